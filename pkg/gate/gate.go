@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gate is the protocol by which the CNI plugin asks the node agent to
+// say when a workload endpoint is programmed: HTTP/1.1 over a unix socket.
+//
+//	GET /v1/programmed?host=&orchestrator=&workload=&endpoint=&revision=
+//	GET /v1/ready
+//
+// The answer is 200 and {} when it is so, 409 and {"reason": "…"} when it never
+// will be, and 503 and {"reason": "…"} when the agent cannot say now.
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+const (
+	pathProgrammed = "/v1/programmed"
+	pathReady      = "/v1/ready"
+)
+
+// ErrNoAgent is returned when nothing listens on the socket: it is not there, or
+// a process that died left it behind.
+var ErrNoAgent = errors.New("no agent listens")
+
+// Request asks for the endpoint as it was at an etcd revision, or later.
+type Request struct {
+	Endpoint model.WorkloadEndpointKey
+	Revision int64
+}
+
+// RejectedError is an agent's refusal.
+type RejectedError struct {
+	Reason string // one sentence
+	Retry  bool   // the agent cannot say now: asking again later may help
+}
+
+// Error says that the agent refused and why.
+func (e *RejectedError) Error() string {
+	if e.Retry {
+		return "the agent is not ready: " + e.Reason
+	}
+	return "the agent refused: " + e.Reason
+}
+
+// query writes the request as it stands in the URL.
+func (r Request) query() string {
+	return url.Values{
+		"host":         {r.Endpoint.Host},
+		"orchestrator": {r.Endpoint.Orchestrator},
+		"workload":     {r.Endpoint.Workload},
+		"endpoint":     {r.Endpoint.Endpoint},
+		"revision":     {strconv.FormatInt(r.Revision, 10)},
+	}.Encode()
+}
+
+// parseQuery is the inverse of query. Unknown parameters are allowed.
+func parseQuery(raw string) (Request, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return Request{}, fmt.Errorf("query of %s: %w", pathProgrammed, err)
+	}
+	r := Request{Endpoint: model.WorkloadEndpointKey{
+		Host:         values.Get("host"),
+		Orchestrator: values.Get("orchestrator"),
+		Workload:     values.Get("workload"),
+		Endpoint:     values.Get("endpoint"),
+	}}
+	for _, p := range []struct{ name, value string }{
+		{"host", r.Endpoint.Host},
+		{"orchestrator", r.Endpoint.Orchestrator},
+		{"workload", r.Endpoint.Workload},
+		{"endpoint", r.Endpoint.Endpoint},
+	} {
+		if p.value == "" {
+			return Request{}, fmt.Errorf("%s: parameter %q is missing", pathProgrammed, p.name)
+		}
+	}
+	r.Revision, err = strconv.ParseInt(values.Get("revision"), 10, 64)
+	if err != nil || r.Revision < 0 {
+		return Request{}, fmt.Errorf("%s: revision %q: want an etcd revision", pathProgrammed, values.Get("revision"))
+	}
+	return r, nil
+}
+
+// answer is the body of every response.
+type answer struct {
+	Reason string `json:"reason,omitempty"`
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	// headerTimeout is how long a client may take to send its request.
+	headerTimeout = 5 * time.Second
+	// stopTimeout is how long answers already due may take when stopping.
+	stopTimeout = time.Second
+)
+
+// Waiter is the agent behind the gate.
+type Waiter interface {
+	// Wait returns nil once the endpoint has been read back from the kernel as
+	// programmed at the revision or later. A *RejectedError is handed on as it
+	// is; any other error asks the client to try again later. The context ends
+	// when the client goes away.
+	Wait(ctx context.Context, r Request) error
+	// Ready returns nil when Wait can be served now.
+	Ready() error
+}
+
+// Serve answers on the socket until the context ends, which is a clean exit. The
+// socket is made with mode 0600 and put in place in one step, over a stale one.
+func Serve(ctx context.Context, socket string, w Waiter) error {
+	listener, own, err := listen(socket)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler:           handler(w),
+		ReadHeaderTimeout: headerTimeout,
+		MaxHeaderBytes:    maxAnswer,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		if server.Shutdown(late) != nil {
+			_ = server.Close() // what is still open had its time
+		}
+	})
+	err = server.Serve(listener)
+	if stop() {
+		_ = server.Close() // Serve failed by itself; its error is the one to tell
+		_ = removeOwn(socket, own)
+		return fmt.Errorf("serve the gate on %s: %w", socket, err)
+	}
+	<-stopped
+	if err := removeOwn(socket, own); err != nil {
+		return fmt.Errorf("serve the gate on %s: %w", socket, err)
+	}
+	return nil
+}
+
+// listen makes the socket beside its place and renames it there, so that at the
+// name there is always a socket that answers, with the right mode.
+func listen(socket string) (net.Listener, os.FileInfo, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		return nil, nil, fmt.Errorf("make the directory of the gate: %w", err)
+	}
+	made := socket + ".new"
+	if err := os.Remove(made); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, fmt.Errorf("remove what a dead agent left: %w", err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen on %s (a socket's path has at most 107 bytes): %w", made, err)
+	}
+	listener.SetUnlinkOnClose(false) // the name it knows is not the one in use
+	err = os.Chmod(made, 0o600)
+	if err == nil {
+		err = os.Rename(made, socket)
+	}
+	var own os.FileInfo
+	if err == nil {
+		own, err = os.Lstat(socket)
+	}
+	if err != nil {
+		_ = listener.Close()
+		_ = os.Remove(made)
+		return nil, nil, fmt.Errorf("put the gate's socket in place: %w", err)
+	}
+	return listener, own, nil
+}
+
+// removeOwn removes the socket unless another agent has taken its place.
+func removeOwn(socket string, own os.FileInfo) error {
+	now, err := os.Lstat(socket)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(own, now) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(socket)
+}
+
+func handler(w Waiter) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+pathProgrammed, func(out http.ResponseWriter, in *http.Request) {
+		r, err := parseQuery(in.URL.RawQuery)
+		if err != nil {
+			reply(out, http.StatusBadRequest, err.Error())
+			return
+		}
+		replyError(out, in, w.Wait(in.Context(), r))
+	})
+	mux.HandleFunc("GET "+pathReady, func(out http.ResponseWriter, in *http.Request) {
+		replyError(out, in, w.Ready())
+	})
+	mux.HandleFunc("/", func(out http.ResponseWriter, in *http.Request) {
+		reply(out, http.StatusNotFound, fmt.Sprintf("%s %s is not of the gate's protocol", in.Method, in.URL.Path))
+	})
+	return mux
+}
+
+func replyError(out http.ResponseWriter, in *http.Request, err error) {
+	var rejected *RejectedError
+	switch {
+	case err == nil:
+		reply(out, http.StatusOK, "")
+	case errors.As(err, &rejected) && !rejected.Retry:
+		reply(out, http.StatusConflict, rejected.Reason)
+	case rejected != nil:
+		reply(out, http.StatusServiceUnavailable, rejected.Reason)
+	case in.Context().Err() != nil:
+		reply(out, http.StatusServiceUnavailable, "the agent is stopping")
+	default:
+		reply(out, http.StatusServiceUnavailable, err.Error())
+	}
+}
+
+func reply(out http.ResponseWriter, status int, reason string) {
+	out.Header().Set("Content-Type", "application/json")
+	out.WriteHeader(status)
+	_ = json.NewEncoder(out).Encode(answer{Reason: reason}) // a client that left needs no answer
+}
