@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# Needs Go, and root or user namespaces. Everything that touches a network does so in namespaces of its own.
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMANDS := $(notdir $(wildcard cmd/*))
+PKG      ?= ./...
+FUZZTIME ?= 30s
+# How long the tests of one package may take.
+TIMEOUT  ?= 20m
+
+# The race detector needs a C compiler; everything else is built without one.
+RACE     := $(shell command -v $$($(GO) env CC | cut -d' ' -f1) >/dev/null 2>&1 && echo -race)
+ISOLATE  := bin/tools/isolate
+
+.PHONY: build demo test e2e bench fuzz lint clean tools isolate modules
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' \
+		-o bin/ $(addprefix ./cmd/,$(COMMANDS))
+
+demo: build isolate
+	$(ISOLATE) scripts/demo.sh
+
+# -count=1: what a test finds in the kernel is not part of the cache's key.
+test: isolate modules
+ifeq ($(RACE),)
+	@echo 'test: no C compiler ($(shell $(GO) env CC)): running without the race detector'
+endif
+	CGO_ENABLED=$(if $(RACE),1,0) $(ISOLATE) $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) $(PKG)
+
+e2e: build isolate modules tools
+	PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) test -tags e2e -count=1 -timeout $(TIMEOUT) $(E2EFLAGS) ./test/e2e/...
+
+bench: build isolate modules tools
+	PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) run ./test/bench $(BENCHFLAGS)
+
+fuzz: isolate modules
+	GO="$(GO)" FUZZTIME="$(FUZZTIME)" scripts/fuzz.sh $(PKG)
+
+lint: tools modules
+	GO="$(GO)" scripts/lint.sh
+
+clean:
+	rm -rf bin
+
+# Linters, and the reference CNI plugins that tests and benchmarks run against: pinned in tools/go.mod, not in ours.
+tools:
+	CGO_ENABLED=0 $(GO) build -C tools -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/tools/ tool
+
+isolate:
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o $(ISOLATE) ./scripts/isolate
+
+# There is no network inside the namespaces: what tests are built from is fetched before.
+modules:
+	@$(GO) list -tags '$(shell scripts/tags.sh)' -deps -test ./... >/dev/null

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package calico_test holds the rules of the house that a compiler doesn't know: who may import whom, and what every
+// file must have.
+package calico_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/calico-go/calico/"
+
+// ourTags are the build tags whose files the rules hold for as well.
+const ourTags = "e2e,killpoints"
+
+// A layer is where a package stands. A package imports only from the layers listed for its own.
+type layer string
+
+const (
+	layerPure  layer = "pure"
+	layerConf  layer = "netconf"
+	layerEdge  layer = "edge"
+	layerShell layer = "shell"
+	layerMain  layer = "main"
+	layerTest  layer = "test"
+)
+
+// layers names the layer of every package; a new package must be given its place here.
+var layers = map[string]layer{
+	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure,
+	"netconf":   layerConf,
+	"pkg/store": layerEdge, "pkg/kernel": layerEdge, "pkg/gate": layerEdge,
+	"pkg/cni": layerShell, "pkg/agent": layerShell,
+	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-lab": layerMain,
+	"scripts/isolate": layerMain,
+	"test/lab":        layerTest, "test/bench": layerTest, "test/e2e": layerTest,
+}
+
+// mayImport is the direction: what isn't here is forbidden. Edges are not in an edge's list: each is one outside system,
+// and what joins two of them is a decision, which belongs in a shell where a test can see it.
+var mayImport = map[layer][]layer{
+	layerPure:  {layerPure},
+	layerConf:  {layerPure},
+	layerEdge:  {layerPure},
+	layerShell: {layerPure, layerConf, layerEdge},
+	layerMain:  {layerPure, layerConf, layerEdge, layerShell},
+	layerTest:  {layerPure, layerConf, layerEdge, layerShell, layerTest},
+}
+
+// A ban keeps an import path to the packages named. Both are patterns as go's: "x/..." is x and everything below it.
+type ban struct {
+	path   string
+	only   []string
+	reason string
+}
+
+// bans hold for everything but test files, which put the real thing on the other side whatever it takes.
+var bans = []ban{
+	{"go.etcd.io/etcd/client/...", []string{"pkg/store", "test/..."}, "one package knows what etcd's client can do wrong; the rest reads typed entries and commits changes"},
+	{"go.etcd.io/etcd/api/...", []string{"pkg/store", "test/..."}, "etcd's errors and messages are turned into ours in one place"},
+	{"go.etcd.io/etcd/server/...", []string{"test/lab", "cmd/calico-lab"}, "an embedded etcd is for labs and tests; nobody runs a datastore by accident"},
+	{"github.com/vishvananda/netlink/...", []string{"pkg/kernel", "test/..."}, "one package knows netlink: dumps that must be repeated, errors that mean gone, namespaces and threads"},
+	{"github.com/vishvananda/netns/...", []string{"pkg/kernel", "test/..."}, "switching a thread's namespace is the kernel edge's business"},
+	{"github.com/containernetworking/plugins/...", []string{"pkg/kernel"}, "only its namespace package is used, and only where threads are switched"},
+	{"github.com/containernetworking/cni/...", []string{"pkg/cni", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam"}, "the CNI protocol is spoken by the plugins and by what calls them"},
+	{"github.com/prometheus/...", []string{"pkg/agent"}, "only a process that lives has metrics; an exec'd plugin would pay for the library at each start"},
+	{"github.com/spf13/cobra/...", []string{"cmd/calico-lab"}, "commands with subcommands are for people; the rest has flags"},
+	{"gopkg.in/natefinch/lumberjack.v2/...", []string{"pkg/cni"}, "only the plugins write a log file themselves"},
+	{"google.golang.org/grpc/...", []string{"pkg/store", "test/..."}, "etcd's status codes are turned into our errors in the store; the container runtime is called by tests only"},
+	{"k8s.io/cri-api/...", []string{"test/e2e"}, "the container runtime calls us, not we it"},
+	{"go.uber.org/zap/...", []string{"pkg/store", "test/..."}, "logs are slog's; zap is etcd's and is silenced where etcd is"},
+	{"log", nil, "a logger is passed in: log/slog"},
+	{"io/ioutil", nil, "io and os have it"},
+	{"net/http/pprof", nil, "it registers itself in http.DefaultServeMux by being imported"},
+	{"expvar", nil, "it registers itself in http.DefaultServeMux by being imported"},
+	{"unsafe", nil, "memory safety is why this is Go"},
+}
+
+// testBans hold for test files.
+var testBans = []ban{
+	{"github.com/stretchr/testify/...", nil, "tests compare with cmp.Diff: a failure shows what differs"},
+	{"github.com/onsi/...", nil, "tests are Go's own: tables, subtests, cmp.Diff"},
+	{"gotest.tools/...", nil, "tests compare with cmp.Diff: a failure shows what differs"},
+}
+
+// pureBans is what a package that only decides must not have.
+var pureBans = []ban{
+	{"context", nil, "nothing in a pure package waits"},
+	{"log/...", nil, "a pure package returns what happened"},
+	{"os/...", nil, "a pure package does no I/O"},
+	{"net/http/...", nil, "a pure package does no I/O"},
+	{"net", nil, "addresses are netip's; a pure package does no I/O"},
+	{"syscall", nil, "a pure package does no I/O"},
+	{"golang.org/x/sys/...", nil, "a pure package does no I/O"},
+	{"crypto/rand", nil, "randomness is an argument"},
+	{"sync/...", nil, "a pure package has no goroutines: who calls it owns its values"},
+}
+
+// exceptions of the direction, each with its reason.
+var exceptions = map[[2]string]string{
+	{"cmd/calico-lab", "test/lab"}: "the command is the lab's front; the lab itself belongs to tests",
+}
+
+// A listed is what `go list` tells of a package.
+type listed struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+// goList runs `go list -json` and decodes its packages.
+func goList(t *testing.T, args ...string) []listed {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports,TestImports,XTestImports"}, args...)...)
+	stderr := new(strings.Builder)
+	cmd.Stderr = stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, stderr)
+	}
+	dec, pkgs := json.NewDecoder(strings.NewReader(string(out))), []listed(nil)
+	for {
+		var p listed
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return pkgs
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// match says whether an import path is what a pattern names.
+func match(pattern, path string) bool {
+	tree, ok := strings.CutSuffix(pattern, "/...")
+	return path == tree || ok && strings.HasPrefix(path, tree+"/")
+}
+
+// broken returns how an import of pkg breaks the ban, or "".
+func (b ban) broken(pkg, path string) string {
+	if !match(b.path, path) || slices.ContainsFunc(b.only, func(o string) bool { return match(o, pkg) }) {
+		return ""
+	}
+	return fmt.Sprintf("%s imports %s: %s", pkg, path, b.reason)
+}
+
+// thirdParty says whether an import path is neither ours nor the standard library's.
+func thirdParty(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return strings.Contains(first, ".") && !strings.HasPrefix(path, module)
+}
+
+// direction returns how an import of one of our own packages goes the wrong way, or "".
+func direction(pkg, path string) string {
+	own, ok := strings.CutPrefix(path, module)
+	if !ok || exceptions[[2]string{pkg, own}] != "" {
+		return ""
+	}
+	from, to := layers[pkg], layers[own]
+	if slices.Contains(mayImport[from], to) {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s) imports %s (%s): imports go main → shell → edge and netconf → pure → standard library", pkg, from, own, to)
+}
+
+func TestImports(t *testing.T) {
+	for _, p := range goList(t, "-tags", ourTags, "./...") {
+		pkg, ok := strings.CutPrefix(p.ImportPath, module)
+		if !ok {
+			continue // the root: this test
+		}
+		own, ok := layers[pkg]
+		if !ok {
+			t.Errorf("%s has no layer: give it one in imports_test.go", pkg)
+			continue
+		}
+		rules := bans
+		if own == layerPure {
+			rules = slices.Concat(bans, pureBans)
+		}
+		for _, path := range p.Imports {
+			if text := direction(pkg, path); text != "" {
+				t.Error(text)
+			}
+			if own == layerPure && thirdParty(path) && !match("go4.org/netipx", path) {
+				t.Errorf("%s imports %s: a pure package is built on the standard library (and netipx)", pkg, path)
+			}
+			for _, b := range rules {
+				if text := b.broken(pkg, path); text != "" {
+					t.Error(text)
+				}
+			}
+		}
+		for _, path := range slices.Concat(p.TestImports, p.XTestImports) {
+			for _, b := range testBans {
+				if text := b.broken("test of "+pkg, path); text != "" {
+					t.Error(text)
+				}
+			}
+		}
+	}
+}
+
+// TestPlugins keeps what is exec'd for every pod small: each package it is linked with is initialised at every start.
+func TestPlugins(t *testing.T) {
+	heavy := []ban{
+		{"github.com/prometheus/...", nil, "metrics of a process that lives for 50 ms are never scraped"},
+		{"github.com/spf13/...", nil, "a plugin has no command line"},
+		{"go.etcd.io/etcd/server/...", nil, "a plugin is etcd's client"},
+		{"go.etcd.io/bbolt/...", nil, "a plugin is etcd's client"},
+		{"go.etcd.io/raft/...", nil, "a plugin is etcd's client"},
+		{"k8s.io/...", nil, "the typed clientset alone needs 8 ms and 12 MB at every start"},
+		{"sigs.k8s.io/...", nil, "nothing of Kubernetes' libraries at every start"},
+		{module + "pkg/agent/...", nil, "the agent is another process"},
+		{module + "test/...", nil, "a test's code is never shipped"},
+		{"testing", nil, "a test's code is never shipped; it registers flags"},
+		{"github.com/google/go-cmp/...", nil, "it is for tests and panics where it doesn't understand"},
+		{"expvar", nil, "it starts by registering an HTTP handler"},
+		{"net/http/pprof", nil, "it starts by registering HTTP handlers"},
+		{"html/template", nil, "no page is rendered, but the linker must keep every exported method once a template may call it"},
+	}
+	for _, cmd := range []string{"cmd/calico", "cmd/calico-ipam"} {
+		for _, p := range goList(t, "-deps", "./"+cmd) {
+			for _, b := range heavy {
+				if text := b.broken(cmd, p.ImportPath); text != "" {
+					t.Error(strings.Replace(text, "imports", "is linked with", 1))
+				}
+			}
+		}
+	}
+}
