@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxBlockBits bounds a block: 2^12 addresses.
+const maxBlockBits = 12
+
+func checkBlockCIDR(p netip.Prefix) error {
+	if !p.IsValid() {
+		return errMissing
+	}
+	if err := checkFamily(p.Addr(), isV6(p)); err != nil {
+		return err
+	}
+	if p != p.Masked() {
+		return fmt.Errorf("%s has host bits set: write %s", p, p.Masked())
+	}
+	if low := p.Addr().BitLen() - maxBlockBits; p.Bits() < low {
+		return fmt.Errorf("%s: a block is /%d at the largest", p, low)
+	}
+	return nil
+}
+
+// Size is the number of addresses of the block.
+func (b Block) Size() int { return 1 << (b.CIDR.Addr().BitLen() - b.CIDR.Bits()) }
+
+// hostPrefix is in front of the host's name in a block's affinity.
+const hostPrefix = "host:"
+
+func parseBlock(r *reader, cidr netip.Prefix) (Block, error) {
+	b := Block{CIDR: cidr}
+	var affinity, oldAffinity string
+	haveUnallocated := false
+	err := r.object(func(name string) (err error) {
+		switch name {
+		case "cidr":
+			err = sameCIDR(r, cidr)
+		case "affinity":
+			affinity, err = r.optionalStr()
+			if host, ok := strings.CutPrefix(affinity, hostPrefix); ok && host != "" {
+				affinity = host
+			} else if err == nil && affinity != "" {
+				err = fmt.Errorf("%.64q: want host:<name> or nothing", affinity)
+			}
+		case "hostAffinity":
+			oldAffinity, err = r.optionalStr()
+		case "strictAffinity":
+			b.StrictAffinity, err = r.optionalBool(false)
+		case "allocations":
+			b.Allocations, err = parseAllocations(r, b.Size())
+		case "unallocated":
+			if !r.null() {
+				haveUnallocated = true
+				b.Unallocated, err = parseUnallocated(r, b.Size())
+			}
+		case "attributes":
+			b.Attributes, err = parseAttributes(r)
+		case "emptySince":
+			b.EmptySince, err = r.time()
+		default:
+			r.raw()
+		}
+		return err
+	})
+	if err != nil {
+		return b, err
+	}
+	if affinity != "" && oldAffinity != "" && affinity != oldAffinity {
+		return b, inField("hostAffinity", fmt.Errorf("%.64q, but affinity is %.64q", oldAffinity, hostPrefix+affinity))
+	}
+	b.Affinity = affinity + oldAffinity
+	if affinity != "" {
+		b.Affinity = affinity
+	}
+	if !haveUnallocated {
+		for i, a := range b.Allocations {
+			if a == Free {
+				b.Unallocated = append(b.Unallocated, i)
+			}
+		}
+	}
+	return b, b.check()
+}
+
+// sameCIDR reads a CIDR that must be the key's.
+func sameCIDR(r *reader, key netip.Prefix) error {
+	p, err := r.prefix()
+	if err == nil && p != key {
+		err = fmt.Errorf("%s, but the key says %s", p, key)
+	}
+	return err
+}
+
+func parseAllocations(r *reader, size int) ([]int, error) {
+	out := make([]int, 0, size)
+	err := r.list(func(i int) error {
+		if i == size {
+			return fmt.Errorf("more entries than the block's %d addresses", size)
+		}
+		n := Free
+		var err error
+		if !r.null() {
+			n, err = r.integer(0, size*size)
+		}
+		out = append(out, n)
+		return err
+	})
+	return out, err
+}
+
+func parseUnallocated(r *reader, size int) ([]int, error) {
+	out := make([]int, 0, size)
+	err := r.list(func(i int) error {
+		if i == size {
+			return fmt.Errorf("more entries than the block's %d addresses", size)
+		}
+		n, err := r.integer(0, size-1)
+		out = append(out, n)
+		return err
+	})
+	return out, err
+}
+
+func parseAttributes(r *reader) ([]Attributes, error) {
+	if r.null() {
+		return nil, nil
+	}
+	var out []Attributes
+	err := r.list(func(int) error {
+		var a Attributes
+		if r.null() {
+			out = append(out, a)
+			return nil
+		}
+		var old string
+		err := r.object(func(name string) (err error) {
+			switch name {
+			case "handle_id":
+				a.HandleID, err = r.optionalStr()
+			case "primary":
+				old, err = r.optionalStr()
+			case "secondary":
+				a.Secondary, err = r.stringMap()
+			default:
+				r.raw()
+			}
+			return err
+		})
+		switch {
+		case err != nil:
+		case a.HandleID == "":
+			a.HandleID = old
+		case old != "" && old != a.HandleID:
+			err = inField("primary", fmt.Errorf("%.64q, but handle_id is %.64q", old, a.HandleID))
+		}
+		out = append(out, a)
+		return err
+	})
+	return out, err
+}
+
+// check makes a block safe to use: every index and ordinal is in range, and
+// Unallocated is exactly the free ordinals.
+func (b *Block) check() error {
+	if err := checkBlockCIDR(b.CIDR); err != nil {
+		return inField("cidr", err)
+	}
+	size := b.Size()
+	if len(b.Allocations) != size {
+		return inField("allocations", fmt.Errorf("%d entries for %d addresses", len(b.Allocations), size))
+	}
+	free := 0
+	for i, a := range b.Allocations {
+		if a == Free {
+			free++
+		} else if a < 0 || a >= len(b.Attributes) {
+			return inField("allocations", atIndex(i, fmt.Errorf("%d: there are %d attributes", a, len(b.Attributes))))
+		}
+	}
+	var seenSpace [1 << maxBlockBits / 64]uint64
+	seen := seenSpace[:]
+	for i, o := range b.Unallocated {
+		switch {
+		case o < 0 || o >= size:
+			return inField("unallocated", atIndex(i, fmt.Errorf("%d: want 0 to %d", o, size-1)))
+		case b.Allocations[o] != Free:
+			return inField("unallocated", atIndex(i, fmt.Errorf("%d is allocated", o)))
+		case seen[o/64]&(1<<(o%64)) != 0:
+			return inField("unallocated", atIndex(i, fmt.Errorf("%d is there twice", o)))
+		}
+		seen[o/64] |= 1 << (o % 64)
+	}
+	if len(b.Unallocated) != free {
+		return inField("unallocated", fmt.Errorf("%d ordinals for %d free addresses", len(b.Unallocated), free))
+	}
+	return nil
+}
+
+func (b Block) format(w *writer) error {
+	if err := b.check(); err != nil {
+		return err
+	}
+	w.b = make([]byte, 0, 256+8*len(b.Allocations)+128*len(b.Attributes))
+	w.open('{')
+	w.prefix("cidr", b.CIDR)
+	if b.Affinity != "" {
+		w.str("affinity", hostPrefix+b.Affinity)
+	}
+	w.boolean("strictAffinity", b.StrictAffinity)
+	w.name("allocations")
+	w.open('[')
+	for _, a := range b.Allocations {
+		w.sep()
+		if a == Free {
+			w.b = append(w.b, "null"...)
+		} else {
+			w.b = strconv.AppendInt(w.b, int64(a), 10)
+		}
+	}
+	w.close(']')
+	w.name("unallocated")
+	w.open('[')
+	for _, o := range b.Unallocated {
+		w.sep()
+		w.b = strconv.AppendInt(w.b, int64(o), 10)
+	}
+	w.close(']')
+	w.name("attributes")
+	w.open('[')
+	for _, a := range b.Attributes {
+		w.open('{')
+		w.optional("handle_id", a.HandleID)
+		if len(a.Secondary) > 0 {
+			w.name("secondary")
+			w.stringMap(a.Secondary)
+		}
+		w.close('}')
+	}
+	w.close(']')
+	if !b.EmptySince.IsZero() {
+		if err := w.time("emptySince", b.EmptySince); err != nil {
+			return err
+		}
+	}
+	w.close('}')
+	return nil
+}
+
+func parseHandle(r *reader, id string) (Handle, error) {
+	h := Handle{ID: id}
+	err := r.object(func(name string) (err error) {
+		switch name {
+		case "id":
+			var s string
+			if s, err = r.optionalStr(); err == nil && s != "" && s != id {
+				err = fmt.Errorf("%.64q, but the key says %.64q", s, id)
+			}
+		case "block":
+			h.Blocks, err = parseHandleBlocks(r)
+		default:
+			r.raw()
+		}
+		return err
+	})
+	return h, err
+}
+
+func parseHandleBlocks(r *reader) (map[netip.Prefix]int, error) {
+	if r.null() {
+		return nil, nil
+	}
+	var out map[netip.Prefix]int
+	err := r.object(func(name string) error {
+		if len(name) > 64 {
+			return errors.New("not a CIDR")
+		}
+		p, err := netip.ParsePrefix(name)
+		if err != nil {
+			return errors.New("not a CIDR")
+		}
+		if err := checkBlockCIDR(p); err != nil {
+			return err
+		}
+		if _, dup := out[p]; dup {
+			return errors.New("given twice")
+		}
+		n, err := r.integer(0, 1<<(p.Addr().BitLen()-p.Bits()))
+		if err != nil {
+			return err
+		}
+		if out == nil {
+			out = make(map[netip.Prefix]int, 2)
+		}
+		out[p] = n
+		return nil
+	})
+	return out, err
+}
+
+func (h Handle) format(w *writer) error {
+	if h.ID == "" {
+		return missing("id")
+	}
+	w.open('{')
+	w.str("id", h.ID)
+	w.name("block")
+	w.open('{')
+	blocks := make([]netip.Prefix, 0, 4)
+	for p := range h.Blocks {
+		blocks = append(blocks, p)
+	}
+	slices.SortFunc(blocks, netip.Prefix.Compare)
+	for _, p := range blocks {
+		if err := checkBlockCIDR(p); err != nil {
+			return inField("block", err)
+		}
+		if n := h.Blocks[p]; n < 0 || n > 1<<(p.Addr().BitLen()-p.Bits()) {
+			return inField("block", inField(p.String(), fmt.Errorf("count %d", n)))
+		}
+		w.integer(p.String(), h.Blocks[p])
+	}
+	w.close('}')
+	w.close('}')
+	return nil
+}
+
+func parseIPAMConfig(r *reader) (IPAMConfig, error) {
+	c := DefaultIPAMConfig
+	err := r.object(func(name string) (err error) {
+		switch name {
+		case "strict_affinity":
+			c.StrictAffinity, err = r.optionalBool(c.StrictAffinity)
+		case "auto_allocate_blocks":
+			c.AutoAllocateBlocks, err = r.optionalBool(c.AutoAllocateBlocks)
+		default:
+			r.raw()
+		}
+		return err
+	})
+	if err != nil {
+		return c, err
+	}
+	return c, c.check()
+}
+
+func (c IPAMConfig) check() error {
+	if !c.StrictAffinity && !c.AutoAllocateBlocks {
+		return errors.New("strict_affinity and auto_allocate_blocks cannot both be false")
+	}
+	return nil
+}
+
+func (c IPAMConfig) format(w *writer) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	w.open('{')
+	w.boolean("strict_affinity", c.StrictAffinity)
+	w.boolean("auto_allocate_blocks", c.AutoAllocateBlocks)
+	w.close('}')
+	return nil
+}
+
+// time is RFC 3339; null and "" mean none.
+func (r *reader) time() (time.Time, error) {
+	s, err := r.optionalStr()
+	if err != nil || s == "" {
+		return time.Time{}, err
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil || t.UTC().Year() < 1 || t.UTC().Year() > 9999 {
+		return time.Time{}, fmt.Errorf("%.64q: want a time like 2026-01-02T15:04:05Z", s)
+	}
+	return t.UTC(), nil
+}
+
+// time is written in UTC.
+func (w *writer) time(name string, t time.Time) error {
+	t = t.UTC()
+	if y := t.Year(); y < 1 || y > 9999 {
+		return inField(name, fmt.Errorf("the year %d", y))
+	}
+	w.name(name)
+	w.b = append(w.b, '"')
+	w.b = t.AppendFormat(w.b, time.RFC3339Nano)
+	w.b = append(w.b, '"')
+	return nil
+}

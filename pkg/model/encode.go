@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// writer appends JSON without white space.
+type writer struct{ b []byte }
+
+// sep puts a comma where something came before in the same object or list.
+func (w *writer) sep() {
+	if n := len(w.b); n > 0 && w.b[n-1] != '{' && w.b[n-1] != '[' && w.b[n-1] != ':' {
+		w.b = append(w.b, ',')
+	}
+}
+
+func (w *writer) name(name string) {
+	w.sep()
+	w.quote(name)
+	w.b = append(w.b, ':')
+}
+
+// quote writes a string; < > & stay as they are.
+func (w *writer) quote(s string) {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			w.quoteSlow(s)
+			return
+		}
+	}
+	w.b = append(w.b, '"')
+	w.b = append(w.b, s...)
+	w.b = append(w.b, '"')
+}
+
+func (w *writer) quoteSlow(s string) {
+	const hex = "0123456789abcdef"
+	w.b = append(w.b, '"')
+	for _, c := range s { // what is not UTF-8 becomes U+FFFD
+		switch {
+		case c == '"' || c == '\\':
+			w.b = append(w.b, '\\', byte(c))
+		case c == '\n':
+			w.b = append(w.b, '\\', 'n')
+		case c == '\t':
+			w.b = append(w.b, '\\', 't')
+		case c < ' ':
+			w.b = append(w.b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			w.b = utf8.AppendRune(w.b, c)
+		}
+	}
+	w.b = append(w.b, '"')
+}
+
+func (w *writer) open(c byte)  { w.sep(); w.b = append(w.b, c) }
+func (w *writer) close(c byte) { w.b = append(w.b, c) }
+
+func (w *writer) str(name, s string) { w.name(name); w.quote(s) }
+
+// optional writes a string unless it is empty.
+func (w *writer) optional(name, s string) {
+	if s != "" {
+		w.str(name, s)
+	}
+}
+
+func (w *writer) boolean(name string, v bool) {
+	w.name(name)
+	w.b = strconv.AppendBool(w.b, v)
+}
+
+// flag writes a boolean unless it is what its absence means.
+func (w *writer) flag(name string, v, absent bool) {
+	if v != absent {
+		w.boolean(name, v)
+	}
+}
+
+func (w *writer) integer(name string, n int) {
+	w.name(name)
+	w.b = strconv.AppendInt(w.b, int64(n), 10)
+}
+
+func (w *writer) float(name string, f float64) {
+	w.name(name)
+	form := byte('f')
+	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
+		form = 'e'
+	}
+	w.b = strconv.AppendFloat(w.b, f, form, -1, 64)
+}
+
+func (w *writer) addr(name string, a netip.Addr) {
+	if a.IsValid() {
+		w.name(name)
+		w.b = append(w.b, '"')
+		w.b = a.AppendTo(w.b)
+		w.b = append(w.b, '"')
+	}
+}
+
+func (w *writer) prefix(name string, p netip.Prefix) {
+	w.name(name)
+	w.prefixValue(p)
+}
+
+func (w *writer) prefixValue(p netip.Prefix) {
+	w.sep()
+	w.b = append(w.b, '"')
+	w.b = p.AppendTo(w.b)
+	w.b = append(w.b, '"')
+}
+
+func (w *writer) strings(name string, list []string) {
+	w.name(name)
+	w.open('[')
+	for _, s := range list {
+		w.sep()
+		w.quote(s)
+	}
+	w.close(']')
+}
+
+func (w *writer) prefixes(name string, list []netip.Prefix) {
+	w.name(name)
+	w.open('[')
+	for _, p := range list {
+		w.prefixValue(p)
+	}
+	w.close(']')
+}
+
+func (w *writer) addrs(name string, list []netip.Addr) {
+	w.name(name)
+	w.open('[')
+	for _, a := range list {
+		w.sep()
+		w.b = append(w.b, '"')
+		w.b = a.AppendTo(w.b)
+		w.b = append(w.b, '"')
+	}
+	w.close(']')
+}
+
+// stringMap is written in the order of its names.
+func (w *writer) stringMap(m map[string]string) {
+	w.open('{')
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		w.str(k, m[k])
+	}
+	w.close('}')
+}

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// Addrs are the endpoint's own addresses, IPv4 first; never those of its NAT.
+func (e WorkloadEndpoint) Addrs() []netip.Addr {
+	out := make([]netip.Addr, 0, len(e.IPv4Nets)+len(e.IPv6Nets))
+	for _, p := range e.IPv4Nets {
+		out = append(out, p.Addr())
+	}
+	for _, p := range e.IPv6Nets {
+		out = append(out, p.Addr())
+	}
+	return out
+}
+
+// Equal reports whether both mean the same; nil and empty do.
+func (e WorkloadEndpoint) Equal(o WorkloadEndpoint) bool {
+	return e.State == o.State && e.Name == o.Name && e.MAC == o.MAC &&
+		slices.Equal(e.ProfileIDs, o.ProfileIDs) &&
+		slices.Equal(e.IPv4NAT, o.IPv4NAT) && slices.Equal(e.IPv4Nets, o.IPv4Nets) &&
+		slices.Equal(e.IPv6NAT, o.IPv6NAT) && slices.Equal(e.IPv6Nets, o.IPv6Nets) &&
+		e.IPv4Gateway == o.IPv4Gateway && e.IPv6Gateway == o.IPv6Gateway &&
+		maps.Equal(e.Labels, o.Labels) &&
+		slices.Equal(e.IPv4SubnetIDs, o.IPv4SubnetIDs) && slices.Equal(e.IPv6SubnetIDs, o.IPv6SubnetIDs) &&
+		e.FQDN == o.FQDN && e.ContainerID == o.ContainerID &&
+		slices.Equal(e.Ports, o.Ports) && e.MTU == o.MTU
+}
+
+func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
+	var e WorkloadEndpoint
+	err := r.object(func(name string) (err error) {
+		switch name {
+		case "state":
+			var s string
+			s, err = r.str()
+			e.State = EndpointState(s)
+		case "name":
+			e.Name, err = r.str()
+		case "mac":
+			e.MAC, err = parseMACField(r)
+		case "profile_ids":
+			e.ProfileIDs, err = r.strings()
+		case "ipv4_nat":
+			e.IPv4NAT, err = parseNATs(r, false)
+		case "ipv4_nets":
+			e.IPv4Nets, err = parseNets(r)
+		case "ipv6_nat":
+			e.IPv6NAT, err = parseNATs(r, true)
+		case "ipv6_nets":
+			e.IPv6Nets, err = parseNets(r)
+		case "ipv4_gateway":
+			e.IPv4Gateway, err = r.addr(false)
+		case "ipv6_gateway":
+			e.IPv6Gateway, err = r.addr(true)
+		case "labels":
+			e.Labels, err = r.stringMap()
+		case "ipv4_subnet_ids":
+			e.IPv4SubnetIDs, err = r.strings()
+		case "ipv6_subnet_ids":
+			e.IPv6SubnetIDs, err = r.strings()
+		case "fqdn":
+			e.FQDN, err = r.optionalStr()
+		case "container_id":
+			e.ContainerID, err = r.optionalStr()
+		case "ports":
+			e.Ports, err = parseEndpointPorts(r)
+		case "mtu":
+			if !r.null() {
+				e.MTU, err = r.integer(0, maxMTU)
+			}
+		default:
+			r.raw()
+		}
+		return err
+	})
+	if err != nil {
+		return e, err
+	}
+	return e, e.check()
+}
+
+const maxMTU = 65535
+
+// check holds for every endpoint that is read or written.
+func (e *WorkloadEndpoint) check() error {
+	switch e.State {
+	case StateActive, StateInactive:
+	case "":
+		return missing("state")
+	default:
+		return inField("state", fmt.Errorf("%.32q: want active or inactive", string(e.State)))
+	}
+	if err := checkInterface(e.Name); err != nil {
+		return inField("name", err)
+	}
+	if err := checkNames(e.ProfileIDs); err != nil {
+		return inField("profile_ids", err)
+	}
+	if err := checkNets(e.IPv4Nets, e.IPv4NAT, false); err != nil {
+		return err
+	}
+	if err := checkNets(e.IPv6Nets, e.IPv6NAT, true); err != nil {
+		return err
+	}
+	if e.IPv4Gateway.IsValid() {
+		if err := checkFamily(e.IPv4Gateway, false); err != nil {
+			return inField("ipv4_gateway", err)
+		}
+	}
+	if e.IPv6Gateway.IsValid() {
+		if err := checkFamily(e.IPv6Gateway, true); err != nil {
+			return inField("ipv6_gateway", err)
+		}
+	}
+	for i, p := range e.Ports {
+		if err := p.check(); err != nil {
+			return inField("ports", atIndex(i, err))
+		}
+	}
+	if e.MTU < 0 || e.MTU > maxMTU {
+		return inField("mtu", fmt.Errorf("%d: want 0 to %d", e.MTU, maxMTU))
+	}
+	return nil
+}
+
+// checkInterface knows what the kernel takes for a name (dev_valid_name), and
+// refuses besides what would have to be quoted anywhere.
+func checkInterface(name string) error {
+	switch {
+	case name == "":
+		return errMissing
+	case len(name) > 15:
+		return fmt.Errorf("%.64q: an interface's name has at most 15 bytes", name)
+	case name == "." || name == "..":
+		return fmt.Errorf("%q: not an interface's name", name)
+	}
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c <= ' ' || c >= 0x7f, c == '/', c == ':', c == '"', c == '\\', c == '*':
+			return fmt.Errorf("%q: not an interface's name", name)
+		}
+	}
+	return nil
+}
+
+func checkNames(names []string) error {
+	for i, s := range names {
+		if s == "" {
+			return atIndex(i, errEmpty)
+		}
+	}
+	return nil
+}
+
+func checkNets(nets []netip.Prefix, nats []NAT, v6 bool) error {
+	list, nat := "ipv4_nets", "ipv4_nat"
+	if v6 {
+		list, nat = "ipv6_nets", "ipv6_nat"
+	}
+	for i, p := range nets {
+		if err := checkNet(p, v6); err != nil {
+			return inField(list, atIndex(i, err))
+		}
+	}
+	for i, n := range nats {
+		if err := n.check(nets, v6); err != nil {
+			return inField(nat, atIndex(i, err))
+		}
+	}
+	return nil
+}
+
+// checkNet wants one address that an endpoint can have.
+func checkNet(p netip.Prefix, v6 bool) error {
+	if !p.IsValid() {
+		return errMissing
+	}
+	if err := checkFamily(p.Addr(), v6); err != nil {
+		return err
+	}
+	if !p.IsSingleIP() {
+		return fmt.Errorf("%s: want one address, /%d", p, p.Addr().BitLen())
+	}
+	return checkUnicast(p.Addr())
+}
+
+func checkUnicast(a netip.Addr) error {
+	if a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
+		return fmt.Errorf("%s: not an address that an endpoint can have", a)
+	}
+	return nil
+}
+
+func (n NAT) check(nets []netip.Prefix, v6 bool) error {
+	if !n.IntIP.IsValid() {
+		return missing("int_ip")
+	}
+	if !n.ExtIP.IsValid() {
+		return missing("ext_ip")
+	}
+	if err := checkFamily(n.IntIP, v6); err != nil {
+		return inField("int_ip", err)
+	}
+	if err := checkFamily(n.ExtIP, v6); err != nil {
+		return inField("ext_ip", err)
+	}
+	if err := checkUnicast(n.ExtIP); err != nil {
+		return inField("ext_ip", err)
+	}
+	if !slices.Contains(nets, netip.PrefixFrom(n.IntIP, n.IntIP.BitLen())) {
+		return inField("int_ip", fmt.Errorf("%s: not an address of this endpoint", n.IntIP))
+	}
+	return nil
+}
+
+func (p EndpointPort) check() error {
+	switch {
+	case !portName(p.Name):
+		return inField("name", fmt.Errorf("%.64q: not the name of a port", p.Name))
+	case !p.Protocol.HasPorts():
+		return inField("protocol", errNoPorts)
+	case p.Port == 0:
+		return inField("port", errors.New("0: want 1 to 65535"))
+	}
+	return nil
+}
+
+func parseMACField(r *reader) (MAC, error) {
+	if r.null() {
+		return MAC{}, nil
+	}
+	s, err := r.str()
+	if err != nil || s == "" {
+		return MAC{}, err
+	}
+	if len(s) > 64 {
+		return MAC{}, errors.New("too long for a MAC address")
+	}
+	return ParseMAC(s)
+}
+
+func parseNets(r *reader) ([]netip.Prefix, error) {
+	if r.null() {
+		return nil, nil
+	}
+	var out []netip.Prefix
+	err := r.list(func(int) error {
+		s, err := r.str()
+		if err != nil {
+			return err
+		}
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			p, err = parsePrefix(s) // a plain address, or the error in our words
+		}
+		out = append(out, p)
+		return err
+	})
+	return out, err
+}
+
+func parseNATs(r *reader, v6 bool) ([]NAT, error) {
+	if r.null() {
+		return nil, nil
+	}
+	var out []NAT
+	err := r.list(func(int) error {
+		var n NAT
+		err := r.object(func(name string) (err error) {
+			switch name {
+			case "int_ip":
+				n.IntIP, err = r.addr(v6)
+			case "ext_ip":
+				n.ExtIP, err = r.addr(v6)
+			default:
+				r.raw()
+			}
+			return err
+		})
+		out = append(out, n)
+		return err
+	})
+	return out, err
+}
+
+func parseEndpointPorts(r *reader) ([]EndpointPort, error) {
+	if r.null() {
+		return nil, nil
+	}
+	var out []EndpointPort
+	err := r.list(func(int) error {
+		var p EndpointPort
+		err := r.object(func(name string) (err error) {
+			switch name {
+			case "name":
+				p.Name, err = r.str()
+			case "protocol":
+				p.Protocol, err = parseProtocolField(r)
+			case "port":
+				var n int
+				n, err = r.integer(1, 65535)
+				p.Port = uint16(n)
+			default:
+				r.raw()
+			}
+			return err
+		})
+		out = append(out, p)
+		return err
+	})
+	return out, err
+}
+
+func (e WorkloadEndpoint) format(w *writer) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	w.b = make([]byte, 0, 512)
+	w.open('{')
+	w.str("state", string(e.State))
+	w.str("name", e.Name)
+	if !e.MAC.IsZero() {
+		w.str("mac", e.MAC.String())
+	}
+	w.strings("profile_ids", e.ProfileIDs)
+	w.nats("ipv4_nat", e.IPv4NAT)
+	w.prefixes("ipv4_nets", e.IPv4Nets)
+	w.nats("ipv6_nat", e.IPv6NAT)
+	w.prefixes("ipv6_nets", e.IPv6Nets)
+	w.addr("ipv4_gateway", e.IPv4Gateway)
+	w.addr("ipv6_gateway", e.IPv6Gateway)
+	if len(e.Labels) > 0 {
+		w.name("labels")
+		w.stringMap(e.Labels)
+	}
+	if len(e.IPv4SubnetIDs) > 0 {
+		w.strings("ipv4_subnet_ids", e.IPv4SubnetIDs)
+	}
+	if len(e.IPv6SubnetIDs) > 0 {
+		w.strings("ipv6_subnet_ids", e.IPv6SubnetIDs)
+	}
+	w.optional("fqdn", e.FQDN)
+	w.optional("container_id", e.ContainerID)
+	if len(e.Ports) > 0 {
+		w.name("ports")
+		w.open('[')
+		for _, p := range e.Ports {
+			w.open('{')
+			w.str("name", p.Name)
+			w.name("protocol")
+			w.protocol(p.Protocol)
+			w.integer("port", int(p.Port))
+			w.close('}')
+		}
+		w.close(']')
+	}
+	if e.MTU > 0 {
+		w.integer("mtu", e.MTU)
+	}
+	w.close('}')
+	return nil
+}
+
+func (w *writer) nats(name string, nats []NAT) {
+	if len(nats) == 0 {
+		return
+	}
+	w.name(name)
+	w.open('[')
+	for _, n := range nats {
+		w.open('{')
+		w.addr("int_ip", n.IntIP)
+		w.addr("ext_ip", n.ExtIP)
+		w.close('}')
+	}
+	w.close(']')
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/selector"
+)
+
+// InvalidPolicyError is the error of a policy that is invalid although its
+// selector can be read: the endpoints that it picks are to be denied.
+type InvalidPolicyError struct {
+	Selector string // parses
+	Err      error
+}
+
+// Error is that of Err.
+func (e *InvalidPolicyError) Error() string { return e.Err.Error() }
+
+// Unwrap is Err.
+func (e *InvalidPolicyError) Unwrap() error { return e.Err }
+
+// parsePolicy reads the selector first, so that it is known whatever else is wrong.
+func parsePolicy(r *reader) (Policy, error) {
+	start := *r
+	text, err := parsePolicySelector(r)
+	if err != nil {
+		return Policy{}, err
+	}
+	*r = start
+	p := Policy{Selector: text}
+	err = r.object(func(name string) (err error) {
+		switch name {
+		case "order":
+			p.Order, err = parseOrder(r)
+		case "inbound_rules":
+			p.Inbound, err = parseRuleList(r)
+		case "outbound_rules":
+			p.Outbound, err = parseRuleList(r)
+		case "untracked":
+			p.Untracked, err = r.optionalBool(false)
+		case "types":
+			p.Types, err = parseTypes(r)
+		default:
+			r.raw()
+		}
+		return err
+	})
+	if err != nil {
+		return p, &InvalidPolicyError{text, err}
+	}
+	return p, nil
+}
+
+func parsePolicySelector(r *reader) (string, error) {
+	var text string
+	found := false
+	err := r.object(func(name string) (err error) {
+		if name != "selector" {
+			r.raw()
+			return nil
+		}
+		found = true
+		text, err = r.str()
+		if err == nil {
+			_, err = selector.Parse(text)
+		}
+		return err
+	})
+	if err == nil && !found {
+		err = inField("selector", errors.New(`missing: "" and "all()" pick every endpoint`))
+	}
+	return text, err
+}
+
+// parseOrder reads a number; "default" and null mean last.
+func parseOrder(r *reader) (*float64, error) {
+	if r.null() {
+		return nil, nil
+	}
+	if r.isNumber() {
+		f, err := r.float()
+		return &f, err
+	}
+	s, err := r.str()
+	if err != nil || s != "default" {
+		return nil, errors.New(`want a number or "default"`)
+	}
+	return nil, nil
+}
+
+// parseTypes gives nothing for both directions, as if it were absent.
+func parseTypes(r *reader) ([]Direction, error) {
+	names, err := r.strings()
+	if err != nil {
+		return nil, err
+	}
+	in, out := false, false
+	for i, s := range names {
+		switch Direction(s) {
+		case Inbound:
+			in = true
+		case Outbound:
+			out = true
+		default:
+			return nil, atIndex(i, fmt.Errorf("%.32q: want inbound or outbound", s))
+		}
+	}
+	switch {
+	case in == out:
+		return nil, nil
+	case in:
+		return []Direction{Inbound}, nil
+	default:
+		return []Direction{Outbound}, nil
+	}
+}
+
+// Applies reports whether the policy takes a decision at all in a direction.
+func (p Policy) Applies(d Direction) bool { return len(p.Types) == 0 || slices.Contains(p.Types, d) }
+
+func (p Policy) format(w *writer) error {
+	if _, err := selector.Parse(p.Selector); err != nil {
+		return inField("selector", err)
+	}
+	w.open('{')
+	w.str("selector", p.Selector)
+	if err := w.order(p.Order); err != nil {
+		return err
+	}
+	if err := w.rules("inbound_rules", p.Inbound); err != nil {
+		return err
+	}
+	if err := w.rules("outbound_rules", p.Outbound); err != nil {
+		return err
+	}
+	w.flag("untracked", p.Untracked, false)
+	for i, d := range p.Types {
+		if d != Inbound && d != Outbound {
+			return inField("types", atIndex(i, fmt.Errorf("%.32q: want inbound or outbound", string(d))))
+		}
+	}
+	if p.Applies(Inbound) != p.Applies(Outbound) {
+		w.strings("types", []string{string(p.Types[0])})
+	}
+	w.close('}')
+	return nil
+}
+
+func (w *writer) order(order *float64) error {
+	if order == nil {
+		return nil
+	}
+	if math.IsNaN(*order) || math.IsInf(*order, 0) {
+		return inField("order", fmt.Errorf("%v: want a number", *order))
+	}
+	w.float("order", *order)
+	return nil
+}
+
+func parseTier(r *reader) (Tier, error) {
+	var t Tier
+	err := r.object(func(name string) (err error) {
+		if name == "order" {
+			t.Order, err = parseOrder(r)
+		} else {
+			r.raw()
+		}
+		return err
+	})
+	return t, err
+}
+
+func (t Tier) format(w *writer) error {
+	w.open('{')
+	defer w.close('}')
+	return w.order(t.Order)
+}
+
+func parseRules(r *reader) (Rules, error) {
+	var rules Rules
+	err := r.object(func(name string) (err error) {
+		switch name {
+		case "inbound_rules":
+			rules.Inbound, err = parseRuleList(r)
+		case "outbound_rules":
+			rules.Outbound, err = parseRuleList(r)
+		default:
+			r.raw()
+		}
+		return err
+	})
+	return rules, err
+}
+
+func (r Rules) format(w *writer) error {
+	w.open('{')
+	if err := w.rules("inbound_rules", r.Inbound); err != nil {
+		return err
+	}
+	if err := w.rules("outbound_rules", r.Outbound); err != nil {
+		return err
+	}
+	w.close('}')
+	return nil
+}
+
+func parseTags(r *reader) (Tags, error) {
+	var tags Tags
+	err := r.list(func(int) error {
+		s, err := parseTag(r)
+		tags = append(tags, s)
+		return err
+	})
+	return tags, err
+}
+
+func (t Tags) format(w *writer) error {
+	if err := checkNames(t); err != nil {
+		return err
+	}
+	w.open('[')
+	for _, s := range t {
+		w.sep()
+		w.quote(s)
+	}
+	w.close(']')
+	return nil
+}
+
+func parseLabels(r *reader) (Labels, error) {
+	m, err := r.stringMap()
+	return Labels(m), err
+}

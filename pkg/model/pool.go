@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/selector"
+)
+
+// Bounds of block_size: a block is neither useless nor a burden to rewrite.
+const (
+	minBlockSizeV4, minBlockSizeV6 = 20, 116
+)
+
+// defaultBlockSize of a pool smaller than a usual block is the whole pool.
+func defaultBlockSize(cidr netip.Prefix) int {
+	return max(DefaultBlockSize(isV6(cidr)), cidr.Bits())
+}
+
+func parsePool(r *reader, cidr netip.Prefix) (Pool, error) {
+	p := Pool{CIDR: cidr, IPAM: true}
+	mode := EncapAlways
+	err := r.object(func(name string) (err error) {
+		switch name {
+		case "cidr":
+			err = sameCIDR(r, cidr)
+		case "ipip":
+			p.IPIP, err = r.optionalStr()
+		case "ipip_mode":
+			var m EncapMode
+			if m, err = parseEncap(r); m != EncapNever {
+				mode = m
+			}
+		case "vxlan_mode":
+			p.VXLANMode, err = parseEncap(r)
+		case "masquerade":
+			p.Masquerade, err = r.optionalBool(false)
+		case "ipam":
+			p.IPAM, err = r.optionalBool(true)
+		case "disabled":
+			p.Disabled, err = r.optionalBool(false)
+		case "block_size":
+			if !r.null() {
+				p.BlockSize, err = r.integer(1, 128)
+			}
+		case "node_selector":
+			p.NodeSelector, err = r.optionalStr()
+		default:
+			r.raw()
+		}
+		return err
+	})
+	if err != nil {
+		return p, err
+	}
+	if p.IPIP != "" {
+		p.IPIPMode = mode
+	}
+	if p.BlockSize == 0 {
+		p.BlockSize = defaultBlockSize(cidr)
+	}
+	return p, p.check()
+}
+
+func parseEncap(r *reader) (EncapMode, error) {
+	s, err := r.optionalStr()
+	if err != nil {
+		return "", err
+	}
+	switch m := EncapMode(s); m {
+	case EncapNever, EncapAlways, EncapCrossSubnet:
+		return m, nil
+	}
+	return "", fmt.Errorf("%.32q: want always or cross-subnet", s)
+}
+
+func (p *Pool) check() error {
+	if !p.CIDR.IsValid() {
+		return missing("cidr")
+	}
+	v6 := isV6(p.CIDR)
+	if err := checkFamily(p.CIDR.Addr(), v6); err != nil {
+		return inField("cidr", err)
+	}
+	if p.CIDR != p.CIDR.Masked() {
+		return inField("cidr", fmt.Errorf("%s has host bits set: write %s", p.CIDR, p.CIDR.Masked()))
+	}
+	if p.IPIP != "" {
+		if v6 {
+			return inField("ipip", errors.New("IPIP is for IPv4 pools only"))
+		}
+		if err := checkInterface(p.IPIP); err != nil {
+			return inField("ipip", err)
+		}
+		if p.VXLANMode != EncapNever {
+			return inField("vxlan_mode", errors.New("a pool has ipip or vxlan_mode, not both"))
+		}
+	}
+	if err := p.checkBlockSize(v6); err != nil {
+		return inField("block_size", err)
+	}
+	if _, err := selector.Parse(p.NodeSelector); err != nil {
+		return inField("node_selector", err)
+	}
+	return nil
+}
+
+func (p *Pool) checkBlockSize(v6 bool) error {
+	low, high := minBlockSizeV4, 32
+	if v6 {
+		low, high = minBlockSizeV6, 128
+	}
+	switch {
+	case p.BlockSize < low || p.BlockSize > high:
+		return fmt.Errorf("%d: want %d to %d", p.BlockSize, low, high)
+	case p.BlockSize < p.CIDR.Bits():
+		return fmt.Errorf("%d: a block is larger than the pool %s", p.BlockSize, p.CIDR)
+	}
+	return nil
+}
+
+// format takes a BlockSize of 0 for the default.
+func (p Pool) format(w *writer) error {
+	if p.BlockSize == 0 && p.CIDR.IsValid() {
+		p.BlockSize = defaultBlockSize(p.CIDR)
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	w.open('{')
+	w.prefix("cidr", p.CIDR)
+	if p.IPIP != "" {
+		w.str("ipip", p.IPIP)
+		if p.IPIPMode == EncapCrossSubnet {
+			w.str("ipip_mode", string(p.IPIPMode))
+		}
+	}
+	w.optional("vxlan_mode", string(p.VXLANMode))
+	w.boolean("masquerade", p.Masquerade)
+	w.flag("ipam", p.IPAM, true)
+	w.flag("disabled", p.Disabled, false)
+	if p.BlockSize != defaultBlockSize(p.CIDR) {
+		w.integer("block_size", p.BlockSize)
+	}
+	w.optional("node_selector", p.NodeSelector)
+	w.close('}')
+	return nil
+}

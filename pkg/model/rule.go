@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/selector"
+)
+
+// A rule is read strictly: a criterion that is misspelt, null or an empty list
+// would widen what the rule allows if it were passed over.
+var (
+	errNull      = errors.New("null: leave the field out to match anything")
+	errEmptyList = errors.New("empty list: leave the field out to match anything")
+)
+
+func parseRuleList(r *reader) ([]Rule, error) {
+	if r.null() {
+		return nil, nil
+	}
+	var out []Rule
+	err := r.list(func(int) error {
+		rule, err := parseRule(r)
+		out = append(out, rule)
+		return err
+	})
+	return out, err
+}
+
+func parseRule(r *reader) (Rule, error) {
+	rule := Rule{Action: ActionAllow}
+	err := r.object(func(name string) (err error) {
+		if r.next() == 'n' {
+			return errNull
+		}
+		switch name {
+		case "action":
+			rule.Action, err = parseAction(r)
+		case "ip_version":
+			rule.IPVersion, err = r.integer(4, 6)
+		case "log_prefix":
+			rule.LogPrefix, err = r.str()
+		default:
+			if criterion, negated := strings.CutPrefix(name, "!"); negated {
+				err = rule.Not.parse(r, criterion)
+			} else {
+				err = rule.Match.parse(r, criterion)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return rule, err
+	}
+	return rule, rule.check()
+}
+
+func parseAction(r *reader) (Action, error) {
+	s, err := r.str()
+	if err != nil {
+		return "", err
+	}
+	if s == "pass" {
+		return ActionNextTier, nil
+	}
+	return Action(s), nil
+}
+
+// parse reads one criterion.
+func (m *Match) parse(r *reader, name string) (err error) {
+	switch name {
+	case "protocol":
+		m.Protocol, err = parseProtocolField(r)
+	case "src_tag":
+		m.SrcTag, err = parseTag(r)
+	case "dst_tag":
+		m.DstTag, err = parseTag(r)
+	case "src_selector":
+		m.SrcSelector, err = r.str()
+		m.HasSrcSelector = true
+	case "dst_selector":
+		m.DstSelector, err = r.str()
+		m.HasDstSelector = true
+	case "src_net":
+		m.SrcNets, err = parseRuleNet(r, m.SrcNets)
+	case "dst_net":
+		m.DstNets, err = parseRuleNet(r, m.DstNets)
+	case "src_nets":
+		m.SrcNets, err = parseRuleNets(r, m.SrcNets)
+	case "dst_nets":
+		m.DstNets, err = parseRuleNets(r, m.DstNets)
+	case "src_ports":
+		m.SrcPorts, err = parseRulePorts(r)
+	case "dst_ports":
+		m.DstPorts, err = parseRulePorts(r)
+	case "icmp_type":
+		m.ICMPType, err = parseICMP(r, 254)
+	case "icmp_code":
+		m.ICMPCode, err = parseICMP(r, 255)
+	default:
+		return errors.New("unknown: a rule with a field that is not understood is not applied")
+	}
+	return err
+}
+
+func parseTag(r *reader) (string, error) {
+	s, err := r.str()
+	if err == nil && s == "" {
+		err = errEmpty
+	}
+	return s, err
+}
+
+func parseRuleNet(r *reader, nets []netip.Prefix) ([]netip.Prefix, error) {
+	p, err := r.prefix()
+	return append(nets, p), err
+}
+
+func parseRuleNets(r *reader, nets []netip.Prefix) ([]netip.Prefix, error) {
+	n := 0
+	err := r.list(func(int) (err error) {
+		n++
+		nets, err = parseRuleNet(r, nets)
+		return err
+	})
+	if err == nil && n == 0 {
+		err = errEmptyList
+	}
+	return nets, err
+}
+
+func parseRulePorts(r *reader) ([]Port, error) {
+	var out []Port
+	err := r.list(func(int) error {
+		p, err := parsePortField(r)
+		out = append(out, p)
+		return err
+	})
+	if err == nil && len(out) == 0 {
+		err = errEmptyList
+	}
+	return out, err
+}
+
+func parseICMP(r *reader, high int) (*uint8, error) {
+	n, err := r.integer(0, high)
+	v := uint8(n)
+	return &v, err
+}
+
+func (r *Rule) check() error {
+	switch r.Action {
+	case ActionAllow, ActionDeny, ActionLog, ActionNextTier:
+	default:
+		return inField("action", fmt.Errorf("%.32q: want allow, deny, log or next-tier", string(r.Action)))
+	}
+	if r.IPVersion != 0 && r.IPVersion != 4 && r.IPVersion != 6 {
+		return inField("ip_version", fmt.Errorf("%d: want 4 or 6", r.IPVersion))
+	}
+	if err := r.Match.check("", r.Match.Protocol); err != nil {
+		return err
+	}
+	return r.Not.check("!", r.Match.Protocol)
+}
+
+// check takes the rule's positive protocol, which negated ports and ICMP types
+// need too.
+func (m *Match) check(not string, protocol Protocol) error {
+	for _, s := range [...]struct{ field, text string }{
+		{"src_selector", m.SrcSelector}, {"dst_selector", m.DstSelector},
+	} {
+		if _, err := selector.Parse(s.text); err != nil {
+			return inField(not+s.field, err)
+		}
+	}
+	for _, n := range [...]struct {
+		field string
+		nets  []netip.Prefix
+	}{{"src_nets", m.SrcNets}, {"dst_nets", m.DstNets}} {
+		for i, p := range n.nets {
+			if !p.IsValid() {
+				return inField(not+n.field, atIndex(i, errMissing))
+			}
+			if err := checkFamily(p.Addr(), isV6(p)); err != nil {
+				return inField(not+n.field, atIndex(i, err))
+			}
+		}
+	}
+	for _, p := range [...]struct {
+		field string
+		ports []Port
+	}{{"src_ports", m.SrcPorts}, {"dst_ports", m.DstPorts}} {
+		if len(p.ports) > 0 && !protocol.HasPorts() {
+			return inField(not+p.field, errors.New("needs protocol tcp, udp, sctp or udplite"))
+		}
+		for i := range p.ports {
+			if err := p.ports[i].check(); err != nil {
+				return inField(not+p.field, atIndex(i, err))
+			}
+		}
+	}
+	icmp := protocol == ProtocolICMP || protocol == ProtocolICMPv6
+	switch {
+	case m.ICMPType != nil && !icmp:
+		return inField(not+"icmp_type", errors.New("needs protocol icmp or icmpv6"))
+	case m.ICMPType != nil && *m.ICMPType == 255:
+		return inField(not+"icmp_type", errors.New("255: want 0 to 254"))
+	case m.ICMPCode != nil && m.ICMPType == nil:
+		return inField(not+"icmp_code", fmt.Errorf("needs %sicmp_type", not))
+	}
+	return nil
+}
+
+func (w *writer) rules(name string, rules []Rule) error {
+	w.name(name)
+	w.open('[')
+	for i := range rules {
+		if err := w.rule(&rules[i]); err != nil {
+			return inField(name, atIndex(i, err))
+		}
+	}
+	w.close(']')
+	return nil
+}
+
+func (w *writer) rule(r *Rule) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	w.open('{')
+	w.str("action", string(r.Action))
+	if r.IPVersion != 0 {
+		w.integer("ip_version", r.IPVersion)
+	}
+	w.match("", &r.Match)
+	w.match("!", &r.Not)
+	w.optional("log_prefix", r.LogPrefix)
+	w.close('}')
+	return nil
+}
+
+func (w *writer) match(not string, m *Match) {
+	if m.Protocol != 0 {
+		w.name(not + "protocol")
+		w.protocol(m.Protocol)
+	}
+	w.optional(not+"src_tag", m.SrcTag)
+	if m.HasSrcSelector || m.SrcSelector != "" {
+		w.str(not+"src_selector", m.SrcSelector)
+	}
+	w.ruleNets(not+"src_net", m.SrcNets)
+	w.ports(not+"src_ports", m.SrcPorts)
+	w.optional(not+"dst_tag", m.DstTag)
+	if m.HasDstSelector || m.DstSelector != "" {
+		w.str(not+"dst_selector", m.DstSelector)
+	}
+	w.ruleNets(not+"dst_net", m.DstNets)
+	w.ports(not+"dst_ports", m.DstPorts)
+	if m.ICMPType != nil {
+		w.integer(not+"icmp_type", int(*m.ICMPType))
+	}
+	if m.ICMPCode != nil {
+		w.integer(not+"icmp_code", int(*m.ICMPCode))
+	}
+}
+
+// ruleNets writes one net as src_net, which every reader knows, and only more
+// than one as src_nets.
+func (w *writer) ruleNets(name string, nets []netip.Prefix) {
+	switch len(nets) {
+	case 0:
+	case 1:
+		w.prefix(name, nets[0])
+	default:
+		w.prefixes(name+"s", nets)
+	}
+}
+
+func (w *writer) ports(name string, ports []Port) {
+	if len(ports) == 0 {
+		return
+	}
+	w.name(name)
+	w.open('[')
+	for _, p := range ports {
+		w.port(p)
+	}
+	w.close(']')
+}

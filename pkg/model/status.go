@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// maxUptime is 30 years, in seconds.
+const maxUptime = 1e9
+
+func parseStatus(r *reader) (Status, error) {
+	var s Status
+	err := r.object(func(name string) (err error) {
+		switch name {
+		case "time":
+			s.Time, err = r.time()
+		case "uptime":
+			var f float64
+			if r.null() {
+				return nil
+			}
+			if f, err = r.float(); err == nil && (f < 0 || f > maxUptime) {
+				err = fmt.Errorf("%v: want seconds", f)
+			}
+			s.Uptime = time.Duration(math.Round(f*1000)) * time.Millisecond
+		case "first_update":
+			s.FirstUpdate, err = r.optionalBool(false)
+		default:
+			r.raw()
+		}
+		return err
+	})
+	if err == nil && s.Time.IsZero() {
+		err = missing("time")
+	}
+	return s, err
+}
+
+// format rounds uptime to milliseconds.
+func (s Status) format(w *writer) error {
+	if s.Time.IsZero() {
+		return missing("time")
+	}
+	ms := s.Uptime.Round(time.Millisecond).Milliseconds()
+	if ms < 0 || ms > maxUptime*1000 {
+		return inField("uptime", fmt.Errorf("%s: out of range", s.Uptime))
+	}
+	w.open('{')
+	if err := w.time("time", s.Time); err != nil {
+		return err
+	}
+	w.name("uptime")
+	w.b = strconv.AppendFloat(w.b, float64(ms)/1000, 'f', -1, 64)
+	w.boolean("first_update", s.FirstUpdate)
+	w.close('}')
+	return nil
+}
+
+func parseEndpointStatus(r *reader) (EndpointStatus, error) {
+	var s EndpointStatus
+	err := r.object(func(name string) (err error) {
+		if name == "status" {
+			var text string
+			text, err = r.str()
+			s = EndpointStatus(text)
+		} else {
+			r.raw()
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return s, s.check()
+}
+
+func (s EndpointStatus) check() error {
+	switch s {
+	case EndpointUp, EndpointDown, EndpointError:
+		return nil
+	case "":
+		return missing("status")
+	}
+	return inField("status", fmt.Errorf("%.32q: want up, down or error", string(s)))
+}
+
+func (s EndpointStatus) format(w *writer) error {
+	w.open('{')
+	w.str("status", string(s))
+	w.close('}')
+	return s.check()
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import "fmt"
+
+// defaultNetworkID is the network of a subnet that names none.
+const defaultNetworkID = "calico"
+
+func parseSubnet(r *reader) (Subnet, error) {
+	s := Subnet{NetworkID: defaultNetworkID}
+	err := r.object(func(name string) (err error) {
+		switch name {
+		case "network_id":
+			var id string
+			if id, err = r.optionalStr(); id != "" {
+				s.NetworkID = id
+			}
+		case "cidr":
+			s.CIDR, err = r.prefix()
+		case "gateway_ip":
+			s.GatewayIP, err = parseAnyAddr(r)
+		case "dns_servers":
+			if r.null() {
+				return nil
+			}
+			err = r.list(func(int) error {
+				a, err := parseAnyAddr(r)
+				s.DNSServers = append(s.DNSServers, a)
+				return err
+			})
+		case "host_routes":
+			s.HostRoutes, err = parseHostRoutes(r)
+		default:
+			r.raw()
+		}
+		return err
+	})
+	if err != nil {
+		return s, err
+	}
+	return s, s.check()
+}
+
+func parseHostRoutes(r *reader) ([]HostRoute, error) {
+	if r.null() {
+		return nil, nil
+	}
+	var out []HostRoute
+	err := r.list(func(int) error {
+		var h HostRoute
+		err := r.object(func(name string) (err error) {
+			switch name {
+			case "destination":
+				h.Destination, err = r.prefix()
+			case "nexthop":
+				h.NextHop, err = parseAnyAddr(r)
+			default:
+				r.raw()
+			}
+			return err
+		})
+		out = append(out, h)
+		return err
+	})
+	return out, err
+}
+
+// check wants the subnet and all that is in it to be of one family.
+func (s *Subnet) check() error {
+	if !s.CIDR.IsValid() {
+		return missing("cidr")
+	}
+	v6 := isV6(s.CIDR)
+	if err := checkFamily(s.CIDR.Addr(), v6); err != nil {
+		return inField("cidr", err)
+	}
+	if s.CIDR != s.CIDR.Masked() {
+		return inField("cidr", fmt.Errorf("%s has host bits set: write %s", s.CIDR, s.CIDR.Masked()))
+	}
+	if !s.GatewayIP.IsValid() {
+		return missing("gateway_ip")
+	}
+	if err := checkFamily(s.GatewayIP, v6); err != nil {
+		return inField("gateway_ip", err)
+	}
+	if err := checkAddrs(s.DNSServers, v6); err != nil {
+		return inField("dns_servers", err)
+	}
+	for i, h := range s.HostRoutes {
+		if err := h.check(v6); err != nil {
+			return inField("host_routes", atIndex(i, err))
+		}
+	}
+	return nil
+}
+
+func (h HostRoute) check(v6 bool) error {
+	if !h.Destination.IsValid() {
+		return missing("destination")
+	}
+	if !h.NextHop.IsValid() {
+		return missing("nexthop")
+	}
+	if err := checkFamily(h.Destination.Addr(), v6); err != nil {
+		return inField("destination", err)
+	}
+	if err := checkFamily(h.NextHop, v6); err != nil {
+		return inField("nexthop", err)
+	}
+	return nil
+}
+
+func (s Subnet) format(w *writer) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if s.NetworkID == "" {
+		s.NetworkID = defaultNetworkID
+	}
+	w.open('{')
+	w.str("network_id", s.NetworkID)
+	w.prefix("cidr", s.CIDR)
+	w.addr("gateway_ip", s.GatewayIP)
+	if len(s.DNSServers) > 0 {
+		w.addrs("dns_servers", s.DNSServers)
+	}
+	if len(s.HostRoutes) > 0 {
+		w.name("host_routes")
+		w.open('[')
+		for _, h := range s.HostRoutes {
+			w.open('{')
+			w.prefix("destination", h.Destination)
+			w.addr("nexthop", h.NextHop)
+			w.close('}')
+		}
+		w.close(']')
+	}
+	w.close('}')
+	return nil
+}
