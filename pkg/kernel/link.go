@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"golang.org/x/sys/unix"
+)
+
+// Link is a network interface.
+type Link struct {
+	Index    int
+	Name     string
+	MAC      model.MAC
+	MTU      int
+	Up       bool   // administratively
+	Running  bool   // the peer, or the other end of the cable, is up too
+	Alias    string // up to 255 bytes
+	Kind     string // "veth", "bridge", …; "" for hardware
+	Parent   int    // index of a veth's peer in the peer's namespace; 0 without
+	PeerNSID int    // the id that this namespace has for the peer's namespace; -1 without
+	conf4    devconf
+	conf6    devconf
+	addrGen  uint8
+	loopback bool
+	inet6    bool // the link speaks IPv6 at all
+}
+
+// devconf is a kernel array of an interface's sysctls.
+type devconf []byte
+
+// at returns the value at a position, and false if this kernel has none.
+func (d devconf) at(i int) (int32, bool) {
+	if i < 0 || 4*i+4 > len(d) {
+		return 0, false
+	}
+	return int32(u32(d[4*i:])), true
+}
+
+// filterSkipStats is RTEXT_FILTER_SKIP_STATS: counters are most of a link's size.
+const filterSkipStats = 1 << 3
+
+// checkName says whether the kernel could have a link of that name (dev_valid_name).
+func checkName(name string) error {
+	switch {
+	case name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r\x00"):
+		return fmt.Errorf("%q is not a name that a network interface can have", name)
+	case len(name) >= unix.IFNAMSIZ:
+		return fmt.Errorf("interface name %q is longer than %d bytes", name, unix.IFNAMSIZ-1)
+	}
+	return nil
+}
+
+// getLink asks for one link by index, or by name where the index is 0.
+func getLink(index int, name string) *message {
+	m := newMessage(unix.RTM_GETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
+	if index == 0 {
+		m.attrString(unix.IFLA_IFNAME, name)
+	}
+	m.attr32(unix.IFLA_EXT_MASK, filterSkipStats)
+	return m
+}
+
+// parseLink reads struct ifinfomsg and its attributes.
+func parseLink(b []byte) (Link, bool) {
+	if len(b) < unix.SizeofIfInfomsg {
+		return Link{}, false
+	}
+	flags := u32(b[8:])
+	l := Link{
+		Index:    int(int32(u32(b[4:]))),
+		Up:       flags&unix.IFF_UP != 0,
+		Running:  flags&unix.IFF_LOWER_UP != 0,
+		PeerNSID: -1,
+		loopback: flags&unix.IFF_LOOPBACK != 0,
+	}
+	attributes(b[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
+		switch kind {
+		case unix.IFLA_IFNAME:
+			l.Name = text(data)
+		case unix.IFLA_ADDRESS:
+			if len(data) == len(l.MAC) {
+				l.MAC = model.MAC(data)
+			}
+		case unix.IFLA_MTU:
+			l.MTU = int(u32(data))
+		case unix.IFLA_IFALIAS:
+			l.Alias = text(data)
+		case unix.IFLA_LINK:
+			l.Parent = int(int32(u32(data)))
+		case unix.IFLA_LINK_NETNSID:
+			l.PeerNSID = int(int32(u32(data)))
+		case unix.IFLA_LINKINFO:
+			attributes(data, func(kind uint16, data []byte) {
+				if kind == unix.IFLA_INFO_KIND {
+					l.Kind = text(data)
+				}
+			})
+		case unix.IFLA_AF_SPEC:
+			l.parseFamilies(data)
+		}
+	})
+	return l, true
+}
+
+func (l *Link) parseFamilies(b []byte) {
+	attributes(b, func(family uint16, data []byte) {
+		attributes(data, func(kind uint16, data []byte) {
+			switch {
+			case family == unix.AF_INET && kind == unix.IFLA_INET_CONF:
+				l.conf4 = data
+			case family == unix.AF_INET6 && kind == unix.IFLA_INET6_CONF:
+				l.conf6 = data
+			case family == unix.AF_INET6 && kind == unix.IFLA_INET6_ADDR_GEN_MODE && len(data) > 0:
+				l.addrGen, l.inet6 = data[0], true
+			}
+		})
+	})
+}
+
+// link returns one link; the error wraps os.ErrNotExist when there is none.
+func (s *socket) link(index int, name string) (Link, error) {
+	data, err := s.ask(getLink(index, name))
+	if errors.Is(err, unix.ENODEV) {
+		err = os.ErrNotExist
+	}
+	if err != nil {
+		return Link{}, err
+	}
+	return firstLink(data)
+}
+
+func firstLink(data []received) (Link, error) {
+	for _, r := range data {
+		if r.kind == unix.RTM_NEWLINK {
+			if l, ok := parseLink(r.body); ok {
+				return l, nil
+			}
+		}
+	}
+	return Link{}, errors.New("the kernel answered without a link")
+}
+
+// links returns the links whose name keep accepts.
+func (s *socket) links(keep func(name string) bool) ([]Link, error) {
+	m := newMessage(unix.RTM_GETLINK, 0, linkBody(unix.AF_UNSPEC, 0, 0, 0))
+	m.attr32(unix.IFLA_EXT_MASK, filterSkipStats)
+	all, err := s.dump(m)
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	var links []Link
+	for _, r := range all {
+		if l, ok := parseLink(r.body); ok && r.kind == unix.RTM_NEWLINK && keep(l.Name) {
+			links = append(links, l)
+		}
+	}
+	return links, nil
+}
+
+// HostLink returns the link of that name in the current namespace. The error
+// wraps os.ErrNotExist when there is none.
+func HostLink(name string) (Link, error) {
+	if err := checkName(name); err != nil {
+		return Link{}, err
+	}
+	s, err := openSocket()
+	if err != nil {
+		return Link{}, err
+	}
+	defer s.close()
+	l, err := s.link(0, name)
+	if err != nil {
+		return Link{}, fmt.Errorf("read link %s: %w", name, err)
+	}
+	return l, nil
+}
+
+// HostLinks returns the links of the current namespace whose name starts with
+// the prefix.
+func HostLinks(prefix string) ([]Link, error) {
+	s, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	return s.links(func(name string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+// DeleteLink deletes the link of that name in the current namespace, and with a
+// veth its peer, wherever that is. A link that is gone already is no error.
+func DeleteLink(name string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	return deleteLink(0, name)
+}
+
+func deleteLink(index int, name string) error {
+	s, err := openSocket()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	m := newMessage(unix.RTM_DELLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
+	if index == 0 {
+		m.attrString(unix.IFLA_IFNAME, name)
+	}
+	if _, err := s.ask(m); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("delete link %s: %w", name, err)
+	}
+	return nil
+}
+
+// hostPrefix is the prefix that holds the address alone.
+func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

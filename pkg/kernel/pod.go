@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Route is a route inside a workload.
+type Route struct {
+	Dst     netip.Prefix
+	Gateway netip.Addr // invalid: ConfigurePod takes the host end; ReadPod found a route without one
+}
+
+// PodNet says what ConfigurePod sets in the workload's namespace.
+type PodNet struct {
+	IfName               string
+	Addrs                []netip.Addr // each alone: /32 or /128
+	Routes               []Route      // besides the default
+	DefaultV4, DefaultV6 bool         // a default route by the host end
+	IPForward            bool         // the workload forwards packets
+}
+
+// families says which families the workload uses.
+func (p PodNet) families() (v4, v6 bool) {
+	v4, v6 = p.DefaultV4, p.DefaultV6
+	for _, a := range p.Addrs {
+		v4, v6 = v4 || a.Is4(), v6 || a.Is6()
+	}
+	for _, r := range p.Routes {
+		v4, v6 = v4 || r.Dst.Addr().Is4(), v6 || r.Dst.Addr().Is6()
+	}
+	return v4, v6
+}
+
+func (p PodNet) check() error {
+	if err := checkName(p.IfName); err != nil {
+		return err
+	}
+	for _, a := range p.Addrs {
+		if !a.IsValid() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() {
+			return fmt.Errorf("%s is not an address that a workload can have", a)
+		}
+	}
+	for _, r := range p.Routes {
+		if !r.Dst.IsValid() || r.Gateway.IsValid() && r.Gateway.Is4() != r.Dst.Addr().Is4() {
+			return fmt.Errorf("route to %s by %s: not of one family", r.Dst, r.Gateway)
+		}
+	}
+	return nil
+}
+
+// step is a request with the words for its failure.
+type step struct {
+	what    string
+	request *message
+}
+
+// ConfigurePod gives the workload's end, which CreateVeth made, its addresses
+// and routes. It may be repeated.
+func ConfigurePod(ns *Namespace, p PodNet) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if err := ns.configure(p); err != nil {
+		return fmt.Errorf("configure %s in %s: %w", p.IfName, ns.path, err)
+	}
+	return nil
+}
+
+func (n *Namespace) configure(p PodNet) error {
+	pod := n.made.pod
+	if n.made.name != p.IfName {
+		var err error
+		if pod, err = n.sock.link(0, p.IfName); err != nil {
+			return err
+		}
+	}
+	v4, v6 := p.families()
+	if v6 && n.made.hostV6 != nil {
+		return n.made.hostV6
+	}
+	if v6 && !pod.hasIPv6() {
+		if err := n.enableIPv6(&pod); err != nil {
+			return err
+		}
+	}
+	if err := n.enter(func() error { return setForwarding(p.IPForward, v4, v6) }); err != nil {
+		return err
+	}
+	steps := podSteps(pod.Index, p, v4)
+	requests := make([]*message, len(steps))
+	for i, s := range steps {
+		requests[i] = s.request
+	}
+	answers, err := n.sock.do(requests...)
+	if err != nil {
+		return err
+	}
+	for i, a := range answers {
+		if a.err != nil {
+			return fmt.Errorf("%s: %w", steps[i].what, a.err)
+		}
+	}
+	return nil
+}
+
+// podSteps are the requests in the order in which each finds what it needs.
+// The loopback is the runtime's to bring up, by a plugin of its own; where there
+// is none the workload still reaches itself.
+func podSteps(index int, p PodNet, v4 bool) []step {
+	steps := []step{{"bring up lo", setUp(1)}, {"bring up " + p.IfName, setUp(index)}}
+	for _, a := range p.Addrs {
+		steps = append(steps, step{"add " + a.String(), addAddr(index, hostPrefix(a))})
+	}
+	route := func(r Route) {
+		if !r.Gateway.IsValid() {
+			r.Gateway = HostGateway()
+			if r.Dst.Addr().Is6() {
+				r.Gateway = HostGatewayLL()
+			}
+		}
+		steps = append(steps, step{fmt.Sprintf("add route to %s by %s", r.Dst, r.Gateway), podRoute(index, r)})
+	}
+	if v4 {
+		steps = append(steps, step{"add route to " + HostGateway().String(), podRoute(index, Route{Dst: hostPrefix(HostGateway())})})
+	}
+	if p.DefaultV4 {
+		route(Route{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0)})
+	}
+	if p.DefaultV6 {
+		route(Route{Dst: netip.PrefixFrom(netip.IPv6Unspecified(), 0)})
+	}
+	for _, r := range p.Routes {
+		route(r)
+	}
+	return steps
+}
+
+// podRoute adds or replaces a route; one without a gateway is for the link itself.
+func podRoute(index int, r Route) *message {
+	scope := uint8(unix.RT_SCOPE_UNIVERSE)
+	if !r.Gateway.IsValid() && r.Dst.Addr().Is4() {
+		scope = unix.RT_SCOPE_LINK
+	}
+	dst := r.Dst.Masked()
+	m := newMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE,
+		routeBody(familyOf(dst.Addr()), dst.Bits(), unix.RTPROT_BOOT, scope))
+	if dst.Bits() > 0 {
+		m.attrAddr(unix.RTA_DST, dst.Addr())
+	}
+	if r.Gateway.IsValid() {
+		m.attrAddr(unix.RTA_GATEWAY, r.Gateway)
+	}
+	m.attr32(unix.RTA_OIF, uint32(index))
+	return m
+}
+
+// enableIPv6 turns IPv6 on in a namespace whose runtime turned it off.
+func (n *Namespace) enableIPv6(pod *Link) error {
+	if !pod.inet6 {
+		return errors.New("there is no IPv6 on it: this kernel has none, or the MTU is below 1280")
+	}
+	if _, err := n.sock.ask(setAddrGen(pod.Index, genNone)); err != nil {
+		return fmt.Errorf("enable IPv6: %w", err)
+	}
+	err := n.enter(func() error {
+		return errors.Join(writeSysctl("ipv6/conf/all/disable_ipv6", "0"), writeSysctl("ipv6/conf/default/disable_ipv6", "0"))
+	})
+	if err != nil {
+		return fmt.Errorf("enable IPv6: %w", err)
+	}
+	answers, err := n.sock.do(addLinkLocal(*pod)...)
+	if err != nil {
+		return err
+	}
+	if err := answers[0].err; err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("enable IPv6: add a link-local address: %w", err)
+	}
+	pod.conf6 = nil // what it said is past
+	n.made.pod.conf6 = nil
+	return nil
+}
+
+// setForwarding runs inside the namespace. A new one may have inherited the
+// host's forwarding, which is on.
+func setForwarding(on, v4, v6 bool) error {
+	value := "0"
+	if on {
+		value = "1"
+	}
+	if v4 {
+		if err := writeSysctl("ipv4/ip_forward", value); err != nil {
+			return err
+		}
+	}
+	if v6 {
+		return writeSysctl("ipv6/conf/all/forwarding", value)
+	}
+	return nil
+}
+
+// writeSysctl sets a sysctl below net, in the thread's namespace.
+func writeSysctl(name, value string) error {
+	file, err := os.OpenFile("/proc/sys/net/"+name, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("set sysctl: %w", err)
+	}
+	_, err = file.WriteString(value)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("set sysctl: %w", err)
+	}
+	return nil
+}

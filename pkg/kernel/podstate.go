@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/model"
+	"golang.org/x/sys/unix"
+)
+
+// PodState is what a workload's interface holds.
+type PodState struct {
+	Index     int
+	MAC       model.MAC
+	MTU       int
+	Up        bool
+	HostIndex int            // index of the host end in the host's namespace
+	Addrs     []netip.Prefix // those that are not link-local
+	LinkLocal []netip.Prefix // IPv6
+	Routes    []Route        // of the main table by this interface, unicast, not the kernel's own
+}
+
+// HasAddr says whether the interface has the address, whatever its prefix.
+func (s PodState) HasAddr(a netip.Addr) bool {
+	for _, p := range s.Addrs {
+		if p.Addr() == a {
+			return true
+		}
+	}
+	return false
+}
+
+// HasRoute says whether there is a route to the destination by the gateway.
+func (s PodState) HasRoute(dst netip.Prefix, gateway netip.Addr) bool {
+	for _, r := range s.Routes {
+		if r.Dst == dst.Masked() && r.Gateway == gateway {
+			return true
+		}
+	}
+	return false
+}
+
+// ReadPod reads back what ConfigurePod set. The error wraps os.ErrNotExist when
+// there is no such interface.
+func ReadPod(ns *Namespace, ifName string) (PodState, error) {
+	if err := checkName(ifName); err != nil {
+		return PodState{}, err
+	}
+	state, err := ns.read(ifName)
+	if err != nil {
+		return PodState{}, fmt.Errorf("read %s in %s: %w", ifName, ns.path, err)
+	}
+	return state, nil
+}
+
+func (n *Namespace) read(ifName string) (PodState, error) {
+	l, err := n.sock.link(0, ifName)
+	if err != nil {
+		return PodState{}, err
+	}
+	state := PodState{Index: l.Index, MAC: l.MAC, MTU: l.MTU, Up: l.Up, HostIndex: l.Parent}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		request := newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
+		(*request)[unix.SizeofNlMsghdr] = family
+		all, err := n.sock.dump(request)
+		if err != nil {
+			return PodState{}, fmt.Errorf("list addresses: %w", err)
+		}
+		for _, r := range all {
+			if p, index, ok := parseAddr(r.body); ok && index == l.Index && r.kind == unix.RTM_NEWADDR {
+				if p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+					state.LinkLocal = append(state.LinkLocal, p)
+				} else {
+					state.Addrs = append(state.Addrs, p)
+				}
+			}
+		}
+		routes, err := n.sock.routes(routeFilter{family: family, index: l.Index})
+		if err != nil {
+			return PodState{}, err
+		}
+		for _, r := range routes {
+			if r.protocol != unix.RTPROT_KERNEL {
+				state.Routes = append(state.Routes, Route{Dst: r.dst, Gateway: r.gateway})
+			}
+		}
+	}
+	return state, nil
+}
+
+// parseAddr reads struct ifaddrmsg and its attributes.
+func parseAddr(b []byte) (p netip.Prefix, index int, ok bool) {
+	if len(b) < unix.SizeofIfAddrmsg {
+		return netip.Prefix{}, 0, false
+	}
+	var local, address netip.Addr
+	attributes(b[unix.SizeofIfAddrmsg:], func(kind uint16, data []byte) {
+		switch kind {
+		case unix.IFA_LOCAL:
+			local = addrOf(data)
+		case unix.IFA_ADDRESS:
+			address = addrOf(data)
+		}
+	})
+	if !local.IsValid() {
+		local = address
+	}
+	return netip.PrefixFrom(local, int(b[1])), int(u32(b[4:])), local.IsValid()
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// route is a unicast route of the main table.
+type route struct {
+	dst      netip.Prefix
+	gateway  netip.Addr
+	index    int // outgoing link; 0 where there are several next hops
+	protocol uint8
+	scope    uint8
+	metric   uint32
+}
+
+// routeFilter says which routes to read; zero fields don't restrict.
+type routeFilter struct {
+	family   uint8
+	protocol uint8
+	index    int
+}
+
+// routes reads the main table. The kernel filters, where it can; older ones send
+// all.
+func (s *socket) routes(f routeFilter) ([]route, error) {
+	body := make([]byte, unix.SizeofRtMsg)
+	body[0], body[4], body[5], body[7] = f.family, unix.RT_TABLE_MAIN, f.protocol, unix.RTN_UNICAST
+	request := newMessage(unix.RTM_GETROUTE, 0, body)
+	if f.index != 0 {
+		request.attr32(unix.RTA_OIF, uint32(f.index))
+	}
+	all, err := s.dump(request)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	var routes []route
+	for _, m := range all {
+		r, ok := parseRoute(m.body)
+		if ok && m.kind == unix.RTM_NEWROUTE && (f.protocol == 0 || r.protocol == f.protocol) && (f.index == 0 || r.index == f.index) {
+			routes = append(routes, r)
+		}
+	}
+	return routes, nil
+}
+
+// parseRoute reads struct rtmsg and its attributes; false for what is not a
+// unicast route of the main table.
+func parseRoute(b []byte) (route, bool) {
+	if len(b) < unix.SizeofRtMsg || b[7] != unix.RTN_UNICAST {
+		return route{}, false
+	}
+	family, bits, table := b[0], int(b[1]), uint32(b[4])
+	r := route{protocol: b[5], scope: b[6]}
+	var dst netip.Addr
+	switch family {
+	case unix.AF_INET:
+		dst = netip.IPv4Unspecified()
+	case unix.AF_INET6:
+		dst = netip.IPv6Unspecified()
+	default:
+		return route{}, false
+	}
+	attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+		switch kind {
+		case unix.RTA_DST:
+			dst = addrOf(data)
+		case unix.RTA_GATEWAY:
+			r.gateway = addrOf(data)
+		case unix.RTA_OIF:
+			r.index = int(u32(data))
+		case unix.RTA_PRIORITY:
+			r.metric = u32(data)
+		case unix.RTA_TABLE:
+			table = u32(data)
+		}
+	})
+	r.dst = netip.PrefixFrom(dst, bits)
+	return r, table == unix.RT_TABLE_MAIN && r.dst.IsValid()
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/calico-go/calico/pkg/model"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	vethInfoPeer = 1 // VETH_INFO_PEER of linux/veth.h
+	maxAlias     = 255
+	genEUI64     = 0 // IN6_ADDR_GEN_MODE_EUI64 of linux/if_link.h
+	genNone      = 1
+
+	confDisableIPv6 = 26 // DEVCONF_DISABLE_IPV6 of linux/ipv6.h
+)
+
+// Veth says what CreateVeth makes.
+type Veth struct {
+	HostName string    // in the current namespace
+	PodName  string    // in the workload's namespace
+	MTU      int       // of both ends; 0 = the kernel's default
+	PodMAC   model.MAC // zero = the kernel chooses
+	Alias    string    // of the host end, set before that is up; at most 255 bytes
+}
+
+// LinkExistsError says that the host end's name is taken, and by what.
+type LinkExistsError struct{ Link Link }
+
+// Error names the link and who it belongs to.
+func (e *LinkExistsError) Error() string {
+	owner := "without an alias"
+	if e.Link.Alias != "" {
+		owner = fmt.Sprintf("with the alias %q", e.Link.Alias)
+	}
+	return fmt.Sprintf("link %s exists already: kind %q, %s", e.Link.Name, e.Link.Kind, owner)
+}
+
+// Unwrap makes the error an os.ErrExist.
+func (e *LinkExistsError) Unwrap() error { return os.ErrExist }
+
+// madeVeth is what a Namespace remembers of the veth made in it.
+type madeVeth struct {
+	name   string
+	index  int
+	pod    Link
+	hostV6 error // why the host end has no IPv6
+}
+
+// CreateVeth makes a veth: the workload's end in ns, its peer directly in the
+// current namespace with HostMAC, both up, with link-local addresses that can be
+// used at once. It returns the workload end's MAC address, and an undo that
+// deletes what was made and nothing else. Nothing is left after an error.
+//
+// The alias is set before the host end goes up: one that is down and has none
+// was left by a process that died here. The error is a *LinkExistsError when the
+// host end's name is taken.
+func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err error) {
+	if err := v.check(); err != nil {
+		return model.MAC{}, nil, err
+	}
+	host, err := openSocket()
+	if err != nil {
+		return model.MAC{}, nil, err
+	}
+	defer host.close()
+	pod, err := v.create(ns, host)
+	if err != nil {
+		return model.MAC{}, nil, err
+	}
+	undo = func() error {
+		ns.made = madeVeth{}
+		return deleteLink(pod.Parent, v.HostName)
+	}
+	ns.made = madeVeth{name: v.PodName, index: pod.Index, pod: pod}
+	if ns.made.hostV6, err = bringUpHost(host, pod.Parent, v.Alias); err == nil {
+		err = bringUpPod(ns.sock, pod)
+	}
+	if err != nil {
+		return model.MAC{}, nil, errors.Join(fmt.Errorf("set up veth %s: %w", v.HostName, err), undo())
+	}
+	return pod.MAC, undo, nil
+}
+
+func (v Veth) check() error {
+	if err := checkName(v.HostName); err != nil {
+		return err
+	}
+	if err := checkName(v.PodName); err != nil {
+		return err
+	}
+	if len(v.Alias) > maxAlias {
+		return fmt.Errorf("alias of %s has %d bytes, more than %d", v.HostName, len(v.Alias), maxAlias)
+	}
+	if v.MTU < 0 {
+		return fmt.Errorf("MTU %d of %s is negative", v.MTU, v.HostName)
+	}
+	return nil
+}
+
+// create makes both ends, down, and returns the workload's.
+func (v Veth) create(ns *Namespace, host *socket) (Link, error) {
+	here, err := os.Open(ownNamespace)
+	if err != nil {
+		return Link{}, fmt.Errorf("open the host's network namespace: %w", err)
+	}
+	defer func() { _ = here.Close() }()
+	mac := HostMAC()
+	m := newMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkBody(unix.AF_UNSPEC, 0, 0, 0))
+	m.attrString(unix.IFLA_IFNAME, v.PodName)
+	if v.MTU > 0 {
+		m.attr32(unix.IFLA_MTU, uint32(v.MTU))
+	}
+	if !v.PodMAC.IsZero() {
+		m.attr(unix.IFLA_ADDRESS, v.PodMAC[:])
+	}
+	m.nest(unix.IFLA_LINKINFO, func() {
+		m.attrString(unix.IFLA_INFO_KIND, "veth")
+		m.nest(unix.IFLA_INFO_DATA, func() {
+			m.nest(vethInfoPeer, func() {
+				*m = append(*m, linkBody(unix.AF_UNSPEC, 0, 0, 0)...)
+				m.attrString(unix.IFLA_IFNAME, v.HostName)
+				if v.MTU > 0 {
+					m.attr32(unix.IFLA_MTU, uint32(v.MTU))
+				}
+				m.attr(unix.IFLA_ADDRESS, mac[:])
+				m.attr32(unix.IFLA_NET_NS_FD, uint32(here.Fd()))
+			})
+		})
+	})
+	answers, err := ns.sock.do(m, getLink(0, v.PodName))
+	if err != nil {
+		return Link{}, fmt.Errorf("make veth %s: %w", v.HostName, err)
+	}
+	if err := answers[0].err; err != nil {
+		return Link{}, v.explain(ns, host, answers[1], err)
+	}
+	if err := answers[1].err; err != nil {
+		return Link{}, fmt.Errorf("read %s, just made in %s: %w", v.PodName, ns.path, err)
+	}
+	return firstLink(answers[1].data)
+}
+
+// explain finds out which of the two names is taken.
+func (v Veth) explain(ns *Namespace, host *socket, pod answer, err error) error {
+	if errors.Is(err, unix.EEXIST) {
+		if taken, err := host.link(0, v.HostName); err == nil {
+			return &LinkExistsError{taken}
+		}
+		if pod.err == nil {
+			return fmt.Errorf("make veth %s: the namespace %s has an interface %s already: %w", v.HostName, ns.path, v.PodName, os.ErrExist)
+		}
+	}
+	return fmt.Errorf("make veth %s with its peer %s in %s: %w", v.HostName, v.PodName, ns.path, err)
+}
+
+// bringUpHost sets the alias, then IPv6, then the link up. noV6 says why there
+// is no IPv6: a workload without it doesn't mind.
+func bringUpHost(s *socket, index int, alias string) (noV6, err error) {
+	named := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
+	if alias != "" {
+		named.attr(unix.IFLA_IFALIAS, []byte(alias))
+	}
+	answers, err := s.do(named,
+		setAddrGen(index, genNone), setUp(index), addAddr(index, linkLocalPrefix(HostGatewayLL())), setAddrGen(index, genEUI64))
+	if err != nil {
+		return nil, err
+	}
+	if err := answers[0].err; err != nil {
+		return nil, fmt.Errorf("set alias %q: %w", alias, err)
+	}
+	if err := answers[2].err; err != nil {
+		return nil, fmt.Errorf("bring up the host end: %w", err)
+	}
+	switch err := answers[3].err; {
+	case answers[1].err != nil:
+		return fmt.Errorf("the host has no IPv6: %w", answers[1].err), nil
+	case errors.Is(err, unix.EACCES):
+		return errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address"), nil
+	case err != nil && !errors.Is(err, unix.EEXIST):
+		return nil, fmt.Errorf("add %s to the host end: %w", HostGatewayLL(), err)
+	}
+	return nil, nil
+}
+
+// bringUpPod brings up the workload's end, with a link-local address unless
+// IPv6 is disabled there: ConfigurePod enables it for those that need it.
+func bringUpPod(s *socket, pod Link) error {
+	if !pod.hasIPv6() {
+		_, err := s.ask(setUp(pod.Index))
+		return err
+	}
+	answers, err := s.do(append([]*message{setAddrGen(pod.Index, genNone), setUp(pod.Index)}, addLinkLocal(pod)...)...)
+	if err != nil {
+		return err
+	}
+	if err := answers[1].err; err != nil {
+		return fmt.Errorf("bring up the workload's end: %w", err)
+	}
+	if err := answers[2].err; err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("add a link-local address to the workload's end: %w", err)
+	}
+	return nil
+}
+
+// hasIPv6 says whether the link speaks IPv6 now.
+func (l Link) hasIPv6() bool {
+	disabled, _ := l.conf6.at(confDisableIPv6)
+	return l.inet6 && disabled == 0
+}
+
+// addLinkLocal gives a link its link-local address itself: the kernel would not
+// let it be used before duplicate address detection has taken a second. The
+// kernel makes one again should the link go down and up.
+func addLinkLocal(l Link) []*message {
+	return []*message{addAddr(l.Index, linkLocalPrefix(linkLocal(l.MAC))), setAddrGen(l.Index, l.addrGen)}
+}
+
+func linkLocalPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, 64) }
+
+func setUp(index int) *message {
+	return newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, unix.IFF_UP, unix.IFF_UP))
+}
+
+// setAddrGen says how the kernel makes the link-local address when the link goes
+// up.
+func setAddrGen(index int, mode uint8) *message {
+	m := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
+	m.nest(unix.IFLA_AF_SPEC, func() {
+		m.nest(unix.AF_INET6, func() { m.attr8(unix.IFLA_INET6_ADDR_GEN_MODE, mode) })
+	})
+	return m
+}
+
+// addAddr adds an address without duplicate address detection, or finds it
+// there.
+func addAddr(index int, p netip.Prefix) *message {
+	scope := uint8(unix.RT_SCOPE_UNIVERSE)
+	if p.Addr().IsLinkLocalUnicast() && p.Addr().Is6() {
+		scope = unix.RT_SCOPE_LINK
+	}
+	m := newMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, addrBody(p, scope, index))
+	m.attrAddr(unix.IFA_LOCAL, p.Addr())
+	m.attrAddr(unix.IFA_ADDRESS, p.Addr())
+	if p.Addr().Is6() {
+		m.attr32(unix.IFA_FLAGS, unix.IFA_F_NODAD)
+	}
+	return m
+}
