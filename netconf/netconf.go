@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package netconf reads what a container runtime tells a CNI plugin: the
+// network configuration on stdin and the arguments in CNI_ARGS.
+//
+// A known field of the wrong type is an error that names the field; unknown
+// fields are allowed, as the CNI specification demands.
+package netconf
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Defaults of fields that are absent.
+const (
+	DefaultEndpoint           = "http://127.0.0.1:2379"
+	DefaultNodenameFile       = "/var/lib/calico/nodename"
+	DefaultAgentSocket        = "/run/calico/agent.sock"
+	DefaultLogFile            = "/var/log/calico/cni/cni.log"
+	DefaultLogMaxSize         = 100 // MB
+	DefaultLogMaxAge          = 30  // days
+	DefaultLogMaxCount        = 10  // files
+	DefaultPolicySetupTimeout = 10 * time.Second
+	DefaultDatastoreTimeout   = 20 * time.Second
+	// CalicoIPAM is the ipam.type that is served in process.
+	CalicoIPAM = "calico-ipam"
+	// UsePodCIDR is what stands in ipam.subnet for the node's pod CIDR.
+	UsePodCIDR = "usePodCidr"
+)
+
+// Config is one network configuration, defaults filled in.
+type Config struct {
+	CNIVersion string // "" is 0.1.0
+	Name       string // never empty
+	Type       string
+
+	Etcd     Etcd
+	Nodename Nodename
+	IPAM     IPAM
+
+	// MTU of the pod's interface in bytes, 0 = as the agent found it.
+	MTU int
+
+	Policy     Policy
+	Kubernetes Kubernetes
+
+	// IPForward turns on ip_forward inside the container
+	// (container_settings.allow_ip_forwarding).
+	IPForward bool
+	// IncludeDefaultRoutes adds 0/0 and ::/0 to the routes of host-local.
+	IncludeDefaultRoutes bool
+	// IPAddrsNoIPAM and FloatingIPs let those annotations work (feature_control).
+	IPAddrsNoIPAM bool
+	FloatingIPs   bool
+
+	Log Log
+
+	// AgentSocket is where the gate listens; AgentSocketSet: as configured.
+	AgentSocket    string
+	AgentSocketSet bool
+	// PolicySetupTimeout bounds the wait at the gate, 0 = don't wait.
+	PolicySetupTimeout time.Duration
+	// DatastoreTimeout bounds all work with etcd in one call.
+	DatastoreTimeout time.Duration
+
+	// RuntimeIPs are runtimeConfig.ips, ArgsIPs args.cni.ips.
+	RuntimeIPs []netip.Addr
+	ArgsIPs    []netip.Addr
+	// RuntimeMAC is runtimeConfig.mac.
+	RuntimeMAC model.MAC
+	// DNS is runtimeConfig.dns, or else the dns of the network configuration.
+	DNS DNS
+
+	// IsGateway is the bridge plugin's isGateway or isDefaultGateway; it
+	// matters to calico-ipam, which reads its main plugin's configuration.
+	IsGateway bool
+
+	// PrevResult is the result of the ADD, nil where there is none.
+	PrevResult json.RawMessage
+	// ValidAttachments are those that GC keeps; nil where the field is absent.
+	ValidAttachments []Attachment
+
+	// Raw is the configuration as it came, for plugins called in turn.
+	Raw []byte
+}
+
+// Etcd says where etcd is and how to get in.
+type Etcd struct {
+	Endpoints    []string
+	DiscoverySRV string
+	CAFile       string
+	CertFile     string
+	KeyFile      string
+	Username     string
+	PasswordFile string
+}
+
+// Nodename says how this node's name is found: the first that is there of
+// Name, the content of File, Hostname, and the operating system's host name.
+type Nodename struct {
+	Name         string
+	File         string
+	FileSet      bool // the file is configured, not the default
+	FileOptional bool
+	Hostname     string
+}
+
+// IPAM is the ipam section.
+type IPAM struct {
+	Type       string
+	AssignIPv4 bool
+	AssignIPv6 bool
+	IPv4Pools  []netip.Prefix
+	IPv6Pools  []netip.Prefix
+	// Subnet is host-local's; it may be UsePodCIDR.
+	Subnet string
+	// PodCIDR reports that a subnet, at any depth, asks for the node's pod CIDR.
+	PodCIDR bool
+	// Gateway is the gateway that calico-ipam reports to another main plugin,
+	// invalid = choose.
+	Gateway netip.Addr
+}
+
+// Policy is the policy section.
+type Policy struct {
+	Kubernetes                                               bool // type is k8s
+	APIRoot, AuthToken, ClientCertificate, ClientKey, CAFile string
+}
+
+// Kubernetes is the kubernetes section.
+type Kubernetes struct {
+	Kubeconfig, APIRoot, NodeName string
+}
+
+// Log says what is logged and where.
+type Log struct {
+	Level    slog.Level
+	File     string // "" = no file
+	MaxSize  int    // MB before the file rotates
+	MaxAge   int    // days a rotated file is kept, 0 = for ever
+	MaxCount int    // rotated files kept, 0 = all
+}
+
+// DNS is what the pod's resolver shall use.
+type DNS struct {
+	Nameservers []string
+	Domain      string
+	Search      []string
+	Options     []string
+}
+
+// Attachment is one container interface that is still valid.
+type Attachment struct {
+	ContainerID, IfName string
+}

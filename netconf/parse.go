@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netconf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Parse reads one network configuration. It returns a *SyntaxError where the
+// input isn't a JSON object, else every *FieldError, joined.
+func Parse(stdin []byte) (*Config, error) {
+	var errs []error
+	o, err := parseObject(stdin, &errs)
+	if err != nil {
+		return nil, err
+	}
+	c := &Config{
+		Nodename:           Nodename{File: DefaultNodenameFile},
+		Log:                Log{File: DefaultLogFile, MaxSize: DefaultLogMaxSize, MaxAge: DefaultLogMaxAge, MaxCount: DefaultLogMaxCount},
+		AgentSocket:        DefaultAgentSocket,
+		PolicySetupTimeout: DefaultPolicySetupTimeout,
+		DatastoreTimeout:   DefaultDatastoreTimeout,
+		Raw:                stdin,
+	}
+	o.str("cniVersion", &c.CNIVersion)
+	c.parseName(o)
+	o.str("type", &c.Type)
+	c.Etcd.parse(o)
+	c.Nodename.parse(o)
+	c.IPAM.parse(o)
+	if o.integer("mtu", 0, &c.MTU) && c.MTU != 0 && (c.MTU < 68 || c.MTU > 65535) {
+		o.fail("mtu", "want 0 or 68 to 65535 bytes, got %d", c.MTU)
+	}
+	c.parsePolicy(o)
+	o.object("container_settings").boolean("allow_ip_forwarding", &c.IPForward)
+	o.boolean("include_default_routes", &c.IncludeDefaultRoutes)
+	features := o.object("feature_control")
+	features.boolean("ip_addrs_no_ipam", &c.IPAddrsNoIPAM)
+	features.boolean("floating_ips", &c.FloatingIPs)
+	c.Log.parse(o)
+	if o.str("agent_socket", &c.AgentSocket) {
+		c.AgentSocketSet = true
+		if !strings.HasPrefix(c.AgentSocket, "/") {
+			o.fail("agent_socket", "want an absolute path, got %q", c.AgentSocket)
+		}
+	}
+	o.seconds("policy_setup_timeout_seconds", 0, &c.PolicySetupTimeout)
+	o.seconds("datastore_timeout_seconds", 1, &c.DatastoreTimeout)
+	c.parseRuntime(o)
+	c.parseAttachments(o)
+	var isGateway, isDefaultGateway bool
+	o.boolean("isGateway", &isGateway)
+	o.boolean("isDefaultGateway", &isDefaultGateway)
+	c.IsGateway = isGateway || isDefaultGateway
+	if c.PrevResult = o.get("prevResult"); c.PrevResult != nil && kind(c.PrevResult) != "object" {
+		o.fail("prevResult", "want an object, got %s", kind(c.PrevResult))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return c, nil
+}
+
+const nameCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+
+func (c *Config) parseName(o object) {
+	if o.str("name", &c.Name); c.Name == "" {
+		if o.get("name") == nil || kind(o.get("name")) == "string" {
+			o.fail("name", "missing: every network needs a name")
+		}
+	} else if strings.TrimLeft(c.Name, nameCharacters) != "" {
+		o.fail("name", "want letters, digits, '_', '.' and '-', got %q", c.Name)
+	}
+}
+
+func (e *Etcd) parse(o object) {
+	var list, authority, scheme string
+	o.str("etcd_endpoints", &list)
+	o.str("etcd_discovery_srv", &e.DiscoverySRV)
+	o.str("etcd_ca_cert_file", &e.CAFile)
+	o.str("etcd_cert_file", &e.CertFile)
+	o.str("etcd_key_file", &e.KeyFile)
+	o.str("etcd_username", &e.Username)
+	o.str("etcd_password_file", &e.PasswordFile)
+	o.str("etcd_authority", &authority)
+	o.str("etcd_scheme", &scheme)
+	for _, s := range strings.Split(list, ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			e.Endpoints = append(e.Endpoints, s)
+			checkEndpoint(o, s)
+		}
+	}
+	if len(e.Endpoints) > 0 && e.DiscoverySRV != "" {
+		o.fail("etcd_discovery_srv", "set together with etcd_endpoints: keep one of the two")
+	}
+	if (e.CertFile == "") != (e.KeyFile == "") {
+		o.fail("etcd_cert_file", "etcd_cert_file and etcd_key_file belong together: set both or neither")
+	}
+	if (e.Username == "") != (e.PasswordFile == "") {
+		o.fail("etcd_username", "etcd_username and etcd_password_file belong together: set both or neither")
+	}
+	switch scheme {
+	case "", "http", "https":
+	default:
+		o.fail("etcd_scheme", `want "http" or "https", got %q`, scheme)
+	}
+	if len(e.Endpoints) > 0 || e.DiscoverySRV != "" {
+		return // the newer fields win
+	}
+	if authority == "" {
+		authority = strings.TrimPrefix(DefaultEndpoint, "http://")
+	}
+	if scheme == "" {
+		scheme = "http"
+		if e.CAFile != "" || e.CertFile != "" {
+			scheme = "https"
+		}
+	}
+	e.Endpoints = []string{scheme + "://" + authority}
+}
+
+func checkEndpoint(o object, s string) {
+	rest := s
+	if scheme, after, ok := strings.Cut(s, "://"); ok {
+		rest = after
+		switch scheme {
+		case "http", "https", "unix", "unixs":
+		default:
+			o.fail("etcd_endpoints", "%q: want http:// or https://", s)
+			return
+		}
+	}
+	if rest == "" || strings.ContainsAny(rest, " \t\r\n") {
+		o.fail("etcd_endpoints", "%q: want a host and port like https://10.0.0.1:2379", s)
+	}
+}
+
+func (n *Nodename) parse(o object) {
+	o.str("nodename", &n.Name)
+	n.FileSet = o.str("nodename_file", &n.File)
+	o.boolean("nodename_file_optional", &n.FileOptional)
+	o.str("hostname", &n.Hostname)
+	n.Name, n.Hostname = strings.TrimSpace(n.Name), strings.TrimSpace(n.Hostname)
+	if n.FileSet && n.File == "" {
+		n.File, n.FileSet = DefaultNodenameFile, false
+	}
+}
+
+func (i *IPAM) parse(o object) {
+	raw := o.get("ipam")
+	o = o.object("ipam")
+	i.AssignIPv4 = true
+	o.str("type", &i.Type)
+	if strings.ContainsRune(i.Type, '/') {
+		o.fail("type", "want the name of a plugin in CNI_PATH, got %q", i.Type)
+	}
+	o.boolOrString("assign_ipv4", &i.AssignIPv4)
+	o.boolOrString("assign_ipv6", &i.AssignIPv6)
+	i.IPv4Pools = o.pools("ipv4_pools", false)
+	i.IPv6Pools = o.pools("ipv6_pools", true)
+	o.str("subnet", &i.Subnet)
+	i.PodCIDR = bytes.Contains(raw, []byte(`"`+UsePodCIDR))
+	var gateway string
+	if i.Type == CalicoIPAM && o.str("gateway", &gateway) && gateway != "" {
+		addr, err := netip.ParseAddr(gateway)
+		if err != nil {
+			o.fail("gateway", "want an IP address, got %q", gateway)
+		}
+		i.Gateway = addr
+	}
+}
+
+func (o object) pools(field string, v6 bool) []netip.Prefix {
+	var out []netip.Prefix
+	for i, s := range o.strings(field) {
+		name := fmt.Sprintf("%s[%d]", field, i)
+		p, err := netip.ParsePrefix(strings.TrimSpace(s))
+		switch {
+		case err != nil:
+			o.fail(name, "want the CIDR of a pool, got %q", s)
+		case p.Addr().Is6() != v6:
+			o.fail(name, "%s is of the wrong family for %s", s, field)
+		case p != p.Masked():
+			o.fail(name, "%s has bits set after its length: want %s", s, p.Masked())
+		default:
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (c *Config) parsePolicy(o object) {
+	p := o.object("policy")
+	var policyType string
+	p.str("type", &policyType)
+	switch policyType {
+	case "":
+	case "k8s":
+		c.Policy.Kubernetes = true
+	default:
+		p.fail("type", `want "k8s" or no such field, got %q`, policyType)
+	}
+	p.str("k8s_api_root", &c.Policy.APIRoot)
+	p.str("k8s_auth_token", &c.Policy.AuthToken)
+	p.str("k8s_client_certificate", &c.Policy.ClientCertificate)
+	p.str("k8s_client_key", &c.Policy.ClientKey)
+	p.str("k8s_certificate_authority", &c.Policy.CAFile)
+	k := o.object("kubernetes")
+	k.str("kubeconfig", &c.Kubernetes.Kubeconfig)
+	k.str("k8s_api_root", &c.Kubernetes.APIRoot)
+	k.str("node_name", &c.Kubernetes.NodeName)
+}
+
+func (l *Log) parse(o object) {
+	var level string
+	if o.str("log_level", &level) {
+		switch strings.ToLower(level) {
+		case "", "info":
+		case "debug", "trace":
+			l.Level = slog.LevelDebug
+		case "warn", "warning":
+			l.Level = slog.LevelWarn
+		case "error", "fatal", "panic", "critical", "none":
+			l.Level = slog.LevelError
+		default:
+			o.fail("log_level", "want debug, info, warning or error, got %q", level)
+		}
+	}
+	o.str("log_file_path", &l.File)
+	o.integer("log_file_max_size", 1, &l.MaxSize)
+	o.integer("log_file_max_age", 0, &l.MaxAge)
+	o.integer("log_file_max_count", 0, &l.MaxCount)
+}
+
+func (o object) seconds(field string, low int, dst *time.Duration) {
+	var n int
+	if o.integer(field, low, &n) {
+		*dst = time.Duration(n) * time.Second
+	}
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netconf
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+func (c *Config) parseRuntime(o object) {
+	d := o.object("dns")
+	d.str("domain", &c.DNS.Domain)
+	c.DNS.Nameservers, c.DNS.Search, c.DNS.Options = d.strings("nameservers"), d.strings("search"), d.strings("options")
+
+	r := o.object("runtimeConfig")
+	c.RuntimeIPs = r.addrs("ips")
+	var mac string
+	if r.str("mac", &mac) && mac != "" {
+		var err error
+		if c.RuntimeMAC, err = model.ParseMAC(mac); err != nil {
+			r.fail("mac", "want six bytes like 02:00:00:00:00:01, got %q", mac)
+		}
+	}
+	if r.get("dns") != nil {
+		d = r.object("dns")
+		c.DNS = DNS{Nameservers: d.strings("servers"), Search: d.strings("searches"), Options: d.strings("options")}
+	}
+	// args may hold anything; only what the conventions define is read.
+	if raw := o.get("args"); kind(raw) == "object" {
+		if args := o.object("args"); kind(args.get("cni")) == "object" {
+			c.ArgsIPs = args.object("cni").addrs("ips")
+		}
+	}
+}
+
+func (o object) addrs(field string) []netip.Addr {
+	var out []netip.Addr
+	for i, s := range o.strings(field) {
+		addr, err := parseAddr(s)
+		if err != nil {
+			o.fail(fmt.Sprintf("%s[%d]", field, i), "%v", err)
+			return nil
+		}
+		out = append(out, addr)
+	}
+	return out
+}
+
+// parseAddr reads an address, with or without a prefix length, which calico
+// has no use for: its pods have /32 and /128.
+func parseAddr(s string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(s)
+	if p, notPrefix := netip.ParsePrefix(s); notPrefix == nil {
+		addr, err = p.Addr(), nil
+	}
+	if err != nil || addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
+		return netip.Addr{}, fmt.Errorf("want an IP address, got %q", s)
+	}
+	return addr.Unmap(), nil
+}
+
+func (c *Config) parseAttachments(o object) {
+	const field = "cni.dev/valid-attachments"
+	raw := o.get(field)
+	if raw == nil {
+		return
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) != nil {
+		o.fail(field, "want a list, got %s", kind(raw))
+		return
+	}
+	c.ValidAttachments = make([]Attachment, len(list))
+	for i, item := range list {
+		a := object{path: fmt.Sprintf("%s[%d]", field, i), errs: o.errs}
+		if json.Unmarshal(item, &a.fields) != nil {
+			*o.errs = append(*o.errs, &FieldError{a.path, "want an object, got " + kind(item)})
+			return
+		}
+		a.str("containerID", &c.ValidAttachments[i].ContainerID)
+		a.str("ifname", &c.ValidAttachments[i].IfName)
+	}
+}
