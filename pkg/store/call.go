@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+)
+
+const (
+	// patience is how long one member may take to connect while there are
+	// others; it goes on connecting meanwhile (RFC 8305 uses the same for
+	// addresses).
+	patience = 250 * time.Millisecond
+	// readPatience bounds one attempt of a read while there are other members.
+	readPatience = 5 * time.Second
+	// maxRenewals bounds how often one request authenticates again.
+	maxRenewals = 3
+)
+
+// request is one request of a client, whichever member it goes to.
+type request struct {
+	what string // for messages: "read 3 ranges"
+	// once: it must not be sent again when it may have reached etcd.
+	once bool
+	send func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error
+}
+
+// call sends a request to one member, and to others where that one does not
+// serve it, until the context ends.
+func (c *Client) call(ctx context.Context, r request) error {
+	start := time.Now()
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, defaultTimeout)
+		defer cancel()
+	}
+	var seen failures
+	renewals := 0
+	for n := 1; ; n++ {
+		m, ring, err := c.member(ctx)
+		var f failure
+		switch {
+		case errors.Is(err, errClosed):
+			return fmt.Errorf("%s: %w", r.what, err)
+		case err != nil:
+			f = failure{reason: err.Error(), err: err, kind: ErrUnavailable, next: elsewhere}
+		default:
+			f, err = c.attempt(ctx, m, ring, r)
+			if err == nil {
+				return nil
+			}
+		}
+		seen.note(f)
+		if f.next == renew {
+			if renewals++; renewals > maxRenewals {
+				f.next = stop
+			}
+		}
+		switch {
+		case f.next == stop:
+			return final(r, f)
+		case f.sent && r.once:
+			return c.gaveUp(ctx, r, start, seen, true)
+		case ctx.Err() != nil, seen.refused(ring) && f.next == elsewhere:
+			return c.gaveUp(ctx, r, start, seen, false)
+		case c.dialTimeout > 0 && time.Since(start) >= c.dialTimeout:
+			return c.gaveUp(ctx, r, start, seen, false)
+		case f.next == renew:
+			continue
+		}
+		if m != nil {
+			c.failover(m)
+		}
+		if n%ring == 0 && !pause(ctx, n/ring) {
+			return c.gaveUp(ctx, r, start, seen, false)
+		}
+	}
+}
+
+// attempt sends a request to one member.
+func (c *Client) attempt(ctx context.Context, m *member, ring int, r request) (failure, error) {
+	conn, err := m.connect(ctx, ring > 1)
+	if err != nil {
+		return judge(m.url, err, false, false), err
+	}
+	if ring > 1 && !r.once {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, readPatience)
+		defer cancel()
+	}
+	authCtx, f, err := c.authenticate(ctx, m, conn)
+	if err != nil {
+		return f, err
+	}
+	c.roundTrips.Add(1)
+	// WaitForReady stays off: a connection that failed is an error now, with its
+	// reason, and call decides. While it connects, grpc waits.
+	var p peer.Peer
+	err = r.send(authCtx, conn, grpc.Peer(&p))
+	if err == nil {
+		return failure{}, nil
+	}
+	// grpc fills in the peer when the request got a stream of its own: without
+	// one, nothing was sent.
+	f = judge(m.url, err, p.Addr != nil, c.username != "")
+	if f.next == renew {
+		c.forgetToken()
+	}
+	return f, err
+}
+
+// connect returns the member's connection. With others to turn to it waits only
+// a moment for it.
+func (m *member) connect(ctx context.Context, others bool) (*grpc.ClientConn, error) {
+	conn, err := m.dial()
+	if err != nil || !others {
+		return conn, err
+	}
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn.Connect()
+	for {
+		s := conn.GetState()
+		switch s {
+		case connectivity.Ready, connectivity.TransientFailure, connectivity.Shutdown:
+			return conn, nil
+		}
+		if !conn.WaitForStateChange(wait, s) {
+			return nil, fmt.Errorf("not connected: %w", context.DeadlineExceeded)
+		}
+	}
+}
+
+// authenticate returns a context that carries what each request carries: the
+// user's token, and the demand that the member has a leader. A member that is
+// cut off from the others then says so instead of keeping the request.
+func (c *Client) authenticate(ctx context.Context, m *member, conn grpc.ClientConnInterface) (context.Context, failure, error) {
+	md := metadata.MD{rpctypes.MetadataRequireLeaderKey: {rpctypes.MetadataHasLeader}}
+	if c.username == "" {
+		return metadata.NewOutgoingContext(ctx, md), failure{}, nil
+	}
+	c.mu.Lock()
+	token, off := c.token, c.noAuth
+	c.mu.Unlock()
+	if token == "" && !off {
+		password, err := readPassword(c.passwordFile)
+		if err != nil {
+			return nil, failure{member: m.url, reason: err.Error(), err: err, kind: ErrAuth}, err
+		}
+		c.roundTrips.Add(1)
+		resp, err := pb.NewAuthClient(conn).Authenticate(metadata.NewOutgoingContext(ctx, md),
+			&pb.AuthenticateRequest{Name: c.username, Password: password})
+		switch {
+		case errors.Is(rpctypes.Error(err), rpctypes.ErrAuthNotEnabled):
+			off = true
+		case err != nil:
+			return nil, judge(m.url, err, false, true), err
+		default:
+			token = resp.Token
+		}
+		c.mu.Lock()
+		c.token, c.noAuth = token, off
+		c.mu.Unlock()
+	}
+	if token != "" {
+		md[rpctypes.TokenFieldNameGRPC] = []string{token}
+	}
+	return metadata.NewOutgoingContext(ctx, md), failure{}, nil
+}
+
+func (c *Client) forgetToken() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.token, c.noAuth = "", false
+}
+
+// final is the error of a request that etcd answered.
+func final(r request, f failure) error {
+	if f.kind == nil {
+		return fmt.Errorf("%s: %w", r.what, f.err)
+	}
+	return fmt.Errorf("%s: %w: %s: %s", r.what, f.kind, f.member, f.reason)
+}
+
+// gaveUp is the error of a request that no member answered.
+func (c *Client) gaveUp(ctx context.Context, r request, start time.Time, seen failures, sent bool) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		if sent {
+			return fmt.Errorf("%s: %w: %w", r.what, ctx.Err(), ErrUnknownOutcome)
+		}
+		return fmt.Errorf("%s: %w", r.what, ctx.Err())
+	}
+	kind, hint := ErrUnavailable, "check that etcd runs and that the endpoints are right"
+	if seen.refused(1) {
+		kind, hint = ErrAuth, "check the certificate files and that etcd's certificate names the endpoint"
+	}
+	after := time.Since(start).Round(time.Millisecond)
+	switch {
+	case sent && ctx.Err() != nil:
+		return fmt.Errorf("%s: %w: %s (%w after %v): %w", r.what, kind, seen, ctx.Err(), after, ErrUnknownOutcome)
+	case sent:
+		return fmt.Errorf("%s: %w: %s (after %v): %w", r.what, kind, seen, after, ErrUnknownOutcome)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w: %s (%w after %v): %s", r.what, kind, seen, ctx.Err(), after, hint)
+	}
+	return fmt.Errorf("%s: %w: %s (after %v): %s", r.what, kind, seen, after, hint)
+}
+
+// pause waits between rounds, longer each time up to half a second, and with
+// jitter. It reports false, at once, where the deadline would come first.
+func pause(ctx context.Context, round int) bool {
+	d := min(20*time.Millisecond<<min(round, 5), 500*time.Millisecond)
+	d = d/2 + rand.N(d)
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		// Wait for the deadline still: an attempt shortly before it may succeed.
+		d = time.Until(deadline) - 20*time.Millisecond
+		if d <= 0 {
+			return false
+		}
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// CommitOption changes how a commit is made.
+type CommitOption func(*commitOptions)
+
+type commitOptions struct {
+	lease int64
+}
+
+// WithLease binds the puts to the lease: etcd deletes their keys when it ends.
+func WithLease(l *Lease) CommitOption {
+	return func(o *commitOptions) { o.lease = l.id }
+}
+
+// Commit makes a change, all of it or nothing, and returns its revision. Where a
+// compare fails the error is a *ConflictError. The request is sent once: where
+// no answer came, ErrUnknownOutcome is in the error's chain. An empty change
+// without compares does nothing and returns 0.
+func (c *Client) Commit(ctx context.Context, change model.Change, opts ...CommitOption) (revision int64, err error) {
+	var o commitOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	txn, compares, err := transaction(change, o.lease)
+	if err != nil {
+		return 0, fmt.Errorf("commit: %w", err)
+	}
+	if change.Empty() && len(compares) == 0 {
+		return 0, nil
+	}
+	var resp *pb.TxnResponse
+	err = c.call(ctx, request{
+		what: commitText(change),
+		once: true,
+		send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+			var err error
+			resp, err = pb.NewKVClient(conn).Txn(ctx, txn, opts...)
+			return err
+		}})
+	if err != nil {
+		return 0, err
+	}
+	if resp.Succeeded {
+		c.commits.Add(1)
+		return resp.GetHeader().GetRevision(), nil
+	}
+	c.conflicts.Add(1)
+	for i, cmp := range compares {
+		if i >= len(resp.Responses) {
+			break
+		}
+		var have int64
+		if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
+			have = kvs[0].ModRevision
+		}
+		if have != cmp.Revision {
+			return 0, fmt.Errorf("%s: %w", commitText(change), &ConflictError{Key: cmp.Key, Want: cmp.Revision, Have: have})
+		}
+	}
+	return 0, fmt.Errorf("%s: etcd refused it although every compare holds: is this an etcd?", commitText(change))
+}
+
+func commitText(c model.Change) string {
+	switch {
+	case len(c.Puts) == 1 && len(c.Deletes) == 0:
+		return "write " + c.Puts[0].Key.Path()
+	case len(c.Puts) == 0 && len(c.Deletes) == 1:
+		return "delete " + c.Deletes[0].Path()
+	}
+	return fmt.Sprintf("commit of %d puts and %d deletes", len(c.Puts), len(c.Deletes))
+}
+
+// transaction renders a change. The Else branch reads what was compared, so
+// that a conflict can be named. It returns the compares without repetitions.
+func transaction(change model.Change, lease int64) (*pb.TxnRequest, []model.Compare, error) {
+	txn := &pb.TxnRequest{}
+	var compares []model.Compare
+	demanded := make(map[string]int64, len(change.Compares))
+	for _, cmp := range change.Compares {
+		path := cmp.Key.Path()
+		if r, ok := demanded[path]; ok {
+			if r != cmp.Revision {
+				return nil, nil, fmt.Errorf("%s is demanded at revision %d and at %d", path, r, cmp.Revision)
+			}
+			continue
+		}
+		demanded[path] = cmp.Revision
+		compares = append(compares, cmp)
+		txn.Compare = append(txn.Compare, &pb.Compare{
+			Key:         []byte(path),
+			Target:      pb.Compare_MOD, // 0 where the key does not exist
+			Result:      pb.Compare_EQUAL,
+			TargetUnion: &pb.Compare_ModRevision{ModRevision: cmp.Revision},
+		})
+		txn.Failure = append(txn.Failure, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{
+			RequestRange: &pb.RangeRequest{Key: []byte(path), KeysOnly: true}}})
+	}
+	written := make(map[string]string, len(change.Puts)+len(change.Deletes))
+	for _, p := range change.Puts {
+		path := p.Key.Path()
+		if _, ok := written[path]; ok {
+			return nil, nil, fmt.Errorf("%s is written twice: etcd takes a key once in a transaction", path)
+		}
+		written[path] = "put"
+		data, err := format(p)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", path, err)
+		}
+		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{
+			RequestPut: &pb.PutRequest{Key: []byte(path), Value: data, Lease: lease}}})
+	}
+	for _, k := range change.Deletes {
+		path := k.Path()
+		switch written[path] {
+		case "put":
+			return nil, nil, fmt.Errorf("%s is both written and deleted: etcd takes a key once in a transaction", path)
+		case "delete":
+			continue
+		}
+		written[path] = "delete"
+		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
+			RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(path)}}})
+	}
+	if n := max(len(txn.Success), len(txn.Compare)); n > maxOps {
+		return nil, nil, fmt.Errorf("%d operations and %d compares: etcd takes at most %d of each in one transaction",
+			len(txn.Success), len(txn.Compare), maxOps)
+	}
+	return txn, compares, nil
+}
+
+// format writes a value and makes sure that it is read back as the type that
+// the key names, so that a mistake of a caller never reaches etcd.
+func format(p model.Put) ([]byte, error) {
+	data, err := model.FormatValue(p.Value)
+	if err != nil {
+		return nil, err
+	}
+	back, err := model.ParseValue(p.Key, data)
+	if err != nil {
+		return nil, fmt.Errorf("the value would not read back: %w", err)
+	}
+	if have, want := reflect.TypeOf(p.Value), reflect.TypeOf(back); have != want {
+		return nil, fmt.Errorf("a value of type %v does not belong there, want %v", have, want)
+	}
+	return data, nil
+}

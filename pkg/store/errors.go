@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+var (
+	// ErrUnavailable is in the chain of an error when no member of etcd could
+	// serve the request in time. The text names each member and its reason.
+	ErrUnavailable = errors.New("etcd is unavailable")
+	// ErrAuth is in the chain when etcd refused the user, the password or the
+	// certificate, or this client refused etcd's certificate.
+	ErrAuth = errors.New("etcd access refused")
+	// ErrReadOnly is in the chain when etcd takes no writes: its space quota is
+	// used up (alarm NOSPACE).
+	ErrReadOnly = errors.New("etcd is read-only")
+	// ErrUnknownOutcome is in the chain when a commit was sent and no answer
+	// came: it took effect or will, or never does. Read again before deciding.
+	ErrUnknownOutcome = errors.New("it is not known whether the write took effect")
+
+	errClosed = errors.New("the etcd client is closed")
+)
+
+// ConflictError says which compare of a commit failed first. Nothing was written.
+type ConflictError struct {
+	Key        model.Key
+	Want, Have int64 // revisions; 0: the key does not exist
+}
+
+// Error names the key and both revisions.
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("conflict at %s: want %s, have %s: read again and retry", e.Key.Path(), revisionText(e.Want), revisionText(e.Have))
+}
+
+func revisionText(r int64) string {
+	if r == 0 {
+		return "no such key"
+	}
+	return "revision " + strconv.FormatInt(r, 10)
+}
+
+// next is what follows a failed attempt.
+type next int
+
+const (
+	stop      next = iota // the answer is final
+	renew                 // authenticate again, then ask the same member
+	elsewhere             // another member, or this one later
+)
+
+// failure is one attempt that did not succeed.
+type failure struct {
+	member string
+	reason string
+	err    error // as received
+	kind   error // one of the sentinels above, nil for errors of the request itself
+	next   next
+	sent   bool // the request may have reached etcd
+}
+
+// judge says what an error of etcd or grpc means. sent tells whether a stream
+// for the request existed; user whether a user name is configured.
+func judge(member string, err error, sent, user bool) failure {
+	f := failure{member: member, reason: reason(err), err: err, sent: sent}
+	switch known := rpctypes.Error(err); {
+	case errors.Is(known, rpctypes.ErrNoSpace):
+		f.kind, f.sent = ErrReadOnly, false
+		f.reason += ": the space quota is used up: compact and defragment etcd, then etcdctl alarm disarm"
+		return f
+	case errors.Is(known, rpctypes.ErrAuthFailed), errors.Is(known, rpctypes.ErrPermissionDenied):
+		f.kind, f.sent = ErrAuth, false
+		f.reason += ": check the etcd user, its roles and the password file"
+		return f
+	case errors.Is(known, rpctypes.ErrUserEmpty), errors.Is(known, rpctypes.ErrInvalidAuthToken):
+		f.kind, f.next, f.sent = ErrAuth, renew, false
+		if !user {
+			f.next = stop
+			f.reason += ": etcd wants a user: set the etcd user name and password file, or a client certificate of a user"
+		}
+		return f
+	case errors.Is(known, rpctypes.ErrAuthOldRevision):
+		f.kind, f.next, f.sent = ErrAuth, renew, false
+		return f
+	case errors.Is(known, rpctypes.ErrNoLeader), errors.Is(known, rpctypes.ErrTooManyRequests):
+		// Said before anything is proposed.
+		f.kind, f.next, f.sent = ErrUnavailable, elsewhere, false
+		return f
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
+		f.kind, f.next = ErrUnavailable, elsewhere
+		if !sent && isCertificateText(f.reason) {
+			f.kind = ErrAuth
+		}
+	default:
+		f.err, f.sent = rpctypes.Error(err), false
+	}
+	return f
+}
+
+// isCertificateText tells a handshake that failed by what one side sent from
+// one that was cut off. grpc hands on texts, not errors.
+func isCertificateText(s string) bool {
+	return strings.Contains(s, "x509: ") || strings.Contains(s, "tls: ")
+}
+
+// reason takes grpc's wrapping off an error's text.
+func reason(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer"
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		return err.Error()
+	}
+	s := st.Message()
+	if i := strings.Index(s, `connection error: desc = "`); i >= 0 {
+		quoted := s[i+len(`connection error: desc = `):]
+		if p, err := strconv.QuotedPrefix(quoted); err == nil {
+			if u, err := strconv.Unquote(p); err == nil {
+				s = u
+			}
+		}
+		for _, p := range []string{"transport: Error while dialing: ", "transport: ", "authentication handshake failed: "} {
+			s = strings.TrimPrefix(s, p)
+		}
+		return s
+	}
+	if st.Code() == codes.DeadlineExceeded {
+		return "no answer"
+	}
+	return s
+}
+
+// failures are the last failure of each member, in the order met.
+type failures []failure
+
+func (fs *failures) note(f failure) {
+	for i, old := range *fs {
+		if old.member != f.member {
+			continue
+		}
+		if f.reason == "no answer" && !f.sent && old.reason != "no answer" {
+			return // the deadline came while it tried again: keep the cause
+		}
+		(*fs)[i] = f
+		return
+	}
+	*fs = append(*fs, f)
+}
+
+// refused reports whether each of n members refused access.
+func (fs failures) refused(n int) bool {
+	for _, f := range fs {
+		if f.kind != ErrAuth {
+			return false
+		}
+	}
+	return len(fs) >= n
+}
+
+func (fs failures) String() string {
+	var parts []string
+	for _, f := range fs {
+		parts = append(parts, strings.TrimPrefix(f.member+": "+f.reason, ": "))
+	}
+	return strings.Join(parts, "; ")
+}

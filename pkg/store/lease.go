@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+)
+
+// revokeTimeout bounds Close: a lease that can't be revoked runs out by itself.
+const revokeTimeout = 2 * time.Second
+
+// Lease binds keys to this process: etcd deletes them when it ends.
+type Lease struct {
+	c    *Client
+	id   int64
+	ttl  time.Duration
+	lost chan struct{}
+	stop context.CancelFunc
+	done chan struct{} // the keepalive has ended
+	once sync.Once
+	err  error // of Close
+}
+
+// Lease grants a lease of ttl, rounded up to seconds (etcd may grant more), and
+// keeps it alive until it is closed or the client is. The context is that of the
+// grant only.
+func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
+	if ttl <= 0 {
+		return nil, fmt.Errorf("grant lease: %v is no time to live", ttl)
+	}
+	start := time.Now()
+	var resp *pb.LeaseGrantResponse
+	err := c.call(ctx, request{
+		what: "grant lease",
+		// Once more than needed is one lease that runs out: harmless.
+		send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+			var err error
+			resp, err = pb.NewLeaseClient(conn).LeaseGrant(ctx,
+				&pb.LeaseGrantRequest{TTL: int64(math.Ceil(ttl.Seconds()))}, opts...)
+			return err
+		}})
+	if err != nil {
+		return nil, err
+	}
+	keep, stop := context.WithCancel(context.Background())
+	l := &Lease{
+		c: c, id: resp.ID, ttl: time.Duration(resp.TTL) * time.Second,
+		lost: make(chan struct{}), stop: stop, done: make(chan struct{}),
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		stop()
+		return nil, fmt.Errorf("grant lease: %w", errClosed)
+	}
+	c.work.Add(1)
+	go func() {
+		defer c.work.Done()
+		defer stop()
+		defer close(l.done)
+		l.keepAlive(keep, start)
+	}()
+	return l, nil
+}
+
+// Lost is closed when the lease has ended, or must be taken to have ended
+// because etcd did not answer for its time to live. Its keys are gone: take a
+// new lease and write them again. Close does not close it.
+func (l *Lease) Lost() <-chan struct{} { return l.lost }
+
+// Close revokes the lease: etcd deletes its keys now. Where etcd can't be
+// reached they go when the time to live is over, and the error says so.
+func (l *Lease) Close() error {
+	l.once.Do(func() {
+		l.stop()
+		<-l.done
+		l.err = l.revoke()
+	})
+	return l.err
+}
+
+func (l *Lease) revoke() error {
+	ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
+	defer cancel()
+	err := l.c.call(ctx, request{what: "revoke lease", send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+		_, err := pb.NewLeaseClient(conn).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: l.id}, opts...)
+		return err
+	}})
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
+}
+
+// keepAlive asks three times per time to live. granted is when the lease is
+// known to have been asked for, so that the deadline errs on the early side.
+func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
+	deadline := granted.Add(l.ttl)
+	timer := time.NewTimer(l.ttl / 3)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.c.done:
+			l.stop()
+			if err := l.revoke(); err != nil {
+				l.c.log.Warn("lease not revoked, it will run out", "err", err)
+			}
+			return
+		case <-timer.C:
+		}
+		sent := time.Now()
+		ttl, err := l.renew(ctx, deadline)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			l.c.log.Warn("lease not kept alive: its keys are gone or will go", "err", err)
+			close(l.lost)
+			return
+		case ttl <= 0:
+			l.c.log.Warn("lease has ended: its keys are gone")
+			close(l.lost)
+			return
+		}
+		deadline = sent.Add(ttl)
+		timer.Reset(ttl / 3)
+	}
+}
+
+// renew keeps the lease alive once, trying until deadline.
+func (l *Lease) renew(ctx context.Context, deadline time.Time) (time.Duration, error) {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	var ttl int64
+	err := l.c.call(ctx, request{what: "keep lease alive", send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+		ctx, cancel := context.WithCancel(ctx) // ends the stream
+		defer cancel()
+		stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx, opts...)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: l.id}); err != nil {
+			return err
+		}
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		ttl = resp.TTL
+		return nil
+	}})
+	return time.Duration(ttl) * time.Second, err
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// maxOps is how many operations etcd takes in one transaction (--max-txn-ops).
+const maxOps = 128
+
+// Range is a part of the tree to read: one key, or what is below a prefix. The
+// zero Range is invalid.
+type Range struct {
+	key      string
+	prefix   bool
+	from     string
+	limit    int64
+	keysOnly bool
+}
+
+// Key is the range of one key.
+func Key(k model.Key) Range { return Range{key: k.Path()} }
+
+// Prefix is the range of all keys that begin with path.
+func Prefix(path string) Range { return Range{key: path, prefix: true} }
+
+// KeysOnly leaves the values out: entries have neither Value nor an error of it.
+func (r Range) KeysOnly() Range { r.keysOnly = true; return r }
+
+// Limit reads the first n entries only; 0 = all.
+func (r Range) Limit(n int64) Range { r.limit = n; return r }
+
+// From begins a prefix's range at path, itself included, for paging: continue
+// after the last entry with its Path + "\x00".
+func (r Range) From(path string) Range { r.from = path; return r }
+
+func (r Range) request() (*pb.RangeRequest, error) {
+	if r.key == "" {
+		return nil, fmt.Errorf("an empty key or prefix names the whole of etcd: name a part of it, such as %s", model.Root)
+	}
+	req := &pb.RangeRequest{Key: []byte(r.key), Limit: r.limit, KeysOnly: r.keysOnly}
+	if r.prefix {
+		req.RangeEnd = prefixEnd(r.key)
+		if r.from > r.key {
+			req.Key = []byte(r.from)
+		}
+	}
+	return req, nil
+}
+
+// prefixEnd is the first key after all that begin with prefix.
+func prefixEnd(prefix string) []byte {
+	end := []byte(prefix)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i] < 0xff {
+			end[i]++
+			return end[:i+1]
+		}
+	}
+	return []byte{0} // to the end of the key space
+}
+
+// Snapshot is what the ranges of one Read held at one revision.
+type Snapshot struct {
+	Revision int64
+	// Ranges has the entries of each range, by key. A key that does not exist
+	// has none.
+	Ranges [][]model.Entry
+}
+
+// Entries are those of all ranges, in order.
+func (s Snapshot) Entries() []model.Entry {
+	n := 0
+	for _, r := range s.Ranges {
+		n += len(r)
+	}
+	all := make([]model.Entry, 0, n)
+	for _, r := range s.Ranges {
+		all = append(all, r...)
+	}
+	return all
+}
+
+// Get finds the entry of a key. It looks through all of them.
+func (s Snapshot) Get(k model.Key) (model.Entry, bool) {
+	for _, r := range s.Ranges {
+		for _, e := range r {
+			if e.Key == k {
+				return e, true
+			}
+		}
+	}
+	return model.Entry{}, false
+}
+
+// Read reads several ranges at one revision in one round trip. It sees every
+// write that was acknowledged before it began (etcd's linearizable read). A
+// value that does not parse is an entry with Err.
+func (c *Client) Read(ctx context.Context, ranges ...Range) (Snapshot, error) {
+	p, err := c.readAt(ctx, 0, ranges)
+	return p.Snapshot, err
+}
+
+// page is a snapshot and what else the answer said.
+type page struct {
+	Snapshot
+	cluster uint64
+	more    []bool // per range: the limit cut it short
+}
+
+// readAt reads at a revision, 0 = the latest.
+func (c *Client) readAt(ctx context.Context, revision int64, ranges []Range) (page, error) {
+	what := readText(ranges)
+	if len(ranges) > maxOps {
+		return page{}, fmt.Errorf("%s: etcd takes at most %d in one transaction: read in several rounds", what, maxOps)
+	}
+	if len(ranges) == 0 {
+		return page{}, nil
+	}
+	txn := &pb.TxnRequest{Success: make([]*pb.RequestOp, len(ranges))}
+	for i, r := range ranges {
+		req, err := r.request()
+		if err != nil {
+			return page{}, fmt.Errorf("%s: %w", what, err)
+		}
+		req.Revision = revision
+		txn.Success[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: req}}
+	}
+	var resp *pb.TxnResponse
+	err := c.call(ctx, request{what: what, send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+		var err error
+		resp, err = pb.NewKVClient(conn).Txn(ctx, txn, opts...)
+		return err
+	}})
+	if err != nil {
+		return page{}, err
+	}
+	if len(resp.Responses) != len(ranges) {
+		return page{}, fmt.Errorf("%s: etcd answered %d: is this an etcd?", what, len(resp.Responses))
+	}
+	p := page{
+		Snapshot: Snapshot{Revision: resp.GetHeader().GetRevision(), Ranges: make([][]model.Entry, len(ranges))},
+		cluster:  resp.GetHeader().GetClusterId(),
+		more:     make([]bool, len(ranges)),
+	}
+	for i, r := range resp.Responses {
+		kvs := r.GetResponseRange().GetKvs()
+		entries := make([]model.Entry, len(kvs))
+		for j, kv := range kvs {
+			entries[j] = c.entry(kv, ranges[i].keysOnly)
+		}
+		p.Ranges[i], p.more[i] = entries, r.GetResponseRange().GetMore()
+	}
+	return p, nil
+}
+
+func readText(ranges []Range) string {
+	if len(ranges) == 1 {
+		return "read " + strings.TrimSuffix(ranges[0].key, "/")
+	}
+	return fmt.Sprintf("read %d ranges", len(ranges))
+}
+
+// entry parses what etcd holds.
+func (c *Client) entry(kv *mvccpb.KeyValue, keyOnly bool) model.Entry {
+	c.bytesRead.Add(int64(len(kv.Key) + len(kv.Value)))
+	e := model.Entry{Path: string(kv.Key), Revision: kv.ModRevision, Created: kv.CreateRevision}
+	e.Key, e.Err = model.ParseKey(e.Path)
+	if e.Err != nil {
+		e.Key = nil
+		return e
+	}
+	if keyOnly {
+		return e
+	}
+	if e.Value, e.Err = model.ParseValue(e.Key, kv.Value); e.Err != nil {
+		e.Value = nil
+	}
+	return e
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// pageSize is how many entries of a prefix one request of a snapshot reads.
+const pageSize = 1000
+
+// Update is one step of what the watched prefixes hold.
+type Update struct {
+	// Revision is the etcd revision whose content the reader has after this
+	// update. It increases from one update to the next; only a Resync may repeat
+	// it, or go back where etcd itself was restored from a backup.
+	Revision int64
+	// Resync: Entries is the whole content of the prefixes; what isn't in it is
+	// gone. Otherwise Entries are the changes of one transaction, all of them.
+	Resync bool
+	// Entries with Revision 0 were deleted; of those only Path and Key are set.
+	Entries []model.Entry
+}
+
+var (
+	// errResync ends a stream that can't be resumed.
+	errResync = errors.New("the watch can't be resumed")
+	// errSilent ends a stream on which a member does not answer.
+	errSilent = errors.New("no answer")
+)
+
+// callbackError is what the caller's function returned.
+type callbackError struct{ error }
+
+// watch is one call of Watch.
+type watch struct {
+	c        *Client
+	prefixes []string
+	fn       func(Update) error
+
+	merger  *merger // nil: a snapshot is due
+	cluster uint64  // etcd's cluster id
+	trouble string  // the last that was logged, "" = none
+}
+
+// Watch calls fn with all that the prefixes hold, then with each change, in one
+// goroutine, until the context ends (it returns nil) or fn returns an error (it
+// returns that). Leader changes, disconnections and restarts of etcd are ridden
+// out and logged: no change is lost, and none is delivered twice. Where etcd has
+// compacted what was missed, a Resync follows.
+func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(Update) error) error {
+	roots, err := disjoint(prefixes)
+	if err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	w := &watch{c: c, prefixes: roots, fn: fn}
+	for round := 0; ; round++ {
+		began := time.Now()
+		err := w.run(ctx)
+		var callback callbackError
+		switch {
+		case errors.As(err, &callback):
+			return callback.error
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errClosed):
+			return fmt.Errorf("watch: %w", err)
+		case errors.Is(err, errResync):
+			c.log.Info("etcd watch starts over from a snapshot", "reason", err)
+			w.merger = nil
+		default:
+			w.report(err)
+		}
+		if time.Since(began) > time.Second {
+			round = 0
+		}
+		if !w.rest(ctx, round, err) {
+			return nil
+		}
+	}
+}
+
+// run takes a snapshot if one is due, and follows the changes until that fails.
+func (w *watch) run(ctx context.Context) error {
+	if w.merger == nil {
+		p, err := w.c.snapshot(ctx, w.prefixes)
+		if err != nil {
+			return err
+		}
+		w.recovered()
+		w.merger, w.cluster = newMerger(len(w.prefixes), p.Revision), p.cluster
+		if err := w.fn(Update{Revision: p.Revision, Resync: true, Entries: p.Entries()}); err != nil {
+			return callbackError{err}
+		}
+	}
+	return w.follow(ctx)
+}
+
+// rest waits before the next try; false when the context ends.
+func (w *watch) rest(ctx context.Context, round int, err error) bool {
+	if !errors.Is(err, ErrAuth) {
+		return pause(ctx, round) || ctx.Err() == nil
+	}
+	// Checking a password costs etcd much: ask seldom.
+	t := time.NewTimer(5*time.Second + rand.N(5*time.Second))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// report logs a trouble once, however often it is met.
+func (w *watch) report(err error) {
+	if s := err.Error(); w.trouble == "" || w.trouble != s && !errors.Is(err, ErrUnavailable) {
+		w.c.log.Warn("etcd watch interrupted, trying again", "err", err)
+		w.trouble = s
+	}
+}
+
+func (w *watch) recovered() {
+	if w.trouble != "" {
+		w.c.log.Info("etcd watch is back")
+		w.trouble = ""
+	}
+}
+
+// disjoint sorts the prefixes and drops those inside another.
+func disjoint(prefixes []string) ([]string, error) {
+	if len(prefixes) == 0 || slices.Contains(prefixes, "") {
+		return nil, fmt.Errorf("no prefix, or an empty one, names the whole of etcd: name a part of it, such as %s", model.Root)
+	}
+	sorted := slices.Sorted(slices.Values(prefixes))
+	var roots []string
+	for _, p := range sorted {
+		if n := len(roots); n == 0 || !strings.HasPrefix(p, roots[n-1]) {
+			roots = append(roots, p)
+		}
+	}
+	if len(roots) > maxOps {
+		return nil, fmt.Errorf("%d prefixes: at most %d can be watched together: watch a common part of them", len(roots), maxOps)
+	}
+	return roots, nil
+}
+
+// snapshot reads the prefixes in pages, all at one revision. Where etcd compacts
+// that revision meanwhile it begins again.
+func (c *Client) snapshot(ctx context.Context, prefixes []string) (page, error) {
+	first := make([]Range, len(prefixes))
+	for i, p := range prefixes {
+		first[i] = Prefix(p).Limit(pageSize)
+	}
+again:
+	all, err := c.readAt(ctx, 0, first)
+	if err != nil {
+		return page{}, err
+	}
+	for i, r := range first {
+		for all.more[i] {
+			entries := all.Ranges[i]
+			p, err := c.readAt(ctx, all.Revision, []Range{r.From(entries[len(entries)-1].Path + "\x00")})
+			if errors.Is(err, rpctypes.ErrCompacted) {
+				goto again
+			}
+			if err != nil {
+				return page{}, err
+			}
+			all.Ranges[i] = append(entries, p.Ranges[0]...)
+			all.more[i] = p.more[0] && len(p.Ranges[0]) > 0
+		}
+	}
+	return all, nil
+}
