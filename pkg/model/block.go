@@ -39,6 +39,9 @@ const hostPrefix = "host:"
 
 func parseBlock(r *reader, cidr netip.Prefix) (Block, error) {
 	b := Block{CIDR: cidr}
+	if err := checkBlockCIDR(cidr); err != nil {
+		return b, inField("cidr", err)
+	}
 	var affinity, oldAffinity string
 	haveUnallocated := false
 	err := r.object(func(name string) (err error) {
@@ -78,11 +81,11 @@ func parseBlock(r *reader, cidr netip.Prefix) (Block, error) {
 	if affinity != "" && oldAffinity != "" && affinity != oldAffinity {
 		return b, inField("hostAffinity", fmt.Errorf("%.64q, but affinity is %.64q", oldAffinity, hostPrefix+affinity))
 	}
-	b.Affinity = affinity + oldAffinity
-	if affinity != "" {
-		b.Affinity = affinity
+	if b.Affinity = affinity; affinity == "" {
+		b.Affinity = oldAffinity
 	}
 	if !haveUnallocated {
+		b.Unallocated = make([]int, 0, b.Size())
 		for i, a := range b.Allocations {
 			if a == Free {
 				b.Unallocated = append(b.Unallocated, i)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -111,39 +112,41 @@ func (r *reader) null() bool {
 	return true
 }
 
-// object calls field for each name; field consumes the value.
+var errTwice = errors.New("given twice")
+
+// object calls field for each name, of which each may be there once; field
+// consumes the value.
 func (r *reader) object(field func(name string) error) error {
+	// Few names are compared one by one, many (labels) by a map.
+	var few [16]string
+	var many map[string]bool
+	n := 0
+	return r.fields(func(name string) error {
+		switch {
+		case many[name] || slices.Contains(few[:min(n, len(few))], name):
+			return errTwice
+		case n < len(few):
+			few[n] = name
+		case many == nil:
+			many = map[string]bool{name: true}
+		default:
+			many[name] = true
+		}
+		n++
+		return field(name)
+	})
+}
+
+// fields is object without its care for names that are given twice.
+func (r *reader) fields(field func(name string) error) error {
 	if r.next() != '{' {
 		return r.want("an object")
 	}
 	r.pos++
-	var seenSpace [16]string
-	seen := seenSpace[:0]
-	var many map[string]bool
 	for r.next() != '}' {
 		name, err := r.str()
 		if err != nil {
 			return err
-		}
-		// Few names are compared one by one; many (labels) by a map.
-		dup := false
-		if many == nil {
-			for _, s := range seen {
-				dup = dup || s == name
-			}
-			seen = append(seen, name)
-			if len(seen) == cap(seenSpace[:]) {
-				many = make(map[string]bool, 2*len(seen))
-				for _, s := range seen {
-					many[s] = true
-				}
-			}
-		} else {
-			dup = many[name]
-			many[name] = true
-		}
-		if dup {
-			return inField(fieldName(name), errors.New("given twice"))
 		}
 		r.next()
 		r.pos++ // the colon

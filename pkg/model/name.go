@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxName bounds a name as stored. Kubernetes joins a namespace (63) and a
+// maxName bounds a name before it is escaped. Kubernetes joins a namespace (63) and a
 // pod's name (253) into one, so it is far more than the 128 that other names need.
 const maxName = 1024
 
@@ -44,11 +44,14 @@ func UnescapeName(s string) (string, error) {
 	switch {
 	case s == "":
 		return "", errors.New("empty name")
-	case len(s) > maxName:
-		return "", fmt.Errorf("name of %d bytes: at most %d", len(s), maxName)
+	case len(s) > 3*maxName: // each byte escaped
+		return "", nameTooLong(len(s))
 	case strings.IndexByte(s, '/') >= 0:
 		return "", fmt.Errorf("name %q: write / as %%2F", s)
 	case strings.IndexByte(s, '%') < 0:
+		if len(s) > maxName {
+			return "", nameTooLong(len(s))
+		}
 		return s, nil
 	}
 	b := make([]byte, 0, len(s))
@@ -67,8 +70,13 @@ func UnescapeName(s string) (string, error) {
 		b = append(b, byte(hi<<4|lo))
 		i += 2
 	}
+	if len(b) > maxName {
+		return "", nameTooLong(len(b))
+	}
 	return string(b), nil
 }
+
+func nameTooLong(n int) error { return fmt.Errorf("name of %d bytes: at most %d", n, maxName) }
 
 func plainNameByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||

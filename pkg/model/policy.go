@@ -45,6 +45,8 @@ func parsePolicy(r *reader) (Policy, error) {
 			p.Untracked, err = r.optionalBool(false)
 		case "types":
 			p.Types, err = parseTypes(r)
+		case "selector":
+			r.raw() // known already
 		default:
 			r.raw()
 		}
@@ -59,10 +61,13 @@ func parsePolicy(r *reader) (Policy, error) {
 func parsePolicySelector(r *reader) (string, error) {
 	var text string
 	found := false
-	err := r.object(func(name string) (err error) {
+	err := r.fields(func(name string) (err error) {
 		if name != "selector" {
 			r.raw()
 			return nil
+		}
+		if found {
+			return errTwice
 		}
 		found = true
 		text, err = r.str()

@@ -25,8 +25,8 @@ type Error struct {
 	Reason string
 }
 
-// Error is like `selector, byte 7: want a string`.
-func (e *Error) Error() string { return fmt.Sprintf("selector, byte %d: %s", e.Pos, e.Reason) }
+// Error is like "at byte 7: want a string".
+func (e *Error) Error() string { return fmt.Sprintf("at byte %d: %s", e.Pos, e.Reason) }
 
 // Parse reads an expression; the empty one is all(). An error is an *Error.
 func Parse(text string) (*Selector, error) {
@@ -45,7 +45,13 @@ func Parse(text string) (*Selector, error) {
 	if !p.done() {
 		return nil, p.want("&&, || or the end")
 	}
-	return &Selector{root}, nil
+	s := &Selector{root}
+	// The canonical text has more white space, but is never twice as long. It
+	// must parse, too.
+	if len(text) > MaxLength/2 && len(s.String()) > MaxLength {
+		return nil, &Error{len(text), fmt.Sprintf("more than %d bytes long once in its canonical form", MaxLength)}
+	}
+	return s, nil
 }
 
 // parser descends through the grammar. Every method leaves it behind the
@@ -135,6 +141,8 @@ func (p *parser) not() (node, error) {
 		return n, err
 	case n.op == opNot: // !(!x)
 		return n.kids[0], nil
+	case p.depth == MaxDepth && n.grouped(): // String puts it in parentheses
+		return node{}, p.tooDeep()
 	}
 	return node{op: opNot, kids: []node{n}}, nil
 }
@@ -143,7 +151,7 @@ func (p *parser) not() (node, error) {
 func (p *parser) primary() (node, error) {
 	if p.take("(") {
 		if p.depth == MaxDepth {
-			return node{}, &Error{p.pos, fmt.Sprintf("parentheses nest deeper than %d", MaxDepth)}
+			return node{}, p.tooDeep()
 		}
 		p.depth++
 		n, err := p.or()
@@ -169,6 +177,10 @@ func (p *parser) primary() (node, error) {
 		return node{op: opHas, label: label}, p.closing()
 	}
 	return p.comparison(label)
+}
+
+func (p *parser) tooDeep() error {
+	return &Error{p.pos, fmt.Sprintf("parentheses nest deeper than %d", MaxDepth)}
 }
 
 func (p *parser) closing() error {

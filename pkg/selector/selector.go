@@ -118,10 +118,10 @@ func (n *node) appendTo(b []byte) []byte {
 		return n.appendSet(append(b, n.label...))
 	case opNot:
 		b = append(b, '!')
-		if kid := &n.kids[0]; kid.op == opHas || kid.op == opAll || kid.op == opGlobal {
-			return kid.appendTo(b)
+		if n.kids[0].grouped() {
+			return n.kids[0].appendGroup(b)
 		}
-		return n.kids[0].appendGroup(b)
+		return n.kids[0].appendTo(b)
 	case opAnd:
 		for i := range n.kids {
 			if i > 0 {
@@ -158,6 +158,9 @@ func (n *node) appendTo(b []byte) []byte {
 	}
 	return appendString(b, n.value)
 }
+
+// grouped reports whether a ! before n needs parentheses, or reads better with them.
+func (n *node) grouped() bool { return n.op != opHas && n.op != opAll && n.op != opGlobal }
 
 func (n *node) appendGroup(b []byte) []byte { return append(n.appendTo(append(b, '(')), ')') }
 

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package selector
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestParseErrors(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		pos  int
+		want string
+	}{
+		{"a", 1, "want ==, !=, in, not in, contains, starts with or ends with, have the end"},
+		{"a =", 2, "want ==, !=, in, not in, contains, starts with or ends with, have '='"},
+		{"a ==", 4, "want a string in quotes, have the end"},
+		{"a == b", 5, "want a string in quotes, have 'b'"},
+		{`a == "b`, 5, "string without its closing quote"},
+		{`a == "b'`, 5, "string without its closing quote"},
+		{"a = 'b'", 2, "want ==, !=, in, not in, contains, starts with or ends with, have '='"},
+		{"a === 'b'", 4, "want a string in quotes, have '='"},
+		{"a == 'b' c", 9, "want &&, || or the end, have 'c'"},
+		{"a == 'b' &", 9, "want &&, || or the end, have '&'"},
+		{"a == 'b' && ", 12, "want a label, has(), all(), global(), ! or (, have the end"},
+		{"|| a == 'b'", 0, "want a label, has(), all(), global(), ! or (, have '|'"},
+		{"a == 'b' || && has(c)", 12, "want a label, has(), all(), global(), ! or (, have '&'"},
+		{"!", 1, "want a label, has(), all(), global(), ! or (, have the end"},
+		{"()", 1, "want a label, has(), all(), global(), ! or (, have ')'"},
+		{"(has(a)", 7, "want ), have the end"},
+		{"has(a))", 6, "want &&, || or the end, have ')'"},
+		{"has()", 4, "want a label, has(), all(), global(), ! or (, have ')'"},
+		{"has('a')", 4, "want a label, has(), all(), global(), ! or (, have '\\''"},
+		{"has(a", 5, "want ), have the end"},
+		{"all(a)", 4, "want ), have 'a'"},
+		{"all", 3, "want ==, !=, in, not in, contains, starts with or ends with, have the end"},
+		{"a in 'b'", 5, "want {, have '\\''"},
+		{"a in {b}", 6, "want a string in quotes, have 'b'"},
+		{"a in {'b' 'c'}", 10, "want , or }, have '\\''"},
+		{"a in {'b',,}", 10, "want a string in quotes, have ','"},
+		{"a in {,'b'}", 7, "want }, have '\\''"},
+		{"a in {'b'", 9, "want , or }, have the end"},
+		{"a notin {'b'}", 2, "want ==, !=, in, not in, contains, starts with or ends with, have 'n'"},
+		{"a not 'b'", 2, "want ==, !=, in, not in, contains, starts with or ends with, have 'n'"},
+		{"a starts 'b'", 2, "want ==, !=, in, not in, contains, starts with or ends with, have 's'"},
+		{"a ends without 'b'", 2, "want ==, !=, in, not in, contains, starts with or ends with, have 'e'"},
+		{"é == 'b'", 0, "want a label, has(), all(), global(), ! or (, have 'é'"},
+		{"a:b == 'c'", 1, "want ==, !=, in, not in, contains, starts with or ends with, have ':'"},
+		{"\x00", 0, `want a label, has(), all(), global(), ! or (, have '\x00'`},
+		{"\xff", 0, "want a label, has(), all(), global(), ! or (, have '�'"},
+		{strings.Repeat("a", MaxLabel+1) + " == 'b'", 0, "label of 513 bytes: at most 512"},
+		{strings.Repeat("(", MaxDepth+1) + "has(a)" + strings.Repeat(")", MaxDepth+1), MaxDepth + 1, "parentheses nest deeper than 64"},
+		{strings.Repeat("!(", 1<<14), 2 * (MaxDepth + 1), "parentheses nest deeper than 64"},
+		{strings.Repeat("(", MaxDepth) + "!a == 'b'" + strings.Repeat(")", MaxDepth), MaxDepth + 9, "parentheses nest deeper than 64"},
+		{strings.Repeat("!a==''||", MaxLength/8-1) + "has(a)", MaxLength - 2, "more than 65536 bytes long once in its canonical form"},
+		{strings.Repeat(" ", 1<<20), MaxLength, "1048576 bytes long: at most 65536"},
+	} {
+		_, err := Parse(tt.text)
+		var e *Error
+		if !errors.As(err, &e) {
+			t.Errorf("Parse(%.40q): %v, want an *Error", tt.text, err)
+			continue
+		}
+		if e.Pos != tt.pos || e.Reason != tt.want {
+			t.Errorf("Parse(%.40q):\n%v, want\n%v", tt.text, e, &Error{tt.pos, tt.want})
+		}
+	}
+}
+
+func TestParseBounds(t *testing.T) {
+	for _, text := range []string{
+		strings.Repeat("a", MaxLabel) + " == 'b'",
+		strings.Repeat("(", MaxDepth) + "has(a)" + strings.Repeat(")", MaxDepth),
+		strings.Repeat("!", MaxLength-6) + "has(a)",
+		strings.Repeat("(", MaxDepth) + "!has(a)" + strings.Repeat(")", MaxDepth),
+		strings.Repeat("has(a) || ", (MaxLength-6)/10) + "has(a)",
+		"a in {" + strings.Repeat("'x',", (MaxLength-7)/4) + "}",
+	} {
+		mustParse(t, text)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		"", "all()", "!has(a) && (b == 'c' || d not in {'e', \"f'\",})", "a starts with 'b'", "global() || in in {}",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := Parse(text)
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) || e.Pos < 0 || e.Pos > len(text) {
+				t.Fatalf("%v has no position in %q", err, text)
+			}
+			return
+		}
+		canonical := s.String()
+		again, err := Parse(canonical)
+		if err != nil {
+			t.Fatalf("%q became %q: %v", text, canonical, err)
+		}
+		if !equal(s, again) || again.String() != canonical {
+			t.Fatalf("%q became %q became %q", text, canonical, again)
+		}
+		s.Matches(func(name string) (string, bool) { return name, len(name)%2 == 0 })
+	})
+}
