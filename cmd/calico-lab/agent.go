@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+func agentCommand(o *options) *cobra.Command {
+	cmd := &cobra.Command{Use: "agent", Short: "Start and stop the agent of a host"}
+	add := func(use, short string, fn func(*cobra.Command, *lab.Host) error) {
+		cmd.AddCommand(&cobra.Command{
+			Use: use + " HOST", Short: short, Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				l, err := o.open()
+				if err != nil {
+					return err
+				}
+				defer l.Close()
+				h, err := l.FindHost(args[0])
+				if err != nil {
+					return err
+				}
+				return fn(cmd, h)
+			},
+		})
+	}
+	add("start", "Start the agent and wait until it is ready", func(cmd *cobra.Command, h *lab.Host) error {
+		return h.StartAgent(cmd.Context())
+	})
+	add("stop", "Ask the agent to end", func(_ *cobra.Command, h *lab.Host) error { return h.StopAgent() })
+	add("kill", "Kill the agent at once", func(_ *cobra.Command, h *lab.Host) error { return h.KillAgent() })
+	return cmd
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+func cniCommand(o *options) *cobra.Command {
+	var host, stdin string
+	call := lab.Call{}
+	cmd := &cobra.Command{
+		Use:   "cni VERB [CONTAINER]",
+		Short: "Run one CNI verb by hand: ADD, DEL, CHECK, GC, STATUS, VERSION",
+		Long: `cni runs one plugin once on a host, as a container runtime would, and prints
+what it answers. The pod's namespace is made where there is none, and removed by a
+DEL that succeeds. The configuration is the first plugin of the host's list, or
+what --stdin names.`,
+		Example: `  calico-lab cni ADD by-hand --host a
+  calico-lab cni DEL by-hand --host a
+  calico-lab cni VERSION --host a --plugin calico-ipam`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := o.open()
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			h, err := l.FindHost(host)
+			if err != nil {
+				return err
+			}
+			if call.Stdin, err = stdinOf(h, stdin); err != nil {
+				return err
+			}
+			call.Verb = strings.ToUpper(args[0])
+			if len(args) == 2 {
+				call.ContainerID = args[1]
+				if call.Netns == "" {
+					ns, err := l.ContainerNamespace(args[1], call.Verb == "ADD")
+					if err != nil {
+						return err
+					}
+					call.Netns = ns.Path()
+				}
+			}
+			r, err := h.CNI(cmd.Context(), call)
+			cmd.ErrOrStderr().Write(r.Stderr)
+			cmd.OutOrStdout().Write(r.Stdout)
+			var said *types.Error
+			switch {
+			case errors.As(err, &said):
+				return &exitError{1} // it has been printed
+			case err == nil && call.Verb == "DEL" && call.ContainerID != "":
+				return l.RemoveContainerNamespace(call.ContainerID)
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&host, "host", "a", "host to run on")
+	f.StringVar(&stdin, "stdin", "", `file with the plugin's configuration; "-" is stdin`)
+	f.StringVar(&call.Plugin, "plugin", "calico", "plugin to run")
+	f.StringVar(&call.IfName, "ifname", "eth0", "CNI_IFNAME")
+	f.StringVar(&call.Netns, "netns", "", "CNI_NETNS (default one that belongs to the container)")
+	f.StringVar(&call.Args, "args", "", "CNI_ARGS")
+	return cmd
+}
+
+// stdinOf is the configuration that the plugin gets.
+func stdinOf(h *lab.Host, file string) ([]byte, error) {
+	switch file {
+	case "":
+		data, err := h.Conflist()
+		if err != nil {
+			return nil, err
+		}
+		return firstPlugin(data)
+	case "-":
+		return io.ReadAll(os.Stdin)
+	default:
+		return os.ReadFile(file)
+	}
+}
+
+// firstPlugin is what a runtime gives to the first plugin of a list.
+func firstPlugin(conflist []byte) ([]byte, error) {
+	var list struct {
+		CNIVersion string           `json:"cniVersion"`
+		Name       string           `json:"name"`
+		Plugins    []map[string]any `json:"plugins"`
+	}
+	if err := json.Unmarshal(conflist, &list); err != nil {
+		return nil, err
+	}
+	if len(list.Plugins) == 0 {
+		return nil, fmt.Errorf("the network configuration list has no plugins")
+	}
+	conf := list.Plugins[0]
+	conf["cniVersion"], conf["name"] = list.CNIVersion, list.Name
+	return json.MarshalIndent(conf, "", "  ")
+}

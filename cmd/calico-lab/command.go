@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+// exitError ends the program with the status of a command that it ran.
+type exitError struct{ code int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
+
+// common are the options of every subcommand.
+type options struct {
+	name string
+}
+
+// open attaches to the lab that the options name.
+func (o *options) open() (*lab.Lab, error) { return lab.Open(o.name) }
+
+func command(version string) *cobra.Command {
+	var o options
+	root := &cobra.Command{
+		Use:   "calico-lab",
+		Short: "A whole Calico network on one machine",
+		Long: `calico-lab makes a Calico network on this machine: an etcd, virtual hosts that
+are network namespaces on a shared fabric, the node agent in each, and pods that
+are namespaces wired by the CNI plugins. The machine's own network is not touched.
+
+It needs root. Without root, a shell in a user namespace does as well:
+
+  unshare -Urnm sh -c 'mount -t tmpfs run /run && exec sh'`,
+		Example: `  calico-lab up --hosts a,b
+  calico-lab pod add web --host a
+  calico-lab pod add db --host a
+  calico-lab exec web -- sh
+  calico-lab status
+  calico-lab down`,
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.PersistentFlags().StringVar(&o.name, "name", "default", "name of the lab; several can be up at once")
+	root.AddCommand(upCommand(&o), downCommand(&o), statusCommand(&o), podCommand(&o), execCommand(&o),
+		cniCommand(&o), dumpCommand(&o), agentCommand(&o), demoCommand(&o), etcdCommand())
+	return root
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+func upCommand(o *options) *cobra.Command {
+	cfg := lab.Config{Background: true}
+	var pools []string
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Make a lab, which runs until `calico-lab down`",
+		Long: `up makes a lab in the background: etcd, the hosts, and an agent on each. What
+labs that crashed have left is removed first. Interrupted, it leaves nothing.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg.Name, cfg.Log = o.name, cmd.ErrOrStderr()
+			for _, text := range pools {
+				cidr, err := netip.ParsePrefix(text)
+				if err != nil {
+					return fmt.Errorf("--pools %s: want CIDRs such as 10.1.0.0/16,fd00:1::/64: %w", text, err)
+				}
+				cfg.Pools = append(cfg.Pools, cidr)
+			}
+			start := time.Now()
+			l, err := lab.Start(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			defer l.Leave()
+			fmt.Fprintf(cmd.ErrOrStderr(), "lab %s is up after %v; next: %s\n", l.Name(),
+				time.Since(start).Round(10*time.Millisecond), o.hint("pod add web --host "+cfg.Hosts[0]))
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&cfg.Hosts, "hosts", []string{"a"}, "names of the virtual hosts")
+	f.IntVar(&cfg.EtcdMembers, "etcd", 1, "number of etcd members, 1 or 3")
+	f.BoolVar(&cfg.TLS, "tls", false, "etcd and its clients prove who they are by certificate")
+	f.BoolVar(&cfg.Auth, "auth", false, "etcd asks for a user and a password")
+	f.BoolVar(&cfg.NoAgent, "no-agent", false, "hosts without the node agent")
+	f.StringSliceVar(&pools, "pools", nil, "IP pools (default 192.168.0.0/16 and fd80:24e2:f998:72d6::/64)")
+	f.StringSliceVar(&cfg.CNIPath, "cni-path", nil, "more directories with CNI plugins")
+	return cmd
+}
+
+func downCommand(o *options) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "End a lab and remove everything that it made",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			names := []string{o.name}
+			if all {
+				var err error
+				if names, err = lab.Names(); err != nil {
+					return err
+				}
+			}
+			var errs []error
+			for _, name := range names {
+				err := lab.Remove(name)
+				switch {
+				case errors.Is(err, os.ErrNotExist):
+					fmt.Fprintf(cmd.ErrOrStderr(), "lab %s is not up\n", name)
+				case err == nil:
+					fmt.Fprintf(cmd.ErrOrStderr(), "lab %s is gone\n", name)
+				default:
+					errs = append(errs, err)
+				}
+			}
+			return errors.Join(errs...)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every lab on this machine")
+	return cmd
+}
+
+// hint is a command line to copy.
+func (o *options) hint(args string) string {
+	if o.name == "default" {
+		return "calico-lab " + args
+	}
+	return "calico-lab --name " + o.name + " " + args
+}

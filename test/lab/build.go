@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// binaries are what a lab runs.
+func binaries() []string { return []string{"calico", "calico-ipam", "calico-node", "calico-lab"} }
+
+// BuildOptions are the ways in which the binaries of a test can differ from
+// those that users get.
+type BuildOptions struct {
+	Tags string // comma separated
+	Race bool
+}
+
+const buildPrefix = "calico-lab-bin-"
+
+// Build returns a directory with the binaries, built once per process from the
+// source that the test was built from. Without options, and where the
+// environment has CALICO_BIN_DIR, they are taken from there.
+func Build(t testing.TB, opts BuildOptions) string {
+	t.Helper()
+	dir, err := buildOnce(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func buildOnce(opts BuildOptions) (string, error) {
+	if dir := os.Getenv("CALICO_BIN_DIR"); dir != "" && opts == (BuildOptions{}) {
+		return filepath.Abs(dir)
+	}
+	start, _, err := procStat(os.Getpid())
+	if err != nil {
+		return "", err
+	}
+	// Nothing runs at the end of a test process: the directory's name says
+	// whose it is, for the next process that builds to remove.
+	name := fmt.Sprintf("%s%d-%d-%s-%t", buildPrefix, os.Getpid(), start, opts.Tags, opts.Race)
+	dir := filepath.Join(os.TempDir(), name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.Create(filepath.Join(dir, ".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", err
+	}
+	done := filepath.Join(dir, ".done")
+	if _, err := os.Stat(done); err == nil {
+		return dir, nil
+	}
+	removeOldBuilds()
+	if err := buildInto(dir, opts); err != nil {
+		return "", err
+	}
+	return dir, os.WriteFile(done, nil, 0o644)
+}
+
+func buildInto(dir string, opts BuildOptions) error {
+	args := []string{"build", "-o", dir}
+	cgo := "CGO_ENABLED=0"
+	if opts.Tags != "" {
+		args = append(args, "-tags", opts.Tags)
+	}
+	if opts.Race {
+		args = append(args, "-race")
+		cgo = "CGO_ENABLED=1"
+	}
+	for _, name := range binaries() {
+		args = append(args, "github.com/calico-go/calico/cmd/"+name)
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), cgo)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// removeOldBuilds removes what test processes that are gone have built.
+func removeOldBuilds() {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), buildPrefix+"*"))
+	for _, dir := range dirs {
+		var pid int
+		var start uint64
+		if _, err := fmt.Sscanf(filepath.Base(dir), buildPrefix+"%d-%d-", &pid, &start); err != nil {
+			continue
+		}
+		if now, _, err := procStat(pid); err != nil || now != start {
+			os.RemoveAll(dir)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// StoreConfig is how a process outside the lab's namespaces reaches its etcd.
+func (l *Lab) StoreConfig() store.Config {
+	cfg := store.Config{Endpoints: l.EtcdSockets()}
+	if l.state.TLS {
+		cfg.CAFile, cfg.CertFile, cfg.KeyFile = l.PKI("ca.crt"), l.PKI("client.crt"), l.PKI("client.key")
+	}
+	if l.state.Auth {
+		cfg.Username, cfg.PasswordFile = EtcdUser, l.EtcdPasswordFile()
+	}
+	return cfg
+}
+
+// Etcd is a client of the lab's etcd, which Close closes.
+func (l *Lab) Etcd() *store.Client {
+	c, err := l.OpenEtcd()
+	if err != nil {
+		l.fatal(err)
+	}
+	return c
+}
+
+// OpenEtcd is Etcd outside tests.
+func (l *Lab) OpenEtcd() (*store.Client, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client == nil {
+		c, err := store.Open(context.Background(), l.StoreConfig())
+		if err != nil {
+			return nil, err
+		}
+		l.client = c
+	}
+	return l.client, nil
+}
+
+// seed writes what an operator would have set up: the Ready flag and pools.
+func (l *Lab) seed(ctx context.Context) error {
+	var change model.Change
+	if !l.cfg.NoReady {
+		change.Puts = append(change.Puts, model.Put{Key: model.ReadyKey{}, Value: model.Ready(true)})
+	}
+	for _, cidr := range l.cfg.Pools {
+		change.Puts = append(change.Puts, model.Put{
+			Key:   model.PoolKey{CIDR: cidr},
+			Value: model.Pool{CIDR: cidr, IPAM: true, BlockSize: model.DefaultBlockSize(cidr.Addr().Is6())},
+		})
+	}
+	if change.Empty() {
+		return nil
+	}
+	c, err := l.OpenEtcd()
+	if err != nil {
+		return err
+	}
+	_, err = c.Commit(ctx, change)
+	return err
+}
+
+// Dump reads everything below /calico/, and the revision at which it was so.
+func (l *Lab) Dump(ctx context.Context) ([]model.Entry, int64, error) { return l.DumpAt(ctx, 0) }
+
+// DumpAt reads everything below /calico/ as it was at a revision; 0 is now.
+// It reads past etcd's API, and so past what is under test.
+func (l *Lab) DumpAt(ctx context.Context, revision int64) ([]model.Entry, int64, error) {
+	r, err := l.RawAt(ctx, model.Root, revision)
+	if err != nil {
+		return nil, 0, err
+	}
+	entries := make([]model.Entry, 0, len(r.Keys))
+	for _, k := range r.Keys {
+		entries = append(entries, parseEntry(k))
+	}
+	return entries, r.Revision, nil
+}
+
+// RawAt reads all keys with a prefix, as they were at a revision; 0 is now.
+func (l *Lab) RawAt(ctx context.Context, prefix string, revision int64) (MemberRange, error) {
+	var r MemberRange
+	query := url.Values{"prefix": {prefix}, "revision": {strconv.FormatInt(revision, 10)}}
+	err := l.askAny(ctx, http.MethodGet, "/range", query, &r)
+	return r, err
+}
+
+func parseEntry(k MemberKey) model.Entry {
+	e := model.Entry{Path: k.Key, Revision: k.Modified, Created: k.Created}
+	if e.Key, e.Err = model.ParseKey(k.Key); e.Err == nil {
+		e.Value, e.Err = model.ParseValue(e.Key, k.Value)
+	}
+	return e
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// EtcdLeader returns the number of the member that leads, from 1.
+func (l *Lab) EtcdLeader(ctx context.Context) (int, error) {
+	var errs []error
+	for i := range l.members {
+		s, err := l.EtcdStatus(ctx, i+1)
+		if err == nil && s.Leader == s.ID {
+			return i + 1, nil
+		}
+		errs = append(errs, err)
+	}
+	return 0, fmt.Errorf("etcd has no leader: %w", errors.Join(errs...))
+}
+
+// EtcdStatus asks member i, from 1, how it sees the cluster.
+func (l *Lab) EtcdStatus(ctx context.Context, i int) (MemberStatus, error) {
+	var s MemberStatus
+	err := l.ask(ctx, i, http.MethodGet, "/status", nil, &s)
+	return s, err
+}
+
+// CompactEtcd forgets all revisions before this one.
+func (l *Lab) CompactEtcd(ctx context.Context, revision int64) error {
+	return l.askAny(ctx, http.MethodPost, "/compact", url.Values{"revision": {strconv.FormatInt(revision, 10)}}, nil)
+}
+
+// SetEtcdReadOnly raises or clears the quota alarm, which makes etcd refuse writes.
+func (l *Lab) SetEtcdReadOnly(ctx context.Context, on bool) error {
+	return l.askAny(ctx, http.MethodPost, "/alarm", url.Values{"on": {strconv.FormatBool(on)}}, nil)
+}
+
+// askAny asks the members in order until one answers.
+func (l *Lab) askAny(ctx context.Context, method, path string, query url.Values, out any) error {
+	var errs []error
+	for i := range l.members {
+		err := l.ask(ctx, i+1, method, path, query, out)
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (l *Lab) ask(ctx context.Context, i int, method, path string, query url.Values, out any) error {
+	m, err := l.member(i)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+m.name+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := m.control.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		return fmt.Errorf("%s: %s: %s", m.name, path, strings.TrimSpace(string(text)))
+	}
+	if out == nil {
+		return nil
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}

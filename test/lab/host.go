@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Host is a virtual host: a namespace with eth0 on the fabric, directories
+// that stand for /run/calico, /var/lib/calico and /var/log/calico, a CNI
+// configuration and, unless Config.NoAgent, an agent.
+type Host struct {
+	lab   *Lab
+	name  string
+	index int // from 1
+	ns    Namespace
+}
+
+// hostRecord is the file hosts/<name>/host.json.
+type hostRecord struct {
+	Name  string     `json:"name"`
+	Index int        `json:"index"`
+	IPv4  netip.Addr `json:"ipv4"`
+	IPv6  netip.Addr `json:"ipv6"`
+}
+
+// AddHost makes a host and starts its agent.
+func (l *Lab) AddHost(ctx context.Context, name string) (*Host, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := checkName("host", name); err != nil {
+		return nil, err
+	}
+	ns, err := createNamespace(filepath.Join(l.dir, "ns", name))
+	if err != nil {
+		return nil, fmt.Errorf("add host %s: %w", name, err)
+	}
+	l.mu.Lock()
+	h := &Host{lab: l, name: name, index: len(l.hosts) + 1, ns: ns}
+	l.hosts[name] = h
+	l.mu.Unlock()
+	l.say("host %s: %s, %s", name, h.IPv4(), h.IPv6())
+
+	if err := l.plug(h); err != nil {
+		return nil, fmt.Errorf("connect host %s to the fabric: %w", name, err)
+	}
+	for _, dir := range []string{h.RunDir(), h.VarDir(), h.LogDir(), h.confDir()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if err := h.writeConf(); err != nil {
+		return nil, err
+	}
+	err = writeJSON(filepath.Join(h.dir(), "host.json"), hostRecord{h.name, h.index, h.IPv4(), h.IPv6()})
+	if err != nil {
+		return nil, err
+	}
+	if l.state.NoAgent {
+		return h, nil
+	}
+	return h, h.StartAgent(ctx)
+}
+
+// Host returns the host of that name. Asking for one that doesn't exist ends
+// the test; outside tests use FindHost.
+func (l *Lab) Host(name string) *Host {
+	h, err := l.FindHost(name)
+	if err != nil {
+		l.fatal(err)
+	}
+	return h
+}
+
+// FindHost returns the host of that name.
+func (l *Lab) FindHost(name string) (*Host, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.hosts[name]; h != nil {
+		return h, nil
+	}
+	var names []string
+	for n := range l.hosts {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return nil, fmt.Errorf("no host %s in lab %s: there is %s", name, l.name, strings.Join(names, ", "))
+}
+
+// Hosts returns all hosts in the order of their making.
+func (l *Lab) Hosts() []*Host {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var hosts []*Host
+	for _, h := range l.hosts {
+		hosts = append(hosts, h)
+	}
+	slices.SortFunc(hosts, func(a, b *Host) int { return a.index - b.index })
+	return hosts
+}
+
+// Name is the host's, and its agent's NODENAME.
+func (h *Host) Name() string { return h.name }
+
+// IPv4 is the host's address on the fabric.
+func (h *Host) IPv4() netip.Addr { return hostAddr(false, h.index).Addr() }
+
+// IPv6 is the host's address on the fabric.
+func (h *Host) IPv6() netip.Addr { return hostAddr(true, h.index).Addr() }
+
+// Addrs are both addresses.
+func (h *Host) Addrs() []netip.Addr { return []netip.Addr{h.IPv4(), h.IPv6()} }
+
+// Namespace is the host's network.
+func (h *Host) Namespace() Namespace { return h.ns }
+
+func (h *Host) dir() string { return filepath.Join(h.lab.dir, "hosts", h.name) }
+
+// RunDir stands for /run/calico: agent.sock is here.
+func (h *Host) RunDir() string { return filepath.Join(h.dir(), "run") }
+
+// VarDir stands for /var/lib/calico: nodename and mtu are here.
+func (h *Host) VarDir() string { return filepath.Join(h.dir(), "var") }
+
+// LogDir stands for /var/log/calico: the plugins' log is here.
+func (h *Host) LogDir() string { return filepath.Join(h.dir(), "log") }
+
+func (h *Host) confDir() string { return filepath.Join(h.dir(), "net.d") }
+
+// ConfFile is the host's CNI configuration list.
+func (h *Host) ConfFile() string { return filepath.Join(h.confDir(), "10-calico.conflist") }
+
+// AgentSocket is the gate's.
+func (h *Host) AgentSocket() string { return filepath.Join(h.RunDir(), "agent.sock") }
+
+// Env is what tells Calico's programs that they run on this host: added to the
+// environment of plugins, of the agent, and of commands that Exec runs.
+func (h *Host) Env() []string {
+	env := []string{
+		"NODENAME=" + h.name,
+		"CALICO_RUN_DIR=" + h.RunDir(),
+		"CALICO_VAR_DIR=" + h.VarDir(),
+		"CNI_PATH=" + h.lab.state.BinDir,
+		"ETCD_ENDPOINTS=" + strings.Join(h.lab.EtcdEndpoints(), ","),
+	}
+	if h.lab.state.TLS {
+		env = append(env, "ETCD_CA_CERT_FILE="+h.lab.PKI("ca.crt"),
+			"ETCD_CERT_FILE="+h.lab.PKI("client.crt"), "ETCD_KEY_FILE="+h.lab.PKI("client.key"))
+	}
+	if h.lab.state.Auth {
+		env = append(env, "ETCD_USERNAME="+EtcdUser, "ETCD_PASSWORD_FILE="+h.lab.EtcdPasswordFile())
+	}
+	return env
+}
+
+// Do runs fn in the host's network; see Namespace.Do.
+func (h *Host) Do(fn func() error) error { return h.ns.Do(fn) }
+
+// Exec runs a command on the host and returns what it wrote to stdout.
+func (h *Host) Exec(ctx context.Context, command string, args ...string) ([]byte, error) {
+	return run(ctx, h.ns, append(os.Environ(), h.Env()...), command, args...)
+}
+
+// Start starts a command on the host that runs until it is stopped or the lab
+// is closed. The role is its name in the lab.
+func (h *Host) Start(role, command string, args ...string) (*Process, error) {
+	return h.lab.startNamed(role, h.ns, append(os.Environ(), h.Env()...), command, args)
+}

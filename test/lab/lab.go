@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lab makes a whole Calico network on one machine: an etcd of one or
+// three members, virtual hosts that are network namespaces on a shared fabric,
+// the real agent in each, and pods that are namespaces wired by the real plugin
+// binaries through the CNI protocol.
+//
+//	l := lab.ForTest(t, lab.Config{Hosts: []string{"a"}})
+//	web, db := l.Host("a").Pod("web"), l.Host("a").Pod("db")
+//	if err := web.Ping(ctx, db); err != nil { … }
+//
+// Nothing is ever made in the machine's own network namespace. What a lab has
+// made is on record below Root/<name>, so that a later process can find and
+// remove it after a crash.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// Root is where every lab keeps its files.
+const Root = "/run/calico-lab"
+
+// Config says what a lab has. The zero value is a lab without hosts, with one
+// etcd member, plain text, and the default pools.
+type Config struct {
+	Name  string   // unique on the machine; "" = "default"
+	Hosts []string // virtual hosts; their names and those of pods share one name space
+
+	EtcdMembers int   // 1 or 3; 0 = 1
+	TLS         bool  // clients and etcd prove who they are by certificate
+	Auth        bool  // etcd asks for user and password
+	NoFsync     bool  // etcd does not wait for the disk
+	EtcdQuota   int64 // bytes after which etcd turns read-only; 0 = etcd's default
+
+	Pools   []netip.Prefix // IP pools; nil = DefaultPools, empty = none
+	NoReady bool           // don't set the Ready flag in etcd
+
+	NoAgent bool // hosts without calico-node
+	// AgentEnv is added to the agents' environment: "FELIX_…=…".
+	AgentEnv []string
+	// Conf, where set, changes the plugin configuration of a host before it is written.
+	Conf func(host string, plugin map[string]any)
+
+	BinDir  string   // where calico, calico-ipam, calico-node and calico-lab are; "" = beside this executable
+	CNIPath []string // more directories with plugins
+	// DataDir is a directory of the lab's own for etcd's data; "" = a new one in os.TempDir.
+	DataDir string
+
+	Log io.Writer // progress, one line per step; nil = none
+	// Trace, where set, is told of every plugin that the lab ran.
+	Trace func(Call, Reply)
+	// Background: the lab outlives this process (`calico-lab up`).
+	Background bool
+}
+
+// DefaultPools are the pools of a lab that asks for none in particular.
+func DefaultPools() []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix("192.168.0.0/16"),
+		netip.MustParsePrefix("fd80:24e2:f998:72d6::/64"),
+	}
+}
+
+// Lab is a running network. Its methods may be called from several goroutines.
+type Lab struct {
+	cfg        Config
+	name       string
+	dir        string // Root/name
+	background bool
+	keeper     *keeper
+	lock       *lockFile // nil where attached
+	fabric     Namespace
+	t          testing.TB // nil outside tests
+
+	mu      sync.Mutex
+	state   state
+	hosts   map[string]*Host
+	procs   map[string]*Process // children of this process, by role
+	members []*member
+	client  *store.Client
+}
+
+var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+
+func checkName(kind, name string) error {
+	if !nameForm.MatchString(name) {
+		return fmt.Errorf("%s name %q: want up to 40 lower-case letters, digits and hyphens", kind, name)
+	}
+	return nil
+}
+
+// Start makes a lab. It first removes what labs that were not closed have left.
+// On an error, or when ctx ends, everything made so far is removed.
+func Start(ctx context.Context, cfg Config) (l *Lab, err error) {
+	cfg, err = cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Sweep(); err != nil {
+		return nil, err
+	}
+	l = &Lab{
+		cfg: cfg, name: cfg.Name, dir: filepath.Join(Root, cfg.Name), background: cfg.Background,
+		hosts: map[string]*Host{}, procs: map[string]*Process{},
+	}
+	if l.lock, err = takeLock(cfg.Name); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(l.dir); err == nil {
+		l.lock.release()
+		return nil, fmt.Errorf("lab %s is up already (calico-lab down --name %s removes it)", l.name, l.name)
+	}
+	l.keeper = newKeeper()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+			l = nil
+		}
+	}()
+	return l, l.build(ctx)
+}
+
+// complete fills in the defaults.
+func (cfg Config) complete() (Config, error) {
+	if cfg.Name == "" {
+		cfg.Name = "default"
+	}
+	if err := checkName("lab", cfg.Name); err != nil {
+		return cfg, err
+	}
+	if cfg.EtcdMembers == 0 {
+		cfg.EtcdMembers = 1
+	}
+	if cfg.EtcdMembers != 1 && cfg.EtcdMembers != 3 {
+		return cfg, fmt.Errorf("%d etcd members: a lab has one or three", cfg.EtcdMembers)
+	}
+	if cfg.Pools == nil {
+		cfg.Pools = DefaultPools()
+	}
+	if cfg.BinDir == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return cfg, err
+		}
+		cfg.BinDir = filepath.Dir(exe)
+	}
+	needed := []string{"calico-lab"} // for etcd; plugins are looked for when they are run
+	if !cfg.NoAgent {
+		needed = append(needed, "calico-node")
+	}
+	for _, name := range needed {
+		if _, err := os.Stat(filepath.Join(cfg.BinDir, name)); err != nil {
+			return cfg, fmt.Errorf("%w: run `make build`, or say where the binaries are", err)
+		}
+	}
+	if cfg.Log == nil {
+		cfg.Log = io.Discard
+	}
+	return cfg, nil
+}
+
+// build does what Start promises, and leaves undoing to Start.
+func (l *Lab) build(ctx context.Context) error {
+	for _, sub := range []string{"", "ns", "log", "proc", "hosts", "pods", "etcd"} {
+		if err := os.MkdirAll(filepath.Join(l.dir, sub), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := l.makeDataDir(); err != nil {
+		return err
+	}
+	if err := l.saveState(); err != nil {
+		return err
+	}
+	if err := l.makeFabric(); err != nil {
+		return fmt.Errorf("make the fabric: %w", err)
+	}
+	l.say("etcd: starting %d", l.cfg.EtcdMembers)
+	if err := l.startMembers(ctx); err != nil {
+		return err
+	}
+	if err := l.seed(ctx); err != nil {
+		return fmt.Errorf("write the first keys to etcd: %w", err)
+	}
+	for _, name := range l.cfg.Hosts {
+		if _, err := l.AddHost(ctx, name); err != nil {
+			return err
+		}
+	}
+	l.state.Ready = true
+	return l.saveState()
+}
+
+// Name is the name of the lab.
+func (l *Lab) Name() string { return l.name }
+
+// Dir is where the lab keeps its files, logs included (Dir/log).
+func (l *Lab) Dir() string { return l.dir }
+
+func (l *Lab) say(format string, args ...any) { fmt.Fprintf(l.cfg.Log, format+"\n", args...) }
+
+// Fabric is the network between the hosts, where etcd lives too.
+func (l *Lab) Fabric() Namespace { return l.fabric }
+
+// fatal ends the test that the lab was made for.
+func (l *Lab) fatal(err error) {
+	if l.t == nil {
+		panic(fmt.Sprintf("lab %s: %v (only labs made by ForTest have this method)", l.name, err))
+	}
+	l.t.Helper()
+	l.t.Fatal(err)
+}
+
+// Close ends every process of the lab and removes everything that it made.
+func (l *Lab) Close() error {
+	l.mu.Lock()
+	client := l.client
+	l.client = nil
+	l.mu.Unlock()
+	var errs []error
+	if client != nil {
+		errs = append(errs, client.Close())
+	}
+	if l.lock == nil {
+		l.keeper.close()
+		return errors.Join(errs...)
+	}
+	errs = append(errs, remove(l.name, l.ownProcesses()))
+	l.keeper.close()
+	l.lock.release()
+	return errors.Join(errs...)
+}
+
+// Leave lets go of a background lab and leaves it running.
+func (l *Lab) Leave() error {
+	if l.lock != nil && l.background {
+		l.lock.release()
+		l.lock = nil
+	}
+	return l.Close()
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Open attaches to a lab that another process has made. Close lets go of it
+// and leaves it running.
+func Open(name string) (*Lab, error) {
+	if err := checkName("lab", name); err != nil {
+		return nil, err
+	}
+	s, err := readState(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("lab %s is not up: calico-lab up --name %s", name, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !s.Ready {
+		return nil, fmt.Errorf("lab %s is being made, or its making was cut short: calico-lab down --name %s removes it", name, name)
+	}
+	l := &Lab{
+		name: name, dir: filepath.Join(Root, name), background: s.Background, keeper: newKeeper(), state: s,
+		fabric: Namespace{filepath.Join(Root, name, "ns", "fabric")},
+		cfg:    Config{Log: io.Discard, CNIPath: s.CNIPath},
+		hosts:  map[string]*Host{}, procs: map[string]*Process{},
+	}
+	for i := 1; i <= s.EtcdMembers; i++ {
+		l.members = append(l.members, l.newMember(i))
+	}
+	files, _ := filepath.Glob(filepath.Join(l.dir, "hosts", "*", "host.json"))
+	for _, file := range files {
+		var rec hostRecord
+		if err := readJSON(file, &rec); err != nil {
+			return nil, err
+		}
+		l.hosts[rec.Name] = &Host{lab: l, name: rec.Name, index: rec.Index, ns: Namespace{filepath.Join(l.dir, "ns", rec.Name)}}
+	}
+	return l, nil
+}
+
+// Pods returns all pods, sorted by name, those included whose ADD or DEL did
+// not succeed.
+func (l *Lab) Pods() ([]*Pod, error) {
+	files, err := filepath.Glob(filepath.Join(l.dir, "pods", "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var pods []*Pod
+	for _, file := range files {
+		p, err := l.FindPod(strings.TrimSuffix(filepath.Base(file), ".json"))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		pods = append(pods, p)
+	}
+	slices.SortFunc(pods, func(a, b *Pod) int { return strings.Compare(a.rec.Name, b.rec.Name) })
+	return pods, nil
+}
+
+// FindPod returns the pod of that name; os.ErrNotExist where there is none.
+func (l *Lab) FindPod(name string) (*Pod, error) {
+	var rec podRecord
+	err := readJSON(filepath.Join(l.dir, "pods", name+".json"), &rec)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("no pod %s in lab %s: %w", name, l.name, os.ErrNotExist)
+	}
+	if err != nil {
+		return nil, err
+	}
+	host, err := l.FindHost(rec.Host)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", name, err)
+	}
+	return &Pod{host: host, ns: Namespace{filepath.Join(l.dir, "ns", rec.Name)}, rec: rec}, nil
+}

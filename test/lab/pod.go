@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// PodConfig says how a pod is made. The zero value is a plain container on the
+// host's own network configuration.
+type PodConfig struct {
+	ContainerID string // "" = random
+	IfName      string // "" = eth0
+	// Args are CNI_ARGS: {"K8S_POD_NAMESPACE", "default"}, …
+	Args [][2]string
+	// Capabilities become runtimeConfig of the plugins that ask for them.
+	Capabilities map[string]any
+	ConfFile     string // a conflist; "" = the host's
+}
+
+// Pod is a namespace that the plugins have wired.
+type Pod struct {
+	host *Host
+	ns   Namespace
+	rec  podRecord
+}
+
+// podRecord is the file pods/<name>.json.
+type podRecord struct {
+	Name   string           `json:"name"`
+	Host   string           `json:"host"`
+	Config PodConfig        `json:"config"`
+	Result *types100.Result `json:"result,omitempty"` // nil: not added yet
+}
+
+// podPatience bounds one verb.
+const podPatience = 60 * time.Second
+
+// Pod makes a pod; an error ends the test. Outside tests use AddPod.
+func (h *Host) Pod(name string, cfg ...PodConfig) *Pod {
+	var c PodConfig
+	if len(cfg) > 0 {
+		c = cfg[0]
+	}
+	p, err := h.AddPod(context.Background(), name, c)
+	if err != nil {
+		h.lab.fatal(err)
+	}
+	return p
+}
+
+// AddPod makes a namespace and has the plugins wire it. Where they fail,
+// nothing of it is left: like a runtime, it calls DEL.
+func (h *Host) AddPod(ctx context.Context, name string, cfg PodConfig) (*Pod, error) {
+	if err := checkName("pod", name); err != nil {
+		return nil, err
+	}
+	if cfg.ContainerID == "" {
+		var id [16]byte
+		rand.Read(id[:])
+		cfg.ContainerID = hex.EncodeToString(id[:])
+	}
+	if cfg.IfName == "" {
+		cfg.IfName = "eth0"
+	}
+	if cfg.ConfFile == "" {
+		cfg.ConfFile = h.ConfFile()
+	}
+	ns, err := createNamespace(filepath.Join(h.lab.dir, "ns", name))
+	if err != nil {
+		return nil, fmt.Errorf("add pod %s: %w", name, err)
+	}
+	p := &Pod{host: h, ns: ns, rec: podRecord{Name: name, Host: h.name, Config: cfg}}
+	if err := p.save(); err != nil {
+		return nil, errors.Join(err, p.forget())
+	}
+	if err := p.add(ctx); err != nil {
+		// The caller's context may be what ended it.
+		return nil, errors.Join(fmt.Errorf("add pod %s on host %s: %w", name, h.name, err), p.Delete(context.WithoutCancel(ctx)))
+	}
+	return p, nil
+}
+
+func (p *Pod) add(ctx context.Context) error {
+	list, rt, err := p.network()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, podPatience)
+	defer cancel()
+	result, err := p.host.Runtime().AddNetworkList(ctx, list, rt)
+	if err != nil {
+		return err
+	}
+	if p.rec.Result, err = types100.NewResultFromResult(result); err != nil {
+		return err
+	}
+	return p.save()
+}
+
+// network is what libcni takes.
+func (p *Pod) network() (*libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
+	data, err := os.ReadFile(p.rec.Config.ConfFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := libcni.NetworkConfFromBytes(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("network configuration %s: %w", p.rec.Config.ConfFile, err)
+	}
+	return list, &libcni.RuntimeConf{
+		ContainerID: p.rec.Config.ContainerID, NetNS: p.ns.path, IfName: p.rec.Config.IfName,
+		Args: p.rec.Config.Args, CapabilityArgs: p.rec.Config.Capabilities,
+	}, nil
+}
+
+// Check has the plugins compare the pod with what they made.
+func (p *Pod) Check(ctx context.Context) error {
+	list, rt, err := p.network()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, podPatience)
+	defer cancel()
+	return p.host.Runtime().CheckNetworkList(ctx, list, rt)
+}
+
+// Delete has the plugins unwire the pod and removes it. Where they fail, the
+// pod stays on record, for another try.
+func (p *Pod) Delete(ctx context.Context) error {
+	list, rt, err := p.network()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, podPatience)
+	defer cancel()
+	if err := p.host.Runtime().DelNetworkList(ctx, list, rt); err != nil {
+		return fmt.Errorf("delete pod %s: %w", p.rec.Name, err)
+	}
+	return p.forget()
+}
+
+// Forget removes the pod's namespace without a word to the plugins, as when a
+// host loses power: what they made stays in etcd.
+func (p *Pod) Forget() error { return p.forget() }
+
+func (p *Pod) forget() error {
+	err := os.Remove(p.record())
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, p.ns.remove())
+}
+
+func (p *Pod) record() string { return filepath.Join(p.host.lab.dir, "pods", p.rec.Name+".json") }
+
+func (p *Pod) save() error { return writeJSON(p.record(), p.rec) }
+
+// Name is unique in the lab.
+func (p *Pod) Name() string { return p.rec.Name }
+
+// Host is where the pod runs.
+func (p *Pod) Host() *Host { return p.host }
+
+// ContainerID is CNI_CONTAINERID.
+func (p *Pod) ContainerID() string { return p.rec.Config.ContainerID }
+
+// Result is what ADD returned.
+func (p *Pod) Result() *types100.Result { return p.rec.Result }
+
+// Namespace is the pod's network.
+func (p *Pod) Namespace() Namespace { return p.ns }
+
+// Addrs are the addresses in the result of ADD.
+func (p *Pod) Addrs() []netip.Addr {
+	if p.rec.Result == nil {
+		return nil
+	}
+	var addrs []netip.Addr
+	for _, ip := range p.rec.Result.IPs {
+		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
+			addrs = append(addrs, a.Unmap())
+		}
+	}
+	return addrs
+}
+
+// Do runs fn in the pod's network; see Namespace.Do.
+func (p *Pod) Do(fn func() error) error { return p.ns.Do(fn) }
+
+// Exec runs a command in the pod and returns what it wrote to stdout.
+func (p *Pod) Exec(ctx context.Context, command string, args ...string) ([]byte, error) {
+	return run(ctx, p.ns, os.Environ(), command, args...)
+}
+
+// Start starts a command in the pod that runs until it is stopped or the lab
+// is closed. The role is its name in the lab.
+func (p *Pod) Start(role, command string, args ...string) (*Process, error) {
+	return p.host.lab.startNamed(role, p.ns, os.Environ(), command, args)
+}
+
+// ContainerNamespace is a namespace for a container that is made by hand, call
+// by call; with create it is made where it isn't there.
+func (l *Lab) ContainerNamespace(id string, create bool) (Namespace, error) {
+	if err := checkName("container", id); err != nil {
+		return Namespace{}, err
+	}
+	ns := Namespace{filepath.Join(l.dir, "ns", "by-hand."+id)}
+	if ns.inode() != 0 || !create {
+		return ns, nil
+	}
+	return createNamespace(ns.path)
+}
+
+// RemoveContainerNamespace removes it. Gone already is no error.
+func (l *Lab) RemoveContainerNamespace(id string) error {
+	ns, err := l.ContainerNamespace(id, false)
+	if err != nil {
+		return err
+	}
+	return ns.remove()
+}

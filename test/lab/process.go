@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is a long-running child of the lab: an etcd member, an agent, or
+// something that a test runs in a pod. It is recorded on disk, so that another
+// process can end it, and only it: a PID counts only together with its start
+// time and executable.
+type Process struct {
+	// Role is unique in the lab: "etcd1", "agent-a".
+	Role string `json:"role"`
+	PID  int    `json:"pid"`
+	// Start is the start time in clock ticks since boot, from /proc/PID/stat.
+	Start uint64 `json:"start"`
+	Exe   string `json:"exe"`
+	// Log is the file that takes its stdout and stderr.
+	Log string `json:"log"`
+
+	record string        // file of this record
+	done   chan struct{} // closed when it has been waited for; nil if not our child
+	state  *os.ProcessState
+}
+
+// spec says what to start.
+type spec struct {
+	role string
+	ns   Namespace
+	path string
+	args []string
+	env  []string // whole environment
+	dir  string
+}
+
+// spawn starts a process and records it.
+func (l *Lab) spawn(s spec) (*Process, error) {
+	p := &Process{
+		Role:   s.role,
+		Log:    filepath.Join(l.dir, "log", s.role+".log"),
+		record: filepath.Join(l.dir, "proc", s.role+".json"),
+		done:   make(chan struct{}),
+	}
+	if old, err := readProcess(p.record); err == nil && old.Alive() {
+		return nil, fmt.Errorf("start %s: it runs already, PID %d", s.role, old.PID)
+	}
+	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(s.path, s.args...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = s.env, s.dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if !l.background {
+		// Whatever ends the lab's process ends its children too.
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	err = l.keeper.do(s.ns, cmd.Start)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.role, err)
+	}
+	p.PID = cmd.Process.Pid
+	go func() {
+		cmd.Wait()
+		p.state = cmd.ProcessState
+		close(p.done)
+	}()
+	p.Start, _, err = procStat(p.PID)
+	if err == nil {
+		p.Exe, err = filepath.EvalSymlinks(s.path)
+	}
+	if err == nil {
+		err = writeJSON(p.record, p)
+	}
+	if err != nil {
+		cmd.Process.Kill()
+		<-p.done
+		return nil, fmt.Errorf("start %s: %w (its log: %s)", s.role, err, tail(p.Log, 3))
+	}
+	l.mu.Lock()
+	l.procs[s.role] = p
+	l.mu.Unlock()
+	return p, nil
+}
+
+// Alive reports whether it still runs.
+func (p *Process) Alive() bool {
+	if p.done != nil {
+		select {
+		case <-p.done:
+			return false
+		default:
+			return true
+		}
+	}
+	return p.matches()
+}
+
+// matches reports whether PID is still the process that was recorded.
+func (p *Process) matches() bool {
+	start, zombie, err := procStat(p.PID)
+	if err != nil || zombie || start != p.Start {
+		return false
+	}
+	exe, err := os.Readlink("/proc/" + strconv.Itoa(p.PID) + "/exe")
+	return err == nil && strings.TrimSuffix(exe, " (deleted)") == p.Exe
+}
+
+// Signal sends sig. A process that is gone is an error (os.ErrProcessDone).
+func (p *Process) Signal(sig syscall.Signal) error {
+	// The descriptor names one process for good; checked after it was
+	// opened, the signal can't hit another that got the same number.
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return fmt.Errorf("%s, PID %d: %w", p.Role, p.PID, os.ErrProcessDone)
+	}
+	defer unix.Close(fd)
+	if !p.matches() {
+		return fmt.Errorf("%s, PID %d: %w", p.Role, p.PID, os.ErrProcessDone)
+	}
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+		return fmt.Errorf("signal %s, PID %d: %w", p.Role, p.PID, err)
+	}
+	return nil
+}
+
+// Wait returns when the process has ended.
+func (p *Process) Wait(ctx context.Context) error {
+	if p.done != nil {
+		select {
+		case <-p.done:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w", p.Role, ctx.Err())
+		}
+	}
+	return until(ctx, "end of "+p.Role, func() (bool, error) { return !p.matches(), nil })
+}
+
+// Kill ends it at once.
+func (p *Process) Kill() error { return p.stop(syscall.SIGKILL, 10*time.Second) }
+
+// Stop asks it to end, and kills it when it hasn't within grace.
+func (p *Process) Stop(grace time.Duration) error {
+	err := p.stop(syscall.SIGTERM, grace)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.Join(fmt.Errorf("%s did not stop within %v of SIGTERM and was killed", p.Role, grace), p.Kill())
+	}
+	return err
+}
+
+func (p *Process) stop(sig syscall.Signal, grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	if err := p.Wait(ctx); err != nil {
+		return err
+	}
+	if err := os.Remove(p.record); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

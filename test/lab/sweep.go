@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names lists the labs on this machine, those left by a crash included.
+func Names() ([]string, error) {
+	entries, err := os.ReadDir(Root)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && nameForm.MatchString(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// Sweep removes the labs whose owner died without closing them, and returns
+// their names. A background lab is removed only where its making was cut short
+// or none of its processes is alive any more.
+func Sweep() ([]string, error) {
+	names, err := Names()
+	if err != nil {
+		return nil, err
+	}
+	var swept []string
+	var errs []error
+	for _, name := range names {
+		lock, err := takeLock(name)
+		if errors.Is(err, errOwned) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if s, err := readState(name); err != nil || !s.Background || !s.Ready || !anyAlive(processes(name)) {
+			errs = append(errs, remove(name, nil))
+			swept = append(swept, name)
+		}
+		lock.release()
+	}
+	return swept, errors.Join(errs...)
+}
+
+// Remove ends and removes the lab of that name, whoever made it. A lab that
+// belongs to a running process (a test) is left alone: an error.
+func Remove(name string) error {
+	if err := checkName("lab", name); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(Root, name)); err != nil {
+		return fmt.Errorf("lab %s is not up: %w", name, err)
+	}
+	lock, err := takeLock(name)
+	if err != nil {
+		return err
+	}
+	defer lock.release()
+	return remove(name, nil)
+}
+
+// remove ends and removes everything that is on record for a lab; own are the
+// records of children of this process. It goes on after errors.
+func remove(name string, own map[string]*Process) error {
+	dir := filepath.Join(Root, name)
+	s, err := readState(name)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove lab %s: %w (remove %s by hand when nothing of it runs)", name, err, dir)
+	}
+	var errs []error
+	procs := processes(name)
+	for i, p := range procs {
+		if mine := own[p.Role]; mine != nil && mine.PID == p.PID {
+			procs[i] = mine
+		}
+	}
+	procs = append(procs, strays(dir, s.BinDir, procs)...)
+	errs = append(errs, endAll(procs))
+
+	mounts, _ := os.ReadDir(filepath.Join(dir, "ns"))
+	for _, m := range mounts {
+		errs = append(errs, Namespace{filepath.Join(dir, "ns", m.Name())}.remove())
+	}
+	if s.DataDir != "" {
+		errs = append(errs, removeDataDir(s.DataDir, name))
+	}
+	if err := errors.Join(errs...); err != nil {
+		// The record stays for the next try.
+		return fmt.Errorf("remove lab %s: %w", name, err)
+	}
+	return os.RemoveAll(dir)
+}
+
+func removeDataDir(dir, name string) error {
+	mark, err := os.ReadFile(filepath.Join(dir, dataMark))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // not made yet, or gone already
+	}
+	if err != nil || strings.TrimSpace(string(mark)) != name {
+		return errors.Join(err, fmt.Errorf("data directory %s is not marked as that of lab %s: left alone", dir, name))
+	}
+	return os.RemoveAll(dir)
+}
+
+// endAll stops all agents, then everything else, at once within each step: an
+// agent may still want to tell etcd that it goes.
+func endAll(procs []*Process) error {
+	var errs []error
+	for _, agents := range []bool{true, false} {
+		results := make(chan error)
+		n := 0
+		for _, p := range procs {
+			if strings.HasPrefix(p.Role, agentRole) != agents {
+				continue
+			}
+			n++
+			go func() {
+				if agents {
+					results <- p.Stop(5 * time.Second)
+				} else {
+					results <- p.Kill()
+				}
+			}()
+		}
+		for range n {
+			errs = append(errs, <-results)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// processes reads the records of a lab's processes.
+func processes(name string) []*Process {
+	files, _ := filepath.Glob(filepath.Join(Root, name, "proc", "*.json"))
+	var procs []*Process
+	for _, f := range files {
+		if p, err := readProcess(f); err == nil {
+			procs = append(procs, p)
+		}
+	}
+	return procs
+}
+
+func anyAlive(procs []*Process) bool {
+	return slices.ContainsFunc(procs, (*Process).Alive)
+}
+
+// strays finds the lab's own programs in the lab's own namespaces that are not
+// on record: started right before a crash. Nothing else that lives in there,
+// like a shell of a user, is touched.
+func strays(dir, binDir string, known []*Process) []*Process {
+	inodes := map[uint64]bool{}
+	mounts, _ := os.ReadDir(filepath.Join(dir, "ns"))
+	for _, m := range mounts {
+		if ino := (Namespace{filepath.Join(dir, "ns", m.Name())}).inode(); ino != 0 {
+			inodes[ino] = true
+		}
+	}
+	binDir, err := filepath.EvalSymlinks(binDir)
+	if err != nil || len(inodes) == 0 {
+		return nil
+	}
+	var found []*Process
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() || slices.ContainsFunc(known, func(p *Process) bool { return p.PID == pid }) {
+			continue
+		}
+		exe, err := os.Readlink("/proc/" + e.Name() + "/exe")
+		exe = strings.TrimSuffix(exe, " (deleted)")
+		if err != nil || filepath.Dir(exe) != binDir || !slices.Contains(binaries(), filepath.Base(exe)) {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Stat("/proc/"+e.Name()+"/ns/net", &st) != nil || !inodes[st.Ino] {
+			continue
+		}
+		if start, _, err := procStat(pid); err == nil {
+			found = append(found, &Process{Role: "stray " + e.Name(), PID: pid, Start: start, Exe: exe})
+		}
+	}
+	return found
+}
