@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -13,7 +14,7 @@ import (
 type route struct {
 	dst      netip.Prefix
 	gateway  netip.Addr
-	index    int // outgoing link; 0 where there are several next hops
+	index    int // outgoing link
 	protocol uint8
 	scope    uint8
 	metric   uint32
@@ -26,8 +27,8 @@ type routeFilter struct {
 	index    int
 }
 
-// routes reads the main table. The kernel filters, where it can; older ones send
-// all.
+// routes reads the main table; a route with several next hops comes as one for
+// each. The kernel filters, where it can; older ones send all.
 func (s *socket) routes(f routeFilter) ([]route, error) {
 	body := make([]byte, unix.SizeofRtMsg)
 	body[0], body[4], body[5], body[7] = f.family, unix.RT_TABLE_MAIN, f.protocol, unix.RTN_UNICAST
@@ -42,15 +43,46 @@ func (s *socket) routes(f routeFilter) ([]route, error) {
 	var routes []route
 	for _, m := range all {
 		r, ok := parseRoute(m.body)
-		if ok && m.kind == unix.RTM_NEWROUTE && (f.protocol == 0 || r.protocol == f.protocol) && (f.index == 0 || r.index == f.index) {
+		if !ok || m.kind != unix.RTM_NEWROUTE || f.protocol != 0 && r.protocol != f.protocol {
+			continue
+		}
+		if r.index == 0 {
+			routes = append(routes, parseHops(r, m.body)...)
+		} else if f.index == 0 || r.index == f.index {
 			routes = append(routes, r)
 		}
 	}
 	return routes, nil
 }
 
+// parseHops makes a route of each next hop of a route that has several.
+func parseHops(r route, b []byte) []route {
+	var hops []route
+	attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+		if kind != unix.RTA_MULTIPATH {
+			return
+		}
+		for len(data) >= unix.SizeofRtNexthop {
+			n := int(binary.NativeEndian.Uint16(data))
+			if n < unix.SizeofRtNexthop || n > len(data) {
+				return
+			}
+			hop := r
+			hop.index = int(u32(data[4:]))
+			attributes(data[unix.SizeofRtNexthop:n], func(kind uint16, data []byte) {
+				if kind == unix.RTA_GATEWAY {
+					hop.gateway = addrOf(data)
+				}
+			})
+			hops = append(hops, hop)
+			data = data[min(align4(n), len(data)):]
+		}
+	})
+	return hops
+}
+
 // parseRoute reads struct rtmsg and its attributes; false for what is not a
-// unicast route of the main table.
+// unicast route of the main table. One with several next hops has no index.
 func parseRoute(b []byte) (route, bool) {
 	if len(b) < unix.SizeofRtMsg || b[7] != unix.RTN_UNICAST {
 		return route{}, false

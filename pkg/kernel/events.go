@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Event says that something may have changed. It never says what: read it.
+type Event struct {
+	Interfaces []string // workload interfaces, sorted
+	All        bool     // or any: events were lost, or the host's default route changed
+}
+
+// Multicast groups of linux/rtnetlink.h (RTNLGRP_…), as bits.
+const (
+	groupLink   = 1 << (1 - 1)
+	groupNeigh  = 1 << (3 - 1)
+	groupRoute4 = 1 << (7 - 1)
+	groupRoute6 = 1 << (11 - 1)
+
+	eventBuffer = 4 << 20
+)
+
+// Subscribe reports what others change on the workload interfaces: links that
+// come, go, or go up or down, and routes and permanent neighbours on them. While
+// nobody receives, events become one. What this HostPath changes itself is not
+// reported. The channel is closed when the context ends.
+func (h *HostPath) Subscribe(ctx context.Context) (<-chan Event, error) {
+	w := &watcher{path: h, seen: make(map[int]sight)}
+	if err := h.ns.enter(w.open); err != nil {
+		return nil, fmt.Errorf("subscribe to changes of links, routes and neighbours: %w", err)
+	}
+	raw := make(chan Event)
+	out := make(chan Event)
+	stop := context.AfterFunc(ctx, func() { _ = w.file.Close() }) // ends the read
+	go func() {
+		defer close(raw)
+		defer stop()
+		w.run(ctx, raw)
+	}()
+	go coalesce(ctx, raw, out)
+	return out, nil
+}
+
+// coalesce hands on events, those that wait as one.
+func coalesce(ctx context.Context, in <-chan Event, out chan<- Event) {
+	defer close(out)
+	defer func() {
+		for range in { // until the reader has ended
+		}
+	}()
+	names := make(map[string]bool)
+	all := false
+	for {
+		var ready chan<- Event
+		var next Event
+		if all || len(names) > 0 {
+			ready = out
+			next = Event{slices.Sorted(maps.Keys(names)), all}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case ready <- next:
+			clear(names)
+			all = false
+		case e, ok := <-in:
+			if !ok {
+				return
+			}
+			all = all || e.All
+			for _, n := range e.Interfaces {
+				names[n] = true
+			}
+		}
+	}
+}
+
+// sight is what of a link matters here.
+type sight struct {
+	name        string
+	up, running bool
+	alias       string
+	mtu         int
+}
+
+// watcher turns messages of the kernel into events.
+type watcher struct {
+	path *HostPath
+	file *os.File
+	seen map[int]sight // links, by index
+	buf  []byte
+}
+
+func (w *watcher) open() error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	w.file = os.NewFile(uintptr(fd), "route netlink events")
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, eventBuffer); err != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, eventBuffer) // as much as is allowed
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groupLink | groupNeigh | groupRoute4 | groupRoute6}); err != nil {
+		_ = w.file.Close()
+		return os.NewSyscallError("bind", err)
+	}
+	w.buf = make([]byte, receiveSize)
+	return w.learn()
+}
+
+// learn notes the links that there are.
+func (w *watcher) learn() error {
+	s, err := openSocket()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	links, err := s.links(w.path.owns)
+	if err != nil {
+		return err
+	}
+	clear(w.seen)
+	for _, l := range links {
+		w.seen[l.Index] = sightOf(l)
+	}
+	return nil
+}
+
+func sightOf(l Link) sight { return sight{l.Name, l.Up, l.Running, l.Alias, l.MTU} }
+
+// run reads until the socket is closed.
+func (w *watcher) run(ctx context.Context, out chan<- Event) {
+	for {
+		n, err := w.file.Read(w.buf)
+		if errors.Is(err, unix.ENOBUFS) {
+			// The kernel dropped messages, and goes on: what links there are is
+			// learned anew.
+			if err := w.path.ns.enter(w.learn); err != nil {
+				w.path.cfg.Logger.Error("read the links after events were lost", "error", err)
+			}
+			out <- Event{All: true}
+			continue
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				w.path.cfg.Logger.Error("read events of the kernel; changes are found by the timer alone now", "error", err)
+			}
+			return
+		}
+		var e Event
+		messages(w.buf[:n], func(h header, body []byte) { w.note(&e, h, body) })
+		if e.All || len(e.Interfaces) > 0 {
+			out <- e
+		}
+	}
+}
+
+func (w *watcher) note(e *Event, h header, body []byte) {
+	switch h.kind {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		w.noteLink(e, h.kind, body)
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		r, ok := parseRoute(body)
+		if !ok || h.port == w.path.port() {
+			return
+		}
+		if r.dst.Bits() == 0 && r.dst.Addr().Is4() || r.dst == hostPrefix(HostGateway()) {
+			e.All = true
+		}
+		w.noteIndex(e, r.index)
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		// A permanent entry that is deleted or changed is reported as what it is
+		// then, so the state isn't looked at, but for the common case.
+		n, ok := parseNeigh(body)
+		if !ok || h.port == w.path.port() || h.port == 0 {
+			return // port 0: the kernel by itself, which leaves permanent ones alone
+		}
+		w.noteIndex(e, n.index)
+	}
+}
+
+func (w *watcher) noteIndex(e *Event, index int) {
+	if s, ok := w.seen[index]; ok {
+		e.Interfaces = append(e.Interfaces, s.name)
+	}
+}
+
+func (w *watcher) noteLink(e *Event, kind uint16, body []byte) {
+	l, ok := parseLink(body)
+	if !ok || body[0] != unix.AF_UNSPEC { // a bridge's port
+		return
+	}
+	before, known := w.seen[l.Index]
+	now := sightOf(l)
+	switch {
+	case kind == unix.RTM_DELLINK || !w.path.owns(l.Name):
+		if !known {
+			return
+		}
+		delete(w.seen, l.Index)
+		e.Interfaces = append(e.Interfaces, before.name)
+	case !known || before != now:
+		w.seen[l.Index] = now
+		e.Interfaces = append(e.Interfaces, l.Name)
+		if known && before.name != l.Name {
+			e.Interfaces = append(e.Interfaces, before.name)
+		}
+	}
+}

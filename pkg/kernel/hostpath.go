@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Endpoint is what one workload interface of this host shall have. Only an
+// active one has routes and neighbours.
+type Endpoint struct {
+	Interface string
+	MAC       model.MAC    // of the workload's end; zero = found out by ARP and neighbour discovery
+	Addrs     []netip.Addr // NAT addresses included
+	Active    bool
+}
+
+func (e Endpoint) equal(o Endpoint) bool {
+	return e.Interface == o.Interface && e.MAC == o.MAC && e.Active == o.Active && slices.Equal(e.Addrs, o.Addrs)
+}
+
+func (e Endpoint) hasIPv6() bool {
+	return e.Active && slices.ContainsFunc(e.Addrs, netip.Addr.Is6)
+}
+
+// HostPathConfig says what is ours on the host.
+type HostPathConfig struct {
+	Protocol uint8        // of our routes; 0 = RouteProtocol
+	Prefixes []string     // of workload interfaces' names; empty = "cali"
+	Logger   *slog.Logger // nil = none
+}
+
+// HostPath keeps the host's side of the workload interfaces: sysctls, routes,
+// permanent neighbours. It owns the routes of its protocol and the permanent
+// neighbours on links with its prefixes, and changes nothing else. It belongs to
+// the network namespace that it was made in. Safe for concurrent use.
+type HostPath struct {
+	cfg  HostPathConfig
+	ns   netns
+	port func() uint32 // of sock, to know our own changes among the events
+
+	mu      sync.Mutex
+	sock    *socket
+	desired map[string]Endpoint
+	claims  map[netip.Addr][]string // interfaces of the active endpoints with the address
+	settled map[string]settled
+	ready   bool // Apply has been through: what differs now has drifted
+	hostV6  bool // IPv6 forwarding was seen to
+}
+
+// settled is an endpoint that was read back as programmed on a link.
+type settled struct {
+	endpoint Endpoint
+	index    int
+}
+
+// Status is the truth about one interface, as read back from the kernel.
+type Status struct {
+	Interface string
+	Err       error // why it isn't as desired; nil: it is
+}
+
+// Report says what an Apply found and did.
+type Report struct {
+	// Endpoints has a Status for each desired endpoint, in their order; then, of
+	// ApplySome, those of others that share an address with one of them.
+	Endpoints []Status
+	// Problems of the host as a whole.
+	Problems []error
+	// Writes is how many changes were made, Repairs how many of them undid what
+	// someone else had done to state that was right before.
+	Writes, Repairs int
+}
+
+// NewHostPath opens the current network namespace.
+func NewHostPath(cfg HostPathConfig) (*HostPath, error) {
+	if cfg.Protocol == 0 {
+		cfg.Protocol = RouteProtocol
+	}
+	if len(cfg.Prefixes) == 0 {
+		cfg.Prefixes = []string{"cali"}
+	}
+	if slices.Contains(cfg.Prefixes, "") {
+		return nil, errors.New("an empty interface prefix would make every interface a workload's")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	ns, err := openNetns(ownNamespace)
+	if err != nil {
+		return nil, err
+	}
+	h := &HostPath{cfg: cfg, ns: ns, settled: make(map[string]settled)}
+	if err := ns.enter(h.open); err != nil {
+		ns.close()
+		return nil, err
+	}
+	port := h.sock.port
+	h.port = func() uint32 { return port }
+	h.setDesired(nil)
+	return h, nil
+}
+
+func (h *HostPath) open() error {
+	var err error
+	h.sock, err = openSocket()
+	return err
+}
+
+// Close releases what HostPath holds. What it programmed stays.
+func (h *HostPath) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sock.close()
+	h.ns.close()
+}
+
+// owns says whether a link of that name is a workload's.
+func (h *HostPath) owns(name string) bool {
+	return slices.ContainsFunc(h.cfg.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// setDesired replaces the whole desired state. Of two endpoints of one interface
+// the first stands.
+func (h *HostPath) setDesired(endpoints []Endpoint) {
+	h.desired = make(map[string]Endpoint, len(endpoints))
+	h.claims = make(map[netip.Addr][]string, len(endpoints))
+	for _, e := range endpoints {
+		if _, twice := h.desired[e.Interface]; !twice {
+			h.want(e)
+		}
+	}
+}
+
+// want puts one endpoint into the desired state, in place of the one before.
+func (h *HostPath) want(e Endpoint) {
+	h.forget(e.Interface)
+	e.Addrs = slices.Clone(e.Addrs)
+	h.desired[e.Interface] = e
+	for _, a := range e.claimed() {
+		names := append(h.claims[a], e.Interface)
+		slices.Sort(names)
+		h.claims[a] = names
+	}
+}
+
+// claimed are the addresses that shall lead to the endpoint, each once.
+func (e Endpoint) claimed() []netip.Addr {
+	if !e.Active {
+		return nil
+	}
+	addrs := slices.SortedFunc(slices.Values(e.Addrs), netip.Addr.Compare)
+	return slices.Compact(addrs)
+}
+
+func (h *HostPath) forget(name string) {
+	for _, a := range h.desired[name].claimed() {
+		others := slices.DeleteFunc(h.claims[a], func(n string) bool { return n == name })
+		if len(others) == 0 {
+			delete(h.claims, a)
+		} else {
+			h.claims[a] = others
+		}
+	}
+	delete(h.desired, name)
+}
+
+// Apply makes the kernel hold exactly the desired state and reports what it
+// holds then, read back. The error says that the kernel could not be read, or
+// that the context ended; what single endpoints lack is in the report.
+func (h *HostPath) Apply(ctx context.Context, desired []Endpoint) (Report, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.desired
+	h.setDesired(desired)
+	removed := make(map[string]bool)
+	for name := range before {
+		if _, stays := h.desired[name]; !stays {
+			removed[name] = true
+			delete(h.settled, name)
+		}
+	}
+	report, err := h.converge(ctx, h.readAll, removed)
+	if err != nil {
+		return Report{}, err
+	}
+	h.ready = true
+	return h.inOrder(report, desired), nil
+}
+
+// ApplySome changes the desired state of a few endpoints and applies that alone:
+// its cost doesn't grow with the others.
+func (h *HostPath) ApplySome(ctx context.Context, changed, removed []Endpoint) (Report, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	gone := make(map[string]bool)
+	affected := make(map[string]bool)
+	// Who shares an address with the endpoint may win or lose it, and so on.
+	var affect func(e Endpoint)
+	affect = func(e Endpoint) {
+		affected[e.Interface] = true
+		for _, a := range e.claimed() {
+			for _, name := range h.claims[a] {
+				if !affected[name] {
+					affect(h.desired[name])
+				}
+			}
+		}
+	}
+	for _, e := range removed {
+		affect(h.desired[e.Interface])
+		affected[e.Interface], gone[e.Interface] = true, true
+		h.forget(e.Interface)
+		delete(h.settled, e.Interface)
+	}
+	for i, e := range changed {
+		if slices.ContainsFunc(changed[:i], func(o Endpoint) bool { return o.Interface == e.Interface }) {
+			continue
+		}
+		affect(h.desired[e.Interface])
+		h.want(e)
+		affect(e)
+		delete(gone, e.Interface)
+	}
+	delete(affected, "") // there was no endpoint before
+	read := h.readAll
+	if len(affected) <= maxSome {
+		names := make([]string, 0, len(affected))
+		for name := range affected {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		read = func() (*state, error) { return h.readSome(names) }
+	}
+	report, err := h.converge(ctx, read, gone)
+	if err != nil {
+		return Report{}, err
+	}
+	return h.inOrder(report, changed), nil
+}
+
+// maxSome is from how many interfaces on a read of everything is cheaper.
+const maxSome = 24
+
+// inOrder puts the statuses into the order of the endpoints asked for, the rest
+// after them by name, and reports endpoints that share an interface.
+func (h *HostPath) inOrder(r Report, asked []Endpoint) Report {
+	byName := make(map[string]Status, len(r.Endpoints))
+	for _, s := range r.Endpoints {
+		byName[s.Interface] = s
+	}
+	ordered := make([]Status, 0, len(r.Endpoints))
+	seen := make(map[string]bool, len(asked))
+	for _, e := range asked {
+		s := byName[e.Interface]
+		if seen[e.Interface] {
+			s = Status{e.Interface, fmt.Errorf("another endpoint has the interface %s too, and comes first", e.Interface)}
+		}
+		seen[e.Interface] = true
+		ordered = append(ordered, s)
+	}
+	for _, s := range r.Endpoints { // sorted by name
+		if !seen[s.Interface] {
+			ordered = append(ordered, s)
+		}
+	}
+	r.Endpoints = ordered
+	return r
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"golang.org/x/sys/unix"
+)
+
+// state is what the kernel holds of the interfaces in scope.
+type state struct {
+	whole bool // every workload interface is in scope
+	scope []string
+	links map[string]Link
+	// routes of ours. Not whole: only those by the links in scope.
+	routes map[int][]route
+	// permanent neighbours
+	neighs map[int]map[netip.Addr]model.MAC
+	delays map[delayKey]uint64
+}
+
+// delayKey names a neighbour table's settings for a link.
+type delayKey struct {
+	index  int
+	family uint8
+}
+
+func newState() *state {
+	return &state{
+		links:  make(map[string]Link),
+		routes: make(map[int][]route),
+		neighs: make(map[int]map[netip.Addr]model.MAC),
+		delays: make(map[delayKey]uint64),
+	}
+}
+
+// readAll reads the state of every workload interface, there or desired.
+func (h *HostPath) readAll() (*state, error) {
+	st := newState()
+	st.whole = true
+	links, err := h.sock.links(h.owns)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		st.links[l.Name] = l
+	}
+	names := make(map[string]bool, len(links))
+	for name := range st.links {
+		names[name] = true
+	}
+	for name := range h.desired {
+		names[name] = true
+	}
+	st.scope = slices.Sorted(maps.Keys(names))
+	if err := h.readRoutes(st, 0); err != nil {
+		return nil, err
+	}
+	if err := h.readNeighs(st, 0); err != nil {
+		return nil, err
+	}
+	return st, h.readDelays(st)
+}
+
+// readSome reads the state of a few interfaces.
+func (h *HostPath) readSome(names []string) (*state, error) {
+	st := newState()
+	st.scope = names
+	var asked []string
+	var requests []*message
+	for _, name := range names {
+		if checkName(name) == nil && h.owns(name) {
+			asked = append(asked, name)
+			requests = append(requests, getLink(0, name))
+		}
+	}
+	answers, err := h.sock.do(requests...)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range answers {
+		if errors.Is(a.err, unix.ENODEV) {
+			continue
+		}
+		if a.err != nil {
+			return nil, fmt.Errorf("read link %s: %w", asked[i], a.err)
+		}
+		l, err := firstLink(a.data)
+		if err != nil {
+			return nil, err
+		}
+		if l.Name != asked[i] {
+			continue // found by an alternative name: it is not a workload's
+		}
+		st.links[l.Name] = l
+		if err := h.readRoutes(st, l.Index); err != nil {
+			return nil, err
+		}
+		if err := h.readNeighs(st, l.Index); err != nil {
+			return nil, err
+		}
+	}
+	return st, h.ns.enter(func() error { return readDelayFiles(st) })
+}
+
+// readRoutes reads our routes, by one link or by all.
+func (h *HostPath) readRoutes(st *state, index int) error {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		routes, err := h.sock.routes(routeFilter{family, h.cfg.Protocol, index})
+		if err != nil {
+			return err
+		}
+		for _, r := range routes {
+			st.routes[r.index] = append(st.routes[r.index], r)
+		}
+	}
+	return nil
+}
+
+// readNeighs reads the permanent neighbours, of one link or of all.
+func (h *HostPath) readNeighs(st *state, index int) error {
+	request := newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
+	if index != 0 {
+		request.attr32(unix.NDA_IFINDEX, uint32(index))
+	}
+	all, err := h.sock.dump(request)
+	if err != nil {
+		return fmt.Errorf("list neighbours: %w", err)
+	}
+	for _, m := range all {
+		n, ok := parseNeigh(m.body)
+		if !ok || m.kind != unix.RTM_NEWNEIGH || n.state&unix.NUD_PERMANENT == 0 || index != 0 && n.index != index {
+			continue
+		}
+		if st.neighs[n.index] == nil {
+			st.neighs[n.index] = make(map[netip.Addr]model.MAC)
+		}
+		st.neighs[n.index][n.addr] = n.mac
+	}
+	return nil
+}
+
+// neigh is a neighbour entry.
+type neigh struct {
+	index int
+	state uint16
+	addr  netip.Addr
+	mac   model.MAC
+}
+
+// parseNeigh reads struct ndmsg and its attributes; false for proxy entries and
+// those of bridges.
+func parseNeigh(b []byte) (neigh, bool) {
+	if len(b) < unix.SizeofNdMsg || b[0] != unix.AF_INET && b[0] != unix.AF_INET6 || b[10]&unix.NTF_PROXY != 0 {
+		return neigh{}, false
+	}
+	n := neigh{index: int(u32(b[4:])), state: binary.NativeEndian.Uint16(b[8:])}
+	attributes(b[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
+		switch {
+		case kind == unix.NDA_DST:
+			n.addr = addrOf(data)
+		case kind == unix.NDA_LLADDR && len(data) == len(n.mac):
+			n.mac = model.MAC(data)
+		}
+	})
+	return n, n.addr.IsValid()
+}
+
+// Neighbour tables and their parameters, linux/neighbour.h.
+const (
+	ndtaName        = 1
+	ndtaParms       = 6
+	ndtpaIfIndex    = 1
+	ndtpaProxyDelay = 13
+	sizeofNdtMsg    = 4
+)
+
+// readDelays reads proxy_delay of all links' neighbour tables.
+func (h *HostPath) readDelays(st *state) error {
+	all, err := h.sock.dump(newMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)))
+	if err != nil {
+		return fmt.Errorf("list neighbour tables: %w", err)
+	}
+	for _, m := range all {
+		if len(m.body) < sizeofNdtMsg {
+			continue
+		}
+		key := delayKey{family: m.body[0]}
+		var delay uint64
+		var found bool
+		attributes(m.body[sizeofNdtMsg:], func(kind uint16, data []byte) {
+			if kind != ndtaParms {
+				return
+			}
+			attributes(data, func(kind uint16, data []byte) {
+				switch {
+				case kind == ndtpaIfIndex:
+					key.index = int(u32(data))
+				case kind == ndtpaProxyDelay && len(data) == 8:
+					delay, found = binary.NativeEndian.Uint64(data), true
+				}
+			})
+		})
+		if found && key.index != 0 {
+			st.delays[key] = delay
+		}
+	}
+	return nil
+}
+
+// setDelay sets proxy_delay of one link's neighbour table, in milliseconds.
+func setDelay(key delayKey, ms uint64) *message {
+	m := newMessage(unix.RTM_SETNEIGHTBL, 0, []byte{key.family, 0, 0, 0})
+	m.attrString(ndtaName, tableName(key.family))
+	m.nest(ndtaParms, func() {
+		m.attr32(ndtpaIfIndex, uint32(key.index))
+		m.attr64(ndtpaProxyDelay, ms)
+	})
+	return m
+}
+
+func tableName(family uint8) string {
+	if family == unix.AF_INET6 {
+		return "ndisc_cache"
+	}
+	return "arp_cache"
+}
+
+// readDelayFiles does what readDelays does for a few links: the kernel has no
+// request for the table of one.
+func readDelayFiles(st *state) error {
+	for _, l := range st.links {
+		for family, dir := range map[uint8]string{unix.AF_INET: "ipv4", unix.AF_INET6: "ipv6"} {
+			// In units of 1/100 s: USER_HZ of proc(5).
+			v, err := readSysctl(dir + "/neigh/" + l.Name + "/proxy_delay")
+			if errors.Is(err, os.ErrNotExist) {
+				continue // no IPv6, or the link just went away
+			}
+			if err != nil {
+				return err
+			}
+			st.delays[delayKey{l.Index, family}] = uint64(max(v, 0)) * 10
+		}
+	}
+	return nil
+}
+
+// readSysctl reads a number below net, in the thread's namespace.
+func readSysctl(name string) (int, error) {
+	b, err := os.ReadFile("/proc/sys/net/" + name)
+	if err != nil {
+		return 0, fmt.Errorf("read sysctl: %w", err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0, fmt.Errorf("read sysctl %s: %w", name, err)
+	}
+	return n, nil
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// convergeHost sees to what the host as a whole needs: forwarding, and a route
+// to HostGateway, so that proxy ARP answers for it.
+//
+// IPv6 forwarding stays as it is until a workload has an IPv6 address: with it
+// the host no longer takes its default route from router advertisements, unless
+// accept_ra is 2.
+func (h *HostPath) convergeHost(report *Report) {
+	sysctls := []string{"ipv4/ip_forward"}
+	if h.hostV6 || slices.ContainsFunc(slices.Collect(maps.Values(h.desired)), Endpoint.hasIPv6) {
+		h.hostV6 = true
+		sysctls = append(sysctls, "ipv6/conf/all/forwarding")
+	}
+	_ = h.ns.enter(func() error {
+		for _, name := range sysctls {
+			made, err := ensureOne(name)
+			if err != nil {
+				report.Problems = append(report.Problems, err)
+			}
+			if made {
+				h.wroteHost(report, "net/"+name)
+			}
+		}
+		return nil
+	})
+	if err := h.ensureGateway(report); err != nil {
+		report.Problems = append(report.Problems, fmt.Errorf("route to %s, without which IPv4 workloads find no gateway: %w", HostGateway(), err))
+	}
+}
+
+func (h *HostPath) wroteHost(report *Report, what string) {
+	report.Writes++
+	if h.ready {
+		report.Repairs++
+		h.cfg.Logger.Warn("repaired a setting of the host that something else changed", slog.String("setting", what))
+	}
+}
+
+// ensureOne sets a sysctl to 1 and reads it back.
+func ensureOne(name string) (made bool, err error) {
+	v, err := readSysctl(name)
+	if err != nil || v == 1 {
+		return false, err
+	}
+	if err := writeSysctl(name, "1"); err != nil {
+		return false, err
+	}
+	if v, err = readSysctl(name); err == nil && v != 1 {
+		err = fmt.Errorf("set sysctl net/%s: it reads back as %d", name, v)
+	}
+	return err == nil, err
+}
+
+// ensureGateway makes sure that the host has a route to HostGateway that leads
+// by another link than a workload's: the kernel answers ARP for an address only
+// then (arp_process). The default route is one. A host without gets a route by
+// the loopback, until it has one.
+func (h *HostPath) ensureGateway(report *Report) error {
+	want := route{dst: hostPrefix(HostGateway()), index: 1, protocol: h.cfg.Protocol, scope: unix.RT_SCOPE_LINK}
+	found, ok := h.sock.lookup(HostGateway())
+	if ok && found != want {
+		return nil
+	}
+	if !ok {
+		_, err := h.sock.ask(addRoute(want, unix.NLM_F_EXCL))
+		if err == nil {
+			h.wroteHost(report, "route to "+HostGateway().String())
+		}
+		return err
+	}
+	all, err := h.sock.routes(routeFilter{family: unix.AF_INET})
+	if err != nil {
+		return err
+	}
+	covered := slices.ContainsFunc(all, func(r route) bool {
+		return r != want && r.dst.Contains(HostGateway())
+	})
+	if !covered {
+		return nil
+	}
+	report.Writes++
+	_, err = h.sock.ask(deleteRoute(want))
+	return err
+}
+
+// lookup returns the route that the kernel would take to the address; of an
+// address of the host itself, and of one by another table, little more than that
+// there is one.
+func (s *socket) lookup(a netip.Addr) (route, bool) {
+	body := make([]byte, unix.SizeofRtMsg)
+	body[0], body[1] = familyOf(a), uint8(a.BitLen())
+	binary.NativeEndian.PutUint32(body[8:], unix.RTM_F_FIB_MATCH)
+	request := newMessage(unix.RTM_GETROUTE, 0, body)
+	request.attrAddr(unix.RTA_DST, a)
+	data, err := s.ask(request)
+	if err != nil {
+		return route{}, false
+	}
+	for _, m := range data {
+		if m.kind != unix.RTM_NEWROUTE || len(m.body) < unix.SizeofRtMsg {
+			continue
+		}
+		if r, ok := parseRoute(m.body); ok || m.body[7] == unix.RTN_LOCAL {
+			return r, true
+		}
+	}
+	return route{}, false
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"golang.org/x/sys/unix"
+)
+
+// setting is a sysctl of a workload interface: its number in the kernel's array
+// (linux/ip.h counts from 1, linux/ipv6.h from 0), its name, the value it shall
+// have.
+type setting struct {
+	number int
+	name   string
+	value  int32
+}
+
+func settings4() []setting {
+	return []setting{
+		{1, "forwarding", 1},
+		{3, "proxy_arp", 1}, // the host end answers for HostGateway
+		{8, "rp_filter", 1},
+		{26, "route_localnet", 1},
+	}
+}
+
+func settings6() []setting {
+	return []setting{
+		{0, "forwarding", 1},
+		{3, "accept_ra", 0}, // a workload is no router to the host
+		{22, "proxy_ndp", 1},
+	}
+}
+
+// plan compares the desired state with the kernel's, for the interfaces in
+// scope, in their order. It only computes.
+func (h *HostPath) plan(st *state) []interfacePlan {
+	held := make(map[netip.Prefix][]route) // our routes by destination
+	for _, routes := range st.routes {
+		for _, r := range routes {
+			held[r.dst] = append(held[r.dst], r)
+		}
+	}
+	names := make(map[int]string, len(st.links))
+	for name, l := range st.links {
+		names[l.Index] = name
+	}
+	plans := make([]interfacePlan, 0, len(st.scope))
+	for _, name := range st.scope {
+		p := interfacePlan{name: name}
+		e, wanted := h.desired[name]
+		l, there := st.links[name]
+		switch {
+		case wanted && !h.owns(name):
+			p.err = fmt.Errorf("interface %q has none of the prefixes of workload interfaces, %q: it is not touched", name, h.cfg.Prefixes)
+		case wanted && checkName(name) != nil:
+			p.err = checkName(name)
+		case there && wanted && e.Active:
+			p.settings(l, st)
+			addrs := h.granted(&p, e, l, st)
+			p.neighbours(e, l, st, addrs)
+			p.routes(h.cfg.Protocol, l, st, addrs, held, names)
+		case there:
+			p.routes(h.cfg.Protocol, l, st, nil, held, names)
+			p.neighbours(e, l, st, nil)
+		case wanted && e.Active:
+			p.err = fmt.Errorf("interface %s is not there", name)
+		}
+		plans = append(plans, p)
+	}
+	return plans
+}
+
+// granted are the endpoint's addresses that can be programmed now; the others
+// stand in the plan's error.
+func (h *HostPath) granted(p *interfacePlan, e Endpoint, l Link, st *state) []netip.Addr {
+	if !l.Up {
+		p.err = fmt.Errorf("interface %s is down", e.Interface)
+		return nil
+	}
+	var addrs []netip.Addr
+	for _, a := range e.claimed() {
+		winner := h.winner(a, st)
+		switch {
+		case !a.IsValid() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback():
+			p.err = errors.Join(p.err, fmt.Errorf("%s is not an address that a workload can have", a))
+		case winner != e.Interface:
+			p.err = errors.Join(p.err, fmt.Errorf("address %s is also the endpoint's of %s, which comes first", a, winner))
+		case a.Is6() && !l.hasIPv6():
+			p.err = errors.Join(p.err, fmt.Errorf("address %s: IPv6 is disabled on %s, or its MTU of %d is below 1280", a, e.Interface, l.MTU))
+		default:
+			addrs = append(addrs, a)
+		}
+	}
+	return addrs
+}
+
+// winner is the interface that an address leads to where several endpoints have
+// it: the first by name of those that are up, else the first by name.
+func (h *HostPath) winner(a netip.Addr, st *state) string {
+	names := h.claims[a]
+	for _, name := range names {
+		if st.links[name].Up {
+			return name
+		}
+	}
+	return names[0]
+}
+
+func (p *interfacePlan) add(c change) { p.changes = append(p.changes, &c) }
+
+func (p *interfacePlan) settings(l Link, st *state) {
+	var wrong []string
+	var differ []setting
+	for _, s := range settings4() {
+		if v, ok := l.conf4.at(s.number - 1); ok && v != s.value {
+			differ = append(differ, s)
+			wrong = append(wrong, fmt.Sprintf("%s=%d", s.name, s.value))
+		}
+	}
+	if len(differ) > 0 {
+		p.add(change{
+			what:     fmt.Sprintf("set sysctls net.ipv4.conf.%s: %s", l.Name, strings.Join(wrong, " ")),
+			requests: []*message{setConf4(l.Index, differ)},
+		})
+	}
+	for _, s := range settings6() {
+		if v, ok := l.conf6.at(s.number); ok && v != s.value {
+			p.add(change{
+				what:   fmt.Sprintf("set sysctl net.ipv6.conf.%s: %s=%d", l.Name, s.name, s.value),
+				sysctl: "ipv6/conf/" + l.Name + "/" + s.name,
+				value:  strconv.Itoa(int(s.value)),
+			})
+		}
+	}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		key := delayKey{l.Index, family}
+		if ms, ok := st.delays[key]; ok && ms != 0 {
+			p.add(change{
+				what:     fmt.Sprintf("set proxy_delay of %s in %s to 0", l.Name, tableName(family)),
+				requests: []*message{setDelay(key, 0)},
+			})
+		}
+	}
+}
+
+// setConf4 sets IPv4 sysctls of one link without a file for each.
+func setConf4(index int, settings []setting) *message {
+	m := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
+	m.nest(unix.IFLA_AF_SPEC, func() {
+		m.nest(unix.AF_INET, func() {
+			m.nest(unix.IFLA_INET_CONF, func() {
+				for _, s := range settings {
+					m.attr32(uint16(s.number), uint32(s.value))
+				}
+			})
+		})
+	})
+	return m
+}
+
+func (p *interfacePlan) neighbours(e Endpoint, l Link, st *state, addrs []netip.Addr) {
+	has := st.neighs[l.Index]
+	want := make(map[netip.Addr]bool, len(addrs))
+	for _, a := range addrs {
+		if e.MAC.IsZero() {
+			break
+		}
+		want[a] = true
+		if has[a] != e.MAC {
+			p.add(change{
+				what:     fmt.Sprintf("set neighbour %s on %s to %s", a, l.Name, e.MAC),
+				requests: []*message{setNeigh(l.Index, a, e.MAC)},
+			})
+		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(has), netip.Addr.Compare) {
+		if !want[a] {
+			p.add(change{
+				what:     fmt.Sprintf("delete neighbour %s on %s", a, l.Name),
+				requests: []*message{deleteNeigh(l.Index, a)},
+				late:     true,
+			})
+		}
+	}
+}
+
+func setNeigh(index int, a netip.Addr, mac model.MAC) *message {
+	m := newMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, neighBody(familyOf(a), index, unix.NUD_PERMANENT, 0))
+	m.attrAddr(unix.NDA_DST, a)
+	m.attr(unix.NDA_LLADDR, mac[:])
+	return m
+}
+
+func deleteNeigh(index int, a netip.Addr) *message {
+	m := newMessage(unix.RTM_DELNEIGH, 0, neighBody(familyOf(a), index, 0, 0))
+	m.attrAddr(unix.NDA_DST, a)
+	return m
+}
+
+func (p *interfacePlan) routes(protocol uint8, l Link, st *state, addrs []netip.Addr, held map[netip.Prefix][]route, names map[int]string) {
+	right := make(map[route]bool, len(addrs))
+	for _, a := range addrs {
+		want := endpointRoute(protocol, l.Index, a)
+		right[want] = true
+		others := held[want.dst]
+		if slices.Contains(others, want) {
+			continue
+		}
+		c := change{what: fmt.Sprintf("add route to %s by %s", a, l.Name)}
+		if len(others) == 0 {
+			c.requests, c.add = []*message{addRoute(want, unix.NLM_F_EXCL)}, &want
+		} else {
+			c.requests = []*message{addRoute(want, 0)}
+		}
+		p.add(c)
+		for _, r := range others {
+			if _, workload := names[r.index]; !workload { // a workload's has its own plan
+				p.add(change{what: fmt.Sprintf("delete route to %s by link %d", r.dst, r.index), requests: []*message{deleteRoute(r)}, late: true})
+			}
+		}
+	}
+	for _, r := range st.routes[l.Index] {
+		if !right[r] {
+			p.add(change{what: fmt.Sprintf("delete route to %s by %s", r.dst, l.Name), requests: []*message{deleteRoute(r)}, late: true})
+		}
+	}
+}
+
+// defaultMetric6 is what the kernel makes of no metric, for IPv6
+// (IP6_RT_PRIO_USER).
+const defaultMetric6 = 1024
+
+// endpointRoute is the route by which the host reaches a workload's address.
+func endpointRoute(protocol uint8, index int, a netip.Addr) route {
+	r := route{dst: hostPrefix(a), index: index, protocol: protocol}
+	if a.Is4() {
+		r.scope = unix.RT_SCOPE_LINK
+	} else {
+		r.metric = defaultMetric6
+	}
+	return r
+}
+
+// addRoute adds a route of ours. With NLM_F_EXCL it fails where there is one to
+// the destination with that metric, whoever's it is; without, it comes first
+// (IPv4) or after those there (IPv6) and replaces none.
+func addRoute(r route, flags uint16) *message {
+	return r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|flags)
+}
+
+func deleteRoute(r route) *message { return r.message(unix.RTM_DELROUTE, 0) }
+
+func (r route) message(kind, flags uint16) *message {
+	m := newMessage(kind, flags, routeBody(familyOf(r.dst.Addr()), r.dst.Bits(), r.protocol, r.scope))
+	if r.dst.Bits() > 0 {
+		m.attrAddr(unix.RTA_DST, r.dst.Addr())
+	}
+	if r.gateway.IsValid() {
+		m.attrAddr(unix.RTA_GATEWAY, r.gateway)
+	}
+	if r.index != 0 {
+		m.attr32(unix.RTA_OIF, uint32(r.index))
+	}
+	if r.metric != 0 {
+		m.attr32(unix.RTA_PRIORITY, r.metric)
+	}
+	return m
+}
