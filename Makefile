@@ -20,7 +20,7 @@ build:
 		-o bin/ $(addprefix ./cmd/,$(COMMANDS))
 
 demo: build isolate
-	$(ISOLATE) scripts/demo.sh
+	$(ISOLATE) bin/calico-lab demo
 
 # -count=1: what a test finds in the kernel is not part of the cache's key.
 test: isolate modules

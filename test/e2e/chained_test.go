@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestChained(t *testing.T) {
+	ctx := within(t, 3*time.Minute)
+	c := newCluster(ctx, t,
+		map[string]any{"type": "portmap", "backend": "nftables", "snat": true, "capabilities": map[string]any{"portMappings": true}},
+		map[string]any{"type": "bandwidth", "capabilities": map[string]any{"bandwidth": true}},
+	)
+	const hostPort = 8080
+	web := c.must(ctx, "web", func(s *cri.PodSandboxConfig) {
+		s.PortMappings = []*cri.PortMapping{{Protocol: cri.Protocol_TCP, ContainerPort: 80, HostPort: hostPort}}
+		s.Annotations = map[string]string{"kubernetes.io/ingress-bandwidth": "20M", "kubernetes.io/egress-bandwidth": "10M"}
+	})
+	plain := c.must(ctx, "plain")
+	c.reachable(ctx, web)
+	c.reachableFrom(ctx, plain, web)
+	for _, a := range c.node.Addrs() {
+		c.answers(ctx, c.outside, netip.AddrPortFrom(a, hostPort), web)
+		c.answers(ctx, c.node, netip.AddrPortFrom(a, hostPort), web)
+	}
+
+	e, ok := c.endpoint(ctx, web)
+	if !ok {
+		t.Fatal("etcd has no endpoint of web")
+	}
+	// What the pod receives is shaped as it leaves the host's end of its link, what it sends on a device of its own.
+	qdiscs := func() string {
+		out, err := c.node.Exec(ctx, "tc", "qdisc", "show")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	for _, want := range []string{"dev " + e.Name + " root", "dev bwp"} {
+		if shown := qdiscs(); !tbf(shown, want) {
+			t.Errorf("no tbf qdisc on %q:\n%s", want, shown)
+		}
+	}
+
+	c.finish(ctx, web)
+	c.finish(ctx, plain)
+	c.nothingLeft(ctx)
+	out, err := c.node.Exec(ctx, "nft", "list", "ruleset")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range web.addrs {
+		if strings.Contains(string(out), a.String()) {
+			t.Errorf("rules still have %v:\n%s", a, out)
+		}
+	}
+	if _, err := fetch(ctx, c.outside, netip.AddrPortFrom(c.node.IPv4(), hostPort)); err == nil {
+		t.Error("the host's port still answers")
+	}
+}
+
+// tbf says whether a line of `tc qdisc` with text is a token bucket.
+func tbf(shown, text string) bool {
+	for line := range strings.Lines(shown) {
+		if strings.HasPrefix(line, "qdisc tbf") && strings.Contains(line, text) {
+			return true
+		}
+	}
+	return false
+}

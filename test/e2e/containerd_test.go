@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// daemon is Debian's containerd, run in a host's network namespace with directories of its own.
+type daemon struct {
+	t     *testing.T
+	dir   string // everything that it has
+	netns string // of the host that it runs on
+	conf  string // CNI configuration directory
+	bin   string // CNI plugin directory
+
+	cmd  *exec.Cmd
+	done chan struct{} // closed when cmd has ended
+}
+
+// configuration of containerd 1.6: `containerd config default` has all fields. The plugins that are off need kernel
+// modules or programs, and say so at each start. oom_score: not every machine lets a process lower its own.
+const configuration = `version = 2
+root = "%[1]s/root"
+state = "%[1]s/state"
+oom_score = 0
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.overlayfs", "io.containerd.internal.v1.opt",
+]
+[grpc]
+  address = "%[1]s/containerd.sock"
+[debug]
+  level = "debug"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "%[4]s"
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  netns_mounts_under_state_dir = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    conf_dir = "%[2]s"
+    bin_dir = "%[3]s"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    SystemdCgroup = false
+`
+
+// startContainerd starts containerd in a network namespace, imports the images, and stops it when the test ends.
+func startContainerd(ctx context.Context, t *testing.T, netns, conf, bin string) *daemon {
+	t.Helper()
+	// Short, for the names of sockets; and in memory.
+	dir, err := os.MkdirTemp("/run", "e2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{t: t, dir: dir, netns: netns, conf: conf, bin: bin}
+	text := fmt.Sprintf(configuration, dir, conf, bin, pauseImage)
+	if err := os.WriteFile(d.path("config.toml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.stop(syscall.SIGTERM)
+		if t.Failed() {
+			t.Logf("containerd's log:\n%s", d.complaints())
+		}
+		os.RemoveAll(dir)
+	})
+	d.start(ctx)
+	d.load(ctx)
+	return d
+}
+
+func (d *daemon) path(name string) string { return filepath.Join(d.dir, name) }
+
+// log is what containerd has said since it was first started.
+func (d *daemon) log() string {
+	d.t.Helper()
+	data, err := os.ReadFile(d.path("log"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// complaints are the warnings and errors in the log.
+func (d *daemon) complaints() string {
+	var lines []string
+	for line := range strings.Lines(d.log()) {
+		if !strings.Contains(line, "level=debug") && !strings.Contains(line, "level=info") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-40):], "")
+}
+
+// start starts the process and waits until it serves.
+func (d *daemon) start(ctx context.Context) {
+	d.t.Helper()
+	log, err := os.OpenFile(d.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer log.Close()
+	// Not `ip netns exec`: it mounts a new /sys, without the control groups.
+	d.cmd = exec.Command("nsenter", "--net="+d.netns, "containerd", "--config", d.path("config.toml"))
+	d.cmd.Stdout, d.cmd.Stderr = log, log
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	d.done = done
+	go func() {
+		defer close(done)
+		// How it ended is in its log.
+		_ = d.cmd.Wait()
+	}()
+	eventually(ctx, d.t, "containerd serves", func() error {
+		select {
+		case <-done:
+			return fmt.Errorf("it ended: %v\n%s", d.cmd.ProcessState, d.complaints())
+		default:
+		}
+		return exec.CommandContext(ctx, "ctr", "--address", d.path("containerd.sock"), "version").Run()
+	})
+}
+
+// stop ends the process with a signal and waits for it; its containers live on.
+func (d *daemon) stop(sig syscall.Signal) {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		d.t.Fatal(err)
+	}
+	select {
+	case <-d.done:
+	case <-time.After(time.Minute):
+		d.t.Fatalf("containerd did not end within a minute of %v", sig)
+	}
+}
+
+// load imports the images into the namespace that the runtime interface looks in.
+func (d *daemon) load(ctx context.Context) {
+	d.t.Helper()
+	data, err := images()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := os.WriteFile(d.path("images.tar"), data, 0o644); err != nil {
+		d.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, "ctr", "--address", d.path("containerd.sock"), "--namespace", "k8s.io",
+		"images", "import", "--snapshotter", "native", d.path("images.tar"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		d.t.Fatalf("import images: %v\n%s", err, out)
+	}
+}
+
+// eventually waits until a condition holds; ctx bounds it.
+func eventually(ctx context.Context, t *testing.T, what string, holds func() error) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := holds()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: %v (%v)", what, err, ctx.Err())
+		}
+	}
+}
