@@ -23,11 +23,11 @@ demo: build isolate
 	$(ISOLATE) bin/calico-lab demo
 
 # -count=1: what a test finds in the kernel is not part of the cache's key.
-test: isolate modules
+test: build isolate modules
 ifeq ($(RACE),)
 	@echo 'test: no C compiler ($(shell $(GO) env CC)): running without the race detector'
 endif
-	CGO_ENABLED=$(if $(RACE),1,0) $(ISOLATE) $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) $(PKG)
+	CALICO_BIN_DIR="$(CURDIR)/bin" CGO_ENABLED=$(if $(RACE),1,0) $(ISOLATE) $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) $(PKG)
 
 e2e: build isolate modules tools
 	PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) test -tags e2e -count=1 -timeout $(TIMEOUT) $(E2EFLAGS) ./test/e2e/...
