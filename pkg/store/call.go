@@ -218,17 +218,27 @@ func (c *Client) gaveUp(ctx context.Context, r request, start time.Time, seen fa
 }
 
 // pause waits between rounds, longer each time up to half a second, and with
-// jitter. It reports false, at once, where the deadline would come first.
+// jitter. It reports false where the context ends, or so soon that nothing would
+// come of another round.
 func pause(ctx context.Context, round int) bool {
-	d := min(20*time.Millisecond<<min(round, 5), 500*time.Millisecond)
-	d = d/2 + rand.N(d)
+	d := delay(round)
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
-		// Wait for the deadline still: an attempt shortly before it may succeed.
+		// Shorten the wait: an attempt shortly before the deadline may succeed.
 		d = time.Until(deadline) - 20*time.Millisecond
 		if d <= 0 {
 			return false
 		}
 	}
+	return sleep(ctx, d)
+}
+
+func delay(round int) time.Duration {
+	d := min(20*time.Millisecond<<min(round, 5), 500*time.Millisecond)
+	return d/2 + rand.N(d)
+}
+
+// sleep reports false when the context ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -236,6 +236,8 @@ func (s *stream) entry(ev *mvccpb.Event) model.Entry {
 // established checks what the member is once the watches are set up. revision is
 // the member's.
 func (s *stream) established(ctx context.Context, revision int64) error {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
 	if revision < s.w.merger.delivered {
 		// It is behind the others; or etcd was restored from a backup, and a watch
 		// would wait for the revision to be reached again.

@@ -84,7 +84,7 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(Update) e
 		if time.Since(began) > time.Second {
 			round = 0
 		}
-		if !w.rest(ctx, round, err) {
+		if !rest(ctx, round, err) {
 			return nil
 		}
 	}
@@ -107,19 +107,12 @@ func (w *watch) run(ctx context.Context) error {
 }
 
 // rest waits before the next try; false when the context ends.
-func (w *watch) rest(ctx context.Context, round int, err error) bool {
-	if !errors.Is(err, ErrAuth) {
-		return pause(ctx, round) || ctx.Err() == nil
+func rest(ctx context.Context, round int, err error) bool {
+	if errors.Is(err, ErrAuth) {
+		// Checking a password costs etcd much: ask seldom.
+		return sleep(ctx, 5*time.Second+rand.N(5*time.Second))
 	}
-	// Checking a password costs etcd much: ask seldom.
-	t := time.NewTimer(5*time.Second + rand.N(5*time.Second))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
+	return sleep(ctx, delay(round))
 }
 
 // report logs a trouble once, however often it is met.

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+// cluster is a real etcd on loopback, each member behind a proxy of its own.
+type cluster struct {
+	t       *testing.T
+	members []*server
+	opts    clusterOptions
+}
+
+type clusterOptions struct {
+	size  int
+	tls   *transport.TLSInfo // for clients
+	quota int64
+}
+
+type server struct {
+	c          *cluster
+	cfg        *embed.Config
+	clientAddr string
+	proxy      *proxy
+	etcd       *embed.Etcd
+}
+
+func startCluster(t *testing.T, opts clusterOptions) *cluster {
+	t.Helper()
+	if opts.size == 0 {
+		opts.size = 1
+	}
+	c := &cluster{t: t, opts: opts}
+	scheme := "http"
+	if opts.tls != nil {
+		scheme = "https"
+	}
+	var initial []string
+	for i := range opts.size {
+		cfg := embed.NewConfig()
+		cfg.Name = fmt.Sprintf("m%d", i)
+		cfg.Dir = t.TempDir()
+		cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+		cfg.TickMs, cfg.ElectionMs = 20, 200
+		cfg.UnsafeNoFsync = true
+		cfg.BcryptCost = 4
+		cfg.QuotaBackendBytes = opts.quota
+		addr, peer := freeAddr(t), freeAddr(t)
+		cfg.ListenClientUrls = []url.URL{{Scheme: scheme, Host: addr}}
+		cfg.AdvertiseClientUrls = cfg.ListenClientUrls
+		cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: peer}}
+		cfg.AdvertisePeerUrls = cfg.ListenPeerUrls
+		if opts.tls != nil {
+			cfg.ClientTLSInfo = *opts.tls
+		}
+		initial = append(initial, cfg.Name+"=http://"+peer)
+		c.members = append(c.members, &server{c: c, cfg: cfg, clientAddr: addr, proxy: startProxy(t, addr)})
+	}
+	for _, m := range c.members {
+		m.cfg.InitialCluster = strings.Join(initial, ",")
+	}
+	started := make(chan error)
+	for _, m := range c.members {
+		go func() { started <- m.start() }()
+	}
+	for range c.members {
+		if err := <-started; err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		var wg sync.WaitGroup
+		for _, m := range c.members {
+			wg.Go(func() {
+				if m.etcd != nil {
+					m.etcd.Server.HardStop() // no transfer of leadership
+				}
+				m.stop()
+			})
+		}
+		wg.Wait()
+	})
+	return c
+}
+
+func (m *server) start() error {
+	e, err := embed.StartEtcd(m.cfg)
+	if err != nil {
+		return err
+	}
+	m.etcd = e
+	select {
+	case <-e.Server.ReadyNotify():
+	case <-time.After(20 * time.Second):
+		return fmt.Errorf("member %s did not get ready", m.cfg.Name)
+	}
+	m.proxy.set(forward)
+	return nil
+}
+
+// stop ends the member; its clients' connections break at once.
+func (m *server) stop() {
+	m.proxy.set(refuse)
+	if m.etcd != nil {
+		m.etcd.Close()
+		m.etcd = nil
+	}
+}
+
+// wipe forgets the member's data, for a start as a new cluster.
+func (m *server) wipe() { m.cfg.Dir = m.c.t.TempDir() }
+
+// endpoints are the proxies' addresses.
+func (c *cluster) endpoints() []string {
+	var all []string
+	for _, m := range c.members {
+		all = append(all, m.proxy.addr)
+	}
+	return all
+}
+
+func (c *cluster) leader() *server {
+	for _, m := range c.members {
+		if m.etcd != nil && m.etcd.Server.Leader() == m.etcd.Server.MemberID() {
+			return m
+		}
+	}
+	return nil
+}
+
+// admin is etcd's own client: what this package does is checked by other code.
+func (c *cluster) admin() *clientv3.Client {
+	c.t.Helper()
+	cfg := clientv3.Config{Logger: zap.NewNop()}
+	for _, m := range c.members {
+		cfg.Endpoints = append(cfg.Endpoints, m.proxy.addr)
+	}
+	if c.opts.tls != nil {
+		tc, err := c.opts.tls.ClientConfig()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		cfg.TLS = tc
+	}
+	a, err := clientv3.New(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { a.Close() })
+	return a
+}
+
+func (c *cluster) open(change ...func(*Config)) *Client {
+	c.t.Helper()
+	cfg := Config{Endpoints: c.endpoints(), Logger: slog.New(slog.NewTextHandler(testWriter{c.t}, nil))}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return open(c.t, cfg)
+}
+
+func open(t *testing.T, cfg Config) *Client {
+	t.Helper()
+	s, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); {
+		if time.Now().After(end) {
+			t.Fatalf("timed out waiting for: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// testWriter logs to the test.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+func ready(ctx context.Context, s *Client) error {
+	_, err := s.Read(ctx, Key(model.ReadyKey{}))
+	return err
+}
+
+// wantError checks the sentinel and that the text has each of the parts.
+func wantError(t *testing.T, err, is error, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, is) {
+		t.Fatalf("got %v, want %v", err, is)
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("%q does not say %q", err, p)
+		}
+	}
+}
+
+// took checks that something ended by its deadline, and not long after.
+func took(t *testing.T, start time.Time, atMost time.Duration) {
+	t.Helper()
+	if d := time.Since(start); d > atMost {
+		t.Errorf("took %v, want at most %v", d, atMost)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	addr := freeAddr(t)
+	s := open(t, Config{Endpoints: []string{addr, "http://127.0.0.1:1"}})
+	start := time.Now()
+	ctx := within(t, 500*time.Millisecond)
+	err := ready(ctx, s)
+	wantError(t, err, ErrUnavailable, "read /calico/v1/Ready: ", "http://"+addr, "http://127.0.0.1:1", "connection refused", "check that etcd runs")
+	if errors.Is(err, ErrAuth) || errors.Is(err, ErrUnknownOutcome) {
+		t.Error(err)
+	}
+	_, err = s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "1")}})
+	wantError(t, err, ErrUnavailable)
+	if errors.Is(err, ErrUnknownOutcome) {
+		t.Errorf("nothing was sent: %v", err)
+	}
+	took(t, start, 3*time.Second)
+
+	s = open(t, Config{Endpoints: []string{addr}, DialTimeout: 200 * time.Millisecond})
+	start = time.Now()
+	wantError(t, ready(t.Context(), s), ErrUnavailable, "connection refused")
+	took(t, start, 3*time.Second)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	err = ready(ctx, open(t, Config{Endpoints: []string{addr}}))
+	wantError(t, err, context.Canceled)
+	if errors.Is(err, ErrUnavailable) {
+		t.Error(err)
+	}
+}
+
+func TestWaitsForEtcd(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	c.members[0].proxy.set(refuse)
+	s := c.open()
+	time.AfterFunc(300*time.Millisecond, func() { c.members[0].proxy.set(forward) })
+	if err := ready(within(t, 10*time.Second), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFailover(t *testing.T) {
+	c := startCluster(t, clusterOptions{size: 3})
+	ctx := within(t, 30*time.Second)
+	// Whichever member a client begins with, one that is away, cut off, or
+	// silent does not stop it.
+	for _, mode := range []proxyMode{refuse, stall} {
+		c.members[0].proxy.set(mode)
+		for first := range 3 {
+			s := c.open()
+			s.current = first
+			start := time.Now()
+			if err := ready(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "1")}}); err != nil {
+				t.Fatal(err)
+			}
+			took(t, start, 3*time.Second)
+		}
+		c.members[0].proxy.set(forward)
+	}
+	// A member without a quorum says so, and is left for another... here for
+	// itself, once the others are back.
+	s := c.open(func(cfg *Config) { cfg.Endpoints = cfg.Endpoints[:1] })
+	if err := ready(ctx, s); err != nil {
+		t.Fatal(err)
+	}
+	c.members[1].stop()
+	c.members[2].stop()
+	eventually(t, "no leader", func() bool { return c.leader() == nil })
+	err := ready(within(t, time.Second), s)
+	wantError(t, err, ErrUnavailable, "no leader")
+	_, err = s.Commit(within(t, time.Second), model.Change{Puts: []model.Put{put("A", "2")}})
+	wantError(t, err, ErrUnavailable, "no leader")
+	if errors.Is(err, ErrUnknownOutcome) {
+		t.Error(err)
+	}
+	started := make(chan error)
+	go func() { started <- c.members[1].start() }()
+	if err := ready(ctx, s); err != nil {
+		t.Error(err)
+	}
+	if err := <-started; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSlow(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	s := c.open()
+	if err := ready(within(t, 5*time.Second), s); err != nil {
+		t.Fatal(err)
+	}
+	c.members[0].proxy.set(stall)
+	time.AfterFunc(20*time.Second, func() { c.members[0].proxy.set(forward) })
+	start := time.Now()
+	err := ready(within(t, 300*time.Millisecond), s)
+	wantError(t, err, ErrUnavailable, s.members[0].url, "no answer")
+	wantError(t, err, context.DeadlineExceeded)
+	_, err = s.Commit(within(t, 300*time.Millisecond), model.Change{Puts: []model.Put{put("A", "1")}})
+	wantError(t, err, ErrUnknownOutcome, "no answer")
+	wantError(t, err, ErrUnavailable)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	_, err = s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "1")}})
+	wantError(t, err, ErrUnknownOutcome)
+	wantError(t, err, context.Canceled)
+	// A new connection hangs too: nothing is sent.
+	_, err = c.open().Commit(within(t, 300*time.Millisecond), model.Change{Puts: []model.Put{put("A", "1")}})
+	wantError(t, err, ErrUnavailable, "no answer")
+	if errors.Is(err, ErrUnknownOutcome) {
+		t.Error(err)
+	}
+	took(t, start, 5*time.Second)
+}
+
+func TestBrokenCommit(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	s := c.open()
+	if err := ready(within(t, 5*time.Second), s); err != nil {
+		t.Fatal(err)
+	}
+	c.members[0].proxy.set(stall)
+	time.AfterFunc(100*time.Millisecond, func() { c.members[0].proxy.set(refuse) })
+	_, err := s.Commit(within(t, 10*time.Second), model.Change{Puts: []model.Put{put("A", "1")}})
+	wantError(t, err, ErrUnknownOutcome)
+	wantError(t, err, ErrUnavailable)
+}
+
+func TestQuota(t *testing.T) {
+	c := startCluster(t, clusterOptions{quota: 64 << 10})
+	s := c.open()
+	ctx := within(t, 20*time.Second)
+	big := strings.Repeat("x", 16<<10)
+	eventually(t, "the quota is used up", func() bool {
+		_, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", big)}})
+		if err == nil {
+			return false
+		}
+		wantError(t, err, ErrReadOnly, "database space exceeded", "alarm disarm")
+		return true
+	})
+	if err := ready(ctx, s); err != nil {
+		t.Errorf("reading: %v", err)
+	}
+}
+
+func TestClosed(t *testing.T) {
+	s, err := Open(t.Context(), Config{Endpoints: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := ready(t.Context(), s); !errors.Is(err, errClosed) {
+		t.Error(err)
+	}
+	if _, err := s.Lease(t.Context(), time.Second); !errors.Is(err, errClosed) {
+		t.Error(err)
+	}
+	if err := s.Watch(t.Context(), []string{"/calico/"}, nil); !errors.Is(err, errClosed) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Open(ctx, Config{Endpoints: []string{"x"}}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	ca := newAuthority(t)
+	caFile := write("ca.pem", string(ca.pem))
+	cert, key := ca.issue(t, "client")
+	certFile, keyFile := write("cert.pem", string(cert)), write("key.pem", string(key))
+	_, otherKey := ca.issue(t, "client")
+	otherKeyFile := write("other.pem", string(otherKey))
+	empty, junk, missing := write("empty", " \n"), write("junk", "junk"), filepath.Join(dir, "missing")
+	one := []string{"127.0.0.1:2379"}
+
+	tests := []struct {
+		name string
+		cfg  Config
+		want string
+	}{
+		{"nothing", Config{}, "no etcd endpoint is set"},
+		{"both", Config{Endpoints: one, DiscoverySRV: "example.org"}, "both etcd endpoints"},
+		{"scheme", Config{Endpoints: []string{"ftp://127.0.0.1"}}, `etcd endpoint "ftp://127.0.0.1": unknown scheme ftp`},
+		{"empty endpoint", Config{Endpoints: []string{""}}, "no host"},
+		{"port", Config{Endpoints: []string{"http://127.0.0.1:x"}}, "invalid port"},
+		{"path", Config{Endpoints: []string{"http://127.0.0.1/v2/keys"}}, "more than a host and a port"},
+		{"no socket", Config{Endpoints: []string{"unix://"}}, "no path"},
+		{"plaintext with TLS files", Config{Endpoints: []string{"http://127.0.0.1"}, CAFile: caFile}, "it is plaintext"},
+		{"CA missing", Config{Endpoints: one, CAFile: missing}, missing},
+		{"CA junk", Config{Endpoints: one, CAFile: junk}, junk + ": no certificate in it"},
+		{"certificate without key", Config{Endpoints: one, CertFile: certFile}, "no key file: set both"},
+		{"key without certificate", Config{Endpoints: one, KeyFile: keyFile}, "no certificate file: set both"},
+		{"certificate missing", Config{Endpoints: one, CertFile: missing, KeyFile: keyFile}, missing},
+		{"key missing", Config{Endpoints: one, CertFile: certFile, KeyFile: missing}, missing},
+		{"key of another", Config{Endpoints: one, CertFile: certFile, KeyFile: otherKeyFile}, "belong together"},
+		{"user without password", Config{Endpoints: one, Username: "u"}, "no password file"},
+		{"password without user", Config{Endpoints: one, PasswordFile: junk}, "no user name"},
+		{"password missing", Config{Endpoints: one, Username: "u", PasswordFile: missing}, missing},
+		{"password empty", Config{Endpoints: one, Username: "u", PasswordFile: empty}, empty + " is empty"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Open(t.Context(), tt.cfg)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseEndpoint(t *testing.T) {
+	files := &tlsFiles{}
+	tests := []struct {
+		in     string
+		files  *tlsFiles
+		url    string
+		target string
+		secure bool
+	}{
+		{"10.0.0.1:2379", nil, "http://10.0.0.1:2379", "passthrough:///10.0.0.1:2379", false},
+		{"10.0.0.1", nil, "http://10.0.0.1:2379", "passthrough:///10.0.0.1:2379", false},
+		{" https://etcd.example/ ", nil, "https://etcd.example:2379", "passthrough:///etcd.example:2379", true},
+		{"etcd:4001", files, "https://etcd:4001", "passthrough:///etcd:4001", true},
+		{"http://[fd00::1]:2379", nil, "http://[fd00::1]:2379", "passthrough:///[fd00::1]:2379", false},
+		{"unix:///run/etcd.sock", nil, "unix:///run/etcd.sock", "unix:/run/etcd.sock", false},
+		{"unixs:///run/etcd.sock", files, "unixs:///run/etcd.sock", "unix:/run/etcd.sock", true},
+	}
+	for _, tt := range tests {
+		m, err := parseEndpoint(tt.in, tt.files)
+		if err != nil {
+			t.Errorf("%q: %v", tt.in, err)
+			continue
+		}
+		if m.url != tt.url || m.target != tt.target || m.secure != tt.secure {
+			t.Errorf("%q: %s %s %v", tt.in, m.url, m.target, m.secure)
+		}
+	}
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// authority is a certificate authority for one test.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{key: newKey(t)}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, a.key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return a
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// issue makes a certificate for a client of that name, or a server at the addresses.
+func (a *authority) issue(t *testing.T, name string, addrs ...net.IP) (cert, key []byte) {
+	t.Helper()
+	k := newKey(t)
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		IPAddresses: addrs, DNSNames: []string{"localhost"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, k.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kder, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: kder})
+}
+
+// files writes what issue made, and the authority's own certificate.
+func (a *authority) files(t *testing.T, name string, addrs ...net.IP) (ca, cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	ca, cert, key = filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	c, k := a.issue(t, name, addrs...)
+	for path, data := range map[string][]byte{ca: a.pem, cert: c, key: k} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ca, cert, key
+}
+
+// startSecure starts an etcd that demands client certificates, or doesn't.
+func startSecure(t *testing.T, a *authority, size int, clientCerts bool) *cluster {
+	t.Helper()
+	ca, cert, key := a.files(t, "root", net.IPv4(127, 0, 0, 1))
+	info := &transport.TLSInfo{CertFile: cert, KeyFile: key, ClientCertAuth: clientCerts}
+	if clientCerts {
+		info.TrustedCAFile = ca // for etcd this alone is to demand certificates
+	}
+	return startCluster(t, clusterOptions{size: size, tls: info})
+}
+
+func TestTLS(t *testing.T) {
+	a := newAuthority(t)
+	c := startSecure(t, a, 1, true)
+	ca, cert, key := a.files(t, "client")
+	stranger := newAuthority(t)
+	otherCA, otherCert, otherKey := stranger.files(t, "client")
+	url := "https://" + c.endpoints()[0]
+	elsewhere := startProxyAt(t, "127.0.0.2:0", c.endpoints()[0])
+	elsewhere.set(forward)
+
+	tests := []struct {
+		name string
+		cfg  Config
+		is   error
+		want string
+	}{
+		{"certificates", Config{CAFile: ca, CertFile: cert, KeyFile: key}, nil, ""},
+		{"no client certificate", Config{CAFile: ca}, ErrAuth, "certificate required"},
+		{"unknown client certificate", Config{CAFile: ca, CertFile: otherCert, KeyFile: otherKey}, ErrAuth, "tls: "},
+		{"unknown authority", Config{CAFile: otherCA, CertFile: cert, KeyFile: key}, ErrAuth, "certificate signed by unknown authority"},
+		{"system roots", Config{Endpoints: []string{url}}, ErrAuth, "certificate signed by unknown authority"},
+		{"name not in certificate", Config{Endpoints: []string{elsewhere.addr}, CAFile: ca, CertFile: cert, KeyFile: key},
+			ErrAuth, "valid for 127.0.0.1, not 127.0.0.2"},
+		{"plaintext", Config{Endpoints: []string{strings.Replace(url, "https", "http", 1)}}, ErrUnavailable, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.cfg.Endpoints == nil {
+				tt.cfg.Endpoints = c.endpoints()
+			}
+			start := time.Now()
+			timeout := 10 * time.Second
+			if tt.is == ErrUnavailable {
+				timeout = 500 * time.Millisecond
+			}
+			err := ready(within(t, timeout), open(t, tt.cfg))
+			if tt.is == nil {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			wantError(t, err, tt.is, tt.want)
+			took(t, start, 5*time.Second) // a refusal does not wait for the deadline
+		})
+	}
+	t.Run("authority only", func(t *testing.T) {
+		c := startSecure(t, a, 1, false)
+		if err := ready(within(t, 10*time.Second), open(t, Config{Endpoints: c.endpoints(), CAFile: ca})); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("one of two members", func(t *testing.T) {
+		s := open(t, Config{Endpoints: []string{elsewhere.addr, c.endpoints()[0]}, CAFile: ca, CertFile: cert, KeyFile: key})
+		s.current = 0
+		if err := ready(within(t, 10*time.Second), s); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestRotation replaces the client's certificate under a running client.
+func TestRotation(t *testing.T) {
+	a := newAuthority(t)
+	c := startSecure(t, a, 1, true)
+	ca, cert, key := a.files(t, "client")
+	s := open(t, Config{Endpoints: c.endpoints(), CAFile: ca, CertFile: cert, KeyFile: key})
+	if err := ready(within(t, 10*time.Second), s); err != nil {
+		t.Fatal(err)
+	}
+	reconnect := func() {
+		c.members[0].proxy.set(refuse)
+		c.members[0].proxy.set(forward)
+	}
+	stranger, strangerKey := newAuthority(t).issue(t, "client")
+	for path, data := range map[string][]byte{cert: stranger, key: strangerKey} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reconnect()
+	eventually(t, "the new certificate is refused", func() bool {
+		return errors.Is(ready(within(t, 10*time.Second), s), ErrAuth)
+	})
+	renewed, renewedKey := a.issue(t, "client")
+	for path, data := range map[string][]byte{cert: renewed, key: renewedKey} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the renewed certificate is accepted", func() bool {
+		return ready(within(t, 10*time.Second), s) == nil
+	})
+}
+
+func enableAuth(t *testing.T, admin *clientv3.Client) {
+	t.Helper()
+	ctx := within(t, 20*time.Second)
+	for _, u := range []struct{ name, password string }{{"root", "r00t"}, {"node", "secret"}, {"reader", "read"}} {
+		if _, err := admin.UserAdd(ctx, u.name, u.password); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin.UserGrantRole(ctx, "root", "root"); err != nil {
+		t.Fatal(err)
+	}
+	for role, perm := range map[string]clientv3.PermissionType{
+		"node": clientv3.PermissionType(clientv3.PermReadWrite), "reader": clientv3.PermissionType(clientv3.PermRead)} {
+		if _, err := admin.RoleAdd(ctx, role); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.RoleGrantPermission(ctx, role, "/calico/", clientv3.GetPrefixRangeEnd("/calico/"), perm); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.UserGrantRole(ctx, role, role); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin.AuthEnable(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestUserAndPassword(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	file := filepath.Join(t.TempDir(), "password")
+	write := func(s string) {
+		if err := os.WriteFile(file, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := func(user string) func(*Config) {
+		return func(cfg *Config) { cfg.Username, cfg.PasswordFile = user, file }
+	}
+	ctx := within(t, 30*time.Second)
+	write("\n secret \n")
+	node := c.open(as("node"))
+	if err := ready(ctx, node); err != nil {
+		t.Fatalf("a user where etcd has none: %v", err)
+	}
+	enableAuth(t, c.admin())
+	if err := ready(ctx, node); err != nil {
+		t.Fatalf("authentication was switched on: %v", err)
+	}
+	if _, err := node.Commit(ctx, model.Change{Puts: []model.Put{put("A", "1")}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ready(ctx, c.open(as("node"))); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	wantError(t, ready(ctx, c.open()), ErrAuth, "user name is empty", "set the etcd user name")
+	_, err := node.Read(ctx, Prefix("/other/"))
+	wantError(t, err, ErrAuth, "permission denied")
+
+	write("wrong-password")
+	err = ready(ctx, c.open(as("node")))
+	wantError(t, err, ErrAuth, "invalid user ID or password", "check the etcd user")
+	if strings.Contains(err.Error(), "wrong-password") {
+		t.Error("the password is in the error")
+	}
+	took(t, start, 5*time.Second)
+
+	write("read")
+	reader := c.open(as("reader"))
+	if err := ready(ctx, reader); err != nil {
+		t.Fatal(err)
+	}
+	_, err = reader.Commit(ctx, model.Change{Puts: []model.Put{put("A", "1")}})
+	wantError(t, err, ErrAuth, "permission denied")
+	if errors.Is(err, ErrUnknownOutcome) {
+		t.Error(err)
+	}
+
+	// A watch authenticates too, and a token that etcd forgot is renewed.
+	write("secret")
+	c.members[0].stop()
+	if err := c.members[0].start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := ready(ctx, node); err != nil {
+		t.Fatalf("after a restart: %v", err)
+	}
+	wctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = node.Watch(wctx, []string{"/calico/v1/config/", "/calico/v1/host/"}, func(u Update) error {
+		if u.Resync {
+			go node.Commit(ctx, model.Change{Puts: []model.Put{put("B", "1")}})
+			return nil
+		}
+		cancel()
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if ctx.Err() != nil {
+		t.Error("the watch saw nothing")
+	}
+}
+
+func TestDiscovery(t *testing.T) {
+	c := startCluster(t, clusterOptions{size: 3})
+	ctx := within(t, 20*time.Second)
+	record := func(addr string) *net.SRV {
+		_, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := strconv.Atoi(port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &net.SRV{Target: "127.0.0.1.", Port: uint16(n)}
+	}
+	answers := map[string][]*net.SRV{}
+	var asked []string
+	fake := func(_ context.Context, service, proto, name string) (string, []*net.SRV, error) {
+		q := "_" + service + "._" + proto + "." + name
+		asked = append(asked, q)
+		if a := answers[q]; a != nil {
+			return q, a, nil
+		}
+		return "", nil, &net.DNSError{Err: "no such host", Name: q, IsNotFound: true}
+	}
+	s := open(t, Config{DiscoverySRV: "example.org"})
+	s.lookup = fake
+	err := ready(within(t, 200*time.Millisecond), s)
+	wantError(t, err, ErrUnavailable, "example.org", "no such host")
+
+	// The first is down; so are all, and then DNS knows a new one.
+	down := freeAddr(t)
+	answers["_etcd-client._tcp.example.org"] = []*net.SRV{record(down), record(c.endpoints()[0])}
+	if err := ready(ctx, s); err != nil {
+		t.Fatal(err)
+	}
+	c.members[0].proxy.set(refuse)
+	answers["_etcd-client._tcp.example.org"] = []*net.SRV{record(down), record(c.endpoints()[1])}
+	if err := ready(ctx, s); err != nil {
+		t.Fatal(err)
+	}
+
+	// With TLS files the plaintext service is not asked for.
+	ca, _, _ := newAuthority(t).files(t, "x")
+	asked = nil
+	secure := open(t, Config{DiscoverySRV: "example.org", CAFile: ca})
+	secure.lookup = fake
+	wantError(t, ready(within(t, 100*time.Millisecond), secure), ErrUnavailable)
+	for _, q := range asked {
+		if q != "_etcd-client-ssl._tcp.example.org" {
+			t.Errorf("asked for %s", q)
+		}
+	}
+	answers["_etcd-client-ssl._tcp.example.org"] = []*net.SRV{record(down)}
+	members, err := discover(ctx, fake, "example.org", nil)
+	if err != nil || len(members) != 1 || members[0].url != "https://"+down {
+		t.Errorf("the TLS service does not win: %v %v", members, err)
+	}
+}
