@@ -328,7 +328,7 @@ func (h Handle) format(w *writer) error {
 			return inField("block", err)
 		}
 		if n := h.Blocks[p]; n < 0 || n > 1<<(p.Addr().BitLen()-p.Bits()) {
-			return inField("block", inField(p.String(), fmt.Errorf("count %d", n)))
+			return inField("block", inField(fieldName(p.String()), fmt.Errorf("count %d", n)))
 		}
 		w.integer(p.String(), h.Blocks[p])
 	}

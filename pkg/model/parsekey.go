@@ -33,7 +33,7 @@ func ParseKey(path string) (Key, error) {
 			names[j] = name
 		}
 		k, err := shapes[i].build(names)
-		if err != nil {
+		if err != nil { // and k is half a key
 			return nil, fmt.Errorf("key %.256q: %w", path, err)
 		}
 		return k, nil

@@ -216,6 +216,9 @@ func (r Rules) format(w *writer) error {
 
 func parseTags(r *reader) (Tags, error) {
 	var tags Tags
+	if r.null() {
+		return nil, nil
+	}
 	err := r.list(func(int) error {
 		s, err := parseTag(r)
 		tags = append(tags, s)

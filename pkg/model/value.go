@@ -22,15 +22,15 @@ func ParseValue(k Key, data []byte) (any, error) {
 	}
 	switch k := k.(type) {
 	case ReadyKey:
-		return parseReady(data)
+		return orNil(parseReady(data))
 	case GlobalConfigKey, HostConfigKey:
 		return Text(data), nil
 	case HostBirdIPKey:
-		return parseHostText(BGPHostIPv4, data)
+		return orNil(parseHostText(BGPHostIPv4, data))
 	case BGPHostKey:
-		return parseHostText(k.Field, data)
+		return orNil(parseHostText(k.Field, data))
 	case BGPGlobalASKey:
-		return parseGlobalAS(data)
+		return orNil(parseGlobalAS(data))
 	case AffinityKey:
 		return Affinity{}, nil
 	case HostMetadataKey:
@@ -79,7 +79,11 @@ func parseJSON[T any](data []byte, parse func(*reader) (T, error)) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	v, err := parse(r)
+	return orNil(parse(r))
+}
+
+// orNil gives no half value with an error.
+func orNil[T any](v T, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
