@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// newBlock is a block all of whose addresses are free.
+func newBlock(c netip.Prefix, host string) model.Block {
+	b := model.Block{CIDR: c, Affinity: host}
+	size := b.Size()
+	b.Allocations = make([]int, size)
+	b.Unallocated = make([]int, size)
+	for i := range size {
+		b.Allocations[i] = model.Free
+		b.Unallocated[i] = i
+	}
+	return b
+}
+
+// clone may be changed without changing b.
+func clone(b model.Block) model.Block {
+	b.Allocations = slices.Clone(b.Allocations)
+	b.Unallocated = slices.Clone(b.Unallocated)
+	b.Attributes = slices.Clone(b.Attributes)
+	return b
+}
+
+// take allocates an ordinal that is free.
+func take(b *model.Block, ordinal int, a model.Attributes) {
+	if b.Unallocated[0] == ordinal {
+		b.Unallocated = b.Unallocated[1:]
+	} else {
+		i := slices.Index(b.Unallocated, ordinal)
+		b.Unallocated = slices.Delete(b.Unallocated, i, i+1)
+	}
+	i := slices.IndexFunc(b.Attributes, func(have model.Attributes) bool {
+		return have.HandleID == a.HandleID && maps.Equal(have.Secondary, a.Secondary)
+	})
+	if i < 0 {
+		i = len(b.Attributes)
+		b.Attributes = append(b.Attributes, a)
+	}
+	b.Allocations[ordinal] = i
+	b.EmptySince = time.Time{}
+}
+
+// put frees an ordinal that is allocated; it will be the last to be taken
+// again. Attributes of nobody are left behind: see compact.
+func put(b *model.Block, ordinal int) {
+	b.Allocations[ordinal] = model.Free
+	b.Unallocated = append(b.Unallocated, ordinal)
+}
+
+// compact drops attributes that no address has any more.
+func compact(b *model.Block) {
+	place := make([]int, len(b.Attributes))
+	for _, a := range b.Allocations {
+		if a != model.Free {
+			place[a] = 1
+		}
+	}
+	kept := b.Attributes[:0]
+	for i, used := range place {
+		if used == 1 {
+			place[i] = len(kept)
+			kept = append(kept, b.Attributes[i])
+		}
+	}
+	clear(b.Attributes[len(kept):])
+	b.Attributes = kept
+	for i, a := range b.Allocations {
+		if a != model.Free {
+			b.Allocations[i] = place[a]
+		}
+	}
+}
+
+func isEmpty(b *model.Block) bool { return len(b.Unallocated) == len(b.Allocations) }
+
+// holder is who has the ordinal, which must be allocated.
+func holder(b *model.Block, ordinal int) model.Attributes {
+	return b.Attributes[b.Allocations[ordinal]]
+}
+
+// heldBy are the ordinals of the handle, ascending.
+func heldBy(b *model.Block, handle string) []int {
+	var out []int
+	for o, a := range b.Allocations {
+		if a != model.Free && b.Attributes[a].HandleID == handle {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+func ordinalOf(b *model.Block, a netip.Addr) int {
+	return int(numberOf(a).sub(numberOf(b.CIDR.Addr())).lo)
+}
+
+func addrOf(b *model.Block, ordinal int) netip.Addr {
+	return numberOf(b.CIDR.Addr()).add(number{lo: uint64(ordinal)}).addr(isV6(b.CIDR))
+}
+
+// checkOrdinals is invariant 4, and what keeps every index in range.
+func checkOrdinals(b *model.Block) error {
+	if len(b.Allocations) != b.Size() {
+		return fmt.Errorf("allocations has %d entries for %d addresses", len(b.Allocations), b.Size())
+	}
+	for o, a := range b.Allocations {
+		if a != model.Free && (a < 0 || a >= len(b.Attributes)) {
+			return fmt.Errorf("allocation %d names attributes %d, there are %d", o, a, len(b.Attributes))
+		}
+	}
+	seen := make([]bool, len(b.Allocations))
+	for _, o := range b.Unallocated {
+		switch {
+		case o < 0 || o >= len(seen):
+			return fmt.Errorf("unallocated has %d, the block has %d addresses", o, len(seen))
+		case b.Allocations[o] != model.Free:
+			return fmt.Errorf("unallocated has %d, which is allocated", o)
+		case seen[o]:
+			return fmt.Errorf("unallocated has %d twice", o)
+		}
+		seen[o] = true
+	}
+	for o, a := range b.Allocations {
+		if a == model.Free && !seen[o] {
+			return fmt.Errorf("unallocated lacks %d, which is free", o)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Violation is a place where a tree breaks an invariant of the data model.
+type Violation struct {
+	// Invariant is its number:
+	//
+	//	1  blocks do not overlap, and each lies inside exactly one pool
+	//	2  a block's affinity and the host's affinity key agree
+	//	3  a handle counts what the blocks say it holds
+	//	4  unallocated holds each free ordinal exactly once
+	//	5  an endpoint's address is allocated to the endpoint's handle
+	//	0  an entry that the others are about does not parse
+	Invariant int
+	Key       model.Key
+	Text      string
+	// Note: worth reporting, and yet allowed: the block's pool was deleted.
+	Note bool
+}
+
+// String is one line for people.
+func (v Violation) String() string {
+	return fmt.Sprintf("invariant %d: %s: %s", v.Invariant, v.Key.Path(), v.Text)
+}
+
+// Check finds every violation in what etcd holds at one revision. It looks at
+// pools, blocks, affinities, handles and workload endpoints; other entries may
+// be there or not.
+func Check(dump []model.Entry) []Violation {
+	c := checker{
+		blocks:     map[netip.Prefix]*model.Block{},
+		affinities: map[netip.Prefix][]string{},
+		handles:    map[string]*model.Handle{},
+		legacy:     map[string]*model.Handle{},
+	}
+	for _, e := range dump {
+		if e.Exists() {
+			c.add(e)
+		}
+	}
+	c.checkPlaces()
+	c.checkAffinities()
+	c.checkHandles()
+	c.checkEndpoints()
+	slices.SortStableFunc(c.found, func(a, b Violation) int {
+		return cmp.Or(cmp.Compare(a.Invariant, b.Invariant), cmp.Compare(a.Key.Path(), b.Key.Path()), cmp.Compare(a.Text, b.Text))
+	})
+	return c.found
+}
+
+type checker struct {
+	pools      []netip.Prefix
+	blocks     map[netip.Prefix]*model.Block // nil: there and not valid
+	affinities map[netip.Prefix][]string
+	handles    map[string]*model.Handle // nil: there and not valid
+	legacy     map[string]*model.Handle
+	endpoints  []endpoint
+	found      []Violation
+}
+
+type endpoint struct {
+	key   model.WorkloadEndpointKey
+	value model.WorkloadEndpoint
+}
+
+func (c *checker) report(invariant int, k model.Key, format string, args ...any) {
+	c.found = append(c.found, Violation{Invariant: invariant, Key: k, Text: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) add(e model.Entry) {
+	switch e.Key.(type) {
+	case model.PoolKey, model.BlockKey, model.HandleKey, model.AffinityKey, model.WorkloadEndpointKey:
+	default:
+		return
+	}
+	if e = canonical(e); e.Err != nil {
+		c.report(0, e.Key, "%v", e.Err)
+	}
+	switch k := e.Key.(type) {
+	case model.PoolKey:
+		c.pools = append(c.pools, k.CIDR)
+	case model.BlockKey:
+		b, ok := e.Value.(model.Block)
+		if !ok || e.Err != nil || b.CIDR != k.CIDR {
+			c.blocks[k.CIDR] = nil
+			break
+		}
+		c.blocks[k.CIDR] = &b
+		if err := checkOrdinals(&b); err != nil {
+			c.blocks[k.CIDR] = nil
+			c.report(4, k, "%v", err)
+		}
+	case model.AffinityKey:
+		c.affinities[k.CIDR] = append(c.affinities[k.CIDR], k.Host)
+	case model.HandleKey:
+		in := c.handles
+		if k.Legacy {
+			in = c.legacy
+		}
+		in[k.ID] = nil
+		if h, ok := e.Value.(model.Handle); ok && e.Err == nil {
+			in[k.ID] = &h
+		}
+	case model.WorkloadEndpointKey:
+		if w, ok := e.Value.(model.WorkloadEndpoint); ok && e.Err == nil {
+			c.endpoints = append(c.endpoints, endpoint{k, w})
+		}
+	}
+}
+
+// sorted are the blocks by address, each after those around it.
+func (c *checker) sorted() []netip.Prefix {
+	return slices.SortedFunc(maps.Keys(c.blocks), func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+}
+
+// checkPlaces is invariant 1.
+func (c *checker) checkPlaces() {
+	var around []netip.Prefix // the chain of blocks that the current one may lie in
+	for _, b := range c.sorted() {
+		k := model.BlockKey{CIDR: b}
+		for len(around) > 0 && !around[len(around)-1].Overlaps(b) {
+			around = around[:len(around)-1]
+		}
+		for _, outer := range around {
+			c.report(1, k, "overlaps block %s", outer)
+		}
+		around = append(around, b)
+
+		var in []string
+		for _, p := range c.pools {
+			if p.Bits() <= b.Bits() && p.Contains(b.Addr()) {
+				in = append(in, p.String())
+			}
+		}
+		switch {
+		case len(in) == 0:
+			c.report(1, k, "lies in no pool: its pool was deleted or changed")
+			c.found[len(c.found)-1].Note = true
+		case len(in) > 1:
+			slices.Sort(in)
+			c.report(1, k, "lies in %d pools: %s", len(in), strings.Join(in, ", "))
+		}
+	}
+}
+
+// checkAffinities is invariant 2.
+func (c *checker) checkAffinities() {
+	for cidr, b := range c.blocks {
+		if b != nil && b.Affinity != "" && !slices.Contains(c.affinities[cidr], b.Affinity) {
+			c.report(2, model.BlockKey{CIDR: cidr}, "has affinity to %s, which has no affinity key for it", b.Affinity)
+		}
+	}
+	for cidr, hosts := range c.affinities {
+		b, exists := c.blocks[cidr]
+		for _, h := range hosts {
+			k := model.AffinityKey{Host: h, CIDR: cidr}
+			switch {
+			case !exists:
+				c.report(2, k, "there is no such block")
+			case b != nil && b.Affinity == "":
+				c.report(2, k, "the block has affinity to nobody")
+			case b != nil && b.Affinity != h:
+				c.report(2, k, "the block has affinity to %s", b.Affinity)
+			}
+		}
+	}
+}
+
+// checkHandles is invariant 3.
+func (c *checker) checkHandles() {
+	said := map[string]map[netip.Prefix]int{} // by blocks
+	for cidr, b := range c.blocks {
+		if b == nil {
+			continue
+		}
+		for _, a := range b.Allocations {
+			if a == model.Free || b.Attributes[a].HandleID == "" {
+				continue
+			}
+			id := b.Attributes[a].HandleID
+			if said[id] == nil {
+				said[id] = map[netip.Prefix]int{}
+			}
+			said[id][cidr]++
+		}
+	}
+	for id, blocks := range said {
+		k, counted, valid := c.handle(id)
+		if k == nil {
+			for cidr := range blocks {
+				c.report(3, model.BlockKey{CIDR: cidr}, "has addresses of handle %s, which does not exist", id)
+			}
+			continue
+		}
+		for cidr, n := range blocks {
+			if have, ok := counted[cidr]; valid && have != n {
+				if !ok {
+					have = 0
+				}
+				c.report(3, k, "counts %d addresses in block %s, which has %d", have, cidr, n)
+			}
+		}
+	}
+	for id := range c.handles {
+		c.checkHandle(id, said[id])
+	}
+	for id := range c.legacy {
+		if _, both := c.handles[id]; !both {
+			c.checkHandle(id, said[id])
+		}
+	}
+}
+
+// checkHandle looks at what blocks don't show.
+func (c *checker) checkHandle(id string, said map[netip.Prefix]int) {
+	k, counted, valid := c.handle(id)
+	if !valid {
+		return
+	}
+	if len(counted) == 0 {
+		c.report(3, k, "counts no addresses, and is still there")
+	}
+	for cidr, n := range counted {
+		switch b, exists := c.blocks[cidr]; {
+		case n == 0:
+			c.report(3, k, "counts 0 addresses in block %s", cidr)
+		case !exists:
+			c.report(3, k, "counts %d addresses in block %s, which does not exist", n, cidr)
+		case b != nil && said[cidr] == 0:
+			c.report(3, k, "counts %d addresses in block %s, which has 0", n, cidr)
+		}
+	}
+}
+
+// handle joins both places of a handle; k is nil where there is none.
+func (c *checker) handle(id string) (k model.Key, counted map[netip.Prefix]int, valid bool) {
+	h, canonical := c.handles[id]
+	old, legacy := c.legacy[id]
+	if !canonical && !legacy {
+		return nil, nil, false
+	}
+	if canonical && h == nil || legacy && old == nil {
+		return model.HandleKey{ID: id, Legacy: !canonical}, nil, false
+	}
+	counted = map[netip.Prefix]int{}
+	if legacy {
+		maps.Copy(counted, old.Blocks)
+	}
+	if canonical {
+		maps.Copy(counted, h.Blocks)
+	}
+	return model.HandleKey{ID: id, Legacy: !canonical}, counted, true
+}
+
+// checkEndpoints is invariant 5. An address outside every block was given out
+// by another IPAM plugin or by a person.
+func (c *checker) checkEndpoints() {
+	for _, e := range c.endpoints {
+		for _, addr := range e.value.Addrs() {
+			b := c.blockWith(addr)
+			if b == nil {
+				continue
+			}
+			o := ordinalOf(b, addr)
+			if b.Allocations[o] == model.Free {
+				c.report(5, e.key, "its address %s is free in block %s", addr, b.CIDR)
+				continue
+			}
+			id := holder(b, o).HandleID
+			if own := "." + e.value.ContainerID + "." + e.key.Endpoint; e.value.ContainerID != "" && !strings.HasSuffix(id, own) {
+				c.report(5, e.key, "its address %s is allocated to handle %q, which does not end in %s", addr, id, own)
+			}
+		}
+	}
+}
+
+// blockWith is the valid block that has the address, nil if there is none.
+func (c *checker) blockWith(a netip.Addr) *model.Block {
+	for l := largestBlock(a.Is6()); l <= a.BitLen(); l++ {
+		if b := c.blocks[netip.PrefixFrom(a, l).Masked()]; b != nil {
+			return b
+		}
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// windows are how far a walk goes with one round of reading each, in units.
+// Whoever finds nothing in the second one lists the pool.
+var windows = [...]int{1, 17}
+
+// fromNew picks from a block that doesn't exist yet. known is false where more
+// must be read to tell.
+func (a *assignment) fromNew(e *eligible) (got *pick, known bool) {
+	if c, p, known := a.orphan(e); p != nil || !known {
+		return newPick(c, p), known
+	}
+	for _, p := range e.pools {
+		c, found, known := a.gap(p)
+		if !known {
+			return nil, false
+		}
+		if found {
+			return newPick(c, p), true
+		}
+	}
+	return nil, true
+}
+
+func newPick(c netip.Prefix, p *pool) *pick {
+	if p == nil {
+		return nil
+	}
+	return &pick{from: fromNew, block: c, ordinal: nextFree, pool: p}
+}
+
+// orphan is a block that the host has affinity to and that doesn't exist:
+// somebody else made the affinity or deleted the block.
+func (a *assignment) orphan(e *eligible) (c netip.Prefix, p *pool, known bool) {
+	for _, own := range a.view.affinities(a.Host) {
+		if isV6(own.cidr) != e.v6 || a.exists(own.cidr) || a.blocks[own.cidr] != nil {
+			continue
+		}
+		p := a.view.poolOf(own.cidr)
+		if !e.has(p) || p.BlockSize != own.cidr.Bits() || !a.view.knows(Want{Key: model.BlockKey{CIDR: own.cidr}}) {
+			continue
+		}
+		if !a.needs.addAll(overlapWants(own.cidr)) {
+			if slices.ContainsFunc(overlapWants(own.cidr), a.view.overflowed) {
+				continue
+			}
+			return c, nil, false
+		}
+		if a.vacant(own.cidr, p) {
+			return own.cidr, p, true
+		}
+	}
+	return c, nil, true
+}
+
+// gap finds a block of the pool's size that overlaps nothing: the first of
+// the host's walk.
+func (a *assignment) gap(p *pool) (c netip.Prefix, found, known bool) {
+	w := walkOf(a.Host, p)
+	from := 0
+	for _, window := range windows {
+		to, pending := w.units(window), false
+		for i := from; i < to; i++ {
+			wants := overlapWants(w.at(i))
+			if slices.ContainsFunc(wants, a.view.overflowed) {
+				return a.listedGap(w)
+			}
+			if !a.needs.addAll(wants) {
+				pending = true
+				continue
+			}
+			for c := range func(yield func(netip.Prefix) bool) { w.within(i, yield) } {
+				if a.vacant(c, p) {
+					return c, true, true
+				}
+			}
+		}
+		if pending {
+			return c, false, false
+		}
+		from = to
+	}
+	if w.units(windows[1]+1) <= windows[1] {
+		return c, false, true
+	}
+	return a.listedGap(w)
+}
+
+// overflowed reports whether the listing of a region stopped at its limit.
+func (v *View) overflowed(w Want) bool {
+	l := v.listings[w.Prefix]
+	return w.Key == nil && l != nil && !l.done && !v.listed(w.Prefix)
+}
+
+// vacant reports whether a block may be made there: nothing that exists
+// overlaps it, and no other pool does, since a block lies in exactly one.
+func (a *assignment) vacant(c netip.Prefix, p *pool) bool {
+	for _, other := range a.view.pools {
+		if other != p && other.CIDR.Overlaps(c) {
+			return false
+		}
+	}
+	return !a.overlap(c).IsValid()
+}
+
+// overlap is a block that exists and overlaps c, the zero Prefix if there is none.
+func (p *Plan) overlap(c netip.Prefix) netip.Prefix {
+	for l := largestBlock(isV6(c)); l <= c.Bits(); l++ {
+		if super := netip.PrefixFrom(c.Addr(), l).Masked(); p.exists(super) {
+			return super
+		}
+	}
+	for r := regionOf(c.Addr()); r.IsValid() && c.Overlaps(r); r = nextPrefix(r) {
+		for _, b := range p.view.nearby[r] {
+			if c.Overlaps(b) && p.exists(b) {
+				return b
+			}
+		}
+	}
+	for _, b := range p.drafts() {
+		if c.Overlaps(b) && p.exists(b) {
+			return b
+		}
+	}
+	return netip.Prefix{}
+}
+
+// listedGap is the gap after all blocks of the pool have been listed, page by page.
+func (a *assignment) listedGap(w walk) (c netip.Prefix, found, known bool) {
+	list := a.view.poolWant(w.pool.CIDR)
+	if !a.needs.add(list) {
+		return c, false, false
+	}
+	c, found = a.firstGap(w)
+	if !found {
+		return c, false, true
+	}
+	// Larger blocks that begin before the pool's text does.
+	if !a.needs.addAll(overlapWants(c)) {
+		return c, false, false
+	}
+	return c, true, true
+}
+
+// span is a run of a pool's blocks, by index.
+type span struct{ first, last number }
+
+// firstGap is the first block of the walk that overlaps no known block and no
+// other pool.
+func (a *assignment) firstGap(w walk) (netip.Prefix, bool) {
+	var taken []span
+	occupy := func(c netip.Prefix) {
+		if w.pool.CIDR.Overlaps(c) {
+			taken = append(taken, w.span(c))
+		}
+	}
+	for c := range a.view.blocks {
+		if a.exists(c) {
+			occupy(c)
+		}
+	}
+	for c, d := range a.blocks {
+		if !d.gone {
+			occupy(c)
+		}
+	}
+	for _, other := range a.view.pools {
+		if other != w.pool {
+			occupy(other.CIDR)
+		}
+	}
+	slices.SortFunc(taken, func(x, y span) int { return x.first.cmp(y.first) })
+	last := number{}.sub(one).low(w.unitBits + w.innerBits)
+	start := w.start.shl(w.innerBits).add(number{lo: w.offset})
+	n, ok := freeFrom(taken, start, last)
+	if !ok {
+		n, ok = freeFrom(taken, number{}, last)
+	}
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	return w.prefix(n, w.pool.BlockSize), true
+}
+
+// freeFrom is the first index from n to last that no span covers; spans are in order.
+func freeFrom(taken []span, n, last number) (number, bool) {
+	for _, t := range taken {
+		if t.first.cmp(n) > 0 {
+			break
+		}
+		if t.last.cmp(n) < 0 {
+			continue
+		}
+		if t.last.cmp(last) >= 0 {
+			return n, false
+		}
+		n = t.last.add(one)
+	}
+	return n, true
+}
+
+// span of a prefix that overlaps the pool.
+func (w walk) span(c netip.Prefix) span {
+	if c.Bits() <= w.pool.CIDR.Bits() {
+		return span{last: number{}.sub(one).low(w.unitBits + w.innerBits)}
+	}
+	size := one.shl(c.Addr().BitLen() - c.Bits())
+	end := numberOf(c.Addr()).add(size).sub(one).addr(isV6(c))
+	return span{w.index(c.Addr()), w.index(end)}
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// etcd is as much of etcd as deciding on addresses can tell from the real one:
+// keys in order, revisions, and transactions that compare them. Values are
+// kept in the form in which they are stored.
+type etcd struct {
+	t        testing.TB
+	revision int64
+	keys     map[string]record
+	sorted   []string // nil: keys have changed
+	// What reading has cost so far.
+	rounds, bytesRead int
+}
+
+type record struct {
+	data              []byte
+	created, modified int64
+}
+
+var errConflict = errors.New("conflict")
+
+func newEtcd(t testing.TB) *etcd { return &etcd{t: t, keys: map[string]record{}} }
+
+func (s *etcd) entry(path string, keysOnly bool) model.Entry {
+	r := s.keys[path]
+	e := model.Entry{Path: path, Revision: r.modified, Created: r.created}
+	e.Key, e.Err = model.ParseKey(path)
+	if e.Err == nil && !keysOnly {
+		e.Value, e.Err = model.ParseValue(e.Key, r.data)
+	}
+	s.bytesRead += len(path)
+	if !keysOnly {
+		s.bytesRead += len(r.data)
+	}
+	return e
+}
+
+// maxPerRound is what etcd takes in one transaction.
+const maxPerRound = 128
+
+func (s *etcd) read(wants []Want) [][]model.Entry {
+	if len(wants) == 0 || len(wants) > maxPerRound {
+		s.t.Fatalf("%d ranges in one round", len(wants))
+	}
+	s.rounds++
+	out := make([][]model.Entry, len(wants))
+	for i, w := range wants {
+		if w.Key != nil {
+			if _, ok := s.keys[w.Key.Path()]; ok {
+				out[i] = []model.Entry{s.entry(w.Key.Path(), w.KeysOnly)}
+			}
+			continue
+		}
+		paths := s.paths()
+		first, _ := slices.BinarySearch(paths, max(w.Prefix, w.From))
+		for _, path := range paths[first:] {
+			if !strings.HasPrefix(path, w.Prefix) || w.Limit > 0 && int64(len(out[i])) == w.Limit {
+				break
+			}
+			out[i] = append(out[i], s.entry(path, w.KeysOnly))
+		}
+	}
+	return out
+}
+
+func (s *etcd) paths() []string {
+	if s.sorted == nil {
+		s.sorted = slices.Sorted(maps.Keys(s.keys))
+	}
+	return s.sorted
+}
+
+func (s *etcd) commit(c model.Change) error {
+	for _, cmp := range c.Compares {
+		if have := s.keys[cmp.Key.Path()].modified; have != cmp.Revision {
+			return fmt.Errorf("%w: %s is at %d, not %d", errConflict, cmp.Key.Path(), have, cmp.Revision)
+		}
+	}
+	if c.Empty() {
+		return nil
+	}
+	s.revision++
+	written := map[string]bool{}
+	once := func(path string) {
+		if written[path] {
+			s.t.Fatalf("%s is written twice in one transaction", path)
+		}
+		written[path] = true
+	}
+	for _, p := range c.Puts {
+		once(p.Key.Path())
+		s.write(p.Key.Path(), must(model.FormatValue(p.Value)))
+	}
+	for _, k := range c.Deletes {
+		once(k.Path())
+		s.remove(k.Path())
+	}
+	if n := max(len(c.Compares), len(c.Puts)+len(c.Deletes)); n > maxPerRound {
+		s.t.Fatalf("%d operations in one transaction", n)
+	}
+	return nil
+}
+
+func (s *etcd) write(path string, data []byte) {
+	r, ok := s.keys[path]
+	if !ok {
+		r.created = s.revision
+		s.sorted = nil
+	}
+	r.data, r.modified = data, s.revision
+	s.keys[path] = r
+}
+
+func (s *etcd) remove(path string) {
+	if _, ok := s.keys[path]; ok {
+		delete(s.keys, path)
+		s.sorted = nil
+	}
+}
+
+// put is what a person or another program writes.
+func (s *etcd) put(k model.Key, v any) { s.putText(k.Path(), string(must(model.FormatValue(v)))) }
+
+func (s *etcd) putText(path, data string) {
+	s.revision++
+	s.write(path, []byte(data))
+}
+
+func (s *etcd) delete(k model.Key) {
+	s.revision++
+	s.remove(k.Path())
+}
+
+func (s *etcd) dump() []model.Entry {
+	var out []model.Entry
+	for _, path := range s.paths() {
+		out = append(out, s.entry(path, false))
+	}
+	return out
+}
+
+func (s *etcd) pool(p model.Pool) {
+	p.IPAM = true
+	s.put(model.PoolKey{CIDR: p.CIDR}, p)
+}
+
+func (s *etcd) block(c string) *model.Block {
+	s.t.Helper()
+	e := s.entry(model.BlockKey{CIDR: cidr(c)}.Path(), false)
+	b, ok := e.Value.(model.Block)
+	if !ok {
+		return nil
+	}
+	return &b
+}
+
+// plan reads until f has seen enough.
+func (s *etcd) plan(first []Want, f func(*Plan) error) (*Plan, error) {
+	v := NewView()
+	wants := first
+	for range 1000 {
+		for i, entries := range s.read(wants) {
+			v.Add(wants[i], entries)
+		}
+		p := NewPlan(v)
+		err := f(p)
+		need, ok := errors.AsType[*NeedError](err)
+		if !ok {
+			return p, err
+		}
+		wants = need.Wants
+	}
+	s.t.Fatalf("still reading after 1000 rounds: %v", wants)
+	return nil, nil
+}
+
+func (s *etcd) planAssign(r Request) (choice Choice, p *Plan, err error) {
+	p, err = s.plan(FirstRead(r), func(p *Plan) (err error) {
+		choice, err = p.Assign(r)
+		return err
+	})
+	return choice, p, err
+}
+
+// assign does it all, as one host that is alone.
+func (s *etcd) assign(r Request) (Choice, error) {
+	choice, p, err := s.planAssign(r)
+	if err != nil {
+		return choice, err
+	}
+	return choice, s.commit(p.Change())
+}
+
+func (s *etcd) release(handle string, now time.Time) ([]netip.Addr, error) {
+	var freed []netip.Addr
+	p, err := s.plan(FirstReadRelease(handle), func(p *Plan) (err error) {
+		freed, err = p.Release(handle, now)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return freed, s.commit(p.Change())
+}
+
+// mustBeSound is what has to hold at every revision.
+func (s *etcd) mustBeSound() {
+	s.t.Helper()
+	for _, v := range Check(s.dump()) {
+		if !v.Note {
+			s.t.Fatalf("revision %d: %s", s.revision, v)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func cidr(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// noon is when tests happen.
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)

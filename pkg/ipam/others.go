@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// The first round of looking into other hosts' blocks, and those after it.
+const (
+	othersFirst = 16
+	othersNext  = 96
+)
+
+// fromOthers picks from blocks of other hosts, in the order of the walk. They
+// are looked at some at a time; of those, an empty one that may be taken over
+// goes before one to borrow from. Nil without an error: more must be read.
+func (a *assignment) fromOthers(e *eligible, config model.IPAMConfig) (*pick, error) {
+	failed := &ExhaustedError{IPv6: e.v6, Pools: slices.Clone(e.refused)}
+	for _, p := range e.pools {
+		s := search{assignment: a, pool: p, config: config}
+		got, known := s.run()
+		if got != nil || !known {
+			return got, nil
+		}
+		failed.Pools = append(failed.Pools, PoolReason{p.CIDR, s.why()})
+	}
+	return nil, failed
+}
+
+// search goes through the blocks of one pool that others have.
+type search struct {
+	*assignment
+	pool   *pool
+	config model.IPAMConfig
+	// What was found, for the reason why nothing was.
+	blocks, full, invalid, strict, young int
+}
+
+func (s *search) run() (got *pick, known bool) {
+	if !s.config.AutoAllocateBlocks && s.config.StrictAffinity {
+		return nil, true
+	}
+	if !s.config.AutoAllocateBlocks && !s.needs.add(s.view.poolWant(s.pool.CIDR)) {
+		return nil, false // claiming has listed the pool otherwise
+	}
+	all := s.inPool()
+	s.blocks = len(all)
+	for size := othersFirst; len(all) > 0; size = othersNext {
+		n := min(size, len(all))
+		if got, known := s.look(all[:n]); got != nil || !known {
+			return got, known
+		}
+		all = all[n:]
+	}
+	return nil, true
+}
+
+// inPool are the known blocks whose pool it is, by the walk.
+func (s *search) inPool() []netip.Prefix {
+	var all []netip.Prefix
+	add := func(c netip.Prefix) {
+		if s.pool.CIDR.Contains(c.Addr()) && s.exists(c) && s.view.poolOf(c) == s.pool {
+			all = append(all, c)
+		}
+	}
+	for c := range s.view.blocks {
+		add(c)
+	}
+	for c := range s.Plan.blocks {
+		if s.view.blocks[c] == nil {
+			add(c)
+		}
+	}
+	w := walkOf(s.Host, s.pool)
+	slices.SortFunc(all, func(x, y netip.Prefix) int { return w.distance(x.Addr()).cmp(w.distance(y.Addr())) })
+	return all
+}
+
+func (s *search) look(some []netip.Prefix) (got *pick, known bool) {
+	known = true
+	for _, c := range some {
+		if !s.needs.block(c) {
+			known = false
+		}
+	}
+	if !known {
+		return nil, false
+	}
+	var borrow *pick
+	for _, c := range some {
+		b, err := s.peek(c)
+		if err != nil || b == nil {
+			s.invalid++
+			continue
+		}
+		if len(b.Unallocated) == 0 {
+			s.full++
+			continue
+		}
+		switch take, left, ok := s.reclaimable(b, s.config); {
+		case !ok:
+			known = false
+			continue
+		case take:
+			return &pick{from: fromEmpty, block: c, ordinal: nextFree, pool: s.pool, left: left}, true
+		}
+		if isEmpty(b) && b.Affinity != s.Host {
+			s.young++
+		}
+		switch {
+		case b.Affinity == s.Host: // and its affinity key is missing
+			return &pick{from: fromEmpty, block: c, ordinal: nextFree, pool: s.pool}, true
+		case !borrowable(b, s.config):
+			s.strict++
+		case borrow == nil:
+			borrow = &pick{from: fromOther, block: c, ordinal: nextFree, pool: s.pool}
+		}
+	}
+	if !known {
+		return nil, false
+	}
+	return borrow, true
+}
+
+// borrowable reports whether any host may take addresses of the block.
+func borrowable(b *model.Block, config model.IPAMConfig) bool {
+	return !config.StrictAffinity && !b.StrictAffinity
+}
+
+// reclaimable reports whether the host may make the block its own: it is empty
+// and has been for a while, or nobody has it, or the host that has it left the
+// cluster. left is that host where it matters. A block without the time since
+// when it is empty was made by somebody who doesn't keep it: it may be taken.
+func (a *assignment) reclaimable(b *model.Block, config model.IPAMConfig) (take bool, left string, known bool) {
+	if !isEmpty(b) || !config.AutoAllocateBlocks || b.Affinity == a.Host {
+		return false, "", true
+	}
+	if b.Affinity == "" || b.EmptySince.IsZero() || a.Now.Sub(b.EmptySince) >= EmptyBeforeReclaim {
+		return true, "", true
+	}
+	if !a.needs.add(Want{Key: model.HostMetadataKey{Host: b.Affinity}}) {
+		return false, "", false
+	}
+	if m := a.view.metadata[b.Affinity]; m.Exists() {
+		return false, "", true
+	}
+	return true, b.Affinity, true
+}
+
+// why nothing was found.
+func (s *search) why() string {
+	var parts []string
+	if s.config.AutoAllocateBlocks {
+		parts = append(parts, "no room for a new block")
+	} else {
+		parts = append(parts, "this node has no free address in blocks of its own, and auto_allocate_blocks is false")
+	}
+	for _, other := range s.view.pools {
+		if other != s.pool && other.CIDR.Overlaps(s.pool.CIDR) {
+			parts = append(parts, fmt.Sprintf("it overlaps pool %s", other.CIDR))
+		}
+	}
+	count := func(n int, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d of its %d blocks %s", n, s.blocks, what))
+		}
+	}
+	count(s.full, "are full")
+	count(s.strict, "have free addresses, and may not be borrowed from: affinity is strict")
+	count(s.young, "have been empty for too short a time to take over")
+	count(s.invalid, "are invalid and left alone")
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// ownRound is how many of the host's own blocks are read in one round, of both
+// families together.
+const ownRound = 88
+
+// fromOwn picks from a block with affinity to the host: of those that are
+// known and have a free address, the one claimed last. So one block is filled
+// after the other and the older ones may become empty. If there is none,
+// unread are blocks to be read first, the last claimed ones before others.
+func (a *assignment) fromOwn(e *eligible) (got *pick, unread []netip.Prefix) {
+	for _, c := range a.drafts() {
+		if isV6(c) == e.v6 {
+			if got := a.ownPick(e, c); got != nil {
+				return got, nil
+			}
+		}
+	}
+	limit := ownRound
+	if a.wants(!e.v6) {
+		limit /= 2
+	}
+	for _, own := range a.view.affinities(a.Host) {
+		switch {
+		case isV6(own.cidr) != e.v6:
+		case own.state != nil && own.state.read:
+			if own.state.free() > 0 && a.blocks[own.cidr] == nil {
+				if got := a.ownPick(e, own.cidr); got != nil {
+					return got, nil
+				}
+			}
+		case len(unread) < limit && e.has(a.view.poolOf(own.cidr)) && !a.view.knows(Want{Key: model.BlockKey{CIDR: own.cidr}}):
+			unread = append(unread, own.cidr)
+		}
+	}
+	return nil, unread
+}
+
+// ownPick is nil where the block can't be used: it is full, invalid, not the
+// host's after all, or its pool may not serve the request.
+func (a *assignment) ownPick(e *eligible, c netip.Prefix) *pick {
+	b, err := a.peek(c)
+	if err != nil || b == nil || len(b.Unallocated) == 0 || b.Affinity != a.Host {
+		return nil
+	}
+	p := a.view.poolOf(c)
+	if !e.has(p) {
+		return nil
+	}
+	return &pick{from: fromOwn, block: c, ordinal: nextFree, pool: p}
+}
+
+// drafts are the blocks that the plan has changed so far.
+func (p *Plan) drafts() []netip.Prefix {
+	if len(p.blocks) == 0 {
+		return nil
+	}
+	out := make([]netip.Prefix, 0, len(p.blocks))
+	for c := range p.blocks {
+		out = append(out, c)
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return out
+}

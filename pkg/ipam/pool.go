@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/selector"
+)
+
+// check settles the block size and the selector, and why the pool hands out nothing.
+func (p *pool) check() {
+	v6 := isV6(p.CIDR)
+	if p.BlockSize == 0 {
+		p.BlockSize = model.DefaultBlockSize(v6)
+	}
+	// The one block of a pool that is smaller than a block is the pool.
+	p.BlockSize = max(p.BlockSize, p.CIDR.Bits())
+	if low := largestBlock(v6); p.BlockSize < low || p.BlockSize > p.CIDR.Addr().BitLen() {
+		p.err = fmt.Errorf("block_size %d: want %d to %d", p.BlockSize, low, p.CIDR.Addr().BitLen())
+		return
+	}
+	if p.NodeSelector != "" {
+		if p.selector, p.err = selector.Parse(p.NodeSelector); p.err != nil {
+			p.err = fmt.Errorf("node_selector: %w", p.err)
+		}
+	}
+}
+
+// refuses says why the pool may not serve a host with these labels, "" if it may.
+func (p *pool) refuses(labels map[string]string) string {
+	switch {
+	case p.err != nil:
+		return "invalid: " + p.err.Error()
+	case p.Disabled:
+		return "disabled"
+	case !p.IPAM:
+		return "its ipam is false"
+	case p.selector != nil && !p.selector.Matches(func(name string) (string, bool) { v, ok := labels[name]; return v, ok }):
+		return fmt.Sprintf("its node_selector %s does not pick this node", p.NodeSelector)
+	}
+	return ""
+}
+
+// blockOf is the block of the pool's size that holds the address.
+func (p *pool) blockOf(a netip.Addr) netip.Prefix {
+	return netip.PrefixFrom(a, p.BlockSize).Masked()
+}
+
+// poolOf is the smallest pool that holds the whole prefix, nil where none does.
+func (v *View) poolOf(c netip.Prefix) *pool {
+	var best *pool
+	for _, p := range v.pools {
+		if p.CIDR.Bits() <= c.Bits() && p.CIDR.Contains(c.Addr()) && (best == nil || p.CIDR.Bits() > best.CIDR.Bits()) {
+			best = p
+		}
+	}
+	return best
+}
+
+// eligible are the pools that may serve one family of a request, in the order
+// in which they are tried: as requested, or else by CIDR.
+type eligible struct {
+	v6      bool
+	pools   []*pool
+	refused []PoolReason
+}
+
+func (e *eligible) has(p *pool) bool { return p != nil && slices.Contains(e.pools, p) }
+
+// eligible never leaves out a requested pool silently.
+func (v *View) eligible(r Request, v6 bool) (*eligible, error) {
+	labels := r.HostLabels
+	if labels == nil {
+		if m, ok := v.metadata[r.Host].Value.(model.HostMetadata); ok {
+			labels = m.Labels
+		}
+	}
+	e := &eligible{v6: v6}
+	var all []*pool
+	for _, p := range v.pools {
+		if isV6(p.CIDR) == v6 {
+			all = append(all, p)
+		}
+	}
+	candidates := all
+	if requested := r.requested(v6); len(requested) > 0 {
+		candidates = nil
+		for _, c := range requested {
+			i := slices.IndexFunc(all, func(p *pool) bool { return c.IsValid() && p.CIDR == c.Masked() })
+			if i < 0 {
+				return nil, unknownPool(c, v6, all)
+			}
+			if !slices.Contains(candidates, all[i]) {
+				candidates = append(candidates, all[i])
+			}
+		}
+	}
+	for _, p := range candidates {
+		if why := p.refuses(labels); why != "" {
+			e.refused = append(e.refused, PoolReason{p.CIDR, why})
+		} else {
+			e.pools = append(e.pools, p)
+		}
+	}
+	return e, nil
+}
+
+func unknownPool(c netip.Prefix, v6 bool, all []*pool) error {
+	err := &UnknownPoolError{IPv6: v6, Pool: c}
+	for _, p := range all {
+		err.Exists = append(err.Exists, p.CIDR)
+	}
+	return err
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Release frees every address of the handle, and deletes the handle. A handle
+// that doesn't exist has none.
+//
+// A block that becomes empty and has affinity to a host stays that host's, with
+// the time; another host may take it over later. It is given back, that is
+// deleted, if nobody has affinity to it, or if nothing may be allocated from it
+// any more because its pool is gone, disabled or has another block size now.
+// Blocks that a person made (strict affinity, or auto_allocate_blocks is
+// false) are never deleted.
+//
+// Errors: *NeedError; *InvalidError, and then nothing is freed.
+func (p *Plan) Release(handle string, now time.Time) ([]netip.Addr, error) {
+	n := &needs{v: p.view}
+	if !n.addAll(FirstReadRelease(handle)) {
+		return nil, n.err()
+	}
+	h, err := p.handle(handle)
+	if err != nil {
+		return nil, err
+	}
+	blocks := h.sorted()
+	for _, c := range blocks {
+		n.block(c)
+	}
+	if err := n.err(); err != nil {
+		return nil, err
+	}
+	for _, c := range blocks {
+		if _, err := p.peek(c); err != nil {
+			return nil, err
+		}
+	}
+	var freed []netip.Addr
+	for _, c := range blocks {
+		if !p.exists(c) {
+			// Some other tool deleted it: the addresses are gone with it.
+			p.compares[model.BlockKey{CIDR: c}] = 0
+			h.changed = true
+			delete(h.blocks, c)
+			continue
+		}
+		d, settle := p.edit(c), false
+		for _, o := range heldBy(&d.Block, handle) {
+			freed = append(freed, addrOf(&d.Block, o))
+			put(&d.Block, o)
+			settle = true
+		}
+		if settle {
+			p.settle(d, now)
+		}
+		p.recount(handle, d)
+	}
+	return freed, nil
+}
+
+// ReleaseAddr frees one address, whoever has it. It reports whether it was
+// allocated, and to which handle. The caller answers for the endpoint that may
+// still have the address.
+//
+// Errors: as Release.
+func (p *Plan) ReleaseAddr(addr netip.Addr, now time.Time) (handle string, freed bool, err error) {
+	n := &needs{v: p.view}
+	n.addAll([]Want{{Prefix: model.PoolPrefix()}, {Key: model.IPAMConfigKey{}}})
+	addr = addr.Unmap()
+	if !addr.IsValid() || addr.Zone() != "" {
+		return "", false, &UnavailableError{addr, "not an address that a workload may have"}
+	}
+	c, _ := p.holding(n, addr)
+	if err := n.err(); err != nil {
+		return "", false, err
+	}
+	if !c.IsValid() {
+		return "", false, nil
+	}
+	b, err := p.peek(c)
+	if err != nil {
+		return "", false, err
+	}
+	o := ordinalOf(b, addr)
+	if b.Allocations[o] == model.Free {
+		return "", false, nil
+	}
+	handle = holder(b, o).HandleID
+	if handle != "" {
+		if !n.addAll(handleWants(handle)) {
+			return "", false, n.err()
+		}
+		if _, err := p.handle(handle); err != nil {
+			return "", false, err
+		}
+	}
+	d := p.edit(c)
+	put(&d.Block, o)
+	p.settle(d, now)
+	if handle != "" {
+		p.recount(handle, d)
+	}
+	return handle, true, nil
+}
+
+// settle finishes a block from which addresses were freed.
+func (p *Plan) settle(d *draft, now time.Time) {
+	compact(&d.Block)
+	if !isEmpty(&d.Block) {
+		return
+	}
+	if p.wanted(d) {
+		d.EmptySince = now.UTC()
+	} else {
+		p.remove(d)
+	}
+}
+
+// wanted reports whether an empty block is worth keeping.
+func (p *Plan) wanted(d *draft) bool {
+	config, err := p.view.ipamConfig()
+	if err != nil || !config.AutoAllocateBlocks || d.StrictAffinity {
+		return true
+	}
+	if d.Affinity == "" {
+		return false
+	}
+	pool := p.view.poolOf(d.CIDR)
+	if pool == nil {
+		return false
+	}
+	return pool.err != nil || pool.IPAM && !pool.Disabled && pool.BlockSize == d.CIDR.Bits()
+}
+
+// Held are the addresses of a handle as the view has them.
+//
+// Errors: as Release.
+func (v *View) Held(handle string) ([]Assigned, error) {
+	p := NewPlan(v)
+	n := &needs{v: v}
+	if !n.addAll(FirstReadRelease(handle)) {
+		return nil, n.err()
+	}
+	h, err := p.handle(handle)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range h.sorted() {
+		n.block(c)
+	}
+	if err := n.err(); err != nil {
+		return nil, err
+	}
+	var out []Assigned
+	for _, c := range h.sorted() {
+		b, err := p.peek(c)
+		if err != nil {
+			return nil, err
+		}
+		if b == nil {
+			continue
+		}
+		got := Assigned{Block: c, Existing: true}
+		if pool := v.poolOf(c); pool != nil {
+			got.Pool = pool.CIDR
+		}
+		for _, o := range heldBy(b, handle) {
+			got.Addr = addrOf(b, o)
+			out = append(out, got)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// specific picks the addresses of the family that are asked for by name.
+func (a *assignment) specific(e *eligible, picks *[]pick) error {
+	seen := map[netip.Addr]bool{}
+	for _, addr := range a.Addrs {
+		if addr.Is6() != e.v6 || seen[addr] {
+			continue
+		}
+		seen[addr] = true
+		got, err := a.pickAddr(e, addr)
+		if err != nil {
+			return err
+		}
+		*picks = appendPick(*picks, got)
+	}
+	return nil
+}
+
+// pickAddr is nil without an error where more must be read.
+func (a *assignment) pickAddr(e *eligible, addr netip.Addr) (*pick, error) {
+	c, known := a.holding(&a.needs, addr)
+	p := a.view.poolOf(netip.PrefixFrom(addr, addr.BitLen()))
+	if !known {
+		if e.has(p) && !c.IsValid() { // ask for what making its block needs too
+			a.needs.addAll(overlapWants(p.blockOf(addr)))
+		}
+		return nil, nil
+	}
+	if !c.IsValid() {
+		if err := a.refused(e, p, addr); err != nil {
+			return nil, err
+		}
+		return a.makeFor(p, addr)
+	}
+	b, err := a.peek(c)
+	if err != nil {
+		return nil, fmt.Errorf("address %s: %w", addr, err)
+	}
+	o := ordinalOf(b, addr)
+	if b.Allocations[o] != model.Free {
+		who := holder(b, o)
+		if who.HandleID != a.Handle {
+			return nil, &TakenError{Addr: addr, Block: c, Handle: who.HandleID, Attributes: who.Secondary}
+		}
+		return &pick{from: fromHandle, block: c, ordinal: o, pool: a.view.poolOf(c)}, nil
+	}
+	if err := a.refused(e, p, addr); err != nil {
+		return nil, err
+	}
+	if a.view.poolOf(c) != p {
+		return nil, &UnavailableError{addr, fmt.Sprintf("block %s reaches beyond pool %s", c, p.CIDR)}
+	}
+	got := &pick{from: fromOwn, block: c, ordinal: o, pool: p}
+	if b.Affinity == a.Host {
+		return got, nil
+	}
+	config, err := a.view.ipamConfig()
+	if err != nil {
+		return nil, fmt.Errorf("address %s: %w", addr, err)
+	}
+	take, left, known := a.reclaimable(b, config)
+	switch {
+	case !known:
+		return nil, nil
+	case take:
+		got.from, got.left = fromEmpty, left
+	case borrowable(b, config):
+		got.from = fromOther
+	default:
+		return nil, &UnavailableError{addr, fmt.Sprintf("block %s belongs to node %q and affinity is strict", c, b.Affinity)}
+	}
+	return got, nil
+}
+
+// holding is the block that exists and has the address, the zero Prefix where there is none.
+func (p *Plan) holding(n *needs, addr netip.Addr) (c netip.Prefix, known bool) {
+	known = true
+	for l := largestBlock(addr.Is6()); l <= addr.BitLen(); l++ {
+		at := netip.PrefixFrom(addr, l).Masked()
+		if !n.block(at) {
+			known = false
+		} else if p.exists(at) && !c.IsValid() {
+			c = at
+		}
+	}
+	return c, known
+}
+
+// refused says why the address's pool may not serve the request.
+func (a *assignment) refused(e *eligible, p *pool, addr netip.Addr) error {
+	if e.has(p) {
+		return nil
+	}
+	if p == nil {
+		if len(e.pools) == 0 {
+			return fmt.Errorf("address %s: %w", addr, &NoPoolError{IPv6: e.v6, Pools: e.refused})
+		}
+		names := ""
+		for i, q := range e.pools {
+			if i > 0 {
+				names += ", "
+			}
+			names += q.CIDR.String()
+		}
+		return &UnavailableError{addr, "in no pool; pools that may serve this node: " + names}
+	}
+	why := "it is not among the requested pools"
+	for _, r := range e.refused {
+		if r.CIDR == p.CIDR {
+			why = r.Reason
+		}
+	}
+	return &UnavailableError{addr, fmt.Sprintf("pool %s may not serve it: %s", p.CIDR, why)}
+}
+
+// makeFor claims the block of an address that is in none.
+func (a *assignment) makeFor(p *pool, addr netip.Addr) (*pick, error) {
+	config, err := a.view.ipamConfig()
+	if err != nil {
+		return nil, fmt.Errorf("address %s: %w", addr, err)
+	}
+	if !config.AutoAllocateBlocks {
+		return nil, &UnavailableError{addr, "no block has it, and auto_allocate_blocks is false"}
+	}
+	c, known := p.blockOf(addr), true
+	for _, w := range overlapWants(c) {
+		if a.view.overflowed(w) {
+			w = a.view.poolWant(p.CIDR)
+		}
+		if !a.needs.add(w) {
+			known = false
+		}
+	}
+	if !known {
+		return nil, nil
+	}
+	if b := a.overlap(c); b.IsValid() {
+		return nil, &UnavailableError{addr, fmt.Sprintf("its block would be %s, which overlaps block %s", c, b)}
+	}
+	if !a.vacant(c, p) {
+		return nil, &UnavailableError{addr, fmt.Sprintf("its block would be %s, where two pools overlap", c)}
+	}
+	return &pick{from: fromNew, block: c, ordinal: int(numberOf(addr).sub(numberOf(c.Addr())).lo), pool: p}, nil
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Want is something to read: one key, or the keys below a prefix.
+type Want struct {
+	// Key is the one key; nil: Prefix.
+	Key model.Key
+	// Prefix is what the paths begin with.
+	Prefix string
+	// From is where to begin below the prefix; "": at its first key.
+	From string
+	// Limit is how many entries to read at most; 0: all.
+	Limit int64
+	// KeysOnly: the values are not needed.
+	KeysOnly bool
+}
+
+// NeedError says that a decision needs more to be read.
+type NeedError struct {
+	// Wants fit into one transaction of etcd and are best read in one.
+	Wants []Want
+}
+
+// Error is for a caller that forgot to read on.
+func (e *NeedError) Error() string {
+	return fmt.Sprintf("decide on addresses: %d more ranges must be read first", len(e.Wants))
+}
+
+// FirstRead is what Assign must see first, to be read at one revision.
+func FirstRead(r Request) []Want {
+	return append([]Want{
+		{Key: model.IPAMConfigKey{}},
+		{Prefix: model.PoolPrefix()},
+		{Prefix: model.AffinityPrefix(r.Host), KeysOnly: true},
+		{Key: model.HostMetadataKey{Host: r.Host}},
+	}, handleWants(r.Handle)...)
+}
+
+// FirstReadRelease is what Release must see first, to be read at one revision.
+func FirstReadRelease(handle string) []Want {
+	return append([]Want{{Key: model.IPAMConfigKey{}}, {Prefix: model.PoolPrefix()}}, handleWants(handle)...)
+}
+
+func handleWants(handle string) []Want {
+	return []Want{
+		{Key: model.HandleKey{ID: handle}},
+		{Key: model.HandleKey{ID: handle, Legacy: true}},
+	}
+}
+
+// maxWants bounds a round: etcd takes 128 operations in a transaction, and
+// the caller may have some of its own.
+const maxWants = 112
+
+// needs collects what must be read and isn't known yet.
+type needs struct {
+	v     *View
+	wants []Want
+}
+
+// add reports whether w is known; if not it is wanted.
+func (n *needs) add(w Want) bool {
+	if n.v.knows(w) {
+		return true
+	}
+	for _, have := range n.wants {
+		if have == w || w.Key != nil && have.Key == w.Key && !have.KeysOnly {
+			return false
+		}
+	}
+	if len(n.wants) < maxWants {
+		n.wants = append(n.wants, w)
+	}
+	return false
+}
+
+// addAll reports whether all of ws are known.
+func (n *needs) addAll(ws []Want) bool {
+	known := true
+	for _, w := range ws {
+		if !n.add(w) {
+			known = false
+		}
+	}
+	return known
+}
+
+// block reports whether the block's content is known, or its absence.
+func (n *needs) block(p netip.Prefix) bool { return n.add(Want{Key: model.BlockKey{CIDR: p}}) }
+
+// err is nil where nothing is needed.
+func (n *needs) err() error {
+	if len(n.wants) == 0 {
+		return nil
+	}
+	return &NeedError{Wants: n.wants}
+}
