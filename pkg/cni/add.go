@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// add wires the container. The veth is made while etcd is read, and gets its
+// addresses while etcd writes: if either fails, both are undone.
+func (s *session) add(ctx context.Context) (types.Result, error) {
+	id := newIdentity(s.conf.Name, s.node, s.env)
+	s.log = s.log.With("endpoint", id.key.Workload, "link", id.hostIf)
+	if err := s.checkAdd(id); err != nil {
+		return nil, err
+	}
+	ns, err := openNamespace(s.env.netns)
+	if err != nil {
+		return nil, err
+	}
+	s.cleanup = append(s.cleanup, ns.Close)
+	etcd, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
+	defer cancel()
+	if err := s.lockInterface(etcd, id.hostIf); err != nil {
+		return nil, err
+	}
+	step("start")
+	if err := s.open(etcd); err != nil {
+		return nil, err
+	}
+	a := &attachment{s: s, id: id, dns: dns(s.conf.DNS), wire: &wire{s: s, id: id, ns: ns, mtu: s.mtu(), mac: s.mac(id)}}
+	s.undo.push("etcd", a.undo)
+	if s.conf.IPAM.Type != netconf.CalicoIPAM {
+		if err := a.delegate(ctx); err != nil {
+			return nil, err
+		}
+	}
+	a.wire.start()
+	revision, err := s.transact(etcd, transaction{
+		first:    a.firstRead(),
+		decide:   a.decide,
+		before:   func(*view) error { return a.before(etcd) },
+		unlocked: a.delegated,
+	})
+	if wired := a.wire.wait(); wired != nil {
+		// Where etcd failed too, a link in the way is not worth a word.
+		if _, unresolved := errors.AsType[*takenError](wired); !unresolved && (err == nil || !errors.Is(err, wired)) {
+			err = errors.Join(wired, err)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	step("wired")
+	if a.unchanged != 0 {
+		revision = a.unchanged
+	}
+	if err := s.waitAtGate(ctx, id.key, revision); err != nil {
+		return nil, err
+	}
+	step("through the gate")
+	s.log = s.log.With("addresses", a.addrs, "revision", revision)
+	return s.result(id, a.wire.mac, a.wire.mtu, a.addrs, a.resultRoutes(), a.dns), nil
+}
+
+// checkAdd finds what can't work before anything is done.
+func (s *session) checkAdd(id identity) error {
+	switch {
+	case s.conf.IPAM.Type == "":
+		return failf(CodeConfig, "set ipam.type to calico-ipam, or to the name of another IPAM plugin", "ipam.type: missing")
+	case s.conf.Policy.Kubernetes && id.podName == "":
+		return failf(CodeConfig, "pass K8S_POD_NAMESPACE and K8S_POD_NAME in CNI_ARGS, or drop policy.type from the network configuration",
+			"policy.type: it is k8s, and CNI_ARGS names no pod")
+	}
+	return s.checkPodCIDR()
+}
+
+// mac is the address that the pod's end is to have.
+func (s *session) mac(id identity) model.MAC {
+	switch {
+	case !s.conf.RuntimeMAC.IsZero():
+		return s.conf.RuntimeMAC
+	case !s.env.args.MAC.IsZero():
+		return s.env.args.MAC
+	}
+	return podMAC(id.handle)
+}
+
+// wantedAddrs are the addresses that were asked for by number: the first
+// source that names any decides.
+func (s *session) wantedAddrs() []netip.Addr {
+	for _, addrs := range [][]netip.Addr{s.conf.RuntimeIPs, s.conf.ArgsIPs, s.env.args.IPs} {
+		if len(addrs) > 0 {
+			return addrs
+		}
+	}
+	return nil
+}
+
+// request is what address management is asked for.
+func (s *session) request(id identity) ipam.Request {
+	return ipam.Request{
+		Host:       s.node,
+		Handle:     id.handle,
+		Attributes: id.attributes(),
+		IPv4:       s.conf.IPAM.AssignIPv4,
+		IPv6:       s.conf.IPAM.AssignIPv6,
+		Pools4:     s.conf.IPAM.IPv4Pools,
+		Pools6:     s.conf.IPAM.IPv6Pools,
+		Addrs:      s.wantedAddrs(),
+		Now:        s.started,
+	}
+}
+
+// attachment is one ADD under way.
+type attachment struct {
+	s         *session
+	id        identity
+	wire      *wire
+	delegated bool // another plugin gives the addresses
+	addrs     []netip.Addr
+	routes    []netip.Prefix // in place of the default routes
+	dns       types.DNS
+
+	unchanged int64 // the endpoint's revision, where there was nothing to write
+	// What the last decision would write, for undo.
+	newAddrs, newEndpoint bool
+}
+
+func (a *attachment) firstRead() []ipam.Want {
+	wants := []ipam.Want{{Key: model.ReadyKey{}}, {Key: a.id.key}}
+	for _, k := range a.s.profileKeys() {
+		wants = append(wants, ipam.Want{Key: k})
+	}
+	if a.delegated {
+		return wants
+	}
+	return append(wants, ipam.FirstRead(a.s.request(a.id))...)
+}
+
+// decide makes the one change of an ADD: addresses, endpoint and, where it is
+// missing, the network's profile.
+func (a *attachment) decide(v *view) (model.Change, error) {
+	if err := v.checkReady(); err != nil {
+		return model.Change{}, err
+	}
+	entry := v.get(a.id.key)
+	old, valid := entry.Value.(model.WorkloadEndpoint)
+	a.wire.owned = valid && old.Name == a.id.hostIf
+	var change model.Change
+	if !a.delegated {
+		plan := ipam.NewPlan(v.ipam)
+		if valid && old.ContainerID != "" && old.ContainerID != a.id.cid {
+			// The pod has a new sandbox: the endpoint moves.
+			former := handleID(a.id.network, old.ContainerID, a.id.ifName)
+			if _, err := plan.Release(former, a.s.started); err != nil {
+				return model.Change{}, err
+			}
+		}
+		choice, err := plan.Assign(a.s.request(a.id))
+		if err != nil {
+			return model.Change{}, err
+		}
+		a.addrs, a.newAddrs = a.addrs[:0:0], true
+		for _, c := range choice.Addrs {
+			a.addrs = append(a.addrs, c.Addr)
+			a.newAddrs = a.newAddrs && !c.Existing
+		}
+		change = plan.Change()
+	}
+	if len(a.addrs) == 0 {
+		return model.Change{}, failf(CodeConfig, "set ipam.assign_ipv4 or ipam.assign_ipv6 to true", "the pod would get no address")
+	}
+	endpoint := a.s.endpoint(a.id, a.wire.mac, a.wire.mtu, a.addrs, old)
+	a.newEndpoint = !valid || old.ContainerID != a.id.cid
+	a.unchanged = 0
+	if valid && old.Equal(endpoint) {
+		a.unchanged = entry.Revision
+	} else {
+		change.Compares = append(change.Compares, v.compare(a.id.key))
+		change.Puts = append(change.Puts, model.Put{Key: a.id.key, Value: endpoint})
+	}
+	change.Merge(a.s.profile(v))
+	return change, nil
+}
+
+// before starts to set up the pod's end while the commit is under way, unless
+// it is known already that there is none.
+func (a *attachment) before(ctx context.Context) error {
+	select {
+	case <-a.wire.making.done:
+		_, taken := errors.AsType[*takenError](a.wire.making.err)
+		if err := a.wire.making.err; err != nil && !taken {
+			return err
+		}
+	default:
+	}
+	a.wire.configure(ctx, a.podNet())
+	return nil
+}
+
+// podNet is what the pod's end gets.
+func (a *attachment) podNet() kernel.PodNet {
+	p := kernel.PodNet{IfName: a.id.ifName, Addrs: a.addrs, IPForward: a.s.conf.IPForward}
+	v4, v6 := families(a.addrs)
+	if len(a.routes) == 0 || a.s.conf.IncludeDefaultRoutes {
+		p.DefaultV4, p.DefaultV6 = v4, v6
+	}
+	for _, dst := range a.routes {
+		switch {
+		case dst == defaultV4():
+			p.DefaultV4 = v4
+		case dst == defaultV6():
+			p.DefaultV6 = v6
+		case dst.Addr().Is4() && v4, dst.Addr().Is6() && v6:
+			p.Routes = append(p.Routes, kernel.Route{Dst: dst})
+		}
+	}
+	return p
+}
+
+// resultRoutes are the same routes as the result lists them.
+func (a *attachment) resultRoutes() []*types.Route {
+	var out []*types.Route
+	p := a.podNet()
+	add := func(dst netip.Prefix) {
+		out = append(out, &types.Route{Dst: ipNet(dst), GW: gateway(dst.Addr().Is6()).AsSlice()})
+	}
+	if p.DefaultV4 {
+		add(defaultV4())
+	}
+	if p.DefaultV6 {
+		add(defaultV6())
+	}
+	for _, r := range p.Routes {
+		add(r.Dst)
+	}
+	return out
+}
+
+// undo takes back what this call has written to etcd, or may have: a commit
+// whose answer was lost counts.
+func (a *attachment) undo(ctx context.Context) error {
+	if !a.newAddrs && !a.newEndpoint {
+		return nil
+	}
+	return a.s.release(ctx, a.id, a.newAddrs && !a.delegated)
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// del undoes an ADD, whatever is left of it. The link goes first: an address
+// must not be given to another while this pod can still use it.
+func (s *session) del(ctx context.Context) error {
+	id := newIdentity(s.conf.Name, s.node, s.env)
+	s.log = s.log.With("endpoint", id.key.Workload, "link", id.hostIf)
+	etcd, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
+	defer cancel()
+	if err := s.lockInterface(etcd, id.hostIf); err != nil {
+		return err
+	}
+	step("start")
+	delegated := s.conf.IPAM.Type != netconf.CalicoIPAM
+	r := &removal{s: s, id: id, addrs: !delegated}
+	r.unlinking = s.async(r.unlink)
+	err := s.open(etcd)
+	if err == nil {
+		_, err = s.transact(etcd, r.transaction())
+	}
+	if unlinked := r.unlinking.wait(); unlinked != nil && !errors.Is(err, unlinked) {
+		err = errors.Join(unlinked, err)
+	}
+	if err != nil {
+		return err
+	}
+	step("released")
+	if delegated && s.conf.IPAM.Type != "" {
+		return s.delegateDel(ctx)
+	}
+	return nil
+}
+
+// removal takes what one container interface holds out of etcd and the kernel.
+type removal struct {
+	s         *session
+	id        identity
+	addrs     bool // our own address management gave the addresses
+	lenient   bool // undo: also where etcd is not ready
+	unlinking *future
+	nameless  bool     // a link with the interface's name and no alias is there
+	also      []string // other links that the endpoints live on
+}
+
+// release takes what one container interface holds out of etcd.
+func (s *session) release(ctx context.Context, id identity, addrs bool) error {
+	if s.client == nil {
+		return nil
+	}
+	r := &removal{s: s, id: id, addrs: addrs, lenient: true}
+	_, err := s.transact(ctx, r.transaction())
+	return err
+}
+
+func (r *removal) transaction() transaction {
+	first := []ipam.Want{{Key: model.ReadyKey{}}, {Key: r.id.key}}
+	if r.addrs {
+		first = append(first, ipam.FirstReadRelease(r.id.handle)...)
+	}
+	return transaction{first: first, decide: r.decide, before: r.before, unlocked: !r.addrs}
+}
+
+func (r *removal) decide(v *view) (model.Change, error) {
+	if ready, ok := v.get(model.ReadyKey{}).Value.(model.Ready); ok && !bool(ready) && !r.lenient {
+		return model.Change{}, v.checkReady()
+	}
+	var change model.Change
+	var freed []netip.Addr
+	if r.addrs {
+		plan := ipam.NewPlan(v.ipam)
+		var err error
+		if freed, err = plan.Release(r.id.handle, r.s.started); err != nil {
+			return model.Change{}, err
+		}
+		change = plan.Change()
+	}
+	keys := []model.WorkloadEndpointKey{r.id.key}
+	r.also = nil
+	if key, ok := r.attributed(v); ok && len(freed) > 0 && key != r.id.key {
+		// The ADD knew the pod by another name: CNI_ARGS differed.
+		if _, read := v.entries[key]; !read && !v.absent[key] {
+			return model.Change{}, &ipam.NeedError{Wants: []ipam.Want{{Key: key}}}
+		}
+		keys = append(keys, key)
+	}
+	for _, key := range keys {
+		entry := v.get(key)
+		if !r.owns(entry, freed) {
+			continue
+		}
+		change.Compares = append(change.Compares, v.compare(key))
+		change.Deletes = append(change.Deletes, key)
+		if ep, ok := entry.Value.(model.WorkloadEndpoint); ok && ep.Name != r.id.hostIf {
+			r.also = append(r.also, ep.Name)
+		}
+	}
+	return change, nil
+}
+
+// attributed is the endpoint that the handle's addresses were given to, as the
+// block says.
+func (r *removal) attributed(v *view) (model.WorkloadEndpointKey, bool) {
+	for _, e := range v.entries {
+		b, _ := e.Value.(model.Block)
+		for _, a := range b.Attributes {
+			if a.HandleID == r.id.handle && a.Secondary["node"] == r.id.key.Host && a.Secondary["workload"] != "" {
+				return model.WorkloadEndpointKey{
+					Host: r.id.key.Host, Orchestrator: a.Secondary["orchestrator"],
+					Workload: a.Secondary["workload"], Endpoint: r.id.ifName,
+				}, true
+			}
+		}
+	}
+	return model.WorkloadEndpointKey{}, false
+}
+
+// owns reports whether the endpoint is still this container's. One that does
+// not parse is nobody's and goes; one without a container, written by other
+// software, is ours if its addresses are.
+func (r *removal) owns(entry model.Entry, freed []netip.Addr) bool {
+	endpoint, ok := entry.Value.(model.WorkloadEndpoint)
+	switch {
+	case !entry.Exists():
+		return false
+	case !ok:
+		return true
+	case endpoint.ContainerID != "":
+		return endpoint.ContainerID == r.id.cid
+	}
+	addrs := endpoint.Addrs()
+	for _, a := range addrs {
+		if !slices.Contains(freed, a) {
+			return false
+		}
+	}
+	return len(addrs) > 0
+}
+
+// before lets the commit wait until the link is gone.
+func (r *removal) before(v *view) error {
+	if r.unlinking == nil {
+		return nil
+	}
+	if err := r.unlinking.wait(); err != nil {
+		return err
+	}
+	for _, name := range r.also {
+		link, err := kernel.HostLink(name)
+		if err == nil && link.Alias == r.id.alias {
+			err = deleteLink(name)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fail(CodeKernel, err, "")
+		}
+	}
+	if !r.nameless {
+		return nil
+	}
+	// Its maker died before it could say whose it is. It goes, unless the
+	// interface has an owner by now.
+	if e, ok := v.get(r.id.key).Value.(model.WorkloadEndpoint); ok && e.ContainerID != r.id.cid {
+		return nil
+	}
+	r.nameless = false
+	return deleteLink(r.id.hostIf)
+}
+
+// unlink removes the host's end, and with it the pod's, if it is this
+// container's.
+func (r *removal) unlink() error {
+	link, err := kernel.HostLink(r.id.hostIf)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fail(CodeKernel, err, "")
+	case link.Alias == r.id.alias:
+		return deleteLink(link.Name)
+	case link.Alias == "" && link.Kind == "veth":
+		r.nameless = true
+	default:
+		r.s.log.Info("leaving a link that is not this container's", "alias", link.Alias)
+	}
+	return nil
+}
+
+func deleteLink(name string) error {
+	step("before link deleted")
+	if err := kernel.DeleteLink(name); err != nil {
+		return fail(CodeKernel, err, "try again")
+	}
+	step("link deleted")
+	return nil
+}

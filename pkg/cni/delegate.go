@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// checkPodCIDR refuses what needs the Kubernetes API.
+func (s *session) checkPodCIDR() error {
+	if s.conf.IPAM.PodCIDR && s.conf.IPAM.Type != netconf.CalicoIPAM {
+		return failf(CodeConfig, "write the subnet into the network configuration, or use calico-ipam",
+			"ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet")
+	}
+	return nil
+}
+
+// delegate has another plugin give the addresses, by the CNI protocol.
+func (a *attachment) delegate(ctx context.Context) error {
+	s := a.s
+	a.delegated = true
+	// A plugin that fails may have done half of its work.
+	s.undo.push("ipam "+s.conf.IPAM.Type, s.delegateDel)
+	path, err := s.findDelegate()
+	if err != nil {
+		return err
+	}
+	step("before ipam")
+	raw, err := invoke.ExecPluginWithResult(ctx, path, s.conf.Raw, s.delegateArgs("ADD"), s.exec())
+	if err != nil {
+		return s.explainDelegate(err)
+	}
+	step("after ipam")
+	r, err := types100.GetResult(raw)
+	if err != nil {
+		return failf(CodeDecode, "use a version of it that knows the cniVersion", "result of the IPAM plugin %s: %w", s.conf.IPAM.Type, err)
+	}
+	for _, ip := range r.IPs {
+		addr, ok := addrOf(ip.Address.IP)
+		if !ok {
+			return failf(CodeDecode, "", "result of the IPAM plugin %s: bad address %v", s.conf.IPAM.Type, ip.Address)
+		}
+		if !slices.Contains(a.addrs, addr) {
+			a.addrs = append(a.addrs, addr)
+		}
+	}
+	if len(a.addrs) == 0 {
+		return failf(CodeConfig, "correct the ipam section of the network configuration", "the IPAM plugin %s gave no address", s.conf.IPAM.Type)
+	}
+	for _, route := range r.Routes {
+		if dst, ok := prefixOf(route.Dst); ok {
+			a.routes = append(a.routes, dst.Masked())
+		}
+	}
+	if a.dns = dns(s.conf.DNS); a.dns.IsEmpty() {
+		a.dns = r.DNS
+	}
+	return nil
+}
+
+func (s *session) delegateDel(ctx context.Context) error {
+	return s.delegateVerb(ctx, "DEL")
+}
+
+// delegateVerb runs a verb without a result.
+func (s *session) delegateVerb(ctx context.Context, verb string) error {
+	path, err := s.findDelegate()
+	if err != nil {
+		return err
+	}
+	return s.explainDelegate(invoke.ExecPluginWithoutResult(ctx, path, s.conf.Raw, s.delegateArgs(verb), s.exec()))
+}
+
+// delegateKnows reports whether the plugin can be asked for a verb that came
+// with the version.
+func (s *session) delegateKnows(ctx context.Context, since string) (bool, error) {
+	path, err := s.findDelegate()
+	if err != nil {
+		return false, err
+	}
+	info, err := invoke.GetVersionInfo(ctx, path, s.exec())
+	if err != nil {
+		return false, s.explainDelegate(err)
+	}
+	return slices.ContainsFunc(info.SupportedVersions(), func(v string) bool {
+		ok, err := version.GreaterThanOrEqualTo(v, since)
+		return err == nil && ok
+	}), nil
+}
+
+func (s *session) findDelegate() (string, error) {
+	name := s.conf.IPAM.Type
+	if s.env.path == "" {
+		return "", failf(CodeEnvironment, "set it to the directories of the CNI plugins", "CNI_PATH is not set, and ipam.type is %s", name)
+	}
+	path, err := invoke.FindInPath(name, filepath.SplitList(s.env.path))
+	if err != nil {
+		return "", failf(CodeConfig, "install it, or correct ipam.type", "IPAM plugin %s: not in CNI_PATH %s", name, s.env.path)
+	}
+	return path, nil
+}
+
+func (s *session) delegateArgs(verb string) *invoke.Args {
+	return &invoke.Args{
+		Command: verb, ContainerID: s.env.containerID, NetNS: s.env.netns, IfName: s.env.ifName,
+		PluginArgsStr: s.env.rawArgs, Path: s.env.path,
+	}
+}
+
+func (s *session) exec() invoke.Exec {
+	return &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}
+}
+
+// explainDelegate names the plugin that failed. Its error keeps its code.
+func (s *session) explainDelegate(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &Error{Code: CodeInternal, Text: "IPAM plugin " + s.conf.IPAM.Type + ": " + err.Error(), Err: err}
+	if theirs, ok := errors.AsType[*types.Error](err); ok {
+		e.Text, e.Hint = "IPAM plugin "+s.conf.IPAM.Type+": "+theirs.Msg, theirs.Details
+		if theirs.Code != 0 {
+			e.Code = theirs.Code
+		}
+	}
+	return e
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"strings"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/containernetworking/cni/pkg/utils"
+)
+
+// Where the agent keeps its things, unless the environment says otherwise:
+// CALICO_RUN_DIR and CALICO_VAR_DIR, so that several virtual hosts fit on one
+// machine.
+const (
+	defaultRunDir = "/run/calico"
+	defaultVarDir = "/var/lib/calico"
+)
+
+// environ is what the runtime passes in environment variables.
+type environ struct {
+	command     string
+	containerID string
+	netns       string
+	ifName      string
+	path        string
+	rawArgs     string
+	args        netconf.Args
+	runDir      string // has the agent's socket and our locks
+	varDir      string // has the nodename and mtu files
+}
+
+// verbs names the variables that each command needs.
+var verbs = map[string][]string{
+	"ADD":     {"CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"},
+	"DEL":     {"CNI_CONTAINERID", "CNI_IFNAME"},
+	"CHECK":   {"CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"},
+	"GC":      nil,
+	"STATUS":  nil,
+	"VERSION": nil,
+}
+
+func parseEnviron(getenv func(string) string) (environ, error) {
+	e := environ{
+		command:     getenv("CNI_COMMAND"),
+		containerID: getenv("CNI_CONTAINERID"),
+		netns:       getenv("CNI_NETNS"),
+		ifName:      getenv("CNI_IFNAME"),
+		path:        getenv("CNI_PATH"),
+		rawArgs:     getenv("CNI_ARGS"),
+		runDir:      defaultRunDir,
+		varDir:      defaultVarDir,
+	}
+	if dir := getenv("CALICO_RUN_DIR"); dir != "" {
+		e.runDir = dir
+	}
+	if dir := getenv("CALICO_VAR_DIR"); dir != "" {
+		e.varDir = dir
+	}
+	needed, ok := verbs[e.command]
+	switch {
+	case e.command == "":
+		return e, failf(CodeEnvironment, "this is a CNI plugin: a container runtime runs it; by hand, see the README's page on debugging",
+			"CNI_COMMAND is not set")
+	case !ok:
+		return e, failf(CodeEnvironment, "set it to ADD, DEL, CHECK, GC, STATUS or VERSION", "unknown CNI_COMMAND %q", e.command)
+	}
+	var missing []string
+	for _, name := range needed {
+		if getenv(name) == "" {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return e, failf(CodeEnvironment, "the container runtime must set them", "CNI_COMMAND %s needs %s", e.command, strings.Join(missing, ", "))
+	}
+	if len(needed) == 0 {
+		return e, nil
+	}
+	if err := utils.ValidateContainerID(e.containerID); err != nil {
+		return e, failf(CodeEnvironment, "letters, digits, '_', '.' and '-' are allowed", "CNI_CONTAINERID %q: invalid characters", e.containerID)
+	}
+	if err := utils.ValidateInterfaceName(e.ifName); err != nil {
+		return e, failf(CodeEnvironment, "give an interface name of at most 15 characters", "CNI_IFNAME %q: %s", e.ifName, err.Msg)
+	}
+	var err error
+	if e.args, err = netconf.ParseArgs(e.rawArgs); err != nil {
+		return e, fail(CodeEnvironment, err, "")
+	}
+	return e, nil
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/store"
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// The error codes of both plugins. Those below 100 are the CNI
+// specification's, those from 100 on are ours.
+//
+//	  1  the cniVersion of the configuration is not supported
+//	  4  an environment variable (CNI_COMMAND, CNI_NETNS, …) is missing or wrong
+//	  5  reading stdin, writing the result, or a file failed
+//	  6  the network configuration is not JSON, or larger than is sensible
+//	  7  a field of the network configuration is missing or wrong
+//	 11  not now: etcd is unreachable or not ready, or the agent didn't confirm in time
+//	 50  STATUS: an ADD would fail now
+//	 51  STATUS: an ADD would fail now, and pods that exist may have limited connectivity
+//	100  a bug in the plugin
+//	101  etcd refuses the user, password or certificate
+//	102  etcd takes no writes (its space alarm is raised)
+//	103  no pool to take an address from
+//	104  every address of the pools is in use
+//	105  the address that was asked for is in use, or is in no pool
+//	106  the interface name is taken
+//	107  CHECK found a difference
+//	108  the kernel refused a change
+//	109  the agent refused the endpoint
+//	110  data in etcd that this call needs does not parse
+const (
+	CodeVersion     = types.ErrIncompatibleCNIVersion
+	CodeEnvironment = types.ErrInvalidEnvironmentVariables
+	CodeIO          = types.ErrIOFailure
+	CodeDecode      = types.ErrDecodingFailure
+	CodeConfig      = types.ErrInvalidNetworkConfig
+	CodeTryAgain    = types.ErrTryAgainLater
+	CodeUnavailable = types.ErrPluginNotAvailable
+	CodeLimited     = types.ErrLimitedConnectivity
+)
+
+// Our own codes.
+const (
+	CodeInternal uint = 100 + iota
+	CodeAuth
+	CodeReadOnly
+	CodeNoPool
+	CodeExhausted
+	CodeAddress
+	CodeInterface
+	CodeCheck
+	CodeKernel
+	CodeRejected
+	CodeData
+)
+
+// Error is what a call fails with: CNI's error object.
+type Error struct {
+	Code uint
+	Text string // one sentence: what, and why
+	Hint string // what to do about it
+	Err  error  // the cause, for errors.Is and As; may be nil
+}
+
+// Error is the sentence and the hint.
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Text
+	}
+	return e.Text + "; " + e.Hint
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// fail makes an error from its cause.
+func fail(code uint, err error, hint string) *Error {
+	return &Error{Code: code, Text: err.Error(), Hint: hint, Err: err}
+}
+
+// failf makes an error without a further cause than what a %w in format names.
+func failf(code uint, hint, format string, args ...any) *Error {
+	return fail(code, fmt.Errorf(format, args...), hint)
+}
+
+// explain turns any error into one with a code.
+func explain(err error) *Error {
+	var ours *Error
+	var theirs *types.Error
+	var noPool *ipam.NoPoolError
+	var unknown *ipam.UnknownPoolError
+	var unavailable *ipam.UnavailableError
+	var invalid *ipam.InvalidError
+	var exhausted *ipam.ExhaustedError
+	var taken *ipam.TakenError
+	var conflict *store.ConflictError
+	switch {
+	case errors.As(err, &ours):
+		return ours
+	case errors.As(err, &theirs):
+		// From a plugin that we delegated to: its code is its own.
+		return &Error{Code: theirs.Code, Text: theirs.Msg, Hint: theirs.Details, Err: err}
+	case errors.As(err, &noPool):
+		return fail(CodeNoPool, err, "make a pool with `calicoctl apply`, or correct ipv4_pools and ipv6_pools of the network configuration")
+	case errors.As(err, &unknown):
+		return fail(CodeNoPool, err, "correct ipv4_pools and ipv6_pools of the network configuration")
+	case errors.As(err, &unavailable):
+		return fail(CodeAddress, err, "ask for another address")
+	case errors.As(err, &invalid):
+		return fail(CodeData, err, "")
+	case errors.As(err, &exhausted):
+		return fail(CodeExhausted, err, "add a pool, or delete pods")
+	case errors.As(err, &taken):
+		return fail(CodeAddress, err, "ask for another address, or release this one")
+	case errors.Is(err, store.ErrAuth):
+		return fail(CodeAuth, err, "check etcd_username, etcd_password_file and the certificate files of the network configuration")
+	case errors.Is(err, store.ErrReadOnly):
+		return fail(CodeReadOnly, err, "compact and defragment etcd, then `etcdctl alarm disarm`")
+	case errors.Is(err, store.ErrUnavailable):
+		return fail(CodeTryAgain, err, "check that etcd runs and that etcd_endpoints names it; then try again")
+	case errors.As(err, &conflict):
+		return fail(CodeTryAgain, err, "another host changed the same data again and again: try again")
+	case errors.Is(err, context.DeadlineExceeded):
+		return fail(CodeTryAgain, err, "etcd did not answer within datastore_timeout_seconds: try again")
+	case errors.Is(err, context.Canceled):
+		return fail(CodeTryAgain, err, "the call was interrupted by a signal: try again")
+	case errors.Is(err, os.ErrPermission):
+		return fail(CodeIO, err, "run the plugin as root")
+	}
+	return fail(CodeInternal, err, "")
+}
+
+// print writes CNI's error object.
+func (e *Error) print(w io.Writer, cniVersion string) error {
+	data, err := json.MarshalIndent(struct {
+		CNIVersion string `json:"cniVersion,omitempty"`
+		Code       uint   `json:"code"`
+		Msg        string `json:"msg"`
+		Details    string `json:"details,omitempty"`
+	}{cniVersion, e.Code, e.Text, e.Hint}, "", "    ")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(data, '\n'))
+	return err
+}

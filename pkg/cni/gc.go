@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// gc frees and deletes what this network holds on this node for containers
+// that are not in the list of valid attachments.
+func (s *session) gc(ctx context.Context) error {
+	if s.conf.ValidAttachments == nil {
+		return failf(CodeConfig, "the container runtime must list the attachments that are to stay; an empty list is valid",
+			"cni.dev/valid-attachments: missing")
+	}
+	etcd, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
+	defer cancel()
+	if err := s.open(etcd); err != nil {
+		return err
+	}
+	g := &collection{s: s, valid: make(map[string]bool), stale: make(map[string]identity)}
+	for _, a := range s.conf.ValidAttachments {
+		handle := handleID(s.conf.Name, a.ContainerID, a.IfName)
+		g.valid[handle] = true
+	}
+	if err := g.find(etcd); err != nil {
+		return err
+	}
+	step("found")
+	var errs []error
+	for _, handle := range sortedKeys(g.stale) {
+		if err := g.collect(etcd, g.stale[handle]); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", handle, err))
+		}
+	}
+	if s.plugin == Calico && s.conf.IPAM.Type != netconf.CalicoIPAM && s.conf.IPAM.Type != "" {
+		knows, err := s.delegateKnows(ctx, "1.1.0")
+		if err == nil && knows {
+			err = s.delegateVerb(ctx, "GC")
+		}
+		errs = append(errs, err)
+	}
+	s.log = s.log.With("collected", len(g.stale)-len(errs))
+	return errors.Join(errs...)
+}
+
+// collection is one GC under way.
+type collection struct {
+	s     *session
+	valid map[string]bool     // handles
+	stale map[string]identity // by handle
+	links map[string]kernel.Link
+}
+
+// find looks for what is stale: in the kernel, among this host's endpoints, and
+// in the blocks.
+func (g *collection) find(ctx context.Context) error {
+	if g.s.plugin == CalicoIPAM {
+		return g.findAddresses(ctx, true)
+	}
+	if err := g.findLinks(ctx); err != nil {
+		return err
+	}
+	if err := g.findEndpoints(ctx); err != nil {
+		return err
+	}
+	if g.s.conf.IPAM.Type != netconf.CalicoIPAM {
+		return nil
+	}
+	return g.findAddresses(ctx, false)
+}
+
+func (g *collection) add(id identity) {
+	if !g.valid[id.handle] {
+		if have, ok := g.stale[id.handle]; !ok || have.key == (model.WorkloadEndpointKey{}) {
+			g.stale[id.handle] = id
+		}
+	}
+}
+
+// findLinks finds the links that carry a handle of this network and were never
+// entered in etcd, or are entered as another's.
+func (g *collection) findLinks(context.Context) error {
+	all, err := kernel.HostLinks(hostPrefix)
+	if err != nil {
+		return fail(CodeKernel, err, "")
+	}
+	g.links = make(map[string]kernel.Link, len(all))
+	keep := make(map[string]bool, len(g.valid))
+	for handle := range g.valid {
+		keep[linkAlias(g.s.conf.Name, handle)] = true
+	}
+	for _, link := range all {
+		g.links[link.Name] = link
+		if !aliasOfNetwork(link.Alias, g.s.conf.Name) || keep[link.Alias] {
+			continue
+		}
+		// The handle of a shortened alias is unknown: the link alone is stale.
+		g.add(identity{network: g.s.conf.Name, hostIf: link.Name, alias: link.Alias, handle: strings.TrimPrefix(link.Alias, aliasPrefix)})
+	}
+	return nil
+}
+
+// findEndpoints finds the endpoints of this network: those whose handle is one
+// of it, or whose link says so.
+func (g *collection) findEndpoints(ctx context.Context) error {
+	entries, err := g.s.endpointsHere(ctx)
+	if err != nil {
+		return err
+	}
+	var candidates []identity
+	var wants []ipam.Want
+	for _, e := range entries {
+		key, _ := e.Key.(model.WorkloadEndpointKey)
+		ep, ok := e.Value.(model.WorkloadEndpoint)
+		if !ok || ep.ContainerID == "" {
+			continue
+		}
+		handle := handleID(g.s.conf.Name, ep.ContainerID, key.Endpoint)
+		if g.valid[handle] {
+			continue
+		}
+		candidates = append(candidates, identity{
+			key: key, network: g.s.conf.Name, hostIf: ep.Name, handle: handle, alias: linkAlias(g.s.conf.Name, handle),
+			cid: ep.ContainerID, ifName: key.Endpoint,
+		})
+		wants = append(wants, ipam.Want{Key: model.HandleKey{ID: handle}}, ipam.Want{Key: model.HandleKey{ID: handle, Legacy: true}})
+	}
+	v := newView()
+	for batch := range slices.Chunk(wants, 100) {
+		if err := g.s.read(ctx, v, batch); err != nil {
+			return err
+		}
+	}
+	for _, id := range candidates {
+		link, linked := g.links[id.hostIf]
+		switch {
+		case v.get(model.HandleKey{ID: id.handle}).Exists(), v.get(model.HandleKey{ID: id.handle, Legacy: true}).Exists(),
+			link.Alias == id.alias,
+			// Another plugin gives the addresses, and a reboot took the link.
+			!linked && g.s.conf.IPAM.Type != netconf.CalicoIPAM:
+			g.add(id)
+		}
+	}
+	return nil
+}
+
+// findAddresses finds handles of this network in the blocks that this host has
+// affinity to. Borrowed addresses are found by their endpoints; where there are
+// none, everywhere, by all handles of the network.
+func (g *collection) findAddresses(ctx context.Context, everywhere bool) error {
+	affinities, err := g.s.list(ctx, model.AffinityPrefix(g.s.node), true)
+	if err != nil {
+		return err
+	}
+	blocks := make(map[netip.Prefix]bool)
+	for _, e := range affinities {
+		if k, ok := e.Key.(model.AffinityKey); ok {
+			blocks[k.CIDR] = true
+		}
+	}
+	if everywhere {
+		prefix := (model.HandleKey{ID: g.s.conf.Name + "."}).Path()
+		handles, err := g.s.list(ctx, prefix, false)
+		if err != nil {
+			return err
+		}
+		for _, e := range handles {
+			k, _ := e.Key.(model.HandleKey)
+			h, ok := e.Value.(model.Handle)
+			if !ok || g.valid[k.ID] {
+				continue
+			}
+			for c := range h.Blocks {
+				blocks[c] = true
+			}
+		}
+	}
+	var wants []ipam.Want
+	for c := range blocks {
+		wants = append(wants, ipam.Want{Key: model.BlockKey{CIDR: c}})
+	}
+	for batch := range slices.Chunk(wants, 100) {
+		v := newView()
+		if err := g.s.read(ctx, v, batch); err != nil {
+			return err
+		}
+		for _, e := range v.entries {
+			b, _ := e.Value.(model.Block)
+			for _, a := range b.Attributes {
+				if a.Secondary["network"] == g.s.conf.Name && a.Secondary["node"] == g.s.node {
+					g.add(identity{network: g.s.conf.Name, handle: a.HandleID})
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// collect takes one stale container interface away, unless a call for it is at
+// work right now.
+func (g *collection) collect(ctx context.Context, id identity) error {
+	lockName := id.hostIf
+	if g.s.plugin == CalicoIPAM || lockName == "" {
+		lockName = id.handle
+	}
+	release, err := g.s.locks.try(interfaceLock(lockName))
+	if err != nil && !errors.Is(err, os.ErrPermission) {
+		g.s.log.Info("leaving it: a call for it is at work", "handle", id.handle, "error", err)
+		return nil
+	}
+	if err == nil {
+		defer release()
+	}
+	if id.hostIf != "" {
+		link, err := kernel.HostLink(id.hostIf)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			return err
+		case link.Alias == id.alias:
+			if id.key == (model.WorkloadEndpointKey{}) {
+				// Known by its alias alone, which another network's may resemble.
+				owner, owned, err := g.s.ownerOf(ctx, link.Name)
+				if err != nil {
+					return err
+				}
+				if owned {
+					g.s.log.Info("leaving a link that an endpoint lives on", "link", link.Name, "endpoint", owner.Path)
+					return nil
+				}
+			}
+			if err := deleteLink(link.Name); err != nil {
+				return err
+			}
+		}
+	}
+	g.s.log.Info("collecting", "handle", id.handle, "link", id.hostIf)
+	if id.key == (model.WorkloadEndpointKey{}) {
+		return g.s.releaseHandle(ctx, id.handle)
+	}
+	return g.s.release(ctx, id, g.s.conf.IPAM.Type == netconf.CalicoIPAM)
+}
+
+func sortedKeys(m map[string]identity) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// identity says who a container interface is, in etcd and in the kernel.
+type identity struct {
+	key      model.WorkloadEndpointKey
+	network  string
+	hostIf   string // the host's end
+	handle   string // of its addresses
+	alias    string // of the host's end
+	cid      string
+	ifName   string
+	podName  string // "" outside Kubernetes
+	podSpace string
+}
+
+func newIdentity(network, node string, e environ) identity {
+	id := identity{
+		network: network,
+		cid:     e.containerID,
+		ifName:  e.ifName,
+		handle:  handleID(network, e.containerID, e.ifName),
+		key: model.WorkloadEndpointKey{
+			Host: node, Orchestrator: "cni", Workload: e.containerID, Endpoint: e.ifName,
+		},
+	}
+	if e.args.PodNamespace != "" && e.args.PodName != "" {
+		id.podSpace, id.podName = e.args.PodNamespace, e.args.PodName
+		id.key.Orchestrator = "k8s"
+		id.key.Workload = e.args.PodNamespace + "." + e.args.PodName
+	}
+	id.hostIf = hostInterface(id.key.Workload, e.ifName)
+	id.alias = linkAlias(network, id.handle)
+	return id
+}
+
+// handleID names the addresses of one sandbox's interface, so that the late
+// DEL of an old sandbox never frees a new one's.
+func handleID(network, containerID, ifName string) string {
+	return network + "." + containerID + "." + ifName
+}
+
+// hostPrefix starts the name of every host interface that we make.
+const hostPrefix = "cali"
+
+func hostInterface(workload, ifName string) string {
+	if ifName != "eth0" {
+		workload += "." + ifName
+	}
+	sum := sha1.Sum([]byte(workload))
+	return hostPrefix + hex.EncodeToString(sum[:])[:11]
+}
+
+const (
+	aliasPrefix = "calico "
+	// maxAlias is IFALIASZ less the terminating zero, linux/if.h.
+	maxAlias = 255
+)
+
+// linkAlias is what the host's end carries to say whose it is.
+func linkAlias(network, handle string) string {
+	if alias := aliasPrefix + handle; len(alias) <= maxAlias {
+		return alias
+	}
+	sum := sha256.Sum256([]byte(handle))
+	return hashedAliasPrefix(network) + hex.EncodeToString(sum[:])
+}
+
+func hashedAliasPrefix(network string) string {
+	sum := sha256.Sum256([]byte(network))
+	return aliasPrefix + "sha256:" + hex.EncodeToString(sum[:])[:16] + ":"
+}
+
+// aliasOfNetwork reports whether the alias may be one of the network's links.
+// A network's name may have dots, so that another network's may match too:
+// "a" is a prefix of "a.b".
+func aliasOfNetwork(alias, network string) bool {
+	return strings.HasPrefix(alias, aliasPrefix+network+".") || strings.HasPrefix(alias, hashedAliasPrefix(network))
+}
+
+// podMAC derives the address of the pod's end from the handle, so that doing
+// the same ADD again gives the same one. It is locally administered, unicast.
+func podMAC(handle string) model.MAC {
+	sum := sha256.Sum256([]byte("mac " + handle))
+	mac := model.MAC(sum[:6])
+	mac[0] = mac[0]&^0x01 | 0x02
+	return mac
+}
+
+// attributes are kept in the block beside the addresses of a handle: GC and a
+// DEL that knows the pod by another name find the endpoint by them.
+func (id identity) attributes() map[string]string {
+	a := map[string]string{
+		"node": id.key.Host, "network": id.network,
+		"orchestrator": id.key.Orchestrator, "workload": id.key.Workload,
+	}
+	if id.podName != "" {
+		a["namespace"], a["pod"] = id.podSpace, id.podName
+	}
+	return a
+}
+
+func isOurAlias(alias string) bool { return strings.HasPrefix(alias, aliasPrefix) }

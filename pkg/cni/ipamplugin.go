@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// ipamAdd gives addresses to another main plugin.
+//
+// The plugins of the CNI project expect a subnet and, mostly, a gateway in it.
+// The subnet is the pool. ptp gets the gateway that calico's own pods have; a
+// bridge that is to be a gateway gets the first address of the pool, the same
+// on every host, which is reserved under the handle <network>.gateway.
+func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
+	id := newIdentity(s.conf.Name, s.node, s.env)
+	ctx, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
+	defer cancel()
+	if err := s.lockInterface(ctx, id.handle); err != nil {
+		return nil, err
+	}
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
+	step("start")
+	var choice ipam.Choice
+	fresh := false
+	s.undo.push("etcd", func(ctx context.Context) error {
+		if !fresh {
+			return nil
+		}
+		return s.releaseHandle(ctx, id.handle)
+	})
+	request := s.request(id)
+	if !request.IPv4 && !request.IPv6 && len(request.Addrs) == 0 {
+		return nil, failf(CodeConfig, "set ipam.assign_ipv4 or ipam.assign_ipv6 to true", "the container would get no address")
+	}
+	_, err := s.transact(ctx, transaction{
+		first: append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstRead(request)...),
+		decide: func(v *view) (model.Change, error) {
+			if err := v.checkReady(); err != nil {
+				return model.Change{}, err
+			}
+			plan := ipam.NewPlan(v.ipam)
+			var err error
+			if choice, err = plan.Assign(request); err != nil {
+				return model.Change{}, err
+			}
+			if s.conf.IsGateway && !s.conf.IPAM.Gateway.IsValid() {
+				if choice, err = s.reserveGateways(plan, v, request, choice); err != nil {
+					return model.Change{}, err
+				}
+			}
+			fresh = !slices.ContainsFunc(choice.Addrs, func(a ipam.Assigned) bool { return a.Existing })
+			return plan.Change(), nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: dns(s.conf.DNS)}
+	var addrs []netip.Addr
+	for _, a := range choice.Addrs {
+		subnet := netip.PrefixFrom(a.Addr, subnetOf(a).Bits())
+		gw, isDefault := s.gatewayFor(a)
+		r.IPs = append(r.IPs, &types100.IPConfig{Address: ipNet(subnet), Gateway: gw.AsSlice()})
+		if isDefault {
+			dst := defaultV4()
+			if a.Addr.Is6() {
+				dst = defaultV6()
+			}
+			r.Routes = append(r.Routes, &types.Route{Dst: ipNet(dst), GW: gw.AsSlice()})
+		}
+		addrs = append(addrs, a.Addr)
+	}
+	s.log = s.log.With("addresses", addrs)
+	return r, nil
+}
+
+// subnetOf is the network that an address is in: its pool, or its block where
+// the pool was deleted.
+func subnetOf(a ipam.Assigned) netip.Prefix {
+	if a.Pool.IsValid() {
+		return a.Pool
+	}
+	return a.Block
+}
+
+// gatewayFor is the gateway that the main plugin is told, invalid for none, and
+// whether it is to be the default.
+func (s *session) gatewayFor(a ipam.Assigned) (gw netip.Addr, isDefault bool) {
+	configured := s.conf.IPAM.Gateway
+	switch {
+	case configured.IsValid():
+		if configured.Is4() != a.Addr.Is4() {
+			return netip.Addr{}, false
+		}
+		return configured, true
+	case s.conf.IsGateway:
+		return firstAddr(a), false // the bridge plugin adds the route if it is to
+	case s.conf.Type == "ptp":
+		return gateway(a.Addr.Is6()), true
+	}
+	return netip.Addr{}, false
+}
+
+func firstAddr(a ipam.Assigned) netip.Addr { return subnetOf(a).Masked().Addr().Next() }
+
+// reserveGateways makes sure that the gateways' addresses are nobody's. Where
+// the choice fell on one, the choice is made again.
+func (s *session) reserveGateways(plan *ipam.Plan, v *view, request ipam.Request, choice ipam.Choice) (ipam.Choice, error) {
+	reserve := ipam.Request{
+		Host: request.Host, HostLabels: request.HostLabels, Now: request.Now,
+		Handle:     s.conf.Name + ".gateway",
+		Attributes: map[string]string{"network": s.conf.Name, "reserved": "gateway"},
+	}
+	hit := false
+	for _, a := range choice.Addrs {
+		gw := firstAddr(a)
+		reserve.Addrs = append(reserve.Addrs, gw)
+		hit = hit || gw == a.Addr
+	}
+	if !hit {
+		_, err := plan.Assign(reserve)
+		return choice, err
+	}
+	*plan = *ipam.NewPlan(v.ipam)
+	if _, err := plan.Assign(reserve); err != nil {
+		return choice, err
+	}
+	return plan.Assign(request)
+}
+
+// ipamDel frees the addresses of one container interface.
+func (s *session) ipamDel(ctx context.Context) error {
+	id := newIdentity(s.conf.Name, s.node, s.env)
+	ctx, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
+	defer cancel()
+	if err := s.lockInterface(ctx, id.handle); err != nil {
+		return err
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	step("start")
+	return s.releaseHandle(ctx, id.handle)
+}
+
+// releaseHandle frees the addresses of a handle that no endpoint uses.
+func (s *session) releaseHandle(ctx context.Context, handle string) error {
+	if s.client == nil {
+		return nil
+	}
+	_, err := s.transact(ctx, transaction{
+		first: append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstReadRelease(handle)...),
+		decide: func(v *view) (model.Change, error) {
+			if ready, ok := v.get(model.ReadyKey{}).Value.(model.Ready); ok && !bool(ready) {
+				return model.Change{}, v.checkReady()
+			}
+			plan := ipam.NewPlan(v.ipam)
+			if _, err := plan.Release(handle, s.started); err != nil {
+				return model.Change{}, err
+			}
+			return plan.Change(), nil
+		},
+	})
+	return err
+}
+
+// allocated are the addresses that the handle holds in etcd.
+func (s *session) allocated(ctx context.Context, v *view, handle string) ([]netip.Addr, error) {
+	for {
+		// What would be freed is what is held; nothing is committed.
+		freed, err := ipam.NewPlan(v.ipam).Release(handle, s.started)
+		need, more := errors.AsType[*ipam.NeedError](err)
+		if !more {
+			return freed, err
+		}
+		if err := s.read(ctx, v, need.Wants); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ipamCheck compares prevResult with what is allocated.
+func (s *session) ipamCheck(ctx context.Context) error {
+	id := newIdentity(s.conf.Name, s.node, s.env)
+	previous, err := s.prevResult()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
+	defer cancel()
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	v := newView()
+	if err := s.read(ctx, v, append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstReadRelease(id.handle)...)); err != nil {
+		return err
+	}
+	if err := v.checkReady(); err != nil {
+		return err
+	}
+	held, err := s.allocated(ctx, v, id.handle)
+	if err != nil {
+		return err
+	}
+	// A main plugin may have added addresses of its own to the result: every
+	// address that is held must be in it, not the other way round.
+	if len(held) == 0 {
+		return differs("etcd has no address for handle %s", id.handle)
+	}
+	for _, a := range held {
+		if !slices.Contains(previous.addrs, a) {
+			return differs("handle %s holds %s, which prevResult does not have", id.handle, a)
+		}
+	}
+	return nil
+}

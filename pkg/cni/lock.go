@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// locks is the host's lock file. One file holds every lock: byte 0 is for
+// address management, one byte further on for each interface. The kernel
+// drops the locks of a process that dies. They are open file description
+// locks, see fcntl(2): they belong to the open file, not to the process.
+type locks struct{ path string }
+
+const ipamLock = int64(0)
+
+// interfaceLock is the byte of a host interface.
+func interfaceLock(hostIf string) int64 {
+	sum := sha1.Sum([]byte(hostIf))
+	return 1 + int64(binary.BigEndian.Uint64(sum[:8])>>8)
+}
+
+func newLocks(runDir string) locks { return locks{filepath.Join(runDir, "cni.lock")} }
+
+// take waits for the lock at offset until ctx ends. waited tells whether
+// another holder was there first.
+func (l locks) take(ctx context.Context, offset int64) (release func(), waited bool, err error) {
+	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+	if os.IsNotExist(err) {
+		if err = os.MkdirAll(filepath.Dir(l.path), 0o755); err == nil {
+			f, err = os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+		}
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("lock file: %w", err)
+	}
+	release = func() { _ = f.Close() } // closing drops the lock
+	err = lockFile(f, unix.F_OFD_SETLK, offset)
+	if err == nil {
+		return release, false, nil
+	}
+	if err != unix.EAGAIN && err != unix.EACCES {
+		release()
+		return nil, false, fmt.Errorf("lock %s: %w", l.path, err)
+	}
+	// The kernel queues those that wait, so that nobody starves; but it knows
+	// no timeout. A wait that is given up ends with the process, or else drops
+	// the lock as soon as it has it.
+	locked := make(chan error, 1)
+	go func() { locked <- lockFile(f, unix.F_OFD_SETLKW, offset) }()
+	select {
+	case err := <-locked:
+		if err != nil {
+			release()
+			return nil, true, fmt.Errorf("lock %s: %w", l.path, err)
+		}
+		return release, true, nil
+	case <-ctx.Done():
+		go func() { <-locked; release() }()
+		return nil, true, fmt.Errorf("lock %s: held by another call: %w", l.path, ctx.Err())
+	}
+}
+
+// try takes the lock only if nobody holds it.
+func (l locks) try(offset int64) (release func(), err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	release, _, err = l.take(ctx, offset)
+	return release, err
+}
+
+func lockFile(f *os.File, command int, offset int64) error {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: offset, Len: 1}
+	for {
+		if err := unix.FcntlFlock(f.Fd(), command, &lock); err != unix.EINTR {
+			return err
+		}
+	}
+}

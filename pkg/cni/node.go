@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/calico-go/calico/netconf"
+)
+
+// nodename finds this node's name. A file that is configured and not there yet
+// is an error, unless it is optional: the agent will write it, and a name that
+// is guessed meanwhile would stay in etcd.
+func nodename(n netconf.Nodename, log *slog.Logger) (string, error) {
+	if n.Name != "" {
+		return n.Name, nil
+	}
+	data, err := os.ReadFile(n.File)
+	name := strings.TrimSpace(string(data))
+	switch {
+	case err == nil && name != "":
+		return name, nil
+	case err == nil:
+		err = fmt.Errorf("%s is empty", n.File)
+	}
+	if n.Hostname != "" {
+		return n.Hostname, nil
+	}
+	if n.FileSet && !n.FileOptional {
+		return "", failf(CodeTryAgain, "start calico-node, which writes it, or set nodename in the network configuration", "this node's name: %w", err)
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		log.Warn("nodename file can't be used", "error", err)
+	}
+	name, err = os.Hostname()
+	if err != nil || name == "" {
+		return "", failf(CodeConfig, "set nodename in the network configuration", "this node's name: the operating system has none: %w", err)
+	}
+	return strings.ToLower(name), nil
+}
+
+const defaultMTU = 1500
+
+// mtu of the pod's interface.
+func (s *session) mtu() int {
+	if s.conf.MTU != 0 {
+		return s.conf.MTU
+	}
+	file := filepath.Join(s.env.varDir, "mtu")
+	data, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return defaultMTU
+	}
+	mtu, parseErr := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err == nil {
+		err = parseErr
+	}
+	if err != nil || mtu < 68 || mtu > 65535 {
+		s.log.Warn("mtu file can't be used", "file", file, "content", string(data), "error", err, "mtu", defaultMTU)
+		return defaultMTU
+	}
+	return mtu
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// statusTimeout bounds the question to the agent.
+const statusTimeout = 2 * time.Second
+
+// status says whether an ADD would succeed now. Without the agent what pods
+// that exist may do no longer follows what is decided: that is code 51. Without
+// etcd nothing changes for them: code 50.
+func (s *session) status(ctx context.Context) error {
+	agent := s.async(func() error {
+		if s.plugin == CalicoIPAM || s.conf.PolicySetupTimeout == 0 {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+		defer cancel()
+		err := gate.Ping(ctx, s.conf.AgentSocket)
+		if errors.Is(err, gate.ErrNoAgent) && !s.agentRan() {
+			return nil // the binaries are tried by hand
+		}
+		return err
+	})
+	etcd := s.etcdStatus(ctx)
+	if err := agent.wait(); err != nil {
+		return failf(CodeLimited, "check that calico-node runs on this node, and its log", "the agent can't serve an ADD: %w", err)
+	}
+	if etcd != nil {
+		e := explain(etcd)
+		return &Error{Code: CodeUnavailable, Text: e.Text, Hint: e.Hint, Err: etcd}
+	}
+	if s.plugin == CalicoIPAM || s.conf.IPAM.Type == netconf.CalicoIPAM || s.conf.IPAM.Type == "" {
+		return nil
+	}
+	if err := s.checkPodCIDR(); err != nil {
+		return err
+	}
+	if knows, err := s.delegateKnows(ctx, "1.1.0"); err != nil || !knows {
+		return err
+	}
+	return s.delegateVerb(ctx, "STATUS")
+}
+
+// etcdStatus does all of an ADD's work in etcd but the writing.
+func (s *session) etcdStatus(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
+	defer cancel()
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	// No handle has this name: container ids don't begin with a dot.
+	request := s.request(identity{network: s.conf.Name, handle: s.conf.Name + "..status", key: model.WorkloadEndpointKey{Host: s.node}})
+	request.Addrs = nil
+	wants := []ipam.Want{{Key: model.ReadyKey{}}}
+	ours := s.plugin == CalicoIPAM || s.conf.IPAM.Type == netconf.CalicoIPAM
+	if ours {
+		wants = append(wants, ipam.FirstRead(request)...)
+	}
+	v := newView()
+	for len(wants) > 0 {
+		if err := s.read(ctx, v, wants); err != nil {
+			return err
+		}
+		wants = nil
+		if err := v.checkReady(); err != nil {
+			return err
+		}
+		if ours {
+			_, err := ipam.NewPlan(v.ipam).Assign(request)
+			if need, more := errors.AsType[*ipam.NeedError](err); more {
+				wants = need.Wants
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return s.writable(ctx)
+}
+
+// writable finds out whether etcd takes writes, without making one: a compare
+// that can't hold is tested after the server's own checks.
+func (s *session) writable(ctx context.Context) error {
+	never := model.Compare{Key: model.ReadyKey{}, Revision: 1<<62 - 1}
+	_, err := s.client.Commit(ctx, model.Change{
+		Compares: []model.Compare{never},
+		Puts:     []model.Put{{Key: model.ReadyKey{}, Value: model.Ready(true)}},
+	})
+	if _, ok := errors.AsType[*store.ConflictError](err); ok {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// open prepares the client. Nothing is sent yet.
+func (s *session) open(ctx context.Context) error {
+	e := s.conf.Etcd
+	client, err := store.Open(ctx, store.Config{
+		Endpoints: e.Endpoints, DiscoverySRV: e.DiscoverySRV,
+		CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
+		Username: e.Username, PasswordFile: e.PasswordFile, Logger: s.log,
+	})
+	if err != nil {
+		if errors.Is(err, store.ErrAuth) || ctx.Err() != nil {
+			return err
+		}
+		return fail(CodeConfig, err, "correct the etcd settings of the network configuration")
+	}
+	s.client = client
+	return nil
+}
+
+// view is what one attempt has read.
+type view struct {
+	ipam     *ipam.View
+	entries  map[model.Key]model.Entry
+	absent   map[model.Key]bool // read, and not there
+	revision int64
+}
+
+func newView() *view {
+	return &view{ipam: ipam.NewView(), entries: make(map[model.Key]model.Entry), absent: make(map[model.Key]bool)}
+}
+
+// get returns the entry of a key that was read; one that isn't there does not
+// Exist.
+func (v *view) get(k model.Key) model.Entry { return v.entries[k] }
+
+// compare demands that the key is as it was read.
+func (v *view) compare(k model.Key) model.Compare {
+	return model.Compare{Key: k, Revision: v.entries[k].Revision}
+}
+
+// read reads what is wanted into the view, in one round trip.
+func (s *session) read(ctx context.Context, v *view, wants []ipam.Want) error {
+	ranges := make([]store.Range, len(wants))
+	for i, w := range wants {
+		ranges[i] = rangeOf(w)
+	}
+	snapshot, err := s.client.Read(ctx, ranges...)
+	if err != nil {
+		return err
+	}
+	v.revision = snapshot.Revision
+	for i, entries := range snapshot.Ranges {
+		if k := wants[i].Key; k != nil && len(entries) == 0 {
+			v.absent[k] = true
+		}
+		for _, e := range entries {
+			if e.Key == nil {
+				continue
+			}
+			if e.Err != nil {
+				s.log.Warn("data in etcd does not parse", "key", e.Path, "error", e.Err)
+			}
+			v.entries[e.Key] = e
+		}
+		v.ipam.Add(wants[i], entries)
+	}
+	return nil
+}
+
+func rangeOf(w ipam.Want) store.Range {
+	if w.Key != nil {
+		return store.Key(w.Key)
+	}
+	r := store.Prefix(w.Prefix).Limit(w.Limit)
+	if w.From != "" {
+		r = r.From(w.From)
+	}
+	if w.KeysOnly {
+		r = r.KeysOnly()
+	}
+	return r
+}
+
+// transaction is one change of etcd, decided on what was read.
+type transaction struct {
+	// first is what is read in any case.
+	first []ipam.Want
+	// decide makes the change from the view. A *ipam.NeedError has more read,
+	// and decide called again.
+	decide func(v *view) (model.Change, error)
+	// before runs when the change is decided, before it is committed.
+	before func(v *view) error
+	// unlocked: address management is not involved.
+	unlocked bool
+}
+
+// maxRounds bounds the reading of one decision.
+const maxRounds = 1000
+
+// transact reads, decides and commits, and does so again where another writer
+// was faster, until ctx ends. It returns the revision of the commit, or that
+// of the reading where there was nothing to change.
+func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
+	v := newView()
+	if err := s.read(ctx, v, t.first); err != nil {
+		return 0, err
+	}
+	step("first read")
+	// What the first look shows to be needed is read under the lock.
+	change, err := t.decide(v)
+	need, more := errors.AsType[*ipam.NeedError](err)
+	if err != nil && !more {
+		return 0, err
+	}
+	if err == nil && change.Empty() {
+		return v.revision, t.ready(v)
+	}
+	release, waited := func() {}, false
+	if !t.unlocked {
+		release, waited = s.lockIPAM(ctx)
+	}
+	defer release()
+	switch {
+	case waited:
+		// Another call has changed what the first look showed.
+		wants := t.first
+		if more {
+			wants = append(append([]ipam.Want(nil), t.first...), need.Wants...)
+		}
+		v = newView()
+		if err := s.read(ctx, v, wants); err != nil {
+			return 0, err
+		}
+	case more:
+		if err := s.read(ctx, v, need.Wants); err != nil {
+			return 0, err
+		}
+	}
+	for attempt := 0; ; attempt++ {
+		revision, err := s.attempt(ctx, v, t)
+		conflict, again := errors.AsType[*store.ConflictError](err)
+		if !again {
+			return revision, err
+		}
+		s.log.Debug("conflict", "key", conflict.Key.Path(), "attempt", attempt)
+		if err := pause(ctx, attempt); err != nil {
+			return 0, errors.Join(err, conflict)
+		}
+		v = newView()
+		if err := s.read(ctx, v, t.first); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// attempt decides on the view, reading more where that is needed, and commits.
+func (s *session) attempt(ctx context.Context, v *view, t transaction) (int64, error) {
+	for round := 0; ; round++ {
+		change, err := t.decide(v)
+		if need, more := errors.AsType[*ipam.NeedError](err); more && round < maxRounds {
+			if err := s.read(ctx, v, need.Wants); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		step("decided")
+		if err := t.ready(v); err != nil {
+			return 0, err
+		}
+		if change.Empty() {
+			return v.revision, nil
+		}
+		step("before commit")
+		revision, err := s.client.Commit(ctx, change)
+		if err == nil {
+			step("committed")
+		}
+		return revision, err
+	}
+}
+
+func (t transaction) ready(v *view) error {
+	if t.before == nil {
+		return nil
+	}
+	return t.before(v)
+}
+
+// pause waits before another attempt: a random time, longer after each.
+func pause(ctx context.Context, attempt int) error {
+	limit := min(time.Millisecond<<min(attempt, 10), 100*time.Millisecond)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(rand.N(limit)):
+		return nil
+	}
+}
+
+// lockIPAM keeps the calls of this host from fighting over its blocks. It is a
+// courtesy: what keeps the data right is the compares of the commit. So where
+// there is no lock to be had the call goes on without.
+func (s *session) lockIPAM(ctx context.Context) (release func(), waited bool) {
+	ctx, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout/2)
+	defer cancel()
+	release, waited, err := s.locks.take(ctx, ipamLock)
+	if err != nil {
+		level := s.log.Warn
+		if errors.Is(err, os.ErrPermission) {
+			level = s.log.Debug
+		}
+		level("going on without the host's lock", "error", err)
+		return func() {}, true
+	}
+	step("locked")
+	return release, waited
+}
+
+// lockInterface serialises the calls for one interface of one pod. Nothing
+// else does, so a lock that cannot be had in time is an error; without a
+// writable directory there is a warning. It is held until the call has ended
+// and has undone what is to be undone.
+func (s *session) lockInterface(ctx context.Context, hostIf string) error {
+	release, _, err := s.locks.take(ctx, interfaceLock(hostIf))
+	switch {
+	case err == nil:
+		s.cleanup = append(s.cleanup, release)
+		return nil
+	case ctx.Err() != nil:
+		return failf(CodeTryAgain, "try again", "another call for the same interface is at work: %w", err)
+	}
+	s.log.Warn("going on without the interface's lock", "error", err)
+	return nil
+}
+
+// checkReady says whether the data in etcd may be used.
+func (v *view) checkReady() error {
+	e := v.get(model.ReadyKey{})
+	if ready, ok := e.Value.(model.Ready); ok && bool(ready) {
+		return nil
+	}
+	if !e.Exists() {
+		return failf(CodeTryAgain, "start calico-node, or `etcdctl put /calico/v1/Ready true`", "calico's data in etcd is not ready: %s is missing", model.ReadyKey{}.Path())
+	}
+	return failf(CodeTryAgain, "wait until the upgrade of calico's data has ended", "calico's data in etcd is not ready: %s is false", model.ReadyKey{}.Path())
+}

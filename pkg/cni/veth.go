@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// wire is the veth of one ADD. It is made while etcd is asked for an address,
+// and gets that while etcd takes the write.
+type wire struct {
+	s       *session
+	id      identity
+	ns      *kernel.Namespace
+	mtu     int
+	mac     model.MAC
+	owned   bool            // our endpoint lived on the interface before this call
+	undo    func() error    // nil where the veth was there before this call
+	found   kernel.PodState // of that veth
+	making  *future
+	setting *future
+	set     kernel.PodNet // what setting sets
+}
+
+// openNamespace opens the pod's network namespace, which must not be ours.
+func openNamespace(path string) (*kernel.Namespace, error) {
+	ns, err := kernel.OpenNamespace(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, failf(CodeEnvironment, "the container is gone: delete its sandbox", "CNI_NETNS: %w", err)
+	}
+	if err != nil {
+		return nil, failf(CodeEnvironment, "it must be the path of a network namespace", "CNI_NETNS: %w", err)
+	}
+	theirs, err1 := os.Stat(path)
+	ours, err2 := os.Stat("/proc/thread-self/ns/net")
+	if err1 == nil && err2 == nil && os.SameFile(theirs, ours) {
+		ns.Close()
+		return nil, failf(CodeEnvironment, "give the pod a network namespace of its own", "CNI_NETNS %s is the host's own network namespace", path)
+	}
+	return ns, nil
+}
+
+// takenError says that a link has the host end's name and not its alias. It may
+// be another's: etcd knows.
+type takenError struct{ link kernel.Link }
+
+// Error names the link.
+func (e *takenError) Error() string { return "link " + e.link.Name + " exists" }
+
+// start begins to make the veth.
+func (w *wire) start() {
+	w.s.undo.push("link "+w.id.hostIf, func(context.Context) error {
+		if w.undo == nil {
+			return nil
+		}
+		return w.undo()
+	})
+	w.making = w.s.async(w.make)
+}
+
+// wait returns when nothing is under way any more.
+func (w *wire) wait() error {
+	err := w.making.wait()
+	if w.setting != nil {
+		err = w.setting.wait()
+	}
+	return err
+}
+
+// make makes the veth, or takes over the one that an earlier ADD for the same
+// interface has made.
+func (w *wire) make() error {
+	link, err := kernel.HostLink(w.id.hostIf)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return w.create()
+	case err != nil:
+		return fail(CodeKernel, err, "")
+	case link.Alias != w.id.alias:
+		return &takenError{link}
+	}
+	pod, err := kernel.ReadPod(w.ns, w.id.ifName)
+	if err != nil || pod.HostIndex != link.Index || pod.MTU != w.mtu || pod.MAC != w.mac || !link.Up {
+		return w.replace() // half made, or made with other settings
+	}
+	w.found = pod
+	return nil
+}
+
+// replace makes the veth in place of what has its name.
+func (w *wire) replace() error {
+	if err := kernel.DeleteLink(w.id.hostIf); err != nil {
+		return fail(CodeKernel, err, "")
+	}
+	step("old link deleted")
+	return w.create()
+}
+
+func (w *wire) create() error {
+	step("before veth")
+	_, undo, err := kernel.CreateVeth(w.ns, kernel.Veth{
+		HostName: w.id.hostIf, PodName: w.id.ifName, MTU: w.mtu, PodMAC: w.mac, Alias: w.id.alias,
+	})
+	if taken, ok := errors.AsType[*kernel.LinkExistsError](err); ok {
+		return &takenError{taken.Link} // made since we looked
+	}
+	if errors.Is(err, os.ErrExist) {
+		return fail(CodeInterface, err, "delete it, or give another CNI_IFNAME")
+	}
+	if err != nil {
+		return fail(CodeKernel, err, "see the kernel's log")
+	}
+	w.undo = undo
+	step("veth made")
+	return nil
+}
+
+// configure begins to give the pod's end its addresses and routes. After a
+// conflict in etcd it is called again, with other ones.
+func (w *wire) configure(ctx context.Context, p kernel.PodNet) {
+	former := w.setting
+	if former != nil && slices.Equal(w.set.Addrs, p.Addrs) {
+		return
+	}
+	w.set = p
+	owned := w.owned
+	w.setting = w.s.async(func() error {
+		err := w.making.wait()
+		if taken, ok := errors.AsType[*takenError](err); ok && former == nil {
+			err = w.takeOver(ctx, taken.link, owned)
+		}
+		if former != nil {
+			if err = former.wait(); err == nil {
+				err = w.replace()
+			}
+		}
+		if err == nil && w.undo == nil && hasOthers(w.found, p) {
+			err = w.replace()
+		}
+		if err != nil {
+			return err
+		}
+		if err := kernel.ConfigurePod(w.ns, p); err != nil {
+			return fail(CodeKernel, err, "see the kernel's log")
+		}
+		step("pod configured")
+		return nil
+	})
+}
+
+// hasOthers reports whether the interface has addresses that it shall not have.
+func hasOthers(pod kernel.PodState, p kernel.PodNet) bool {
+	return slices.ContainsFunc(pod.Addrs, func(a netip.Prefix) bool { return !slices.Contains(p.Addrs, a.Addr()) })
+}
+
+// takeOver replaces a link that has our name and not our alias, if no other
+// endpoint lives on it: left behind by this pod's former sandbox, or by a
+// process that died before it had set the alias.
+func (w *wire) takeOver(ctx context.Context, link kernel.Link, owned bool) error {
+	if err := foreign(link); err != nil {
+		return err
+	}
+	if !owned {
+		owner, ok, err := w.s.ownerOf(ctx, link.Name)
+		if err != nil {
+			return err
+		}
+		if ok && owner.Key != w.id.key {
+			return failf(CodeInterface, "delete that workload, or give another CNI_IFNAME",
+				"host interface %s belongs to %s", link.Name, owner.Path)
+		}
+	}
+	w.s.log.Info("replacing a link that nobody owns any more", "link", link.Name, "alias", link.Alias)
+	return w.replace()
+}
+
+// foreign says why a link is none of calico's.
+func foreign(link kernel.Link) error {
+	if link.Kind == "veth" && (link.Alias == "" || isOurAlias(link.Alias)) {
+		return nil
+	}
+	return failf(CodeInterface, "delete it with `ip link del "+link.Name+"`, if nothing needs it",
+		"host interface %s exists and is not one of calico's (kind %q, alias %q)", link.Name, link.Kind, link.Alias)
+}
