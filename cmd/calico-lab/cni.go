@@ -47,11 +47,9 @@ what --stdin names.`,
 			if len(args) == 2 {
 				call.ContainerID = args[1]
 				if call.Netns == "" {
-					ns, err := l.ContainerNamespace(args[1], call.Verb == "ADD")
-					if err != nil {
+					if call.Netns, err = containerNetns(l, args[1], call.Verb == "ADD"); err != nil {
 						return err
 					}
-					call.Netns = ns.Path()
 				}
 			}
 			r, err := h.CNI(cmd.Context(), call)
@@ -61,8 +59,10 @@ what --stdin names.`,
 			switch {
 			case errors.As(err, &said):
 				return &exitError{1} // it has been printed
-			case err == nil && call.Verb == "DEL" && call.ContainerID != "":
-				return l.RemoveContainerNamespace(call.ContainerID)
+			case err == nil && call.Verb == "DEL":
+				if ns, err := l.FindNamespace(byHand(call.ContainerID)); err == nil && ns.Path() == call.Netns {
+					return ns.Remove()
+				}
 			}
 			return err
 		},
@@ -75,6 +75,21 @@ what --stdin names.`,
 	f.StringVar(&call.Netns, "netns", "", "CNI_NETNS (default one that belongs to the container)")
 	f.StringVar(&call.Args, "args", "", "CNI_ARGS")
 	return cmd
+}
+
+func byHand(container string) string { return "cni-" + container }
+
+// containerNetns is the namespace of a container that is made by hand: "" where
+// there is none and none is asked for.
+func containerNetns(l *lab.Lab, container string, make bool) (string, error) {
+	ns, err := l.FindNamespace(byHand(container))
+	if errors.Is(err, os.ErrNotExist) {
+		if !make {
+			return "", nil
+		}
+		ns, err = l.MakeNamespace(byHand(container))
+	}
+	return ns.Path(), err
 }
 
 // stdinOf is the configuration that the plugin gets.

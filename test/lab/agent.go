@@ -57,7 +57,7 @@ func (h *Host) WaitAgent(ctx context.Context) error {
 		return err == nil, err
 	})
 	if err = errors.Join(err, dead); err != nil {
-		return fmt.Errorf("%w; its log, %s, says: %s", err, p.Log, tail(p.Log, 5))
+		return fmt.Errorf("%w; its log, %s, says: %s", err, p.Log, Tail(p.Log, 5))
 	}
 	return nil
 }

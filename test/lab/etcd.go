@@ -194,7 +194,7 @@ func (l *Lab) WaitEtcd(ctx context.Context) error {
 		var dead error
 		err = until(ctx, fmt.Sprintf("etcd member %d", i+1), func() (bool, error) {
 			if !p.Alive() {
-				dead = fmt.Errorf("%s ended; its log, %s, says: %s", p.Role, p.Log, tail(p.Log, 3))
+				dead = fmt.Errorf("%s ended; its log, %s, says: %s", p.Role, p.Log, Tail(p.Log, 3))
 				return true, nil
 			}
 			s, err := l.EtcdStatus(ctx, i+1)

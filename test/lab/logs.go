@@ -16,7 +16,7 @@ func (l *Lab) LogFiles() []string {
 
 func (l *Lab) logLogs(t testing.TB) {
 	for _, file := range l.LogFiles() {
-		if text := tail(file, 30); text != "" {
+		if text := Tail(file, 30); text != "" {
 			t.Logf("the end of %s:\n%s", file, text)
 		}
 	}

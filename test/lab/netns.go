@@ -108,9 +108,9 @@ func createNamespace(path string) (Namespace, error) {
 	return Namespace{path}, nil
 }
 
-// remove takes the name away. The kernel destroys the namespace, and every
+// Remove takes the name away. The kernel destroys the namespace, and every
 // link in it, with the last process in it. Gone already is no error.
-func (n Namespace) remove() error {
+func (n Namespace) Remove() error {
 	for {
 		// A second mount over the same file would be left by nothing here,
 		// but costs nothing to undo.
@@ -136,3 +136,24 @@ func (n Namespace) inode() uint64 {
 	}
 	return st.Ino
 }
+
+// MakeNamespace makes a namespace for a container that is wired by hand, call
+// by call. It goes with the lab, or by Remove.
+func (l *Lab) MakeNamespace(name string) (Namespace, error) {
+	if err := checkName("namespace", name); err != nil {
+		return Namespace{}, err
+	}
+	return createNamespace(l.named(name).path)
+}
+
+// FindNamespace returns the namespace of a pod, a host, or one made by hand;
+// os.ErrNotExist where there is none.
+func (l *Lab) FindNamespace(name string) (Namespace, error) {
+	ns := l.named(name)
+	if ns.inode() == 0 {
+		return Namespace{}, fmt.Errorf("no namespace %s in lab %s: %w", name, l.name, os.ErrNotExist)
+	}
+	return ns, nil
+}
+
+func (l *Lab) named(name string) Namespace { return Namespace{filepath.Join(l.dir, "ns", name)} }

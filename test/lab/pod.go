@@ -160,7 +160,7 @@ func (p *Pod) forget() error {
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(err, p.ns.remove())
+	return errors.Join(err, p.ns.Remove())
 }
 
 func (p *Pod) record() string { return filepath.Join(p.host.lab.dir, "pods", p.rec.Name+".json") }
@@ -208,26 +208,4 @@ func (p *Pod) Exec(ctx context.Context, command string, args ...string) ([]byte,
 // is closed. The role is its name in the lab.
 func (p *Pod) Start(role, command string, args ...string) (*Process, error) {
 	return p.host.lab.startNamed(role, p.ns, os.Environ(), command, args)
-}
-
-// ContainerNamespace is a namespace for a container that is made by hand, call
-// by call; with create it is made where it isn't there.
-func (l *Lab) ContainerNamespace(id string, create bool) (Namespace, error) {
-	if err := checkName("container", id); err != nil {
-		return Namespace{}, err
-	}
-	ns := Namespace{filepath.Join(l.dir, "ns", "by-hand."+id)}
-	if ns.inode() != 0 || !create {
-		return ns, nil
-	}
-	return createNamespace(ns.path)
-}
-
-// RemoveContainerNamespace removes it. Gone already is no error.
-func (l *Lab) RemoveContainerNamespace(id string) error {
-	ns, err := l.ContainerNamespace(id, false)
-	if err != nil {
-		return err
-	}
-	return ns.remove()
 }

@@ -89,7 +89,7 @@ func (l *Lab) spawn(s spec) (*Process, error) {
 	if err != nil {
 		cmd.Process.Kill()
 		<-p.done
-		return nil, fmt.Errorf("start %s: %w (its log: %s)", s.role, err, tail(p.Log, 3))
+		return nil, fmt.Errorf("start %s: %w (its log: %s)", s.role, err, Tail(p.Log, 3))
 	}
 	l.mu.Lock()
 	l.procs[s.role] = p

@@ -72,8 +72,8 @@ func procStat(pid int) (start uint64, zombie bool, err error) {
 	return start, fields[0][0] == 'Z' || fields[0][0] == 'X', err
 }
 
-// tail returns the last n lines of a file, for an error message.
-func tail(path string, n int) string {
+// Tail returns the last n lines of a file, for an error message.
+func Tail(path string, n int) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()

@@ -95,7 +95,7 @@ func remove(name string, own map[string]*Process) error {
 
 	mounts, _ := os.ReadDir(filepath.Join(dir, "ns"))
 	for _, m := range mounts {
-		errs = append(errs, Namespace{filepath.Join(dir, "ns", m.Name())}.remove())
+		errs = append(errs, Namespace{filepath.Join(dir, "ns", m.Name())}.Remove())
 	}
 	if s.DataDir != "" {
 		errs = append(errs, removeDataDir(s.DataDir, name))

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+func touch(l *Lab, ctx context.Context) error {
+	_, err := l.Etcd().Commit(ctx, model.Change{Puts: []model.Put{{Key: model.ReadyKey{}, Value: model.Ready(true)}}})
+	return err
+}
+
+func TestEtcdLeaderKilled(t *testing.T) {
+	l := ForTest(t, Config{EtcdMembers: 3, NoAgent: true})
+	first, err := l.EtcdLeader(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.KillEtcd(first); err != nil {
+		t.Fatal(err)
+	}
+	ctx := soon(t)
+	if err := Until(ctx, "a write without the old leader", func() error {
+		// One attempt must not wait for the member that is gone until ctx ends.
+		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		return touch(l, attempt)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	second, err := l.EtcdLeader(ctx)
+	if err != nil || second == first {
+		t.Fatalf("leader: got member %d, %v; member %d was killed", second, err, first)
+	}
+	if p, err := l.EtcdProcess(first); p != nil || err != nil {
+		t.Errorf("the killed member: %v, %v", p, err)
+	}
+	if err := l.StartEtcd(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	s, err := l.EtcdStatus(ctx, first)
+	if err != nil || s.Leader == 0 {
+		t.Errorf("the member started again: %+v, %v", s, err)
+	}
+}
+
+func TestEtcdPaused(t *testing.T) {
+	l := ForTest(t, Config{NoAgent: true})
+	if err := l.PauseEtcd(1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := touch(l, ctx); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("write to a paused etcd: got %v, want %v", err, store.ErrUnavailable)
+	}
+	if err := l.ResumeEtcd(1); err != nil {
+		t.Fatal(err)
+	}
+	if err := touch(l, soon(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEtcdTLSAndAuth(t *testing.T) {
+	l := ForTest(t, Config{EtcdMembers: 3, TLS: true, Auth: true, NoAgent: true})
+	if err := touch(l, soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	good := l.StoreConfig()
+	for name, change := range map[string]func(*store.Config){
+		"no certificate":            func(c *store.Config) { c.CertFile, c.KeyFile = "", "" },
+		"a stranger's certificate":  func(c *store.Config) { c.CertFile, c.KeyFile = l.PKI("other-client.crt"), l.PKI("other-client.key") },
+		"another authority":         func(c *store.Config) { c.CAFile = l.PKI("other-ca.crt") },
+		"the key for the password":  func(c *store.Config) { c.PasswordFile = l.PKI("client.key") },
+		"a user that doesn't exist": func(c *store.Config) { c.Username = "nobody" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := good
+			change(&cfg)
+			c, err := store.Open(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if _, err := c.Read(ctx, store.Key(model.ReadyKey{})); !errors.Is(err, store.ErrAuth) {
+				t.Errorf("got %v, want %v", err, store.ErrAuth)
+			}
+		})
+	}
+	// Authentication stays on when the member that switched it on comes back.
+	if err := l.KillEtcd(1); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.StartEtcd(soon(t), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := touch(l, soon(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// crashEnv makes this test binary a process that starts a lab and waits.
+const crashEnv = "CALICO_LAB_TEST_CRASH"
+
+func TestCrash(t *testing.T) {
+	if dir := os.Getenv(crashEnv); dir != "" {
+		crashing(dir)
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "-test.run", "^TestCrash$")
+	cmd.Env = append(os.Environ(), crashEnv+"="+Build(t, BuildOptions{}))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if strings.TrimSpace(line) != "up" {
+		t.Fatalf("the process that is to crash says %q, %v", line, err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Fatal("it ended well")
+	}
+	if len(traces(t, "crash")) == 0 {
+		t.Error("the crash has left nothing: this test tests nothing")
+	}
+	s, err := readState("crash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	swept, err := Sweep()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(strings.Join(swept, " ")+" ", "crash ") {
+		t.Errorf("swept %v, want crash among them", swept)
+	}
+	if found := traces(t, "crash"); len(found) > 0 {
+		t.Errorf("left behind:\n%s", strings.Join(found, "\n"))
+	}
+	if _, err := os.Stat(s.DataDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("etcd's data, %s: %v", s.DataDir, err)
+	}
+}
+
+func crashing(binDir string) {
+	l, err := Start(context.Background(), Config{Name: "crash", Hosts: []string{"a"}, NoAgent: true, BinDir: binDir})
+	if err != nil {
+		os.Stdout.WriteString(err.Error() + "\n")
+		return
+	}
+	if _, err := l.Host("a").Start("sleeper", "sleep", "1000"); err != nil {
+		os.Stdout.WriteString(err.Error() + "\n")
+		return
+	}
+	os.Stdout.WriteString("up\n")
+	select {}
+}
+
+// TestProcessIdentity shows that a record whose PID now belongs to something
+// else harms nobody.
+func TestProcessIdentity(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	start, _, err := procStat(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]*Process{
+		"another start": {PID: cmd.Process.Pid, Start: start + 1, Exe: path},
+		"another file":  {PID: cmd.Process.Pid, Start: start, Exe: exe},
+		"no process":    {PID: 1 << 22, Start: start, Exe: path},
+	} {
+		if err := p.Signal(syscall.SIGKILL); !errors.Is(err, os.ErrProcessDone) {
+			t.Errorf("%s: got %v, want %v", name, err, os.ErrProcessDone)
+		}
+	}
+	if _, zombie, err := procStat(cmd.Process.Pid); zombie || err != nil {
+		t.Errorf("it was killed: %v", err)
+	}
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Kernel is what the kernel holds in a namespace, as text that reads like that
+// of the ip command. It is read by the lab itself, past what is under test.
+type Kernel struct {
+	Links, Addrs, Routes, Neighbours []string
+}
+
+// Lines are all of it.
+func (k Kernel) Lines() []string { return slices.Concat(k.Links, k.Addrs, k.Routes, k.Neighbours) }
+
+// Kernel reads what the kernel holds: links, addresses, the routes of the main
+// table, and neighbours that were put there (not those that were learned).
+// What the kernel makes by itself (loopback, multicast, fe80::/64) is left out.
+func (n Namespace) Kernel() (Kernel, error) {
+	var k Kernel
+	err := n.links(func(h *netlink.Handle) error {
+		links, err := h.LinkList()
+		if err != nil {
+			return fmt.Errorf("list links: %w", err)
+		}
+		names := map[int]string{}
+		for _, link := range links {
+			a := link.Attrs()
+			names[a.Index] = a.Name
+			if a.Flags&net.FlagLoopback != 0 {
+				continue
+			}
+			k.Links = append(k.Links, linkText(link))
+			addrs, err := h.AddrList(link, netlink.FAMILY_ALL)
+			if err != nil {
+				return fmt.Errorf("list addresses of %s: %w", a.Name, err)
+			}
+			for _, addr := range addrs {
+				k.Addrs = append(k.Addrs, fmt.Sprintf("addr %s dev %s", addr.IPNet, a.Name))
+			}
+		}
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			routes, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+			if err != nil {
+				return fmt.Errorf("list routes: %w", err)
+			}
+			for _, r := range routes {
+				if text := routeText(r, names); text != "" {
+					k.Routes = append(k.Routes, text)
+				}
+			}
+			neighs, err := h.NeighList(0, family)
+			if err != nil {
+				return fmt.Errorf("list neighbours: %w", err)
+			}
+			proxies, err := h.NeighProxyList(0, family)
+			if err != nil {
+				return fmt.Errorf("list proxied neighbours: %w", err)
+			}
+			for _, e := range append(neighs, proxies...) {
+				if text := neighbourText(e, names); text != "" {
+					k.Neighbours = append(k.Neighbours, text)
+				}
+			}
+		}
+		return nil
+	})
+	for _, list := range [][]string{k.Links, k.Addrs, k.Routes, k.Neighbours} {
+		slices.Sort(list)
+	}
+	return k, err
+}
+
+func linkText(link netlink.Link) string {
+	a := link.Attrs()
+	text := fmt.Sprintf("link %s %s mtu %d %s", a.Name, link.Type(), a.MTU, a.HardwareAddr)
+	if a.Flags&net.FlagUp == 0 {
+		text += " down"
+	}
+	if a.Alias != "" {
+		text += fmt.Sprintf(" alias %q", a.Alias)
+	}
+	return text
+}
+
+func routeText(r netlink.Route, names map[int]string) string {
+	dst := "default"
+	if r.Dst != nil {
+		if ones, _ := r.Dst.Mask.Size(); ones > 0 {
+			dst = r.Dst.String()
+		}
+		if r.Dst.IP.IsMulticast() || dst == "fe80::/64" {
+			return ""
+		}
+	}
+	text := "route " + dst
+	if r.Gw != nil {
+		text += " via " + r.Gw.String()
+	}
+	text += " dev " + names[r.LinkIndex]
+	if r.Scope == netlink.SCOPE_LINK {
+		text += " scope link"
+	}
+	// The kernel's own, and what was put there without saying by whom.
+	if r.Protocol != unix.RTPROT_KERNEL && r.Protocol != unix.RTPROT_BOOT {
+		text += fmt.Sprintf(" proto %d", int(r.Protocol))
+	}
+	return text
+}
+
+func neighbourText(e netlink.Neigh, names map[int]string) string {
+	switch {
+	case e.Flags&netlink.NTF_PROXY != 0:
+		return fmt.Sprintf("neigh proxy %s dev %s", e.IP, names[e.LinkIndex])
+	case e.State&netlink.NUD_PERMANENT != 0:
+		return fmt.Sprintf("neigh %s dev %s %s permanent", e.IP, names[e.LinkIndex], e.HardwareAddr)
+	}
+	return ""
+}
+
+// Workloads are the lines of a host that are about workload interfaces or
+// were written by the agent: what a host without pods has none of.
+func (k Kernel) Workloads() []string {
+	var lines []string
+	for _, line := range k.Lines() {
+		if strings.Contains(line, " cali") || strings.Contains(line, " proto 80") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// CheckEmpty returns an error that lists what the kernel still holds of pods on
+// this host.
+func (h *Host) CheckEmpty() error {
+	k, err := h.ns.Kernel()
+	if err != nil {
+		return err
+	}
+	if left := k.Workloads(); len(left) > 0 {
+		return fmt.Errorf("the kernel of host %s is not empty:\n  %s", h.name, strings.Join(left, "\n  "))
+	}
+	return nil
+}
