@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command calico-node is the agent of a host: see package agent.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/calico-go/calico/pkg/agent"
+)
+
+// version is stamped in by the linker: -X main.version=…
+var version = "devel"
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "" // it matters only where NODENAME isn't set, and is refused there
+	}
+	in, err := agent.ParseConfig(os.Args[1:], os.Environ(), hostname, os.Stderr)
+	var usage *agent.UsageError
+	switch {
+	case errors.As(err, &usage) && usage.Help:
+		return 0
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "calico-node: %v\n", err)
+		return 2
+	case in.Version:
+		fmt.Println("calico-node", version)
+		return 0
+	}
+	level := new(slog.LevelVar)
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	if len(in.Unknown) > 0 {
+		log.Warn("these variables name no parameter that is known, and are not used", "variables", in.Unknown)
+	}
+	in.Config.Version, in.Config.Logger, in.Config.Level = version, log, level
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := agent.Run(ctx, in.Config); err != nil {
+		fmt.Fprintf(os.Stderr, "calico-node: %v\n", err)
+		return 1
+	}
+	return 0
+}

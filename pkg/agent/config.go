@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// option is one setting of the process: a flag, and the variable that holds
+// its default.
+type option struct {
+	flag, variable, initial, help string
+	set                           func(*Config, string) error
+}
+
+func options() []option {
+	text := func(field func(*Config) *string) func(*Config, string) error {
+		return func(c *Config, s string) error {
+			*field(c) = strings.TrimSpace(s)
+			return nil
+		}
+	}
+	file := func(field func(*Config) *string) func(*Config, string) error {
+		return func(c *Config, s string) error {
+			*field(c) = strings.TrimSpace(s)
+			if *field(c) == "" {
+				return nil
+			}
+			f, err := os.Open(*field(c))
+			if err != nil {
+				return err
+			}
+			return f.Close()
+		}
+	}
+	dir := func(field func(*Config) *string) func(*Config, string) error {
+		return func(c *Config, s string) error {
+			if !filepath.IsAbs(s) {
+				return fmt.Errorf("%q: want an absolute path", s)
+			}
+			*field(c) = filepath.Clean(s)
+			return nil
+		}
+	}
+	address := func(field func(*Config) *string) func(*Config, string) error {
+		return func(c *Config, s string) (err error) {
+			*field(c), err = parseListen(s)
+			return err
+		}
+	}
+	return []option{
+		{"nodename", "NODENAME", "", "name of this host; default: the operating system's, lower case", func(c *Config, s string) error {
+			c.Node = strings.TrimSpace(s)
+			return checkNode(c.Node)
+		}},
+		{"etcd-endpoints", "ETCD_ENDPOINTS", "", "comma list of URLs of etcd; default: http://127.0.0.1:2379", func(c *Config, s string) error {
+			for e := range strings.SplitSeq(s, ",") {
+				if e = strings.TrimSpace(e); e != "" {
+					c.Store.Endpoints = append(c.Store.Endpoints, e)
+				}
+			}
+			return nil
+		}},
+		{"etcd-discovery-srv", "ETCD_DISCOVERY_SRV", "", "domain whose SRV records name etcd, instead of endpoints", text(func(c *Config) *string { return &c.Store.DiscoverySRV })},
+		{"etcd-ca-cert-file", "ETCD_CA_CERT_FILE", "", "certificate of who signed etcd's", file(func(c *Config) *string { return &c.Store.CAFile })},
+		{"etcd-cert-file", "ETCD_CERT_FILE", "", "certificate of this client", file(func(c *Config) *string { return &c.Store.CertFile })},
+		{"etcd-key-file", "ETCD_KEY_FILE", "", "key of this client's certificate", file(func(c *Config) *string { return &c.Store.KeyFile })},
+		{"etcd-username", "ETCD_USERNAME", "", "user of etcd", text(func(c *Config) *string { return &c.Store.Username })},
+		{"etcd-password-file", "ETCD_PASSWORD_FILE", "", "file with the user's password", file(func(c *Config) *string { return &c.Store.PasswordFile })},
+		{"run-dir", "CALICO_RUN_DIR", "/run/calico", "directory of the gate's socket, " + SocketName, dir(func(c *Config) *string { return &c.RunDir })},
+		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + NodenameName + " and " + MTUName, dir(func(c *Config) *string { return &c.VarDir })},
+		{"health", "CALICO_HEALTH_ADDRESS", "127.0.0.1:9099", "host:port of /liveness and /readiness; 0 = off", address(func(c *Config) *string { return &c.Health })},
+		{"metrics", "CALICO_METRICS_ADDRESS", ":9091", "host:port of /metrics; 0 = off", address(func(c *Config) *string { return &c.Metrics })},
+	}
+}
+
+// UsageError is a command line or an environment that makes no sense. Help says
+// that help was asked for, and printed, instead.
+type UsageError struct {
+	Help bool
+	err  error
+}
+
+// Error names the flag or variable, and what to do.
+func (e *UsageError) Error() string { return e.err.Error() }
+
+// Unwrap is the cause.
+func (e *UsageError) Unwrap() error { return e.err }
+
+// Invocation is what a command line asks for.
+type Invocation struct {
+	Config  Config
+	Version bool // only the version is asked for
+	// Unknown are FELIX_ variables that name no parameter.
+	Unknown []string
+}
+
+// ParseConfig reads the command line and the environment: flags win. hostname
+// is the operating system's. Errors are *UsageError; help goes to out.
+func ParseConfig(args, environ []string, hostname string, out io.Writer) (Invocation, error) {
+	var in Invocation
+	flags := flag.NewFlagSet("calico-node", flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.BoolVar(&in.Version, "version", false, "print the version and exit")
+	all := options()
+	for _, o := range all {
+		flags.String(o.flag, o.initial, fmt.Sprintf("%s (%s)", o.help, o.variable))
+	}
+	if err := flags.Parse(args); err != nil {
+		return in, &UsageError{Help: errors.Is(err, flag.ErrHelp), err: err}
+	}
+	if flags.NArg() > 0 {
+		return in, &UsageError{err: fmt.Errorf("argument %q is not understood: calico-node takes flags only, see -help", flags.Arg(0))}
+	}
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	variables := map[string]string{}
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		variables[name] = value
+	}
+	for _, o := range all {
+		value, source := flags.Lookup(o.flag).Value.String(), "flag -"+o.flag
+		if v, ok := variables[o.variable]; ok && v != "" && !given[o.flag] {
+			value, source = v, o.variable
+		}
+		if o.flag == "nodename" && strings.TrimSpace(value) == "" {
+			value, source = strings.ToLower(hostname), "the operating system's host name (set NODENAME to use another)"
+		}
+		if err := o.set(&in.Config, value); err != nil {
+			return in, &UsageError{err: fmt.Errorf("%s: %w", source, err)}
+		}
+	}
+	if len(in.Config.Store.Endpoints) == 0 && in.Config.Store.DiscoverySRV == "" {
+		in.Config.Store.Endpoints = []string{"http://127.0.0.1:2379"}
+	}
+	in.Config.Felix, in.Unknown = felixEnviron(environ)
+	if _, wrong := resolve(in.Config.Felix); len(wrong) > 0 {
+		return in, &UsageError{err: fmt.Errorf("FELIX_%s: %w", strings.ToUpper(wrong[0].name), wrong[0].err)}
+	}
+	return in, nil
+}
+
+// checkNode refuses what other parts could not take as a host's name.
+func checkNode(name string) error {
+	switch {
+	case name == "":
+		return errors.New("the host has no name: set NODENAME")
+	case len(name) > 253:
+		return fmt.Errorf("host name of %d characters: at most 253", len(name))
+	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' }):
+		return fmt.Errorf("host name %q: want letters, digits, '.', '-' and '_'", name)
+	}
+	return nil
+}
+
+// parseListen reads where to listen; 0 is nowhere.
+func parseListen(s string) (string, error) {
+	s = strings.TrimSpace(s)
+	if s == "0" {
+		return "", nil
+	}
+	if _, port, err := net.SplitHostPort(s); err != nil || port == "" {
+		return "", fmt.Errorf("address %q: want host:port or :port, or 0 for off", s)
+	}
+	return s, nil
+}

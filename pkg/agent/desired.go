@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// desired is what the agent wants of the kernel, and what the kernel was last
+// seen to hold of that. It follows the state while that is to be acted upon.
+type desired struct {
+	targets    map[string]*target  // by the endpoint's path
+	interfaces map[string]*target  // those that want something, by interface
+	failing    map[string]struct{} // of these, what the kernel refused
+}
+
+// target is one endpoint on its way into the kernel.
+type target struct {
+	key      model.WorkloadEndpointKey
+	path     string
+	revision int64
+	want     kernel.Endpoint
+	refused  error // why nothing is wanted
+	since    time.Time
+	applied  bool  // read back as wanted
+	problem  error // why it isn't, where that was tried
+}
+
+// work is what follows from a change of the desired state.
+type work struct {
+	changed, removed []kernel.Endpoint
+	// lost are addresses that no longer lead where they led: connections to
+	// them are over.
+	lost []netip.Addr
+}
+
+func (w work) empty() bool { return len(w.changed) == 0 && len(w.removed) == 0 }
+
+func newDesired() *desired {
+	return &desired{targets: map[string]*target{}, interfaces: map[string]*target{}, failing: map[string]struct{}{}}
+}
+
+// follow brings the targets of some endpoints in line with the state.
+func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) work {
+	var w work
+	left := map[string]kernel.Endpoint{} // what interfaces had, by name
+	entered := map[string]*target{}
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		old, ep := d.targets[path], s.endpoints[path]
+		next := &target{path: path, since: now}
+		if ep != nil {
+			next.key, next.revision = ep.key, ep.revision
+			next.want, next.refused = s.verdict(ep)
+		}
+		if old != nil && old.refused == nil {
+			if ep != nil && next.refused == nil && sameEndpoint(old.want, next.want) {
+				if old.revision != next.revision {
+					// The interface may be another one of the same name: what was
+					// read before that revision proves nothing.
+					old.revision, old.applied, old.since = next.revision, false, now
+					entered[old.want.Interface] = old
+				}
+				continue
+			}
+			left[old.want.Interface] = old.want
+			w.lost = append(w.lost, lostAddrs(old.want, next.want)...)
+			if d.interfaces[old.want.Interface] == old {
+				delete(d.interfaces, old.want.Interface)
+				delete(d.failing, old.want.Interface)
+			}
+		}
+		if ep == nil {
+			delete(d.targets, path)
+			continue
+		}
+		d.targets[path] = next
+		if next.refused == nil {
+			entered[next.want.Interface] = next
+		}
+	}
+	for name, t := range entered {
+		d.interfaces[name] = t
+	}
+	for _, name := range slices.Sorted(maps.Keys(entered)) {
+		w.changed = append(w.changed, entered[name].want)
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		if d.interfaces[name] == nil {
+			w.removed = append(w.removed, left[name])
+		}
+	}
+	return w
+}
+
+// lostAddrs are those that led to an endpoint and now don't lead there.
+func lostAddrs(old, next kernel.Endpoint) []netip.Addr {
+	if !old.Active {
+		return nil
+	}
+	if !next.Active || next.Interface != old.Interface {
+		return old.Addrs
+	}
+	var lost []netip.Addr
+	for _, a := range old.Addrs {
+		if !slices.Contains(next.Addrs, a) {
+			lost = append(lost, a)
+		}
+	}
+	return lost
+}
+
+// all is the whole desired state.
+func (d *desired) all() []kernel.Endpoint {
+	all := make([]kernel.Endpoint, 0, len(d.interfaces))
+	for _, name := range slices.Sorted(maps.Keys(d.interfaces)) {
+		all = append(all, d.interfaces[name].want)
+	}
+	return all
+}
+
+// read takes in what the kernel was read to hold, and returns the targets
+// whose standing that changed.
+func (d *desired) read(statuses []kernel.Status) []*target {
+	var changed []*target
+	for _, status := range statuses {
+		t := d.interfaces[status.Interface]
+		delete(d.failing, status.Interface)
+		if t == nil {
+			continue
+		}
+		if status.Err != nil && !isAbsent(status.Err) {
+			d.failing[status.Interface] = struct{}{}
+		}
+		before, had := t.applied, t.problem
+		t.applied, t.problem = status.Err == nil, status.Err
+		if t.applied != before || errorText(had) != errorText(t.problem) {
+			changed = append(changed, t)
+		}
+	}
+	return changed
+}
+
+// status is what is reported of the endpoint.
+func (t *target) status() model.EndpointStatus {
+	switch {
+	case t.refused != nil:
+		return model.EndpointError
+	case t.applied && t.want.Active:
+		return model.EndpointUp
+	case t.applied, t.problem == nil, isAbsent(t.problem):
+		return model.EndpointDown
+	}
+	return model.EndpointError
+}
+
+// answer decides a question at the gate: it is done and the endpoint is
+// programmed (nil) or never will be (a *gate.RejectedError), or it has to wait.
+func (d *desired) answer(s *state, r gate.Request) (done bool, err error) {
+	if r.Endpoint.Host != s.host {
+		return true, &gate.RejectedError{Reason: fmt.Sprintf("this is the agent of host %s, not of %s: use one node name in the network configuration and for the agent", s.host, r.Endpoint.Host)}
+	}
+	path := r.Endpoint.Path()
+	ep := s.endpoints[path]
+	known := s.synced && s.revision >= r.Revision
+	switch {
+	case ep == nil && known:
+		return true, &gate.RejectedError{Reason: "endpoint " + path + " has been deleted since"}
+	case ep == nil, ep.revision < r.Revision && !known:
+		return false, nil
+	}
+	t := d.targets[path]
+	switch {
+	case t == nil || t.revision < ep.revision:
+		return false, nil
+	case t.refused != nil:
+		return true, &gate.RejectedError{Reason: "endpoint " + path + " keeps no access: " + t.refused.Error()}
+	}
+	return t.applied, nil
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// isAbsent tells an interface that isn't there, yet or any more, from one that
+// could not be programmed.
+func isAbsent(err error) bool { return errors.Is(err, os.ErrNotExist) }

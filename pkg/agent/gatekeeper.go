@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/gate"
+)
+
+// wait is one question at the gate.
+type wait struct {
+	request gate.Request
+	reply   chan error // takes one without blocking
+}
+
+// gatekeeper answers the gate's questions by asking the loop.
+type gatekeeper struct {
+	loop *loop
+}
+
+// Wait is of gate.Waiter.
+func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
+	g.loop.metrics.waiting.Inc()
+	defer g.loop.metrics.waiting.Dec()
+	w := &wait{request: r, reply: make(chan error, 1)}
+	select {
+	case g.loop.waits <- w:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-w.reply:
+		g.loop.metrics.waits.WithLabelValues(waitResult(err)).Inc()
+		return err
+	case <-ctx.Done():
+	}
+	g.loop.metrics.waits.WithLabelValues("left").Inc()
+	select {
+	case g.loop.leaves <- w:
+	case <-g.loop.stopped:
+	}
+	return context.Cause(ctx)
+}
+
+// Ready is of gate.Waiter.
+func (g gatekeeper) Ready() error {
+	if reason := g.loop.health.unready(); reason != "" {
+		return &gate.RejectedError{Reason: reason, Retry: true}
+	}
+	return nil
+}
+
+func waitResult(err error) string {
+	var rejected *gate.RejectedError
+	switch {
+	case err == nil:
+		return "programmed"
+	case errors.As(err, &rejected):
+		return "rejected"
+	}
+	return "left"
+}
+
+// answer answers those at the gate who can be answered now.
+func (l *loop) answer() {
+	for w := range l.waiting {
+		done, err := l.desired.answer(l.state, w.request)
+		if !done || err == nil && l.isFlushing(w.request) {
+			continue
+		}
+		delete(l.waiting, w)
+		w.reply <- err
+	}
+}
+
+// isFlushing says that connections of the endpoint's addresses with a former
+// holder are still being deleted.
+func (l *loop) isFlushing(r gate.Request) bool {
+	if len(l.flushing) == 0 {
+		return false
+	}
+	t := l.desired.targets[r.Endpoint.Path()]
+	return slices.ContainsFunc(t.want.Addrs, func(a netip.Addr) bool { return l.flushing[a] > 0 })
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// stuckAfter is how long one turn of the loop may take. A turn is
+// milliseconds, and one comes every beatInterval at least.
+const stuckAfter = 30 * time.Second
+
+// health knows whether the agent lives and whether it serves.
+type health struct {
+	last atomic.Pointer[time.Time] // the loop's last turn
+
+	mu     sync.Mutex
+	reason string // why it doesn't serve
+	etcd   string // why etcd doesn't, as last heard
+}
+
+func newHealth() *health {
+	h := &health{reason: "the agent is starting"}
+	h.turn()
+	return h
+}
+
+// turn is called by the loop, at each turn.
+func (h *health) turn() {
+	now := time.Now()
+	h.last.Store(&now)
+}
+
+// stuck says since when the loop has not turned; "" = it lives.
+func (h *health) stuck() string {
+	if since := time.Since(*h.last.Load()); since > stuckAfter {
+		return fmt.Sprintf("the main loop has been stuck for %v", since.Round(time.Second))
+	}
+	return ""
+}
+
+func (h *health) setUnready(reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reason = reason
+}
+
+// setEtcd notes how it stands with etcd; nil is well.
+func (h *health) setEtcd(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.etcd = errorText(err)
+}
+
+// unready says why the agent can't serve now; "" = it can.
+func (h *health) unready() string {
+	if s := h.stuck(); s != "" {
+		return s
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.reason != "" {
+		return h.reason
+	}
+	if h.etcd != "" {
+		return "etcd does not serve: " + h.etcd
+	}
+	return ""
+}
+
+// handler serves /liveness and /readiness: 200, or 503 and the reason.
+func (h *health) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /liveness", func(w http.ResponseWriter, _ *http.Request) { replyHealth(w, h.stuck()) })
+	mux.HandleFunc("GET /readiness", func(w http.ResponseWriter, _ *http.Request) { replyHealth(w, h.unready()) })
+	return mux
+}
+
+func replyHealth(w http.ResponseWriter, reason string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if reason == "" {
+		reason = "ok"
+	} else {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = fmt.Fprintln(w, reason) // a client that left needs no answer
+}

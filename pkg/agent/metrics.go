@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// metrics are what the agent counts, in a registry of its own.
+type metrics struct {
+	registry     *prometheus.Registry
+	endpoints    endpointGauge
+	applySeconds *prometheus.HistogramVec
+	programmed   prometheus.Histogram
+	writes       prometheus.Counter
+	repairs      prometheus.Counter
+	connections  prometheus.Counter
+	waiting      prometheus.Gauge
+	waits        *prometheus.CounterVec
+	resyncs      prometheus.Counter
+}
+
+// latencies reach from a tenth of a millisecond to some seconds.
+func latencies() []float64 { return prometheus.ExponentialBuckets(0.0001, 2.5, 12) }
+
+func newMetrics(version string, invalid func() int) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		endpoints: endpointGauge{prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "calico_node_endpoints", Help: "Workload endpoints of this host, by what is reported of them.",
+		}, []string{"status"})},
+		applySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "calico_node_apply_seconds", Help: "Time to bring the kernel in line and read it back: the whole state, or some endpoints.", Buckets: latencies(),
+		}, []string{"scope"}),
+		programmed: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "calico_node_programmed_seconds", Help: "Time from hearing of an endpoint to having read it back from the kernel.", Buckets: latencies(),
+		}),
+		writes:      counter("calico_node_kernel_writes_total", "Changes made to the kernel's state."),
+		repairs:     counter("calico_node_drift_repaired_total", "Of these, those that undid what something else had changed."),
+		connections: counter("calico_node_connections_deleted_total", "Tracked connections deleted because their address went away."),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "calico_node_gate_waiting", Help: "Callers that wait at the gate now.",
+		}),
+		waits: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "calico_node_gate_waits_total", Help: "Waits at the gate, by how they ended.",
+		}, []string{"result"}),
+		resyncs: counter("calico_node_watch_resyncs_total", "Whole snapshots taken of etcd, the first included."),
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "calico_node_build_info", Help: "1, with the version of the agent.", ConstLabels: prometheus.Labels{"version": version},
+	})
+	build.Set(1)
+	m.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build,
+		m.endpoints.vec, m.applySeconds, m.programmed, m.writes, m.repairs, m.connections, m.waiting, m.waits, m.resyncs,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "calico_node_invalid_objects", Help: "Objects in etcd that are not acted upon because they make no sense.",
+		}, func() float64 { return float64(invalid()) }),
+	)
+	return m
+}
+
+// handler serves /metrics.
+func (m *metrics) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// endpointGauge counts endpoints by status.
+type endpointGauge struct{ vec *prometheus.GaugeVec }
+
+func (g endpointGauge) set(d *desired) {
+	count := map[model.EndpointStatus]int{model.EndpointUp: 0, model.EndpointDown: 0, model.EndpointError: 0}
+	for _, t := range d.targets {
+		count[t.status()]++
+	}
+	for status, n := range count {
+		g.vec.WithLabelValues(string(status)).Set(float64(n))
+	}
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// plan says what the kernel shall hold for a valid workload endpoint. An error
+// says why this host cannot have such an endpoint.
+func plan(spec model.WorkloadEndpoint, prefixes []string) (kernel.Endpoint, error) {
+	if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(spec.Name, p) }) {
+		return kernel.Endpoint{}, fmt.Errorf("interface %.32q: the name of a workload's interface begins with %s here (InterfacePrefix)",
+			spec.Name, strings.Join(prefixes, " or "))
+	}
+	if err := checkInterface(spec.Name); err != nil {
+		return kernel.Endpoint{}, err
+	}
+	var addrs []netip.Addr
+	for _, nets := range [][]netip.Prefix{spec.IPv4Nets, spec.IPv6Nets} {
+		for _, n := range nets {
+			addrs = append(addrs, n.Addr())
+		}
+	}
+	for _, nats := range [][]model.NAT{spec.IPv4NAT, spec.IPv6NAT} {
+		for _, n := range nats {
+			addrs = append(addrs, n.ExtIP)
+		}
+	}
+	for _, a := range addrs {
+		switch {
+		case !a.IsGlobalUnicast():
+			return kernel.Endpoint{}, fmt.Errorf("address %s cannot be a workload's: want a unicast address that can be routed to", a)
+		case a == kernel.HostGateway():
+			return kernel.Endpoint{}, fmt.Errorf("address %s is every workload's gateway", a)
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return kernel.Endpoint{
+		Interface: spec.Name,
+		MAC:       spec.MAC,
+		Addrs:     slices.Compact(addrs),
+		Active:    spec.State == model.StateActive,
+	}, nil
+}
+
+// checkInterface refuses what Linux would not take as an interface's name, and
+// what would lead out of a directory.
+func checkInterface(name string) error {
+	if len(name) > 15 {
+		return fmt.Errorf("interface %.32q: at most 15 characters", name)
+	}
+	if i := strings.IndexFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == ':' || r == '%' }); i >= 0 {
+		return fmt.Errorf("interface %q: character %d is not allowed in a name", name, i+1)
+	}
+	if name == "" || name == "." || name == ".." {
+		return fmt.Errorf("interface %q is not a name", name)
+	}
+	return nil
+}
+
+// sameEndpoint reports whether two desired endpoints are one and the same.
+func sameEndpoint(a, b kernel.Endpoint) bool {
+	return a.Interface == b.Interface && a.MAC == b.MAC && a.Active == b.Active && slices.Equal(a.Addrs, b.Addrs)
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+const (
+	statusTTL      = 90 * time.Second
+	statusInterval = 30 * time.Second
+	// reportDelay lets reports gather, so that a burst is a few writes.
+	reportDelay = 100 * time.Millisecond
+	// reportTimeout bounds one request to etcd.
+	reportTimeout = 10 * time.Second
+	// reportBatch is how many keys one transaction writes; etcd takes 128.
+	reportBatch = 100
+	// leastBackoff and mostBackoff are between tries while etcd does not serve.
+	leastBackoff = 500 * time.Millisecond
+	mostBackoff  = 10 * time.Second
+)
+
+// reporter writes to etcd what this agent has to say: that it lives, and how
+// each endpoint is. It never holds up the loop, which only leaves it notes.
+type reporter struct {
+	log     *slog.Logger
+	store   *store.Client
+	host    string
+	health  *health
+	started time.Time
+
+	lease      *store.Lease
+	registered bool
+	// stored is what etcd holds, by path; nil = unknown, to be read.
+	stored map[string]model.EndpointStatus
+
+	wake chan struct{}
+
+	mu    sync.Mutex
+	want  map[string]endpointReport // by the endpoint's path
+	first bool                      // the first update is done: want is whole
+}
+
+// endpointReport is what is to be written of one endpoint.
+type endpointReport struct {
+	key    model.WorkloadStatusKey
+	status model.EndpointStatus
+}
+
+func newReporter(log *slog.Logger, client *store.Client, host string, h *health) *reporter {
+	return &reporter{
+		log: log, store: client, host: host, health: h, started: time.Now(),
+		wake: make(chan struct{}, 1), want: map[string]endpointReport{},
+	}
+}
+
+// set notes how an endpoint is.
+func (r *reporter) set(path string, key model.WorkloadEndpointKey, status model.EndpointStatus) {
+	if path != key.Path() {
+		return // another spelling of a key: the report is on the one spelled right
+	}
+	r.mu.Lock()
+	changed := r.want[path].status != status
+	r.want[path] = endpointReport{model.WorkloadStatusKey(key), status}
+	r.mu.Unlock()
+	if changed {
+		r.ring()
+	}
+}
+
+// remove notes that an endpoint is gone.
+func (r *reporter) remove(path string) {
+	r.mu.Lock()
+	_, had := r.want[path]
+	delete(r.want, path)
+	r.mu.Unlock()
+	if had {
+		r.ring()
+	}
+}
+
+// firstUpdate notes that every endpoint was looked at: other reports are stale.
+func (r *reporter) firstUpdate() {
+	r.mu.Lock()
+	r.first = true
+	r.mu.Unlock()
+	r.ring()
+}
+
+func (r *reporter) ring() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run reports until the context ends; then the host's live status goes.
+func (r *reporter) run(ctx context.Context) error {
+	defer r.leave()
+	status := time.NewTimer(0) // when the host's status is due
+	defer status.Stop()
+	gather := time.NewTimer(time.Hour) // when the endpoints' are
+	defer gather.Stop()
+	var backoff time.Duration
+	for {
+		var lost <-chan struct{}
+		if r.lease != nil {
+			lost = r.lease.Lost()
+		}
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+			gather.Reset(max(reportDelay, backoff))
+			continue
+		case <-lost:
+			r.lease = nil
+			status.Reset(0)
+			continue
+		case <-status.C:
+			if err = r.reportHost(ctx); err == nil {
+				status.Reset(statusInterval)
+			}
+		case <-gather.C:
+			err = r.reportEndpoints(ctx)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.health.setEtcd(err)
+		if err == nil {
+			if backoff > 0 {
+				r.log.Info("reports to etcd are written again")
+				gather.Reset(0)
+			}
+			backoff = 0
+			continue
+		}
+		if backoff == 0 {
+			r.log.Warn("reports to etcd are not written, trying again", "err", err)
+		}
+		r.stored = nil
+		backoff = min(max(2*backoff, leastBackoff), mostBackoff)
+		status.Reset(backoff)
+	}
+}
+
+// reportHost writes that this agent lives.
+func (r *reporter) reportHost(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	if r.lease == nil {
+		lease, err := r.store.Lease(ctx, statusTTL)
+		if err != nil {
+			return fmt.Errorf("lease of the host's status: %w", err)
+		}
+		r.lease = lease
+	}
+	r.mu.Lock()
+	first := r.first
+	r.mu.Unlock()
+	now := time.Now()
+	status := model.Status{Time: now.UTC().Truncate(time.Second), Uptime: now.Sub(r.started), FirstUpdate: first}
+	live := model.Change{Puts: []model.Put{{Key: model.StatusKey{Host: r.host}, Value: status}}}
+	if _, err := r.store.Commit(ctx, live, store.WithLease(r.lease)); err != nil {
+		return fmt.Errorf("write the host's status: %w", err)
+	}
+	last := model.Change{Puts: []model.Put{{Key: model.LastStatusKey{Host: r.host}, Value: status}}}
+	if _, err := r.store.Commit(ctx, last); err != nil {
+		return fmt.Errorf("write the host's last status: %w", err)
+	}
+	return nil
+}
+
+// register makes the object that says that the host exists, once.
+func (r *reporter) register(ctx context.Context) error {
+	if r.registered {
+		return nil
+	}
+	key := model.HostMetadataKey{Host: r.host}
+	_, err := r.store.Commit(ctx, model.Change{
+		Compares: []model.Compare{{Key: key}},
+		Puts:     []model.Put{{Key: key, Value: model.HostMetadata{}}},
+	})
+	var exists *store.ConflictError
+	if err != nil && !errors.As(err, &exists) {
+		return fmt.Errorf("write the host's metadata: %w", err)
+	}
+	r.registered = true
+	return nil
+}
+
+// reportEndpoints writes the difference between what is known of the endpoints
+// and what etcd holds of that.
+func (r *reporter) reportEndpoints(ctx context.Context) error {
+	r.mu.Lock()
+	want := make(map[string]endpointReport, len(r.want))
+	for _, report := range r.want {
+		want[report.key.Path()] = report
+	}
+	first := r.first
+	r.mu.Unlock()
+	if !first {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	if err := r.register(limited); err != nil {
+		return err
+	}
+	if err := r.readStored(limited); err != nil {
+		return err
+	}
+	for _, change := range reportChanges(want, r.stored) {
+		limited, cancel := context.WithTimeout(ctx, reportTimeout)
+		_, err := r.store.Commit(limited, change)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("write the status of %d endpoints: %w", len(change.Puts)+len(change.Deletes), err)
+		}
+		for _, key := range change.Deletes {
+			delete(r.stored, key.Path())
+		}
+		for _, put := range change.Puts {
+			r.stored[put.Key.Path()] = want[put.Key.Path()].status
+		}
+	}
+	return nil
+}
+
+// readStored reads what etcd holds, where that isn't known.
+func (r *reporter) readStored(ctx context.Context) error {
+	if r.stored != nil {
+		return nil
+	}
+	snapshot, err := r.store.Read(ctx, store.Prefix(model.StatusPrefix(r.host)+"workload/"))
+	if err != nil {
+		return fmt.Errorf("read the status of endpoints: %w", err)
+	}
+	r.stored = map[string]model.EndpointStatus{}
+	for _, entry := range snapshot.Entries() {
+		if _, ok := entry.Key.(model.WorkloadStatusKey); ok && entry.Path == entry.Key.Path() {
+			status, _ := entry.Value.(model.EndpointStatus)
+			r.stored[entry.Path] = status // "" where it makes no sense
+		}
+	}
+	return nil
+}
+
+// reportChanges are the writes that turn what is stored into what is wanted.
+func reportChanges(want map[string]endpointReport, stored map[string]model.EndpointStatus) []model.Change {
+	var changes []model.Change
+	var c model.Change
+	next := func() {
+		if len(c.Puts)+len(c.Deletes) == reportBatch {
+			changes = append(changes, c)
+			c = model.Change{}
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(want)) {
+		if stored[path] != want[path].status {
+			c.Puts = append(c.Puts, model.Put{Key: want[path].key, Value: want[path].status})
+			next()
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(stored)) {
+		if _, stays := want[path]; stays {
+			continue
+		}
+		if key, err := model.ParseKey(path); err == nil {
+			c.Deletes = append(c.Deletes, key)
+			next()
+		}
+	}
+	if !c.Empty() {
+		changes = append(changes, c)
+	}
+	return changes
+}
+
+// leave has etcd delete the host's live status.
+func (r *reporter) leave() {
+	if r.lease == nil {
+		return
+	}
+	if err := r.lease.Close(); err != nil {
+		r.log.Warn("the host's status stays in etcd until its lease ends", "err", err)
+	}
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// state is what etcd holds, as far as it concerns one host, and what follows
+// from it. It is changed by fold and setPrefixes alone, which do no I/O.
+//
+// Everything is kept by path rather than by key: should one key be stored
+// twice, spelled in two ways, these are two endpoints that claim the same.
+type state struct {
+	host string
+	// prefixes are what the names of workload interfaces begin with.
+	prefixes []string
+	synced   bool // a whole snapshot has been folded
+	ready    bool // ReadyKey is there and true
+	// revision is the latest that has been folded: what was written up to it
+	// below the watched prefixes is known.
+	revision  int64
+	objects   map[string]object
+	endpoints map[string]*endpoint
+	claims    map[claim][]*endpoint
+	settings  settings
+}
+
+// object is what is kept of every key.
+type object struct {
+	key     model.Key
+	invalid error
+}
+
+// endpoint is one workload endpoint as etcd holds it.
+type endpoint struct {
+	key               model.WorkloadEndpointKey
+	path              string
+	revision, created int64
+	spec              model.WorkloadEndpoint
+	invalid           error           // why spec does not parse
+	want              kernel.Endpoint // what follows from spec
+	refused           error           // why spec cannot be, by itself; invalid included
+}
+
+// claim is what only one endpoint of a host may have: an interface or an address.
+type claim struct {
+	iface string
+	addr  netip.Addr
+}
+
+func (c claim) String() string {
+	if c.addr.IsValid() {
+		return "address " + c.addr.String()
+	}
+	return "interface " + c.iface
+}
+
+// settings are what etcd says about the agent itself, by lower-case name.
+type settings struct {
+	global, local map[string]string
+}
+
+// effect is what a change of the state touched.
+type effect struct {
+	endpoints map[string]struct{} // whose verdict may differ now
+	objects   map[string]struct{} // what is new, changed or gone
+	settings  bool
+}
+
+func newEffect() effect {
+	return effect{endpoints: map[string]struct{}{}, objects: map[string]struct{}{}}
+}
+
+// merge adds what o touched.
+func (e *effect) merge(o effect) {
+	maps.Copy(e.endpoints, o.endpoints)
+	maps.Copy(e.objects, o.objects)
+	e.settings = e.settings || o.settings
+}
+
+func newState(host string, prefixes []string) *state {
+	return &state{
+		host:      host,
+		prefixes:  prefixes,
+		objects:   map[string]object{},
+		endpoints: map[string]*endpoint{},
+		claims:    map[claim][]*endpoint{},
+		settings:  settings{global: map[string]string{}, local: map[string]string{}},
+	}
+}
+
+// watched are the prefixes that fold understands. What lies below them does not
+// grow with the cluster.
+func watched(host string) []string {
+	return []string{model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(host)}
+}
+
+// fold takes in one update of the watch.
+func (s *state) fold(u store.Update) effect {
+	e := newEffect()
+	if u.Resync {
+		there := make(map[string]struct{}, len(u.Entries))
+		for _, entry := range u.Entries {
+			there[entry.Path] = struct{}{}
+		}
+		for path, o := range s.objects {
+			if _, ok := there[path]; !ok {
+				s.take(model.Entry{Path: path, Key: o.key}, &e)
+			}
+		}
+		s.synced = true
+	}
+	// A snapshot is taken in whole, whatever the revisions: that of an etcd
+	// which was restored from a backup may have other content at the same ones.
+	for _, entry := range u.Entries {
+		s.take(entry, &e)
+	}
+	s.revision = u.Revision
+	return e
+}
+
+// take folds one key that is new, changed or gone.
+func (s *state) take(entry model.Entry, e *effect) {
+	e.objects[entry.Path] = struct{}{}
+	if entry.Exists() {
+		s.objects[entry.Path] = object{key: entry.Key, invalid: entry.Err}
+	} else {
+		delete(s.objects, entry.Path)
+	}
+	switch key := entry.Key.(type) {
+	case model.ReadyKey:
+		ready, ok := entry.Value.(model.Ready)
+		s.ready = ok && bool(ready)
+	case model.GlobalConfigKey:
+		e.settings = true
+		takeText(s.settings.global, key.Name, entry)
+	case model.HostConfigKey:
+		e.settings = true
+		takeText(s.settings.local, key.Name, entry)
+	case model.WorkloadEndpointKey:
+		s.takeEndpoint(key, entry, e)
+	}
+}
+
+// takeText keeps a setting. One that does not parse counts as not set.
+func takeText(m map[string]string, name string, entry model.Entry) {
+	if text, ok := entry.Value.(model.Text); ok {
+		m[strings.ToLower(name)] = string(text)
+		return
+	}
+	delete(m, strings.ToLower(name))
+}
+
+func (s *state) takeEndpoint(key model.WorkloadEndpointKey, entry model.Entry, e *effect) {
+	e.endpoints[entry.Path] = struct{}{}
+	if old := s.endpoints[entry.Path]; old != nil {
+		s.unclaim(old, e)
+		delete(s.endpoints, entry.Path)
+	}
+	if !entry.Exists() {
+		return
+	}
+	ep := &endpoint{
+		key: key, path: entry.Path, revision: entry.Revision, created: entry.Created,
+		invalid: entry.Err,
+	}
+	if spec, ok := entry.Value.(model.WorkloadEndpoint); ok {
+		ep.spec = spec
+	} else if ep.invalid == nil {
+		ep.invalid = fmt.Errorf("the value is a %T, not a workload endpoint", entry.Value)
+	}
+	s.endpoints[ep.path] = ep
+	s.claim(ep, e)
+}
+
+// claim judges the endpoint by itself and enters what it claims.
+func (s *state) claim(ep *endpoint, e *effect) {
+	ep.want, ep.refused = kernel.Endpoint{}, ep.invalid
+	if ep.invalid == nil {
+		ep.want, ep.refused = plan(ep.spec, s.prefixes)
+	}
+	for _, c := range claimsOf(ep) {
+		for _, other := range s.claims[c] {
+			e.endpoints[other.path] = struct{}{}
+		}
+		s.claims[c] = append(s.claims[c], ep)
+	}
+}
+
+// unclaim gives back what the endpoint claimed.
+func (s *state) unclaim(ep *endpoint, e *effect) {
+	for _, c := range claimsOf(ep) {
+		rest := slices.DeleteFunc(s.claims[c], func(o *endpoint) bool { return o == ep })
+		for _, other := range rest {
+			e.endpoints[other.path] = struct{}{}
+		}
+		s.claims[c] = rest
+		if len(rest) == 0 {
+			delete(s.claims, c)
+		}
+	}
+}
+
+// claimsOf lists what an endpoint claims: nothing where it cannot be.
+func claimsOf(ep *endpoint) []claim {
+	if ep.refused != nil {
+		return nil
+	}
+	all := []claim{{iface: ep.want.Interface}}
+	for _, a := range ep.want.Addrs {
+		all = append(all, claim{addr: a})
+	}
+	return all
+}
+
+// verdict says what the kernel shall hold for an endpoint, or why it keeps no
+// access. Of two that claim one thing, the one that was made first has it: a
+// newcomer takes nothing away. An endpoint that lost one claim still holds its
+// others against later ones, so that verdicts depend on what is in etcd and not
+// on the order in which it was heard of.
+func (s *state) verdict(ep *endpoint) (kernel.Endpoint, error) {
+	if ep.refused != nil {
+		return kernel.Endpoint{}, ep.refused
+	}
+	for _, c := range claimsOf(ep) {
+		for _, other := range s.claims[c] {
+			if other != ep && older(other, ep) {
+				return kernel.Endpoint{}, fmt.Errorf("%s belongs to an older endpoint, %s: delete the one that is wrong", c, other.path)
+			}
+		}
+	}
+	return ep.want, nil
+}
+
+// older orders endpoints by age, and those of one transaction by name.
+func older(a, b *endpoint) bool {
+	if a.created != b.created {
+		return a.created < b.created
+	}
+	return a.path < b.path
+}
+
+// setPrefixes changes which interfaces are workloads' and judges every endpoint anew.
+func (s *state) setPrefixes(prefixes []string) effect {
+	e := newEffect()
+	s.prefixes = prefixes
+	clear(s.claims)
+	for path, ep := range s.endpoints {
+		e.endpoints[path] = struct{}{}
+		s.claim(ep, &e)
+	}
+	return e
+}
+
+// waitsFor says what must be known before anything is done; "" = nothing.
+func (s *state) waitsFor() string {
+	switch {
+	case !s.synced:
+		return "etcd has not been read yet"
+	case !s.ready:
+		return (model.ReadyKey{}).Path() + " is not true in etcd"
+	}
+	return ""
+}
+
+// The layers of settings in the order in which they win.
+const (
+	layerEnviron = iota
+	layerHost
+	layerGlobal
+)
+
+// settingErrors says of each setting in etcd that is readable whether it makes sense.
+func (s *state) settingErrors(wrong []paramError) map[string]error {
+	errs := map[string]error{}
+	for path, o := range s.objects {
+		var name string
+		layer := layerGlobal
+		switch key := o.key.(type) {
+		case model.GlobalConfigKey:
+			name = key.Name
+		case model.HostConfigKey:
+			name, layer = key.Name, layerHost
+		}
+		if name == "" || o.invalid != nil {
+			continue
+		}
+		errs[path] = nil
+		for _, w := range wrong {
+			if w.layer == layer && strings.EqualFold(w.name, name) {
+				errs[path] = w.err
+			}
+		}
+	}
+	return errs
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kernel"
+)
+
+// tell reports on endpoints that were followed.
+func (l *loop) tell(paths map[string]struct{}) {
+	for path := range paths {
+		t := l.desired.targets[path]
+		if t == nil {
+			l.problems.report(path, nil)
+			l.report.remove(path)
+			continue
+		}
+		l.problems.report(path, t.refused)
+		l.report.set(path, t.key, t.status())
+	}
+	if l.recount || len(paths) > 0 {
+		l.metrics.endpoints.set(l.desired)
+		l.recount = false
+	}
+	l.tellHealth()
+}
+
+// tellTarget reports on an endpoint whose standing in the kernel changed.
+func (l *loop) tellTarget(t *target) {
+	switch {
+	case t.applied:
+		if !t.since.IsZero() {
+			l.metrics.programmed.Observe(time.Since(t.since).Seconds())
+			t.since = time.Time{}
+		}
+		l.log.Debug("endpoint is programmed", "key", t.path, "interface", t.want.Interface, "revision", t.revision)
+	case isAbsent(t.problem):
+		l.log.Debug("endpoint has no interface yet", "key", t.path, "reason", t.problem)
+	default:
+		l.log.Warn("endpoint is not programmed", "key", t.path, "reason", t.problem)
+	}
+	l.report.set(t.path, t.key, t.status())
+	l.recount = true
+}
+
+// tellHealth says whether the agent serves its purpose.
+func (l *loop) tellHealth() {
+	switch reason := l.state.waitsFor(); {
+	case reason != "":
+		l.health.setUnready(reason)
+	case !l.applied:
+		l.health.setUnready("the host's workload interfaces have not been programmed yet")
+	default:
+		l.health.setUnready("")
+	}
+}
+
+// sayWaiting logs what the agent waits for, once.
+func (l *loop) sayWaiting(reason string) {
+	if reason == l.waitsFor {
+		return
+	}
+	if reason == "" {
+		l.log.Info("etcd has been read and is ready", "revision", l.state.revision)
+	} else {
+		l.log.Info("waiting; what is programmed stays as it is", "reason", reason)
+	}
+	l.waitsFor = reason
+}
+
+// sayProblems logs what the host as a whole lacks, when that changes.
+func (l *loop) sayProblems(errs []error) {
+	text := errorText(errors.Join(errs...))
+	if text == l.hostProblem {
+		return
+	}
+	if text == "" {
+		l.log.Info("the host is in order again")
+	} else {
+		l.log.Warn("the host is not in order", "reason", text)
+	}
+	l.hostProblem = text
+}
+
+// mtu keeps the file in which the plugin finds the MTU.
+func (l *loop) mtu() {
+	text := errorText(l.system.writeMTU(l.params.InterfacePrefixes))
+	if text != "" && text != l.mtuProblem {
+		l.log.Warn("the MTU of workloads is not known; the plugin takes what is in the file, or 1500", "reason", text)
+	}
+	l.mtuProblem = text
+}
+
+// flush has the connections of lost addresses deleted, beside the loop: the
+// kernel's whole table has to be looked through.
+func (l *loop) flush() {
+	if len(l.lost) == 0 {
+		return
+	}
+	addrs := make([]netip.Addr, 0, len(l.lost))
+	for _, a := range l.lost {
+		l.flushing[a]++
+		addrs = append(addrs, a)
+	}
+	l.lost = nil
+	l.flushes.Go(func() {
+		n, err := l.system.deleteConntrack(addrs)
+		if err != nil {
+			l.log.Warn("connections of addresses that went away were not deleted", "addresses", addrs, "err", err)
+		}
+		l.metrics.connections.Add(float64(n))
+		select {
+		case l.flushed <- addrs:
+		case <-l.stopped:
+		}
+	})
+}
+
+var _ hostPath = (*kernel.HostPath)(nil)
