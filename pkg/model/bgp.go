@@ -225,7 +225,7 @@ func (w *writer) filters(name string, filters []RouteFilter) {
 		return
 	}
 	w.name(name)
-	w.open('[')
+	w.openList(len(filters))
 	for _, f := range filters {
 		w.open('{')
 		w.prefix("cidr", f.CIDR)

@@ -3,16 +3,21 @@
 package model
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"net/netip"
 	"slices"
 	"strconv"
+	"time"
 	"unicode/utf8"
 )
 
 // writer appends JSON without white space.
-type writer struct{ b []byte }
+type writer struct {
+	b   []byte
+	err error // the first list that is too long
+}
 
 // sep puts a comma where something came before in the same object or list.
 func (w *writer) sep() {
@@ -58,6 +63,14 @@ func (w *writer) quoteSlow(s string) {
 		}
 	}
 	w.b = append(w.b, '"')
+}
+
+// openList begins a list of n entries.
+func (w *writer) openList(n int) {
+	if n > maxList && w.err == nil {
+		w.err = listTooLong(n)
+	}
+	w.open('[')
 }
 
 func (w *writer) open(c byte)  { w.sep(); w.b = append(w.b, c) }
@@ -121,7 +134,7 @@ func (w *writer) prefixValue(p netip.Prefix) {
 
 func (w *writer) strings(name string, list []string) {
 	w.name(name)
-	w.open('[')
+	w.openList(len(list))
 	for _, s := range list {
 		w.sep()
 		w.quote(s)
@@ -131,7 +144,7 @@ func (w *writer) strings(name string, list []string) {
 
 func (w *writer) prefixes(name string, list []netip.Prefix) {
 	w.name(name)
-	w.open('[')
+	w.openList(len(list))
 	for _, p := range list {
 		w.prefixValue(p)
 	}
@@ -140,7 +153,7 @@ func (w *writer) prefixes(name string, list []netip.Prefix) {
 
 func (w *writer) addrs(name string, list []netip.Addr) {
 	w.name(name)
-	w.open('[')
+	w.openList(len(list))
 	for _, a := range list {
 		w.sep()
 		w.b = append(w.b, '"')
@@ -157,4 +170,17 @@ func (w *writer) stringMap(m map[string]string) {
 		w.str(k, m[k])
 	}
 	w.close('}')
+}
+
+// time is written in UTC.
+func (w *writer) time(name string, t time.Time) error {
+	t = t.UTC()
+	if y := t.Year(); y < 1 || y > 9999 {
+		return inField(name, fmt.Errorf("the year %d", y))
+	}
+	w.name(name)
+	w.b = append(w.b, '"')
+	w.b = t.AppendFormat(w.b, time.RFC3339Nano)
+	w.b = append(w.b, '"')
+	return nil
 }

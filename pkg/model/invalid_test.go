@@ -5,6 +5,7 @@ package model_test
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,6 +37,9 @@ func TestInvalidValues(t *testing.T) {
 		{"policy", `1`, "want an object, have a number"},
 		{"policy", `true`, "want an object, have a boolean"},
 		{"policy", `{"selector": "` + big + `"}`, "value of " + strconv.Itoa(len(big)+16) + " bytes: at most 1572864"},
+		{"profile-tags", "[" + strings.Repeat(`"a",`, 1<<14) + `"a"]`, "16385 entries: at most 16384"},
+		{"profile-rules", `{"outbound_rules": [` + strings.Repeat(`{},`, 500000) + `{}]}`, "outbound_rules: 16385 entries: at most 16384"},
+		{"workload-endpoint", `{"state": "active", "name": "a", "ipv4_nets": [` + strings.Repeat(`"10.0.0.1",`, 1024) + `"10.0.0.1"]}`, "ipv4_nets: 1025 entries: at most 1024"},
 		{"config", big + "x", "value of 1572865 bytes: at most 1572864"},
 		{"host-metadata", `{"labels": {"a b": 1}}`, `labels."a b": want a string, have a number`},
 		{"host-metadata", `{"labels": {"a": "1", "a": "2"}}`, `labels.a: given twice`},
@@ -303,6 +307,7 @@ func TestFormatErrors(t *testing.T) {
 		{model.Rules{Inbound: []model.Rule{{}}}, `format model.Rules: inbound_rules[0].action: "": want allow, deny, log or next-tier`},
 		{model.Rules{Outbound: []model.Rule{{Action: model.ActionDeny, Not: model.Match{ICMPCode: &one}}}}, `format model.Rules: outbound_rules[0].!icmp_code: needs !icmp_type`},
 		{model.Tags{""}, "format model.Tags: [0]: empty"},
+		{model.Tags(slices.Repeat([]string{"a"}, 1<<14+1)), "format model.Tags: 16385 entries: at most 16384"},
 		{model.Policy{Selector: "x"}, "format model.Policy: selector: at byte 1: want ==, !=, in, not in, contains, starts with or ends with, have the end"},
 		{model.Policy{Types: []model.Direction{"in"}}, `format model.Policy: types[0]: "in": want inbound or outbound`},
 		{model.Pool{}, "format model.Pool: cidr: missing"},

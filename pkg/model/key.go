@@ -28,10 +28,12 @@ type (
 	WorkloadEndpointKey struct{ Host, Orchestrator, Workload, Endpoint string }
 	// HostEndpointKey is one interface of a host itself. Value: HostEndpoint.
 	HostEndpointKey struct{ Host, Endpoint string }
-	// ProfileRulesKey, ProfileTagsKey and ProfileLabelsKey together are one
-	// profile; any may be missing. Values: Rules, Tags, Labels.
-	ProfileRulesKey  struct{ Profile string }
-	ProfileTagsKey   struct{ Profile string }
+	// ProfileRulesKey is what a profile allows. Value: Rules. The three keys of
+	// a profile together are the profile; any may be missing.
+	ProfileRulesKey struct{ Profile string }
+	// ProfileTagsKey is the tags of a profile. Value: Tags.
+	ProfileTagsKey struct{ Profile string }
+	// ProfileLabelsKey is the labels of a profile. Value: Labels.
 	ProfileLabelsKey struct{ Profile string }
 	// TierKey is the metadata of a tier. Value: Tier.
 	TierKey struct{ Tier string }

@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// maxName bounds a name before it is escaped. Kubernetes joins a namespace (63) and a
-// pod's name (253) into one, so it is far more than the 128 that other names need.
-const maxName = 1024
+// MaxName bounds a name, in bytes, before it is escaped. Kubernetes joins a
+// namespace (63) and a pod's name (253) into one, so it is far more than the
+// 128 that other names need.
+const MaxName = 1024
 
 const upperHex = "0123456789ABCDEF"
 
@@ -44,12 +45,12 @@ func UnescapeName(s string) (string, error) {
 	switch {
 	case s == "":
 		return "", errors.New("empty name")
-	case len(s) > 3*maxName: // each byte escaped
+	case len(s) > 3*MaxName: // each byte escaped
 		return "", nameTooLong(len(s))
 	case strings.IndexByte(s, '/') >= 0:
 		return "", fmt.Errorf("name %q: write / as %%2F", s)
 	case strings.IndexByte(s, '%') < 0:
-		if len(s) > maxName {
+		if len(s) > MaxName {
 			return "", nameTooLong(len(s))
 		}
 		return s, nil
@@ -70,13 +71,13 @@ func UnescapeName(s string) (string, error) {
 		b = append(b, byte(hi<<4|lo))
 		i += 2
 	}
-	if len(b) > maxName {
+	if len(b) > MaxName {
 		return "", nameTooLong(len(b))
 	}
 	return string(b), nil
 }
 
-func nameTooLong(n int) error { return fmt.Errorf("name of %d bytes: at most %d", n, maxName) }
+func nameTooLong(n int) error { return fmt.Errorf("name of %d bytes: at most %d", n, MaxName) }
 
 func plainNameByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||

@@ -231,7 +231,7 @@ func (t Tags) format(w *writer) error {
 	if err := checkNames(t); err != nil {
 		return err
 	}
-	w.open('[')
+	w.openList(len(t))
 	for _, s := range t {
 		w.sep()
 		w.quote(s)

@@ -217,7 +217,7 @@ func (m *Match) check(not string, protocol Protocol) error {
 
 func (w *writer) rules(name string, rules []Rule) error {
 	w.name(name)
-	w.open('[')
+	w.openList(len(rules))
 	for i := range rules {
 		if err := w.rule(&rules[i]); err != nil {
 			return inField(name, atIndex(i, err))
@@ -285,7 +285,7 @@ func (w *writer) ports(name string, ports []Port) {
 		return
 	}
 	w.name(name)
-	w.open('[')
+	w.openList(len(ports))
 	for _, p := range ports {
 		w.port(p)
 	}

@@ -127,7 +127,7 @@ func (s Subnet) format(w *writer) error {
 	}
 	if len(s.HostRoutes) > 0 {
 		w.name("host_routes")
-		w.open('[')
+		w.openList(len(s.HostRoutes))
 		for _, h := range s.HostRoutes {
 			w.open('{')
 			w.prefix("destination", h.Destination)

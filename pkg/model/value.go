@@ -149,6 +149,9 @@ func FormatValue(v any) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("format %T: not a value of the data model", v)
 	}
+	if err == nil {
+		err = w.err
+	}
 	if err == nil && len(w.b) > maxValue {
 		err = tooLarge(len(w.b))
 	}
