@@ -46,7 +46,6 @@ func (w *writer) quote(s string) {
 }
 
 func (w *writer) quoteSlow(s string) {
-	const hex = "0123456789abcdef"
 	w.b = append(w.b, '"')
 	for _, c := range s { // what is not UTF-8 becomes U+FFFD
 		switch {
@@ -57,7 +56,7 @@ func (w *writer) quoteSlow(s string) {
 		case c == '\t':
 			w.b = append(w.b, '\\', 't')
 		case c < ' ':
-			w.b = append(w.b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			w.b = append(w.b, '\\', 'u', '0', '0', lowerHex[c>>4], lowerHex[c&15])
 		default:
 			w.b = utf8.AppendRune(w.b, c)
 		}

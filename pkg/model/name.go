@@ -14,7 +14,10 @@ import (
 // 128 that other names need.
 const MaxName = 1024
 
-const upperHex = "0123456789ABCDEF"
+const (
+	upperHex = "0123456789ABCDEF"
+	lowerHex = "0123456789abcdef"
+)
 
 // EscapeName writes a name as one segment of a path: every byte other than
 // [A-Za-z0-9_.-] becomes %XX.

@@ -221,14 +221,26 @@ func TestASNumbers(t *testing.T) {
 }
 
 func TestMAC(t *testing.T) {
-	m, err := model.ParseMAC("EE-EE-EE-EE-EE-EE")
-	if err != nil || m.String() != "ee:ee:ee:ee:ee:ee" || m.IsZero() {
-		t.Errorf("%s, %v", m, err)
+	for _, tt := range []struct{ text, want string }{
+		{"02:00:00:00:00:01", "02:00:00:00:00:01"},
+		{"EE-EE-ee-Ee-eE-EE", "ee:ee:ee:ee:ee:ee"},
+		{"0200.ABcd.0001", "02:00:ab:cd:00:01"},
+		{"00:00:00:00:00:00", "00:00:00:00:00:00"},
+	} {
+		if m, err := model.ParseMAC(tt.text); err != nil || m.String() != tt.want {
+			t.Errorf("ParseMAC(%q) = %s, %v, want %s", tt.text, m, err, tt.want)
+		}
 	}
-	for _, s := range []string{"", "x", "02:00:00:00:00:00:00:01"} {
+	for _, s := range []string{
+		"", "x", "02:00:00:00:00:0g", "0g:00:00:00:00:00", "02:00:00:00:00:00:00:01", "02:00:00:00:00", "02:00-00:00:00:01", "02.00.00.00.00.01",
+		"020:0:00:00:00:01", "0200.0000:0001", "0200.00000.001", "020000000001", "02 00 00 00 00 01", strings.Repeat("02:", 1000),
+	} {
 		if m, err := model.ParseMAC(s); err == nil {
 			t.Errorf("ParseMAC(%q) = %s, want an error", s, m)
 		}
+	}
+	if !(model.MAC{}).IsZero() || (model.MAC{5: 1}).IsZero() {
+		t.Error("IsZero")
 	}
 }
 
