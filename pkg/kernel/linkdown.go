@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+// LinkDownError is in the chain of a Status whose interface can't be programmed
+// as it is: it is not there, or it is down at one end. That is nobody's mistake
+// while a workload comes or goes; an Event follows when it changes.
+type LinkDownError struct {
+	Interface string
+	Why       string
+}
+
+// Error names the interface and says what it is.
+func (e *LinkDownError) Error() string { return "interface " + e.Interface + " " + e.Why }
