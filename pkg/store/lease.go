@@ -58,7 +58,7 @@ func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.closing {
 		stop()
 		return nil, fmt.Errorf("grant lease: %w", errClosed)
 	}
@@ -114,7 +114,7 @@ func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 		case <-l.c.done:
 			l.stop()
 			if err := l.revoke(); err != nil {
-				l.c.log.Warn("lease not revoked, it will run out", "err", err)
+				l.c.log.Warn("lease not revoked, it will run out", "lease", l.id, "err", err)
 			}
 			return
 		case <-timer.C:
@@ -125,11 +125,11 @@ func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			l.c.log.Warn("lease not kept alive: its keys are gone or will go", "err", err)
+			l.c.log.Warn("lease not kept alive: its keys are gone or will go", "lease", l.id, "err", err)
 			close(l.lost)
 			return
 		case ttl <= 0:
-			l.c.log.Warn("lease has ended: its keys are gone")
+			l.c.log.Warn("lease has ended: its keys are gone", "lease", l.id)
 			close(l.lost)
 			return
 		}

@@ -63,7 +63,7 @@ type Client struct {
 	dialTimeout  time.Duration
 	log          *slog.Logger
 
-	done chan struct{}  // closed by Close
+	done chan struct{}  // closed when Close begins
 	work sync.WaitGroup // keepalives
 
 	mu      sync.Mutex
@@ -72,7 +72,8 @@ type Client struct {
 	stale   bool // discovered members don't answer: ask DNS again
 	token   string
 	noAuth  bool // the server said that authentication is off
-	closed  bool
+	closing bool // no new leases
+	closed  bool // no new requests
 
 	roundTrips, bytesRead, commits, conflicts atomic.Int64
 }
@@ -136,15 +137,19 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 // requests under way fail.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	if c.closed {
+	if c.closing {
 		c.mu.Unlock()
 		return nil
 	}
-	c.closed = true
-	members := c.members
+	c.closing = true
 	close(c.done)
 	c.mu.Unlock()
-	c.work.Wait()
+	c.work.Wait() // leases are revoked
+
+	c.mu.Lock()
+	c.closed = true
+	members := c.members
+	c.mu.Unlock()
 	var errs []error
 	for _, m := range members {
 		errs = append(errs, m.close())

@@ -49,6 +49,7 @@ type watch struct {
 	fn       func(Update) error
 
 	merger  *merger // nil: a snapshot is due
+	page    int64   // entries per request of a snapshot, 0 = all in one
 	cluster uint64  // etcd's cluster id
 	trouble string  // the last that was logged, "" = none
 }
@@ -63,7 +64,7 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(Update) e
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	w := &watch{c: c, prefixes: roots, fn: fn}
+	w := &watch{c: c, prefixes: roots, fn: fn, page: pageSize}
 	for round := 0; ; round++ {
 		began := time.Now()
 		err := w.run(ctx)
@@ -93,10 +94,14 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(Update) e
 // run takes a snapshot if one is due, and follows the changes until that fails.
 func (w *watch) run(ctx context.Context) error {
 	if w.merger == nil {
-		p, err := w.c.snapshot(ctx, w.prefixes)
+		p, err := w.c.snapshot(ctx, w.prefixes, w.page)
+		if errors.Is(err, errResync) {
+			w.page = 0 // one request is at one revision, however fast etcd compacts
+		}
 		if err != nil {
 			return err
 		}
+		w.page = pageSize
 		w.recovered()
 		w.merger, w.cluster = newMerger(len(w.prefixes), p.Revision), p.cluster
 		if err := w.fn(Update{Revision: p.Revision, Resync: true, Entries: p.Entries()}); err != nil {
@@ -149,13 +154,12 @@ func disjoint(prefixes []string) ([]string, error) {
 }
 
 // snapshot reads the prefixes in pages, all at one revision. Where etcd compacts
-// that revision meanwhile it begins again.
-func (c *Client) snapshot(ctx context.Context, prefixes []string) (page, error) {
+// that revision meanwhile the error is errResync: begin again.
+func (c *Client) snapshot(ctx context.Context, prefixes []string, limit int64) (page, error) {
 	first := make([]Range, len(prefixes))
 	for i, p := range prefixes {
-		first[i] = Prefix(p).Limit(pageSize)
+		first[i] = Prefix(p).Limit(limit)
 	}
-again:
 	all, err := c.readAt(ctx, 0, first)
 	if err != nil {
 		return page{}, err
@@ -165,7 +169,7 @@ again:
 			entries := all.Ranges[i]
 			p, err := c.readAt(ctx, all.Revision, []Range{r.From(entries[len(entries)-1].Path + "\x00")})
 			if errors.Is(err, rpctypes.ErrCompacted) {
-				goto again
+				return page{}, fmt.Errorf("%w: etcd compacted revision %d while its snapshot was read", errResync, all.Revision)
 			}
 			if err != nil {
 				return page{}, err

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+func TestMerger(t *testing.T) {
+	e := func(name string) model.Entry { return model.Entry{Path: name} }
+	m := newMerger(2, 10)
+	step := func(what string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, u := range m.ready() {
+			s := fmt.Sprint(u.Revision, ":")
+			for _, e := range u.Entries {
+				s += " " + e.Path
+			}
+			got = append(got, s)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("%s: %s", what, d)
+		}
+	}
+	ok := func(took bool) {
+		t.Helper()
+		if !took {
+			t.Fatal("refused")
+		}
+	}
+	step("nothing")
+	ok(m.event(0, 11, e("a11")))
+	m.arrived(0, 11)
+	step("the other watch may have an event of 11")
+	ok(m.event(1, 11, e("b11")))
+	ok(m.event(1, 12, e("b12")))
+	m.arrived(1, 12)
+	step("one transaction, one update", "11: a11 b11")
+	if !m.waiting() {
+		t.Fatal("b12 is not waited for")
+	}
+	m.nothingBefore(11, true)
+	step("too early")
+	m.nothingBefore(12, true)
+	step("nothing else in 12", "12: b12")
+	ok(m.event(0, 15, e("a15")))
+	m.arrived(0, 15)
+	m.restarted()
+	if d := cmp.Diff([]int64{15, 12}, m.seen); d != "" {
+		t.Fatalf("resumes after: %s", d)
+	}
+	ok(m.event(1, 14, e("b14")))
+	ok(m.event(1, 15, e("b15")))
+	m.arrived(1, 15)
+	step("across a restart", "14: b14", "15: a15 b15")
+
+	// A server that says "nothing left" too early.
+	m.nothingBefore(20, false)
+	ok(m.event(0, 18, e("a18")))
+	m.arrived(0, 18)
+	step("believed", "18: a18")
+	if m.event(1, 18, e("b18")) {
+		t.Fatal("the second half of an update that was delivered was taken")
+	}
+	if d := cmp.Diff([]int64{18, 15}, m.seen); d != "" {
+		t.Fatalf("resumes after: %s", d)
+	}
+}
+
+// TestMergerHistories plays random histories, as etcd may send them: in order
+// on each watch, in any order between them, and broken off anywhere.
+func TestMergerHistories(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		watches, last := 1+r.IntN(4), int64(1+r.IntN(30))
+		events := make([][]int64, watches) // revisions, per watch
+		want := map[int64]int{}
+		for rev := int64(1); rev <= last; rev++ {
+			for w := range events {
+				for range r.IntN(3) {
+					events[w] = append(events[w], rev)
+					want[rev]++
+				}
+			}
+		}
+		m := newMerger(watches, 0)
+		pos := make([]int, watches)
+		sent := func(w int) int64 { // up to here all is sent
+			if pos[w] == len(events[w]) {
+				return last
+			}
+			return events[w][pos[w]] - 1
+		}
+		got, delivered := map[int64]int{}, int64(0)
+		for step := 0; len(got) < len(want); step++ {
+			if step > 10000 {
+				t.Fatalf("seed %d: stuck: %+v", seed, m)
+			}
+			switch w := r.IntN(watches); r.IntN(10) {
+			case 0: // the stream breaks
+				m.restarted()
+				for w := range pos {
+					for pos[w] = 0; pos[w] < len(events[w]) && events[w][pos[w]] <= m.seen[w]; pos[w]++ {
+					}
+				}
+			case 1: // progress of all: what the slowest has
+				all := last
+				for w := range pos {
+					all = min(all, sent(w))
+				}
+				m.nothingBefore(all, true)
+			case 2:
+				m.arrived(w, sent(w))
+			default: // a response: the events of one or more whole revisions
+				for range 1 + r.IntN(3) {
+					if pos[w] == len(events[w]) {
+						break
+					}
+					rev := events[w][pos[w]]
+					for ; pos[w] < len(events[w]) && events[w][pos[w]] == rev; pos[w]++ {
+						if !m.event(w, rev, model.Entry{}) {
+							t.Fatalf("seed %d: event of %d refused", seed, rev)
+						}
+					}
+					m.arrived(w, rev)
+				}
+			}
+			for _, u := range m.ready() {
+				if u.Revision <= delivered {
+					t.Fatalf("seed %d: %d after %d", seed, u.Revision, delivered)
+				}
+				delivered = u.Revision
+				got[u.Revision] = len(u.Entries)
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("seed %d: %s", seed, d)
+		}
+	}
+}
+
+func TestOrdersProgress(t *testing.T) {
+	for version, want := range map[string]bool{
+		"3.4.23": false, "3.4.25": true, "3.5.7": false, "3.5.8": true, "3.6.0": true, "3.7.3": true, "4.0.0": true,
+		"3.3.99": false, "2.9.9": false, "3.7.0-alpha.1": true, "": false, "x": false,
+	} {
+		if got := ordersProgress(version); got != want {
+			t.Errorf("%q: %v", version, got)
+		}
+	}
+}
+
+func TestDisjoint(t *testing.T) {
+	got, err := disjoint([]string{"/b/", "/a/b/", "/a/", "/b/", "/a", "/c/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"/a", "/b/", "/c/"}, got); d != "" {
+		t.Error(d)
+	}
+	var many []string
+	for i := range maxOps + 1 {
+		many = append(many, fmt.Sprintf("/%d/", i))
+	}
+	for _, bad := range [][]string{nil, {""}, many} {
+		if _, err := disjoint(bad); err == nil {
+			t.Errorf("%d prefixes were taken", len(bad))
+		}
+	}
+}
+
+func TestPrefixEnd(t *testing.T) {
+	for in, want := range map[string]string{"/a/": "/a0", "a\xff": "b", "\xff\xff": "\x00"} {
+		if got := string(prefixEnd(in)); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
