@@ -3,46 +3,385 @@
 package ipam
 
 import (
+	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
 )
 
-func TestMainPath(t *testing.T) {
+// world is a cluster that a test describes: two pools with four blocks of four
+// addresses each, unless it says otherwise.
+func world(t testing.TB, pools ...model.Pool) *etcd {
 	s := newEtcd(t)
-	s.pool(model.Pool{CIDR: cidr("10.0.0.0/16")})
-	s.pool(model.Pool{CIDR: cidr("fd00:10::/48")})
-	r := Request{Host: "a", Handle: "net.c1.eth0", IPv4: true, IPv6: true, Now: noon}
-	first, err := s.assign(r)
-	if err != nil {
-		t.Fatal(err)
+	if len(pools) == 0 {
+		pools = []model.Pool{{CIDR: cidr("10.0.0.0/28"), BlockSize: 30}, {CIDR: cidr("fd00::/124"), BlockSize: 126}}
 	}
-	if s.rounds != 2 {
-		t.Errorf("%d rounds of reading for a new block, want 2", s.rounds)
+	for _, p := range pools {
+		s.pool(p)
 	}
-	s.mustBeSound()
-	t.Log(first, s.bytesRead)
-	s.rounds = 0
-	again, err := s.assign(r)
-	if err != nil {
-		t.Fatal(err)
+	for _, host := range []string{"a", "b", "c"} {
+		s.put(model.HostMetadataKey{Host: host}, model.HostMetadata{Labels: map[string]string{"name": host}})
 	}
-	t.Log(again)
-	r.Handle = "net.c2.eth0"
-	s.rounds = 0
-	second, err := s.assign(r)
-	if err != nil {
-		t.Fatal(err)
+	return s
+}
+
+// fill makes a block of the host's whose first addresses are held by handles
+// x.<address>; empty ones have been so since noon.
+func (s *etcd) fill(c, host string, n int) {
+	s.revision++
+	b := newBlock(cidr(c), host)
+	for o := range n {
+		id := "x." + addrOf(&b, o).String()
+		take(&b, o, model.Attributes{HandleID: id})
+		s.write(model.HandleKey{ID: id}.Path(), must(model.FormatValue(model.Handle{ID: id, Blocks: map[netip.Prefix]int{b.CIDR: 1}})))
 	}
-	t.Log(second)
-	s.mustBeSound()
-	for _, h := range []string{"net.c1.eth0", r.Handle} {
-		if freed, err := s.release(h, noon); err != nil || len(freed) != 2 {
-			t.Fatal(freed, err)
+	if n == 0 {
+		b.EmptySince = noon
+	}
+	s.write(model.BlockKey{CIDR: b.CIDR}.Path(), must(model.FormatValue(b)))
+	if host != "" {
+		s.write(model.AffinityKey{Host: host, CIDR: b.CIDR}.Path(), []byte("{}"))
+	}
+}
+
+func (s *etcd) fillAll(host string, n int, blocks ...string) {
+	for _, c := range blocks {
+		s.fill(c, host, n)
+	}
+}
+
+// edit changes a stored block.
+func (s *etcd) edit(c string, f func(*model.Block)) {
+	b := s.block(c)
+	f(b)
+	s.put(model.BlockKey{CIDR: b.CIDR}, *b)
+}
+
+func (s *etcd) config(strict, auto bool) {
+	s.put(model.IPAMConfigKey{}, model.IPAMConfig{StrictAffinity: strict, AutoAllocateBlocks: auto})
+}
+
+var quarters = []string{"10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30"}
+
+// describe says what was got, and what it means for the block.
+func (s *etcd) describe(c Choice, p *Plan) []string {
+	var out []string
+	for _, a := range c.Addrs {
+		what := "existing"
+		if d := p.blocks[a.Block]; !a.Existing {
+			what = "of " + d.Affinity
+			old := s.block(a.Block.String())
+			switch {
+			case old == nil:
+				what = "new"
+			case old.Affinity != d.Affinity:
+				what = "taken over from " + old.Affinity
+			}
+		}
+		out = append(out, a.Addr.String()+" "+what)
+	}
+	return out
+}
+
+func TestAssign(t *testing.T) {
+	v4 := Request{Host: "a", Handle: "h", IPv4: true, Now: noon.Add(10 * time.Minute)}
+	with := func(f func(*Request)) Request {
+		r := v4
+		f(&r)
+		return r
+	}
+	both := with(func(r *Request) { r.IPv6 = true })
+	cases := []struct {
+		name    string
+		setup   func(*etcd)
+		request Request
+		want    []string
+		pools   []model.Pool
+	}{
+		// The order.
+		{"own block", func(s *etcd) { s.fill("10.0.0.4/30", "a", 2) }, v4, []string{"10.0.0.6 of a"}, nil},
+		{"the own block claimed last", func(s *etcd) { s.fillAll("a", 1, "10.0.0.12/30", "10.0.0.4/30", "10.0.0.0/30") }, v4, []string{"10.0.0.1 of a"}, nil},
+		{"an older own block when the last is full", func(s *etcd) {
+			s.fill("10.0.0.4/30", "a", 1)
+			s.fill("10.0.0.12/30", "a", 4)
+		}, v4, []string{"10.0.0.5 of a"}, nil},
+		{"new block when the own are full", func(s *etcd) {
+			s.fillAll("a", 4, "10.0.0.0/30", "10.0.0.4/30")
+			s.fill("10.0.0.12/30", "b", 0)
+		}, v4, []string{"10.0.0.8 new"}, nil},
+		{"empty block when there is no room", func(s *etcd) {
+			s.fillAll("b", 1, quarters...)
+			s.fill("10.0.0.8/30", "c", 0)
+		}, v4, []string{"10.0.0.8 taken over from c"}, nil},
+		{"not one that was empty a moment ago", func(s *etcd) {
+			s.fillAll("b", 4, quarters...)
+			s.fill("10.0.0.4/30", "c", 1)
+			s.fill("10.0.0.8/30", "c", 0)
+			s.edit("10.0.0.8/30", func(b *model.Block) { b.EmptySince = noon.Add(9*time.Minute + time.Second); b.StrictAffinity = true })
+		}, v4, []string{"10.0.0.5 of c"}, nil},
+		{"unless its node has left", func(s *etcd) {
+			s.fillAll("b", 1, quarters...)
+			s.fill("10.0.0.8/30", "gone", 0)
+			s.edit("10.0.0.8/30", func(b *model.Block) { b.EmptySince = v4.Now })
+		}, v4, []string{"10.0.0.8 taken over from gone"}, nil},
+		{"empty block of nobody", func(s *etcd) {
+			s.fillAll("b", 4, quarters...)
+			s.fill("10.0.0.8/30", "", 0)
+			s.remove(model.AffinityKey{Host: "b", CIDR: cidr("10.0.0.8/30")}.Path())
+		}, v4, []string{"10.0.0.8 taken over from "}, nil},
+		{"borrow", func(s *etcd) {
+			s.fillAll("b", 4, quarters...)
+			s.fill("10.0.0.8/30", "b", 3)
+		}, v4, []string{"10.0.0.11 of b"}, nil},
+		{"never from a strict block", func(s *etcd) {
+			s.fillAll("b", 3, quarters...)
+			for _, c := range quarters[1:] {
+				s.edit(c, func(b *model.Block) { b.StrictAffinity = true })
+			}
+		}, v4, []string{"10.0.0.3 of b"}, nil},
+
+		// The same handle.
+		{"again", func(s *etcd) { s.fill("10.0.0.4/30", "b", 3) }, with(func(r *Request) { r.Handle = "x.10.0.0.5" }), []string{"10.0.0.5 existing"}, nil},
+		{"again, and its pool is disabled", func(s *etcd) {
+			s.fill("10.0.0.4/30", "a", 3)
+			s.pool(model.Pool{CIDR: cidr("10.0.0.0/28"), BlockSize: 30, Disabled: true})
+		}, with(func(r *Request) { r.Handle = "x.10.0.0.5" }), []string{"10.0.0.5 existing"}, nil},
+		{"again, the missing family is added", func(s *etcd) {
+			s.fill("10.0.0.4/30", "a", 3)
+			s.fill("fd00::4/126", "a", 2)
+		}, with(func(r *Request) { r.Handle = "x.10.0.0.5"; r.IPv6 = true }), []string{"10.0.0.5 existing", "fd00::6 of a"}, nil},
+		{"a handle in its older place", func(s *etcd) {
+			s.fill("10.0.0.4/30", "a", 1)
+			s.remove(model.HandleKey{ID: "x.10.0.0.4"}.Path())
+			s.putText("/calico/ipam/v2/assignment/handle/x.10.0.0.4", `{"block":{"10.0.0.4/30":1}}`)
+		}, with(func(r *Request) { r.Handle = "x.10.0.0.4" }), []string{"10.0.0.4 existing"}, nil},
+
+		// Pools.
+		{"both families", nil, with(func(r *Request) { r.Host, r.IPv6 = "c", true }), []string{"10.0.0.8 new", "fd00::8 new"}, nil},
+		{"requested pool", nil, with(func(r *Request) { r.Pools4 = []netip.Prefix{cidr("10.9.0.0/30")} }), []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/24")}, {CIDR: cidr("10.9.0.0/30")}}},
+		{"requested pools in the order requested", nil, with(func(r *Request) { r.Pools4 = []netip.Prefix{cidr("10.9.0.0/30"), cidr("10.0.0.0/26")} }), []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26")}, {CIDR: cidr("10.9.0.0/30")}}},
+		{"the next pool when the first is full", func(s *etcd) { s.fill("10.0.0.0/30", "b", 4) }, v4, []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/30")}, {CIDR: cidr("10.9.0.0/30")}}},
+		{"node selector", nil, v4, []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/24"), NodeSelector: `name == "b"`}, {CIDR: cidr("10.9.0.0/26"), NodeSelector: `name in {"a", "c"}`}}},
+		{"labels of the request win", nil, with(func(r *Request) { r.HostLabels = map[string]string{"name": "b"} }), []string{"10.0.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26"), NodeSelector: `name == "b"`}, {CIDR: cidr("10.9.0.0/26")}}},
+		{"own block of a pool that was disabled", func(s *etcd) { s.fill("10.0.0.0/26", "a", 1) }, v4, []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/24"), Disabled: true}, {CIDR: cidr("10.9.0.0/26")}}},
+		{"own block of a pool that was deleted", func(s *etcd) { s.fill("10.0.0.0/26", "a", 1) }, v4, []string{"10.9.0.0 new"},
+			[]model.Pool{{CIDR: cidr("10.9.0.0/26")}}},
+		{"pool smaller than a block", nil, both, []string{"10.0.0.8 new", "fd00::8 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.8/29")}, {CIDR: cidr("fd00::8/125")}}},
+		{"pool of one address", nil, both, []string{"10.0.0.9 new", "fd00::9 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.9/32")}, {CIDR: cidr("fd00::9/128")}}},
+		{"blocks of one address", nil, both, []string{"10.0.0.10 new", "fd00::8 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.8/30"), BlockSize: 32}, {CIDR: cidr("fd00::8/126"), BlockSize: 128}}},
+		{"the largest blocks", nil, both, []string{"10.1.48.0 new", "fd00::a281:a000 new"},
+			[]model.Pool{{CIDR: cidr("10.1.0.0/16"), BlockSize: 20}, {CIDR: cidr("fd00::/96"), BlockSize: 116}}},
+		{"never where pools overlap", nil, v4, []string{"10.0.0.64 new"},
+			[]model.Pool{{CIDR: cidr("10.0.0.0/25")}, {CIDR: cidr("10.0.0.0/26")}}},
+
+		// Blocks of another size, left by a pool that was changed.
+		{"beside smaller blocks", func(s *etcd) { s.fillAll("b", 1, "10.0.0.3/32", "10.0.0.8/29") }, v4, []string{"10.0.0.4 new"}, nil},
+		{"beside a larger block", func(s *etcd) { s.fill("10.0.0.8/29", "b", 8); s.fill("10.0.0.0/30", "b", 4) }, v4, []string{"10.0.0.4 new"}, nil},
+		{"inside a much larger block", func(s *etcd) { s.fill("10.0.0.0/20", "b", 1) }, v4, []string{"10.0.16.0 new"},
+			[]model.Pool{{CIDR: cidr("10.0.1.0/24")}, {CIDR: cidr("10.0.16.0/26")}}},
+
+		// Trees that are not as they should be.
+		{"an invalid own block is left alone", func(s *etcd) {
+			s.fill("10.0.0.4/30", "a", 1)
+			s.fill("10.0.0.8/30", "a", 1)
+			s.putText("/calico/ipam/v2/assignment/ipv4/block/10.0.0.8-30", `{"cidr":"10.0.0.8/30","allocations":[7],"unallocated":[]}`)
+		}, v4, []string{"10.0.0.5 of a"}, nil},
+		{"an affinity without a block", func(s *etcd) { s.putText("/calico/ipam/v2/host/a/ipv4/block/10.0.0.12-30", "") }, v4, []string{"10.0.0.12 new"}, nil},
+		{"an affinity to a block of somebody else", func(s *etcd) {
+			s.fill("10.0.0.12/30", "b", 1)
+			s.putText("/calico/ipam/v2/host/a/ipv4/block/10.0.0.12-30", "")
+		}, v4, []string{"10.0.0.0 new"}, nil},
+		{"an own block without the affinity", func(s *etcd) {
+			s.fillAll("b", 1, quarters...)
+			s.fill("10.0.0.12/30", "a", 1)
+			s.remove("/calico/ipam/v2/host/a/ipv4/block/10.0.0.12-30")
+			s.remove("/calico/ipam/v2/host/b/ipv4/block/10.0.0.12-30")
+		}, v4, []string{"10.0.0.13 of a"}, nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s := world(t, c.pools...)
+			if c.setup != nil {
+				c.setup(s)
+			}
+			choice, p, err := s.planAssign(c.request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, s.describe(choice, p)); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			before := len(violations(s))
+			if err := s.commit(p.Change()); err != nil {
+				t.Fatal(err)
+			}
+			if after := violations(s); len(after) > before {
+				t.Errorf("%v", after)
+			}
+		})
+	}
+}
+
+func violations(s *etcd) []string {
+	var out []string
+	for _, v := range Check(s.dump()) {
+		if !v.Note {
+			out = append(out, v.String())
+		}
+	}
+	return out
+}
+
+func TestAssignRefuses(t *testing.T) {
+	v4 := Request{Host: "a", Handle: "h", IPv4: true, Now: noon.Add(10 * time.Minute)}
+	with := func(f func(*Request)) Request {
+		r := v4
+		f(&r)
+		return r
+	}
+	full := func(s *etcd) { s.fillAll("b", 4, quarters...) }
+	cases := []struct {
+		name    string
+		setup   func(*etcd)
+		request Request
+		want    string
+		pools   []model.Pool
+	}{
+		{"no pool of the family", nil, with(func(r *Request) { r.IPv6 = true }), "no IPv6 pool exists: create one", []model.Pool{{CIDR: cidr("10.0.0.0/28")}}},
+		{"no pool may serve", func(s *etcd) {
+			s.put(model.PoolKey{CIDR: cidr("10.3.0.0/24")}, model.Pool{CIDR: cidr("10.3.0.0/24")})
+			s.putText("/calico/v1/ipam/v4/pool/10.4.0.0-24", "{")
+			s.putText("/calico/v1/ipam/v4/pool/10.5.0.0-24", `{"cidr":"10.5.0.0/24","node_selector":"name =="}`)
+		}, v4, `no IPv4 pool may serve this node: pool 10.1.0.0/24: disabled; pool 10.2.0.0/24: its node_selector name == "b" does not pick this node; ` +
+			`pool 10.3.0.0/24: its ipam is false; pool 10.4.0.0/24: invalid: *; pool 10.5.0.0/24: invalid: *`,
+			[]model.Pool{{CIDR: cidr("10.1.0.0/24"), Disabled: true}, {CIDR: cidr("10.2.0.0/24"), NodeSelector: `name == "b"`}}},
+		{"unknown pool", nil, with(func(r *Request) { r.Pools4 = []netip.Prefix{cidr("10.7.0.0/16")} }), "requested pool 10.7.0.0/16: no such pool, there are 10.0.0.0/28", nil},
+		{"pool of the other family", nil, with(func(r *Request) { r.Pools4 = []netip.Prefix{cidr("fd00::/124")} }), "requested pool fd00::/124: not an IPv4 pool", nil},
+		{"a requested pool that may not serve", nil, with(func(r *Request) { r.Pools4 = []netip.Prefix{cidr("10.1.0.0/24")} }), "no IPv4 pool may serve this node: pool 10.1.0.0/24: disabled",
+			[]model.Pool{{CIDR: cidr("10.1.0.0/24"), Disabled: true}, {CIDR: cidr("10.2.0.0/24")}}},
+		{"exhausted", func(s *etcd) { s.fillAll("b", 4, quarters...); s.fill("10.1.0.0/24", "b", 1) }, v4,
+			"no free IPv4 address: pool 10.1.0.0/24: disabled; pool 10.0.0.0/28: no room for a new block; 4 of its 4 blocks are full",
+			[]model.Pool{{CIDR: cidr("10.0.0.0/28"), BlockSize: 30}, {CIDR: cidr("10.1.0.0/24"), Disabled: true}}},
+		{"exhausted, strict", func(s *etcd) {
+			full(s)
+			s.config(true, true)
+			s.fill("10.0.0.4/30", "b", 3)
+			s.fill("10.0.0.8/30", "b", 0)
+			s.edit("10.0.0.8/30", func(b *model.Block) { b.EmptySince = v4.Now })
+			s.putText("/calico/ipam/v2/assignment/ipv4/block/10.0.0.12-30", "{}")
+		}, v4, "no free IPv4 address: pool 10.0.0.0/28: no room for a new block; 1 of its 4 blocks are full; " +
+			"2 of its 4 blocks have free addresses, and may not be borrowed from: affinity is strict; " +
+			"1 of its 4 blocks have been empty for too short a time to take over; 1 of its 4 blocks are invalid and left alone", nil},
+		{"exhausted, no new blocks", func(s *etcd) { s.config(true, false); s.fill("10.0.0.4/30", "a", 4) }, v4,
+			"no free IPv4 address: pool 10.0.0.0/28: this node has no free address in blocks of its own, and auto_allocate_blocks is false", nil},
+		{"exhausted, pools overlap", nil, v4, "no free IPv4 address: pool 10.0.0.0/24: no room for a new block; it overlaps pool 10.0.0.0/26; pool 10.0.0.0/26: *",
+			[]model.Pool{{CIDR: cidr("10.0.0.0/26")}, {CIDR: cidr("10.0.0.0/24"), BlockSize: 24}}},
+		{"both or neither", func(s *etcd) {
+			s.fill("10.0.0.4/30", "a", 1)
+			s.fillAll("b", 4, "fd00::/125", "fd00::8/125")
+			s.fillAll("b", 8, "fd00::/125", "fd00::8/125")
+		},
+			with(func(r *Request) { r.IPv6 = true }), "no free IPv6 address: pool fd00::/124: *", nil},
+		{"invalid configuration", func(s *etcd) { s.putText("/calico/ipam/v2/config", `{"strict_affinity":7}`) }, v4,
+			"may this node claim a block or borrow? invalid /calico/ipam/v2/config: *; correct or delete it", nil},
+		{"invalid handle", func(s *etcd) { s.putText("/calico/ipam/v2/handle/h", `7`) }, v4, "invalid /calico/ipam/v2/handle/h: *; correct or delete it", nil},
+		{"invalid block of the handle", func(s *etcd) {
+			s.fill("10.0.0.4/30", "a", 1)
+			s.putText("/calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30", `[]`)
+		}, with(func(r *Request) { r.Handle = "x.10.0.0.4" }), "invalid /calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30: *; correct or delete it", nil},
+		{"no family", nil, with(func(r *Request) { r.IPv4 = false }), "assign addresses: neither IPv4 nor IPv6 is asked for", nil},
+		{"no handle", nil, with(func(r *Request) { r.Handle = "" }), "assign addresses: a request names its host and its handle", nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			s := world(t, c.pools...)
+			if c.setup != nil {
+				c.setup(s)
+			}
+			choice, p, err := s.planAssign(c.request)
+			if err == nil {
+				t.Fatalf("got %v", s.describe(choice, p))
+			}
+			if !matches(c.want, err.Error()) {
+				t.Errorf("%s", cmp.Diff(c.want, err.Error()))
+			}
+			if !p.Change().Empty() {
+				t.Errorf("writes %v", p.Change())
+			}
+		})
+	}
+}
+
+// matches compares with a pattern in which * stands for any text.
+func matches(pattern, s string) bool {
+	parts := strings.Split(pattern, "*")
+	if !strings.HasPrefix(s, parts[0]) {
+		return false
+	}
+	s = s[len(parts[0]):]
+	for i, part := range parts[1:] {
+		at := strings.Index(s, part)
+		if i == len(parts)-2 {
+			at = len(s) - len(part)
+		}
+		if at < 0 || !strings.HasSuffix(s[:at]+part, part) || s[at:at+len(part)] != part {
+			return false
+		}
+		s = s[at+len(part):]
+	}
+	return len(parts) == 1 && s == "" || len(parts) > 1
+}
+
+// A tree is filled by four nodes and emptied again: every address is given
+// out once, and nothing is left but empty blocks.
+func TestFillAndEmpty(t *testing.T) {
+	s := world(t)
+	seen := map[netip.Addr]bool{}
+	var handles []string
+	for i := range 16 {
+		h := fmt.Sprintf("net.c%d.eth0", i)
+		choice, err := s.assign(Request{Host: fmt.Sprint(i % 4), Handle: h, IPv4: true, IPv6: true, Now: noon})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range choice.Addrs {
+			if seen[a.Addr] {
+				t.Errorf("%s is given out twice", a.Addr)
+			}
+			seen[a.Addr] = true
+		}
+		handles = append(handles, h)
+		s.mustBeSound()
+	}
+	if len(seen) != 32 {
+		t.Errorf("%d addresses, want 32", len(seen))
+	}
+	for _, h := range handles {
+		if _, err := s.release(h, noon); err != nil {
+			t.Fatal(err)
 		}
 		s.mustBeSound()
 	}
 	for _, e := range s.dump() {
-		t.Log(e.Path)
+		if b, ok := e.Value.(model.Block); ok && (!isEmpty(&b) || len(b.Attributes) > 0) {
+			t.Errorf("block %s is left with %v", b.CIDR, b.Attributes)
+		}
+		if _, ok := e.Key.(model.HandleKey); ok {
+			t.Errorf("%s is left", e.Path)
+		}
 	}
 }

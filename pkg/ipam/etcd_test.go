@@ -23,6 +23,8 @@ type etcd struct {
 	revision int64
 	keys     map[string]record
 	sorted   []string // nil: keys have changed
+	// Entries are parsed once, and so shared by all who read them.
+	parsed map[string]model.Entry
 	// What reading has cost so far.
 	rounds, bytesRead int
 }
@@ -34,18 +36,27 @@ type record struct {
 
 var errConflict = errors.New("conflict")
 
-func newEtcd(t testing.TB) *etcd { return &etcd{t: t, keys: map[string]record{}} }
+func newEtcd(t testing.TB) *etcd {
+	return &etcd{t: t, keys: map[string]record{}, parsed: map[string]model.Entry{}}
+}
 
 func (s *etcd) entry(path string, keysOnly bool) model.Entry {
 	r := s.keys[path]
-	e := model.Entry{Path: path, Revision: r.modified, Created: r.created}
-	e.Key, e.Err = model.ParseKey(path)
-	if e.Err == nil && !keysOnly {
-		e.Value, e.Err = model.ParseValue(e.Key, r.data)
-	}
 	s.bytesRead += len(path)
 	if !keysOnly {
 		s.bytesRead += len(r.data)
+	}
+	e := s.parsed[path]
+	if e.Revision != r.modified {
+		e = model.Entry{Path: path, Revision: r.modified, Created: r.created}
+		e.Key, e.Err = model.ParseKey(path)
+		if e.Err == nil {
+			e.Value, e.Err = model.ParseValue(e.Key, r.data)
+		}
+		s.parsed[path] = e
+	}
+	if keysOnly && e.Key != nil {
+		e.Value, e.Err = nil, nil
 	}
 	return e
 }

@@ -109,7 +109,7 @@ func poolText(c netip.Prefix) string {
 	text := model.BlockPrefix(isV6(c))
 	if !isV6(c) {
 		octets := c.Addr().As4()
-		for _, o := range octets[:c.Bits()/8] {
+		for _, o := range octets[:min(c.Bits()/8, 3)] {
 			text += itoa(o) + "."
 		}
 		return text
@@ -117,7 +117,7 @@ func poolText(c netip.Prefix) string {
 	// Groups up to the first zero are written as they are in every address of
 	// the pool: only zeros are ever left out.
 	bytes := c.Addr().As16()
-	for i := 0; i < c.Bits()/16; i++ {
+	for i := range min(c.Bits()/16, 7) {
 		group := uint16(bytes[2*i])<<8 | uint16(bytes[2*i+1])
 		if group == 0 {
 			break

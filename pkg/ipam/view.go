@@ -17,10 +17,9 @@ import (
 // that are known not to exist. Make one with NewView. A View may be shared by
 // several plans, not by several goroutines.
 type View struct {
-	config    *model.Entry
-	poolsRead bool
-	pools     []*pool // by CIDR
-	blocks    map[netip.Prefix]*block
+	config *model.Entry
+	pools  []*pool // by CIDR
+	blocks map[netip.Prefix]*block
 	// nearby indexes the blocks that exist by the region of their first address.
 	nearby   map[netip.Prefix][]netip.Prefix
 	own      map[string]*affinities
@@ -97,8 +96,8 @@ func (v *View) Add(w Want, entries []model.Entry) {
 		v.addEntry(e, w.KeysOnly)
 		return
 	}
-	if w.Prefix == model.PoolPrefix() {
-		v.poolsRead = true
+	if w.From == "" {
+		v.forget(w.Prefix)
 	}
 	l := v.listings[w.Prefix]
 	if l == nil {
@@ -115,18 +114,37 @@ func (v *View) Add(w Want, entries []model.Entry) {
 	}
 }
 
+// forget drops what a prefix that is read as a whole held before.
+func (v *View) forget(prefix string) {
+	if prefix == model.PoolPrefix() {
+		v.pools = nil
+	}
+	for host := range v.own {
+		if prefix == model.AffinityPrefix(host) {
+			delete(v.own, host)
+		}
+	}
+}
+
 func (v *View) addEntry(e model.Entry, keysOnly bool) {
+	switch k := e.Key.(type) {
+	case model.BlockKey:
+		v.addBlock(k.CIDR, e, !keysOnly)
+		return
+	case model.AffinityKey:
+		if e.Exists() {
+			v.addAffinity(k, e)
+		}
+		return
+	}
+	if keysOnly {
+		return // of the others, the values matter
+	}
 	switch k := e.Key.(type) {
 	case model.IPAMConfigKey:
 		v.config = &e
 	case model.PoolKey:
 		v.addPool(k, e)
-	case model.BlockKey:
-		v.addBlock(k.CIDR, e, !keysOnly)
-	case model.AffinityKey:
-		if e.Exists() {
-			v.addAffinity(k, e)
-		}
 	case model.HandleKey:
 		v.handles[k] = canonical(e)
 	case model.HostMetadataKey:

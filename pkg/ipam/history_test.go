@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// history is a random history of a cluster: hosts that assign and release,
+// each step by step and at once, on what they read some time ago; people who
+// change pools, settings and nodes meanwhile. Beside it runs a model that is
+// slow and obvious: a set of addresses per handle.
+type history struct {
+	*etcd
+	dice      dice
+	now       time.Time
+	held      map[string]map[netip.Addr]bool // by handle
+	freeSince map[netip.Addr]int64           // the revision
+	running   []*operation
+	counts    map[string]int
+}
+
+// dice are numbers that a fuzzer may choose.
+type dice struct{ data []byte }
+
+func (d *dice) roll(n int) int {
+	if len(d.data) == 0 {
+		return 0
+	}
+	b := d.data[0]
+	d.data = d.data[1:]
+	return int(b) % n
+}
+
+// operation is one call of a plugin that has come this far.
+type operation struct {
+	h        *history
+	name     string
+	view     *View
+	wants    []Want
+	began    int64 // revision
+	decide   func(*Plan) error
+	plan     *Plan // once decided
+	err      error
+	commit   func(c *model.Change) (done func()) // adds endpoints
+	truthful func(err error)
+}
+
+var historyHosts = []string{"a", "b", "c"}
+
+// historyPools are places that never overlap; each is one of its values at a time.
+var historyPools = [][]model.Pool{
+	{
+		{CIDR: cidr("10.0.0.0/27"), BlockSize: 29},
+		{CIDR: cidr("10.0.0.0/27"), BlockSize: 30},
+		{CIDR: cidr("10.0.0.0/28"), BlockSize: 28},
+		{CIDR: cidr("10.0.0.0/27"), BlockSize: 29, Disabled: true},
+		{CIDR: cidr("10.0.0.0/26"), BlockSize: 27},
+	},
+	{
+		{CIDR: cidr("10.1.254.0/23"), BlockSize: 24, NodeSelector: `rack == "1"`},
+		{CIDR: cidr("10.1.255.0/28"), BlockSize: 32},
+		{CIDR: cidr("10.1.255.0/28"), BlockSize: 30},
+	},
+	{
+		{CIDR: cidr("fd00::/123"), BlockSize: 125},
+		{CIDR: cidr("fd00::/123"), BlockSize: 126},
+		{CIDR: cidr("fd00::/124"), BlockSize: 124},
+		{CIDR: cidr("fd00::/112"), BlockSize: 125},
+	},
+}
+
+func newHistory(t testing.TB, data []byte) *history {
+	h := &history{
+		etcd: newEtcd(t), dice: dice{data}, now: noon,
+		held: map[string]map[netip.Addr]bool{}, freeSince: map[netip.Addr]int64{}, counts: map[string]int{},
+	}
+	for _, p := range historyPools {
+		h.pool(p[0])
+	}
+	for i, host := range historyHosts {
+		h.put(model.HostMetadataKey{Host: host}, model.HostMetadata{Labels: map[string]string{"rack": fmt.Sprint(i % 2)}})
+	}
+	return h
+}
+
+func (h *history) run() {
+	for len(h.dice.data) > 0 {
+		switch n := h.dice.roll(32); {
+		case n < 9 && len(h.running) < 6:
+			h.beginAssign()
+		case n < 12 && len(h.running) < 6:
+			h.beginRelease()
+		case n == 12:
+			h.beginReleaseAddr()
+		case n == 13:
+			h.changePool()
+		case n == 14:
+			h.changeNode()
+		case n == 15:
+			h.now = h.now.Add(time.Duration(h.dice.roll(40)) * time.Second)
+		case len(h.running) > 0:
+			i := h.dice.roll(len(h.running))
+			if h.running[i].step() {
+				h.running = slices.Delete(h.running, i, i+1)
+			}
+		}
+	}
+}
+
+func (h *history) begin(o *operation) {
+	o.h, o.view, o.began = h, NewView(), 0
+	h.running = append(h.running, o)
+}
+
+// step does one round trip and reports whether the operation is over.
+func (o *operation) step() bool {
+	h := o.h
+	if o.plan == nil {
+		if o.began == 0 {
+			o.began = h.revision
+		}
+		for i, entries := range h.read(o.wants) {
+			o.view.Add(o.wants[i], entries)
+		}
+		p := NewPlan(o.view)
+		err := o.decide(p)
+		if need, ok := errors.AsType[*NeedError](err); ok {
+			o.wants = need.Wants
+			return false
+		}
+		if err != nil {
+			h.counts[fmt.Sprintf("%s: %T", o.name, err)]++
+			if o.truthful != nil && o.began == h.revision {
+				o.truthful(err)
+			}
+			return true
+		}
+		o.plan = p
+		return false
+	}
+	change := o.plan.Change()
+	done := o.commit(&change)
+	if err := h.etcd.commit(change); err != nil {
+		if o.began == h.revision {
+			h.t.Fatalf("%s: nothing has changed, and yet: %v", o.name, err)
+		}
+		h.counts[o.name+": conflict"]++
+		return true
+	}
+	h.counts[o.name]++
+	done()
+	h.compare()
+	return true
+}
+
+func (h *history) container() (name, handle, host string) {
+	n := h.dice.roll(40)
+	name = fmt.Sprintf("c%d", n)
+	return name, "net." + name + ".eth0", historyHosts[n%len(historyHosts)]
+}
+
+func (h *history) beginAssign() {
+	name, handle, host := h.container()
+	r := Request{Host: host, Handle: handle, Now: h.now, Attributes: map[string]string{"container": name}}
+	kind := h.dice.roll(16)
+	r.IPv4, r.IPv6 = kind%3 != 1, kind%3 != 0
+	replaced := ""
+	switch kind {
+	case 13:
+		r.Addrs = []netip.Addr{h.someAddr()}
+	case 14:
+		r.Pools4 = []netip.Prefix{historyPools[h.dice.roll(2)][0].CIDR}
+	case 15: // a pod's next sandbox: the same transaction frees the old one's
+		_, replaced, _ = h.container()
+		if replaced == handle {
+			replaced = ""
+		}
+	}
+	var choice Choice
+	o := &operation{name: "assign", wants: FirstRead(r), commit: nil}
+	if replaced != "" {
+		o.wants = append(o.wants, handleWants(replaced)...)
+	}
+	var freed []netip.Addr
+	o.decide = func(p *Plan) (err error) {
+		if replaced != "" {
+			if freed, err = p.Release(replaced, r.Now); err != nil {
+				return err
+			}
+		}
+		choice, err = p.Assign(r)
+		return err
+	}
+	o.commit = func(c *model.Change) func() {
+		before := maps.Clone(h.held[handle])
+		var fresh []netip.Addr
+		all := maps.Clone(before)
+		if all == nil {
+			all = map[netip.Addr]bool{}
+		}
+		for _, a := range choice.Addrs {
+			if before[a.Addr] != a.Existing && replaced == "" && len(c.Compares) > 0 && o.began == h.revision {
+				h.t.Fatalf("%s: existing is %v, the handle had %v", a.Addr, a.Existing, before)
+			}
+			if !a.Existing {
+				fresh = append(fresh, a.Addr)
+			}
+			all[a.Addr] = true
+		}
+		h.endpoint(c, name, all)
+		if replaced != "" {
+			h.endpoint(c, containerOf(replaced), nil)
+		}
+		return func() {
+			h.forget(replaced, freed)
+			order := r.Addrs == nil
+			for _, a := range fresh {
+				h.take(handle, a, order)
+			}
+			h.satisfied(r, choice)
+		}
+	}
+	if replaced == "" {
+		o.truthful = func(err error) { h.mustBeTrue(r, err) }
+	}
+	h.begin(o)
+}
+
+func containerOf(handle string) string { return handle[len("net.") : len(handle)-len(".eth0")] }
+
+// endpoint is written with the addresses, in the same transaction.
+func (h *history) endpoint(c *model.Change, name string, addrs map[netip.Addr]bool) {
+	var n int
+	_, _ = fmt.Sscanf(name, "c%d", &n)
+	k := model.WorkloadEndpointKey{Host: historyHosts[n%len(historyHosts)], Orchestrator: "cni", Workload: name, Endpoint: "eth0"}
+	if len(addrs) == 0 {
+		c.Deletes = append(c.Deletes, k)
+		return
+	}
+	e := model.WorkloadEndpoint{State: model.StateActive, Name: "cali" + name, ContainerID: name, MAC: model.MAC{2, 0, 0, 0, 0, 1}}
+	for _, a := range slices.SortedFunc(maps.Keys(addrs), netip.Addr.Compare) {
+		if a.Is4() {
+			e.IPv4Nets = append(e.IPv4Nets, netip.PrefixFrom(a, 32))
+		} else {
+			e.IPv6Nets = append(e.IPv6Nets, netip.PrefixFrom(a, 128))
+		}
+	}
+	c.Puts = append(c.Puts, model.Put{Key: k, Value: e})
+}
+
+func (h *history) beginRelease() {
+	name, handle, _ := h.container()
+	at := h.now
+	var freed []netip.Addr
+	h.begin(&operation{
+		name: "release", wants: FirstReadRelease(handle),
+		decide: func(p *Plan) (err error) { freed, err = p.Release(handle, at); return err },
+		commit: func(c *model.Change) func() {
+			h.endpoint(c, name, nil)
+			return func() {
+				h.forget(handle, freed)
+				if left := h.held[handle]; len(left) > 0 {
+					h.t.Fatalf("released %s, it still holds %v", handle, left)
+				}
+			}
+		},
+	})
+}
+
+func (h *history) beginReleaseAddr() {
+	a, at := h.someAddr(), h.now
+	var handle string
+	var freed bool
+	h.begin(&operation{
+		name: "releaseAddr", wants: []Want{{Prefix: model.PoolPrefix()}},
+		decide: func(p *Plan) (err error) { handle, freed, err = p.ReleaseAddr(a, at); return err },
+		commit: func(c *model.Change) func() {
+			if freed {
+				left := maps.Clone(h.held[handle])
+				delete(left, a)
+				h.endpoint(c, containerOf(handle), left)
+			}
+			return func() {
+				if freed {
+					h.forget(handle, []netip.Addr{a})
+				}
+			}
+		},
+	})
+}
+
+func (h *history) someAddr() netip.Addr {
+	p := historyPools[h.dice.roll(3)][0]
+	return numberOf(p.CIDR.Addr()).add(number{lo: uint64(h.dice.roll(40))}).addr(isV6(p.CIDR))
+}
+
+// changePool is what people do.
+func (h *history) changePool() {
+	place := historyPools[h.dice.roll(len(historyPools))]
+	p := place[h.dice.roll(len(place))]
+	if h.dice.roll(4) == 0 {
+		h.put(model.IPAMConfigKey{}, model.IPAMConfig{StrictAffinity: h.dice.roll(2) == 0, AutoAllocateBlocks: true})
+	}
+	for _, old := range place {
+		if old.CIDR != p.CIDR && h.keys[model.PoolKey{CIDR: old.CIDR}.Path()].modified != 0 {
+			h.delete(model.PoolKey{CIDR: old.CIDR})
+		}
+	}
+	if h.dice.roll(5) == 0 {
+		h.delete(model.PoolKey{CIDR: p.CIDR})
+	} else {
+		h.pool(p)
+	}
+	h.compare()
+}
+
+func (h *history) changeNode() {
+	host := historyHosts[h.dice.roll(len(historyHosts))]
+	if k := (model.HostMetadataKey{Host: host}); h.dice.roll(2) == 0 {
+		h.delete(k)
+	} else {
+		h.put(k, model.HostMetadata{Labels: map[string]string{"rack": fmt.Sprint(h.dice.roll(2))}})
+	}
+}
+
+// take checks that an address is handed out once, and the one that has been
+// free the longest.
+func (h *history) take(handle string, a netip.Addr, order bool) {
+	for other, addrs := range h.held {
+		if addrs[a] {
+			h.t.Fatalf("%s given to %s, %s has it", a, handle, other)
+		}
+	}
+	if h.held[handle] == nil {
+		h.held[handle] = map[netip.Addr]bool{}
+	}
+	h.held[handle][a] = true
+	if !order {
+		return
+	}
+	for _, e := range h.dump() {
+		b, ok := e.Value.(model.Block)
+		if !ok || !b.CIDR.Contains(a) {
+			continue
+		}
+		for o, at := range b.Allocations {
+			f := addrOf(&b, o)
+			if at == model.Free && e.Created < h.revision && max(h.freeSince[f], e.Created) < max(h.freeSince[a], e.Created) {
+				h.t.Fatalf("%s given out, free since %d; %s has been free since %d", a, h.freeSince[a], f, h.freeSince[f])
+			}
+		}
+	}
+}
+
+func (h *history) forget(handle string, addrs []netip.Addr) {
+	for _, a := range addrs {
+		if !h.held[handle][a] {
+			h.t.Fatalf("freed %s of %s, which holds %v", a, handle, h.held[handle])
+		}
+		delete(h.held[handle], a)
+		h.freeSince[a] = h.revision
+	}
+	if len(h.held[handle]) == 0 {
+		delete(h.held, handle)
+	}
+}
+
+// compare compares etcd with the model, and checks the invariants.
+func (h *history) compare() {
+	h.mustBeSound()
+	got := map[string]map[netip.Addr]bool{}
+	for _, e := range h.dump() {
+		b, ok := e.Value.(model.Block)
+		if !ok {
+			continue
+		}
+		for o, at := range b.Allocations {
+			if at == model.Free {
+				continue
+			}
+			id := b.Attributes[at].HandleID
+			if got[id] == nil {
+				got[id] = map[netip.Addr]bool{}
+			}
+			got[id][addrOf(&b, o)] = true
+		}
+		if len(b.Attributes) > len(b.Allocations)-len(b.Unallocated) {
+			h.t.Fatalf("block %s keeps attributes of nobody: %v", b.CIDR, b.Attributes)
+		}
+		if isEmpty(&b) == b.EmptySince.IsZero() {
+			h.t.Fatalf("block %s is empty: %v, and empty since %s", b.CIDR, isEmpty(&b), b.EmptySince)
+		}
+	}
+	if diff := cmp.Diff(h.held, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		h.t.Fatalf("revision %d: the model holds -, etcd +:\n%s", h.revision, diff)
+	}
+}
+
+// satisfied checks that a choice is what was asked for.
+func (h *history) satisfied(r Request, c Choice) {
+	var v4, v6 int
+	for _, a := range c.Addrs {
+		if a.Addr.Is4() {
+			v4++
+		} else {
+			v6++
+		}
+		if !h.held[r.Handle][a.Addr] {
+			h.t.Fatalf("%s got %s, which isn't its own", r.Handle, a.Addr)
+		}
+	}
+	if r.IPv4 && v4 == 0 || r.IPv6 && v6 == 0 {
+		h.t.Fatalf("%+v got only %v", r, c.Addrs)
+	}
+	for _, a := range r.Addrs {
+		if !slices.ContainsFunc(c.Addrs, func(got Assigned) bool { return got.Addr == a }) {
+			h.t.Fatalf("%+v got %v", r, c.Addrs)
+		}
+	}
+}
+
+// mustBeTrue looks at every address of every pool to see whether an error is
+// right. Nothing has changed since the request began.
+func (h *history) mustBeTrue(r Request, err error) {
+	var exhausted *ExhaustedError
+	var noPool *NoPoolError
+	var v6 bool
+	switch {
+	case errors.As(err, &exhausted):
+		v6 = exhausted.IPv6
+	case errors.As(err, &noPool) && len(r.Addrs) == 0:
+		v6 = noPool.IPv6
+	default:
+		return
+	}
+	if a, why := h.someFree(r, v6); a.IsValid() {
+		h.t.Fatalf("%+v: %v\nbut %s is free: %s", r, err, a, why)
+	}
+}
+
+func (h *history) someFree(r Request, v6 bool) (netip.Addr, string) {
+	config := model.DefaultIPAMConfig
+	labels := map[string]string{}
+	nodes := map[string]bool{}
+	var blocks []model.Block
+	var pools []model.Pool
+	for _, e := range h.dump() {
+		switch v := e.Value.(type) {
+		case model.IPAMConfig:
+			config = v
+		case model.HostMetadata:
+			k, _ := e.Key.(model.HostMetadataKey)
+			nodes[k.Host] = true
+			if k.Host == r.Host {
+				labels = v.Labels
+			}
+		case model.Block:
+			blocks = append(blocks, v)
+		case model.Pool:
+			if isV6(v.CIDR) == v6 {
+				pools = append(pools, v)
+			}
+		}
+	}
+	for _, p := range pools {
+		requested := r.requested(v6)
+		if p.Disabled || len(requested) > 0 && !slices.Contains(requested, p.CIDR) || p.NodeSelector != "" && labels["rack"] != "1" {
+			continue
+		}
+		for a := p.CIDR.Addr(); p.CIDR.Contains(a); a = a.Next() {
+			own := netip.PrefixFrom(a, p.BlockSize).Masked()
+			overlapped := false
+			for _, b := range blocks {
+				overlapped = overlapped || b.CIDR.Overlaps(own)
+				if !b.CIDR.Contains(a) || b.CIDR.Bits() < p.CIDR.Bits() || b.Allocations[ordinalOf(&b, a)] != model.Free {
+					continue
+				}
+				switch {
+				case b.Affinity == r.Host:
+					return a, "own block"
+				case !config.StrictAffinity:
+					return a, "another's block"
+				case isEmpty(&b) && (r.Now.Sub(b.EmptySince) >= time.Minute || !nodes[b.Affinity]):
+					return a, "another's empty block"
+				}
+			}
+			if !overlapped {
+				return a, "a new block"
+			}
+		}
+	}
+	return netip.Addr{}, ""
+}
+
+func TestHistories(t *testing.T) {
+	n := 150
+	if testing.Short() {
+		n = 40
+	}
+	counts := map[string]int{}
+	for seed := range n {
+		random := rand.New(rand.NewPCG(uint64(seed), 1))
+		data := make([]byte, 3000)
+		for i := range data {
+			data[i] = byte(random.Uint32())
+		}
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			h := newHistory(t, data)
+			h.run()
+			for what, n := range h.counts {
+				counts[what] += n
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	for _, what := range []string{"assign", "assign: conflict", "assign: *ipam.ExhaustedError", "assign: *ipam.NoPoolError", "assign: *ipam.TakenError", "release", "releaseAddr"} {
+		if counts[what] == 0 {
+			t.Errorf("the histories never came to %s: %v", what, counts)
+		}
+	}
+	t.Log(counts)
+}
+
+func FuzzHistory(f *testing.F) {
+	random := rand.New(rand.NewPCG(7, 7))
+	for range 8 {
+		data := make([]byte, 600)
+		for i := range data {
+			data[i] = byte(random.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { newHistory(t, data[:min(len(data), 2000)]).run() })
+}
