@@ -21,7 +21,7 @@ import (
 
 // cluster is a real etcd on loopback, each member behind a proxy of its own.
 type cluster struct {
-	t       *testing.T
+	t       testing.TB
 	members []*server
 	opts    clusterOptions
 }
@@ -40,7 +40,7 @@ type server struct {
 	etcd       *embed.Etcd
 }
 
-func startCluster(t *testing.T, opts clusterOptions) *cluster {
+func startCluster(t testing.TB, opts clusterOptions) *cluster {
 	t.Helper()
 	if opts.size == 0 {
 		opts.size = 1
@@ -174,7 +174,7 @@ func (c *cluster) open(change ...func(*Config)) *Client {
 	return open(c.t, cfg)
 }
 
-func open(t *testing.T, cfg Config) *Client {
+func open(t testing.TB, cfg Config) *Client {
 	t.Helper()
 	s, err := Open(t.Context(), cfg)
 	if err != nil {
@@ -188,7 +188,7 @@ func open(t *testing.T, cfg Config) *Client {
 	return s
 }
 
-func freeAddr(t *testing.T) string {
+func freeAddr(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -198,7 +198,7 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func within(t *testing.T, d time.Duration) context.Context {
+func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
@@ -206,7 +206,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 // eventually waits for a condition.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); {
 		if time.Now().After(end) {
@@ -217,7 +217,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // testWriter logs to the test.
-type testWriter struct{ t *testing.T }
+type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(b []byte) (int, error) {
 	w.t.Log(strings.TrimSpace(string(b)))

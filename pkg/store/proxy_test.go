@@ -29,12 +29,12 @@ type proxy struct {
 	wg    sync.WaitGroup
 }
 
-func startProxy(t *testing.T, to string) *proxy {
+func startProxy(t testing.TB, to string) *proxy {
 	t.Helper()
 	return startProxyAt(t, "127.0.0.1:0", to)
 }
 
-func startProxyAt(t *testing.T, at, to string) *proxy {
+func startProxyAt(t testing.TB, at, to string) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
 	if err != nil {

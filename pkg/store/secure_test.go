@@ -33,7 +33,7 @@ type authority struct {
 	pem  []byte
 }
 
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t testing.TB) *authority {
 	t.Helper()
 	a := &authority{key: newKey(t)}
 	tmpl := &x509.Certificate{
@@ -52,7 +52,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
+func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -62,7 +62,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 }
 
 // issue makes a certificate for a client of that name, or a server at the addresses.
-func (a *authority) issue(t *testing.T, name string, addrs ...net.IP) (cert, key []byte) {
+func (a *authority) issue(t testing.TB, name string, addrs ...net.IP) (cert, key []byte) {
 	t.Helper()
 	k := newKey(t)
 	tmpl := &x509.Certificate{
@@ -84,7 +84,7 @@ func (a *authority) issue(t *testing.T, name string, addrs ...net.IP) (cert, key
 }
 
 // files writes what issue made, and the authority's own certificate.
-func (a *authority) files(t *testing.T, name string, addrs ...net.IP) (ca, cert, key string) {
+func (a *authority) files(t testing.TB, name string, addrs ...net.IP) (ca, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
 	ca, cert, key = filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -98,7 +98,7 @@ func (a *authority) files(t *testing.T, name string, addrs ...net.IP) (ca, cert,
 }
 
 // startSecure starts an etcd that demands client certificates, or doesn't.
-func startSecure(t *testing.T, a *authority, size int, clientCerts bool) *cluster {
+func startSecure(t testing.TB, a *authority, size int, clientCerts bool) *cluster {
 	t.Helper()
 	ca, cert, key := a.files(t, "root", net.IPv4(127, 0, 0, 1))
 	info := &transport.TLSInfo{CertFile: cert, KeyFile: key, ClientCertAuth: clientCerts}
