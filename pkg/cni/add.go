@@ -36,23 +36,18 @@ func (s *session) add(ctx context.Context) (types.Result, error) {
 	if err := s.open(etcd); err != nil {
 		return nil, err
 	}
-	a := &attachment{s: s, id: id, dns: dns(s.conf.DNS), wire: &wire{s: s, id: id, ns: ns, mtu: s.mtu(), mac: s.mac(id)}}
-	s.undo.push("etcd", a.undo)
-	if s.conf.IPAM.Type != netconf.CalicoIPAM {
-		if err := a.delegate(ctx); err != nil {
-			return nil, err
-		}
+	a := &attachment{
+		s: s, id: id, dns: dns(s.conf.DNS), delegated: s.conf.IPAM.Type != netconf.CalicoIPAM,
+		wire: &wire{s: s, id: id, ns: ns, mtu: s.mtu(), mac: s.mac(id)},
 	}
+	// Undone last first: an address is free only when the link is gone.
+	s.undo.push("ipam "+s.conf.IPAM.Type, a.undelegate)
+	s.undo.push("etcd", a.undo)
 	a.wire.start()
-	revision, err := s.transact(etcd, transaction{
-		first:    a.firstRead(),
-		decide:   a.decide,
-		before:   func(*view) error { return a.before(etcd) },
-		unlocked: a.delegated,
-	})
+	revision, err := a.enter(ctx, etcd)
 	if wired := a.wire.wait(); wired != nil {
 		// Where etcd failed too, a link in the way is not worth a word.
-		if _, unresolved := errors.AsType[*takenError](wired); !unresolved && (err == nil || !errors.Is(err, wired)) {
+		if _, unresolved := errors.AsType[*takenError](wired); !unresolved && !errors.Is(err, wired) {
 			err = errors.Join(wired, err)
 		}
 	}
@@ -60,15 +55,32 @@ func (s *session) add(ctx context.Context) (types.Result, error) {
 		return nil, err
 	}
 	step("wired")
-	if a.unchanged != 0 {
-		revision = a.unchanged
-	}
 	if err := s.waitAtGate(ctx, id.key, revision); err != nil {
 		return nil, err
 	}
 	step("through the gate")
 	s.log = s.log.With("addresses", a.addrs, "revision", revision)
 	return s.result(id, a.wire.mac, a.wire.mtu, a.addrs, a.resultRoutes(), a.dns), nil
+}
+
+// enter gets the pod's addresses and writes its endpoint, and returns the
+// revision of that.
+func (a *attachment) enter(ctx, etcd context.Context) (int64, error) {
+	if a.delegated {
+		if err := a.delegate(ctx, etcd); err != nil {
+			return 0, err
+		}
+	}
+	revision, err := a.s.transact(etcd, transaction{
+		first:    a.firstRead(),
+		decide:   a.decide,
+		before:   func(*view) error { return a.before(etcd) },
+		unlocked: a.delegated,
+	})
+	if err == nil && a.unchanged != 0 {
+		revision = a.unchanged
+	}
+	return revision, err
 }
 
 // checkAdd finds what can't work before anything is done.
@@ -126,6 +138,7 @@ type attachment struct {
 	id        identity
 	wire      *wire
 	delegated bool // another plugin gives the addresses
+	asked     bool // and has been asked
 	addrs     []netip.Addr
 	routes    []netip.Prefix // in place of the default routes
 	dns       types.DNS

@@ -138,6 +138,9 @@ func (s *session) call(ctx context.Context, stdout io.Writer) (err error) {
 		s.finish(err)
 	}()
 	if s.node, err = nodename(s.conf.Nodename, s.log); err != nil {
+		if s.env.command == "STATUS" {
+			err = &Error{Code: CodeUnavailable, Text: explain(err).Text, Hint: explain(err).Hint, Err: err}
+		}
 		return err
 	}
 	var result types.Result

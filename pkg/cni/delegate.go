@@ -26,15 +26,19 @@ func (s *session) checkPodCIDR() error {
 }
 
 // delegate has another plugin give the addresses, by the CNI protocol.
-func (a *attachment) delegate(ctx context.Context) error {
+func (a *attachment) delegate(ctx, etcd context.Context) error {
 	s := a.s
-	a.delegated = true
-	// A plugin that fails may have done half of its work.
-	s.undo.push("ipam "+s.conf.IPAM.Type, s.delegateDel)
 	path, err := s.findDelegate()
 	if err != nil {
 		return err
 	}
+	if s.conf.IPAM.Type == "dhcp" {
+		// It asks on the pod's interface, which must be there.
+		if err := a.wire.ready(etcd); err != nil {
+			return err
+		}
+	}
+	a.asked = true // a plugin that fails may have done half of its work
 	step("before ipam")
 	raw, err := invoke.ExecPluginWithResult(ctx, path, s.conf.Raw, s.delegateArgs("ADD"), s.exec())
 	if err != nil {
@@ -66,6 +70,13 @@ func (a *attachment) delegate(ctx context.Context) error {
 		a.dns = r.DNS
 	}
 	return nil
+}
+
+func (a *attachment) undelegate(ctx context.Context) error {
+	if !a.asked {
+		return nil
+	}
+	return a.s.delegateDel(ctx)
 }
 
 func (s *session) delegateDel(ctx context.Context) error {

@@ -82,11 +82,13 @@ func (g *collection) find(ctx context.Context) error {
 }
 
 func (g *collection) add(id identity) {
-	if !g.valid[id.handle] {
-		if have, ok := g.stale[id.handle]; !ok || have.key == (model.WorkloadEndpointKey{}) {
-			g.stale[id.handle] = id
-		}
+	if g.valid[id.handle] {
+		return
 	}
+	if have, ok := g.stale[id.handle]; ok && have.hostIf != "" && id.key == (model.WorkloadEndpointKey{}) {
+		return // it is known better
+	}
+	g.stale[id.handle] = id
 }
 
 // findLinks finds the links that carry a handle of this network and were never
@@ -103,6 +105,11 @@ func (g *collection) findLinks(context.Context) error {
 	}
 	for _, link := range all {
 		g.links[link.Name] = link
+		if link.Alias == "" && !link.Up && link.Kind == "veth" {
+			// The process that made it died before it could say whose it is.
+			g.add(identity{network: g.s.conf.Name, hostIf: link.Name, handle: "link " + link.Name})
+			continue
+		}
 		if !aliasOfNetwork(link.Alias, g.s.conf.Name) || keep[link.Alias] {
 			continue
 		}
@@ -247,7 +254,10 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 		}
 	}
 	g.s.log.Info("collecting", "handle", id.handle, "link", id.hostIf)
-	if id.key == (model.WorkloadEndpointKey{}) {
+	switch {
+	case id.hostIf != "" && id.alias == "":
+		return nil
+	case id.key == (model.WorkloadEndpointKey{}):
 		return g.s.releaseHandle(ctx, id.handle)
 	}
 	return g.s.release(ctx, id, g.s.conf.IPAM.Type == netconf.CalicoIPAM)

@@ -122,6 +122,17 @@ func (w *wire) create() error {
 	return nil
 }
 
+// ready returns when the veth is there, before it is known what etcd says of
+// the endpoint.
+func (w *wire) ready(ctx context.Context) error {
+	err := w.making.wait()
+	if taken, ok := errors.AsType[*takenError](err); ok {
+		err = w.takeOver(ctx, taken.link, false)
+		w.making = &future{done: w.making.done, err: err}
+	}
+	return err
+}
+
 // configure begins to give the pod's end its addresses and routes. After a
 // conflict in etcd it is called again, with other ones.
 func (w *wire) configure(ctx context.Context, p kernel.PodNet) {
