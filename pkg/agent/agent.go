@@ -119,6 +119,7 @@ func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporte
 		flushed: make(chan []netip.Addr), stopped: make(chan struct{}),
 		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(),
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{},
+		lost:     map[netip.Addr]struct{}{},
 		flushing: map[netip.Addr]int{},
 	}
 	return l

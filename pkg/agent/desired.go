@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
@@ -195,6 +194,9 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// isAbsent tells an interface that isn't there, yet or any more, from one that
-// could not be programmed.
-func isAbsent(err error) bool { return errors.Is(err, os.ErrNotExist) }
+// isAbsent tells an interface that isn't there or up, yet or any more, from one
+// that could not be programmed.
+func isAbsent(err error) bool {
+	var down *kernel.LinkDownError
+	return errors.As(err, &down)
+}

@@ -73,13 +73,13 @@ type loop struct {
 	path      hostPath
 	events    <-chan kernel.Event
 	unwatch   context.CancelFunc
-	whole     bool                // the whole state is due
-	applied   bool                // it has been applied once
-	dirty     map[string]struct{} // endpoints to follow
-	drifted   map[string]struct{} // interfaces to read
-	recount   bool                // endpoints changed their status
-	lost      []netip.Addr        // conntrack entries to delete
-	flushing  map[netip.Addr]int  // these are being deleted, how many times
+	whole     bool                    // the whole state is due
+	applied   bool                    // it has been applied once
+	dirty     map[string]struct{}     // endpoints to follow
+	drifted   map[string]struct{}     // interfaces to read
+	recount   bool                    // endpoints changed their status
+	lost      map[netip.Addr]struct{} // conntrack entries to delete
+	flushing  map[netip.Addr]int      // these are being deleted, how many times
 	retry     *time.Timer
 	pause     time.Duration // before the last retry
 	lastDrift time.Time
@@ -225,7 +225,7 @@ func (l *loop) turn(ctx context.Context) error {
 	if reason == "" {
 		touched, l.dirty = l.dirty, touched
 		w = l.desired.follow(l.state, touched, now)
-		l.lost = append(l.lost, w.lost...)
+		l.lose(w.lost)
 	}
 	// While there is something to wait for, what was desired before stays, and
 	// is kept repaired: an etcd that was emptied cuts off nobody.
@@ -265,6 +265,7 @@ func (l *loop) apply(ctx context.Context, w work, now time.Time) error {
 	}
 	l.metrics.writes.Add(float64(report.Writes))
 	l.metrics.repairs.Add(float64(report.Repairs))
+	l.lose(report.Lost)
 	if kind == "whole" {
 		l.whole = false
 		clear(l.drifted)

@@ -4,7 +4,9 @@ package agent
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel"
@@ -95,18 +97,24 @@ func (l *loop) mtu() {
 	l.mtuProblem = text
 }
 
+// lose notes addresses that no longer lead where they led.
+func (l *loop) lose(addrs []netip.Addr) {
+	for _, a := range addrs {
+		l.lost[a] = struct{}{}
+	}
+}
+
 // flush has the connections of lost addresses deleted, beside the loop: the
 // kernel's whole table has to be looked through.
 func (l *loop) flush() {
 	if len(l.lost) == 0 {
 		return
 	}
-	addrs := make([]netip.Addr, 0, len(l.lost))
-	for _, a := range l.lost {
+	addrs := slices.SortedFunc(maps.Keys(l.lost), netip.Addr.Compare)
+	for _, a := range addrs {
 		l.flushing[a]++
-		addrs = append(addrs, a)
 	}
-	l.lost = nil
+	clear(l.lost)
 	l.flushes.Go(func() {
 		n, err := l.system.deleteConntrack(addrs)
 		if err != nil {

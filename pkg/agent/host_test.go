@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// patience bounds every wait for a condition.
+const patience = 20 * time.Second
+
+// host is a host to run an agent on: the namespace of the test process, with an
+// etcd.
+type host struct {
+	testing.TB
+	name    string
+	dir     string
+	etcd    *embed.Etcd
+	etcdCfg *embed.Config
+	store   *store.Client
+	health  string
+	metrics string
+	felix   map[string]string
+}
+
+func newHost(tb testing.TB) *host {
+	tb.Helper()
+	h := &host{TB: tb, name: "host-1", dir: tb.TempDir(), health: freeAddr(tb), metrics: freeAddr(tb)}
+	client, peer := url.URL{Scheme: "http", Host: freeAddr(tb)}, url.URL{Scheme: "http", Host: freeAddr(tb)}
+	cfg := embed.NewConfig()
+	cfg.Dir = filepath.Join(h.dir, "etcd")
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	cfg.TickMs, cfg.ElectionMs = 20, 200
+	cfg.UnsafeNoFsync = true
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.InitialCluster = cfg.Name + "=" + peer.String()
+	h.etcdCfg = cfg
+	h.startEtcd()
+	tb.Cleanup(h.stopEtcd)
+	var err error
+	h.store, err = store.Open(context.Background(), store.Config{Endpoints: []string{client.String()}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = h.store.Close() })
+	tb.Cleanup(func() { // what agents and tests leave
+		_ = exec.Command("conntrack", "-F").Run()
+		for _, family := range []string{"-4", "-6"} {
+			_ = exec.Command("ip", family, "route", "flush", "proto", strconv.Itoa(kernel.RouteProtocol)).Run()
+		}
+	})
+	return h
+}
+
+func (h *host) startEtcd() {
+	h.Helper()
+	e, err := embed.StartEtcd(h.etcdCfg)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.etcd = e
+	select {
+	case <-e.Server.ReadyNotify():
+	case <-time.After(patience):
+		h.Fatal("etcd did not get ready")
+	}
+}
+
+func (h *host) stopEtcd() {
+	if h.etcd != nil {
+		h.etcd.Server.HardStop()
+		h.etcd.Close()
+		h.etcd = nil
+	}
+}
+
+func freeAddr(tb testing.TB) string {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func (h *host) config() Config {
+	return Config{
+		Node:    h.name,
+		Store:   store.Config{Endpoints: []string{"http://" + h.etcdCfg.ListenClientUrls[0].Host}},
+		RunDir:  filepath.Join(h.dir, "run"),
+		VarDir:  filepath.Join(h.dir, "var"),
+		Health:  h.health,
+		Metrics: h.metrics,
+		Felix:   h.felix,
+		Version: "test",
+		Logger:  slog.New(slog.NewTextHandler(h.Output(), nil)),
+	}
+}
+
+// start runs an agent in this process, until the returned function is called.
+func (h *host) start() (stop func()) {
+	h.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, h.config()) }()
+	stopped := false
+	stop = func() {
+		h.Helper()
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				h.Errorf("Run: %v", err)
+			}
+		case <-time.After(patience):
+			h.Error("Run did not end")
+		}
+	}
+	h.Cleanup(stop)
+	h.until("the gate's socket is there", func() bool {
+		_, err := os.Stat(filepath.Join(h.dir, "run", SocketName))
+		return err == nil
+	})
+	return stop
+}
+
+// spawn runs an agent as a process of its own.
+func (h *host) spawn() *exec.Cmd {
+	h.Helper()
+	c := h.config()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), agentVariable+"=1", "NODENAME="+c.Node, "ETCD_ENDPOINTS="+c.Store.Endpoints[0],
+		"CALICO_RUN_DIR="+c.RunDir, "CALICO_VAR_DIR="+c.VarDir, "CALICO_HEALTH_ADDRESS="+c.Health, "CALICO_METRICS_ADDRESS="+c.Metrics)
+	cmd.Stderr = h.Output()
+	if err := cmd.Start(); err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() { h.kill(cmd) })
+	return cmd
+}
+
+func (h *host) kill(cmd *exec.Cmd) {
+	if cmd.ProcessState == nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // the signal is what it says
+	}
+}
+
+// put writes to etcd.
+func (h *host) put(key model.Key, value any) (revision int64) {
+	h.Helper()
+	revision, err := h.store.Commit(context.Background(), model.Change{Puts: []model.Put{{Key: key, Value: value}}})
+	if err != nil {
+		h.Fatal(err)
+	}
+	return revision
+}
+
+func (h *host) remove(keys ...model.Key) {
+	h.Helper()
+	if _, err := h.store.Commit(context.Background(), model.Change{Deletes: keys}); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// get reads a key; nil = it isn't there.
+func (h *host) get(key model.Key) any {
+	h.Helper()
+	snapshot, err := h.store.Read(context.Background(), store.Key(key))
+	if err != nil {
+		h.Fatal(err)
+	}
+	entry, _ := snapshot.Get(key)
+	return entry.Value
+}
+
+func (h *host) ask(key model.WorkloadEndpointKey, revision int64, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return gate.Wait(ctx, filepath.Join(h.dir, "run", SocketName), gate.Request{Endpoint: key, Revision: revision})
+}
+
+// mustPass waits at the gate.
+func (h *host) mustPass(key model.WorkloadEndpointKey, revision int64) {
+	h.Helper()
+	if err := h.ask(key, revision, patience); err != nil {
+		h.Fatalf("gate: %v", err)
+	}
+}
+
+// until waits for a condition.
+func (h *host) until(what string, met func() bool) {
+	h.Helper()
+	for deadline := time.Now().Add(patience); !met(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.Fatalf("waited for %v: %s", patience, what)
+		}
+	}
+}
+
+func (h *host) fetch(addr, path string) (status int, body string) {
+	response, err := http.Get("http://" + addr + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = response.Body.Close() }()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, strings.TrimSpace(string(b))
+}
+
+func (h *host) ready() {
+	h.Helper()
+	h.until("agent is ready", func() bool {
+		status, _ := h.fetch(h.health, "/readiness")
+		return status == http.StatusOK
+	})
+}
+
+// metric reads one sample of the agent's.
+func (h *host) metric(name string) float64 {
+	h.Helper()
+	status, body := h.fetch(h.metrics, "/metrics")
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindStringSubmatch(body)
+	if status != http.StatusOK || m == nil {
+		h.Fatalf("metrics: %d, no %s", status, name)
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return v
+}
+
+// ip runs iproute2 on the host.
+func (h *host) ip(args ...string) string {
+	h.Helper()
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	if err != nil {
+		h.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return strings.Join(strings.Fields(string(out)), " ")
+}
+
+func (h *host) sysctl(path string) string {
+	b, err := os.ReadFile("/proc/sys/net/" + path)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// pod is a workload's namespace and its endpoint.
+type pod struct {
+	host *host
+	ns   *kernel.Namespace
+	key  model.WorkloadEndpointKey
+	spec model.WorkloadEndpoint
+	echo *net.UDPConn // answers what it gets, in the pod
+}
+
+// newPod makes a namespace and an endpoint for it, neither the veth nor the key in etcd.
+func (h *host) newPod(n int) *pod {
+	h.Helper()
+	p := &pod{host: h}
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		made <- p.make()
+	}()
+	if err := <-made; err != nil {
+		h.Fatal(err)
+	}
+	p.key = model.WorkloadEndpointKey{Host: h.name, Orchestrator: "cni", Workload: fmt.Sprintf("c%d", n), Endpoint: "eth0"}
+	v4, v6 := podAddrs(n)
+	p.spec = model.WorkloadEndpoint{
+		State: model.StateActive, Name: fmt.Sprintf("cali%d", n), MAC: model.MAC{2, 0, 0, 0, byte(n >> 8), byte(n)},
+		IPv4Nets: []netip.Prefix{netip.PrefixFrom(v4, 32)}, IPv6Nets: []netip.Prefix{netip.PrefixFrom(v6, 128)},
+	}
+	return p
+}
+
+func podAddrs(n int) (v4, v6 netip.Addr) {
+	return netip.AddrFrom4([4]byte{10, 65, byte(n >> 8), byte(n)}), netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(n >> 8), 15: byte(n)})
+}
+
+func (p *pod) make() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	ns, err := kernel.OpenNamespace("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	p.ns = ns
+	p.host.Cleanup(ns.Close)
+	p.echo, err = net.ListenUDP("udp", &net.UDPAddr{Port: 7})
+	if err != nil {
+		return err
+	}
+	p.host.Cleanup(func() { _ = p.echo.Close() })
+	go func() {
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := p.echo.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			_, _ = p.echo.WriteToUDPAddrPort(buf[:n], from) // a loss is found by who asked
+		}
+	}()
+	return nil
+}
+
+// wire makes the veth and configures the pod.
+func (p *pod) wire() {
+	p.host.Helper()
+	mac, _, err := kernel.CreateVeth(p.ns, kernel.Veth{HostName: p.spec.Name, PodName: "eth0", MTU: 1450, PodMAC: p.spec.MAC, Alias: "calico test"})
+	if err != nil {
+		p.host.Fatal(err)
+	}
+	p.host.Cleanup(p.unwire)
+	p.spec.MAC = mac
+	err = kernel.ConfigurePod(p.ns, kernel.PodNet{
+		IfName: "eth0", Addrs: []netip.Addr{p.spec.IPv4Nets[0].Addr(), p.spec.IPv6Nets[0].Addr()}, DefaultV4: true, DefaultV6: true,
+	})
+	if err != nil {
+		p.host.Fatal(err)
+	}
+}
+
+func (p *pod) unwire() { _ = kernel.DeleteLink(p.spec.Name) }
+
+// put writes the endpoint to etcd.
+func (p *pod) put() int64 {
+	p.host.Helper()
+	return p.host.put(p.key, p.spec)
+}
+
+// statusKey is where the agent reports on the pod.
+func (p *pod) statusKey() model.WorkloadStatusKey { return model.WorkloadStatusKey(p.key) }
+
+// revision is that at which a key was written last.
+func (h *host) revision(key model.Key) int64 {
+	h.Helper()
+	snapshot, err := h.store.Read(context.Background(), store.Key(key))
+	if err != nil {
+		h.Fatal(err)
+	}
+	entry, _ := snapshot.Get(key)
+	return entry.Revision
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// TestRestartTouchesNothing kills an agent while packets flow, and changes etcd
+// while none runs.
+func TestRestartTouchesNothing(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	first := h.spawn()
+	h.ready()
+	p, gone := h.newPod(1), h.newPod(2)
+	for _, x := range []*pod{p, gone} {
+		x.wire()
+		h.mustPass(x.key, x.put())
+	}
+	stop := p.flood()
+	h.kill(first)
+
+	// Nothing is removed before etcd says that it can be trusted.
+	h.put(model.ReadyKey{}, model.Ready(false))
+	second := h.spawn()
+	h.until("readiness says what it waits for", func() bool {
+		status, body := h.fetch(h.health, "/readiness")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "/calico/v1/Ready is not true")
+	})
+	if n := h.metric("calico_node_kernel_writes_total"); n != 0 {
+		t.Errorf("writes before Ready: %v", n)
+	}
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.ready()
+	if n := h.metric("calico_node_kernel_writes_total"); n != 0 {
+		t.Errorf("writes of an agent that found all right: %v", n)
+	}
+	if err := second.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+
+	h.remove(gone.key)
+	h.track(gone.spec.IPv4Nets[0].Addr().String(), "192.0.2.1")
+	h.spawn()
+	h.ready()
+	if got := h.ip("route", "show", gone.spec.IPv4Nets[0].Addr().String()); got != "" {
+		t.Errorf("route of an endpoint that went meanwhile: %q", got)
+	}
+	h.until("report of an endpoint that went meanwhile is gone", func() bool { return h.get(gone.statusKey()) == nil })
+	h.until("connections of an endpoint that went meanwhile are gone", func() bool { return h.tracked() == 0 })
+	n, err := stop()
+	if err != nil || n == 0 {
+		t.Errorf("packets across restarts: %d came back, then: %v", n, err)
+	}
+}
+
+// TestEtcdOutage stops etcd, changes the kernel, and starts etcd again.
+func TestEtcdOutage(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.start()
+	p := h.newPod(1)
+	p.wire()
+	h.mustPass(p.key, p.put())
+	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
+	reported := h.revision(p.statusKey())
+	writes := h.metric("calico_node_kernel_writes_total")
+	stop := p.flood()
+
+	h.stopEtcd()
+	h.ip("route", "del", "10.65.0.1")
+	h.until("route is repaired without etcd", func() bool { return h.ip("route", "show", "10.65.0.1") != "" })
+	if _, err := stop(); err == nil {
+		t.Log("the route was back before a packet was lost")
+	}
+	stop = p.flood()
+	h.startEtcd()
+	q := h.newPod(2)
+	q.wire()
+	h.mustPass(q.key, q.put())
+	h.until("status of the new one", func() bool { return h.get(q.statusKey()) == model.EndpointUp })
+	h.ready()
+	if got := h.revision(p.statusKey()); got != reported {
+		t.Errorf("status of the old one was written again at %d, was %d", got, reported)
+	}
+	if got := h.metric("calico_node_drift_repaired_total"); got != 1 {
+		t.Errorf("repairs: %v, want the one route", got)
+	}
+	if got := h.metric("calico_node_kernel_writes_total"); got > 2*writes+1 {
+		t.Errorf("writes: %v, with one endpoint %v", got, writes)
+	}
+	if _, err := stop(); err != nil {
+		t.Errorf("packets while etcd came back: %v", err)
+	}
+}
+
+// TestReadyFalse empties etcd below a running agent.
+func TestReadyFalse(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.start()
+	p := h.newPod(1)
+	p.wire()
+	h.mustPass(p.key, p.put())
+	h.raw(clientv3.OpDelete(model.Root, clientv3.WithPrefix()))
+	h.until("agent is not ready", func() bool {
+		status, body := h.fetch(h.health, "/readiness")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "Ready is not true")
+	})
+	h.ip("route", "del", "10.65.0.1")
+	h.until("what was programmed is kept", func() bool { return h.ip("route", "show", "10.65.0.1") != "" })
+	if status, _ := h.fetch(h.health, "/liveness"); status != http.StatusOK {
+		t.Errorf("liveness: %d", status)
+	}
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.until("what etcd doesn't hold is removed", func() bool { return h.ip("route", "show", "10.65.0.1") == "" })
+}
+
+// TestGarbage writes to etcd what makes no sense.
+func TestGarbage(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.start()
+	p := h.newPod(1)
+	p.wire()
+	h.mustPass(p.key, p.put())
+	garbage := map[string]string{
+		p.key.Path(): `{"state":`,
+		"/calico/v1/host/host-1/workload/cni/c2/endpoint/eth0": string(bytes.Repeat([]byte("\x00\xff"), 1<<19)),
+		"/calico/v1/host/host-1/workload/what":                 "1",
+		"/calico/v1/host/host-1/metadata":                      "[]",
+		"/calico/v1/host/host-1/endpoint/eth0":                 "{",
+		"/calico/v1/config/InterfacePrefix":                    "cali,,tap",
+		"/calico/v1/config/Other":                              "no matter",
+	}
+	for path, value := range garbage {
+		h.raw(clientv3.OpPut(path, value))
+	}
+	h.until("all are reported", func() bool { return h.metric("calico_node_invalid_objects") == 6 })
+	if got := h.ip("route", "show", "10.65.0.1"); got != "" {
+		t.Errorf("an endpoint that doesn't parse keeps its route: %q", got)
+	}
+	h.until("status error", func() bool { return h.get(p.statusKey()) == model.EndpointError })
+	h.raw(clientv3.OpDelete("/calico/v1/host/host-1/", clientv3.WithPrefix()))
+	h.put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("tap,cali"))
+	h.mustPass(p.key, p.put())
+	h.until("reports clear", func() bool { return h.metric("calico_node_invalid_objects") == 0 })
+
+	// Another prefix takes the access from the endpoints that had the old one.
+	h.put(model.HostConfigKey{Host: h.name, Name: "InterfacePrefix"}, model.Text("tap"))
+	h.until("status error", func() bool { return h.get(p.statusKey()) == model.EndpointError })
+	h.remove(model.HostConfigKey{Host: h.name, Name: "InterfacePrefix"})
+	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
+	h.remove(model.GlobalConfigKey{Name: "InterfacePrefix"})
+	if err := p.ping(time.Second); err != nil {
+		t.Errorf("host to pod: %v", err)
+	}
+}
+
+// TestBindFailure takes the ports before the agent does.
+func TestBindFailure(t *testing.T) {
+	h := newHost(t)
+	h.health = h.etcdCfg.ListenClientUrls[0].Host
+	err := Run(context.Background(), h.config())
+	if err == nil || !strings.Contains(err.Error(), "serve health on "+h.health) || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestRouteOfAnother(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.felix = map[string]string{"routerefreshinterval": "1"}
+	h.start()
+	p := h.newPod(1)
+	p.wire()
+	h.ip("route", "add", "10.65.0.1", "dev", "lo")
+	revision := p.put()
+	h.until("status error", func() bool { return h.get(p.statusKey()) == model.EndpointError })
+	if err := h.ask(p.key, revision, 50*time.Millisecond); err == nil {
+		t.Error("passed although the route leads elsewhere")
+	}
+	h.ip("route", "del", "10.65.0.1", "dev", "lo")
+	h.mustPass(p.key, revision)
+	if got := h.ip("route", "show", "proto", "80", "10.65.0.1"); !strings.Contains(got, "cali1") {
+		t.Errorf("route: %q, protocol %d", got, kernel.RouteProtocol)
+	}
+}
+
+// raw does something in etcd that the store would not.
+func (h *host) raw(op clientv3.Op) {
+	h.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: h.config().Store.Endpoints})
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := client.Do(ctx, op); err != nil {
+		h.Fatal(err)
+	}
+}
