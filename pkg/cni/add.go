@@ -92,7 +92,19 @@ func (s *session) checkAdd(id identity) error {
 		return failf(CodeConfig, "pass K8S_POD_NAMESPACE and K8S_POD_NAME in CNI_ARGS, or drop policy.type from the network configuration",
 			"policy.type: it is k8s, and CNI_ARGS names no pod")
 	}
+	if err := s.checkFamilies(); err != nil {
+		return err
+	}
 	return s.checkPodCIDR()
+}
+
+// checkFamilies refuses to give no address at all.
+func (s *session) checkFamilies() error {
+	ours := s.plugin == CalicoIPAM || s.conf.IPAM.Type == netconf.CalicoIPAM
+	if !ours || s.conf.IPAM.AssignIPv4 || s.conf.IPAM.AssignIPv6 || len(s.wantedAddrs()) > 0 {
+		return nil
+	}
+	return failf(CodeConfig, "set ipam.assign_ipv4 or ipam.assign_ipv6 to true", "ipam.assign_ipv4: neither IPv4 nor IPv6 is to be assigned")
 }
 
 // mac is the address that the pod's end is to have.
@@ -188,9 +200,6 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 			a.newAddrs = a.newAddrs && !c.Existing
 		}
 		change = plan.Change()
-	}
-	if len(a.addrs) == 0 {
-		return model.Change{}, failf(CodeConfig, "set ipam.assign_ipv4 or ipam.assign_ipv6 to true", "the pod would get no address")
 	}
 	endpoint := a.s.endpoint(a.id, a.wire.mac, a.wire.mtu, a.addrs, old)
 	a.newEndpoint = !valid || old.ContainerID != a.id.cid

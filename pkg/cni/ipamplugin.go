@@ -22,6 +22,9 @@ import (
 // on every host, which is reserved under the handle <network>.gateway.
 func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 	id := newIdentity(s.conf.Name, s.node, s.env)
+	if err := s.checkFamilies(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
 	defer cancel()
 	if err := s.lockInterface(ctx, id.handle); err != nil {
@@ -40,9 +43,6 @@ func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 		return s.releaseHandle(ctx, id.handle)
 	})
 	request := s.request(id)
-	if !request.IPv4 && !request.IPv6 && len(request.Addrs) == 0 {
-		return nil, failf(CodeConfig, "set ipam.assign_ipv4 or ipam.assign_ipv6 to true", "the container would get no address")
-	}
 	_, err := s.transact(ctx, transaction{
 		first: append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstRead(request)...),
 		decide: func(v *view) (model.Change, error) {

@@ -57,6 +57,9 @@ func (s *session) status(ctx context.Context) error {
 func (s *session) etcdStatus(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
 	defer cancel()
+	if err := s.checkFamilies(); err != nil {
+		return err
+	}
 	if err := s.open(ctx); err != nil {
 		return err
 	}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/lab"
+)
+
+const k8sArgs = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=c1"
+
+// small pools make the addresses of the results predictable.
+func small() lab.Config {
+	return lab.Config{Pools: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/26"), netip.MustParsePrefix("fd01::/122")}}
+}
+
+func TestResultOfEveryVersion(t *testing.T) {
+	r := newRig(t, small())
+	pod := r.pod("pod")
+	for _, version := range []string{"", "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
+		change := map[string]any{"cniVersion": version, "mtu": 1400, "dns": map[string]any{"nameservers": []string{"10.0.0.53"}}}
+		if version == "" {
+			change["cniVersion"] = nil
+		}
+		c := call(pod, r.conf(change))
+		// Named, so that every version gets the same ones.
+		c.Args = "IP=10.1.0.7,fd01::7;MAC=02:00:00:00:00:07"
+		got := r.must(c).Stdout
+		r.must(verb("DEL", c))
+		got = []byte(strings.ReplaceAll(string(got), pod, "/run/netns/pod"))
+		golden(t, filepath.Join("testdata", "result-"+map[bool]string{true: "absent", false: version}[version == ""]+".json"), got)
+	}
+	r.empty()
+}
+
+// golden compares with a file, or writes it where UPDATE is set.
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	got = append(got, '\n')
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+func TestAddWritesOneEndpoint(t *testing.T) {
+	r := newRig(t, small())
+	pod := r.pod("pod")
+	c := call(pod, r.conf(map[string]any{"policy": map[string]any{"type": "k8s"}}))
+	c.Args = k8sArgs
+	result := r.add(c)
+	want := model.WorkloadEndpoint{
+		State: model.StateActive, Name: result.Interfaces[0].Name, ProfileIDs: []string{"k8s_ns.default"},
+		IPv4Nets: []netip.Prefix{netip.PrefixFrom(addrs(result)[0], 32)}, IPv6Nets: []netip.Prefix{netip.PrefixFrom(addrs(result)[1], 128)},
+		Labels: map[string]string{"calico/k8s_ns": "default"}, ContainerID: "c1", MTU: 1500,
+	}
+	var err error
+	if want.MAC, err = model.ParseMAC(result.Interfaces[1].Mac); err != nil {
+		t.Fatal(err)
+	}
+	same := cmp.Options{
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+		cmpopts.EquateEmpty(),
+	}
+	if diff := cmp.Diff(map[string]model.WorkloadEndpoint{"k8s default.web eth0": want}, r.endpoints(), same); diff != "" {
+		t.Errorf("endpoints (-want +got):\n%s", diff)
+	}
+	// SHA-1 of "default.web", and of "default.web.net1".
+	if got := result.Interfaces[0].Name; got != "cali68caf03a5f4" {
+		t.Errorf("host interface %s", got)
+	}
+	// The agent's MTU file counts where the configuration has none.
+	if err := os.WriteFile(filepath.Join(r.host.VarDir(), "mtu"), []byte("1380\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	second := c
+	second.IfName = "net1"
+	if got := r.add(second); got.Interfaces[1].Mtu != 1380 || got.Interfaces[0].Name == result.Interfaces[0].Name {
+		t.Errorf("second interface: %+v", got.Interfaces)
+	}
+	if got := len(r.endpoints()); got != 2 {
+		t.Errorf("%d endpoints", got)
+	}
+	r.must(verb("DEL", c))
+	r.must(verb("DEL", second))
+	r.empty()
+}
+
+func TestProfileOfTheNetwork(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(nil))
+	r.add(c)
+	profile := func() string {
+		var out []string
+		for _, e := range r.sound() {
+			switch e.Key.(type) {
+			case model.ProfileRulesKey, model.ProfileTagsKey:
+				data, err := model.FormatValue(e.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out = append(out, e.Path+" "+string(data))
+			}
+		}
+		return strings.Join(out, "\n")
+	}
+	want := `/calico/v1/policy/profile/net1/rules {"inbound_rules":[{"action":"allow","src_tag":"net1"}],"outbound_rules":[{"action":"allow"}]}
+/calico/v1/policy/profile/net1/tags ["net1"]`
+	if diff := cmp.Diff(want, profile()); diff != "" {
+		t.Errorf("profile (-want +got):\n%s", diff)
+	}
+	r.must(verb("DEL", c))
+	// What an operator makes of it stays.
+	r.put(model.ProfileRulesKey{Profile: "net1"}, model.Rules{})
+	before := profile()
+	r.add(c)
+	if diff := cmp.Diff(before, profile()); diff != "" {
+		t.Errorf("profile after the second ADD (-want +got):\n%s", diff)
+	}
+}
+
+func TestAddAgain(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(nil))
+	first := r.must(c)
+	if second := r.must(c); string(second.Stdout) != string(first.Stdout) {
+		t.Errorf("second ADD:\n%s\nfirst:\n%s", second.Stdout, first.Stdout)
+	}
+	if got := r.handles(); !slices.Equal(got, []string{"net1.c1.eth0"}) {
+		t.Errorf("handles %v", got)
+	}
+	// What is lost in the kernel is made again, what others added to the
+	// endpoint stays.
+	r.sh("ip link del " + r.links()[0])
+	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}
+	ep := r.endpoints()["cni c1 eth0"]
+	ep.Labels = map[string]string{"role": "web"}
+	r.put(key, ep)
+	if second := r.must(c); string(second.Stdout) != string(first.Stdout) {
+		t.Errorf("ADD after the link was lost:\n%s\nfirst:\n%s", second.Stdout, first.Stdout)
+	}
+	if got := r.endpoints()["cni c1 eth0"]; got.Labels["role"] != "web" {
+		t.Errorf("labels %v", got.Labels)
+	}
+	r.must(verb("CHECK", withResult(r, c, first)))
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+// withResult adds what an ADD said as prevResult.
+func withResult(r *rig, c lab.Call, reply lab.Reply) lab.Call {
+	r.Helper()
+	var conf map[string]any
+	if err := json.Unmarshal(c.Stdin, &conf); err != nil {
+		r.Fatal(err)
+	}
+	conf["prevResult"] = json.RawMessage(reply.Stdout)
+	data, err := json.Marshal(conf)
+	if err != nil {
+		r.Fatal(err)
+	}
+	c.Stdin = data
+	return c
+}
+
+func TestPodMovesToANewSandbox(t *testing.T) {
+	r := newRig(t, small())
+	first := call(r.pod("one"), r.conf(nil))
+	first.Args = k8sArgs
+	before := r.add(first)
+	second := first
+	second.Netns, second.ContainerID = r.pod("two"), "c2"
+	after := r.add(second)
+	if got := r.handles(); !slices.Equal(got, []string{"net1.c2.eth0"}) {
+		t.Errorf("handles %v", got)
+	}
+	if ep := r.endpoints()["k8s default.web eth0"]; ep.ContainerID != "c2" {
+		t.Errorf("endpoint %+v", ep)
+	}
+	if before.Interfaces[0].Name != after.Interfaces[0].Name {
+		t.Errorf("%s became %s", before.Interfaces[0].Name, after.Interfaces[0].Name)
+	}
+	// The late DEL of the old sandbox touches nothing.
+	r.must(verb("DEL", first))
+	r.must(verb("CHECK", withResult(r, second, r.must(second))))
+	r.must(verb("DEL", second))
+	r.empty()
+}
+
+func TestWantedAddresses(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(map[string]any{
+		"runtimeConfig": map[string]any{"ips": []string{"10.1.0.9/26"}, "mac": "02:00:00:00:00:09"},
+		"args":          map[string]any{"cni": map[string]any{"ips": []string{"10.1.0.10"}}},
+	}))
+	c.Args = "IP=10.1.0.11;MAC=02:00:00:00:00:11"
+	result := r.add(c)
+	if got := addrs(result); got[0] != netip.MustParseAddr("10.1.0.9") || len(got) != 2 || result.Interfaces[1].Mac != "02:00:00:00:00:09" {
+		t.Errorf("addresses %v, MAC %s", got, result.Interfaces[1].Mac)
+	}
+	other := call(r.pod("other"), r.conf(nil))
+	other.ContainerID, other.Args = "c2", "IP=10.1.0.9"
+	r.fails(other, 105, "address 10.1.0.9 is taken by handle net1.c1.eth0")
+	other.Args = "IP=10.9.9.9"
+	if _, err := r.host.CNI(r.ctx(), other); err == nil || !strings.Contains(err.Error(), "10.9.9.9") {
+		t.Errorf("an address of no pool: %v", err)
+	}
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+func TestPools(t *testing.T) {
+	r := newRig(t, small())
+	pod := r.pod("pod")
+	ipam := func(fields map[string]any) lab.Call {
+		fields["type"] = "calico-ipam"
+		return call(pod, r.conf(map[string]any{"ipam": fields}))
+	}
+	r.fails(ipam(map[string]any{"ipv4_pools": []string{"10.7.0.0/16"}}), 103,
+		"requested pool 10.7.0.0/16: no such pool, there are 10.1.0.0/26")
+	r.fails(ipam(map[string]any{"assign_ipv4": false}), 7, "ipam.assign_ipv4: neither IPv4 nor IPv6 is to be assigned")
+	got := addrs(r.add(ipam(map[string]any{"assign_ipv4": false, "assign_ipv6": "true", "ipv6_pools": []string{"fd01::/122"}})))
+	if len(got) != 1 || !got[0].Is6() {
+		t.Errorf("addresses %v", got)
+	}
+	r.must(verb("DEL", ipam(map[string]any{})))
+	for i := range 64 {
+		c := call("", r.conf(nil))
+		c.Plugin, c.ContainerID, c.Netns = "calico-ipam", fmt.Sprintf("fill%d", i), pod
+		r.must(c)
+	}
+	r.fails(ipam(map[string]any{}), 104, "no free IPv4 address: pool 10.1.0.0/26: no room for a new block; 1 of its 1 blocks are full")
+	for i := range 64 {
+		c := verb("DEL", call("", r.conf(nil)))
+		c.Plugin, c.ContainerID = "calico-ipam", fmt.Sprintf("fill%d", i)
+		r.must(c)
+	}
+	r.empty()
+}
+
+// TestTwiceAtOnce runs calls for the same container at the same time, and for
+// many containers.
+func TestTwiceAtOnce(t *testing.T) {
+	r := newRig(t, lab.Config{})
+	conf := r.conf(nil)
+	same := call(r.pod("same"), conf)
+	same.ContainerID = "same"
+	var calls []lab.Call
+	for range 4 {
+		calls = append(calls, same)
+	}
+	for i := range 12 {
+		c := call(r.pod(fmt.Sprintf("pod%d", i)), conf)
+		c.ContainerID = fmt.Sprintf("p%d", i)
+		calls = append(calls, c)
+	}
+	atOnce := func(v string) []string {
+		out := make([]string, len(calls))
+		var all sync.WaitGroup
+		for i, c := range calls {
+			all.Go(func() {
+				reply, err := r.host.CNI(r.ctx(), verb(v, c))
+				if err != nil {
+					t.Errorf("%s %s: %v\n%s", v, c.ContainerID, err, reply.Stderr)
+				}
+				out[i] = string(reply.Stdout)
+			})
+		}
+		all.Wait()
+		return out
+	}
+	out := atOnce("ADD")
+	for i := range 4 {
+		if out[i] != out[0] {
+			t.Errorf("ADD of the same container:\n%s\n%s", out[i], out[0])
+		}
+	}
+	if got := len(r.handles()); got != 13 {
+		t.Errorf("%d handles", got)
+	}
+	if got := len(r.links()); got != 13 {
+		t.Errorf("%d links", got)
+	}
+	atOnce("DEL")
+	r.empty()
+}
