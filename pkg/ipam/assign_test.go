@@ -35,6 +35,9 @@ func world(t testing.TB, pools ...model.Pool) *etcd {
 func (s *etcd) fill(c, host string, n int) {
 	s.revision++
 	b := newBlock(cidr(c), host)
+	if old := s.block(c); old != nil {
+		s.remove(model.AffinityKey{Host: old.Affinity, CIDR: b.CIDR}.Path())
+	}
 	for o := range n {
 		id := "x." + addrOf(&b, o).String()
 		take(&b, o, model.Attributes{HandleID: id})
@@ -132,7 +135,6 @@ func TestAssign(t *testing.T) {
 		{"empty block of nobody", func(s *etcd) {
 			s.fillAll("b", 4, quarters...)
 			s.fill("10.0.0.8/30", "", 0)
-			s.remove(model.AffinityKey{Host: "b", CIDR: cidr("10.0.0.8/30")}.Path())
 		}, v4, []string{"10.0.0.8 taken over from "}, nil},
 		{"borrow", func(s *etcd) {
 			s.fillAll("b", 4, quarters...)
@@ -209,7 +211,6 @@ func TestAssign(t *testing.T) {
 			s.fillAll("b", 1, quarters...)
 			s.fill("10.0.0.12/30", "a", 1)
 			s.remove("/calico/ipam/v2/host/a/ipv4/block/10.0.0.12-30")
-			s.remove("/calico/ipam/v2/host/b/ipv4/block/10.0.0.12-30")
 		}, v4, []string{"10.0.0.13 of a"}, nil},
 	}
 	for _, c := range cases {

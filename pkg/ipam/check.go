@@ -54,9 +54,25 @@ func Check(dump []model.Entry) []Violation {
 	c.checkAffinities()
 	c.checkHandles()
 	c.checkEndpoints()
-	slices.SortStableFunc(c.found, func(a, b Violation) int {
-		return cmp.Or(cmp.Compare(a.Invariant, b.Invariant), cmp.Compare(a.Key.Path(), b.Key.Path()), cmp.Compare(a.Text, b.Text))
+	return c.ordered()
+}
+
+// ordered are the violations by invariant, place and text.
+func (c *checker) ordered() []Violation {
+	type placed struct {
+		path string
+		Violation
+	}
+	all := make([]placed, len(c.found))
+	for i, v := range c.found {
+		all[i] = placed{v.Key.Path(), v}
+	}
+	slices.SortFunc(all, func(a, b placed) int {
+		return cmp.Or(cmp.Compare(a.Invariant, b.Invariant), cmp.Compare(a.path, b.path), cmp.Compare(a.Text, b.Text))
 	})
+	for i, v := range all {
+		c.found[i] = v.Violation
+	}
 	return c.found
 }
 

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-
-	"github.com/calico-go/calico/pkg/model"
 )
 
 // PoolReason says why a pool did not give an address.
@@ -103,8 +101,6 @@ func (e *InvalidError) Error() string {
 
 // Unwrap is why it is not valid.
 func (e *InvalidError) Unwrap() error { return e.Err }
-
-func invalidKey(k model.Key, err error) error { return &InvalidError{Path: k.Path(), Err: err} }
 
 func reasons(pools []PoolReason) string {
 	parts := make([]string, len(pools))

@@ -51,8 +51,7 @@ type operation struct {
 	wants    []Want
 	began    int64 // revision
 	decide   func(*Plan) error
-	plan     *Plan // once decided
-	err      error
+	plan     *Plan                               // once decided
 	commit   func(c *model.Change) (done func()) // adds endpoints
 	truthful func(err error)
 }
