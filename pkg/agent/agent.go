@@ -100,6 +100,8 @@ func Run(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return l.report.run(ctx) })
 	group.Go(func() error { return l.watch(ctx, client) })
 	group.Go(func() error {
+		// A flush under way hands its result to the loop, or sees that it has ended: in this order.
+		defer l.flushes.Wait()
 		defer close(l.stopped)
 		return l.run(ctx)
 	})

@@ -94,7 +94,6 @@ func (l *loop) run(ctx context.Context) error {
 	defer func() {
 		l.unwatch()
 		l.path.Close()
-		l.flushes.Wait()
 	}()
 	l.mtu()
 	l.retry = time.NewTimer(time.Hour)
