@@ -3,7 +3,7 @@
 
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-COMMANDS := $(notdir $(wildcard cmd/*))
+COMMANDS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
 PKG      ?= ./...
 FUZZTIME ?= 30s
 # How long the tests of one package may take.

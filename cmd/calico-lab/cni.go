@@ -87,7 +87,7 @@ func containerNetns(l *lab.Lab, container string, make bool) (string, error) {
 		if !make {
 			return "", nil
 		}
-		ns, err = l.MakeNamespace(byHand(container))
+		ns, err = l.NewNamespace(byHand(container))
 	}
 	return ns.Path(), err
 }

@@ -28,15 +28,27 @@ func (d *demo) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	right := append([]string{"host a:"}, indent(host.Lines())...)
+	d.line("etcd: below %s, at revision %d. The kernel: as the lab reads it over netlink.", model.Root, revision)
+	restEntries, restLines := entries, host.Lines()
 	for _, p := range d.pods {
-		k, err := p.Namespace().Kernel()
+		in, err := p.Namespace().Kernel()
 		if err != nil {
 			return err
 		}
-		right = append(append(right, "", "pod "+p.Name()+":"), indent(k.Lines())...)
+		iface := " " + p.Result().Interfaces[0].Name
+		var mine []model.Entry
+		var lines []string
+		mine, restEntries = split(restEntries, func(e model.Entry) bool {
+			return slices.Contains(strings.FieldsFunc(e.Path, isSeparator), p.ContainerID())
+		})
+		lines, restLines = split(restLines, func(line string) bool { return strings.Contains(line+" ", iface+" ") })
+		right := append([]string{"on host a"}, indent(lines)...)
+		right = append(append(right, "in the pod"), indent(in.Lines())...)
+		d.line("")
+		d.columns("pod "+p.Name()+" in etcd", "pod "+p.Name()+" in the kernel", d.entryLines(mine), right)
 	}
-	d.columns(fmt.Sprintf("etcd, below %s, at revision %d", model.Root, revision), "kernel", d.entryLines(entries), right)
+	d.line("")
+	d.columns("the rest of etcd", "the rest of host a", d.entryLines(restEntries), restLines)
 	if err := invariants(entries); err != nil {
 		return err
 	}
@@ -46,6 +58,20 @@ func (d *demo) compare(ctx context.Context) error {
 	}
 	return errors.Join(errs...)
 }
+
+// split keeps the order.
+func split[T any](list []T, pick func(T) bool) (picked, rest []T) {
+	for _, v := range list {
+		if pick(v) {
+			picked = append(picked, v)
+		} else {
+			rest = append(rest, v)
+		}
+	}
+	return picked, rest
+}
+
+func isSeparator(r rune) bool { return r == '/' || r == '.' }
 
 // agrees checks that etcd's endpoint of the pod and the host's kernel are about
 // the same pod.
@@ -82,7 +108,9 @@ func texts(t lab.Target) []string {
 func invariants(entries []model.Entry) error {
 	var errs []error
 	for _, v := range ipam.Check(entries) {
-		errs = append(errs, fmt.Errorf("invariant %d is broken at %s: %s", v.Invariant, v.Key.Path(), v.Text))
+		if !v.Note {
+			errs = append(errs, errors.New(v.String()))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -140,8 +168,8 @@ func (d *demo) compareEmpty(ctx context.Context) error {
 		}
 		return nil
 	})
-	d.columns(fmt.Sprintf("etcd, below %s, at revision %d", model.Root, revision), "kernel", d.entryLines(entries),
-		append([]string{"host a:"}, indent(kernel.Lines())...))
+	d.line("etcd: below %s, at revision %d.", model.Root, revision)
+	d.columns("etcd", "host a", d.entryLines(entries), kernel.Lines())
 	if failed != nil {
 		return failed
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ type demo struct {
 	pods []*lab.Pod
 	// quiet: plugins that run now are not part of what is shown.
 	quiet bool
+	stdin []byte // of the last ADD
 	// before is what the kernel of the host held when there were no pods.
 	before lab.Kernel
 }
@@ -119,10 +121,14 @@ func (d *demo) trace(c lab.Call, r lab.Reply) {
 		return
 	}
 	d.line("  CNI_COMMAND=%s CNI_CONTAINERID=%s CNI_IFNAME=%s CNI_NETNS=%s CNI_PATH=… %s", c.Verb, c.ContainerID, c.IfName, c.Netns, c.Plugin)
-	if c.Verb == "ADD" {
-		d.json("in", c.Stdin)
-	} else {
+	switch {
+	case c.Verb != "ADD":
 		d.line("  in: the same, and what ADD returned as prevResult")
+	case bytes.Equal(c.Stdin, d.stdin):
+		d.line("  in: the same")
+	default:
+		d.json("in", c.Stdin)
+		d.stdin = c.Stdin
 	}
 	d.json("out", r.Stdout)
 	cpu := r.State.SystemTime() + r.State.UserTime()

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-func touch(l *Lab, ctx context.Context) error {
+func touch(ctx context.Context, l *Lab) error {
 	_, err := l.Etcd().Commit(ctx, model.Change{Puts: []model.Put{{Key: model.ReadyKey{}, Value: model.Ready(true)}}})
 	return err
 }
@@ -36,7 +36,7 @@ func TestEtcdLeaderKilled(t *testing.T) {
 		// One attempt must not wait for the member that is gone until ctx ends.
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		return touch(l, attempt)
+		return touch(attempt, l)
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -63,20 +63,20 @@ func TestEtcdPaused(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if err := touch(l, ctx); !errors.Is(err, store.ErrUnavailable) {
+	if err := touch(ctx, l); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("write to a paused etcd: got %v, want %v", err, store.ErrUnavailable)
 	}
 	if err := l.ResumeEtcd(1); err != nil {
 		t.Fatal(err)
 	}
-	if err := touch(l, soon(t)); err != nil {
+	if err := touch(soon(t), l); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestEtcdTLSAndAuth(t *testing.T) {
 	l := ForTest(t, Config{EtcdMembers: 3, TLS: true, Auth: true, NoAgent: true})
-	if err := touch(l, soon(t)); err != nil {
+	if err := touch(soon(t), l); err != nil {
 		t.Fatal(err)
 	}
 	good := l.StoreConfig()
@@ -109,7 +109,7 @@ func TestEtcdTLSAndAuth(t *testing.T) {
 	if err := l.StartEtcd(soon(t), 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := touch(l, soon(t)); err != nil {
+	if err := touch(soon(t), l); err != nil {
 		t.Error(err)
 	}
 }

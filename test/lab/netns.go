@@ -137,9 +137,9 @@ func (n Namespace) inode() uint64 {
 	return st.Ino
 }
 
-// MakeNamespace makes a namespace for a container that is wired by hand, call
+// NewNamespace makes a namespace for a container that is wired by hand, call
 // by call. It goes with the lab, or by Remove.
-func (l *Lab) MakeNamespace(name string) (Namespace, error) {
+func (l *Lab) NewNamespace(name string) (Namespace, error) {
 	if err := checkName("namespace", name); err != nil {
 		return Namespace{}, err
 	}
