@@ -15,10 +15,10 @@ import (
 
 func TestChained(t *testing.T) {
 	ctx := within(t, 3*time.Minute)
-	c := newCluster(ctx, t,
-		map[string]any{"type": "portmap", "backend": "nftables", "snat": true, "capabilities": map[string]any{"portMappings": true}},
-		map[string]any{"type": "bandwidth", "capabilities": map[string]any{"bandwidth": true}},
-	)
+	c := newCluster(ctx, t, network{chained: []map[string]any{
+		{"type": "portmap", "backend": "nftables", "snat": true, "capabilities": map[string]any{"portMappings": true}},
+		{"type": "bandwidth", "capabilities": map[string]any{"bandwidth": true}},
+	}})
 	const hostPort = 8080
 	web := c.must(ctx, "web", func(s *cri.PodSandboxConfig) {
 		s.PortMappings = []*cri.PortMapping{{Protocol: cri.Protocol_TCP, ContainerPort: 80, HostPort: hostPort}}

@@ -100,7 +100,7 @@ func (d *daemon) log() string {
 func (d *daemon) complaints() string {
 	var lines []string
 	for line := range strings.Lines(d.log()) {
-		if !strings.Contains(line, "level=debug") && !strings.Contains(line, "level=info") {
+		if low := strings.ToLower(line); !strings.Contains(low, "level=debug") && !strings.Contains(low, "level=info") {
 			lines = append(lines, line)
 		}
 	}
@@ -168,9 +168,14 @@ func (d *daemon) load(ctx context.Context) {
 	}
 }
 
-// eventually waits until a condition holds; ctx bounds it.
+// patience is how long a condition may take that needs no more than a few exchanges between processes.
+const patience = 30 * time.Second
+
+// eventually waits until a condition holds.
 func eventually(ctx context.Context, t *testing.T, what string, holds func() error) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -73,7 +73,7 @@ func (c *runtimeClient) run(ctx context.Context, name string, options ...podOpti
 		PodSandboxId:  p.sandbox,
 		SandboxConfig: p.config,
 		Config: &cri.ContainerConfig{
-			Metadata: &cri.ContainerMetadata{Name: "web"},
+			Metadata: &cri.ContainerMetadata{Name: "web", Attempt: p.config.Metadata.Attempt},
 			Image:    &cri.ImageSpec{Image: podImage},
 			Command:  []string{"/bin/sh", "-c", "hostname > /www/index.html && exec httpd -f -p 80 -h /www"},
 			Linux:    &cri.LinuxContainerConfig{},

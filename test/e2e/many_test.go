@@ -16,7 +16,7 @@ import (
 func TestMany(t *testing.T) {
 	const count = 50
 	ctx := within(t, 8*time.Minute)
-	c := newCluster(ctx, t)
+	c := newCluster(ctx, t, network{})
 	pods := make([]*pod, count)
 	var g errgroup.Group
 	start := time.Now()
@@ -60,7 +60,7 @@ func TestMany(t *testing.T) {
 	}
 	t.Logf("%d pods stopped and removed after %v", count, time.Since(start).Round(time.Millisecond))
 	for _, p := range pods {
-		c.gone(ctx, p)
+		c.gone(ctx, p, 2)
 	}
 	c.nothingLeft(ctx)
 }

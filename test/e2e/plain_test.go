@@ -7,9 +7,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,20 +26,19 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// gone checks that nothing of a pod is left, and how often containerd says that it took its network away: once when the
-// sandbox is stopped, and again, without a namespace, when it is removed.
-func (c *cluster) gone(ctx context.Context, p *pod) {
+// gone checks that nothing of a pod is left, and how often containerd says that it took its network away.
+func (c *cluster) gone(ctx context.Context, p *pod, times int) {
 	c.t.Helper()
 	if e, ok := c.endpoint(ctx, p); ok {
 		c.t.Errorf("etcd still has the endpoint of %s: %+v", p.name, e)
 	}
 	said := fmt.Sprintf(`TearDown network for sandbox \"%s\" successfully`, p.sandbox)
-	if n := strings.Count(c.log(), said); n != 2 {
-		c.t.Errorf("containerd's log says %d times that it took the network of %s away, want 2", n, p.name)
+	if n := strings.Count(c.log(), said); n != times {
+		c.t.Errorf("containerd's log says %d times that it took the network of %s away, want %d", n, p.name, times)
 	}
 }
 
-// finish stops and removes a pod.
+// finish stops and removes a pod. Each takes its network away: first with the namespace, then without.
 func (c *cluster) finish(ctx context.Context, p *pod) {
 	c.t.Helper()
 	if err := c.stopSandbox(ctx, p); err != nil {
@@ -48,12 +47,30 @@ func (c *cluster) finish(ctx context.Context, p *pod) {
 	if err := c.removeSandbox(ctx, p); err != nil {
 		c.t.Error(err)
 	}
-	c.gone(ctx, p)
+	c.gone(ctx, p, 2)
+}
+
+// removeAll stops and removes every sandbox that the runtime knows of, as a kubelet does with those it doesn't want.
+func (c *cluster) removeAll(ctx context.Context) {
+	c.t.Helper()
+	all, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, s := range all.Items {
+		p := &pod{name: s.Metadata.Name, sandbox: s.Id}
+		if err := c.stopSandbox(ctx, p); err != nil {
+			c.t.Error(err)
+		}
+		if err := c.removeSandbox(ctx, p); err != nil {
+			c.t.Error(err)
+		}
+	}
 }
 
 func TestPlain(t *testing.T) {
 	ctx := within(t, 3*time.Minute)
-	c := newCluster(ctx, t)
+	c := newCluster(ctx, t, network{})
 	recordCalls(t, c.bin)
 
 	a, b := c.must(ctx, "a"), c.must(ctx, "b")
@@ -65,7 +82,7 @@ func TestPlain(t *testing.T) {
 		if !ok {
 			t.Fatalf("etcd has no endpoint of %s", p.name)
 		}
-		if diff := cmp.Diff(p.addrs, e.Addrs(), cmpopts.EquateComparable()); diff != "" {
+		if diff := cmp.Diff(p.addrs, e.Addrs(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("addresses of %s (-runtime +etcd):\n%s", p.name, diff)
 		}
 		if e.ContainerID != p.sandbox {
@@ -92,14 +109,17 @@ func TestPlain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.gone(ctx, b)
+	c.gone(ctx, b, 1)
+	if diff := cmp.Diff([]string{"ADD", "DEL"}, calls(t, c.bin, b.sandbox)); diff != "" {
+		t.Errorf("calls for b (-want +got):\n%s", diff)
+	}
 	c.nothingLeft(ctx)
 }
 
 // TestReplaced is what a kubelet does when a sandbox died: a new one of the same pod is made before the old is removed.
 func TestReplaced(t *testing.T) {
 	ctx := within(t, 3*time.Minute)
-	c := newCluster(ctx, t)
+	c := newCluster(ctx, t, network{})
 	old := c.must(ctx, "a")
 	next := c.must(ctx, "a", func(s *cri.PodSandboxConfig) { s.Metadata.Attempt = 1 })
 	c.reachable(ctx, next)
@@ -117,30 +137,5 @@ func TestReplaced(t *testing.T) {
 	}
 	c.reachable(ctx, next)
 	c.finish(ctx, next)
-	c.nothingLeft(ctx)
-}
-
-func TestRestart(t *testing.T) {
-	ctx := within(t, 4*time.Minute)
-	c := newCluster(ctx, t)
-	a := c.must(ctx, "a")
-	c.restart(ctx, func() { c.stop(syscall.SIGTERM) })
-	c.reachable(ctx, a)
-
-	b := c.must(ctx, "b")
-	c.restart(ctx, func() { c.stop(syscall.SIGKILL) })
-	c.reachable(ctx, a)
-	c.reachableFrom(ctx, b, a)
-
-	// Between the two calls of DEL.
-	if err := c.stopSandbox(ctx, a); err != nil {
-		t.Fatal(err)
-	}
-	c.restart(ctx, func() { c.stop(syscall.SIGKILL) })
-	if err := c.removeSandbox(ctx, a); err != nil {
-		t.Fatal(err)
-	}
-	c.gone(ctx, a)
-	c.finish(ctx, b)
 	c.nothingLeft(ctx)
 }
