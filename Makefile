@@ -12,11 +12,13 @@ TIMEOUT  ?= 20m
 # The race detector needs a C compiler; everything else is built without one.
 RACE     := $(shell command -v $$($(GO) env CC | cut -d' ' -f1) >/dev/null 2>&1 && echo -race)
 ISOLATE  := bin/tools/isolate
+# Without grpc's tracing pages, html/template isn't linked: a fifth less to load whenever a plugin is started.
+TAGS     := grpcnotrace
 
 .PHONY: build demo test e2e bench fuzz lint clean tools isolate modules
 
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' \
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags '$(TAGS)' -ldflags '-s -w -X main.version=$(VERSION)' \
 		-o bin/ $(addprefix ./cmd/,$(COMMANDS))
 
 demo: build isolate

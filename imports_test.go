@@ -20,6 +20,9 @@ const module = "github.com/calico-go/calico/"
 // ourTags are the build tags whose files the rules hold for as well.
 const ourTags = "e2e,killpoints"
 
+// shippedTags are the build tags of `make build`.
+const shippedTags = "grpcnotrace"
+
 // A layer is where a package stands. A package imports only from the layers listed for its own.
 type layer string
 
@@ -231,7 +234,7 @@ func TestPlugins(t *testing.T) {
 		{"html/template", nil, "no page is rendered, but the linker must keep every exported method once a template may call it"},
 	}
 	for _, cmd := range []string{"cmd/calico", "cmd/calico-ipam"} {
-		for _, p := range goList(t, "-deps", "./"+cmd) {
+		for _, p := range goList(t, "-deps", "-tags", shippedTags, "./"+cmd) {
 			for _, b := range heavy {
 				if text := b.broken(cmd, p.ImportPath); text != "" {
 					t.Error(strings.Replace(text, "imports", "is linked with", 1))
