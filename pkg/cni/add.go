@@ -219,8 +219,7 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 func (a *attachment) before(ctx context.Context) error {
 	select {
 	case <-a.wire.making.done:
-		_, taken := errors.AsType[*takenError](a.wire.making.err)
-		if err := a.wire.making.err; err != nil && !taken {
+		if err := a.wire.ready(ctx); err != nil {
 			return err
 		}
 	default:

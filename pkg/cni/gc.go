@@ -239,12 +239,12 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 		case link.Alias == id.alias:
 			if id.key == (model.WorkloadEndpointKey{}) {
 				// Known by its alias alone, which another network's may resemble.
-				owner, owned, err := g.s.ownerOf(ctx, link.Name)
+				owner, owned, err := g.s.ownerOf(ctx, link.Name, id.key)
 				if err != nil {
 					return err
 				}
 				if owned {
-					g.s.log.Info("leaving a link that an endpoint lives on", "link", link.Name, "endpoint", owner.Path)
+					g.s.log.Info("leaving a link that an endpoint lives on", "link", link.Name, "endpoint", owner)
 					return nil
 				}
 			}

@@ -233,3 +233,5 @@ func reference(t *testing.T) string {
 	t.Fatal("the reference plugins are not built: make tools")
 	return ""
 }
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }

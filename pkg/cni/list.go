@@ -38,17 +38,18 @@ func (s *session) endpointsHere(ctx context.Context) ([]model.Entry, error) {
 	return s.list(ctx, model.WorkloadEndpointPrefix(s.node), false)
 }
 
-// ownerOf finds the endpoint of this host that lives on the interface. It reads
-// all of the host's endpoints, and is only asked where a link is in the way.
-func (s *session) ownerOf(ctx context.Context, hostIf string) (model.Entry, bool, error) {
+// ownerOf finds an endpoint of this host that lives on the interface, and is
+// not the one named. It reads all of the host's endpoints, and is only asked
+// where a link is in the way.
+func (s *session) ownerOf(ctx context.Context, hostIf string, except model.WorkloadEndpointKey) (path string, found bool, err error) {
 	entries, err := s.endpointsHere(ctx)
 	if err != nil {
-		return model.Entry{}, false, err
+		return "", false, err
 	}
 	for _, e := range entries {
-		if ep, ok := e.Value.(model.WorkloadEndpoint); ok && ep.Name == hostIf {
-			return e, true, nil
+		if ep, ok := e.Value.(model.WorkloadEndpoint); ok && ep.Name == hostIf && e.Key != except {
+			return e.Path, true, nil
 		}
 	}
-	return model.Entry{}, false, nil
+	return "", false, nil
 }

@@ -122,12 +122,11 @@ func (w *wire) create() error {
 	return nil
 }
 
-// ready returns when the veth is there, before it is known what etcd says of
-// the endpoint.
+// ready returns when the veth is there.
 func (w *wire) ready(ctx context.Context) error {
 	err := w.making.wait()
 	if taken, ok := errors.AsType[*takenError](err); ok {
-		err = w.takeOver(ctx, taken.link, false)
+		err = w.takeOver(ctx, taken.link, w.owned)
 		w.making = &future{done: w.making.done, err: err}
 	}
 	return err
@@ -179,13 +178,13 @@ func (w *wire) takeOver(ctx context.Context, link kernel.Link, owned bool) error
 		return err
 	}
 	if !owned {
-		owner, ok, err := w.s.ownerOf(ctx, link.Name)
+		owner, taken, err := w.s.ownerOf(ctx, link.Name, w.id.key)
 		if err != nil {
 			return err
 		}
-		if ok && owner.Key != w.id.key {
+		if taken {
 			return failf(CodeInterface, "delete that workload, or give another CNI_IFNAME",
-				"host interface %s belongs to %s", link.Name, owner.Path)
+				"host interface %s belongs to %s", link.Name, owner)
 		}
 	}
 	w.s.log.Info("replacing a link that nobody owns any more", "link", link.Name, "alias", link.Alias)

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/lab"
+)
+
+func TestDelOfWhatIsGone(t *testing.T) {
+	r := newRig(t, small())
+	conf := r.conf(nil)
+	pod := r.pod("pod")
+	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}
+	for name, lose := range map[string]func(*lab.Call){
+		"nothing":     func(*lab.Call) {},
+		"netns":       func(c *lab.Call) { c.Netns = "/run/netns/gone" },
+		"empty netns": func(c *lab.Call) { c.Netns = "" },
+		"link":        func(*lab.Call) { r.sh("ip link del " + r.links()[0]) },
+		"endpoint": func(*lab.Call) {
+			if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{key}}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"all of etcd but the pools": func(*lab.Call) {
+			var c model.Change
+			for _, e := range r.sound() {
+				switch e.Key.(type) {
+				case model.PoolKey:
+				default:
+					c.Deletes = append(c.Deletes, e.Key)
+				}
+			}
+			if _, err := r.lab.Etcd().Commit(r.ctx(), c); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.put(model.ReadyKey{}, model.Ready(true))
+			c := call(pod, conf)
+			r.add(c)
+			lose(&c)
+			for range 2 {
+				if out := r.must(verb("DEL", c)).Stdout; len(out) != 0 {
+					t.Errorf("DEL wrote %s", out)
+				}
+			}
+			r.empty()
+		})
+	}
+	never := verb("DEL", call("", conf))
+	never.ContainerID = "never-seen"
+	r.must(never)
+}
+
+func TestDelByAnotherName(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(nil))
+	c.Args = k8sArgs
+	r.add(c)
+	c.Args = ""
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+func TestLinksOfOthers(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(nil))
+	hostIf := r.add(c).Interfaces[0].Name
+	r.must(verb("DEL", c))
+
+	// Something of a stranger's has the name.
+	r.sh("ip link add " + hostIf + " type bridge")
+	r.fails(c, 106, "host interface "+hostIf+` exists and is not one of calico's (kind "bridge", alias "")`)
+	r.must(verb("DEL", c))
+	r.sh("ip link del " + hostIf)
+
+	// Another live endpoint has it.
+	r.sh("ip link add " + hostIf + " type veth peer name peer0; ip link set " + hostIf + " alias 'calico net1.other.eth0'")
+	other := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "other", Endpoint: "eth0"}
+	r.put(other, model.WorkloadEndpoint{State: model.StateActive, Name: hostIf, ContainerID: "other"})
+	r.fails(c, 106, "host interface "+hostIf+" belongs to "+other.Path())
+	r.must(verb("DEL", c))
+	if got := r.links(); !slices.Equal(got, []string{hostIf}) {
+		t.Errorf("links %v", got)
+	}
+	// It has no owner any more.
+	if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{other}}); err != nil {
+		t.Fatal(err)
+	}
+	r.add(c)
+	r.must(verb("DEL", c))
+
+	// A process died before it had set the alias.
+	r.sh("ip link add " + hostIf + " type veth peer name peer0")
+	r.add(c)
+	r.must(verb("DEL", c))
+	r.sh("ip link add " + hostIf + " type veth peer name peer0")
+	r.must(verb("DEL", c))
+
+	// The pod has an interface of the name.
+	r.sh("nsenter --net=" + c.Netns + " ip link add eth0 type bridge")
+	r.fails(c, 106, "make veth "+hostIf+": the namespace "+c.Netns+" has an interface eth0 already: file already exists")
+	r.sh("nsenter --net=" + c.Netns + " ip link del eth0")
+	r.empty()
+}
+
+func TestGC(t *testing.T) {
+	r := newRig(t, lab.Config{})
+	conf := r.conf(nil)
+	other := r.conf(map[string]any{"name": "net1.b"}) // its handles begin like net1's
+	var calls []lab.Call
+	for i := range 4 {
+		c := call(r.pod(fmt.Sprintf("pod%d", i)), conf)
+		c.ContainerID = fmt.Sprintf("c%d", i)
+		r.add(c)
+		calls = append(calls, c)
+	}
+	foreign := call(r.pod("foreign"), other)
+	foreign.ContainerID = "f"
+	r.add(foreign)
+	// c1's link is lost, and there are links that etcd never heard of.
+	r.sh("ip link del " + r.add(calls[1]).Interfaces[0].Name)
+	r.sh(`ip link add cali00000000001 type veth peer name p1 && ip link set cali00000000001 alias "calico net1.leak.eth0"
+		ip link add cali00000000002 type veth peer name p2`)
+	gc := func(valid ...string) {
+		t.Helper()
+		list := []map[string]string{}
+		for _, id := range valid {
+			list = append(list, map[string]string{"containerID": id, "ifname": "eth0"})
+		}
+		c := verb("GC", call("", r.conf(map[string]any{"cni.dev/valid-attachments": list})))
+		c.ContainerID, c.IfName = "", ""
+		r.must(c)
+	}
+	gc("c0", "c2")
+	want := []string{"net1.b.f.eth0", "net1.c0.eth0", "net1.c2.eth0"}
+	if diff := cmp.Diff(want, r.handles()); diff != "" {
+		t.Errorf("handles after GC (-want +got):\n%s", diff)
+	}
+	if got := len(r.links()); got != 3 {
+		t.Errorf("links after GC: %v", r.links())
+	}
+	if got := len(r.endpoints()); got != 3 {
+		t.Errorf("%d endpoints after GC", got)
+	}
+	gc()
+	if diff := cmp.Diff([]string{"net1.b.f.eth0"}, r.handles()); diff != "" {
+		t.Errorf("handles after GC of all (-want +got):\n%s", diff)
+	}
+	r.must(verb("DEL", foreign))
+	r.empty()
+	r.fails(verb("GC", call("", conf)), 7, "cni.dev/valid-attachments: missing")
+}
+
+func TestGCOfTheIPAMPlugin(t *testing.T) {
+	r := newRig(t, small())
+	for _, id := range []string{"c1", "c2"} {
+		c := call(r.pod(id), r.conf(nil))
+		c.Plugin, c.ContainerID = "calico-ipam", id
+		r.must(c)
+	}
+	c := verb("GC", call("", r.conf(map[string]any{
+		"cni.dev/valid-attachments": []map[string]string{{"containerID": "c2", "ifname": "eth0"}},
+	})))
+	c.Plugin = "calico-ipam"
+	r.must(c)
+	if diff := cmp.Diff([]string{"net1.c2.eth0"}, r.handles()); diff != "" {
+		t.Errorf("handles after GC (-want +got):\n%s", diff)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(nil))
+	r.fails(verb("CHECK", c), 7, "prevResult: missing")
+	reply := r.must(c)
+	hostIf := r.result(reply).Interfaces[0].Name
+	check := verb("CHECK", withResult(r, c, reply))
+	if out := r.must(check).Stdout; len(out) != 0 {
+		t.Errorf("CHECK wrote %s", out)
+	}
+	inPod := func(command string) { r.sh("nsenter --net=" + c.Netns + " " + command) }
+	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}
+	for _, step := range []struct {
+		want string
+		harm func()
+	}{
+		{"the container has no route to ::/0 by fe80::ecee:eeff:feee:eeee", func() { inPod("ip -6 route del default") }},
+		{"the container has no route to 0.0.0.0/0 by 169.254.1.1", func() { inPod("ip route del default") }},
+		{"the container's eth0 does not have the address 10.1.0.0", func() { inPod("ip addr del 10.1.0.0/32 dev eth0") }},
+		{"the container's eth0 has the MAC address 02:00:00:00:00:99, not " + r.result(reply).Interfaces[1].Mac, func() { inPod("ip link set eth0 address 02:00:00:00:00:99") }},
+		{"the container's eth0 is down", func() { inPod("ip link set eth0 down") }},
+		{"host interface " + hostIf + " is down", func() { r.sh("ip link set " + hostIf + " down") }},
+		{"host interface " + hostIf + ` has the alias "x", not "calico net1.c1.eth0"`, func() { r.sh("ip link set " + hostIf + " alias x") }},
+		{"host interface " + hostIf + " is gone", func() { r.sh("ip link del " + hostIf) }},
+		{"endpoint " + key.Path() + " is inactive", func() {
+			r.add(c)
+			ep := r.endpoints()["cni c1 eth0"]
+			ep.State = model.StateInactive
+			r.put(key, ep)
+		}},
+		{"endpoint " + key.Path() + ` belongs to container "c9"`, func() {
+			ep := r.endpoints()["cni c1 eth0"]
+			ep.ContainerID = "c9"
+			r.put(key, ep)
+		}},
+		{"etcd has no endpoint " + key.Path(), func() {
+			if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{key}}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"what handle net1.c1.eth0 holds and prevResult differ in the address 10.1.0.0", func() {
+			free := verb("DEL", c)
+			free.Plugin = "calico-ipam"
+			r.must(free)
+			ep := model.WorkloadEndpoint{State: model.StateActive, Name: hostIf, ContainerID: "c1"}
+			ep.MAC, _ = model.ParseMAC(r.result(reply).Interfaces[1].Mac)
+			for _, ip := range r.result(reply).IPs {
+				p := prefix(ip.Address.String())
+				if p.Addr().Is4() {
+					ep.IPv4Nets = append(ep.IPv4Nets, p)
+				} else {
+					ep.IPv6Nets = append(ep.IPv6Nets, p)
+				}
+			}
+			if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Puts: []model.Put{{Key: key, Value: ep}}}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		step.harm()
+		r.fails(check, 107, step.want)
+	}
+	r.fails(verb("CHECK", call(c.Netns, r.conf(map[string]any{"cniVersion": "0.3.1"}))), 1, "cniVersion 0.3.1 does not know CHECK")
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+func TestCheckOfEveryVersion(t *testing.T) {
+	r := newRig(t, small())
+	pod := r.pod("pod")
+	for _, version := range []string{"0.4.0", "1.0.0", "1.1.0"} {
+		c := call(pod, r.conf(map[string]any{"cniVersion": version}))
+		reply := r.must(c)
+		r.must(verb("CHECK", withResult(r, c, reply)))
+		// A runtime may leave the version out of the result.
+		reply.Stdout = []byte(strings.Replace(string(reply.Stdout), `"cniVersion": "`+version+`",`, "", 1))
+		r.must(verb("CHECK", withResult(r, c, reply)))
+		r.must(verb("DEL", c))
+	}
+}
