@@ -295,3 +295,24 @@ func TestParseEndpoint(t *testing.T) {
 		}
 	}
 }
+
+func FuzzParseEndpoint(f *testing.F) {
+	for _, s := range []string{"10.0.0.1:2379", "https://etcd.example/", "http://[fd00::1%25eth0]:1", "unix:///run/e.sock", "://", "http://u@h", "h:p:q"} {
+		f.Add(s, true)
+		f.Add(s, false)
+	}
+	f.Fuzz(func(t *testing.T, s string, secure bool) {
+		var files *tlsFiles
+		if secure {
+			files = &tlsFiles{}
+		}
+		m, err := parseEndpoint(s, files)
+		if err != nil {
+			return
+		}
+		again, err := parseEndpoint(m.url, files)
+		if err != nil || again.url != m.url || again.target != m.target || again.secure != m.secure {
+			t.Errorf("%q is %q, which is %+v, %v", s, m.url, again, err)
+		}
+	})
+}

@@ -42,15 +42,32 @@ func parseEndpoint(s string, files *tlsFiles) (*member, error) {
 	bad := func(why string) (*member, error) {
 		return nil, fmt.Errorf("etcd endpoint %q: %s: want a URL such as https://10.0.0.1:2379", s, why)
 	}
-	full := s
-	if !strings.Contains(s, "://") {
-		scheme := "http://"
-		if files != nil {
-			scheme = "https://"
-		}
-		full = scheme + s
+	scheme, rest, ok := strings.Cut(s, "://")
+	switch scheme = strings.ToLower(scheme); {
+	case !ok && files != nil:
+		scheme, rest = "https", s
+	case !ok:
+		scheme, rest = "http", s
 	}
-	u, err := url.Parse(full)
+	m := &member{tls: files}
+	switch scheme {
+	case "http", "unix":
+		if files != nil {
+			return bad("it is plaintext, but TLS files are given; use the scheme " + scheme + "s or drop the files")
+		}
+	case "https", "unixs":
+		m.secure = true
+	default:
+		return bad("unknown scheme " + scheme)
+	}
+	if scheme == "unix" || scheme == "unixs" {
+		if strings.Trim(rest, "/") == "" {
+			return bad("no path")
+		}
+		m.url, m.target = scheme+"://"+rest, "unix:"+rest
+		return m, nil
+	}
+	u, err := url.Parse(scheme + "://" + rest)
 	if err != nil {
 		var ue *url.Error
 		if errors.As(err, &ue) {
@@ -58,38 +75,27 @@ func parseEndpoint(s string, files *tlsFiles) (*member, error) {
 		}
 		return bad(err.Error())
 	}
-	m := &member{tls: files}
-	switch u.Scheme {
-	case "http", "unix":
-		if files != nil {
-			return bad("it is plaintext, but TLS files are given; use the scheme " + u.Scheme + "s or drop the files")
-		}
-	case "https", "unixs":
-		m.secure = true
-	default:
-		return bad("unknown scheme " + u.Scheme)
-	}
-	if u.Scheme == "unix" || u.Scheme == "unixs" {
-		path := u.Host + u.Path
-		if path == "" {
-			return bad("no path")
-		}
-		m.url, m.target = u.Scheme+"://"+path, "unix:"+path
-		return m, nil
-	}
-	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil || u.Fragment != "" {
+	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.User != nil || u.Fragment != "" {
 		return bad("it has more than a host and a port")
 	}
 	host, port := u.Hostname(), u.Port()
 	if host == "" {
 		return bad("no host")
 	}
+	if strings.IndexFunc(host, notInHost) >= 0 {
+		return bad("no host name or address")
+	}
 	if port == "" {
 		port = "2379"
 	}
 	addr := net.JoinHostPort(host, port)
-	m.url, m.target = u.Scheme+"://"+addr, "passthrough:///"+addr
+	m.url, m.target = (&url.URL{Scheme: scheme, Host: addr}).String(), "passthrough:///"+addr
 	return m, nil
+}
+
+// notInHost finds what is in no host name, address or zone.
+func notInHost(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-:%", r)
 }
 
 // dial makes the connection, without connecting.

@@ -16,9 +16,6 @@ type merger struct {
 	// seen is, per watch, the revision up to which its events have all arrived;
 	// where the stream breaks it resumes after that.
 	seen []int64
-	// heard is, per watch, at least seen; more where the server said that nothing
-	// is left to come.
-	heard []int64
 	// pending are the entries that wait, by revision.
 	pending map[int64][]model.Entry
 	// delivered is the revision of the last update.
@@ -29,15 +26,13 @@ func newMerger(watches int, revision int64) *merger {
 	m := &merger{pending: make(map[int64][]model.Entry), delivered: revision}
 	for range watches {
 		m.seen = append(m.seen, revision)
-		m.heard = append(m.heard, revision)
 	}
 	return m
 }
 
 // event takes one event of a watch. It reports false where the watch had gone
-// past that revision already, or an update of it was delivered: the server said
-// too early that nothing was left (etcd before 3.4.25 and 3.5.8 may), and the
-// caller must read everything again.
+// past that revision already, or an update of it was delivered: the server did
+// not keep its order, and the caller must read everything again.
 func (m *merger) event(watch int, revision int64, e model.Entry) bool {
 	if revision <= m.seen[watch] || revision <= m.delivered {
 		return false
@@ -49,23 +44,17 @@ func (m *merger) event(watch int, revision int64, e model.Entry) bool {
 // arrived notes that all events of a watch up to revision are in.
 func (m *merger) arrived(watch int, revision int64) {
 	m.seen[watch] = max(m.seen[watch], revision)
-	m.heard[watch] = max(m.heard[watch], m.seen[watch])
 }
 
-// nothingBefore notes that the server has nothing left for any watch up to
-// revision. Where ordered is false it may be wrong, and then only decides when
-// to deliver, not where to resume.
-func (m *merger) nothingBefore(revision int64, ordered bool) {
+// allArrived notes that all events of every watch up to revision are in.
+func (m *merger) allArrived(revision int64) {
 	for i := range m.seen {
-		m.heard[i] = max(m.heard[i], revision)
-		if ordered {
-			m.seen[i] = max(m.seen[i], revision)
-		}
+		m.arrived(i, revision)
 	}
 }
 
-// restarted notes that the watches begin again, each after seen.
-func (m *merger) restarted() { copy(m.heard, m.seen) }
+// resume is the revision after which one watch in place of all begins.
+func (m *merger) resume() int64 { return slices.Min(m.seen) }
 
 // waiting reports whether there are entries that can't be delivered yet.
 func (m *merger) waiting() bool { return len(m.pending) > 0 }
@@ -75,7 +64,7 @@ func (m *merger) ready() []Update {
 	if len(m.pending) == 0 {
 		return nil
 	}
-	upTo := slices.Min(m.heard)
+	upTo := slices.Min(m.seen)
 	var revisions []int64
 	for r := range m.pending {
 		if r <= upTo {

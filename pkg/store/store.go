@@ -61,6 +61,7 @@ type Client struct {
 	username     string
 	passwordFile string
 	dialTimeout  time.Duration
+	oldEtcd      bool // tests: take every etcd for one of before 3.4.25
 	log          *slog.Logger
 
 	done chan struct{}  // closed when Close begins
@@ -159,8 +160,8 @@ func (c *Client) Close() error {
 
 // Counters are totals since Open.
 type Counters struct {
-	// RoundTrips are requests sent to etcd, those of leases and of
-	// authentication included; a watch's stream is not one.
+	// RoundTrips are requests to etcd, those of leases and of authentication and
+	// those that found no connection included; a watch's stream is not one.
 	RoundTrips int64
 	// BytesRead are the keys and values that etcd sent, watches included.
 	BytesRead int64

@@ -32,12 +32,8 @@ type Update struct {
 	Entries []model.Entry
 }
 
-var (
-	// errResync ends a stream that can't be resumed.
-	errResync = errors.New("the watch can't be resumed")
-	// errSilent ends a stream on which a member does not answer.
-	errSilent = errors.New("no answer")
-)
+// errResync ends a stream that can't be resumed.
+var errResync = errors.New("the watch can't be resumed")
 
 // callbackError is what the caller's function returned.
 type callbackError struct{ error }

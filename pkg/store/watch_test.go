@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -352,4 +353,54 @@ func TestWatchOtherCluster(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestWatchWithoutLeader leaves a member alone: it must not be taken for quiet.
+func TestWatchWithoutLeader(t *testing.T) {
+	c := startCluster(t, clusterOptions{size: 3})
+	var log syncBuffer
+	s := c.open(func(cfg *Config) {
+		cfg.Endpoints = cfg.Endpoints[:1]
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	var f folded
+	f.start(t, s, configs, hosts)
+	eventually(t, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
+	c.members[1].stop()
+	c.members[2].stop()
+	eventually(t, "the watch ends", func() bool { return strings.Contains(log.String(), "no leader") })
+	started := make(chan error)
+	for _, m := range c.members[1:] {
+		go func() { started <- m.start() }()
+	}
+	for range 2 {
+		if err := <-started; err != nil {
+			t.Fatal(err)
+		}
+	}
+	last, err := c.open().Commit(within(t, 10*time.Second), model.Change{Puts: []model.Put{put("A", "1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.reaches(t, last)
+	if _, _, resyncs := f.counts(); resyncs != 1 {
+		t.Errorf("%d resyncs", resyncs)
+	}
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *syncBuffer) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// everyWatch is the id of an answer that is about all watches of a stream.
+const everyWatch = -1
+
+// take puts one answer of etcd into the merger.
+func (s *stream) take(ctx context.Context, r *pb.WatchResponse) error {
+	m := s.w.merger
+	// A proxy of etcd leaves the id out.
+	if id := r.GetHeader().GetClusterId(); id != s.w.cluster && id != 0 && s.w.cluster != 0 {
+		return fmt.Errorf("%w: the endpoints lead to another etcd cluster now", errResync)
+	}
+	switch {
+	case r.CompactRevision != 0:
+		return fmt.Errorf("%w: etcd has compacted the revisions since %d", errResync, m.delivered)
+	case r.Canceled:
+		// The reason is the text of a status that was not sent as one.
+		text := r.CancelReason
+		if i := strings.Index(text, "desc = "); i >= 0 {
+			text = text[i+len("desc = "):]
+		}
+		return status.Error(codes.Unknown, text)
+	case r.Created:
+		s.watches[r.WatchId] = s.created // etcd answers in the order of the requests
+		s.created++
+		if s.created < s.wanted {
+			return nil
+		}
+		return s.established(ctx, r.GetHeader().GetRevision())
+	case r.WatchId == everyWatch:
+		s.asked, s.wait = false, askAgain
+		if s.ordered {
+			m.allArrived(r.GetHeader().GetRevision())
+		}
+		return nil
+	}
+	i, ok := s.watches[r.WatchId]
+	if !ok || i >= s.wanted {
+		return fmt.Errorf("etcd sent events of watch %d, which was not asked for", r.WatchId)
+	}
+	upTo := r.GetHeader().GetRevision() // of a notice that nothing came before
+	for _, ev := range r.Events {
+		if ev.GetKv() == nil {
+			return errors.New("etcd sent an event without a key")
+		}
+		if err := s.event(i, ev); err != nil {
+			return err
+		}
+		upTo = ev.Kv.ModRevision
+	}
+	if s.ordered {
+		m.arrived(i, upTo)
+	} else {
+		m.allArrived(upTo)
+	}
+	return nil
+}
+
+// event puts one event of a watch into the merger.
+func (s *stream) event(watch int, ev *mvccpb.Event) error {
+	m, revision := s.w.merger, ev.Kv.ModRevision
+	if !s.ordered {
+		if watch = s.w.prefixOf(ev.Kv.Key); watch < 0 || revision <= m.seen[watch] {
+			return nil // between the prefixes, or known from the stream before
+		}
+	}
+	if !m.event(watch, revision, s.entry(ev)) {
+		return fmt.Errorf("%w: events of revision %d came late", errResync, revision)
+	}
+	return nil
+}
+
+// prefixOf finds the prefix that a key is of, -1 = none.
+func (w *watch) prefixOf(key []byte) int {
+	for i, p := range w.prefixes {
+		if len(key) >= len(p) && string(key[:len(p)]) == p {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *stream) entry(ev *mvccpb.Event) model.Entry {
+	deleted := ev.Type == mvccpb.Event_DELETE
+	e := s.w.c.entry(ev.Kv, deleted)
+	if deleted {
+		e.Err, e.Revision, e.Created = nil, 0, 0
+	}
+	return e
+}
+
+// established checks what the member is once the watches are set up. revision is
+// the member's.
+func (s *stream) established(ctx context.Context, revision int64) error {
+	if revision < s.w.merger.delivered {
+		// It is behind the others; or etcd was restored from a backup, and a watch
+		// would wait for the revision to be reached again.
+		ctx, cancel := context.WithTimeout(ctx, createTimeout)
+		defer cancel()
+		resp, err := pb.NewKVClient(s.conn).Range(ctx, &pb.RangeRequest{Key: []byte(s.w.prefixes[0]), CountOnly: true})
+		if err != nil {
+			return err
+		}
+		if now := resp.GetHeader().GetRevision(); now < s.w.merger.delivered {
+			return fmt.Errorf("%w: etcd has gone back from revision %d to %d", errResync, s.w.merger.delivered, now)
+		}
+	}
+	s.w.recovered()
+	return nil
+}
+
+// ordersProgress asks which etcd this is.
+func (s *stream) ordersProgress(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	resp, err := pb.NewMaintenanceClient(s.conn).Status(ctx, &pb.StatusRequest{})
+	switch status.Code(err) {
+	case codes.OK:
+		return ordersProgress(resp.Version) && !s.w.c.oldEtcd, nil
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return false, err
+	}
+	return false, nil // it won't tell: take it for an old one
+}
+
+// ordersProgress reports whether an etcd of this version answers a progress
+// request after the events that come before it
+// (https://github.com/etcd-io/etcd/issues/15220).
+func ordersProgress(version string) bool {
+	var major, minor, patch int
+	if n, err := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); err != nil || n < 3 {
+		return false
+	}
+	switch {
+	case major != 3:
+		return major > 3
+	case minor == 4:
+		return patch >= 25
+	case minor == 5:
+		return patch >= 8
+	}
+	return minor > 5
+}
