@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// take checks that an address is handed out once, to a host that may have it
+// now, and that it is the one that has been free the longest.
+func (h *history) take(r Request, a netip.Addr) {
+	handle := r.Handle
+	for other, addrs := range h.held {
+		if addrs[a] {
+			h.t.Fatalf("%s given to %s, %s has it", a, handle, other)
+		}
+	}
+	if h.held[handle] == nil {
+		h.held[handle] = map[netip.Addr]bool{}
+	}
+	h.held[handle][a] = true
+	config, inPool := model.DefaultIPAMConfig, false
+	var block model.Block
+	var created int64
+	for _, e := range h.dump() {
+		switch v := e.Value.(type) {
+		case model.Block:
+			if v.CIDR.Contains(a) {
+				block, created = v, e.Created
+			}
+		case model.IPAMConfig:
+			config = v
+		case model.Pool:
+			inPool = inPool || v.CIDR.Contains(a) && !v.Disabled
+		}
+	}
+	if !inPool {
+		h.t.Fatalf("%s is given out, and no pool hands it out", a)
+	}
+	if config.StrictAffinity && block.Affinity != r.Host {
+		h.t.Fatalf("%s is given to node %s, the block is %s's", a, r.Host, block.Affinity)
+	}
+	if r.Addrs != nil || created == h.revision {
+		return
+	}
+	for o, at := range block.Allocations {
+		f := addrOf(&block, o)
+		if at == model.Free && max(h.freeSince[f], created) < max(h.freeSince[a], created) {
+			h.t.Fatalf("%s given out, free since %d; %s has been free since %d", a, h.freeSince[a], f, h.freeSince[f])
+		}
+	}
+}
+
+func (h *history) forget(handle string, addrs []netip.Addr) {
+	for _, a := range addrs {
+		if !h.held[handle][a] {
+			h.t.Fatalf("freed %s of %s, which holds %v", a, handle, h.held[handle])
+		}
+		delete(h.held[handle], a)
+		h.freeSince[a] = h.revision
+	}
+	if len(h.held[handle]) == 0 {
+		delete(h.held, handle)
+	}
+}
+
+// compare compares etcd with the model, and checks the invariants.
+func (h *history) compare() {
+	h.mustBeSound()
+	got := map[string]map[netip.Addr]bool{}
+	for _, e := range h.dump() {
+		b, ok := e.Value.(model.Block)
+		if !ok {
+			continue
+		}
+		for o, at := range b.Allocations {
+			if at == model.Free {
+				continue
+			}
+			id := b.Attributes[at].HandleID
+			if got[id] == nil {
+				got[id] = map[netip.Addr]bool{}
+			}
+			got[id][addrOf(&b, o)] = true
+		}
+		if len(b.Attributes) > len(b.Allocations)-len(b.Unallocated) {
+			h.t.Fatalf("block %s keeps attributes of nobody: %v", b.CIDR, b.Attributes)
+		}
+		if isEmpty(&b) == b.EmptySince.IsZero() {
+			h.t.Fatalf("block %s is empty: %v, and empty since %s", b.CIDR, isEmpty(&b), b.EmptySince)
+		}
+	}
+	if diff := cmp.Diff(h.held, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		h.t.Fatalf("revision %d: the model holds -, etcd +:\n%s", h.revision, diff)
+	}
+}
+
+// satisfied checks that a choice is what was asked for.
+func (h *history) satisfied(r Request, c Choice) {
+	var v4, v6 int
+	for _, a := range c.Addrs {
+		if a.Addr.Is4() {
+			v4++
+		} else {
+			v6++
+		}
+		if !h.held[r.Handle][a.Addr] {
+			h.t.Fatalf("%s got %s, which isn't its own", r.Handle, a.Addr)
+		}
+	}
+	if r.IPv4 && v4 == 0 || r.IPv6 && v6 == 0 {
+		h.t.Fatalf("%+v got only %v", r, c.Addrs)
+	}
+	for _, a := range r.Addrs {
+		if !slices.ContainsFunc(c.Addrs, func(got Assigned) bool { return got.Addr == a }) {
+			h.t.Fatalf("%+v got %v", r, c.Addrs)
+		}
+	}
+}
+
+// mustBeTrue looks at every address of every pool to see whether an error is
+// right. Nothing has changed since the request began.
+func (h *history) mustBeTrue(r Request, err error) {
+	var exhausted *ExhaustedError
+	var noPool *NoPoolError
+	var v6 bool
+	switch {
+	case errors.As(err, &exhausted):
+		v6 = exhausted.IPv6
+	case errors.As(err, &noPool) && len(r.Addrs) == 0:
+		v6 = noPool.IPv6
+	default:
+		return
+	}
+	if a, why := h.someFree(r, v6); a.IsValid() {
+		h.t.Fatalf("%+v: %v\nbut %s is free: %s", r, err, a, why)
+	}
+}
+
+func (h *history) someFree(r Request, v6 bool) (netip.Addr, string) {
+	config := model.DefaultIPAMConfig
+	labels := map[string]string{}
+	nodes := map[string]bool{}
+	var blocks []model.Block
+	var pools []model.Pool
+	for _, e := range h.dump() {
+		switch v := e.Value.(type) {
+		case model.IPAMConfig:
+			config = v
+		case model.HostMetadata:
+			k, _ := e.Key.(model.HostMetadataKey)
+			nodes[k.Host] = true
+			if k.Host == r.Host {
+				labels = v.Labels
+			}
+		case model.Block:
+			blocks = append(blocks, v)
+		case model.Pool:
+			if isV6(v.CIDR) == v6 {
+				pools = append(pools, v)
+			}
+		}
+	}
+	for _, p := range pools {
+		requested := r.requested(v6)
+		if p.Disabled || len(requested) > 0 && !slices.Contains(requested, p.CIDR) || p.NodeSelector != "" && labels["rack"] != "1" {
+			continue
+		}
+		for a := p.CIDR.Addr(); p.CIDR.Contains(a); a = a.Next() {
+			own := netip.PrefixFrom(a, p.BlockSize).Masked()
+			overlapped := false
+			for _, b := range blocks {
+				overlapped = overlapped || b.CIDR.Overlaps(own)
+				if !b.CIDR.Contains(a) || b.CIDR.Bits() < p.CIDR.Bits() || b.Allocations[ordinalOf(&b, a)] != model.Free {
+					continue
+				}
+				switch {
+				case b.Affinity == r.Host:
+					return a, "own block"
+				case !config.StrictAffinity:
+					return a, "another's block"
+				case isEmpty(&b) && (r.Now.Sub(b.EmptySince) >= time.Minute || !nodes[b.Affinity]):
+					return a, "another's empty block"
+				}
+			}
+			if !overlapped {
+				return a, "a new block"
+			}
+		}
+	}
+	return netip.Addr{}, ""
+}
