@@ -57,7 +57,11 @@ func (l *Lab) makeFabric() error {
 		return err
 	}
 	return ns.links(func(h *netlink.Handle) error {
-		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fabricBridge}}
+		// Without an address of its own a bridge has the lowest of its ports',
+		// and each new host could change what the others have in their caches.
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{
+			Name: fabricBridge, HardwareAddr: net.HardwareAddr{0x02, 0xca, 0x11, 0xc0, 0, 0x01},
+		}}
 		if err := h.LinkAdd(bridge); err != nil {
 			return fmt.Errorf("add bridge: %w", err)
 		}

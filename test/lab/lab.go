@@ -108,6 +108,9 @@ func Start(ctx context.Context, cfg Config) (l *Lab, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := needRoot(); err != nil {
+		return nil, err
+	}
 	if _, err := Sweep(); err != nil {
 		return nil, err
 	}
@@ -130,6 +133,14 @@ func Start(ctx context.Context, cfg Config) (l *Lab, err error) {
 		}
 	}()
 	return l, l.build(ctx)
+}
+
+// needRoot says what to do where making namespaces must fail.
+func needRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a lab needs root, or a shell in a user namespace: unshare -Urnm sh -c 'mount -t tmpfs run /run && exec sh'")
+	}
+	return nil
 }
 
 // complete fills in the defaults.

@@ -104,7 +104,6 @@ func (p *Process) Alive() bool {
 		case <-p.done:
 			return false
 		default:
-			return true
 		}
 	}
 	return p.matches()

@@ -113,7 +113,7 @@ var errOwned = errors.New("belongs to a process that is running")
 
 func takeLock(name string) (*lockFile, error) {
 	if err := os.MkdirAll(Root, 0o755); err != nil {
-		return nil, fmt.Errorf("%w (a lab needs root, or a user namespace with its own /run: calico-lab demo makes one)", err)
+		return nil, err
 	}
 	path := filepath.Join(Root, name+".lock")
 	for {

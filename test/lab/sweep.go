@@ -61,7 +61,7 @@ func Sweep() ([]string, error) {
 // Remove ends and removes the lab of that name, whoever made it. A lab that
 // belongs to a running process (a test) is left alone: an error.
 func Remove(name string) error {
-	if err := checkName("lab", name); err != nil {
+	if err := errors.Join(checkName("lab", name), needRoot()); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(Root, name)); err != nil {
