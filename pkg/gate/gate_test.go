@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gate
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+// waiter is an agent of a test.
+type waiter struct {
+	wait  func(ctx context.Context, r Request) error
+	ready error
+}
+
+func (w waiter) Wait(ctx context.Context, r Request) error { return w.wait(ctx, r) }
+func (w waiter) Ready() error                              { return w.ready }
+
+// serve runs a server until the test ends, and returns its socket and its stop,
+// which returns Serve's error.
+func serve(t *testing.T, w Waiter) (socket string, stop func() error) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "run", "agent.sock")
+	stop = serveAt(t, socket, w)
+	return socket, stop
+}
+
+func serveAt(t *testing.T, socket string, w Waiter) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, socket, w) }()
+	stopped := false
+	stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-done
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	for errors.Is(Ping(ctx, socket), ErrNoAgent) { // until it listens
+		select {
+		case err := <-done:
+			t.Fatal(err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return stop
+}
+
+func request() Request {
+	return Request{
+		Endpoint: model.WorkloadEndpointKey{Host: "node-1", Orchestrator: "k8s", Workload: "default.a&b=c/d %", Endpoint: "eth0"},
+		Revision: 42,
+	}
+}
+
+func TestWait(t *testing.T) {
+	tests := []struct {
+		name  string
+		err   error
+		want  error
+		retry bool
+	}{
+		{name: "programmed"},
+		{name: "refused", err: &RejectedError{Reason: "interface cali1 is not there"}, want: &RejectedError{Reason: "interface cali1 is not there"}},
+		{name: "not now", err: &RejectedError{Reason: "etcd is away", Retry: true}, want: &RejectedError{Reason: "etcd is away", Retry: true}},
+		{name: "any error", err: errors.New("boom"), want: &RejectedError{Reason: "boom", Retry: true}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var got Request
+			socket, _ := serve(t, waiter{wait: func(_ context.Context, r Request) error {
+				got = r
+				return test.err
+			}})
+			err := Wait(t.Context(), socket, request())
+			if diff := cmp.Diff(test.want, err); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(request(), got); diff != "" {
+				t.Errorf("request (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPing(t *testing.T) {
+	socket, _ := serve(t, waiter{})
+	if err := Ping(t.Context(), socket); err != nil {
+		t.Error(err)
+	}
+	socket, _ = serve(t, waiter{ready: errors.New("not in sync with etcd")})
+	var rejected *RejectedError
+	if err := Ping(t.Context(), socket); !errors.As(err, &rejected) || !rejected.Retry || rejected.Reason != "not in sync with etcd" {
+		t.Errorf("Ping: %v", err)
+	}
+}
+
+func TestNoAgent(t *testing.T) {
+	dir := t.TempDir()
+	stale := filepath.Join(dir, "stale.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, socket := range []string{filepath.Join(dir, "none.sock"), filepath.Join(dir, "no", "dir"), stale} {
+		if err := Wait(t.Context(), socket, request()); !errors.Is(err, ErrNoAgent) {
+			t.Errorf("Wait(%s): %v", socket, err)
+		}
+		if err := Ping(t.Context(), socket); !errors.Is(err, ErrNoAgent) {
+			t.Errorf("Ping(%s): %v", socket, err)
+		}
+	}
+	serveAt(t, stale, waiter{}) // takes the place of what a dead agent left
+	if err := Ping(t.Context(), stale); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWaitEndsWithTheContext(t *testing.T) {
+	left := make(chan error, 1)
+	socket, _ := serve(t, waiter{wait: func(ctx context.Context, _ Request) error {
+		<-ctx.Done()
+		left <- ctx.Err()
+		return ctx.Err()
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := Wait(ctx, socket, request()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Wait: %v", err)
+	}
+	if err := <-left; !errors.Is(err, context.Canceled) { // the server noticed
+		t.Errorf("the agent's wait: %v", err)
+	}
+}
+
+func TestStopWhileWaiting(t *testing.T) {
+	waits := make(chan bool)
+	socket, stop := serve(t, waiter{wait: func(ctx context.Context, _ Request) error {
+		waits <- true
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	result := make(chan error)
+	go func() { result <- Wait(context.Background(), socket, request()) }()
+	<-waits
+	if err := stop(); err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	var rejected *RejectedError
+	if err := <-result; !errors.As(err, &rejected) || !rejected.Retry {
+		t.Errorf("Wait: %v", err)
+	}
+	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket was left: %v", err)
+	}
+	goleak.VerifyNone(t)
+}
+
+func TestSocket(t *testing.T) {
+	socket, stopFirst := serve(t, waiter{ready: errors.New("first")})
+	info, err := os.Stat(socket)
+	if err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	// Another takes over; the first's end doesn't take its socket away.
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, socket, waiter{}) }()
+	for Ping(ctx, socket) != nil {
+		time.Sleep(time.Millisecond)
+	}
+	if err := stopFirst(); err != nil {
+		t.Error(err)
+	}
+	if err := Ping(ctx, socket); err != nil {
+		t.Errorf("after the first ended: %v", err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := Serve(t.Context(), filepath.Join(t.TempDir(), strings.Repeat("x", 120)), waiter{}); err == nil || !strings.Contains(err.Error(), "107 bytes") {
+		t.Errorf("a path too long: %v", err)
+	}
+}
+
+// Whatever a client sends, it gets an answer or is hung up on, and the next is
+// served.
+func TestGarbageToServer(t *testing.T) {
+	socket, _ := serve(t, waiter{wait: func(context.Context, Request) error { return nil }})
+	for _, garbage := range []string{
+		"\x00\x01\x02\r\n\r\n",
+		"GET",
+		"GET / HTTP/1.1\r\n\r\n",
+		"GET /v1/programmed HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /v1/programmed?host=%zz HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /v1/programmed?host=a&orchestrator=b&workload=c&endpoint=d&revision=-1 HTTP/1.1\r\nHost: x\r\n\r\n",
+		"GET /v1/programmed?host=a&orchestrator=b&workload=c&endpoint=d&revision=x HTTP/1.1\r\nHost: x\r\n\r\n",
+		"POST /v1/ready HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
+		"GET /v1/ready HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n",
+	} {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, garbage); err == nil {
+			_ = conn.(*net.UnixConn).CloseWrite()
+			answer, _ := io.ReadAll(conn)
+			if strings.HasPrefix(string(answer), "HTTP/1.1 200") {
+				t.Errorf("%.80q was answered with %q", garbage, answer)
+			}
+		}
+		_ = conn.Close()
+	}
+	if err := Wait(t.Context(), socket, request()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever answers the client, Wait is only nil for the protocol's yes.
+func TestGarbageToClient(t *testing.T) {
+	for _, garbage := range []string{
+		"", "\x00", "HTTP/1.1", "SSH-2.0-x\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+		"HTTP/1.1 204 No Content\r\n\r\n",
+		"HTTP/1.1 301 Moved\r\nLocation: /v1/ready\r\nContent-Length: 2\r\n\r\n{}",
+		"HTTP/1.1 409 Conflict\r\nContent-Length: 5\r\n\r\nhello",
+		"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n{}",
+		"HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 1<<20),
+	} {
+		socket := filepath.Join(t.TempDir(), "s")
+		listener, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				b := make([]byte, 4096)
+				_, _ = conn.Read(b)
+				_, _ = io.WriteString(conn, garbage)
+				_ = conn.Close()
+			}
+		}()
+		if err := Wait(t.Context(), socket, request()); err == nil || errors.Is(err, ErrNoAgent) {
+			t.Errorf("%.60q: %v", garbage, err)
+		}
+		_ = listener.Close()
+		<-done
+	}
+}
+
+func FuzzQuery(f *testing.F) {
+	f.Add(request().query())
+	f.Add("host=a&host=b")
+	f.Fuzz(func(t *testing.T, raw string) {
+		r, err := parseQuery(raw)
+		if err != nil {
+			return
+		}
+		again, err := parseQuery(r.query())
+		if err != nil || again != r {
+			t.Errorf("%q: %+v became %+v, %v", raw, r, again, err)
+		}
+	})
+}
+
+func BenchmarkWait(b *testing.B) {
+	socket := filepath.Join(b.TempDir(), "agent.sock")
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- Serve(ctx, socket, waiter{wait: func(context.Context, Request) error { return nil }})
+	}()
+	for Ping(ctx, socket) != nil {
+		time.Sleep(time.Millisecond)
+	}
+	for b.Loop() {
+		if err := Wait(ctx, socket, request()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	cancel()
+	<-done
+}
