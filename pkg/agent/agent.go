@@ -112,7 +112,7 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporter) *loop {
-	l := &loop{
+	return &loop{
 		log: cfg.Logger, level: cfg.Level, environ: cfg.Felix, params: params,
 		system:  hostSystem(cfg),
 		metrics: newMetrics(cfg.Version, trouble.count), health: h, report: r, problems: trouble,
@@ -124,7 +124,6 @@ func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporte
 		lost:     map[netip.Addr]struct{}{},
 		flushing: map[netip.Addr]int{},
 	}
-	return l
 }
 
 // hostSystem is the host that the process runs on.

@@ -5,6 +5,7 @@ package agent
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,13 +64,14 @@ func (h *health) unready() string {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	reasons := make([]string, 0, 2)
 	if h.reason != "" {
-		return h.reason
+		reasons = append(reasons, h.reason)
 	}
 	if h.etcd != "" {
-		return "etcd does not serve: " + h.etcd
+		reasons = append(reasons, "reports to etcd fail: "+h.etcd)
 	}
-	return ""
+	return strings.Join(reasons, "; ")
 }
 
 // handler serves /liveness and /readiness: 200, or 503 and the reason.

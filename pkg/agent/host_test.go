@@ -383,3 +383,5 @@ func (h *host) revision(key model.Key) int64 {
 	entry, _ := snapshot.Get(key)
 	return entry.Revision
 }
+
+func hostNet(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -4,12 +4,9 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -73,6 +70,7 @@ type loop struct {
 	path      hostPath
 	events    <-chan kernel.Event
 	unwatch   context.CancelFunc
+	unsettled bool                    // settings in etcd changed
 	whole     bool                    // the whole state is due
 	applied   bool                    // it has been applied once
 	dirty     map[string]struct{}     // endpoints to follow
@@ -96,6 +94,7 @@ func (l *loop) run(ctx context.Context) error {
 		l.path.Close()
 	}()
 	l.mtu()
+	l.tellHealth()
 	l.retry = time.NewTimer(time.Hour)
 	defer l.retry.Stop()
 	interval := l.params.RefreshInterval
@@ -144,7 +143,7 @@ func (l *loop) run(ctx context.Context) error {
 
 // drain takes in all that is queued, so that a burst is applied at once.
 func (l *loop) drain() {
-	for {
+	for range updateBuffer {
 		select {
 		case u := <-l.updates:
 			l.fold(u)
@@ -161,34 +160,12 @@ func (l *loop) fold(u store.Update) {
 		l.metrics.resyncs.Inc()
 	}
 	e := l.state.fold(u)
-	if e.settings {
-		l.settle(&e)
-	}
+	l.unsettled = l.unsettled || e.settings
 	maps.Copy(l.dirty, e.endpoints)
 	for path := range e.objects {
 		if _, ok := e.endpoints[path]; !ok {
 			l.problems.report(path, l.state.objects[path].invalid)
 		}
-	}
-}
-
-// settle takes the settings in etcd into use.
-func (l *loop) settle(e *effect) {
-	before := l.params
-	params, wrong := resolve(l.environ, l.state.settings.local, l.state.settings.global)
-	l.params = params
-	l.level.Set(params.LogLevel)
-	for path, err := range l.state.settingErrors(wrong) {
-		delete(e.objects, path)
-		l.problems.report(path, err)
-	}
-	if !slices.Equal(before.InterfacePrefixes, params.InterfacePrefixes) {
-		l.log.Info("workload interfaces have other prefixes now", "prefixes", params.InterfacePrefixes)
-		e.merge(l.state.setPrefixes(params.InterfacePrefixes))
-		l.unwatch()
-		l.path.Close()
-		l.path = nil // turn opens it anew
-		l.whole = true
 	}
 }
 
@@ -211,16 +188,16 @@ func (l *loop) note(e kernel.Event, ok bool) {
 
 // turn acts on what has been taken in.
 func (l *loop) turn(ctx context.Context) error {
-	if l.path == nil {
-		if err := l.openPath(ctx); err != nil {
-			return err
-		}
-	}
 	reason := l.state.waitsFor()
 	l.sayWaiting(reason)
 	now := time.Now()
 	var w work
 	touched := map[string]struct{}{}
+	if reason == "" && l.unsettled {
+		if err := l.settle(ctx); err != nil {
+			return err
+		}
+	}
 	if reason == "" {
 		touched, l.dirty = l.dirty, touched
 		w = l.desired.follow(l.state, touched, now)
@@ -238,93 +215,5 @@ func (l *loop) turn(ctx context.Context) error {
 	l.tell(touched)
 	l.flush()
 	l.answer()
-	return nil
-}
-
-// apply brings the kernel in line: all of it where that is due, else what changed
-// and what drifted.
-func (l *loop) apply(ctx context.Context, w work, now time.Time) error {
-	var report kernel.Report
-	var err error
-	kind := "some"
-	switch {
-	case l.whole || !l.applied:
-		kind = "whole"
-		report, err = l.path.Apply(ctx, l.desired.all())
-	default:
-		l.addDrift(&w, now)
-		if w.empty() {
-			return nil
-		}
-		report, err = l.path.ApplySome(ctx, w.changed, w.removed)
-	}
-	l.metrics.applySeconds.WithLabelValues(kind).Observe(time.Since(now).Seconds())
-	if err != nil {
-		return err
-	}
-	l.metrics.writes.Add(float64(report.Writes))
-	l.metrics.repairs.Add(float64(report.Repairs))
-	l.lose(report.Lost)
-	if kind == "whole" {
-		l.whole = false
-		clear(l.drifted)
-		if !l.applied {
-			l.applied = true
-			l.report.firstUpdate()
-			l.log.Info("the host's workload interfaces are programmed", "endpoints", len(l.desired.interfaces), "changes", report.Writes, "took", time.Since(now))
-		}
-	}
-	l.sayProblems(report.Problems)
-	for _, t := range l.desired.read(report.Endpoints) {
-		l.tellTarget(t)
-	}
-	if len(l.desired.failing) > 0 {
-		l.again()
-	} else {
-		l.pause = 0
-	}
-	return nil
-}
-
-// again has the loop try again after a while, longer each time.
-func (l *loop) again() {
-	l.pause = min(max(2*l.pause, retryPause), l.params.RefreshInterval)
-	l.retry.Reset(l.pause)
-}
-
-// addDrift adds the interfaces that somebody else changed, unless some were
-// repaired just now: then later.
-func (l *loop) addDrift(w *work, now time.Time) {
-	if len(l.drifted) == 0 {
-		return
-	}
-	if since := now.Sub(l.lastDrift); since < driftPause {
-		l.retry.Reset(driftPause - since)
-		return
-	}
-	l.lastDrift = now
-	for name := range l.drifted {
-		t := l.desired.interfaces[name]
-		if t != nil && !slices.ContainsFunc(w.changed, func(e kernel.Endpoint) bool { return e.Interface == name }) {
-			w.changed = append(w.changed, t.want)
-		}
-	}
-	clear(l.drifted)
-}
-
-// openPath opens the host's data path and subscribes to what others change.
-func (l *loop) openPath(ctx context.Context) error {
-	path, err := l.system.open(l.params.InterfacePrefixes)
-	if err != nil {
-		return fmt.Errorf("open the host's data path: %w", err)
-	}
-	watch, unwatch := context.WithCancel(ctx)
-	events, err := path.Subscribe(watch)
-	if err != nil {
-		unwatch()
-		path.Close()
-		return errors.Join(err, ctx.Err())
-	}
-	l.path, l.events, l.unwatch, l.whole = path, events, unwatch, true
 	return nil
 }

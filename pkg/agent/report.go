@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -97,6 +95,12 @@ func (r *reporter) firstUpdate() {
 	r.ring()
 }
 
+func (r *reporter) isFirst() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.first
+}
+
 func (r *reporter) ring() {
 	select {
 	case r.wake <- struct{}{}:
@@ -112,6 +116,7 @@ func (r *reporter) run(ctx context.Context) error {
 	gather := time.NewTimer(time.Hour) // when the endpoints' are
 	defer gather.Stop()
 	var backoff time.Duration
+	told := false // that the first update is done
 	for {
 		var lost <-chan struct{}
 		if r.lease != nil {
@@ -123,6 +128,10 @@ func (r *reporter) run(ctx context.Context) error {
 			return nil
 		case <-r.wake:
 			gather.Reset(max(reportDelay, backoff))
+			if !told && r.isFirst() {
+				told = true
+				status.Reset(backoff)
+			}
 			continue
 		case <-lost:
 			r.lease = nil
@@ -167,11 +176,8 @@ func (r *reporter) reportHost(ctx context.Context) error {
 		}
 		r.lease = lease
 	}
-	r.mu.Lock()
-	first := r.first
-	r.mu.Unlock()
 	now := time.Now()
-	status := model.Status{Time: now.UTC().Truncate(time.Second), Uptime: now.Sub(r.started), FirstUpdate: first}
+	status := model.Status{Time: now.UTC().Truncate(time.Second), Uptime: now.Sub(r.started), FirstUpdate: r.isFirst()}
 	live := model.Change{Puts: []model.Put{{Key: model.StatusKey{Host: r.host}, Value: status}}}
 	if _, err := r.store.Commit(ctx, live, store.WithLease(r.lease)); err != nil {
 		return fmt.Errorf("write the host's status: %w", err)
@@ -256,37 +262,6 @@ func (r *reporter) readStored(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// reportChanges are the writes that turn what is stored into what is wanted.
-func reportChanges(want map[string]endpointReport, stored map[string]model.EndpointStatus) []model.Change {
-	var changes []model.Change
-	var c model.Change
-	next := func() {
-		if len(c.Puts)+len(c.Deletes) == reportBatch {
-			changes = append(changes, c)
-			c = model.Change{}
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(want)) {
-		if stored[path] != want[path].status {
-			c.Puts = append(c.Puts, model.Put{Key: want[path].key, Value: want[path].status})
-			next()
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(stored)) {
-		if _, stays := want[path]; stays {
-			continue
-		}
-		if key, err := model.ParseKey(path); err == nil {
-			c.Deletes = append(c.Deletes, key)
-			next()
-		}
-	}
-	if !c.Empty() {
-		changes = append(changes, c)
-	}
-	return changes
 }
 
 // leave has etcd delete the host's live status.

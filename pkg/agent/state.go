@@ -4,10 +4,8 @@ package agent
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -64,11 +62,6 @@ func (c claim) String() string {
 	return "interface " + c.iface
 }
 
-// settings are what etcd says about the agent itself, by lower-case name.
-type settings struct {
-	global, local map[string]string
-}
-
 // effect is what a change of the state touched.
 type effect struct {
 	endpoints map[string]struct{} // whose verdict may differ now
@@ -78,13 +71,6 @@ type effect struct {
 
 func newEffect() effect {
 	return effect{endpoints: map[string]struct{}{}, objects: map[string]struct{}{}}
-}
-
-// merge adds what o touched.
-func (e *effect) merge(o effect) {
-	maps.Copy(e.endpoints, o.endpoints)
-	maps.Copy(e.objects, o.objects)
-	e.settings = e.settings || o.settings
 }
 
 func newState(host string, prefixes []string) *state {
@@ -149,15 +135,6 @@ func (s *state) take(entry model.Entry, e *effect) {
 	case model.WorkloadEndpointKey:
 		s.takeEndpoint(key, entry, e)
 	}
-}
-
-// takeText keeps a setting. One that does not parse counts as not set.
-func takeText(m map[string]string, name string, entry model.Entry) {
-	if text, ok := entry.Value.(model.Text); ok {
-		m[strings.ToLower(name)] = string(text)
-		return
-	}
-	delete(m, strings.ToLower(name))
 }
 
 func (s *state) takeEndpoint(key model.WorkloadEndpointKey, entry model.Entry, e *effect) {
@@ -270,36 +247,4 @@ func (s *state) waitsFor() string {
 		return (model.ReadyKey{}).Path() + " is not true in etcd"
 	}
 	return ""
-}
-
-// The layers of settings in the order in which they win.
-const (
-	layerEnviron = iota
-	layerHost
-	layerGlobal
-)
-
-// settingErrors says of each setting in etcd that is readable whether it makes sense.
-func (s *state) settingErrors(wrong []paramError) map[string]error {
-	errs := map[string]error{}
-	for path, o := range s.objects {
-		var name string
-		layer := layerGlobal
-		switch key := o.key.(type) {
-		case model.GlobalConfigKey:
-			name = key.Name
-		case model.HostConfigKey:
-			name, layer = key.Name, layerHost
-		}
-		if name == "" || o.invalid != nil {
-			continue
-		}
-		errs[path] = nil
-		for _, w := range wrong {
-			if w.layer == layer && strings.EqualFold(w.name, name) {
-				errs[path] = w.err
-			}
-		}
-	}
-	return errs
 }
