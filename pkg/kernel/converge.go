@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,7 @@ type change struct {
 	what     string     // "add route to 10.0.0.1"
 	requests []*message // in order
 	late     bool       // takes away: after all that adds
+	lost     netip.Addr // the address that a deleted route led to
 	add      *route     // the route that the first request adds unless there is one
 	sysctl   string     // or: below net, set to value
 	value    string
@@ -53,8 +55,11 @@ func (h *HostPath) converge(ctx context.Context, read func() (*state, error), re
 		for _, c := range p.changes {
 			if c.err != nil {
 				failed[p.name] = errors.Join(failed[p.name], fmt.Errorf("%s: %w", c.what, c.err))
-			} else {
-				n++
+				continue
+			}
+			n++
+			if c.lost.IsValid() {
+				report.Lost = append(report.Lost, c.lost)
 			}
 		}
 		made += n

@@ -19,12 +19,13 @@ type Event struct {
 	All        bool     // or any: events were lost, or the host's default route changed
 }
 
-// Multicast groups of linux/rtnetlink.h (RTNLGRP_…), as bits.
+// Multicast groups of linux/rtnetlink.h (RTNLGRP_…), as bits: group n is
+// bit n-1.
 const (
-	groupLink   = 1 << (1 - 1)
-	groupNeigh  = 1 << (3 - 1)
-	groupRoute4 = 1 << (7 - 1)
-	groupRoute6 = 1 << (11 - 1)
+	groupLink   = 1 << 0
+	groupNeigh  = 1 << 2
+	groupRoute4 = 1 << 6
+	groupRoute6 = 1 << 10
 
 	eventBuffer = 4 << 20
 )

@@ -74,6 +74,9 @@ type Report struct {
 	// Endpoints has a Status for each desired endpoint, in their order; then, of
 	// ApplySome, those of others that share an address with one of them.
 	Endpoints []Status
+	// Lost are addresses that routes led to which were deleted, stale ones of a
+	// former run included: connections to them are over.
+	Lost []netip.Addr
 	// Problems of the host as a whole.
 	Problems []error
 	// Writes is how many changes were made, Repairs how many of them undid what
@@ -217,8 +220,8 @@ func (h *HostPath) ApplySome(ctx context.Context, changed, removed []Endpoint) (
 		}
 	}
 	for _, e := range removed {
-		affect(h.desired[e.Interface])
-		affected[e.Interface], gone[e.Interface] = true, true
+		affect(h.was(e))
+		gone[e.Interface] = true
 		h.forget(e.Interface)
 		delete(h.settled, e.Interface)
 	}
@@ -226,12 +229,11 @@ func (h *HostPath) ApplySome(ctx context.Context, changed, removed []Endpoint) (
 		if slices.ContainsFunc(changed[:i], func(o Endpoint) bool { return o.Interface == e.Interface }) {
 			continue
 		}
-		affect(h.desired[e.Interface])
+		affect(h.was(e))
 		h.want(e)
 		affect(e)
 		delete(gone, e.Interface)
 	}
-	delete(affected, "") // there was no endpoint before
 	read := h.readAll
 	if len(affected) <= maxSome {
 		names := make([]string, 0, len(affected))
@@ -246,6 +248,14 @@ func (h *HostPath) ApplySome(ctx context.Context, changed, removed []Endpoint) (
 		return Report{}, err
 	}
 	return h.inOrder(report, changed), nil
+}
+
+// was is the endpoint as it is desired so far.
+func (h *HostPath) was(e Endpoint) Endpoint {
+	if before, ok := h.desired[e.Interface]; ok {
+		return before
+	}
+	return Endpoint{Interface: e.Interface}
 }
 
 // maxSome is from how many interfaces on a read of everything is cheaper.

@@ -3,11 +3,9 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +19,7 @@ import (
 // accept_ra is 2.
 func (h *HostPath) convergeHost(report *Report) {
 	sysctls := []string{"ipv4/ip_forward"}
+	hadV6 := h.hostV6
 	if h.hostV6 || slices.ContainsFunc(slices.Collect(maps.Values(h.desired)), Endpoint.hasIPv6) {
 		h.hostV6 = true
 		sysctls = append(sysctls, "ipv6/conf/all/forwarding")
@@ -31,7 +30,10 @@ func (h *HostPath) convergeHost(report *Report) {
 			if err != nil {
 				report.Problems = append(report.Problems, err)
 			}
-			if made {
+			switch {
+			case made && name != "ipv4/ip_forward" && !hadV6: // the first IPv6 workload
+				report.Writes++
+			case made:
 				h.wroteHost(report, "net/"+name)
 			}
 		}
@@ -71,7 +73,7 @@ func ensureOne(name string) (made bool, err error) {
 // the loopback, until it has one.
 func (h *HostPath) ensureGateway(report *Report) error {
 	want := route{dst: hostPrefix(HostGateway()), index: 1, protocol: h.cfg.Protocol, scope: unix.RT_SCOPE_LINK}
-	found, ok := h.sock.lookup(HostGateway())
+	found, ok := h.sock.lookup(HostGateway(), 0)
 	if ok && found != want {
 		return nil
 	}
@@ -95,28 +97,4 @@ func (h *HostPath) ensureGateway(report *Report) error {
 	report.Writes++
 	_, err = h.sock.ask(deleteRoute(want))
 	return err
-}
-
-// lookup returns the route that the kernel would take to the address; of an
-// address of the host itself, and of one by another table, little more than that
-// there is one.
-func (s *socket) lookup(a netip.Addr) (route, bool) {
-	body := make([]byte, unix.SizeofRtMsg)
-	body[0], body[1] = familyOf(a), uint8(a.BitLen())
-	binary.NativeEndian.PutUint32(body[8:], unix.RTM_F_FIB_MATCH)
-	request := newMessage(unix.RTM_GETROUTE, 0, body)
-	request.attrAddr(unix.RTA_DST, a)
-	data, err := s.ask(request)
-	if err != nil {
-		return route{}, false
-	}
-	for _, m := range data {
-		if m.kind != unix.RTM_NEWROUTE || len(m.body) < unix.SizeofRtMsg {
-			continue
-		}
-		if r, ok := parseRoute(m.body); ok || m.body[7] == unix.RTN_LOCAL {
-			return r, true
-		}
-	}
-	return route{}, false
 }

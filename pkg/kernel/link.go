@@ -43,6 +43,9 @@ func (d devconf) at(i int) (int32, bool) {
 	return int32(u32(d[4*i:])), true
 }
 
+// operUp is IF_OPER_UP of linux/if.h.
+const operUp = 6
+
 // filterSkipStats is RTEXT_FILTER_SKIP_STATS: counters are most of a link's size.
 const filterSkipStats = 1 << 3
 
@@ -76,7 +79,6 @@ func parseLink(b []byte) (Link, bool) {
 	l := Link{
 		Index:    int(int32(u32(b[4:]))),
 		Up:       flags&unix.IFF_UP != 0,
-		Running:  flags&unix.IFF_LOWER_UP != 0,
 		PeerNSID: -1,
 		loopback: flags&unix.IFF_LOOPBACK != 0,
 	}
@@ -94,6 +96,10 @@ func parseLink(b []byte) (Link, bool) {
 			l.Alias = text(data)
 		case unix.IFLA_LINK:
 			l.Parent = int(int32(u32(data)))
+		case unix.IFLA_OPERSTATE:
+			// The flag for it says yes before the queue is attached that packets
+			// leave by; until then they are dropped (linkwatch_do_dev).
+			l.Running = len(data) > 0 && data[0] == operUp
 		case unix.IFLA_LINK_NETNSID:
 			l.PeerNSID = int(int32(u32(data)))
 		case unix.IFLA_LINKINFO:

@@ -3,10 +3,13 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -69,7 +72,9 @@ func newPod(tb testing.TB) *Namespace {
 	return ns
 }
 
-// inHostNamespace reports the namespace of the calling thread.
+func fdOf(ns *Namespace) string { return strconv.Itoa(int(ns.file.Fd())) }
+
+// namespaceOfThread reports the namespace of the calling thread.
 func namespaceOfThread(tb testing.TB) string {
 	tb.Helper()
 	name, err := os.Readlink(ownNamespace)
@@ -80,6 +85,11 @@ func namespaceOfThread(tb testing.TB) string {
 }
 
 func TestOpenNamespaceErrors(t *testing.T) {
+	for _, gone := range []string{"/run/netns/no-such-namespace", "/proc/2147483647/ns/net"} {
+		if _, err := OpenNamespace(gone); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("OpenNamespace(%q): %v", gone, err)
+		}
+	}
 	file := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -88,8 +98,8 @@ func TestOpenNamespaceErrors(t *testing.T) {
 		if ns, err := OpenNamespace(path); err == nil {
 			ns.Close()
 			t.Errorf("OpenNamespace(%q) succeeded", path)
-		} else {
-			t.Log(err)
+		} else if !strings.Contains(err.Error(), "namespace") || !strings.Contains(err.Error(), path) {
+			t.Errorf("OpenNamespace(%q): %v", path, err)
 		}
 	}
 }

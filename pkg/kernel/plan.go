@@ -69,11 +69,14 @@ func (h *HostPath) plan(st *state) []interfacePlan {
 			addrs := h.granted(&p, e, l, st)
 			p.neighbours(e, l, st, addrs)
 			p.routes(h.cfg.Protocol, l, st, addrs, held, names)
+			if l.Up && !l.Running {
+				p.err = errors.Join(p.err, &LinkDownError{name, "carries no packets: the workload's end is down"})
+			}
 		case there:
 			p.routes(h.cfg.Protocol, l, st, nil, held, names)
 			p.neighbours(e, l, st, nil)
 		case wanted && e.Active:
-			p.err = fmt.Errorf("interface %s is not there", name)
+			p.err = &LinkDownError{name, "is not there"}
 		}
 		plans = append(plans, p)
 	}
@@ -84,7 +87,7 @@ func (h *HostPath) plan(st *state) []interfacePlan {
 // stand in the plan's error.
 func (h *HostPath) granted(p *interfacePlan, e Endpoint, l Link, st *state) []netip.Addr {
 	if !l.Up {
-		p.err = fmt.Errorf("interface %s is down", e.Interface)
+		p.err = &LinkDownError{e.Interface, "is down"}
 		return nil
 	}
 	var addrs []netip.Addr
@@ -225,13 +228,13 @@ func (p *interfacePlan) routes(protocol uint8, l Link, st *state, addrs []netip.
 		p.add(c)
 		for _, r := range others {
 			if _, workload := names[r.index]; !workload { // a workload's has its own plan
-				p.add(change{what: fmt.Sprintf("delete route to %s by link %d", r.dst, r.index), requests: []*message{deleteRoute(r)}, late: true})
+				p.add(change{what: fmt.Sprintf("delete route to %s by link %d", r.dst, r.index), requests: []*message{deleteRoute(r)}, late: true, lost: r.dst.Addr()})
 			}
 		}
 	}
 	for _, r := range st.routes[l.Index] {
 		if !right[r] {
-			p.add(change{what: fmt.Sprintf("delete route to %s by %s", r.dst, l.Name), requests: []*message{deleteRoute(r)}, late: true})
+			p.add(change{what: fmt.Sprintf("delete route to %s by %s", r.dst, l.Name), requests: []*message{deleteRoute(r)}, late: true, lost: r.dst.Addr()})
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -106,6 +107,42 @@ func (n *Namespace) configure(p PodNet) error {
 		if a.err != nil {
 			return fmt.Errorf("%s: %w", steps[i].what, a.err)
 		}
+	}
+	if v6 {
+		return n.settle(pod, p.Addrs)
+	}
+	return nil
+}
+
+const (
+	settlePause = 50 * time.Microsecond
+	settleTime  = time.Second
+)
+
+// settle waits until the IPv6 addresses of both ends can be used. Without
+// duplicate address detection too, the kernel joins an address's multicast group
+// and makes its local route in a work queue (addrconf_dad_work): a packet that
+// comes before is lost, and a neighbour solicitation is repeated a second later.
+// The queue is not waited for longer than that.
+func (n *Namespace) settle(pod Link, addrs []netip.Addr) error {
+	host, err := openSocket()
+	if err != nil {
+		return err
+	}
+	defer host.close()
+	usable := func() bool {
+		if r, ok := host.lookup(HostGatewayLL(), pod.Parent); n.made.index != 0 && !(ok && r.local) {
+			return false
+		}
+		for _, a := range addrs {
+			if r, ok := n.sock.lookup(a, 0); a.Is6() && !(ok && r.local) {
+				return false
+			}
+		}
+		return true
+	}
+	for end := time.Now().Add(settleTime); !usable() && time.Now().Before(end); {
+		time.Sleep(settlePause)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -18,6 +19,7 @@ type route struct {
 	protocol uint8
 	scope    uint8
 	metric   uint32
+	local    bool // to the namespace itself; of lookup only
 }
 
 // routeFilter says which routes to read; zero fields don't restrict.
@@ -37,6 +39,9 @@ func (s *socket) routes(f routeFilter) ([]route, error) {
 		request.attr32(unix.RTA_OIF, uint32(f.index))
 	}
 	all, err := s.dump(request)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil // nobody has made a route here yet: the table isn't there
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
@@ -114,4 +119,34 @@ func parseRoute(b []byte) (route, bool) {
 	})
 	r.dst = netip.PrefixFrom(dst, bits)
 	return r, table == unix.RT_TABLE_MAIN && r.dst.IsValid()
+}
+
+// lookup returns the route that the kernel would take to the address, by the
+// link where that isn't 0. Of one that is not in the main table, or not unicast
+// or local, there is none.
+func (s *socket) lookup(a netip.Addr, index int) (r route, ok bool) {
+	body := make([]byte, unix.SizeofRtMsg)
+	body[0], body[1] = familyOf(a), uint8(a.BitLen())
+	binary.NativeEndian.PutUint32(body[8:], unix.RTM_F_FIB_MATCH)
+	request := newMessage(unix.RTM_GETROUTE, 0, body)
+	request.attrAddr(unix.RTA_DST, a)
+	if index != 0 {
+		request.attr32(unix.RTA_OIF, uint32(index))
+	}
+	data, err := s.ask(request)
+	if err != nil {
+		return route{}, false
+	}
+	for _, m := range data {
+		if m.kind != unix.RTM_NEWROUTE || len(m.body) < unix.SizeofRtMsg {
+			continue
+		}
+		if m.body[7] == unix.RTN_LOCAL {
+			return route{dst: hostPrefix(a), local: true}, true
+		}
+		if r, ok := parseRoute(m.body); ok {
+			return r, true
+		}
+	}
+	return route{}, false
 }

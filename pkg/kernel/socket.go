@@ -22,7 +22,7 @@ const (
 	dumpTries = 20
 	// answerTimeout is when the kernel is taken not to answer any more.
 	answerTimeout = 20 * time.Second
-	receiveSize   = 64 << 10
+	receiveSize   = 32 << 10 // the kernel sends no more at once (netlink_recvmsg)
 )
 
 // socket is a route netlink socket. It stays in the namespace it was opened in.

@@ -82,6 +82,9 @@ func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err
 	if ns.made.hostV6, err = bringUpHost(host, pod.Parent, v.Alias); err == nil {
 		err = bringUpPod(ns.sock, pod)
 	}
+	if err == nil {
+		_, err = host.ask(getLink(pod.Parent, "")) // see bringUpPod
+	}
 	if err != nil {
 		return model.MAC{}, nil, errors.Join(fmt.Errorf("set up veth %s: %w", v.HostName, err), undo())
 	}
@@ -180,7 +183,7 @@ func bringUpHost(s *socket, index int, alias string) (noV6, err error) {
 	}
 	switch err := answers[3].err; {
 	case answers[1].err != nil:
-		return fmt.Errorf("the host has no IPv6: %w", answers[1].err), nil
+		return fmt.Errorf("the host end has no IPv6: this kernel has none, or the MTU is below 1280: %w", answers[1].err), nil
 	case errors.Is(err, unix.EACCES):
 		return errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address"), nil
 	case err != nil && !errors.Is(err, unix.EEXIST):
@@ -196,7 +199,11 @@ func bringUpPod(s *socket, pod Link) error {
 		_, err := s.ask(setUp(pod.Index))
 		return err
 	}
-	answers, err := s.do(append([]*message{setAddrGen(pod.Index, genNone), setUp(pod.Index)}, addLinkLocal(pod)...)...)
+	// Asking for the link makes the kernel do at once what it would do soon: see
+	// that it has a carrier and attach the queue by which packets leave, without
+	// which they are dropped (linkwatch_sync_dev).
+	requests := append([]*message{setAddrGen(pod.Index, genNone), setUp(pod.Index)}, addLinkLocal(pod)...)
+	answers, err := s.do(append(requests, getLink(pod.Index, ""))...)
 	if err != nil {
 		return err
 	}

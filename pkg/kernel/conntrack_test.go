@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// flows returns how many tracked connections have the address.
+func flows(tb testing.TB, a netip.Addr) int {
+	tb.Helper()
+	all, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.InetFamily(familyOf(a)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n := 0
+	for _, f := range all {
+		if (involved{a: true}).MatchConntrackFlow(f) {
+			n++
+		}
+	}
+	return n
+}
+
+func track(tb testing.TB, src, dst, replySrc, replyDst netip.Addr, port uint16) {
+	tb.Helper()
+	family := netlink.InetFamily(familyOf(src))
+	flow := &netlink.ConntrackFlow{
+		FamilyType: uint8(familyOf(src)),
+		Forward:    netlink.IPTuple{SrcIP: net.IP(src.AsSlice()), DstIP: net.IP(dst.AsSlice()), SrcPort: port, DstPort: 53, Protocol: unix.IPPROTO_UDP},
+		Reverse:    netlink.IPTuple{SrcIP: net.IP(replySrc.AsSlice()), DstIP: net.IP(replyDst.AsSlice()), SrcPort: 53, DstPort: port, Protocol: unix.IPPROTO_UDP},
+		TimeOut:    100,
+	}
+	if err := netlink.ConntrackCreate(netlink.ConntrackTable, family, flow); err != nil {
+		tb.Fatalf("track %s to %s: %v", src, dst, err)
+	}
+}
+
+func TestDeleteConntrack(t *testing.T) {
+	inHost(t, func() {
+		pod, pod6, other, nat := netip.MustParseAddr("10.65.0.1"), netip.MustParseAddr("fd00::1"), netip.MustParseAddr("10.65.0.2"), netip.MustParseAddr("192.0.2.9")
+		far, far6 := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("fd01::1")
+		track(t, pod, far, far, pod, 1000)     // from it
+		track(t, far, pod, pod, far, 1001)     // to it
+		track(t, far, nat, pod, far, 1002)     // to it, by NAT
+		track(t, pod6, far6, far6, pod6, 1003) // IPv6
+		track(t, other, far, far, other, 1004) // another's
+		n, err := DeleteConntrack([]netip.Addr{pod, pod6, netip.MustParseAddr("10.65.0.99")})
+		if n != 4 || err != nil {
+			t.Errorf("deleted %d, %v", n, err)
+		}
+		if flows(t, pod) != 0 || flows(t, pod6) != 0 || flows(t, other) != 1 {
+			t.Errorf("left %d, %d; another's %d", flows(t, pod), flows(t, pod6), flows(t, other))
+		}
+		if n, err := DeleteConntrack(nil); n != 0 || err != nil {
+			t.Errorf("of no address: %d, %v", n, err)
+		}
+	})
+}

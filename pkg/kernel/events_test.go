@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// awaits receives events until one names the interface.
+func awaits(tb testing.TB, events <-chan Event, name string) {
+	tb.Helper()
+	timeout := time.After(5 * time.Second)
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				tb.Fatal("the channel was closed")
+			}
+			if e.All || slices.Contains(e.Interfaces, name) {
+				return
+			}
+		case <-timeout:
+			tb.Fatalf("no event for %s", name)
+		}
+	}
+}
+
+func TestSubscribe(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		events, err := h.Subscribe(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := wire(t, 1)
+		awaits(t, events, "cali1")
+		mustApply(t, h, a.endpoint)
+		for _, args := range [][]string{
+			{"route", "del", "10.65.0.1"},
+			{"-6", "route", "del", "fd00::1"},
+			{"neigh", "del", "10.65.0.1", "dev", "cali1"},
+			{"link", "set", "cali1", "down"},
+			{"link", "set", "cali1", "up"},
+			{"link", "set", "cali1", "alias", "other"},
+			{"route", "add", "10.9.9.9", "dev", "cali1"},
+			{"link", "add", "cali5", "type", "veth", "peer", "name", "other5"},
+		} {
+			quiet(t, h, events, a.endpoint)
+			ip(t, args...)
+			name := "cali1"
+			if args[1] == "add" && args[0] == "link" {
+				name = "cali5"
+			}
+			awaits(t, events, name)
+			if _, err := h.Apply(ctx, []Endpoint{a.endpoint}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := DeleteLink("cali1"); err != nil {
+			t.Fatal(err)
+		}
+		awaits(t, events, "cali1")
+		cancel()
+		for range events { // closed in the end
+		}
+	})
+	goleak.VerifyNone(t)
+}
+
+// quiet makes changes by Apply and expects no event for them: its own changes are
+// not reported. A change of another link says when all before it has been.
+func quiet(tb testing.TB, h *HostPath, events <-chan Event, e Endpoint) {
+	tb.Helper()
+	marks := 0
+	mark := func() (before []string) {
+		marks++
+		name := "calimark" + strconv.Itoa(marks)
+		ip(tb, "link", "add", name, "type", "veth", "peer", "name", "peermark"+strconv.Itoa(marks))
+		for e := range events {
+			before = append(before, e.Interfaces...)
+			if slices.Contains(e.Interfaces, name) {
+				break
+			}
+		}
+		ip(tb, "link", "del", name)
+		return before
+	}
+	mark()
+	off := e
+	off.Active = false
+	for _, e := range []Endpoint{off, e} {
+		if _, err := h.Apply(context.Background(), []Endpoint{e}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if seen := mark(); slices.Contains(seen, e.Interface) {
+		tb.Errorf("HostPath's own changes were reported: %q", seen)
+	}
+}
+
+// Events that nobody receives don't fill memory, and are not lost.
+func TestSubscribeCoalesces(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		events, err := h.Subscribe(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"cali1", "cali2", "cali3"}
+		for i := range want {
+			wire(t, i+1)
+		}
+		got := make(map[string]bool)
+		timeout := time.After(5 * time.Second)
+		for len(got) < len(want) {
+			select {
+			case e := <-events:
+				for _, name := range e.Interfaces {
+					got[name] = true
+				}
+			case <-timeout:
+				t.Fatalf("got %v", got)
+			}
+		}
+	})
+}

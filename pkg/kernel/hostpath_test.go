@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// held is what the host holds of the data path, as iproute2 prints it.
+func held(tb testing.TB) []string {
+	tb.Helper()
+	lines := ip(tb, "-4", "route", "show", "proto", "80")
+	lines = append(lines, ip(tb, "-6", "route", "show", "proto", "80")...)
+	return append(lines, ip(tb, "neigh", "show", "nud", "permanent")...)
+}
+
+func TestHostPathHolds(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		a := wire(t, 1)
+		a.endpoint.MAC = mac("02:00:00:00:00:01")
+		mustApply(t, h, a.endpoint)
+		want := []string{
+			"10.65.0.1 dev cali1 scope link",
+			"169.254.1.1 dev lo scope link",
+			"fd00::1 dev cali1 metric 1024 pref medium",
+			"10.65.0.1 dev cali1 lladdr 02:00:00:00:00:01 PERMANENT",
+			"fd00::1 dev cali1 lladdr 02:00:00:00:00:01 PERMANENT",
+		}
+		if diff := cmp.Diff(want, held(t)); diff != "" {
+			t.Errorf("routes and neighbours (-want +got):\n%s", diff)
+		}
+		sysctls := map[string]string{
+			"ipv4/ip_forward":                "1",
+			"ipv4/conf/cali1/rp_filter":      "1",
+			"ipv4/conf/cali1/route_localnet": "1",
+			"ipv4/conf/cali1/proxy_arp":      "1",
+			"ipv4/conf/cali1/forwarding":     "1",
+			"ipv4/neigh/cali1/proxy_delay":   "0",
+			"ipv6/conf/all/forwarding":       "1",
+			"ipv6/conf/cali1/proxy_ndp":      "1",
+			"ipv6/conf/cali1/accept_ra":      "0",
+			"ipv6/conf/cali1/forwarding":     "1",
+			"ipv6/neigh/cali1/proxy_delay":   "0",
+		}
+		for name, want := range sysctls {
+			got, err := os.ReadFile("/proc/thread-self/root/proc/sys/net/" + name)
+			if err != nil || strings.TrimSpace(string(got)) != want {
+				t.Errorf("sysctl %s: %q, %v; want %s", name, got, err, want)
+			}
+		}
+
+		inactive := a.endpoint
+		inactive.Active = false
+		mustApply(t, h, inactive)
+		if diff := cmp.Diff([]string{"169.254.1.1 dev lo scope link"}, held(t)); diff != "" {
+			t.Errorf("of an inactive endpoint (-want +got):\n%s", diff)
+		}
+		mustApply(t, h, a.endpoint)
+		mustApply(t, h)
+		if diff := cmp.Diff([]string{"169.254.1.1 dev lo scope link"}, held(t)); diff != "" {
+			t.Errorf("of no endpoint (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestRepairs(t *testing.T) {
+	breakages := []struct {
+		name    string
+		breakIt func(tb testing.TB)
+	}{
+		{"route deleted", func(tb testing.TB) { ip(tb, "route", "del", "10.65.0.1") }},
+		{"IPv6 route deleted", func(tb testing.TB) { ip(tb, "-6", "route", "del", "fd00::1") }},
+		{"route to another link", func(tb testing.TB) {
+			ip(tb, "route", "replace", "10.65.0.1", "dev", "cali2", "proto", "80", "scope", "link")
+		}},
+		{"neighbour changed", func(tb testing.TB) {
+			ip(tb, "neigh", "replace", "10.65.0.1", "dev", "cali1", "lladdr", "02:00:00:00:00:99", "nud", "permanent")
+		}},
+		{"neighbour deleted", func(tb testing.TB) { ip(tb, "neigh", "del", "fd00::1", "dev", "cali1") }},
+		{"route added", func(tb testing.TB) { ip(tb, "route", "add", "10.65.9.9", "dev", "cali1", "proto", "80") }},
+		{"sysctl changed", func(tb testing.TB) { mustWrite(tb, "ipv4/conf/cali1/proxy_arp", "0") }},
+		{"IPv6 sysctl changed", func(tb testing.TB) { mustWrite(tb, "ipv6/conf/cali1/accept_ra", "1") }},
+		{"proxy delay changed", func(tb testing.TB) { mustWrite(tb, "ipv4/neigh/cali1/proxy_delay", "80") }},
+		{"forwarding off", func(tb testing.TB) { mustWrite(tb, "ipv4/conf/all/forwarding", "0") }},
+		{"gateway's route deleted", func(tb testing.TB) { ip(tb, "route", "del", "169.254.1.1") }},
+	}
+	for _, some := range []bool{false, true} {
+		inHost(t, func() {
+			h := newHostPath(t)
+			a, b := wire(t, 1), wire(t, 2)
+			mustApply(t, h, a.endpoint, b.endpoint)
+			right := held(t)
+			for _, broken := range breakages {
+				broken.breakIt(t)
+				var r Report
+				var err error
+				if some {
+					r, err = h.ApplySome(context.Background(), []Endpoint{a.endpoint, b.endpoint}, nil)
+				} else {
+					r, err = h.Apply(context.Background(), []Endpoint{a.endpoint, b.endpoint})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				mustBeProgrammed(t, r)
+				if r.Repairs == 0 || r.Repairs != r.Writes {
+					t.Errorf("%s: %d writes, %d repairs", broken.name, r.Writes, r.Repairs)
+				}
+				if diff := cmp.Diff(right, held(t)); diff != "" {
+					t.Errorf("%s: after the repair (-want +got):\n%s", broken.name, diff)
+				}
+				if r := mustApply(t, h, a.endpoint, b.endpoint); r.Writes != 0 {
+					t.Errorf("%s: a second Apply made %d writes", broken.name, r.Writes)
+				}
+			}
+		})
+	}
+}
+
+func mustWrite(tb testing.TB, name, value string) {
+	tb.Helper()
+	if err := writeSysctl(name, value); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestLeavesForeignStateAlone(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		a := wire(t, 1)
+		ip(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
+		ip(t, "link", "set", "other0", "up")
+		ip(t, "route", "add", "10.1.0.0/16", "dev", "cali1")                              // not of our protocol
+		ip(t, "route", "add", "10.2.0.2", "dev", "other0", "proto", "80")                 // not a workload's link
+		ip(t, "route", "add", "10.65.0.1", "dev", "other0", "metric", "7")                // less preferred than ours
+		ip(t, "neigh", "add", "10.2.0.3", "dev", "other0", "lladdr", "02:00:00:00:00:03") // permanent
+		ip(t, "route", "add", "10.65.0.77", "dev", "cali1", "proto", "80")                // stale: ours
+		mustApply(t, h, a.endpoint)
+		mustApply(t, h)
+		got := strings.ReplaceAll(strings.Join(append(ip(t, "-4", "route"), ip(t, "neigh", "show", "nud", "permanent")...), "\n"), " linkdown", "")
+		want := strings.Join([]string{
+			"10.1.0.0/16 dev cali1 scope link",
+			"10.2.0.2 dev other0 proto 80 scope link",
+			"10.65.0.1 dev other0 scope link metric 7",
+			"169.254.1.1 dev lo proto 80 scope link",
+			"10.2.0.3 dev other0 lladdr 02:00:00:00:00:03 PERMANENT",
+		}, "\n")
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestForeignRouteInTheWay(t *testing.T) {
+	for _, args := range [][]string{
+		{"route", "add", "10.65.0.1", "dev", "other0", "proto", "12"},
+		{"-6", "route", "add", "fd00::1", "dev", "other0", "proto", "12"},
+	} {
+		inHost(t, func() {
+			h := newHostPath(t)
+			a := wire(t, 1)
+			ip(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
+			ip(t, "link", "set", "other0", "up")
+			ip(t, args...)
+			r, err := h.Apply(context.Background(), []Endpoint{a.endpoint})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := errorsOf(r)["cali1"]
+			if !strings.Contains(got, "there is a route by other0 that is not ours, of protocol 12") {
+				t.Errorf("reported %q", got)
+			}
+			t.Log(got)
+			del := append([]string(nil), args...)
+			for i, w := range del {
+				if w == "add" {
+					del[i] = "del" // and it is still there to be deleted
+				}
+			}
+			ip(t, del...)
+			mustApply(t, h, a.endpoint)
+		})
+	}
+}
+
+func TestSameAddressTwice(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		addr := netip.MustParseAddr("10.65.0.1")
+		a, b := wireAddrs(t, 1, addr), wireAddrs(t, 2, addr)
+		b.endpoint.Addrs = append(b.endpoint.Addrs, netip.MustParseAddr("10.65.0.2"))
+		lost := map[string]string{"cali1": "", "cali2": "address 10.65.0.1 is also the endpoint's of cali1, which comes first"}
+		for _, order := range [][]Endpoint{{a.endpoint, b.endpoint}, {b.endpoint, a.endpoint}} {
+			r, err := h.Apply(context.Background(), order)
+			if diff := cmp.Diff(lost, errorsOf(r)); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		}
+		if got := ip(t, "route", "show", "proto", "80")[:2]; got[0] != "10.65.0.1 dev cali1 scope link" || got[1] != "10.65.0.2 dev cali2 scope link" {
+			t.Errorf("routes: %q", got)
+		}
+		// The first leaves: the other has the address at once.
+		r, err := h.ApplySome(context.Background(), nil, []Endpoint{a.endpoint})
+		if diff := cmp.Diff(map[string]string{"cali2": ""}, errorsOf(r)); diff != "" || err != nil {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+		if got := ip(t, "route", "show", "10.65.0.1")[0]; got != "10.65.0.1 dev cali2 proto 80 scope link" {
+			t.Errorf("route: %s", got)
+		}
+		r, err = h.ApplySome(context.Background(), []Endpoint{a.endpoint}, nil)
+		if diff := cmp.Diff(lost, errorsOf(r)); diff != "" || err != nil {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+		// One that is down doesn't keep it from one that is up.
+		ip(t, "link", "set", "cali1", "down")
+		r, err = h.Apply(context.Background(), []Endpoint{a.endpoint, b.endpoint})
+		want := map[string]string{"cali1": "interface cali1 is down", "cali2": ""}
+		if diff := cmp.Diff(want, errorsOf(r)); diff != "" || err != nil {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	})
+}
+
+func TestNotProgrammed(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		a := wire(t, 1)
+		ip(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
+		endpoints := []Endpoint{
+			{Interface: "cali9", Active: true, Addrs: []netip.Addr{netip.MustParseAddr("10.65.0.9")}},
+			{Interface: "cali8"},
+			a.endpoint,
+			{Interface: "cali1", Active: true},
+			{Interface: "other0", Active: true},
+			{Interface: "cali/7", Active: true},
+			{Interface: "", Active: true},
+		}
+		want := []string{
+			"interface cali9 is not there", "", "",
+			"another endpoint has the interface cali1 too, and comes first",
+			`interface "other0" has none of the prefixes of workload interfaces, ["cali"]: it is not touched`,
+			`"cali/7" is not a name that a network interface can have`,
+			`interface "" has none of the prefixes of workload interfaces, ["cali"]: it is not touched`,
+		}
+		for name, apply := range map[string]func() (Report, error){
+			"Apply":     func() (Report, error) { return h.Apply(context.Background(), endpoints) },
+			"ApplySome": func() (Report, error) { return h.ApplySome(context.Background(), endpoints, nil) },
+		} {
+			r, err := apply()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, s := range r.Endpoints {
+				got = append(got, "")
+				if s.Err != nil {
+					got[len(got)-1] = s.Err.Error()
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		}
+		for _, bad := range []string{"127.0.0.1", "0.0.0.0", "224.0.0.1", "::ffff:10.0.0.1", "fe80::1%x"} {
+			e := Endpoint{Interface: "cali1", Active: true, Addrs: []netip.Addr{netip.MustParseAddr(bad)}}
+			r, err := h.Apply(context.Background(), []Endpoint{e})
+			if err != nil || r.Endpoints[0].Err == nil {
+				t.Errorf("address %s: %v, %v", bad, r, err)
+			}
+		}
+		r, err := h.Apply(context.Background(), []Endpoint{{Interface: "cali1", Active: true, Addrs: []netip.Addr{{}}}})
+		if err != nil || r.Endpoints[0].Err == nil {
+			t.Errorf("no address: %v, %v", r, err)
+		}
+	})
+}
+
+func TestContextEnds(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		a := wire(t, 1)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if _, err := h.Apply(ctx, []Endpoint{a.endpoint}); !errors.Is(err, context.Canceled) {
+			t.Errorf("Apply: %v", err)
+		}
+		if _, err := h.ApplySome(ctx, []Endpoint{a.endpoint}, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("ApplySome: %v", err)
+		}
+		mustApply(t, h, a.endpoint)
+	})
+}
+
+func TestAddressMovesWithoutAGap(t *testing.T) {
+	for _, addr := range []netip.Addr{netip.MustParseAddr("10.65.0.1"), netip.MustParseAddr("fd00::1")} {
+		for _, some := range []bool{false, true} {
+			inHost(t, func() {
+				h := newHostPath(t)
+				here, there := wireAddrs(t, 1, addr).endpoint, wireAddrs(t, 2, addr).endpoint
+				mustApply(t, h, here)
+				stop, gaps := make(chan struct{}), make(chan int)
+				s, err := openSocket()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.close()
+				go func() {
+					n := 0
+					for {
+						// One answer may be lost to a route that goes while it is
+						// written; two in a row are a gap.
+						if r, ok := s.lookup(addr, 0); !ok || r.dst.Addr() != addr {
+							if r, ok := s.lookup(addr, 0); !ok || r.dst.Addr() != addr {
+								n++
+							}
+						}
+						select {
+						case <-stop:
+							gaps <- n
+							return
+						default:
+						}
+					}
+				}()
+				for range 30 {
+					if some {
+						r, err := h.ApplySome(context.Background(), []Endpoint{there}, []Endpoint{here})
+						if err != nil {
+							t.Error(err)
+						}
+						mustBeProgrammed(t, r)
+					} else {
+						mustApply(t, h, there)
+					}
+					here, there = there, here
+				}
+				close(stop)
+				if n := <-gaps; n > 0 {
+					t.Errorf("%s, some %v: %d lookups found no route to it", addr, some, n)
+				}
+			})
+		}
+	}
+}
+
+func TestGatewayRouteGivesWayToADefaultRoute(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		mustApply(t, h)
+		if got := ip(t, "route", "show", "169.254.1.1"); len(got) != 1 {
+			t.Fatalf("without a default route: %q", got)
+		}
+		ip(t, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
+		ip(t, "link", "set", "up0", "up")
+		ip(t, "addr", "add", "192.0.2.1/24", "dev", "up0")
+		ip(t, "route", "add", "default", "via", "192.0.2.254")
+		mustApply(t, h)
+		if got := ip(t, "route", "show", "169.254.1.1"); len(got) != 0 {
+			t.Errorf("with a default route: %q", got)
+		}
+		if r := mustApply(t, h); r.Writes != 0 {
+			t.Errorf("%d writes more", r.Writes)
+		}
+		ip(t, "route", "del", "default")
+		mustApply(t, h)
+		if got := ip(t, "route", "show", "169.254.1.1"); len(got) != 1 {
+			t.Errorf("without a default route again: %q", got)
+		}
+	})
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestConfigurePod(t *testing.T) {
+	tests := []struct {
+		name                   string
+		net                    PodNet
+		addrs, routes, sysctls []string
+	}{
+		{
+			name:    "IPv4",
+			net:     PodNet{Addrs: addrs("10.0.0.1"), DefaultV4: true},
+			addrs:   []string{"10.0.0.1/32"},
+			routes:  []string{"0.0.0.0/0 169.254.1.1", "169.254.1.1/32 invalid IP"},
+			sysctls: []string{"ipv4/ip_forward=0"},
+		},
+		{
+			name:    "IPv6, forwarding",
+			net:     PodNet{Addrs: addrs("fd00::1"), DefaultV6: true, IPForward: true},
+			addrs:   []string{"fd00::1/128"},
+			routes:  []string{"::/0 fe80::ecee:eeff:feee:eeee"},
+			sysctls: []string{"ipv6/conf/all/forwarding=1"},
+		},
+		{
+			name: "both, forwarding, routes instead of the default",
+			net: PodNet{Addrs: addrs("10.0.0.1", "10.0.0.2", "fd00::1"), IPForward: true, Routes: []Route{
+				{Dst: netip.MustParsePrefix("10.9.0.0/16")},
+				{Dst: netip.MustParsePrefix("10.8.0.7/16"), Gateway: netip.MustParseAddr("169.254.1.1")},
+				{Dst: netip.MustParsePrefix("fd09::/64")},
+			}},
+			addrs: []string{"10.0.0.1/32", "10.0.0.2/32", "fd00::1/128"},
+			routes: []string{"10.8.0.0/16 169.254.1.1", "10.9.0.0/16 169.254.1.1", "169.254.1.1/32 invalid IP",
+				"fd09::/64 fe80::ecee:eeff:feee:eeee"},
+			sysctls: []string{"ipv4/ip_forward=1", "ipv6/conf/all/forwarding=1"},
+		},
+		{name: "nothing"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			inHost(t, func() {
+				ns := newPod(t)
+				// As a host's namespace, whose settings a new one may inherit.
+				if err := ns.enter(func() error { return setForwarding(!test.net.IPForward, true, true) }); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "net0"}); err != nil {
+					t.Fatal(err)
+				}
+				test.net.IfName = "net0"
+				for range 2 { // repeated
+					if err := ConfigurePod(ns, test.net); err != nil {
+						t.Fatal(err)
+					}
+				}
+				state, err := ReadPod(ns, "net0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var routes []string
+				for _, r := range state.Routes {
+					routes = append(routes, r.Dst.String()+" "+r.Gateway.String())
+				}
+				if diff := cmp.Diff(test.addrs, texts(state.Addrs)); diff != "" {
+					t.Errorf("addresses (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(test.routes, routes); diff != "" {
+					t.Errorf("routes (-want +got):\n%s", diff)
+				}
+				err = ns.enter(func() error {
+					for _, want := range test.sysctls {
+						name, value, _ := strings.Cut(want, "=")
+						got, err := os.ReadFile("/proc/sys/net/" + name)
+						if err != nil || strings.TrimSpace(string(got)) != value {
+							t.Errorf("sysctl %s: got %s, %v", want, got, err)
+						}
+					}
+					l, err := HostLink("lo")
+					if err != nil || !l.Up {
+						t.Errorf("lo: %+v, %v", l, err)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				// Another handle, as CHECK or a second process has.
+				other, err := OpenNamespace("/proc/self/fd/" + fdOf(ns))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer other.Close()
+				if err := ConfigurePod(other, test.net); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func addrs(texts ...string) []netip.Addr {
+	var as []netip.Addr
+	for _, s := range texts {
+		as = append(as, netip.MustParseAddr(s))
+	}
+	return as
+}
+
+func TestConfigurePodErrors(t *testing.T) {
+	inHost(t, func() {
+		ns := newPod(t)
+		if _, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "eth0", MTU: 1000}); err != nil {
+			t.Fatal(err)
+		}
+		tests := []struct {
+			net  PodNet
+			want string
+		}{
+			{PodNet{IfName: "eth1"}, "file does not exist"},
+			{PodNet{IfName: ""}, "not a name"},
+			{PodNet{IfName: "eth0", Addrs: []netip.Addr{{}}}, "not an address"},
+			{PodNet{IfName: "eth0", Addrs: addrs("::ffff:10.0.0.1")}, "not an address"},
+			{PodNet{IfName: "eth0", Routes: []Route{{}}}, "not of one family"},
+			{PodNet{IfName: "eth0", Routes: []Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Gateway: netip.MustParseAddr("fe80::1")}}}, "not of one family"},
+			{PodNet{IfName: "eth0", Routes: []Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Gateway: netip.MustParseAddr("10.0.0.9")}}}, "add route to 10.0.0.0/8 by 10.0.0.9: network is unreachable"},
+			{PodNet{IfName: "eth0", Addrs: addrs("fd00::1")}, "MTU"},
+		}
+		for _, test := range tests {
+			err := ConfigurePod(ns, test.net)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("ConfigurePod(%+v): %v; want %q", test.net, err, test.want)
+			}
+		}
+		if _, err := ReadPod(ns, "eth9"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("ReadPod: %v", err)
+		}
+	})
+}
