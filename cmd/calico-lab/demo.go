@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +40,7 @@ Without root it runs in a user namespace.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Minute)
 			defer cancel()
 			err := runDemo(ctx, o.name, cmd.OutOrStdout())
-			if cmd.Context().Err() != nil {
+			if _, there := os.Stat(filepath.Join(lab.Root, o.name)); cmd.Context().Err() != nil && errors.Is(there, os.ErrNotExist) {
 				return errors.New("interrupted; the lab is gone")
 			}
 			return err

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -34,6 +35,9 @@ labs that crashed have left is removed first. Interrupted, it leaves nothing.`,
 			}
 			start := time.Now()
 			l, err := lab.Start(cmd.Context(), cfg)
+			if errors.Is(err, context.Canceled) {
+				return errors.New("interrupted; nothing is left of the lab")
+			}
 			if err != nil {
 				return err
 			}

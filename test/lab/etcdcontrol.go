@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // EtcdLeader returns the number of the member that leads, from 1.
@@ -57,11 +58,17 @@ func (l *Lab) askAny(ctx context.Context, method, path string, query url.Values,
 	return errors.Join(errs...)
 }
 
+// memberPatience is how long a member may take to answer: one that is paused,
+// or is alone without a quorum, must not keep a question from the others.
+const memberPatience = 5 * time.Second
+
 func (l *Lab) ask(ctx context.Context, i int, method, path string, query url.Values, out any) error {
 	m, err := l.member(i)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, memberPatience)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+m.name+path+"?"+query.Encode(), nil)
 	if err != nil {
 		return err

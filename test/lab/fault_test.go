@@ -8,6 +8,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -114,20 +116,61 @@ func TestEtcdTLSAndAuth(t *testing.T) {
 	}
 }
 
-// crashEnv makes this test binary a process that starts a lab and waits.
+// crashEnv makes this test binary a process that starts a lab and waits to be
+// killed: its value is the kind of crash, and the directory of the binaries.
 const crashEnv = "CALICO_LAB_TEST_CRASH"
 
 func TestCrash(t *testing.T) {
-	if dir := os.Getenv(crashEnv); dir != "" {
-		crashing(dir)
+	if kind, dir, ok := strings.Cut(os.Getenv(crashEnv), ":"); ok {
+		crashing(kind, dir)
 		return
 	}
+	for kind, forget := range map[string]bool{
+		"foreground": false, // its processes die with it
+		"background": false, // while it is made: its processes live on, and are on record
+		"unrecorded": true,  // likewise, with a process that was started right before the crash
+	} {
+		t.Run(kind, func(t *testing.T) {
+			name := "crash-" + kind
+			crash(t, kind)
+			if len(traces(t, name)) == 0 {
+				t.Error("the crash has left nothing: this test tests nothing")
+			}
+			s, err := readState(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if forget {
+				if err := os.Remove(filepath.Join(Root, name, "proc", "etcd1.json")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			swept, err := Sweep()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(swept, name) {
+				t.Errorf("swept %v, want %s among them", swept, name)
+			}
+			if found := traces(t, name); len(found) > 0 {
+				t.Errorf("left behind:\n%s", strings.Join(found, "\n"))
+			}
+			if _, err := os.Stat(s.DataDir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("etcd's data, %s: %v", s.DataDir, err)
+			}
+		})
+	}
+}
+
+// crash runs crashing in another process and kills it when its lab is there.
+func crash(t *testing.T, kind string) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "-test.run", "^TestCrash$")
-	cmd.Env = append(os.Environ(), crashEnv+"="+Build(t, BuildOptions{}))
+	cmd.Env = append(os.Environ(), crashEnv+"="+kind+":"+Build(t, BuildOptions{}))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -137,44 +180,35 @@ func TestCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if strings.TrimSpace(line) != "up" {
-		t.Fatalf("the process that is to crash says %q, %v", line, err)
-	}
 	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err == nil {
+	if cmd.Wait() == nil {
 		t.Fatal("it ended well")
 	}
-	if len(traces(t, "crash")) == 0 {
-		t.Error("the crash has left nothing: this test tests nothing")
-	}
-	s, err := readState("crash")
-	if err != nil {
-		t.Fatal(err)
-	}
-	swept, err := Sweep()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(strings.Join(swept, " ")+" ", "crash ") {
-		t.Errorf("swept %v, want crash among them", swept)
-	}
-	if found := traces(t, "crash"); len(found) > 0 {
-		t.Errorf("left behind:\n%s", strings.Join(found, "\n"))
-	}
-	if _, err := os.Stat(s.DataDir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("etcd's data, %s: %v", s.DataDir, err)
+	if line != "up\n" {
+		t.Fatalf("the process that is to crash says %q, %v", line, err)
 	}
 }
 
-func crashing(binDir string) {
-	l, err := Start(context.Background(), Config{Name: "crash", Hosts: []string{"a"}, NoAgent: true, BinDir: binDir})
-	if err != nil {
-		os.Stdout.WriteString(err.Error() + "\n")
-		return
+func crashing(kind, binDir string) {
+	cfg := Config{Name: "crash-" + kind, Hosts: []string{"a"}, NoAgent: true, BinDir: binDir}
+	if kind != "foreground" {
+		cfg.Background = true
+		// The line is written when etcd runs and the lab is not ready.
+		cfg.Log = writerFunc(func(p []byte) (int, error) {
+			if strings.HasPrefix(string(p), "host a") {
+				os.Stdout.WriteString("up\n")
+				select {}
+			}
+			return len(p), nil
+		})
 	}
-	if _, err := l.Host("a").Start("sleeper", "sleep", "1000"); err != nil {
+	l, err := Start(context.Background(), cfg)
+	if err == nil {
+		_, err = l.Host("a").Start("sleeper", "sleep", "1000")
+	}
+	if err != nil {
 		os.Stdout.WriteString(err.Error() + "\n")
 		return
 	}

@@ -118,7 +118,7 @@ func Start(ctx context.Context, cfg Config) (l *Lab, err error) {
 		cfg: cfg, name: cfg.Name, dir: filepath.Join(Root, cfg.Name), background: cfg.Background,
 		hosts: map[string]*Host{}, procs: map[string]*Process{},
 	}
-	if l.lock, err = takeLock(cfg.Name); err != nil {
+	if l.lock, err = waitLock(cfg.Name); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(l.dir); err == nil {

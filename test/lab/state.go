@@ -3,11 +3,13 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -110,6 +112,22 @@ type lockFile struct {
 
 // errOwned is what takeLock says where a living process holds the lock.
 var errOwned = errors.New("belongs to a process that is running")
+
+// lockPatience is how long to wait for a lock that may be held by another
+// process's Sweep, just to look.
+const lockPatience = time.Second
+
+func waitLock(name string) (*lockFile, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	var lock *lockFile
+	var last error
+	until(ctx, "lock", func() (bool, error) {
+		lock, last = takeLock(name)
+		return !errors.Is(last, errOwned), nil
+	})
+	return lock, last
+}
 
 func takeLock(name string) (*lockFile, error) {
 	if err := os.MkdirAll(Root, 0o755); err != nil {

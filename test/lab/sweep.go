@@ -67,7 +67,7 @@ func Remove(name string) error {
 	if _, err := os.Stat(filepath.Join(Root, name)); err != nil {
 		return fmt.Errorf("lab %s is not up: %w", name, err)
 	}
-	lock, err := takeLock(name)
+	lock, err := waitLock(name)
 	if err != nil {
 		return err
 	}
