@@ -66,7 +66,7 @@ func TestTheOnlyGap(t *testing.T) {
 			}
 			r := Request{Handle: "h", IPv4: !v6, IPv6: v6, Now: noon}
 			for i := range 4 {
-				r.Host = fmt.Sprint("node-", i)
+				r.Host, r.Addrs = fmt.Sprint("node-", i), nil
 				var exhausted *ExhaustedError
 				if _, err := s.assign(r); !errors.As(err, &exhausted) {
 					t.Fatalf("all is full, and yet: %v", err)
@@ -77,7 +77,10 @@ func TestTheOnlyGap(t *testing.T) {
 				path := model.BlockKey{CIDR: gap}.Path()
 				full := s.keys[path].data
 				s.remove(path)
-				s.rounds = 0
+				s.rounds, r.Addrs = 0, nil
+				if i == 3 {
+					r.Addrs = []netip.Addr{gap.Addr()}
+				}
 				choice, err := s.assign(r)
 				if err != nil {
 					t.Fatalf("%s is not found: %v", gap, err)
@@ -92,6 +95,75 @@ func TestTheOnlyGap(t *testing.T) {
 				s.write(path, full)
 			}
 		})
+	}
+}
+
+// A listed pool has no room where another pool is or a larger block reaches in.
+func TestGapBesideOthers(t *testing.T) {
+	p := model.Pool{CIDR: cidr("10.0.0.0/16"), BlockSize: 28}
+	s := newEtcd(t)
+	s.pool(p)
+	s.stuff(p, cidr("10.0.9.16/28"))
+	s.pool(model.Pool{CIDR: cidr("10.0.9.0/27"), Disabled: true})
+	r := Request{Host: "a", Handle: "h", IPv4: true, Now: noon}
+	var exhausted *ExhaustedError
+	if choice, err := s.assign(r); !errors.As(err, &exhausted) {
+		t.Fatalf("got %v, %v", choice, err)
+	}
+	for _, c := range []string{"10.0.16.0/28", "10.0.20.48/28", "10.0.31.240/28"} {
+		s.remove(model.BlockKey{CIDR: cidr(c)}.Path())
+	}
+	s.write(model.BlockKey{CIDR: cidr("10.0.16.0/22")}.Path(), []byte("{}"))
+	s.write(model.BlockKey{CIDR: cidr("10.0.20.56/32")}.Path(), []byte("{}"))
+	choice, err := s.assign(r)
+	if err != nil || choice.Addrs[0].Block != cidr("10.0.31.240/28") {
+		t.Fatalf("got %v, %v", choice, err)
+	}
+
+	// A disabled pool around all of it leaves no room at all.
+	s.pool(model.Pool{CIDR: cidr("10.0.0.0/8"), Disabled: true})
+	s.remove(model.BlockKey{CIDR: cidr("10.0.99.0/28")}.Path())
+	r.Handle = "h2"
+	s.fill("10.0.31.240/28", "a", 16)
+	if choice, err := s.assign(r); !errors.As(err, &exhausted) {
+		t.Fatalf("got %v, %v", choice, err)
+	}
+}
+
+// An affinity without a block, far from where the walk begins.
+func TestOrphan(t *testing.T) {
+	s := newEtcd(t)
+	s.pool(model.Pool{CIDR: cidr("10.0.0.0/16")})
+	s.putText("/calico/ipam/v2/host/a/ipv4/block/10.0.200.64-26", "")
+	s.putText("/calico/ipam/v2/host/a/ipv4/block/10.0.200.128-28", "") // not of the pool's size
+	choice, err := s.assign(Request{Host: "a", Handle: "h", IPv4: true})
+	if err != nil || choice.Addrs[0].Block != cidr("10.0.200.64/26") {
+		t.Errorf("got %v, %v", choice, err)
+	}
+}
+
+// Values that model would not have made are refused, not followed.
+func TestOddValues(t *testing.T) {
+	for _, p := range []model.Pool{
+		{CIDR: cidr("10.0.0.0/8"), IPAM: true, BlockSize: 8},
+		{CIDR: cidr("10.0.0.0/8"), IPAM: true, BlockSize: 33},
+		{CIDR: cidr("10.0.0.0/8"), IPAM: true, NodeSelector: "=="},
+	} {
+		v := NewView()
+		r := Request{Host: "a", Handle: "h", IPv4: true}
+		for _, w := range FirstRead(r) {
+			v.Add(w, nil)
+		}
+		v.Add(Want{Prefix: model.PoolPrefix()}, []model.Entry{{Key: model.PoolKey{CIDR: p.CIDR}, Value: p, Revision: 1}})
+		var noPool *NoPoolError
+		if _, err := NewPlan(v).Assign(r); !errors.As(err, &noPool) {
+			t.Errorf("%+v: %v", p, err)
+		}
+		r.Handle = "h2"
+		var need *NeedError
+		if _, err := NewPlan(v).Assign(r); !errors.As(err, &need) || len(need.Wants) != 2 || need.Error() == "" {
+			t.Errorf("another handle: %v", err)
+		}
 	}
 }
 
