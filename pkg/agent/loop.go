@@ -130,6 +130,7 @@ func (l *loop) run(ctx context.Context) error {
 		case <-beat.C:
 			continue
 		}
+		l.health.turn()
 		l.drain()
 		if err := l.turn(ctx); err != nil {
 			return err

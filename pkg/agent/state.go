@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -209,21 +210,16 @@ func (s *state) verdict(ep *endpoint) (kernel.Endpoint, error) {
 		return kernel.Endpoint{}, ep.refused
 	}
 	for _, c := range claimsOf(ep) {
-		for _, other := range s.claims[c] {
-			if other != ep && older(other, ep) {
-				return kernel.Endpoint{}, fmt.Errorf("%s belongs to an older endpoint, %s: delete the one that is wrong", c, other.path)
-			}
+		if owner := slices.MinFunc(s.claims[c], byAge); owner != ep {
+			return kernel.Endpoint{}, fmt.Errorf("%s belongs to an older endpoint, %s: delete the one that is wrong", c, owner.path)
 		}
 	}
 	return ep.want, nil
 }
 
-// older orders endpoints by age, and those of one transaction by name.
-func older(a, b *endpoint) bool {
-	if a.created != b.created {
-		return a.created < b.created
-	}
-	return a.path < b.path
+// byAge orders endpoints by age, and those of one transaction by name.
+func byAge(a, b *endpoint) int {
+	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.path, b.path))
 }
 
 // setPrefixes changes which interfaces are workloads' and judges every endpoint anew.

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+func TestParseConfig(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defaults := func(change func(*Config)) Config {
+		c := Config{
+			Node: "box", Store: store.Config{Endpoints: []string{"http://127.0.0.1:2379"}},
+			RunDir: "/run/calico", VarDir: "/var/lib/calico", Health: "127.0.0.1:9099", Metrics: ":9091",
+			Felix: map[string]string{},
+		}
+		change(&c)
+		return c
+	}
+	tests := []struct {
+		name    string
+		args    []string
+		environ []string
+		want    Config
+		unknown []string
+		err     string
+	}{
+		{"nothing", nil, nil, defaults(func(*Config) {}), nil, ""},
+		{"environment", nil, []string{
+			"NODENAME= node-1 ", "ETCD_ENDPOINTS=https://a:2379, https://b:2379,", "ETCD_CA_CERT_FILE=" + file, "ETCD_CERT_FILE=" + file,
+			"ETCD_KEY_FILE=" + file, "ETCD_USERNAME=u", "ETCD_PASSWORD_FILE=" + file, "CALICO_RUN_DIR=/r", "CALICO_VAR_DIR=/v/",
+			"CALICO_HEALTH_ADDRESS=0", "CALICO_METRICS_ADDRESS=127.0.0.1:1", "FELIX_InterfacePrefix=tap", "FELIX_LOGSEVERITYSCREEN=debug",
+			"FELIX_BOGUS=1", "PATH=/bin",
+		}, Config{
+			Node: "node-1", Store: store.Config{Endpoints: []string{"https://a:2379", "https://b:2379"}, CAFile: file, CertFile: file, KeyFile: file, Username: "u", PasswordFile: file},
+			RunDir: "/r", VarDir: "/v", Metrics: "127.0.0.1:1", Felix: map[string]string{"interfaceprefix": "tap", "logseverityscreen": "debug"},
+		}, []string{"FELIX_BOGUS"}, ""},
+		{"flags win", []string{"-nodename", "flag", "--etcd-discovery-srv=example.org"}, []string{"NODENAME=env"},
+			defaults(func(c *Config) { c.Node, c.Store.Endpoints, c.Store.DiscoverySRV = "flag", nil, "example.org" }), nil, ""},
+		{"empty variables are not set", nil, []string{"NODENAME=", "CALICO_RUN_DIR=", "ETCD_CA_CERT_FILE="}, defaults(func(*Config) {}), nil, ""},
+		{"name of two words", nil, []string{"NODENAME=a b"}, Config{}, nil, `NODENAME: host name "a b": want letters`},
+		{"relative directory", nil, []string{"CALICO_VAR_DIR=var"}, Config{}, nil, `CALICO_VAR_DIR: "var": want an absolute path`},
+		{"file that is not there", nil, []string{"ETCD_KEY_FILE=/no/such"}, Config{}, nil, "ETCD_KEY_FILE: open /no/such: no such file"},
+		{"address without port", []string{"-health", "localhost"}, nil, Config{}, nil, `flag -health: address "localhost": want host:port`},
+		{"parameter", nil, []string{"FELIX_RouteRefreshInterval=never"}, Config{}, nil, `FELIX_ROUTEREFRESHINTERVAL: time "never": want seconds, 1 to 3600`},
+		{"argument", []string{"run"}, nil, Config{}, nil, `argument "run" is not understood`},
+		{"flag", []string{"-what"}, nil, Config{}, nil, "flag provided but not defined: -what"},
+	}
+	for _, test := range tests {
+		in, err := ParseConfig(test.args, test.environ, "BOX", new(bytes.Buffer))
+		if test.err != "" {
+			var usage *UsageError
+			if !errors.As(err, &usage) || usage.Help || !strings.Contains(err.Error(), test.err) {
+				t.Errorf("%s: %v, want %q", test.name, err, test.err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(test.want, in.Config); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", test.name, err, diff)
+		}
+		if diff := cmp.Diff(test.unknown, in.Unknown); diff != "" {
+			t.Errorf("%s: unknown (-want +got):\n%s", test.name, diff)
+		}
+	}
+	var help bytes.Buffer
+	_, err := ParseConfig([]string{"-help"}, nil, "box", &help)
+	var usage *UsageError
+	if !errors.As(err, &usage) || !usage.Help || !strings.Contains(help.String(), "(ETCD_ENDPOINTS)") {
+		t.Errorf("-help: %v, %s", err, help.String())
+	}
+	if in, err := ParseConfig([]string{"-version"}, nil, "box", new(bytes.Buffer)); err != nil || !in.Version {
+		t.Errorf("-version: %v", err)
+	}
+	if _, err := ParseConfig(nil, nil, "", new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "set NODENAME") {
+		t.Errorf("no host name: %v", err)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	base := Params{InterfacePrefixes: []string{"cali"}, LogLevel: slog.LevelInfo, RefreshInterval: 10 * time.Second}
+	with := func(change func(*Params)) Params {
+		p := base
+		change(&p)
+		return p
+	}
+	type layer = map[string]string
+	tests := []struct {
+		name   string
+		layers []layer
+		want   Params
+		wrong  []string
+	}{
+		{"nothing", nil, base, nil},
+		{"the first wins", []layer{{}, {"interfaceprefix": "tap"}, {"interfaceprefix": "veth", "logseverityscreen": "none"}},
+			with(func(p *Params) { p.InterfacePrefixes, p.LogLevel = []string{"tap"}, levelNone }), nil},
+		{"several, one twice", []layer{{"interfaceprefix": "tap, cali,tap"}}, with(func(p *Params) { p.InterfacePrefixes = []string{"cali", "tap"} }), nil},
+		{"what makes no sense is passed over", []layer{{"interfaceprefix": ""}, {"interfaceprefix": "tap,,"}, {"interfaceprefix": "tap"}},
+			with(func(p *Params) { p.InterfacePrefixes = []string{"tap"} }), []string{"InterfacePrefix 0", "InterfacePrefix 1"}},
+		{"a path", []layer{{"interfaceprefix": "../all"}}, base, []string{"InterfacePrefix 0"}},
+		{"times", []layer{{"routerefreshinterval": "0.5"}, {"routerefreshinterval": "2m"}}, with(func(p *Params) { p.RefreshInterval = 2 * time.Minute }), []string{"RouteRefreshInterval 0"}},
+		{"not a number", []layer{{"routerefreshinterval": "NaN"}, {"routerefreshinterval": "1e300"}, {"logseverityscreen": "loud"}}, base,
+			[]string{"LogSeverityScreen 2", "RouteRefreshInterval 0", "RouteRefreshInterval 1"}},
+	}
+	for _, test := range tests {
+		got, wrong := resolve(test.layers...)
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+		var names []string
+		for _, w := range wrong {
+			names = append(names, w.name+" "+string(rune('0'+w.layer)))
+		}
+		if diff := cmp.Diff(test.wrong, names); diff != "" {
+			t.Errorf("%s: wrong (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
+func TestReportChanges(t *testing.T) {
+	want, stored := map[string]endpointReport{}, map[string]model.EndpointStatus{}
+	key := func(n int) model.WorkloadStatusKey {
+		return model.WorkloadStatusKey{Host: "h", Orchestrator: "k8s", Workload: "w" + string(rune('a'+n%26)) + strings.Repeat("x", n/26), Endpoint: "eth0"}
+	}
+	for n := range 150 {
+		want[key(n).Path()] = endpointReport{key(n), model.EndpointUp}
+		stored[key(n+100).Path()] = model.EndpointDown // 50 of them are the same keys
+	}
+	puts, deletes := map[string]bool{}, map[string]bool{}
+	for _, c := range reportChanges(want, stored) {
+		if n := len(c.Puts) + len(c.Deletes); n == 0 || n > reportBatch {
+			t.Errorf("%d writes in one transaction", n)
+		}
+		for _, p := range c.Puts {
+			puts[p.Key.Path()] = true
+			stored[p.Key.Path()] = p.Value.(model.EndpointStatus)
+		}
+		for _, k := range c.Deletes {
+			deletes[k.Path()] = true
+			delete(stored, k.Path())
+		}
+	}
+	if len(puts) != 150 || len(deletes) != 100 {
+		t.Errorf("%d puts, %d deletes", len(puts), len(deletes))
+	}
+	if changes := reportChanges(want, stored); len(changes) != 0 {
+		t.Errorf("once written, there is more: %v", changes)
+	}
+}
+
+func TestWriteFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "deep", "name")
+	for _, content := range []string{"one\n", "two\n"} {
+		if err := writeFile(path, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); string(got) != content || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFile(path, []byte("two\n")); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) || after.Mode() != 0o644 {
+		t.Errorf("a file that was right: %v, %v", after, err)
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if len(entries) != 1 || err != nil {
+		t.Errorf("left beside it: %v, %v", entries, err)
+	}
+	if err := writeFile(filepath.Join(path, "x"), nil); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("below a file: %v", err)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	var log bytes.Buffer
+	p := newProblems(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})))
+	for _, err := range []error{nil, errors.New("bad"), errors.New("bad"), errors.New("worse"), nil, nil} {
+		p.report("/calico/x", err)
+	}
+	p.report("/calico/y", errors.New(strings.Repeat("long", 1000)))
+	if p.count() != 1 {
+		t.Errorf("count: %d", p.count())
+	}
+	want := `level=WARN msg="object in etcd is not acted upon" key=/calico/x reason=bad
+level=WARN msg="object in etcd is not acted upon" key=/calico/x reason=worse
+level=INFO msg="object in etcd is in order again" key=/calico/x
+level=WARN msg="object in etcd is not acted upon" key=/calico/y reason=` + strings.Repeat("long", 100) + "…\n"
+	if diff := cmp.Diff(want, log.String()); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
+}
+
+func FuzzResolve(f *testing.F) {
+	f.Add("cali,tap", "INFO", "10")
+	f.Add(",", "loud", "NaN")
+	f.Fuzz(func(t *testing.T, prefix, severity, interval string) {
+		p, _ := resolve(map[string]string{"interfaceprefix": prefix, "logseverityscreen": severity, "routerefreshinterval": interval})
+		for _, s := range p.InterfacePrefixes {
+			if err := checkInterface(s); err != nil {
+				t.Errorf("prefix: %v", err)
+			}
+		}
+		if len(p.InterfacePrefixes) == 0 || p.RefreshInterval < time.Second || p.RefreshInterval > time.Hour {
+			t.Errorf("%+v", p)
+		}
+	})
+}

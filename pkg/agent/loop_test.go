@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// clockwork is a loop under a clock of the test, whose kernel does what it is
+// told: what is tested here is when the loop does what. What it does to a real
+// kernel is tested in run_test.go.
+type clockwork struct {
+	*loop
+	ctx    context.Context
+	start  time.Time
+	events chan kernel.Event
+
+	mu      sync.Mutex
+	calls   []string      // "whole 10s", "some 11s"
+	refuse  error         // of every endpoint
+	fail    error         // of every call
+	hold    time.Duration // of every call
+	tracked time.Duration // how long it takes to delete connections
+}
+
+func (c *clockwork) call(what string, endpoints []kernel.Endpoint) (kernel.Report, error) {
+	c.mu.Lock()
+	c.calls = append(c.calls, what+" "+time.Since(c.start).String())
+	refuse, fail, hold := c.refuse, c.fail, c.hold
+	c.mu.Unlock()
+	time.Sleep(hold)
+	var r kernel.Report
+	for _, e := range endpoints {
+		r.Endpoints = append(r.Endpoints, kernel.Status{Interface: e.Interface, Err: refuse})
+	}
+	return r, fail
+}
+
+// Apply is of hostPath.
+func (c *clockwork) Apply(_ context.Context, desired []kernel.Endpoint) (kernel.Report, error) {
+	return c.call("whole", desired)
+}
+
+// ApplySome is of hostPath.
+func (c *clockwork) ApplySome(_ context.Context, changed, _ []kernel.Endpoint) (kernel.Report, error) {
+	return c.call("some", changed)
+}
+
+// Subscribe is of hostPath.
+func (c *clockwork) Subscribe(context.Context) (<-chan kernel.Event, error) { return c.events, nil }
+
+// Close is of hostPath.
+func (c *clockwork) Close() {}
+
+// did returns the calls so far, and forgets them.
+func (c *clockwork) did() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	calls := c.calls
+	c.calls = nil
+	return calls
+}
+
+// with changes what the kernel does.
+func (c *clockwork) with(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+// newClockwork runs a loop that has seen a snapshot, in a synctest bubble.
+func newClockwork(t *testing.T) *clockwork {
+	c := &clockwork{start: time.Now(), events: make(chan kernel.Event)}
+	params, _ := resolve()
+	h := newHealth()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, newProblems(log), newReporter(log, nil, "h", h))
+	c.system = system{
+		open: func([]string) (hostPath, error) { return c, nil },
+		deleteConntrack: func([]netip.Addr) (int, error) {
+			time.Sleep(c.tracked)
+			return 0, nil
+		},
+		writeMTU: func([]string) error { return nil },
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c.ctx = ctx
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.run(ctx)
+		close(c.stopped)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+		c.flushes.Wait()
+	})
+	c.updates <- store.Update{Revision: 1, Resync: true, Entries: []model.Entry{
+		put(model.ReadyKey{}, model.Ready(true), 1), put(testKey("a"), testSpec("cali1", "10.0.0.1"), 1),
+	}}
+	synctest.Wait()
+	return c
+}
+
+func (c *clockwork) expect(t *testing.T, name string, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if diff := cmp.Diff(want, c.did()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		time.Sleep(31 * time.Second)
+		c.expect(t, "nothing but the audit", "whole 0s", "whole 10s", "whole 20s", "whole 30s")
+		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "RouteRefreshInterval"}, model.Text("60"), 2)}}
+		time.Sleep(2 * time.Minute)
+		c.expect(t, "another interval", "whole 1m31s", "whole 2m31s")
+		if got := c.health.unready(); got != "" {
+			t.Errorf("between audits: %s", got)
+		}
+	})
+}
+
+func TestDriftPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		time.Sleep(time.Second)
+		c.did()
+		for range 5 { // another program that doesn't give up
+			c.events <- kernel.Event{Interfaces: []string{"cali1", "cali-unknown"}}
+			time.Sleep(5 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		c.expect(t, "events", "some 1s", "some 1.02s", "some 1.04s")
+		c.events <- kernel.Event{Interfaces: []string{"cali-unknown"}}
+		c.expect(t, "event of an interface that nobody wants")
+		c.events <- kernel.Event{All: true}
+		c.expect(t, "event of everything", "whole 2.025s")
+		close(c.events)
+		time.Sleep(9 * time.Second)
+		c.expect(t, "no events any more", "whole 10s")
+	})
+}
+
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		c.did()
+		c.with(func() { c.refuse = errors.New("no") })
+		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(testKey("b"), testSpec("cali2", "10.0.0.2"), 2)}}
+		time.Sleep(9 * time.Second)
+		c.expect(t, "an endpoint that the kernel refuses", "some 0s", "some 1s", "some 3s", "some 7s")
+		c.with(func() { c.refuse = &kernel.LinkDownError{Interface: "cali2", Why: "is not there"} })
+		time.Sleep(30 * time.Second)
+		c.expect(t, "an endpoint without interface", "whole 10s", "whole 20s", "whole 30s")
+		c.with(func() { c.refuse, c.fail = nil, errors.New("broken") })
+		time.Sleep(12 * time.Second)
+		c.expect(t, "a kernel that can't be read", "whole 40s", "whole 41s", "whole 43s", "whole 47s", "whole 50s")
+	})
+}
+
+func TestStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		c.with(func() { c.hold = time.Minute })
+		time.Sleep(39 * time.Second)
+		if got := c.health.stuck(); got != "" {
+			t.Errorf("after 29 s in one turn: %s", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := c.health.stuck(); got != "the main loop has been stuck for 31s" {
+			t.Errorf("after 31 s in one turn: %q", got)
+		}
+		c.with(func() { c.hold = 0 })
+		time.Sleep(40 * time.Second)
+		if got := c.health.stuck(); got != "" {
+			t.Errorf("once it went on: %s", got)
+		}
+	})
+}
+
+// TestFlushBeforeAnswer gives an address to another endpoint while connections
+// with its former holder are being deleted.
+func TestFlushBeforeAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		c.tracked = 3 * time.Second
+		b := testKey("b")
+		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{gone(testKey("a")), put(b, testSpec("cali2", "10.0.0.1"), 2)}}
+		if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: b, Revision: 2}); err != nil {
+			t.Errorf("gate: %v", err)
+		}
+		if took := time.Since(c.start); took != 3*time.Second {
+			t.Errorf("answered after %v", took)
+		}
+	})
+}
+
+// TestGateLeave has callers give up.
+func TestGateLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+		defer cancel()
+		err := gatekeeper{c.loop}.Wait(ctx, gate.Request{Endpoint: testKey("a"), Revision: 2})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Wait: %v", err)
+		}
+		synctest.Wait()
+		c.updates <- store.Update{Revision: 3, Entries: nil}
+		synctest.Wait()
+		if n := len(c.waiting); n != 0 {
+			t.Errorf("%d still wait", n)
+		}
+	})
+}
+
+// TestFrozen has Ready go away: what is desired stays as it was.
+func TestFrozen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		c.did()
+		c.updates <- store.Update{Revision: 2, Resync: true}
+		c.expect(t, "etcd is empty")
+		if got := c.health.unready(); got != "/calico/v1/Ready is not true in etcd" {
+			t.Errorf("unready: %q", got)
+		}
+		c.events <- kernel.Event{Interfaces: []string{"cali1"}}
+		c.expect(t, "drift is repaired all the same", "some 0s")
+		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("tap"), 3)}}
+		c.expect(t, "settings are not taken")
+		c.updates <- store.Update{Revision: 4, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(true), 4)}}
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"tap"}, c.params.InterfacePrefixes); diff != "" {
+			t.Error(diff)
+		}
+		if n := len(c.desired.targets); n != 0 {
+			t.Errorf("%d endpoints are left", n)
+		}
+	})
+}
