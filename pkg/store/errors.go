@@ -116,6 +116,11 @@ func isCertificateText(s string) bool {
 	return strings.Contains(s, "x509: ") || strings.Contains(s, "tls: ")
 }
 
+// isCutOff tells a connection that the other side closed while it was set up.
+func isCutOff(s string) bool {
+	return strings.Contains(s, "broken pipe") || strings.Contains(s, "connection reset by peer") || strings.HasSuffix(s, "EOF")
+}
+
 // reason takes grpc's wrapping off an error's text.
 func reason(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -154,6 +159,11 @@ func (fs *failures) note(f failure) {
 		}
 		if f.reason == "no answer" && !f.sent && old.reason != "no answer" {
 			return // the deadline came while it tried again: keep the cause
+		}
+		if isCutOff(f.reason) && !f.sent && old.kind == ErrAuth {
+			// In TLS 1.3 the server refuses a client's certificate when the
+			// client already writes, so the refusal is sometimes lost.
+			return
 		}
 		(*fs)[i] = f
 		return
