@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -17,12 +18,11 @@ import (
 // binaries and $NAME, a lab of its own.
 func TestScript(t *testing.T) {
 	bin := lab.Build(t, lab.BuildOptions{})
-	n := 0
+	var n atomic.Int32
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
-			n++
-			name := fmt.Sprintf("script-%d-%d", os.Getpid(), n)
+			name := fmt.Sprintf("script-%d-%d", os.Getpid(), n.Add(1))
 			env.Setenv("NAME", name)
 			env.Setenv("BIN", bin)
 			env.Setenv("PATH", bin+":"+env.Getenv("PATH"))
