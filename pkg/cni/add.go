@@ -92,10 +92,14 @@ func (s *session) checkAdd(id identity) error {
 		return failf(CodeConfig, "pass K8S_POD_NAMESPACE and K8S_POD_NAME in CNI_ARGS, or drop policy.type from the network configuration",
 			"policy.type: it is k8s, and CNI_ARGS names no pod")
 	}
-	if err := s.checkFamilies(); err != nil {
+	if s.conf.IPAM.Type == netconf.CalicoIPAM {
+		return s.checkFamilies()
+	}
+	if err := s.checkPodCIDR(); err != nil {
 		return err
 	}
-	return s.checkPodCIDR()
+	_, err := s.findDelegate()
+	return err
 }
 
 // checkFamilies refuses to give no address at all.

@@ -87,7 +87,9 @@ func (s *session) check(ctx context.Context) error {
 		return err
 	}
 	delegated := s.conf.IPAM.Type != netconf.CalicoIPAM
-	if delegated && s.conf.IPAM.Type != "" {
+	// static holds nothing: its CHECK compares prefix lengths, and calico gives
+	// every pod a /32 or /128.
+	if delegated && s.conf.IPAM.Type != "" && s.conf.IPAM.Type != "static" {
 		if err := s.delegateVerb(ctx, "CHECK"); err != nil {
 			return err
 		}

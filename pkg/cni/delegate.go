@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/calico-go/calico/netconf"
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -18,7 +17,7 @@ import (
 
 // checkPodCIDR refuses what needs the Kubernetes API.
 func (s *session) checkPodCIDR() error {
-	if s.conf.IPAM.PodCIDR && s.conf.IPAM.Type != netconf.CalicoIPAM {
+	if s.conf.IPAM.PodCIDR {
 		return failf(CodeConfig, "write the subnet into the network configuration, or use calico-ipam",
 			"ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet")
 	}
@@ -81,6 +80,17 @@ func (a *attachment) undelegate(ctx context.Context) error {
 
 func (s *session) delegateDel(ctx context.Context) error {
 	return s.delegateVerb(ctx, "DEL")
+}
+
+// delegateDelOf frees the addresses of another attachment than the call's.
+func (s *session) delegateDelOf(ctx context.Context, containerID, ifName string) error {
+	path, err := s.findDelegate()
+	if err != nil {
+		return err
+	}
+	args := s.delegateArgs("DEL")
+	args.ContainerID, args.IfName, args.NetNS = containerID, ifName, ""
+	return s.explainDelegate(invoke.ExecPluginWithoutResult(ctx, path, s.conf.Raw, args, s.exec()))
 }
 
 // delegateVerb runs a verb without a result.

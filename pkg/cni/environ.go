@@ -85,7 +85,7 @@ func parseEnviron(getenv func(string) string) (environ, error) {
 	}
 	var err error
 	if e.args, err = netconf.ParseArgs(e.rawArgs); err != nil {
-		return e, fail(CodeEnvironment, err, "")
+		return e, fail(CodeEnvironment, err, "the container runtime must set it")
 	}
 	return e, nil
 }

@@ -44,7 +44,7 @@ func (s *session) gc(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("%s: %w", handle, err))
 		}
 	}
-	if s.plugin == Calico && s.conf.IPAM.Type != netconf.CalicoIPAM && s.conf.IPAM.Type != "" {
+	if g.delegated() {
 		knows, err := s.delegateKnows(ctx, "1.1.0")
 		if err == nil && knows {
 			err = s.delegateVerb(ctx, "GC")
@@ -61,6 +61,11 @@ type collection struct {
 	valid map[string]bool     // handles
 	stale map[string]identity // by handle
 	links map[string]kernel.Link
+}
+
+// delegated reports whether another plugin gave the addresses.
+func (g *collection) delegated() bool {
+	return g.s.plugin == Calico && g.s.conf.IPAM.Type != netconf.CalicoIPAM && g.s.conf.IPAM.Type != ""
 }
 
 // find looks for what is stale: in the kernel, among this host's endpoints, and
@@ -257,10 +262,21 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 	switch {
 	case id.hostIf != "" && id.alias == "":
 		return nil
-	case id.key == (model.WorkloadEndpointKey{}):
+	case id.key != (model.WorkloadEndpointKey{}):
+		err = g.s.release(ctx, id, !g.delegated())
+	case !g.delegated():
 		return g.s.releaseHandle(ctx, id.handle)
+	default:
+		// Container ids have no dots, as far as is known.
+		rest := strings.TrimPrefix(id.handle, g.s.conf.Name+".")
+		id.cid, id.ifName, _ = strings.Cut(rest, ".")
+		err = nil
 	}
-	return g.s.release(ctx, id, g.s.conf.IPAM.Type == netconf.CalicoIPAM)
+	if err == nil && g.delegated() && id.cid != "" && id.ifName != "" {
+		// Its own GC may do nothing: host-local has none.
+		err = g.s.delegateDelOf(ctx, id.cid, id.ifName)
+	}
+	return err
 }
 
 func sortedKeys(m map[string]identity) []string {

@@ -16,10 +16,11 @@ import (
 
 // ipamAdd gives addresses to another main plugin.
 //
-// The plugins of the CNI project expect a subnet and, mostly, a gateway in it.
-// The subnet is the pool. ptp gets the gateway that calico's own pods have; a
-// bridge that is to be a gateway gets the first address of the pool, the same
-// on every host, which is reserved under the handle <network>.gateway.
+// The plugins of the CNI project expect a subnet and a gateway in it. The
+// subnet is the pool. Where the main plugin makes a gateway of this host (ptp,
+// and bridge where that is configured) it is the first address of the pool, the
+// same on every host, which is reserved under the handle gateway.<address> and
+// stays so.
 func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 	id := newIdentity(s.conf.Name, s.node, s.env)
 	if err := s.checkFamilies(); err != nil {
@@ -54,10 +55,8 @@ func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 			if choice, err = plan.Assign(request); err != nil {
 				return model.Change{}, err
 			}
-			if s.conf.IsGateway && !s.conf.IPAM.Gateway.IsValid() {
-				if choice, err = s.reserveGateways(plan, v, request, choice); err != nil {
-					return model.Change{}, err
-				}
+			if choice, err = s.reserveGateways(plan, v, request, choice); err != nil {
+				return model.Change{}, err
 			}
 			fresh = !slices.ContainsFunc(choice.Addrs, func(a ipam.Assigned) bool { return a.Existing })
 			return plan.Change(), nil
@@ -97,46 +96,48 @@ func subnetOf(a ipam.Assigned) netip.Prefix {
 // gatewayFor is the gateway that the main plugin is told, invalid for none, and
 // whether it is to be the default.
 func (s *session) gatewayFor(a ipam.Assigned) (gw netip.Addr, isDefault bool) {
-	configured := s.conf.IPAM.Gateway
-	switch {
+	first := subnetOf(a).Masked().Addr().Next()
+	switch configured := s.conf.IPAM.Gateway; {
 	case configured.IsValid():
 		if configured.Is4() != a.Addr.Is4() {
 			return netip.Addr{}, false
 		}
 		return configured, true
-	case s.conf.IsGateway:
-		return firstAddr(a), false // the bridge plugin adds the route if it is to
 	case s.conf.Type == "ptp":
-		return gateway(a.Addr.Is6()), true
+		return first, true
+	case s.conf.IsGateway:
+		return first, false // the bridge plugin adds the route if it is to
 	}
 	return netip.Addr{}, false
 }
 
-func firstAddr(a ipam.Assigned) netip.Addr { return subnetOf(a).Masked().Addr().Next() }
-
-// reserveGateways makes sure that the gateways' addresses are nobody's. Where
+// reserveGateways makes sure that the gateways' addresses are no pod's. Where
 // the choice fell on one, the choice is made again.
 func (s *session) reserveGateways(plan *ipam.Plan, v *view, request ipam.Request, choice ipam.Choice) (ipam.Choice, error) {
-	reserve := ipam.Request{
-		Host: request.Host, HostLabels: request.HostLabels, Now: request.Now,
-		Handle:     s.conf.Name + ".gateway",
-		Attributes: map[string]string{"network": s.conf.Name, "reserved": "gateway"},
-	}
+	var gateways []netip.Addr
 	hit := false
 	for _, a := range choice.Addrs {
-		gw := firstAddr(a)
-		reserve.Addrs = append(reserve.Addrs, gw)
-		hit = hit || gw == a.Addr
+		if gw, _ := s.gatewayFor(a); gw.IsValid() && subnetOf(a).Contains(gw) {
+			gateways = append(gateways, gw)
+			hit = hit || gw == a.Addr
+		}
 	}
-	if !hit {
-		_, err := plan.Assign(reserve)
-		return choice, err
+	if hit {
+		*plan = *ipam.NewPlan(v.ipam)
 	}
-	*plan = *ipam.NewPlan(v.ipam)
-	if _, err := plan.Assign(reserve); err != nil {
-		return choice, err
+	for _, gw := range gateways {
+		_, err := plan.Assign(ipam.Request{
+			Host: request.Host, HostLabels: request.HostLabels, Now: request.Now,
+			Handle: "gateway." + gw.String(), Attributes: map[string]string{"reserved": "gateway"}, Addrs: []netip.Addr{gw},
+		})
+		if err != nil {
+			return choice, err
+		}
 	}
-	return plan.Assign(request)
+	if hit {
+		return plan.Assign(request)
+	}
+	return choice, nil
 }
 
 // ipamDel frees the addresses of one container interface.

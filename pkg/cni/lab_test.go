@@ -38,6 +38,16 @@ func newRig(t *testing.T, cfg lab.Config) *rig {
 	return &rig{t, l, l.Host("a")}
 }
 
+// namespace is the one that pod made.
+func (r *rig) namespace(path string) lab.Namespace {
+	r.Helper()
+	ns, err := r.lab.FindNamespace(filepath.Base(path))
+	if err != nil {
+		r.Fatal(err)
+	}
+	return ns
+}
+
 func (r *rig) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(r.Context(), 60*time.Second)
 	r.Cleanup(cancel)

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+// hostLocal is a configuration whose addresses come from host-local, and the
+// directory where that keeps them.
+func (r *rig) hostLocal(change map[string]any) (conf []byte, dir string) {
+	r.Helper()
+	dir = filepath.Join(r.TempDir(), "hl")
+	ipam := map[string]any{"type": "host-local", "dataDir": dir, "ranges": []any{
+		[]any{map[string]any{"subnet": "10.8.0.0/24"}}, []any{map[string]any{"subnet": "fd08::/64"}},
+	}}
+	fields := map[string]any{"ipam": ipam}
+	for k, v := range change {
+		if k == "routes" {
+			ipam["routes"] = v
+		} else {
+			fields[k] = v
+		}
+	}
+	return r.conf(fields), dir
+}
+
+// leases are the addresses that host-local has given out.
+func leases(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(dir, "net1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		if _, err := netip.ParseAddr(e.Name()); err == nil {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+func TestHostLocal(t *testing.T) {
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
+	conf, dir := r.hostLocal(nil)
+	c := call(r.pod("pod"), conf)
+	reply := r.must(c)
+	if got := addrs(r.result(reply)); !slices.Equal(got, []netip.Addr{netip.MustParseAddr("10.8.0.2"), netip.MustParseAddr("fd08::2")}) {
+		t.Errorf("addresses %v", got)
+	}
+	if ep := r.endpoints()["cni c1 eth0"]; !slices.Equal(ep.Addrs(), addrs(r.result(reply))) {
+		t.Errorf("endpoint %+v", ep)
+	}
+	if got := r.handles(); len(got) != 0 {
+		t.Errorf("handles %v", got)
+	}
+	r.must(verb("CHECK", withResult(r, c, reply)))
+	r.must(verb("STATUS", c))
+	r.must(verb("DEL", c))
+	r.must(verb("DEL", c))
+	if got := leases(t, dir); len(got) != 0 {
+		t.Errorf("host-local still has %v", got)
+	}
+	r.empty()
+
+	// GC goes to both.
+	r.add(c)
+	other := c
+	other.ContainerID, other.Netns = "c2", r.pod("other")
+	kept := r.add(other)
+	r.sh("ip link del " + kept.Interfaces[0].Name)
+	gc := lab.Call{Verb: "GC", Stdin: []byte(strings.TrimSuffix(string(conf), "}") +
+		`,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}`)}
+	r.must(gc)
+	if got := leases(t, dir); len(got) != 2 {
+		t.Errorf("host-local has %v", got)
+	}
+	if got := r.endpoints(); len(got) != 1 || len(r.links()) != 1 {
+		t.Errorf("after GC: %v, %v", got, r.links())
+	}
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+func TestHostLocalRoutes(t *testing.T) {
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
+	routes := []any{map[string]any{"dst": "192.168.0.0/16"}, map[string]any{"dst": "fd99::/48"}}
+	for _, tt := range []struct {
+		include bool
+		want    []string
+	}{
+		{false, []string{"192.168.0.0/16 169.254.1.1", "fd99::/48 fe80::ecee:eeff:feee:eeee"}},
+		{true, []string{"0.0.0.0/0 169.254.1.1", "::/0 fe80::ecee:eeff:feee:eeee", "192.168.0.0/16 169.254.1.1", "fd99::/48 fe80::ecee:eeff:feee:eeee"}},
+	} {
+		conf, _ := r.hostLocal(map[string]any{"routes": routes, "include_default_routes": tt.include})
+		c := call("", conf)
+		c.Netns = r.pod(map[bool]string{false: "without", true: "with"}[tt.include])
+		reply := r.must(c)
+		var got []string
+		for _, route := range r.result(reply).Routes {
+			got = append(got, route.Dst.String()+" "+route.GW.String())
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("include_default_routes %v: routes %v, want %v", tt.include, got, tt.want)
+		}
+		r.must(verb("CHECK", withResult(r, c, reply)))
+		r.must(verb("DEL", c))
+	}
+	r.empty()
+}
+
+func TestStatic(t *testing.T) {
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
+	c := call(r.pod("pod"), r.conf(map[string]any{"ipam": map[string]any{
+		"type": "static", "addresses": []any{map[string]any{"address": "10.5.0.5/24", "gateway": "10.5.0.1"}},
+	}}))
+	reply := r.must(c)
+	if got := r.result(reply).IPs[0].Address.String(); got != "10.5.0.5/32" {
+		t.Errorf("address %s", got)
+	}
+	r.must(verb("CHECK", withResult(r, c, reply)))
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+// TestDelegateUndone shows that an ADD that fails later gives back what the
+// other plugin gave, and that its errors keep their code.
+func TestDelegateUndone(t *testing.T) {
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
+	conf, dir := r.hostLocal(map[string]any{"etcd_endpoints": "http://127.0.0.1:1", "datastore_timeout_seconds": 1})
+	r.failsLike(call(r.pod("pod"), conf), 11, `read .*connection refused.*`)
+	if got := leases(t, dir); len(got) != 0 {
+		t.Errorf("host-local still has %v", got)
+	}
+	r.empty()
+	bad := call(r.pod("bad"), r.conf(map[string]any{"ipam": map[string]any{"type": "static", "addresses": []any{map[string]any{"address": "x"}}}}))
+	_, err := r.host.CNI(r.ctx(), bad)
+	if err == nil || !strings.HasPrefix(err.Error(), "IPAM plugin static: ") {
+		t.Errorf("got %v", err)
+	}
+	r.empty()
+}
+
+// TestOtherMainPlugins has the reference plugins take their addresses from
+// calico-ipam.
+func TestOtherMainPlugins(t *testing.T) {
+	r := newRig(t, lab.Config{
+		CNIPath: []string{reference(t)}, Pools: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd01::/64")},
+	})
+	for i, tt := range []struct {
+		plugin string
+		conf   map[string]any
+		v6     bool
+		ping   string // what a pod can reach on the host
+	}{
+		{"ptp", map[string]any{}, true, "10.1.0.1"},
+		{"bridge", map[string]any{"bridge": "br0", "isGateway": true}, true, "10.1.0.1"},
+		{"bridge", map[string]any{"bridge": "br1", "isDefaultGateway": true, "ipMasq": false}, false, "10.1.0.1"},
+	} {
+		conf := map[string]any{
+			"type": tt.plugin, "name": tt.plugin + "net", "cniVersion": "1.0.0",
+			"ipam": map[string]any{"type": "calico-ipam", "assign_ipv6": tt.v6},
+		}
+		for k, v := range tt.conf {
+			conf[k] = v
+		}
+		data := r.conf(conf)
+		var pods []lab.Call
+		for _, name := range []string{"one", "two"} {
+			c := call(r.pod(fmt.Sprintf("%s%d-%s", tt.plugin, i, name)), data)
+			c.Plugin, c.ContainerID = tt.plugin, name
+			pods = append(pods, c)
+		}
+		one, two := r.must(pods[0]), r.must(pods[1])
+		r.must(verb("CHECK", withResult(r, pods[0], one)))
+		inOne := r.namespace(pods[0].Netns)
+		for _, to := range append(addrs(r.result(two)), netip.MustParseAddr(tt.ping)) {
+			if _, err := inOne.Ping(r.ctx(), to); err != nil {
+				t.Errorf("%s: from a pod to %s: %v", tt.plugin, to, err)
+			}
+			if _, err := r.host.Namespace().Ping(r.ctx(), to); err != nil {
+				t.Errorf("%s: from the host to %s: %v", tt.plugin, to, err)
+			}
+		}
+		for _, c := range pods {
+			r.must(verb("DEL", c))
+			r.must(verb("DEL", c))
+		}
+		for _, h := range r.handles() {
+			if !strings.HasPrefix(h, "gateway.") {
+				t.Errorf("left: %s", h)
+			}
+		}
+		if tt.plugin == "bridge" {
+			r.sh("ip link del " + tt.conf["bridge"].(string))
+		}
+	}
+}
+
+func TestIPAMResult(t *testing.T) {
+	r := newRig(t, lab.Config{Pools: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/26"), netip.MustParsePrefix("fd01::/122")}})
+	c := call(r.pod("pod"), r.conf(map[string]any{"type": "macvlan"}))
+	c.Plugin, c.Args = "calico-ipam", "IP=10.1.0.7,fd01::7"
+	reply := r.must(c)
+	golden(t, "testdata/ipam-macvlan.json", reply.Stdout)
+	r.must(verb("CHECK", withResult(r, c, reply)))
+	if again := r.must(c); string(again.Stdout) != string(reply.Stdout) {
+		t.Errorf("again: %s", again.Stdout)
+	}
+	r.must(verb("DEL", c))
+	r.fails(verb("CHECK", withResult(r, c, reply)), 107, "etcd has no address for handle net1.c1.eth0")
+	with := func(fields map[string]any) []byte {
+		fields["type"] = "calico-ipam"
+		return r.conf(map[string]any{"type": "macvlan", "ipam": fields})
+	}
+	c.Stdin = with(map[string]any{"gateway": "10.1.0.1"})
+	golden(t, "testdata/ipam-gateway.json", r.must(c).Stdout)
+	r.must(verb("DEL", c))
+	c.Stdin, c.Args = r.conf(map[string]any{"type": "bridge", "isGateway": true}), "IP=10.1.0.1"
+	r.fails(c, 105, "address 10.1.0.1 is taken by handle gateway.10.1.0.1")
+	var said map[string]any
+	if err := json.Unmarshal(reply.Stdout, &said); err != nil || said["cniVersion"] != "1.1.0" {
+		t.Errorf("%v, %v", said, err)
+	}
+	// The gateway is every host's, and stays.
+	if got := r.handles(); !slices.Equal(got, []string{"gateway.10.1.0.1"}) {
+		t.Errorf("handles %v", got)
+	}
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/lab"
+)
+
+// failsLike expects an error whose text matches.
+func (r *rig) failsLike(c lab.Call, code uint, pattern string) lab.Reply {
+	r.Helper()
+	reply, err := r.host.CNI(r.ctx(), c)
+	var said *types.Error
+	if !errors.As(err, &said) || said.Code != code || !regexp.MustCompile("^"+pattern+"$").MatchString(said.Msg) || said.Details == "" {
+		r.Errorf("%s: got %#v, want code %d and %s, and details\nstderr %s", c.Verb, err, code, pattern, reply.Stderr)
+	}
+	if said != nil && strings.Contains(said.Msg, "\n") {
+		r.Errorf("%s: more than a sentence: %q", c.Verb, said.Msg)
+	}
+	return reply
+}
+
+func TestEtcdUnreachable(t *testing.T) {
+	r := newRig(t, small())
+	good := call(r.pod("pod"), r.conf(nil))
+	bad := good
+	bad.Stdin = r.conf(map[string]any{"etcd_endpoints": "http://127.0.0.1:1", "datastore_timeout_seconds": 1})
+	const text = `read \d+ ranges: etcd is unavailable: http://127\.0\.0\.1:1: dial tcp 127\.0\.0\.1:1: connect: connection refused.*`
+	r.failsLike(bad, 11, text)
+	r.empty()
+	// DEL takes the link all the same, and wants to be asked again.
+	r.must(good)
+	r.failsLike(verb("DEL", bad), 11, text)
+	if got := r.links(); len(got) != 0 {
+		t.Errorf("links %v", got)
+	}
+	r.failsLike(verb("STATUS", bad), 50, text)
+	r.failsLike(verb("DEL", bad), 11, text)
+	r.failsLike(verb("GC", withAttachments(r, bad)), 11, `read .*: etcd is unavailable: .*connection refused.*`)
+	r.must(verb("DEL", good))
+	r.empty()
+}
+
+func withAttachments(r *rig, c lab.Call) lab.Call {
+	c.Stdin = []byte(strings.TrimSuffix(string(c.Stdin), "}") + `,"cni.dev/valid-attachments":[]}`)
+	return c
+}
+
+func TestEtcdSlow(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(map[string]any{"datastore_timeout_seconds": 1}))
+	if err := r.lab.PauseEtcd(1); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	r.failsLike(c, 11, `read \d+ ranges: etcd is unavailable: http://\S+: no answer.*`)
+	r.failsLike(verb("DEL", c), 11, `read \d+ ranges: etcd is unavailable: http://\S+: no answer.*`)
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("two calls with a timeout of 1 s took %v", took)
+	}
+	if err := r.lab.ResumeEtcd(1); err != nil {
+		t.Fatal(err)
+	}
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+func TestEtcdReadOnly(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(nil))
+	other := call(r.pod("other"), r.conf(nil))
+	other.ContainerID = "c2"
+	r.add(other)
+	if err := r.lab.SetEtcdReadOnly(r.ctx(), true); err != nil {
+		t.Fatal(err)
+	}
+	const text = `.*etcd is read-only: .*the space quota is used up.*`
+	r.failsLike(c, 102, text)
+	r.failsLike(verb("STATUS", c), 50, text)
+	r.must(verb("DEL", c)) // nothing to write
+	if got := len(r.links()); got != 1 {
+		t.Errorf("links %v", r.links())
+	}
+	if err := r.lab.SetEtcdReadOnly(r.ctx(), false); err != nil {
+		t.Fatal(err)
+	}
+	r.must(verb("STATUS", c))
+	r.must(verb("DEL", other))
+	r.empty()
+}
+
+func TestEtcdRefuses(t *testing.T) {
+	cfg := small()
+	cfg.TLS, cfg.Auth = true, true
+	r := newRig(t, cfg)
+	pod := r.pod("pod")
+	with := func(change map[string]any) lab.Call {
+		change["datastore_timeout_seconds"] = 5
+		return call(pod, r.conf(change))
+	}
+	good := with(map[string]any{})
+	r.add(good)
+	pod = r.pod("other")
+	wrong := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(wrong, []byte("wrong"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]lab.Call{
+		"a stranger's certificate": with(map[string]any{"etcd_cert_file": r.lab.PKI("other-client.crt"), "etcd_key_file": r.lab.PKI("other-client.key")}),
+		"another authority":        with(map[string]any{"etcd_ca_cert_file": r.lab.PKI("other-ca.crt")}),
+		"wrong password":           with(map[string]any{"etcd_password_file": wrong}),
+		"unknown user":             with(map[string]any{"etcd_username": "nobody"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &rig{t, r.lab, r.host}
+			c.ContainerID = "c2"
+			r.failsLike(c, 101, `.*etcd access refused.*`)
+			r.failsLike(verb("DEL", c), 101, `.*etcd access refused.*`)
+			r.failsLike(verb("STATUS", c), 50, `.*etcd access refused.*`)
+		})
+	}
+	r.failsLike(with(map[string]any{"etcd_cert_file": "/nonexistent", "etcd_key_file": "/nonexistent"}), 7, `.*/nonexistent.*no such file.*`)
+	r.must(verb("DEL", good))
+	r.empty()
+}
+
+func TestNotReady(t *testing.T) {
+	cfg := small()
+	cfg.NoReady = true
+	r := newRig(t, cfg)
+	c := call(r.pod("pod"), r.conf(nil))
+	const missing = "calico's data in etcd is not ready: /calico/v1/Ready is missing"
+	r.fails(c, 11, missing)
+	r.fails(verb("STATUS", c), 50, missing)
+	r.must(verb("DEL", c))
+	r.put(model.ReadyKey{}, model.Ready(false))
+	const isFalse = "calico's data in etcd is not ready: /calico/v1/Ready is false"
+	r.fails(c, 11, isFalse)
+	r.fails(verb("DEL", c), 11, isFalse)
+	r.put(model.ReadyKey{}, model.Ready(true))
+	r.must(verb("STATUS", c))
+	r.empty()
+}
+
+func TestBadInput(t *testing.T) {
+	r := newRig(t, small())
+	pod := r.pod("pod")
+	good := call(pod, r.conf(nil))
+	with := func(change func(*lab.Call)) lab.Call {
+		c := good
+		change(&c)
+		return c
+	}
+	stdin := func(s string) lab.Call { return with(func(c *lab.Call) { c.Stdin = []byte(s) }) }
+	field := func(name string, value any) lab.Call {
+		return with(func(c *lab.Call) { c.Stdin = r.conf(map[string]any{name: value}) })
+	}
+	for _, tt := range []struct {
+		name string
+		call lab.Call
+		code uint
+		msg  string
+	}{
+		{"empty", stdin(""), 6, "network configuration: unexpected end of JSON input"},
+		{"garbage", stdin("\x00\xffgarbage"), 6, `network configuration: invalid character '\x00' looking for beginning of value`},
+		{"1 MB of garbage", stdin(strings.Repeat("x", 1<<20)), 6, "network configuration: stdin has more than 512 KiB"},
+		{"1 MB of JSON", stdin(`{"name":"` + strings.Repeat("x", 1<<20) + `"}`), 6, "network configuration: stdin has more than 512 KiB"},
+		{"no object", stdin("[]"), 6, "network configuration: want a JSON object, got list"},
+		{"no name", stdin("{}"), 7, "name: missing: every network needs a name"},
+		{"bad name", field("name", "a/b"), 7, `name: want letters, digits, '_', '.' and '-', got "a/b"`},
+		{"wrong type", field("ipam", map[string]any{"assign_ipv4": 1}), 7, `ipam.assign_ipv4: want true/false or "true"/"false", got number`},
+		{"no ipam", field("ipam", nil), 7, "ipam.type: missing"},
+		{"usePodCidr", field("ipam", map[string]any{"type": "host-local", "subnet": "usePodCidr"}), 7,
+			"ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet"},
+		{"unknown IPAM plugin", field("ipam", map[string]any{"type": "nonesuch"}), 7, "IPAM plugin nonesuch: not in CNI_PATH " + pathOf(r)},
+		{"unknown version", field("cniVersion", "9.0.0"), 1, `cniVersion "9.0.0" is not supported`},
+		{"k8s without a pod", field("policy", map[string]any{"type": "k8s"}), 7, "policy.type: it is k8s, and CNI_ARGS names no pod"},
+		{"unknown command", with(func(c *lab.Call) { c.Verb = "FROB" }), 4, `unknown CNI_COMMAND "FROB"`},
+		{"no command", with(func(c *lab.Call) { c.Verb = "" }), 4, "CNI_COMMAND is not set"},
+		{"no container", with(func(c *lab.Call) { c.ContainerID, c.IfName = "", "" }), 4, "CNI_COMMAND ADD needs CNI_CONTAINERID, CNI_IFNAME"},
+		{"bad container", with(func(c *lab.Call) { c.ContainerID = "a/b" }), 4, `CNI_CONTAINERID "a/b": invalid characters`},
+		{"bad interface", with(func(c *lab.Call) { c.IfName = "an-interface-name" }), 4, `CNI_IFNAME "an-interface-name": interface name is too long`},
+		{"bad arguments", with(func(c *lab.Call) { c.Args = "A=1" }), 4, "CNI_ARGS: unknown A: correct the name, or add IgnoreUnknown=1"},
+		{"netns gone", with(func(c *lab.Call) { c.Netns = "/run/netns/gone" }), 4,
+			"CNI_NETNS: open network namespace: open /run/netns/gone: no such file or directory"},
+		{"own netns", with(func(c *lab.Call) { c.Netns = r.host.Namespace().Path() }), 4,
+			"CNI_NETNS " + r.host.Namespace().Path() + " is the host's own network namespace"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := &rig{t, r.lab, r.host}
+			r.fails(tt.call, tt.code, tt.msg)
+		})
+	}
+	r.failsLike(with(func(c *lab.Call) { c.Netns = "/etc/hostname" }), 4, `CNI_NETNS: .*it is not a namespace.*`)
+	r.empty()
+}
+
+func pathOf(r *rig) string {
+	for _, e := range r.host.Env() {
+		if p, ok := strings.CutPrefix(e, "CNI_PATH="); ok {
+			return p
+		}
+	}
+	return ""
+}
+
+// TestEveryFieldOfTheWrongType has the plugin say which field it is.
+func TestEveryFieldOfTheWrongType(t *testing.T) {
+	r := newRig(t, small())
+	pod := r.pod("pod")
+	wrong := []any{true, 1.5, map[string]any{}, []any{1}}
+	for _, path := range []string{
+		"etcd_endpoints", "etcd_ca_cert_file", "etcd_cert_file", "etcd_key_file", "etcd_discovery_srv", "etcd_authority", "etcd_scheme",
+		"etcd_username", "etcd_password_file", "nodename", "nodename_file", "hostname", "ipam.type", "ipam.subnet",
+		"policy.type", "policy.k8s_api_root", "policy.k8s_auth_token", "policy.k8s_client_certificate", "policy.k8s_client_key",
+		"policy.k8s_certificate_authority", "kubernetes.kubeconfig", "kubernetes.k8s_api_root", "kubernetes.node_name",
+		"log_level", "log_file_path", "agent_socket", "cniVersion", "type",
+	} {
+		for _, value := range wrong {
+			var v any = value
+			parts := strings.Split(path, ".")
+			for i := len(parts) - 1; i > 0; i-- {
+				v = map[string]any{parts[i]: v}
+			}
+			kind := ""
+			switch value.(type) {
+			case float64:
+				kind = "number"
+			case map[string]any:
+				kind = "object"
+			case []any:
+				kind = "list"
+			case bool:
+				kind = "boolean"
+			}
+			r.fails(call(pod, r.conf(map[string]any{parts[0]: v})), 7, path+": want a string, got "+kind)
+		}
+	}
+}
+
+func TestLogDiskFull(t *testing.T) {
+	r := newRig(t, small())
+	pod := r.pod("pod")
+	for _, file := range []string{"/dev/full", "/proc/nonexistent/cni.log", t.TempDir(), ""} {
+		c := call(pod, r.conf(map[string]any{"log_file_path": file}))
+		reply := r.must(c)
+		if !strings.Contains(string(reply.Stderr), "msg=done") {
+			t.Errorf("%s: stderr %s", file, reply.Stderr)
+		}
+		r.must(verb("DEL", c))
+	}
+	r.empty()
+}
+
+func TestStateDirectoryNotWritable(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(nil))
+	c.Env = []string{"CALICO_RUN_DIR=/proc/nonexistent"}
+	if reply := r.must(c); !strings.Contains(string(reply.Stderr), "lock") {
+		t.Errorf("no warning: %s", reply.Stderr)
+	}
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+// TestResultNobodyReads closes stdout before the plugin writes.
+func TestResultNobodyReads(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(nil))
+	script := fmt.Sprintf(`CNI_COMMAND=ADD CNI_CONTAINERID=c1 CNI_IFNAME=eth0 CNI_NETNS=%s %s/calico >/dev/full <<'CONF'
+%s
+CONF
+echo status $?`, c.Netns, pathOf(r), c.Stdin)
+	if out := r.sh(script); out != "status 1\n" {
+		t.Errorf("got %q", out)
+	}
+	r.empty()
+}
+
+// TestInterrupted stops an ADD that waits for the agent, as a runtime does that
+// gives up.
+func TestInterrupted(t *testing.T) {
+	r := newRig(t, small())
+	if err := os.WriteFile(filepath.Join(r.host.VarDir(), "nodename"), []byte("a"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := call(r.pod("pod"), r.conf(map[string]any{"policy_setup_timeout_seconds": 60}))
+	cmd := exec.Command(filepath.Join(pathOf(r), "calico"))
+	cmd.Env = append(append(os.Environ(), r.host.Env()...),
+		"CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS="+c.Netns)
+	var stdout bytes.Buffer
+	cmd.Stdin, cmd.Stdout = bytes.NewReader(c.Stdin), &stdout
+	if err := r.host.Do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	if err := lab.Until(r.ctx(), "an endpoint", func() error {
+		if len(r.endpoints()) == 1 && len(r.links()) == 1 {
+			return nil
+		}
+		return errors.New("not yet")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(stdout.String(), `"code": 11`) {
+		t.Errorf("the interrupted ADD: %v, %s", err, &stdout)
+	}
+	r.empty()
+}

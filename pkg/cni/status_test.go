@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/lab"
+)
+
+// agent answers at the gate as the test says.
+type agent struct {
+	wait  func(context.Context, gate.Request) error
+	ready error
+}
+
+func (a *agent) Wait(ctx context.Context, r gate.Request) error { return a.wait(ctx, r) }
+func (a *agent) Ready() error                                   { return a.ready }
+
+// serve answers on the host's socket until the test is over.
+func (r *rig) serve(a *agent) (stop func()) {
+	r.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- gate.Serve(ctx, r.host.AgentSocket(), a) }()
+	if err := lab.Until(r.ctx(), "the agent's socket", func() error {
+		_, err := os.Stat(r.host.AgentSocket())
+		return err
+	}); err != nil {
+		r.Fatal(err)
+	}
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			<-done
+		}
+	}
+	r.Cleanup(stop)
+	return stop
+}
+
+// agentRan makes the node one that an agent has run on.
+func (r *rig) agentRan() {
+	r.Helper()
+	if err := os.WriteFile(filepath.Join(r.host.VarDir(), "nodename"), []byte("a\n"), 0o644); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func TestGate(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(map[string]any{"policy_setup_timeout_seconds": 1}))
+	if reply := r.must(c); !strings.Contains(string(reply.Stderr), "no agent: it never ran on this node") {
+		t.Errorf("no warning: %s", reply.Stderr)
+	}
+	r.must(verb("DEL", c))
+
+	r.agentRan()
+	r.failsLike(c, 11, `the agent didn't confirm within 1s that the pod's network is programmed: .*no agent listens`)
+	r.empty()
+
+	var asked gate.Request
+	answers := []error{&gate.RejectedError{Reason: "starting", Retry: true}, nil}
+	var n atomic.Int64
+	a := &agent{wait: func(_ context.Context, req gate.Request) error {
+		asked = req
+		return answers[min(int(n.Add(1)), len(answers))-1]
+	}}
+	stop := r.serve(a)
+	r.add(c)
+	_, revision, err := r.lab.Dump(r.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := gate.Request{Endpoint: model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}, Revision: revision}
+	if asked != want || n.Load() != 2 {
+		t.Errorf("asked %d times for %+v, want twice for %+v", n.Load(), asked, want)
+	}
+	// The same again asks for the revision at which the endpoint was written.
+	r.put(model.GlobalConfigKey{Name: "LogSeverityScreen"}, model.Text("info"))
+	r.add(c)
+	if asked != want {
+		t.Errorf("asked for %+v, want %+v", asked, want)
+	}
+	r.must(verb("DEL", c))
+
+	a.wait = func(context.Context, gate.Request) error { return &gate.RejectedError{Reason: "no such interface prefix"} }
+	r.failsLike(c, 109, `endpoint /calico/v1/host/a/workload/cni/c1/endpoint/eth0: the agent refused: no such interface prefix`)
+	r.empty()
+	a.wait = func(ctx context.Context, _ gate.Request) error { <-ctx.Done(); return ctx.Err() }
+	r.failsLike(c, 11, `the agent didn't confirm within 1s that the pod's network is programmed: .*`)
+	r.empty()
+	stop()
+
+	c.Stdin = r.conf(map[string]any{"policy_setup_timeout_seconds": 0})
+	start := time.Now()
+	r.add(c)
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("without waiting the ADD took %v", took)
+	}
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+func TestStatus(t *testing.T) {
+	r := newRig(t, small())
+	c := lab.Call{Verb: "STATUS", Stdin: r.conf(nil)}
+	if out := r.must(c).Stdout; len(out) != 0 {
+		t.Errorf("STATUS wrote %s", out)
+	}
+	before, _, err := r.lab.Dump(r.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range before {
+		if _, ok := e.Key.(model.BlockKey); ok {
+			t.Errorf("STATUS left %s", e.Path)
+		}
+	}
+	r.agentRan()
+	r.failsLike(c, 51, `the agent can't serve an ADD: .*no agent listens`)
+	a := &agent{ready: errors.New("not in sync with etcd")}
+	r.serve(a)
+	r.failsLike(c, 51, `the agent can't serve an ADD: the agent is not ready: not in sync with etcd`)
+	a.ready = nil
+	r.must(c)
+	for _, plugin := range []string{"calico", "calico-ipam"} {
+		none := c
+		none.Plugin = plugin
+		none.Stdin = r.conf(map[string]any{"ipam": map[string]any{"type": "calico-ipam", "ipv4_pools": []string{"10.99.0.0/16"}}})
+		r.fails(none, 50, "requested pool 10.99.0.0/16: no such pool, there are 10.1.0.0/26")
+	}
+	old := c
+	old.Stdin = r.conf(map[string]any{"cniVersion": "1.0.0"})
+	r.fails(old, 1, "cniVersion 1.0.0 does not know STATUS")
+}
+
+func TestVersion(t *testing.T) {
+	r := newRig(t, small())
+	const want = `{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}`
+	for _, plugin := range []string{"calico", "calico-ipam"} {
+		if got := strings.TrimSpace(string(r.must(lab.Call{Plugin: plugin, Verb: "VERSION"}).Stdout)); got != want {
+			t.Errorf("%s VERSION: %s", plugin, got)
+		}
+	}
+}
