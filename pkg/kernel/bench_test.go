@@ -8,23 +8,45 @@ import (
 	"testing"
 )
 
+// BenchmarkAdd is the kernel's part of a CNI ADD.
 func BenchmarkAdd(b *testing.B) {
+	for name, with := range map[string][]netip.Addr{"IPv4": addrs("10.0.0.1"), "both": addrs("10.0.0.1", "fd00::1")} {
+		b.Run(name, func(b *testing.B) {
+			inHost(b, func() {
+				for i := 0; b.Loop(); i++ {
+					b.StopTimer()
+					made := newPod(b)
+					b.StartTimer()
+					ns, err := OpenNamespace("/proc/self/fd/" + fdOf(made))
+					if err != nil {
+						b.Fatal(err)
+					}
+					if _, _, err := CreateVeth(ns, Veth{HostName: fmt.Sprintf("cali%d", i), PodName: "eth0", MTU: 1450, Alias: "calico x"}); err != nil {
+						b.Fatal(err)
+					}
+					if err := ConfigurePod(ns, PodNet{IfName: "eth0", Addrs: with, DefaultV4: true, DefaultV6: len(with) > 1}); err != nil {
+						b.Fatal(err)
+					}
+					ns.Close()
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkDelete is the kernel's part of a CNI DEL.
+func BenchmarkDelete(b *testing.B) {
 	inHost(b, func() {
-		for i := 0; b.Loop(); i++ {
+		ns := newPod(b)
+		for b.Loop() {
 			b.StopTimer()
-			ns := newPod(b)
-			path := ns.file
-			_ = path
-			b.StartTimer()
-			if _, _, err := CreateVeth(ns, Veth{HostName: fmt.Sprintf("cali%d", i), PodName: "eth0", MTU: 1450, Alias: "calico x"}); err != nil {
+			if _, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "eth0"}); err != nil {
 				b.Fatal(err)
 			}
-			if err := ConfigurePod(ns, PodNet{IfName: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}, DefaultV4: true, DefaultV6: true}); err != nil {
+			b.StartTimer()
+			if err := DeleteLink("cali1"); err != nil {
 				b.Fatal(err)
 			}
-			b.StopTimer()
-			ns.Close()
-			b.StartTimer()
 		}
 	})
 }

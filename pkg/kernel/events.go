@@ -174,8 +174,8 @@ func (w *watcher) note(e *Event, h header, body []byte) {
 		if !ok || h.port == w.path.port() {
 			return
 		}
-		if r.dst.Bits() == 0 && r.dst.Addr().Is4() || r.dst == hostPrefix(HostGateway()) {
-			e.All = true
+		if r.dst.Bits() == 0 && r.dst.Addr().Is4() {
+			e.All = true // it may be what lets the host answer for HostGateway
 		}
 		w.noteIndex(e, r.index)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:

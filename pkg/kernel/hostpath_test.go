@@ -17,6 +17,7 @@ import (
 func held(tb testing.TB) []string {
 	tb.Helper()
 	lines := ip(tb, "-4", "route", "show", "proto", "80")
+	lines = append(lines, ip(tb, "-4", "route", "show", "table", "local", "proto", "80")...)
 	lines = append(lines, ip(tb, "-6", "route", "show", "proto", "80")...)
 	return append(lines, ip(tb, "neigh", "show", "nud", "permanent")...)
 }
@@ -29,7 +30,7 @@ func TestHostPathHolds(t *testing.T) {
 		mustApply(t, h, a.endpoint)
 		want := []string{
 			"10.65.0.1 dev cali1 scope link",
-			"169.254.1.1 dev lo scope link",
+			"local 169.254.1.1 dev lo scope host",
 			"fd00::1 dev cali1 metric 1024 pref medium",
 			"10.65.0.1 dev cali1 lladdr 02:00:00:00:00:01 PERMANENT",
 			"fd00::1 dev cali1 lladdr 02:00:00:00:00:01 PERMANENT",
@@ -60,12 +61,12 @@ func TestHostPathHolds(t *testing.T) {
 		inactive := a.endpoint
 		inactive.Active = false
 		mustApply(t, h, inactive)
-		if diff := cmp.Diff([]string{"169.254.1.1 dev lo scope link"}, held(t)); diff != "" {
+		if diff := cmp.Diff([]string{"local 169.254.1.1 dev lo scope host"}, held(t)); diff != "" {
 			t.Errorf("of an inactive endpoint (-want +got):\n%s", diff)
 		}
 		mustApply(t, h, a.endpoint)
 		mustApply(t, h)
-		if diff := cmp.Diff([]string{"169.254.1.1 dev lo scope link"}, held(t)); diff != "" {
+		if diff := cmp.Diff([]string{"local 169.254.1.1 dev lo scope host"}, held(t)); diff != "" {
 			t.Errorf("of no endpoint (-want +got):\n%s", diff)
 		}
 	})
@@ -90,7 +91,7 @@ func TestRepairs(t *testing.T) {
 		{"IPv6 sysctl changed", func(tb testing.TB) { mustWrite(tb, "ipv6/conf/cali1/accept_ra", "1") }},
 		{"proxy delay changed", func(tb testing.TB) { mustWrite(tb, "ipv4/neigh/cali1/proxy_delay", "80") }},
 		{"forwarding off", func(tb testing.TB) { mustWrite(tb, "ipv4/conf/all/forwarding", "0") }},
-		{"gateway's route deleted", func(tb testing.TB) { ip(tb, "route", "del", "169.254.1.1") }},
+		{"gateway's route deleted", func(tb testing.TB) { ip(tb, "route", "del", "local", "169.254.1.1", "table", "local") }},
 	}
 	for _, some := range []bool{false, true} {
 		inHost(t, func() {
@@ -150,7 +151,6 @@ func TestLeavesForeignStateAlone(t *testing.T) {
 			"10.1.0.0/16 dev cali1 scope link",
 			"10.2.0.2 dev other0 proto 80 scope link",
 			"10.65.0.1 dev other0 scope link metric 7",
-			"169.254.1.1 dev lo proto 80 scope link",
 			"10.2.0.3 dev other0 lladdr 02:00:00:00:00:03 PERMANENT",
 		}, "\n")
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -355,7 +355,7 @@ func TestGatewayRouteGivesWayToADefaultRoute(t *testing.T) {
 	inHost(t, func() {
 		h := newHostPath(t)
 		mustApply(t, h)
-		if got := ip(t, "route", "show", "169.254.1.1"); len(got) != 1 {
+		if got := ip(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != 1 {
 			t.Fatalf("without a default route: %q", got)
 		}
 		ip(t, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
@@ -363,7 +363,7 @@ func TestGatewayRouteGivesWayToADefaultRoute(t *testing.T) {
 		ip(t, "addr", "add", "192.0.2.1/24", "dev", "up0")
 		ip(t, "route", "add", "default", "via", "192.0.2.254")
 		mustApply(t, h)
-		if got := ip(t, "route", "show", "169.254.1.1"); len(got) != 0 {
+		if got := ip(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != 0 {
 			t.Errorf("with a default route: %q", got)
 		}
 		if r := mustApply(t, h); r.Writes != 0 {
@@ -371,8 +371,35 @@ func TestGatewayRouteGivesWayToADefaultRoute(t *testing.T) {
 		}
 		ip(t, "route", "del", "default")
 		mustApply(t, h)
-		if got := ip(t, "route", "show", "169.254.1.1"); len(got) != 1 {
+		if got := ip(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != 1 {
 			t.Errorf("without a default route again: %q", got)
+		}
+	})
+}
+
+// Many at once are read at once.
+func TestApplySomeOfMany(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		all := manyEndpoints(t, 2*maxSome)
+		r, err := h.ApplySome(context.Background(), all, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustBeProgrammed(t, r)
+		if len(r.Endpoints) != len(all) {
+			t.Errorf("%d statuses of %d", len(r.Endpoints), len(all))
+		}
+		if r := mustApply(t, h, all...); r.Writes != 0 {
+			t.Errorf("Apply had %d writes left", r.Writes)
+		}
+		r, err = h.ApplySome(context.Background(), all[:3], all[3:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustBeProgrammed(t, r)
+		if got := len(ip(t, "-6", "route", "show", "proto", "80")); got != 3 {
+			t.Errorf("%d routes left", got)
 		}
 	})
 }

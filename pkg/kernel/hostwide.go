@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// convergeHost sees to what the host as a whole needs: forwarding, and a route
-// to HostGateway, so that proxy ARP answers for it.
+// convergeHost sees to what the host as a whole needs: forwarding, and answers for
+// HostGateway.
 //
 // IPv6 forwarding stays as it is until a workload has an IPv6 address: with it
 // the host no longer takes its default route from router advertisements, unless
@@ -67,31 +67,30 @@ func ensureOne(name string) (made bool, err error) {
 	return err == nil, err
 }
 
-// ensureGateway makes sure that the host has a route to HostGateway that leads
-// by another link than a workload's: the kernel answers ARP for an address only
-// then (arp_process). The default route is one. A host without gets a route by
-// the loopback, until it has one.
+// ensureGateway makes sure that the kernel answers ARP for HostGateway on the
+// workload interfaces. By proxy it does so only where it has a route there that
+// leads by another link (arp_process); the default route is one. A host without
+// gets the address as a local one, on no link, until it has such a route. (A
+// route by the loopback would do too, but each packet to the gateway itself would
+// go round it until its TTL ends.)
 func (h *HostPath) ensureGateway(report *Report) error {
-	want := route{dst: hostPrefix(HostGateway()), index: 1, protocol: h.cfg.Protocol, scope: unix.RT_SCOPE_LINK}
+	want := route{dst: hostPrefix(HostGateway()), index: 1, protocol: h.cfg.Protocol, scope: unix.RT_SCOPE_HOST, local: true}
 	found, ok := h.sock.lookup(HostGateway(), 0)
-	if ok && found != want {
-		return nil
-	}
 	if !ok {
 		_, err := h.sock.ask(addRoute(want, unix.NLM_F_EXCL))
 		if err == nil {
-			h.wroteHost(report, "route to "+HostGateway().String())
+			h.wroteHost(report, "local route to "+HostGateway().String())
 		}
 		return err
+	}
+	if !found.local || found.protocol != h.cfg.Protocol {
+		return nil
 	}
 	all, err := h.sock.routes(routeFilter{family: unix.AF_INET})
 	if err != nil {
 		return err
 	}
-	covered := slices.ContainsFunc(all, func(r route) bool {
-		return r != want && r.dst.Contains(HostGateway())
-	})
-	if !covered {
+	if !slices.ContainsFunc(all, func(r route) bool { return r.dst.Contains(HostGateway()) }) {
 		return nil
 	}
 	report.Writes++

@@ -265,6 +265,10 @@ func deleteRoute(r route) *message { return r.message(unix.RTM_DELROUTE, 0) }
 
 func (r route) message(kind, flags uint16) *message {
 	m := newMessage(kind, flags, routeBody(familyOf(r.dst.Addr()), r.dst.Bits(), r.protocol, r.scope))
+	if r.local {
+		body := (*m)[unix.SizeofNlMsghdr:]
+		body[4], body[7] = unix.RT_TABLE_LOCAL, unix.RTN_LOCAL
+	}
 	if r.dst.Bits() > 0 {
 		m.attrAddr(unix.RTA_DST, r.dst.Addr())
 	}

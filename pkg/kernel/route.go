@@ -19,7 +19,7 @@ type route struct {
 	protocol uint8
 	scope    uint8
 	metric   uint32
-	local    bool // to the namespace itself; of lookup only
+	local    bool // to the namespace itself, by the local table
 }
 
 // routeFilter says which routes to read; zero fields don't restrict.
@@ -142,7 +142,7 @@ func (s *socket) lookup(a netip.Addr, index int) (r route, ok bool) {
 			continue
 		}
 		if m.body[7] == unix.RTN_LOCAL {
-			return route{dst: hostPrefix(a), local: true}, true
+			return route{dst: hostPrefix(a), local: true, protocol: m.body[5]}, true
 		}
 		if r, ok := parseRoute(m.body); ok {
 			return r, true
