@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(nestedVariable) != "":
 		for _, args := range [][]string{
 			{"link", "set", "lo", "up"},
-			{"addr", "add", "192.0.2.100/32", "dev", "lo"}, // the host's own
+			{"addr", "replace", "192.0.2.100/32", "dev", "lo"}, // the host's own
 		} {
 			if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 				fmt.Fprintf(os.Stderr, "ip %v: %v: %s\n", args, err, out)
