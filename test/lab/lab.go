@@ -59,7 +59,7 @@ type Config struct {
 	DataDir string
 
 	Log io.Writer // progress, one line per step; nil = none
-	// Trace, where set, is told of every plugin that the lab ran.
+	// Trace, where set, is told of every plugin that the lab ran, from the goroutine that ran it.
 	Trace func(Call, Reply)
 	// Background: the lab outlives this process (`calico-lab up`).
 	Background bool
