@@ -41,13 +41,13 @@ func (l locks) take(ctx context.Context, offset int64) (release func(), waited b
 	if err != nil {
 		return nil, false, fmt.Errorf("lock file: %w", err)
 	}
-	release = func() { _ = f.Close() } // closing drops the lock
+	drop := func() { _ = f.Close() } // closing drops the lock
 	err = lockFile(f, unix.F_OFD_SETLK, offset)
 	if err == nil {
-		return release, false, nil
+		return drop, false, nil
 	}
 	if err != unix.EAGAIN && err != unix.EACCES {
-		release()
+		drop()
 		return nil, false, fmt.Errorf("lock %s: %w", l.path, err)
 	}
 	// The kernel queues those that wait, so that nobody starves; but it knows
@@ -58,12 +58,12 @@ func (l locks) take(ctx context.Context, offset int64) (release func(), waited b
 	select {
 	case err := <-locked:
 		if err != nil {
-			release()
+			drop()
 			return nil, true, fmt.Errorf("lock %s: %w", l.path, err)
 		}
-		return release, true, nil
+		return drop, true, nil
 	case <-ctx.Done():
-		go func() { <-locked; release() }()
+		go func() { <-locked; drop() }()
 		return nil, true, fmt.Errorf("lock %s: held by another call: %w", l.path, ctx.Err())
 	}
 }

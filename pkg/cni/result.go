@@ -43,19 +43,6 @@ func gateway(v6 bool) netip.Addr {
 	return kernel.HostGateway()
 }
 
-// defaultRoutes are those of a pod with the addresses.
-func defaultRoutes(addrs []netip.Addr) []*types.Route {
-	var out []*types.Route
-	v4, v6 := families(addrs)
-	if v4 {
-		out = append(out, &types.Route{Dst: ipNet(defaultV4()), GW: gateway(false).AsSlice()})
-	}
-	if v6 {
-		out = append(out, &types.Route{Dst: ipNet(defaultV6()), GW: gateway(true).AsSlice()})
-	}
-	return out
-}
-
 func defaultV4() netip.Prefix { return netip.PrefixFrom(netip.IPv4Unspecified(), 0) }
 func defaultV6() netip.Prefix { return netip.PrefixFrom(netip.IPv6Unspecified(), 0) }
 

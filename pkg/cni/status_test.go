@@ -95,7 +95,9 @@ func TestGate(t *testing.T) {
 	}
 	r.must(verb("DEL", c))
 
-	a.wait = func(context.Context, gate.Request) error { return &gate.RejectedError{Reason: "no such interface prefix"} }
+	a.wait = func(context.Context, gate.Request) error {
+		return &gate.RejectedError{Reason: "no such interface prefix"}
+	}
 	r.failsLike(c, 109, `endpoint /calico/v1/host/a/workload/cni/c1/endpoint/eth0: the agent refused: no such interface prefix`)
 	r.empty()
 	a.wait = func(ctx context.Context, _ gate.Request) error { <-ctx.Done(); return ctx.Err() }
