@@ -216,3 +216,66 @@ func (h *host) raw(op clientv3.Op) {
 		h.Fatal(err)
 	}
 }
+
+// TestWithoutEtcd starts an agent before etcd, and stops one after it.
+func TestWithoutEtcd(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	p := h.newPod(1)
+	p.wire()
+	revision := p.put()
+	h.stopEtcd()
+	stop := h.start()
+	h.until("readiness says what it waits for", func() bool {
+		status, body := h.fetch(h.health, "/readiness")
+		return status == http.StatusServiceUnavailable && strings.HasPrefix(body, "etcd has not been read yet")
+	})
+	h.startEtcd()
+	h.mustPass(p.key, revision)
+	h.ready()
+	h.stopEtcd()
+	stop()
+	if err := p.ping(time.Second); err != nil {
+		t.Errorf("with neither agent nor etcd: %v", err)
+	}
+}
+
+// TestBurst writes many endpoints at once, each awaited at the gate.
+func TestBurst(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.start()
+	h.ready()
+	const n = 50
+	pods := make([]*pod, n)
+	for i := range pods {
+		pods[i] = h.newPod(i + 1)
+		pods[i].wire()
+	}
+	passed := make(chan error, n)
+	for _, p := range pods {
+		go func() {
+			revision, err := h.store.Commit(context.Background(), model.Change{Puts: []model.Put{{Key: p.key, Value: p.spec}}})
+			if err == nil {
+				err = h.ask(p.key, revision, patience)
+			}
+			passed <- err
+		}()
+	}
+	for range pods {
+		if err := <-passed; err != nil {
+			t.Errorf("gate: %v", err)
+		}
+	}
+	for _, p := range pods {
+		if err := p.ping(time.Second); err != nil {
+			t.Errorf("%s: %v", p.spec.Name, err)
+		}
+	}
+	if got := h.metric(`calico_node_endpoints{status="up"}`); got != n {
+		t.Errorf("endpoints up: %v", got)
+	}
+	if got := h.metric("calico_node_drift_repaired_total"); got != 0 {
+		t.Errorf("repairs: %v", got)
+	}
+}
