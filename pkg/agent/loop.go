@@ -159,6 +159,7 @@ func (l *loop) drain() {
 func (l *loop) fold(u store.Update) {
 	if u.Resync {
 		l.metrics.resyncs.Inc()
+		l.report.resync()
 	}
 	e := l.state.fold(u)
 	l.unsettled = l.unsettled || e.settings

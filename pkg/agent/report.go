@@ -47,6 +47,7 @@ type reporter struct {
 	mu    sync.Mutex
 	want  map[string]endpointReport // by the endpoint's path
 	first bool                      // the first update is done: want is whole
+	doubt bool                      // etcd may hold something else than was written
 }
 
 // endpointReport is what is to be written of one endpoint.
@@ -95,6 +96,14 @@ func (r *reporter) firstUpdate() {
 	r.ring()
 }
 
+// resync notes that etcd may have been emptied or restored.
+func (r *reporter) resync() {
+	r.mu.Lock()
+	r.doubt = true
+	r.mu.Unlock()
+	r.ring()
+}
+
 func (r *reporter) isFirst() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,57 +120,40 @@ func (r *reporter) ring() {
 // run reports until the context ends; then the host's live status goes.
 func (r *reporter) run(ctx context.Context) error {
 	defer r.leave()
-	status := time.NewTimer(0) // when the host's status is due
-	defer status.Stop()
-	gather := time.NewTimer(time.Hour) // when the endpoints' are
-	defer gather.Stop()
-	var backoff time.Duration
-	told := false // that the first update is done
+	host := &task{log: r.log.With("what", "the host's status"), timer: time.NewTimer(0)}
+	defer host.timer.Stop()
+	endpoints := &task{log: r.log.With("what", "the endpoints' status"), timer: time.NewTimer(time.Hour)}
+	defer endpoints.timer.Stop()
+	told, gathering := false, false // that the first update is done; that the endpoints' timer runs
 	for {
 		var lost <-chan struct{}
 		if r.lease != nil {
 			lost = r.lease.Lost()
 		}
-		var err error
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-r.wake:
-			gather.Reset(max(reportDelay, backoff))
+			if !gathering {
+				gathering = true
+				endpoints.timer.Reset(max(reportDelay, endpoints.backoff))
+			}
 			if !told && r.isFirst() {
 				told = true
-				status.Reset(backoff)
+				host.timer.Reset(host.backoff)
 			}
-			continue
 		case <-lost:
 			r.lease = nil
-			status.Reset(0)
-			continue
-		case <-status.C:
-			if err = r.reportHost(ctx); err == nil {
-				status.Reset(statusInterval)
+			host.timer.Reset(0)
+		case <-host.timer.C:
+			if host.done(ctx, r.reportHost(ctx)) {
+				host.timer.Reset(statusInterval)
 			}
-		case <-gather.C:
-			err = r.reportEndpoints(ctx)
+			r.health.setEtcd(errors.Join(host.err, endpoints.err))
+		case <-endpoints.timer.C:
+			gathering = !endpoints.done(ctx, r.reportEndpoints(ctx))
+			r.health.setEtcd(errors.Join(host.err, endpoints.err))
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		r.health.setEtcd(err)
-		if err == nil {
-			if backoff > 0 {
-				r.log.Info("reports to etcd are written again")
-				gather.Reset(0)
-			}
-			backoff = 0
-			continue
-		}
-		if backoff == 0 {
-			r.log.Warn("reports to etcd are not written, trying again", "err", err)
-		}
-		r.stored = nil
-		backoff = min(max(2*backoff, leastBackoff), mostBackoff)
-		status.Reset(backoff)
 	}
 }
 
@@ -186,6 +178,9 @@ func (r *reporter) reportHost(ctx context.Context) error {
 	if _, err := r.store.Commit(ctx, last); err != nil {
 		return fmt.Errorf("write the host's last status: %w", err)
 	}
+	if status.FirstUpdate {
+		return r.register(ctx)
+	}
 	return nil
 }
 
@@ -209,8 +204,16 @@ func (r *reporter) register(ctx context.Context) error {
 
 // reportEndpoints writes the difference between what is known of the endpoints
 // and what etcd holds of that.
-func (r *reporter) reportEndpoints(ctx context.Context) error {
+func (r *reporter) reportEndpoints(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			r.stored = nil // some of it may have been written
+		}
+	}()
 	r.mu.Lock()
+	if r.doubt {
+		r.stored, r.registered, r.doubt = nil, false, false
+	}
 	want := make(map[string]endpointReport, len(r.want))
 	for _, report := range r.want {
 		want[report.key.Path()] = report
@@ -222,9 +225,6 @@ func (r *reporter) reportEndpoints(ctx context.Context) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	if err := r.register(limited); err != nil {
-		return err
-	}
 	if err := r.readStored(limited); err != nil {
 		return err
 	}
