@@ -25,7 +25,7 @@ demo: build isolate
 	$(ISOLATE) bin/calico-lab demo
 
 # -count=1: what a test finds in the kernel is not part of the cache's key.
-test: build isolate modules
+test: build isolate modules tools
 ifeq ($(RACE),)
 	@echo 'test: no C compiler ($(shell $(GO) env CC)): running without the race detector'
 endif
