@@ -110,7 +110,7 @@ func (m *member) dial() (*grpc.ClientConn, error) {
 	}
 	creds := insecure.NewCredentials()
 	if m.secure {
-		creds = credentials.NewTLS(m.tls.config())
+		creds = handshaker{credentials.NewTLS(m.tls.config())}
 	}
 	timeout := m.connectTimeout
 	if timeout == 0 {

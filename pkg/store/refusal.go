@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// refusalWait bounds how long a connection that broke is asked for the reason,
+// which was sent before the end of the connection, or never.
+const refusalWait = 100 * time.Millisecond
+
+// handshaker makes connections that say why they were refused.
+type handshaker struct {
+	credentials.TransportCredentials
+}
+
+func (h handshaker) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	return refusable{conn}, info, nil
+}
+
+func (h handshaker) Clone() credentials.TransportCredentials {
+	return handshaker{h.TransportCredentials.Clone()}
+}
+
+// refusable is a TLS connection. In TLS 1.3 a client is done with the handshake
+// before the server has looked at its certificate (RFC 8446, figure 1); what it
+// writes then meets a closed connection, and the server's alert lies unread.
+type refusable struct{ net.Conn }
+
+func (c refusable) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		return n, err
+	}
+	if e := c.SetReadDeadline(time.Now().Add(refusalWait)); e != nil {
+		return n, err
+	}
+	// crypto/tls keeps an alert: it is found even if another goroutine has read it.
+	if _, e := c.Read(make([]byte, 1)); e != nil && isCertificateText(e.Error()) {
+		return n, e
+	}
+	return n, err
+}
