@@ -43,7 +43,7 @@ func TestCreateVeth(t *testing.T) {
 		if diff := cmp.Diff([]string{"fe80::ff:fe00:1/64"}, texts(pod.LinkLocal)); diff != "" {
 			t.Errorf("link-local of the workload's end (-want +got):\n%s", diff)
 		}
-		if got := strings.Join(ip(t, "-6", "-o", "addr", "show", "dev", "cali1"), "\n"); !strings.Contains(got, "inet6 fe80::ecee:eeff:feee:eeee/64 scope link nodad") || strings.Contains(got, "tentative") {
+		if got := strings.Join(ip(t, "-6", "-o", "addr", "show", "dev", "cali1"), "\n"); !strings.Contains(got, "inet6 fe80::ecee:eeff:feee:eeee/128 scope link nodad") || strings.Contains(got, "tentative") {
 			t.Errorf("addresses of the host end: %s", got)
 		}
 		if after := namespaceOfThread(t); after != before {
