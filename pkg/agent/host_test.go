@@ -18,12 +18,16 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
@@ -42,6 +46,8 @@ type host struct {
 	dir     string
 	etcd    *embed.Etcd
 	etcdCfg *embed.Config
+	serving sync.RWMutex // held by requests to etcd
+	stopped bool         // etcd is, or is about to be
 	store   *store.Client
 	health  string
 	metrics string
@@ -60,6 +66,7 @@ func newHost(tb testing.TB) *host {
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = cfg.Name + "=" + peer.String()
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(h.serve)}
 	h.etcdCfg = cfg
 	h.startEtcd()
 	tb.Cleanup(h.stopEtcd)
@@ -78,8 +85,22 @@ func newHost(tb testing.TB) *host {
 	return h
 }
 
+// serve lets requests through until etcd is stopped: one that asks for the
+// member's status after its database is closed would end the test process.
+func (h *host) serve(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	h.serving.RLock()
+	defer h.serving.RUnlock()
+	if h.stopped {
+		return nil, status.Error(codes.Unavailable, "etcd is stopped")
+	}
+	return handler(ctx, req)
+}
+
 func (h *host) startEtcd() {
 	h.Helper()
+	h.serving.Lock()
+	h.stopped = false
+	h.serving.Unlock()
 	e, err := embed.StartEtcd(h.etcdCfg)
 	if err != nil {
 		h.Fatal(err)
@@ -94,6 +115,9 @@ func (h *host) startEtcd() {
 
 func (h *host) stopEtcd() {
 	if h.etcd != nil {
+		h.serving.Lock()
+		h.stopped = true
+		h.serving.Unlock()
 		h.etcd.Server.HardStop()
 		h.etcd.Close()
 		h.etcd = nil
