@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command calico-ipam is the CNI IPAM plugin: it gives addresses from etcd to other plugins.
+// The process lives for milliseconds: to read the limits of its cgroup, and to
+// watch them, costs more than it gives.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
+// Command calico-ipam is the CNI IPAM plugin: it gives addresses from etcd to
+// other plugins.
 package main
 
 import (

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// The process lives for milliseconds: to read the limits of its cgroup, and to
+// watch them, costs more than it gives.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Command calico is the CNI main plugin: it wires a container to this host.
 package main
 

@@ -22,24 +22,24 @@ func (s *session) add(ctx context.Context) (types.Result, error) {
 	if err := s.checkAdd(id); err != nil {
 		return nil, err
 	}
-	ns, err := openNamespace(s.env.netns)
-	if err != nil {
-		return nil, err
-	}
-	s.cleanup = append(s.cleanup, ns.Close)
 	etcd, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
 	defer cancel()
 	if err := s.lockInterface(etcd, id.hostIf); err != nil {
 		return nil, err
 	}
 	step("start")
-	if err := s.open(etcd); err != nil {
+	a := &attachment{s: s, id: id, dns: dns(s.conf.DNS), delegated: s.conf.IPAM.Type != netconf.CalicoIPAM}
+	a.reading = s.begin(etcd, a.firstRead())
+	defer func() {
+		cancel()
+		_ = a.reading.wait() // its error counts where it is used
+	}()
+	ns, err := openNamespace(s.env.netns)
+	if err != nil {
 		return nil, err
 	}
-	a := &attachment{
-		s: s, id: id, dns: dns(s.conf.DNS), delegated: s.conf.IPAM.Type != netconf.CalicoIPAM,
-		wire: &wire{s: s, id: id, ns: ns, mtu: s.mtu(), mac: s.mac(id)},
-	}
+	s.cleanup = append(s.cleanup, ns.Close)
+	a.wire = &wire{s: s, id: id, ns: ns, mtu: s.mtu(), mac: s.mac(id)}
 	// Undone last first: an address is free only when the link is gone.
 	s.undo.push("ipam "+s.conf.IPAM.Type, a.undelegate)
 	s.undo.push("etcd", a.undo)
@@ -72,15 +72,19 @@ func (a *attachment) enter(ctx, etcd context.Context) (int64, error) {
 		}
 	}
 	revision, err := a.s.transact(etcd, transaction{
-		first:    a.firstRead(),
+		first:    a.reading,
 		decide:   a.decide,
 		before:   func(*view) error { return a.before(etcd) },
 		unlocked: a.delegated,
 	})
-	if err == nil && a.unchanged != 0 {
+	if err != nil {
+		return 0, err
+	}
+	if a.unchanged != 0 {
 		revision = a.unchanged
 	}
-	return revision, err
+	a.s.locks.remember(a.blocks)
+	return revision, nil
 }
 
 // checkAdd finds what can't work before anything is done.
@@ -153,9 +157,11 @@ type attachment struct {
 	s         *session
 	id        identity
 	wire      *wire
+	reading   *reading
 	delegated bool // another plugin gives the addresses
 	asked     bool // and has been asked
 	addrs     []netip.Addr
+	blocks    []netip.Prefix // of the addresses
 	routes    []netip.Prefix // in place of the default routes
 	dns       types.DNS
 
@@ -172,7 +178,7 @@ func (a *attachment) firstRead() []ipam.Want {
 	if a.delegated {
 		return wants
 	}
-	return append(wants, ipam.FirstRead(a.s.request(a.id))...)
+	return a.s.withHints(append(wants, ipam.FirstRead(a.s.request(a.id))...))
 }
 
 // decide makes the one change of an ADD: addresses, endpoint and, where it is
@@ -198,9 +204,9 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 		if err != nil {
 			return model.Change{}, err
 		}
-		a.addrs, a.newAddrs = a.addrs[:0:0], true
+		a.addrs, a.blocks, a.newAddrs = nil, nil, true
 		for _, c := range choice.Addrs {
-			a.addrs = append(a.addrs, c.Addr)
+			a.addrs, a.blocks = append(a.addrs, c.Addr), append(a.blocks, c.Block)
 			a.newAddrs = a.newAddrs && !c.Existing
 		}
 		change = plan.Change()

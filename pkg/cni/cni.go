@@ -44,6 +44,8 @@ type Call struct {
 	Getenv         func(string) string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+
+	exits bool // the process does: the kernel closes what is open
 }
 
 // supported lists the versions of the CNI specification that we speak.
@@ -57,16 +59,12 @@ func Main(plugin Plugin, build string) int {
 		fmt.Println(plugin, build)
 		return 0
 	}
-	// The process lives for milliseconds: collecting garbage costs more than
-	// memory. The limit is for the verbs that read much.
-	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(24 << 20)
 	// A runtime that gives up must not cut an ADD in half, nor must one that
 	// no longer reads.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	return Call{plugin, os.Getenv, os.Stdin, os.Stdout, os.Stderr}.Run(ctx)
+	return Call{Plugin: plugin, Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, exits: true}.Run(ctx)
 }
 
 // Run does what the environment and stdin say, and writes the result or CNI's
@@ -118,7 +116,7 @@ func (c Call) run(ctx context.Context, conf *netconf.Config) error {
 	if logErr != nil {
 		log.Warn("no log file; stderr has the log", "error", logErr)
 	}
-	s := &session{env: env, conf: conf, log: log, locks: newLocks(env.runDir), plugin: c.Plugin, started: now}
+	s := &session{env: env, conf: conf, log: log, locks: newLocks(env.runDir), plugin: c.Plugin, started: now, exits: c.exits}
 	return s.call(ctx, c.Stdout)
 }
 
@@ -188,7 +186,9 @@ func (s *session) finish(err error) {
 	if s.client != nil {
 		n := s.client.Counters()
 		attrs = append(attrs, "round_trips", n.RoundTrips, "bytes_read", n.BytesRead, "conflicts", n.Conflicts)
-		_ = s.client.Close() // nothing is in flight any more
+		if !s.exits {
+			_ = s.client.Close() // nothing is in flight any more
+		}
 	}
 	attrs = append(attrs, "took", took)
 	if err != nil {
@@ -253,6 +253,7 @@ type session struct {
 	locks   locks
 	plugin  Plugin
 	started time.Time
+	exits   bool
 	node    string
 	undo    undoStack
 	cleanup []func() // run at the end, after undo, last first

@@ -28,11 +28,9 @@ func (s *session) del(ctx context.Context) error {
 	step("start")
 	delegated := s.conf.IPAM.Type != netconf.CalicoIPAM
 	r := &removal{s: s, id: id, addrs: !delegated}
+	reading := s.begin(etcd, r.firstRead())
 	r.unlinking = s.async(r.unlink)
-	err := s.open(etcd)
-	if err == nil {
-		_, err = s.transact(etcd, r.transaction())
-	}
+	_, err := s.transact(etcd, r.transaction(reading))
 	if unlinked := r.unlinking.wait(); unlinked != nil && !errors.Is(err, unlinked) {
 		err = errors.Join(unlinked, err)
 	}
@@ -63,15 +61,19 @@ func (s *session) release(ctx context.Context, id identity, addrs bool) error {
 		return nil
 	}
 	r := &removal{s: s, id: id, addrs: addrs, lenient: true}
-	_, err := s.transact(ctx, r.transaction())
+	_, err := s.transact(ctx, r.transaction(s.begin(ctx, r.firstRead())))
 	return err
 }
 
-func (r *removal) transaction() transaction {
-	first := []ipam.Want{{Key: model.ReadyKey{}}, {Key: r.id.key}}
+func (r *removal) firstRead() []ipam.Want {
+	wants := []ipam.Want{{Key: model.ReadyKey{}}, {Key: r.id.key}}
 	if r.addrs {
-		first = append(first, ipam.FirstReadRelease(r.id.handle)...)
+		wants = r.s.withHints(append(wants, ipam.FirstReadRelease(r.id.handle)...))
 	}
+	return wants
+}
+
+func (r *removal) transaction(first *reading) transaction {
 	return transaction{first: first, decide: r.decide, before: r.before, unlocked: !r.addrs}
 }
 

@@ -33,6 +33,9 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 	}
 	if s.conf.IPAM.Type == "dhcp" {
 		// It asks on the pod's interface, which must be there.
+		if err := a.reading.wait(); err != nil {
+			return err
+		}
 		if err := a.wire.ready(etcd); err != nil {
 			return err
 		}

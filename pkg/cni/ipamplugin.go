@@ -31,10 +31,9 @@ func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 	if err := s.lockInterface(ctx, id.handle); err != nil {
 		return nil, err
 	}
-	if err := s.open(ctx); err != nil {
-		return nil, err
-	}
 	step("start")
+	request := s.request(id)
+	first := s.begin(ctx, s.withHints(append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstRead(request)...)))
 	var choice ipam.Choice
 	fresh := false
 	s.undo.push("etcd", func(ctx context.Context) error {
@@ -43,9 +42,8 @@ func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 		}
 		return s.releaseHandle(ctx, id.handle)
 	})
-	request := s.request(id)
 	_, err := s.transact(ctx, transaction{
-		first: append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstRead(request)...),
+		first: first,
 		decide: func(v *view) (model.Change, error) {
 			if err := v.checkReady(); err != nil {
 				return model.Change{}, err
@@ -67,7 +65,9 @@ func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 	}
 	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: dns(s.conf.DNS)}
 	var addrs []netip.Addr
+	var blocks []netip.Prefix
 	for _, a := range choice.Addrs {
+		blocks = append(blocks, a.Block)
 		subnet := netip.PrefixFrom(a.Addr, subnetOf(a).Bits())
 		gw, isDefault := s.gatewayFor(a)
 		r.IPs = append(r.IPs, &types100.IPConfig{Address: ipNet(subnet), Gateway: gw.AsSlice()})
@@ -80,6 +80,7 @@ func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 		}
 		addrs = append(addrs, a.Addr)
 	}
+	s.locks.remember(blocks)
 	s.log = s.log.With("addresses", addrs)
 	return r, nil
 }
@@ -148,20 +149,15 @@ func (s *session) ipamDel(ctx context.Context) error {
 	if err := s.lockInterface(ctx, id.handle); err != nil {
 		return err
 	}
-	if err := s.open(ctx); err != nil {
-		return err
-	}
 	step("start")
 	return s.releaseHandle(ctx, id.handle)
 }
 
 // releaseHandle frees the addresses of a handle that no endpoint uses.
 func (s *session) releaseHandle(ctx context.Context, handle string) error {
-	if s.client == nil {
-		return nil
-	}
+	first := s.begin(ctx, s.withHints(append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstReadRelease(handle)...)))
 	_, err := s.transact(ctx, transaction{
-		first: append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstReadRelease(handle)...),
+		first: first,
 		decide: func(v *view) (model.Change, error) {
 			if ready, ok := v.get(model.ReadyKey{}).Value.(model.Ready); ok && !bool(ready) {
 				return model.Change{}, v.checkReady()

@@ -3,12 +3,16 @@
 package cni
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha1"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,4 +87,51 @@ func lockFile(f *os.File, command int, offset int64) error {
 			return err
 		}
 	}
+}
+
+const (
+	maxHints  = 4
+	hintBytes = 256
+)
+
+// hints are the blocks that calls of this host took addresses from lately. The
+// lock file keeps them: that a call reads them together with what it must see
+// in any case saves it a round trip. They may be wrong, and then help nobody.
+func (l locks) hints() []netip.Prefix {
+	f, err := os.Open(l.path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }() // read only
+	buf := make([]byte, hintBytes)
+	n, _ := f.ReadAt(buf, 0)
+	var out []netip.Prefix
+	for _, word := range strings.Fields(string(buf[:n])) {
+		if p, err := netip.ParsePrefix(word); err == nil && p == p.Masked() && len(out) < maxHints {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// remember makes blocks the first hints.
+func (l locks) remember(blocks []netip.Prefix) {
+	old := l.hints()
+	if !slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return !slices.Contains(old, b) }) {
+		return
+	}
+	var text []byte
+	for i, p := range append(slices.Clone(blocks), old...) {
+		if len(text)+len(p.String())+1 <= hintBytes && (i < len(blocks) || !slices.Contains(blocks, p)) {
+			text = append(append(text, p.String()...), '\n')
+		}
+	}
+	f, err := os.OpenFile(l.path, os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	// One write of the whole, so that a reader never sees a part. Closing
+	// drops no lock: they belong to other open files.
+	_, _ = f.WriteAt(append(text, bytes.Repeat([]byte{' '}, hintBytes-len(text))...), 0)
+	_ = f.Close()
 }

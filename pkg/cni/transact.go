@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/ipam"
@@ -96,10 +97,43 @@ func rangeOf(w ipam.Want) store.Range {
 	return r
 }
 
+// reading is what a call reads first, under way while it does other things.
+type reading struct {
+	*future
+	wants []ipam.Want
+	v     *view
+}
+
+// begin connects to etcd and reads what is wanted in any case. The call must
+// hold the lock of its interface: what one that is at work there has not
+// written yet would be missed.
+func (s *session) begin(ctx context.Context, wants []ipam.Want) *reading {
+	r := &reading{wants: wants, v: newView()}
+	r.future = s.async(func() error {
+		if s.client == nil {
+			if err := s.open(ctx); err != nil {
+				return err
+			}
+		}
+		err := s.read(ctx, r.v, wants)
+		step("first read")
+		return err
+	})
+	return r
+}
+
+// withHints adds the blocks that the host took addresses from lately.
+func (s *session) withHints(wants []ipam.Want) []ipam.Want {
+	for _, p := range s.locks.hints() {
+		wants = append(wants, ipam.Want{Key: model.BlockKey{CIDR: p}})
+	}
+	return wants
+}
+
 // transaction is one change of etcd, decided on what was read.
 type transaction struct {
 	// first is what is read in any case.
-	first []ipam.Want
+	first *reading
 	// decide makes the change from the view. A *ipam.NeedError has more read,
 	// and decide called again.
 	decide func(v *view) (model.Change, error)
@@ -116,11 +150,10 @@ const maxRounds = 1000
 // was faster, until ctx ends. It returns the revision of the commit, or that
 // of the reading where there was nothing to change.
 func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
-	v := newView()
-	if err := s.read(ctx, v, t.first); err != nil {
+	if err := t.first.wait(); err != nil {
 		return 0, err
 	}
-	step("first read")
+	v := t.first.v
 	// What the first look shows to be needed is read under the lock.
 	change, err := t.decide(v)
 	need, more := errors.AsType[*ipam.NeedError](err)
@@ -138,9 +171,9 @@ func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 	switch {
 	case waited:
 		// Another call has changed what the first look showed.
-		wants := t.first
+		wants := t.first.wants
 		if more {
-			wants = append(append([]ipam.Want(nil), t.first...), need.Wants...)
+			wants = append(slices.Clone(wants), need.Wants...)
 		}
 		v = newView()
 		if err := s.read(ctx, v, wants); err != nil {
@@ -162,7 +195,7 @@ func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 			return 0, errors.Join(err, conflict)
 		}
 		v = newView()
-		if err := s.read(ctx, v, t.first); err != nil {
+		if err := s.read(ctx, v, t.first.wants); err != nil {
 			return 0, err
 		}
 	}
