@@ -13,10 +13,14 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // cluster is a real etcd on loopback, each member behind a proxy of its own.
@@ -38,6 +42,8 @@ type server struct {
 	clientAddr string
 	proxy      *proxy
 	etcd       *embed.Etcd
+	asked      sync.RWMutex // held by requests for the member's status
+	halted     bool
 }
 
 func startCluster(t testing.TB, opts clusterOptions) *cluster {
@@ -69,7 +75,9 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 			cfg.ClientTLSInfo = *opts.tls
 		}
 		initial = append(initial, cfg.Name+"=http://"+peer)
-		c.members = append(c.members, &server{c: c, cfg: cfg, clientAddr: addr, proxy: startProxy(t, addr)})
+		m := &server{c: c, cfg: cfg, clientAddr: addr, proxy: startProxy(t, addr)}
+		cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(m.serve)}
+		c.members = append(c.members, m)
 	}
 	for _, m := range c.members {
 		m.cfg.InitialCluster = strings.Join(initial, ",")
@@ -88,7 +96,7 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 		for _, m := range c.members {
 			wg.Go(func() {
 				if m.etcd != nil {
-					m.etcd.Server.HardStop() // no transfer of leadership
+					m.halt()
 				}
 				m.stop()
 			})
@@ -98,7 +106,35 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 	return c
 }
 
+// serve keeps requests for the status from a member that is halted: etcd answers
+// them from its database without looking whether that is closed, which here
+// would end the test process.
+func (m *server) serve(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if info.FullMethod != pb.Maintenance_Status_FullMethodName {
+		return handler(ctx, req)
+	}
+	m.asked.RLock()
+	defer m.asked.RUnlock()
+	if m.halted {
+		return nil, status.Error(codes.Unavailable, "halted")
+	}
+	return handler(ctx, req)
+}
+
+func (m *server) setHalted(halted bool) {
+	m.asked.Lock()
+	defer m.asked.Unlock()
+	m.halted = halted
+}
+
+// halt ends the member without transfer of leadership; stop must follow.
+func (m *server) halt() {
+	m.setHalted(true)
+	m.etcd.Server.HardStop()
+}
+
 func (m *server) start() error {
+	m.setHalted(false)
 	e, err := embed.StartEtcd(m.cfg)
 	if err != nil {
 		return err

@@ -109,7 +109,7 @@ func TestHistory(t *testing.T) {
 	moves()
 	for i, m := range c.members { // each in turn
 		if i == 1 {
-			m.etcd.Server.HardStop()
+			m.halt()
 		}
 		m.stop()
 		moves()
@@ -120,7 +120,7 @@ func TestHistory(t *testing.T) {
 	}
 	eventually(t, "a leader", func() bool { return c.leader() != nil })
 	leader := c.leader()
-	leader.etcd.Server.HardStop()
+	leader.halt()
 	leader.stop()
 	moves()
 	if err := leader.start(); err != nil {
