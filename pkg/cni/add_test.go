@@ -4,13 +4,13 @@ package cni_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,11 +46,13 @@ func TestResultOfEveryVersion(t *testing.T) {
 	r.empty()
 }
 
-// golden compares with a file, or writes it where UPDATE is set.
+var update = flag.Bool("update", false, "write the golden files")
+
+// golden compares with a file, or writes it with -update.
 func golden(t *testing.T, file string, got []byte) {
 	t.Helper()
 	got = append(got, '\n')
-	if os.Getenv("UPDATE") != "" {
+	if *update {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -256,52 +258,5 @@ func TestPools(t *testing.T) {
 		c.Plugin, c.ContainerID = "calico-ipam", fmt.Sprintf("fill%d", i)
 		r.must(c)
 	}
-	r.empty()
-}
-
-// TestTwiceAtOnce runs calls for the same container at the same time, and for
-// many containers.
-func TestTwiceAtOnce(t *testing.T) {
-	r := newRig(t, lab.Config{})
-	conf := r.conf(nil)
-	same := call(r.pod("same"), conf)
-	same.ContainerID = "same"
-	var calls []lab.Call
-	for range 4 {
-		calls = append(calls, same)
-	}
-	for i := range 12 {
-		c := call(r.pod(fmt.Sprintf("pod%d", i)), conf)
-		c.ContainerID = fmt.Sprintf("p%d", i)
-		calls = append(calls, c)
-	}
-	atOnce := func(v string) []string {
-		out := make([]string, len(calls))
-		var all sync.WaitGroup
-		for i, c := range calls {
-			all.Go(func() {
-				reply, err := r.host.CNI(r.ctx(), verb(v, c))
-				if err != nil {
-					t.Errorf("%s %s: %v\n%s", v, c.ContainerID, err, reply.Stderr)
-				}
-				out[i] = string(reply.Stdout)
-			})
-		}
-		all.Wait()
-		return out
-	}
-	out := atOnce("ADD")
-	for i := range 4 {
-		if out[i] != out[0] {
-			t.Errorf("ADD of the same container:\n%s\n%s", out[i], out[0])
-		}
-	}
-	if got := len(r.handles()); got != 13 {
-		t.Errorf("%d handles", got)
-	}
-	if got := len(r.links()); got != 13 {
-		t.Errorf("%d links", got)
-	}
-	atOnce("DEL")
 	r.empty()
 }

@@ -30,6 +30,8 @@ func (s *session) del(ctx context.Context) error {
 	r := &removal{s: s, id: id, addrs: !delegated}
 	reading := s.begin(etcd, r.firstRead())
 	r.unlinking = s.async(r.unlink)
+	// It takes the kernel long: not while the host's lock is held.
+	_ = r.unlinking.wait() // its error counts below
 	_, err := s.transact(etcd, r.transaction(reading))
 	if unlinked := r.unlinking.wait(); unlinked != nil && !errors.Is(err, unlinked) {
 		err = errors.Join(unlinked, err)

@@ -40,6 +40,7 @@ func (u *undoStack) run(log *slog.Logger) {
 	defer cancel()
 	for i := len(u.steps) - 1; i >= 0; i-- {
 		s := u.steps[i]
+		step("before undo")
 		if err := s.undo(ctx); err != nil {
 			log.Error("undo failed; DEL will clean up", "what", s.name, "error", err)
 			continue

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+// TestTwiceAtOnce runs calls for the same container at the same time, and for
+// many containers.
+func TestTwiceAtOnce(t *testing.T) {
+	r := newRig(t, lab.Config{})
+	conf := r.conf(nil)
+	same := call(r.pod("same"), conf)
+	same.ContainerID = "same"
+	var calls []lab.Call
+	for range 4 {
+		calls = append(calls, same)
+	}
+	for i := range 12 {
+		c := call(r.pod(fmt.Sprintf("pod%d", i)), conf)
+		c.ContainerID = fmt.Sprintf("p%d", i)
+		calls = append(calls, c)
+	}
+	atOnce := func(v string) []string {
+		out := make([]string, len(calls))
+		var all sync.WaitGroup
+		for i, c := range calls {
+			all.Go(func() {
+				reply, err := r.host.CNI(r.ctx(), verb(v, c))
+				if err != nil {
+					t.Errorf("%s %s: %v\n%s", v, c.ContainerID, err, reply.Stderr)
+				}
+				out[i] = string(reply.Stdout)
+			})
+		}
+		all.Wait()
+		return out
+	}
+	out := atOnce("ADD")
+	for i := range 4 {
+		if out[i] != out[0] {
+			t.Errorf("ADD of the same container:\n%s\n%s", out[i], out[0])
+		}
+	}
+	if got := len(r.handles()); got != 13 {
+		t.Errorf("%d handles", got)
+	}
+	if got := len(r.links()); got != 13 {
+		t.Errorf("%d links", got)
+	}
+	atOnce("DEL")
+	r.empty()
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+func TestBadInput(t *testing.T) {
+	r := newRig(t, small())
+	pod := r.pod("pod")
+	good := call(pod, r.conf(nil))
+	with := func(change func(*lab.Call)) lab.Call {
+		c := good
+		change(&c)
+		return c
+	}
+	stdin := func(s string) lab.Call { return with(func(c *lab.Call) { c.Stdin = []byte(s) }) }
+	field := func(name string, value any) lab.Call {
+		return with(func(c *lab.Call) { c.Stdin = r.conf(map[string]any{name: value}) })
+	}
+	for _, tt := range []struct {
+		name string
+		call lab.Call
+		code uint
+		msg  string
+	}{
+		{"empty", stdin(""), 6, "network configuration: unexpected end of JSON input"},
+		{"garbage", stdin("\x00\xffgarbage"), 6, `network configuration: invalid character '\x00' looking for beginning of value`},
+		{"1 MB of garbage", stdin(strings.Repeat("x", 1<<20)), 6, "network configuration: stdin has more than 512 KiB"},
+		{"1 MB of JSON", stdin(`{"name":"` + strings.Repeat("x", 1<<20) + `"}`), 6, "network configuration: stdin has more than 512 KiB"},
+		{"no object", stdin("[]"), 6, "network configuration: want a JSON object, got list"},
+		{"no name", stdin("{}"), 7, "name: missing: every network needs a name"},
+		{"bad name", field("name", "a/b"), 7, `name: want letters, digits, '_', '.' and '-', got "a/b"`},
+		{"wrong type", field("ipam", map[string]any{"assign_ipv4": 1}), 7, `ipam.assign_ipv4: want true/false or "true"/"false", got number`},
+		{"no ipam", field("ipam", nil), 7, "ipam.type: missing"},
+		{"usePodCidr", field("ipam", map[string]any{"type": "host-local", "subnet": "usePodCidr"}), 7,
+			"ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet"},
+		{"unknown IPAM plugin", field("ipam", map[string]any{"type": "nonesuch"}), 7, "IPAM plugin nonesuch: not in CNI_PATH " + pathOf(r)},
+		{"unknown version", field("cniVersion", "9.0.0"), 1, `cniVersion "9.0.0" is not supported`},
+		{"k8s without a pod", field("policy", map[string]any{"type": "k8s"}), 7, "policy.type: it is k8s, and CNI_ARGS names no pod"},
+		{"unknown command", with(func(c *lab.Call) { c.Verb = "FROB" }), 4, `unknown CNI_COMMAND "FROB"`},
+		{"no command", with(func(c *lab.Call) { c.Verb = "" }), 4, "CNI_COMMAND is not set"},
+		{"no container", with(func(c *lab.Call) { c.ContainerID, c.IfName = "", "" }), 4, "CNI_COMMAND ADD needs CNI_CONTAINERID, CNI_IFNAME"},
+		{"bad container", with(func(c *lab.Call) { c.ContainerID = "a/b" }), 4, `CNI_CONTAINERID "a/b": invalid characters`},
+		{"bad interface", with(func(c *lab.Call) { c.IfName = "an-interface-name" }), 4, `CNI_IFNAME "an-interface-name": interface name is too long`},
+		{"bad arguments", with(func(c *lab.Call) { c.Args = "A=1" }), 4, "CNI_ARGS: unknown A: correct the name, or add IgnoreUnknown=1"},
+		{"netns gone", with(func(c *lab.Call) { c.Netns = "/run/netns/gone" }), 4,
+			"CNI_NETNS: open network namespace: open /run/netns/gone: no such file or directory"},
+		{"own netns", with(func(c *lab.Call) { c.Netns = r.host.Namespace().Path() }), 4,
+			"CNI_NETNS " + r.host.Namespace().Path() + " is the host's own network namespace"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := &rig{t, r.lab, r.host}
+			r.fails(tt.call, tt.code, tt.msg)
+		})
+	}
+	r.failsLike(with(func(c *lab.Call) { c.Netns = "/etc/hostname" }), 4, `CNI_NETNS: .*it is not a namespace.*`)
+	r.empty()
+}
+
+func pathOf(r *rig) string {
+	for _, e := range r.host.Env() {
+		if p, ok := strings.CutPrefix(e, "CNI_PATH="); ok {
+			return p
+		}
+	}
+	return ""
+}
+
+// TestEveryFieldOfTheWrongType has the plugin say which field it is.
+func TestEveryFieldOfTheWrongType(t *testing.T) {
+	r := newRig(t, small())
+	pod := r.pod("pod")
+	wrong := []any{true, 1.5, map[string]any{}, []any{1}}
+	for _, path := range []string{
+		"etcd_endpoints", "etcd_ca_cert_file", "etcd_cert_file", "etcd_key_file", "etcd_discovery_srv", "etcd_authority", "etcd_scheme",
+		"etcd_username", "etcd_password_file", "nodename", "nodename_file", "hostname", "ipam.type", "ipam.subnet",
+		"policy.type", "policy.k8s_api_root", "policy.k8s_auth_token", "policy.k8s_client_certificate", "policy.k8s_client_key",
+		"policy.k8s_certificate_authority", "kubernetes.kubeconfig", "kubernetes.k8s_api_root", "kubernetes.node_name",
+		"log_level", "log_file_path", "agent_socket", "cniVersion", "type",
+	} {
+		for _, value := range wrong {
+			var v any = value
+			parts := strings.Split(path, ".")
+			for i := len(parts) - 1; i > 0; i-- {
+				v = map[string]any{parts[i]: v}
+			}
+			kind := ""
+			switch value.(type) {
+			case float64:
+				kind = "number"
+			case map[string]any:
+				kind = "object"
+			case []any:
+				kind = "list"
+			case bool:
+				kind = "boolean"
+			}
+			r.fails(call(pod, r.conf(map[string]any{parts[0]: v})), 7, path+": want a string, got "+kind)
+		}
+	}
+}

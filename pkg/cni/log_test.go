@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/netconf"
+)
+
+func TestLogRotation(t *testing.T) {
+	dir := t.TempDir()
+	conf := netconf.Log{File: filepath.Join(dir, "sub", "cni.log"), MaxSize: 1, MaxAge: 30, MaxCount: 2}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i := range 5 {
+		log, shut, err := newLogger(conf, io.Discard, now.Add(time.Duration(i)*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Info(strings.Repeat(fmt.Sprint(i), 1<<20))
+		shut()
+	}
+	got, err := filepath.Glob(filepath.Join(dir, "sub", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"cni-20260101T000003.000000000.log", "cni-20260101T000004.000000000.log", "cni.log"}
+	for i, w := range want {
+		want[i] = filepath.Join(dir, "sub", w)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("files %v, want %v", got, want)
+	}
+	old := now.AddDate(0, 0, -60)
+	if err := os.Chtimes(got[0], old, old); err != nil {
+		t.Fatal(err)
+	}
+	conf.MaxCount = 0
+	if _, shut, err := newLogger(conf, io.Discard, now.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	} else {
+		shut()
+	}
+	if _, err := os.Stat(got[0]); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file of 60 days ago: %v", err)
+	}
+}
