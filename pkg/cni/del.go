@@ -70,7 +70,8 @@ func (s *session) release(ctx context.Context, id identity, addrs bool) error {
 func (r *removal) firstRead() []ipam.Want {
 	wants := []ipam.Want{{Key: model.ReadyKey{}}, {Key: r.id.key}}
 	if r.addrs {
-		wants = r.s.withHints(append(wants, ipam.FirstReadRelease(r.id.handle)...))
+		// No block yet: when the link is gone, what was read now is old.
+		wants = append(wants, ipam.FirstReadRelease(r.id.handle)...)
 	}
 	return wants
 }
