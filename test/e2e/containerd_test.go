@@ -8,9 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,6 +76,7 @@ func startContainerd(ctx context.Context, t *testing.T, netns, conf, bin string)
 	}
 	t.Cleanup(func() {
 		d.stop(syscall.SIGTERM)
+		d.removeGroups()
 		if t.Failed() {
 			t.Logf("containerd's log:\n%s", d.complaints())
 		}
@@ -148,6 +151,37 @@ func (d *daemon) stop(sig syscall.Signal) {
 	case <-d.done:
 	case <-time.After(time.Minute):
 		d.t.Fatalf("containerd did not end within a minute of %v", sig)
+	}
+}
+
+// groups is the control group that pods are made in.
+func (d *daemon) groups() string { return "/" + filepath.Base(d.dir) }
+
+// removeGroups removes the pods' control groups, which are the machine's and outlive every namespace. One that runc had
+// made when containerd was killed is left by both. A group with a process in it stays, and is an error.
+func (d *daemon) removeGroups() {
+	d.t.Helper()
+	// Version 1 has a hierarchy for each controller, version 2 has one.
+	tops, err := filepath.Glob("/sys/fs/cgroup/*" + d.groups())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, top := range append(tops, "/sys/fs/cgroup"+d.groups()) {
+		var dirs []string
+		err := filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			d.t.Error(err)
+		}
+		for _, dir := range slices.Backward(dirs) {
+			if err := os.Remove(dir); err != nil {
+				d.t.Error(err)
+			}
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 // runtimeClient is what a kubelet has: the runtime's service.
 type runtimeClient struct {
 	cri.RuntimeServiceClient
+	groups string // parent of the pods' control groups
 }
 
 // dial connects to containerd and waits until its network is ready. The connection survives containerd's restart.
@@ -29,7 +30,7 @@ func dial(ctx context.Context, t *testing.T, d *daemon) *runtimeClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	c := &runtimeClient{cri.NewRuntimeServiceClient(conn)}
+	c := &runtimeClient{cri.NewRuntimeServiceClient(conn), d.groups()}
 	c.waitReady(ctx, t)
 	return c
 }
@@ -94,7 +95,7 @@ func (c *runtimeClient) runSandbox(ctx context.Context, name string, options ...
 	config := &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: name, Namespace: "default", Uid: "uid-" + name},
 		Hostname: name,
-		Linux:    &cri.LinuxPodSandboxConfig{},
+		Linux:    &cri.LinuxPodSandboxConfig{CgroupParent: c.groups},
 	}
 	for _, o := range options {
 		o(config)
