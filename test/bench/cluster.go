@@ -60,17 +60,9 @@ func (b *bench) clusterOf(ctx context.Context, blocks int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	conf, err := pluginConf(host)
+	c, err := b.newContender(l, "calico")
 	if err != nil {
 		return nil, err
-	}
-	pod, err := l.NewNamespace("pod")
-	if err != nil {
-		return nil, err
-	}
-	c := &contender{
-		plugin: plugin{name: "calico", bin: filepath.Join(b.bin, "calico"), conf: conf, env: host.Env()},
-		host:   host.Namespace(), pod: pod,
 	}
 	for range b.count {
 		if err := c.cycle(true); err != nil {

@@ -86,21 +86,9 @@ func (b *bench) newField(ctx context.Context) (_ *field, err error) {
 			return nil, err
 		}
 		f.labs = append(f.labs, l)
-		host, err := l.FindHost("host")
+		c, err := b.newContender(l, v.name)
 		if err != nil {
 			return nil, err
-		}
-		conf, err := pluginConf(host)
-		if err != nil {
-			return nil, err
-		}
-		pod, err := l.NewNamespace("pod")
-		if err != nil {
-			return nil, err
-		}
-		c := &contender{
-			plugin: plugin{name: v.name, bin: filepath.Join(b.bin, "calico"), conf: conf, env: host.Env()},
-			host:   host.Namespace(), pod: pod,
 		}
 		f.ours[v.key], ours = c, append(ours, c)
 	}
@@ -127,6 +115,26 @@ func (b *bench) newField(ctx context.Context) (_ *field, err error) {
 	}
 	f.contenders = append(f.contenders, ours...)
 	return f, nil
+}
+
+// newContender is our plugin on the lab's host "host", with a namespace for its pod.
+func (b *bench) newContender(l *lab.Lab, name string) (*contender, error) {
+	host, err := l.FindHost("host")
+	if err != nil {
+		return nil, err
+	}
+	conf, err := pluginConf(host)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := l.NewNamespace("pod")
+	if err != nil {
+		return nil, err
+	}
+	return &contender{
+		plugin: plugin{name: name, bin: filepath.Join(b.bin, "calico"), conf: conf, env: host.Env()},
+		host:   host.Namespace(), pod: pod,
+	}, nil
 }
 
 // pluginConf turns the host's conflist into what a runtime hands to the plugin.
