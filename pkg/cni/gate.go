@@ -31,6 +31,7 @@ func (s *session) waitAtGate(ctx context.Context, key model.WorkloadEndpointKey,
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	var why error // the latest answer that wasn't just the end of the time
 	for {
 		err := gate.Wait(ctx, s.conf.AgentSocket, gate.Request{Endpoint: key, Revision: revision})
 		var rejected *gate.RejectedError
@@ -45,10 +46,13 @@ func (s *session) waitAtGate(ctx context.Context, key model.WorkloadEndpointKey,
 		case errors.As(err, &rejected) && !rejected.Retry:
 			return failf(CodeRejected, "see the agent's log", "endpoint %s: %w", key.Path(), err)
 		}
+		if why == nil || ctx.Err() == nil {
+			why = err
+		}
 		select {
 		case <-ctx.Done():
 			return failf(CodeTryAgain, "check that calico-node runs on this node, and its log; then try again",
-				"the agent didn't confirm within %v that the pod's network is programmed: %w", timeout, err)
+				"the agent didn't confirm within %v that the pod's network is programmed: %w", timeout, why)
 		case <-time.After(askAgain):
 		}
 	}
