@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policy works out what the firewall of one host shall be: from the
+// endpoints, profiles, policies and pools of the whole cluster to the ordered
+// rules of each local endpoint and the address sets that they refer to.
+//
+// Engine does so incrementally; Evaluate tells what the result does with a packet.
+package policy
+
+import (
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// RulesKind tells the rules of a policy from those of a profile.
+type RulesKind string
+
+const (
+	KindPolicy  RulesKind = "policy"
+	KindProfile RulesKind = "profile"
+)
+
+// RulesID names the rules of one policy or profile.
+type RulesID struct {
+	Kind RulesKind
+	Name string
+}
+
+// Rules are what one policy or profile says, its selectors and tags replaced by sets.
+type Rules struct {
+	ID                RulesID
+	Inbound, Outbound []Rule
+	// Invalid says why the object cannot be read or is missing; then it denies
+	// all that reaches it. "" = it is valid.
+	Invalid string
+}
+
+// Rule matches packets by all of its criteria, positive and negated, at once.
+type Rule struct {
+	Action    model.Action
+	IPVersion int      // 4, 6 or 0 for both
+	Match     Criteria // must hold
+	Not       Criteria // none of these may hold; ICMPType and ICMPCode negate together
+	LogPrefix string
+}
+
+// Criteria are of a packet; a zero field does not constrain.
+type Criteria struct {
+	Protocol         model.Protocol
+	SrcSets, DstSets []SetID        // of addresses: in each of them; negated: in none
+	SrcNets, DstNets []netip.Prefix // in any of them; negated: in none
+	// A port matches if it is in one of the ranges, or address, protocol and
+	// port are in one of the sets of ports.
+	SrcPorts, DstPorts       []model.Port // without names
+	SrcPortSets, DstPortSets []SetID
+	ICMPType, ICMPCode       *uint8
+}
+
+// SetID names a set; it follows from what the set is of, so that equal sets are one.
+// It is at most 24 bytes of [a-z0-9-].
+type SetID string
+
+// SetKind says what the members of a set are.
+type SetKind string
+
+const (
+	KindAddrs SetKind = "addrs" // Member.Addr alone
+	KindPorts SetKind = "ports" // Member.Addr, Protocol and Port
+)
+
+// Member of a set.
+type Member struct {
+	Addr     netip.Addr
+	Protocol model.Protocol
+	Port     uint16
+}
+
+// Endpoint is one endpoint of this host with the rules that hold for it.
+type Endpoint struct {
+	Path     string // of its key
+	Workload bool   // else a host endpoint
+	// Interface is the host's end of a workload's, or the interface that a host
+	// endpoint was found to be. "" = it has none here; then nothing is enforced.
+	Interface string
+	// Wildcard is a host endpoint named "*": every interface that is no
+	// workload's, for forwarded traffic.
+	Wildcard bool
+	// Dropped says why nothing passes: inactive or invalid. "" = it is active.
+	Dropped                             string
+	MAC                                 model.MAC
+	Addrs                               []netip.Addr // that it may send from
+	NAT                                 []model.NAT
+	Inbound, Outbound                   Verdicts
+	UntrackedInbound, UntrackedOutbound []RulesID // host endpoints only
+}
+
+// Verdicts are the rules of one direction in the order in which they are asked.
+type Verdicts struct {
+	// Policies are those that apply. Where there is one and none decides, the
+	// packet is dropped; next-tier goes on to the profiles.
+	Policies []RulesID
+	// Profiles are asked where no policy applies or one said next-tier; if none
+	// decides, the packet is dropped.
+	Profiles []RulesID
+}
+
+// Pools are what masquerading goes by.
+type Pools struct {
+	All        []netip.Prefix // sorted, none inside another
+	Masquerade []netip.Prefix // sorted, none inside another; a source in one, bound for no pool, is masqueraded
+}
+
+// Changes are what a Flush found different for this host.
+type Changes struct {
+	Endpoints map[string]*Endpoint // by path; nil = gone
+	Rules     map[RulesID]*Rules   // nil = no local endpoint uses them any more
+	Sets      map[SetID]*SetChange
+	Pools     *Pools // nil = as before
+}
+
+// SetChange is what happened to a set. For a set that is new, Added is all of it.
+type SetChange struct {
+	Kind           SetKind
+	Text           string // what it is of: `selector role == "db"`, `tag web`, `port http`
+	Gone           bool   // no rule uses it any more
+	New            bool
+	Added, Removed []Member
+}
+
+// EndpointToHost is what happens to a workload's packet for the host itself once the exemptions are over.
+type EndpointToHost string
+
+const (
+	ToHostDrop   EndpointToHost = "DROP"
+	ToHostReturn EndpointToHost = "RETURN" // as the host's other rules say, for us: accepted
+	ToHostAccept EndpointToHost = "ACCEPT"
+)
+
+// ProtoPort is a port of a protocol.
+type ProtoPort struct {
+	Protocol model.Protocol // TCP or UDP
+	Port     uint16
+}
+
+// Settings are those of the agent that bear on packets.
+type Settings struct {
+	Prefixes         []string // of workload interfaces
+	EndpointToHost   EndpointToHost
+	EndpointDNS      bool        // workloads may ask the host's own DNS server
+	FailsafeInbound  []ProtoPort // to the host, on host endpoints
+	FailsafeOutbound []ProtoPort
+	FlowLogGroup     uint16 // NFLOG group of rules that log, 0 = the kernel's log alone
+	LogPrefix        string // of rules that log and say no prefix
+}
+
+// Interface is one of the host's own.
+type Interface struct {
+	Name  string
+	Addrs []netip.Addr
+}
