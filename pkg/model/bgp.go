@@ -113,9 +113,9 @@ func parsePeer(r *reader, ip netip.Addr) (BGPPeer, error) {
 				p.EBGPMultihop, err = r.integer(0, 255)
 			}
 		case "import":
-			p.Import, err = parseFilters(r)
+			p.Import, err = listOf(r, parseFilter)
 		case "export":
-			p.Export, err = parseFilters(r)
+			p.Export, err = listOf(r, parseFilter)
 		default:
 			r.raw()
 		}
@@ -139,28 +139,19 @@ func parseASField(r *reader) (ASNumber, error) {
 	return ParseASNumber(strings.TrimSpace(s))
 }
 
-func parseFilters(r *reader) ([]RouteFilter, error) {
-	if r.null() {
-		return nil, nil
-	}
-	var out []RouteFilter
-	err := r.list(func(int) error {
-		var f RouteFilter
-		err := r.object(func(name string) (err error) {
-			switch name {
-			case "cidr":
-				f.CIDR, err = r.prefix()
-			case "action":
-				f.Action, err = r.str()
-			default:
-				err = errors.New("unknown: a filter has cidr and action")
-			}
-			return err
-		})
-		out = append(out, f)
+func parseFilter(r *reader) (f RouteFilter, err error) {
+	err = r.object(func(name string) (err error) {
+		switch name {
+		case "cidr":
+			f.CIDR, err = r.prefix()
+		case "action":
+			f.Action, err = r.str()
+		default:
+			err = errors.New("unknown: a filter has cidr and action")
+		}
 		return err
 	})
-	return out, err
+	return f, err
 }
 
 func (p *BGPPeer) check() error {
@@ -224,13 +215,10 @@ func (w *writer) filters(name string, filters []RouteFilter) {
 	if len(filters) == 0 {
 		return
 	}
-	w.name(name)
-	w.openList(len(filters))
-	for _, f := range filters {
+	writeList(w, name, filters, func(w *writer, f RouteFilter) {
 		w.open('{')
 		w.prefix("cidr", f.CIDR)
 		w.str("action", f.Action)
 		w.close('}')
-	}
-	w.close(']')
+	})
 }

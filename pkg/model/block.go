@@ -64,7 +64,7 @@ func parseBlock(r *reader, cidr netip.Prefix) (Block, error) {
 				b.Unallocated, err = parseUnallocated(r, b.Size())
 			}
 		case "attributes":
-			b.Attributes, err = parseAttributes(r)
+			b.Attributes, err = listOf(r, parseAttributes)
 		case "emptySince":
 			b.EmptySince, err = r.time()
 		default:
@@ -131,42 +131,32 @@ func parseUnallocated(r *reader, size int) ([]int, error) {
 	return out, err
 }
 
-func parseAttributes(r *reader) ([]Attributes, error) {
+func parseAttributes(r *reader) (a Attributes, err error) {
 	if r.null() {
-		return nil, nil
+		return a, nil
 	}
-	var out []Attributes
-	err := r.list(func(int) error {
-		var a Attributes
-		if r.null() {
-			out = append(out, a)
-			return nil
+	var old string
+	err = r.object(func(name string) (err error) {
+		switch name {
+		case "handle_id":
+			a.HandleID, err = r.optionalStr()
+		case "primary":
+			old, err = r.optionalStr()
+		case "secondary":
+			a.Secondary, err = r.stringMap()
+		default:
+			r.raw()
 		}
-		var old string
-		err := r.object(func(name string) (err error) {
-			switch name {
-			case "handle_id":
-				a.HandleID, err = r.optionalStr()
-			case "primary":
-				old, err = r.optionalStr()
-			case "secondary":
-				a.Secondary, err = r.stringMap()
-			default:
-				r.raw()
-			}
-			return err
-		})
-		switch {
-		case err != nil:
-		case a.HandleID == "":
-			a.HandleID = old
-		case old != "" && old != a.HandleID:
-			err = inField("primary", fmt.Errorf("%.64q, but handle_id is %.64q", old, a.HandleID))
-		}
-		out = append(out, a)
 		return err
 	})
-	return out, err
+	switch {
+	case err != nil:
+	case a.HandleID == "":
+		a.HandleID = old
+	case old != "" && old != a.HandleID:
+		err = inField("primary", fmt.Errorf("%.64q, but handle_id is %.64q", old, a.HandleID))
+	}
+	return a, err
 }
 
 // check makes a block safe to use: every index and ordinal is in range, and
@@ -235,9 +225,7 @@ func (b Block) format(w *writer) error {
 		w.b = strconv.AppendInt(w.b, int64(o), 10)
 	}
 	w.close(']')
-	w.name("attributes")
-	w.openList(len(b.Attributes))
-	for _, a := range b.Attributes {
+	writeList(w, "attributes", b.Attributes, func(w *writer, a Attributes) {
 		w.open('{')
 		w.optional("handle_id", a.HandleID)
 		if len(a.Secondary) > 0 {
@@ -245,8 +233,7 @@ func (b Block) format(w *writer) error {
 			w.stringMap(a.Secondary)
 		}
 		w.close('}')
-	}
-	w.close(']')
+	})
 	if !b.EmptySince.IsZero() {
 		if err := w.time("emptySince", b.EmptySince); err != nil {
 			return err

@@ -195,6 +195,20 @@ func (r *reader) list(element func(i int) error) error {
 	return nil
 }
 
+// listOf reads a list whose entries element reads; null is the empty list.
+func listOf[T any](r *reader, element func(*reader) (T, error)) ([]T, error) {
+	if r.null() {
+		return nil, nil
+	}
+	var out []T
+	err := r.list(func(int) error {
+		v, err := element(r)
+		out = append(out, v)
+		return err
+	})
+	return out, err
+}
+
 // raw consumes any value and gives its bytes.
 func (r *reader) raw() []byte {
 	r.next()

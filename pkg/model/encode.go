@@ -72,10 +72,22 @@ func (w *writer) openList(n int) {
 	w.open('[')
 }
 
+// writeList writes a list whose entries entry writes.
+func writeList[T any](w *writer, name string, entries []T, entry func(*writer, T)) {
+	w.name(name)
+	w.openList(len(entries))
+	for _, e := range entries {
+		entry(w, e)
+	}
+	w.close(']')
+}
+
 func (w *writer) open(c byte)  { w.sep(); w.b = append(w.b, c) }
 func (w *writer) close(c byte) { w.b = append(w.b, c) }
 
 func (w *writer) str(name, s string) { w.name(name); w.quote(s) }
+
+func (w *writer) strValue(s string) { w.sep(); w.quote(s) }
 
 // optional writes a string unless it is empty.
 func (w *writer) optional(name, s string) {
@@ -113,10 +125,15 @@ func (w *writer) float(name string, f float64) {
 func (w *writer) addr(name string, a netip.Addr) {
 	if a.IsValid() {
 		w.name(name)
-		w.b = append(w.b, '"')
-		w.b = a.AppendTo(w.b)
-		w.b = append(w.b, '"')
+		w.addrValue(a)
 	}
+}
+
+func (w *writer) addrValue(a netip.Addr) {
+	w.sep()
+	w.b = append(w.b, '"')
+	w.b = a.AppendTo(w.b)
+	w.b = append(w.b, '"')
 }
 
 func (w *writer) prefix(name string, p netip.Prefix) {
@@ -132,34 +149,15 @@ func (w *writer) prefixValue(p netip.Prefix) {
 }
 
 func (w *writer) strings(name string, list []string) {
-	w.name(name)
-	w.openList(len(list))
-	for _, s := range list {
-		w.sep()
-		w.quote(s)
-	}
-	w.close(']')
+	writeList(w, name, list, (*writer).strValue)
 }
 
 func (w *writer) prefixes(name string, list []netip.Prefix) {
-	w.name(name)
-	w.openList(len(list))
-	for _, p := range list {
-		w.prefixValue(p)
-	}
-	w.close(']')
+	writeList(w, name, list, (*writer).prefixValue)
 }
 
 func (w *writer) addrs(name string, list []netip.Addr) {
-	w.name(name)
-	w.openList(len(list))
-	for _, a := range list {
-		w.sep()
-		w.b = append(w.b, '"')
-		w.b = a.AppendTo(w.b)
-		w.b = append(w.b, '"')
-	}
-	w.close(']')
+	writeList(w, name, list, (*writer).addrValue)
 }
 
 // stringMap is written in the order of its names.

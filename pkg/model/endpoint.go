@@ -51,11 +51,11 @@ func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
 		case "ipv4_nat":
 			e.IPv4NAT, err = parseNATs(r, false)
 		case "ipv4_nets":
-			e.IPv4Nets, err = parseNets(r)
+			e.IPv4Nets, err = listOf(r, parseNet)
 		case "ipv6_nat":
 			e.IPv6NAT, err = parseNATs(r, true)
 		case "ipv6_nets":
-			e.IPv6Nets, err = parseNets(r)
+			e.IPv6Nets, err = listOf(r, parseNet)
 		case "ipv4_gateway":
 			e.IPv4Gateway, err = r.addr(false)
 		case "ipv6_gateway":
@@ -71,7 +71,7 @@ func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
 		case "container_id":
 			e.ContainerID, err = r.optionalStr()
 		case "ports":
-			e.Ports, err = parseEndpointPorts(r)
+			e.Ports, err = listOf(r, parseEndpointPort)
 		case "mtu":
 			if !r.null() {
 				e.MTU, err = r.integer(0, maxMTU)
@@ -107,34 +107,22 @@ func parseMACField(r *reader) (MAC, error) {
 	return ParseMAC(s)
 }
 
-func parseNets(r *reader) ([]netip.Prefix, error) {
-	if r.null() {
-		return nil, nil
+// parseNet is a net as it stands: its host bits are for check to judge.
+func parseNet(r *reader) (netip.Prefix, error) {
+	s, err := r.str()
+	if err != nil {
+		return netip.Prefix{}, err
 	}
-	var out []netip.Prefix
-	err := r.list(func(int) error {
-		s, err := r.str()
-		if err != nil {
-			return err
-		}
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			p, err = parsePrefix(s) // a plain address, or the error in our words
-		}
-		out = append(out, p)
-		return err
-	})
-	return out, err
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return parsePrefix(s) // a plain address, or the error in our words
+	}
+	return p, nil
 }
 
 func parseNATs(r *reader, v6 bool) ([]NAT, error) {
-	if r.null() {
-		return nil, nil
-	}
-	var out []NAT
-	err := r.list(func(int) error {
-		var n NAT
-		err := r.object(func(name string) (err error) {
+	return listOf(r, func(r *reader) (n NAT, err error) {
+		err = r.object(func(name string) (err error) {
 			switch name {
 			case "int_ip":
 				n.IntIP, err = r.addr(v6)
@@ -145,38 +133,27 @@ func parseNATs(r *reader, v6 bool) ([]NAT, error) {
 			}
 			return err
 		})
-		out = append(out, n)
-		return err
+		return n, err
 	})
-	return out, err
 }
 
-func parseEndpointPorts(r *reader) ([]EndpointPort, error) {
-	if r.null() {
-		return nil, nil
-	}
-	var out []EndpointPort
-	err := r.list(func(int) error {
-		var p EndpointPort
-		err := r.object(func(name string) (err error) {
-			switch name {
-			case "name":
-				p.Name, err = r.str()
-			case "protocol":
-				p.Protocol, err = parseProtocolField(r)
-			case "port":
-				var n int
-				n, err = r.integer(1, 65535)
-				p.Port = uint16(n)
-			default:
-				r.raw()
-			}
-			return err
-		})
-		out = append(out, p)
+func parseEndpointPort(r *reader) (p EndpointPort, err error) {
+	err = r.object(func(name string) (err error) {
+		switch name {
+		case "name":
+			p.Name, err = r.str()
+		case "protocol":
+			p.Protocol, err = parseProtocolField(r)
+		case "port":
+			var n int
+			n, err = r.integer(1, 65535)
+			p.Port = uint16(n)
+		default:
+			r.raw()
+		}
 		return err
 	})
-	return out, err
+	return p, err
 }
 
 func (e WorkloadEndpoint) format(w *writer) error {
@@ -210,17 +187,14 @@ func (e WorkloadEndpoint) format(w *writer) error {
 	w.optional("fqdn", e.FQDN)
 	w.optional("container_id", e.ContainerID)
 	if len(e.Ports) > 0 {
-		w.name("ports")
-		w.openList(len(e.Ports))
-		for _, p := range e.Ports {
+		writeList(w, "ports", e.Ports, func(w *writer, p EndpointPort) {
 			w.open('{')
 			w.str("name", p.Name)
 			w.name("protocol")
 			w.protocol(p.Protocol)
 			w.integer("port", int(p.Port))
 			w.close('}')
-		}
-		w.close(']')
+		})
 	}
 	if e.MTU > 0 {
 		w.integer("mtu", e.MTU)
@@ -233,13 +207,10 @@ func (w *writer) nats(name string, nats []NAT) {
 	if len(nats) == 0 {
 		return
 	}
-	w.name(name)
-	w.openList(len(nats))
-	for _, n := range nats {
+	writeList(w, name, nats, func(w *writer, n NAT) {
 		w.open('{')
 		w.addr("int_ip", n.IntIP)
 		w.addr("ext_ip", n.ExtIP)
 		w.close('}')
-	}
-	w.close(']')
+	})
 }

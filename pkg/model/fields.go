@@ -55,18 +55,7 @@ func (r *reader) float() (float64, error) {
 	return f + 0, nil // never -0
 }
 
-func (r *reader) strings() ([]string, error) {
-	if r.null() {
-		return nil, nil
-	}
-	var out []string
-	err := r.list(func(int) error {
-		s, err := r.str()
-		out = append(out, s)
-		return err
-	})
-	return out, err
-}
+func (r *reader) strings() ([]string, error) { return listOf(r, (*reader).str) }
 
 func (r *reader) stringMap() (map[string]string, error) {
 	if r.null() {

@@ -66,20 +66,13 @@ func checkAddrs(addrs []netip.Addr, v6 bool) error {
 }
 
 func parseAddrs(r *reader, v6 bool) ([]netip.Addr, error) {
-	if r.null() {
-		return nil, nil
-	}
-	var out []netip.Addr
-	err := r.list(func(int) error {
+	return listOf(r, func(r *reader) (netip.Addr, error) {
 		s, err := r.str()
 		if err != nil {
-			return err
+			return netip.Addr{}, err
 		}
-		a, err := parseIPName(s, v6)
-		out = append(out, a)
-		return err
+		return parseIPName(s, v6)
 	})
-	return out, err
 }
 
 func (e HostEndpoint) format(w *writer) error {

@@ -38,9 +38,9 @@ func parsePolicy(r *reader) (Policy, error) {
 		case "order":
 			p.Order, err = parseOrder(r)
 		case "inbound_rules":
-			p.Inbound, err = parseRuleList(r)
+			p.Inbound, err = listOf(r, parseRule)
 		case "outbound_rules":
-			p.Outbound, err = parseRuleList(r)
+			p.Outbound, err = listOf(r, parseRule)
 		case "untracked":
 			p.Untracked, err = r.optionalBool(false)
 		case "types":
@@ -191,9 +191,9 @@ func parseRules(r *reader) (Rules, error) {
 	err := r.object(func(name string) (err error) {
 		switch name {
 		case "inbound_rules":
-			rules.Inbound, err = parseRuleList(r)
+			rules.Inbound, err = listOf(r, parseRule)
 		case "outbound_rules":
-			rules.Outbound, err = parseRuleList(r)
+			rules.Outbound, err = listOf(r, parseRule)
 		default:
 			r.raw()
 		}
@@ -215,16 +215,8 @@ func (r Rules) format(w *writer) error {
 }
 
 func parseTags(r *reader) (Tags, error) {
-	var tags Tags
-	if r.null() {
-		return nil, nil
-	}
-	err := r.list(func(int) error {
-		s, err := parseTag(r)
-		tags = append(tags, s)
-		return err
-	})
-	return tags, err
+	tags, err := listOf(r, parseTag)
+	return Tags(tags), err
 }
 
 func (t Tags) format(w *writer) error {

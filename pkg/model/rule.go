@@ -18,19 +18,6 @@ var (
 	errEmptyList = errors.New("empty list: leave the field out to match anything")
 )
 
-func parseRuleList(r *reader) ([]Rule, error) {
-	if r.null() {
-		return nil, nil
-	}
-	var out []Rule
-	err := r.list(func(int) error {
-		rule, err := parseRule(r)
-		out = append(out, rule)
-		return err
-	})
-	return out, err
-}
-
 func parseRule(r *reader) (Rule, error) {
 	rule := Rule{Action: ActionAllow}
 	err := r.object(func(name string) (err error) {
@@ -284,10 +271,5 @@ func (w *writer) ports(name string, ports []Port) {
 	if len(ports) == 0 {
 		return
 	}
-	w.name(name)
-	w.openList(len(ports))
-	for _, p := range ports {
-		w.port(p)
-	}
-	w.close(']')
+	writeList(w, name, ports, (*writer).port)
 }

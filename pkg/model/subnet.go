@@ -21,16 +21,9 @@ func parseSubnet(r *reader) (Subnet, error) {
 		case "gateway_ip":
 			s.GatewayIP, err = parseAnyAddr(r)
 		case "dns_servers":
-			if r.null() {
-				return nil
-			}
-			err = r.list(func(int) error {
-				a, err := parseAnyAddr(r)
-				s.DNSServers = append(s.DNSServers, a)
-				return err
-			})
+			s.DNSServers, err = listOf(r, parseAnyAddr)
 		case "host_routes":
-			s.HostRoutes, err = parseHostRoutes(r)
+			s.HostRoutes, err = listOf(r, parseHostRoute)
 		default:
 			r.raw()
 		}
@@ -42,28 +35,19 @@ func parseSubnet(r *reader) (Subnet, error) {
 	return s, s.check()
 }
 
-func parseHostRoutes(r *reader) ([]HostRoute, error) {
-	if r.null() {
-		return nil, nil
-	}
-	var out []HostRoute
-	err := r.list(func(int) error {
-		var h HostRoute
-		err := r.object(func(name string) (err error) {
-			switch name {
-			case "destination":
-				h.Destination, err = r.prefix()
-			case "nexthop":
-				h.NextHop, err = parseAnyAddr(r)
-			default:
-				r.raw()
-			}
-			return err
-		})
-		out = append(out, h)
+func parseHostRoute(r *reader) (h HostRoute, err error) {
+	err = r.object(func(name string) (err error) {
+		switch name {
+		case "destination":
+			h.Destination, err = r.prefix()
+		case "nexthop":
+			h.NextHop, err = parseAnyAddr(r)
+		default:
+			r.raw()
+		}
 		return err
 	})
-	return out, err
+	return h, err
 }
 
 // check wants the subnet and all that is in it to be of one family.
@@ -126,15 +110,12 @@ func (s Subnet) format(w *writer) error {
 		w.addrs("dns_servers", s.DNSServers)
 	}
 	if len(s.HostRoutes) > 0 {
-		w.name("host_routes")
-		w.openList(len(s.HostRoutes))
-		for _, h := range s.HostRoutes {
+		writeList(w, "host_routes", s.HostRoutes, func(w *writer, h HostRoute) {
 			w.open('{')
 			w.prefix("destination", h.Destination)
 			w.addr("nexthop", h.NextHop)
 			w.close('}')
-		}
-		w.close(']')
+		})
 	}
 	w.close('}')
 	return nil
