@@ -183,7 +183,7 @@ func (l *loop) note(e kernel.Event, ok bool) {
 			l.drifted[name] = struct{}{}
 		}
 	}
-	if e.All {
+	if e.All || e.Host {
 		l.mtu()
 	}
 }

@@ -17,6 +17,7 @@ import (
 type Event struct {
 	Interfaces []string // workload interfaces, sorted
 	All        bool     // or any: events were lost, or the host's default route changed
+	Host       bool     // links that are no workload's, or their addresses
 }
 
 // Multicast groups of linux/rtnetlink.h (RTNLGRP_…), as bits: group n is
@@ -24,14 +25,19 @@ type Event struct {
 const (
 	groupLink   = 1 << 0
 	groupNeigh  = 1 << 2
+	groupAddr4  = 1 << 4
 	groupRoute4 = 1 << 6
+	groupAddr6  = 1 << 8
 	groupRoute6 = 1 << 10
+
+	groups = groupLink | groupNeigh | groupAddr4 | groupRoute4 | groupAddr6 | groupRoute6
 
 	eventBuffer = 4 << 20
 )
 
 // Subscribe reports what others change on the workload interfaces: links that
-// come, go, or go up or down, and routes and permanent neighbours on them. While
+// come, go, or go up or down, and routes and permanent neighbours on them; and
+// that the host's own links or their addresses changed. While
 // nobody receives, events become one. What this HostPath changes itself is not
 // reported. The channel is closed when the context ends.
 func (h *HostPath) Subscribe(ctx context.Context) (<-chan Event, error) {
@@ -59,25 +65,25 @@ func coalesce(ctx context.Context, in <-chan Event, out chan<- Event) {
 		}
 	}()
 	names := make(map[string]bool)
-	all := false
+	all, host := false, false
 	for {
 		var ready chan<- Event
 		var next Event
-		if all || len(names) > 0 {
+		if all || host || len(names) > 0 {
 			ready = out
-			next = Event{slices.Sorted(maps.Keys(names)), all}
+			next = Event{slices.Sorted(maps.Keys(names)), all, host}
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case ready <- next:
 			clear(names)
-			all = false
+			all, host = false, false
 		case e, ok := <-in:
 			if !ok {
 				return
 			}
-			all = all || e.All
+			all, host = all || e.All, host || e.Host
 			for _, n := range e.Interfaces {
 				names[n] = true
 			}
@@ -110,7 +116,7 @@ func (w *watcher) open() error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, eventBuffer); err != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, eventBuffer) // as much as is allowed
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groupLink | groupNeigh | groupRoute4 | groupRoute6}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		_ = w.file.Close()
 		return os.NewSyscallError("bind", err)
 	}
@@ -148,7 +154,7 @@ func (w *watcher) run(ctx context.Context, out chan<- Event) {
 			if err := w.path.ns.enter(w.learn); err != nil {
 				w.path.cfg.Logger.Error("read the links after events were lost", "error", err)
 			}
-			out <- Event{All: true}
+			out <- Event{All: true, Host: true}
 			continue
 		}
 		if err != nil {
@@ -159,7 +165,7 @@ func (w *watcher) run(ctx context.Context, out chan<- Event) {
 		}
 		var e Event
 		messages(w.buf[:n], func(h header, body []byte) { w.note(&e, h, body) })
-		if e.All || len(e.Interfaces) > 0 {
+		if e.All || e.Host || len(e.Interfaces) > 0 {
 			out <- e
 		}
 	}
@@ -186,6 +192,11 @@ func (w *watcher) note(e *Event, h header, body []byte) {
 			return // port 0: the kernel by itself, which leaves permanent ones alone
 		}
 		w.noteIndex(e, n.index)
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		if _, index, ok := parseAddr(body); ok {
+			_, ours := w.seen[index]
+			e.Host = e.Host || !ours
+		}
 	}
 }
 
@@ -202,6 +213,7 @@ func (w *watcher) noteLink(e *Event, kind uint16, body []byte) {
 	}
 	before, known := w.seen[l.Index]
 	now := sightOf(l)
+	e.Host = e.Host || !w.path.owns(l.Name)
 	switch {
 	case kind == unix.RTM_DELLINK || !w.path.owns(l.Name):
 		if !known {

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Interface is a link of the host's own with its addresses.
+type Interface struct {
+	Name  string
+	Addrs []netip.Addr // sorted, without zones
+}
+
+// HostInterfaces returns the links of the current namespace but for the loopback
+// and those with the prefixes, which are workloads', by name.
+func HostInterfaces(workloadPrefixes []string) ([]Interface, error) {
+	s, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	links, err := s.links(func(name string) bool {
+		return !slices.ContainsFunc(workloadPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the host's links: %w", err)
+	}
+	byIndex := make(map[int]*Interface, len(links))
+	for _, l := range links {
+		if !l.loopback {
+			byIndex[l.Index] = &Interface{Name: l.Name}
+		}
+	}
+	all, err := s.dump(newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg)))
+	if err != nil {
+		return nil, fmt.Errorf("list the host's addresses: %w", err)
+	}
+	for _, r := range all {
+		p, index, ok := parseAddr(r.body)
+		if i := byIndex[index]; ok && i != nil && r.kind == unix.RTM_NEWADDR {
+			i.Addrs = append(i.Addrs, p.Addr())
+		}
+	}
+	out := make([]Interface, 0, len(byIndex))
+	for _, i := range byIndex {
+		slices.SortFunc(i.Addrs, netip.Addr.Compare)
+		out = append(out, *i)
+	}
+	slices.SortFunc(out, func(a, b Interface) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func TestHostInterfaces(t *testing.T) {
+	inHost(t, func() {
+		ip(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
+		ip(t, "addr", "add", "192.0.2.1/24", "dev", "eth0")
+		ip(t, "addr", "add", "10.0.0.9/32", "dev", "eth0")
+		ip(t, "addr", "add", "fd00::9/64", "dev", "eth0", "nodad")
+		ip(t, "link", "add", "cali9", "type", "veth", "peer", "name", "tap9")
+		got, err := HostInterfaces([]string{"cali", "tap"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = slices.DeleteFunc(got, func(i Interface) bool {
+			return i.Name != "eth0" && i.Name != "far0" && i.Name[:3] != "cal" && i.Name[:3] != "tap"
+		})
+		want := []Interface{
+			{"eth0", []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::9")}},
+			{"far0", nil},
+		}
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// What happens to the host's own links and addresses is told, and what happens
+// to the addresses of workloads' isn't.
+func TestSubscribeHost(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		ip(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
+		wire(t, 1)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		events, err := h.Subscribe(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{
+			{"addr", "add", "192.0.2.1/24", "dev", "eth0"},
+			{"addr", "del", "192.0.2.1/24", "dev", "eth0"},
+			{"addr", "add", "fd00::9/64", "dev", "eth0"},
+			{"link", "set", "eth0", "mtu", "1400"},
+			{"link", "del", "eth0"},
+		} {
+			ip(t, args...)
+			timeout := time.After(5 * time.Second)
+			for told := false; !told; {
+				select {
+				case e := <-events:
+					told = e.Host
+				case <-timeout:
+					t.Fatalf("ip %v: no event", args)
+				}
+			}
+		}
+	})
+}
