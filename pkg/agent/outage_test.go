@@ -24,21 +24,14 @@ func TestRestartTouchesNothing(t *testing.T) {
 	h.put(model.ReadyKey{}, model.Ready(true))
 	first := h.spawn()
 	h.ready()
-	p, gone := h.newPod(1), h.newPod(2)
-	for _, x := range []*pod{p, gone} {
-		x.wire()
-		h.mustPass(x.key, x.put())
-	}
+	p, gone := h.addPod(1), h.addPod(2)
 	stop := p.flood()
 	h.kill(first)
 
 	// Nothing is removed before etcd says that it can be trusted.
 	h.put(model.ReadyKey{}, model.Ready(false))
 	second := h.spawn()
-	h.until("readiness says what it waits for", func() bool {
-		status, body := h.fetch(h.health, "/readiness")
-		return status == http.StatusServiceUnavailable && strings.Contains(body, "/calico/v1/Ready is not true")
-	})
+	h.unready("/calico/v1/Ready is not true")
 	if n := h.metric("calico_node_kernel_writes_total"); n != 0 {
 		t.Errorf("writes before Ready: %v", n)
 	}
@@ -74,9 +67,7 @@ func TestEtcdOutage(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.start()
-	p := h.newPod(1)
-	p.wire()
-	h.mustPass(p.key, p.put())
+	p := h.addPod(1)
 	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
 	reported := h.revision(p.statusKey())
 	writes := h.metric("calico_node_kernel_writes_total")
@@ -90,9 +81,7 @@ func TestEtcdOutage(t *testing.T) {
 	}
 	stop = p.flood()
 	h.startEtcd()
-	q := h.newPod(2)
-	q.wire()
-	h.mustPass(q.key, q.put())
+	q := h.addPod(2)
 	h.until("status of the new one", func() bool { return h.get(q.statusKey()) == model.EndpointUp })
 	h.ready()
 	if got := h.revision(p.statusKey()); got != reported {
@@ -114,14 +103,9 @@ func TestReadyFalse(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.start()
-	p := h.newPod(1)
-	p.wire()
-	h.mustPass(p.key, p.put())
+	h.addPod(1)
 	h.raw(clientv3.OpDelete(model.Root, clientv3.WithPrefix()))
-	h.until("agent is not ready", func() bool {
-		status, body := h.fetch(h.health, "/readiness")
-		return status == http.StatusServiceUnavailable && strings.Contains(body, "Ready is not true")
-	})
+	h.unready("Ready is not true")
 	h.ip("route", "del", "10.65.0.1")
 	h.until("what was programmed is kept", func() bool { return h.ip("route", "show", "10.65.0.1") != "" })
 	if status, _ := h.fetch(h.health, "/liveness"); status != http.StatusOK {
@@ -136,9 +120,7 @@ func TestGarbage(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.start()
-	p := h.newPod(1)
-	p.wire()
-	h.mustPass(p.key, p.put())
+	p := h.addPod(1)
 	garbage := map[string]string{
 		p.key.Path(): `{"state":`,
 		"/calico/v1/host/host-1/workload/cni/c2/endpoint/eth0": string(bytes.Repeat([]byte("\x00\xff"), 1<<19)),
@@ -226,10 +208,7 @@ func TestWithoutEtcd(t *testing.T) {
 	revision := p.put()
 	h.stopEtcd()
 	stop := h.start()
-	h.until("readiness says what it waits for", func() bool {
-		status, body := h.fetch(h.health, "/readiness")
-		return status == http.StatusServiceUnavailable && strings.HasPrefix(body, "etcd has not been read yet")
-	})
+	h.unready("etcd has not been read yet")
 	h.startEtcd()
 	h.mustPass(p.key, revision)
 	h.ready()

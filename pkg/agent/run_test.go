@@ -30,9 +30,7 @@ func TestEndpointLife(t *testing.T) {
 		t.Error("the host has no status in etcd")
 	}
 
-	p := h.newPod(1)
-	p.wire()
-	h.mustPass(p.key, p.put())
+	p := h.addPod(1)
 	v4, v6 := podAddrs(1)
 	for _, c := range []struct{ family, addr string }{{"-4", v4.String()}, {"-6", v6.String()}} {
 		if got := h.ip(c.family, "route", "show", c.addr); !strings.HasPrefix(got, c.addr+" dev cali1 proto 80 scope link") && c.family == "-4" ||
@@ -191,9 +189,7 @@ func TestDrift(t *testing.T) {
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.felix = map[string]string{"routerefreshinterval": "1"}
 	h.start()
-	p := h.newPod(1)
-	p.wire()
-	h.mustPass(p.key, p.put())
+	p := h.addPod(1)
 	const addr = "10.65.0.1"
 
 	h.ip("route", "del", addr)

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// pod is a workload's namespace and its endpoint.
+type pod struct {
+	host *host
+	ns   *kernel.Namespace
+	key  model.WorkloadEndpointKey
+	spec model.WorkloadEndpoint
+	echo *net.UDPConn // answers what it gets, in the pod
+}
+
+// newPod makes a namespace and an endpoint for it, neither the veth nor the key in etcd.
+func (h *host) newPod(n int) *pod {
+	h.Helper()
+	p := &pod{host: h}
+	made := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		made <- p.make()
+	}()
+	if err := <-made; err != nil {
+		h.Fatal(err)
+	}
+	p.key = model.WorkloadEndpointKey{Host: h.name, Orchestrator: "cni", Workload: fmt.Sprintf("c%d", n), Endpoint: "eth0"}
+	v4, v6 := podAddrs(n)
+	p.spec = model.WorkloadEndpoint{
+		State: model.StateActive, Name: fmt.Sprintf("cali%d", n), MAC: model.MAC{2, 0, 0, 0, byte(n >> 8), byte(n)},
+		IPv4Nets: []netip.Prefix{netip.PrefixFrom(v4, 32)}, IPv6Nets: []netip.Prefix{netip.PrefixFrom(v6, 128)},
+	}
+	return p
+}
+
+// addPod makes a pod and waits until the agent has programmed it.
+func (h *host) addPod(n int) *pod {
+	h.Helper()
+	p := h.newPod(n)
+	p.wire()
+	h.mustPass(p.key, p.put())
+	return p
+}
+
+func podAddrs(n int) (v4, v6 netip.Addr) {
+	return netip.AddrFrom4([4]byte{10, 65, byte(n >> 8), byte(n)}), netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(n >> 8), 15: byte(n)})
+}
+
+func (p *pod) make() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	ns, err := kernel.OpenNamespace("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	p.ns = ns
+	p.host.Cleanup(ns.Close)
+	p.echo, err = net.ListenUDP("udp", &net.UDPAddr{Port: 7})
+	if err != nil {
+		return err
+	}
+	p.host.Cleanup(func() { _ = p.echo.Close() })
+	go func() {
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := p.echo.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			_, _ = p.echo.WriteToUDPAddrPort(buf[:n], from) // a loss is found by who asked
+		}
+	}()
+	return nil
+}
+
+// wire makes the veth and configures the pod.
+func (p *pod) wire() {
+	p.host.Helper()
+	mac, _, err := kernel.CreateVeth(p.ns, kernel.Veth{HostName: p.spec.Name, PodName: "eth0", MTU: 1450, PodMAC: p.spec.MAC, Alias: "calico test"})
+	if err != nil {
+		p.host.Fatal(err)
+	}
+	p.host.Cleanup(p.unwire)
+	p.spec.MAC = mac
+	err = kernel.ConfigurePod(p.ns, kernel.PodNet{
+		IfName: "eth0", Addrs: []netip.Addr{p.spec.IPv4Nets[0].Addr(), p.spec.IPv6Nets[0].Addr()}, DefaultV4: true, DefaultV6: true,
+	})
+	if err != nil {
+		p.host.Fatal(err)
+	}
+}
+
+func (p *pod) unwire() { _ = kernel.DeleteLink(p.spec.Name) }
+
+// put writes the endpoint to etcd.
+func (p *pod) put() int64 {
+	p.host.Helper()
+	return p.host.put(p.key, p.spec)
+}
+
+// statusKey is where the agent reports on the pod.
+func (p *pod) statusKey() model.WorkloadStatusKey { return model.WorkloadStatusKey(p.key) }
