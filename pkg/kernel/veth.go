@@ -172,10 +172,11 @@ func bringUpHost(s *socket, index int, alias string) (noV6, err error) {
 	}
 	// The address is alone, with the route of its subnet beside it: as a member of
 	// the subnet, a router also has its anycast address (RFC 4291, 2.6.1), and to
-	// leave that takes the kernel 15 ms more when the link is deleted.
+	// leave that takes the kernel 15 ms more when the link is deleted. The route
+	// replaces none: every other workload interface has one to the same subnet.
 	subnet := linkLocalPrefix(HostGatewayLL()).Masked()
 	answers, err := s.do(named, setAddrGen(index, genNone), setUp(index), addAddr(index, hostPrefix(HostGatewayLL())),
-		podRoute(index, Route{Dst: subnet}), setAddrGen(index, genEUI64))
+		addRoute(route{dst: subnet, index: index, protocol: unix.RTPROT_BOOT}, 0), setAddrGen(index, genEUI64))
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -196,6 +197,24 @@ func TestHostLinks(t *testing.T) {
 			got = append(got, l.Name+" "+l.Alias)
 		}
 		if diff := cmp.Diff([]string{"cali0 calico cali0", "cali1 calico cali1", "cali2 calico cali2"}, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Each host end reaches its own workload's link-local address.
+func TestLinkLocalRoutes(t *testing.T) {
+	inHost(t, func() {
+		for i := range 3 {
+			wire(t, i)
+		}
+		var got []string
+		for _, line := range ip(t, "-6", "route", "show", "fe80::/64") {
+			fields := strings.Fields(line)
+			got = append(got, strings.Join(fields[:min(3, len(fields))], " "))
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff([]string{"fe80::/64 dev cali0", "fe80::/64 dev cali1", "fe80::/64 dev cali2"}, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
