@@ -94,6 +94,7 @@ func (n *Namespace) configure(p PodNet) error {
 	if err := n.enter(func() error { return setForwarding(p.IPForward, v4, v6) }); err != nil {
 		return err
 	}
+	Step("forwarding set")
 	steps := podSteps(pod.Index, p, v4)
 	requests := make([]*message, len(steps))
 	for i, s := range steps {
@@ -108,6 +109,7 @@ func (n *Namespace) configure(p PodNet) error {
 			return fmt.Errorf("%s: %w", steps[i].what, a.err)
 		}
 	}
+	Step("addresses set")
 	if v6 {
 		return n.settle(pod, p.Addrs)
 	}

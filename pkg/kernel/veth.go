@@ -74,12 +74,14 @@ func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err
 	if err != nil {
 		return model.MAC{}, nil, err
 	}
+	Step("link created")
 	undo = func() error {
 		ns.made = madeVeth{}
 		return deleteLink(pod.Parent, v.HostName)
 	}
 	ns.made = madeVeth{name: v.PodName, index: pod.Index, pod: pod}
 	if ns.made.hostV6, err = bringUpHost(host, pod.Parent, v.Alias); err == nil {
+		Step("host end up")
 		err = bringUpPod(ns.sock, pod)
 	}
 	if err == nil {
