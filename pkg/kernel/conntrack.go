@@ -5,9 +5,10 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
+	"slices"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/vishvananda/netlink"
 	vishnetns "github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -17,18 +18,30 @@ import (
 // repeated; what was found is deleted each time.
 const conntrackTries = 5
 
-// involved matches the connections that have one of the addresses as source or
-// destination, in either direction: with NAT the directions differ.
-type involved map[netip.Addr]bool
-
-// MatchConntrackFlow is the library's interface.
-func (v involved) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
-	return v.has(flow.Forward.SrcIP) || v.has(flow.Forward.DstIP) || v.has(flow.Reverse.SrcIP) || v.has(flow.Reverse.DstIP)
+// Connection is a tracked connection as its first packet was, and as its answers are.
+type Connection struct {
+	Protocol           model.Protocol
+	Src, Dst           netip.Addr
+	SrcPort, DstPort   uint16     // 0 where the protocol has none
+	ReplySrc, ReplyDst netip.Addr // they differ from Dst and Src where addresses are translated
 }
 
-func (v involved) has(ip net.IP) bool {
-	a, ok := netip.AddrFromSlice(ip)
-	return ok && v[a.Unmap()]
+// Involves says whether the connection has the address at either end, in either direction.
+func (c Connection) Involves(a netip.Addr) bool {
+	return a == c.Src || a == c.Dst || a == c.ReplySrc || a == c.ReplyDst
+}
+
+// condemned is the library's interface.
+type condemned func(Connection) bool
+
+// MatchConntrackFlow says whether to delete.
+func (c condemned) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	return c(Connection{
+		Protocol: model.Protocol(flow.Forward.Protocol),
+		Src:      addrOf(flow.Forward.SrcIP), Dst: addrOf(flow.Forward.DstIP),
+		SrcPort: flow.Forward.SrcPort, DstPort: flow.Forward.DstPort,
+		ReplySrc: addrOf(flow.Reverse.SrcIP), ReplyDst: addrOf(flow.Reverse.DstIP),
+	})
 }
 
 // DeleteConntrack forgets the connections of the addresses in the current
@@ -36,6 +49,28 @@ func (v involved) has(ip net.IP) bool {
 // holder must not pass as those of its last. A kernel without connection
 // tracking has none.
 func DeleteConntrack(addrs []netip.Addr) (int, error) {
+	gone := make(map[netip.Addr]bool, len(addrs))
+	var families []netlink.InetFamily
+	for _, a := range addrs {
+		a = a.Unmap()
+		gone[a] = true
+		if f := netlink.InetFamily(familyOf(a)); !slices.Contains(families, f) {
+			families = append(families, f)
+		}
+	}
+	return deleteConnections(families, func(c Connection) bool {
+		return gone[c.Src] || gone[c.Dst] || gone[c.ReplySrc] || gone[c.ReplyDst]
+	})
+}
+
+// DeleteConnections forgets the connections of the current namespace that are
+// condemned, and returns how many there were. The next packet of such a
+// connection is judged like the first of one.
+func DeleteConnections(isCondemned func(Connection) bool) (int, error) {
+	return deleteConnections([]netlink.InetFamily{unix.AF_INET, unix.AF_INET6}, isCondemned)
+}
+
+func deleteConnections(families []netlink.InetFamily, match condemned) (int, error) {
 	handle, err := netlink.NewHandleAt(vishnetns.None(), unix.NETLINK_NETFILTER)
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		return 0, nil
@@ -44,28 +79,20 @@ func DeleteConntrack(addrs []netip.Addr) (int, error) {
 		return 0, fmt.Errorf("open a netfilter netlink socket: %w", err)
 	}
 	defer handle.Close()
-	byFamily := map[netlink.InetFamily]involved{}
-	for _, a := range addrs {
-		family := netlink.InetFamily(familyOf(a.Unmap()))
-		if byFamily[family] == nil {
-			byFamily[family] = involved{}
-		}
-		byFamily[family][a.Unmap()] = true
-	}
 	total := 0
 	var errs []error
-	for family, v := range byFamily {
-		n, err := deleteFlows(handle, family, v)
+	for _, family := range families {
+		n, err := deleteFlows(handle, family, match)
 		total += n
 		errs = append(errs, err)
 	}
 	return total, errors.Join(errs...)
 }
 
-func deleteFlows(handle *netlink.Handle, family netlink.InetFamily, v involved) (int, error) {
+func deleteFlows(handle *netlink.Handle, family netlink.InetFamily, match condemned) (int, error) {
 	total := 0
 	for try := 1; ; try++ {
-		n, err := handle.ConntrackDeleteFilters(netlink.ConntrackTable, family, v)
+		n, err := handle.ConntrackDeleteFilters(netlink.ConntrackTable, family, match)
 		total += int(n)
 		switch {
 		case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):

@@ -5,8 +5,11 @@ package kernel
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +23,7 @@ func flows(tb testing.TB, a netip.Addr) int {
 	}
 	n := 0
 	for _, f := range all {
-		if (involved{a: true}).MatchConntrackFlow(f) {
+		if condemned(func(c Connection) bool { return c.Involves(a) }).MatchConntrackFlow(f) {
 			n++
 		}
 	}
@@ -59,6 +62,37 @@ func TestDeleteConntrack(t *testing.T) {
 		}
 		if n, err := DeleteConntrack(nil); n != 0 || err != nil {
 			t.Errorf("of no address: %d, %v", n, err)
+		}
+	})
+}
+
+func TestDeleteConnections(t *testing.T) {
+	inHost(t, func() {
+		pod, far := netip.MustParseAddr("10.65.0.1"), netip.MustParseAddr("198.51.100.1")
+		pod6, far6 := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd01::1")
+		nat := netip.MustParseAddr("192.0.2.9")
+		track(t, pod, far, far, pod, 1000)
+		track(t, far, nat, pod, far, 1002)
+		track(t, pod6, far6, far6, pod6, 1003)
+		var seen []Connection
+		n, err := DeleteConnections(func(c Connection) bool {
+			seen = append(seen, c)
+			return c.SrcPort != 1000
+		})
+		if n != 2 || err != nil {
+			t.Errorf("deleted %d, %v", n, err)
+		}
+		slices.SortFunc(seen, func(a, b Connection) int { return int(a.SrcPort) - int(b.SrcPort) })
+		want := []Connection{
+			{model.ProtocolUDP, pod, far, 1000, 53, far, pod},
+			{model.ProtocolUDP, far, nat, 1002, 53, pod, far},
+			{model.ProtocolUDP, pod6, far6, 1003, 53, far6, pod6},
+		}
+		if diff := cmp.Diff(want, seen, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			t.Errorf("connections (-want +got):\n%s", diff)
+		}
+		if flows(t, pod) != 1 || flows(t, pod6) != 0 {
+			t.Errorf("left %d, %d", flows(t, pod), flows(t, pod6))
 		}
 	})
 }
