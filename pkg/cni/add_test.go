@@ -51,7 +51,6 @@ var update = flag.Bool("update", false, "write the golden files")
 // golden compares with a file, or writes it with -update.
 func golden(t *testing.T, file string, got []byte) {
 	t.Helper()
-	got = append(got, '\n')
 	if *update {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)

@@ -176,6 +176,10 @@ func (s *session) call(ctx context.Context, stdout io.Writer) (err error) {
 	if err := converted.PrintTo(stdout); err != nil {
 		return failf(CodeIO, "", "write the result: %w", err)
 	}
+	// By hand, the shell's prompt shall not stand behind the last brace.
+	if _, err := io.WriteString(stdout, "\n"); err != nil {
+		return failf(CodeIO, "", "write the result: %w", err)
+	}
 	return nil
 }
 

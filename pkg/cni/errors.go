@@ -110,7 +110,7 @@ func explain(err error) *Error {
 		// From a plugin that we delegated to: its code is its own.
 		return &Error{Code: theirs.Code, Text: theirs.Msg, Hint: theirs.Details, Err: err}
 	case errors.As(err, &noPool):
-		return fail(CodeNoPool, err, "make a pool with `calicoctl apply`, or correct ipv4_pools and ipv6_pools of the network configuration")
+		return fail(CodeNoPool, err, "make a pool, as the README's page on installing says, or correct ipv4_pools and ipv6_pools of the network configuration")
 	case errors.As(err, &unknown):
 		return fail(CodeNoPool, err, "correct ipv4_pools and ipv6_pools of the network configuration")
 	case errors.As(err, &unavailable):

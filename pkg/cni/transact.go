@@ -291,7 +291,7 @@ func (v *view) checkReady() error {
 		return nil
 	}
 	if !e.Exists() {
-		return failf(CodeTryAgain, "start calico-node, or `etcdctl put /calico/v1/Ready true`", "calico's data in etcd is not ready: %s is missing", model.ReadyKey{}.Path())
+		return failf(CodeTryAgain, "make the pools, then `etcdctl put /calico/v1/Ready true`", "calico's data in etcd is not ready: %s is missing", model.ReadyKey{}.Path())
 	}
 	return failf(CodeTryAgain, "wait until the upgrade of calico's data has ended", "calico's data in etcd is not ready: %s is false", model.ReadyKey{}.Path())
 }
