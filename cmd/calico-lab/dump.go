@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -55,7 +56,50 @@ func printKeys(w io.Writer, r lab.MemberRange, compact bool) {
 			fmt.Fprintf(w, "%s = %s\n", k.Key, k.Value)
 			continue
 		}
-		fmt.Fprintf(w, "%s  (revision %d)\n  %s\n", k.Key, k.Modified, pretty.Bytes())
+		fmt.Fprintf(w, "%s  (revision %d)\n  %s\n", k.Key, k.Modified, fold(pretty.String()))
 	}
 	fmt.Fprintf(w, "%d keys at revision %d\n", len(r.Keys), r.Revision)
+}
+
+// foldWidth is how wide a folded line gets.
+const foldWidth = 100
+
+// fold puts the numbers and nulls of a list, which indented JSON has on a line
+// each, next to each other: a block has 64 of them twice.
+func fold(indented string) string {
+	var out strings.Builder
+	width, open := 0, false // of the folded line under way
+	for line := range strings.Lines(indented) {
+		text := strings.TrimSpace(line)
+		if !inList(text) {
+			if open {
+				out.WriteByte('\n')
+			}
+			open = false
+			out.WriteString(line)
+			continue
+		}
+		switch {
+		case !open:
+			open, width = true, len(line)
+			out.WriteString(strings.TrimRight(line, "\n"))
+			continue
+		case width+1+len(text) > foldWidth:
+			out.WriteByte('\n')
+			width = strings.Index(line, text)
+			out.WriteString(line[:width])
+		default:
+			out.WriteByte(' ')
+			width++
+		}
+		width += len(text)
+		out.WriteString(text)
+	}
+	return out.String()
+}
+
+// inList reports whether a line of indented JSON is a number or null in a list.
+func inList(text string) bool {
+	text = strings.TrimSuffix(text, ",")
+	return text != "" && (text == "null" || strings.Trim(text, "0123456789") == "")
 }

@@ -3,12 +3,15 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/calico-go/calico/test/lab"
@@ -34,6 +37,42 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 	})
+}
+
+func TestFold(t *testing.T) {
+	const value = `{"cidr":"10.0.0.0/26","allocations":[0,null,1,null],"unallocated":[1,3],"empty":[],"tags":["a","b"],"n":7,
+		"long":[100,101,102,103,104,105,106,107,108,109,110,111,112,113,114,115,116,117,118,119,120,121]}`
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, []byte(value), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	got := fold(pretty.String())
+	const want = `{
+  "cidr": "10.0.0.0/26",
+  "allocations": [
+    0, null, 1, null
+  ],
+  "unallocated": [
+    1, 3
+  ],
+  "empty": [],
+  "tags": [
+    "a",
+    "b"
+  ],
+  "n": 7,
+  "long": [
+    100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112, 113, 114, 115, 116, 117, 118,
+    119, 120, 121
+  ]
+}`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	var before, after bytes.Buffer
+	if json.Compact(&before, []byte(value)) != nil || json.Compact(&after, []byte(got)) != nil || before.String() != after.String() {
+		t.Errorf("folded, it is another value:\n%s", got)
+	}
 }
 
 func TestWrap(t *testing.T) {
