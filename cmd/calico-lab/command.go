@@ -46,7 +46,7 @@ It needs root. Without root, a shell in a user namespace does as well:
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVar(&o.name, "name", "default", "name of the lab; several can be up at once")
-	root.AddCommand(upCommand(&o), downCommand(&o), statusCommand(&o), podCommand(&o), execCommand(&o),
+	root.AddCommand(upCommand(&o), downCommand(&o), statusCommand(&o), podCommand(&o), execCommand(&o), pingCommand(&o),
 		cniCommand(&o), dumpCommand(&o), agentCommand(&o), demoCommand(&o), etcdCommand())
 	return root
 }
