@@ -3,11 +3,10 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,72 +16,86 @@ import (
 )
 
 // clusterSize shows what an ADD reads, as other hosts' blocks grow in number.
-func clusterSize(ctx context.Context, b *bench) ([]table, error) {
-	t := table{
-		title: "What one ADD asks of etcd, by the size of the cluster",
-		note: "As the plugin's own counters say: the host's first ADD, which claims a block, and the median of those after it. " +
-			"The pool has 16,384 blocks.",
-		header: []string{"blocks of other hosts", "first: round trips", "bytes read", "next: round trips", "bytes read", "median"},
-	}
-	for _, blocks := range []int{10, 1000, 10000} {
-		row, err := b.clusterOf(ctx, blocks)
-		if err != nil {
-			return nil, err
-		}
-		t.add(row...)
-	}
-	return []table{t}, nil
-}
-
-func (b *bench) clusterOf(ctx context.Context, blocks int) ([]string, error) {
+// The clusters stand next to each other and take turns.
+func clusterSize(ctx context.Context, b *bench) (_ result, err error) {
 	scratch, err := os.MkdirTemp("", "calico-bench-")
 	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	sizes := []int{10, 1000, 10000}
+	contenders := make([]*contender, len(sizes))
+	for i, blocks := range sizes {
+		l, err := b.clusterOf(ctx, blocks, filepath.Join(scratch, fmt.Sprint(blocks)))
+		if l != nil {
+			defer func() { err = errors.Join(err, l.Close()) }()
+		}
+		if err != nil {
+			return result{}, err
+		}
+		if contenders[i], err = b.newContender(l, fmt.Sprint(blocks)); err != nil {
+			return result{}, err
+		}
+	}
+	for range 1 + b.count {
+		for _, i := range rand.Perm(len(contenders)) {
+			if err := ctx.Err(); err != nil {
+				return result{}, err
+			}
+			c := contenders[i]
+			add, del, err := c.cycle()
+			if err != nil {
+				return result{}, err
+			}
+			c.adds, c.dels = append(c.adds, add), append(c.dels, del)
+		}
+	}
+	return costs(contenders, b.count), nil
+}
+
+func costs(contenders []*contender, count int) result {
+	t := table{
+		title: "What one ADD asks of etcd, by the size of the cluster",
+		note: fmt.Sprintf("As the plugin's own counters say: the host's first ADD, which claims a block, and the %d after it. "+
+			"The pool has 16,384 blocks; each cluster has an etcd of its own, and they take turns in a new order each round.", count),
+		header: []string{"blocks of other hosts", "first: round trips", "bytes read", "next: round trips", "at most", "bytes read", "at most", "ADD median", "DEL median"},
+	}
+	var r result
+	small := contenders[0]
+	for _, c := range contenders {
+		trips, read := roundTrips(c.adds[1:]), bytesRead(c.adds[1:])
+		t.add(c.name, number(c.adds[0].asked.roundTrips), number(c.adds[0].asked.bytesRead),
+			number(median(trips)), number(percentile(trips, 1)), number(median(read)), number(percentile(read, 1)),
+			ms(median(walls(c.adds[1:]))), ms(median(walls(c.dels[1:]))))
+		most := percentile(roundTrips(c.adds), 1)
+		r.goals = append(r.goals, goal{"round trips of an ADD among " + c.name + " blocks, at most", "≤ 3", number(most), most > 0 && most <= 3})
+		if c != small {
+			few, many := median(bytesRead(small.adds[1:])), median(read)
+			r.goals = append(r.goals, goal{"bytes that an ADD reads among " + c.name + " blocks, over those among " + small.name,
+				"≤ 1.00", ratio(float64(many) / float64(few)), many <= few})
+		}
+	}
+	r.tables = []table{t}
+	return r
+}
+
+// clusterOf starts a lab with so many blocks of other hosts.
+func (b *bench) clusterOf(ctx context.Context, blocks int, dir string) (*lab.Lab, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(scratch)
 	l, err := lab.Start(ctx, lab.Config{
-		Name: "bench-cluster", Hosts: []string{"host"}, BinDir: b.bin, DataDir: scratch, NoAgent: true,
+		Name: fmt.Sprintf("bench-cluster-%d", blocks), Hosts: []string{"host"}, BinDir: b.bin, DataDir: dir, NoAgent: true,
 		Pools: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/12")},
 		Conf: func(_ string, plugin map[string]any) {
 			plugin["policy_setup_timeout_seconds"] = 0
-			plugin["log_level"] = "debug"
 			plugin["ipam"] = map[string]any{"type": "calico-ipam"}
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
-	if err := fillBlocks(ctx, l, blocks); err != nil {
-		return nil, err
-	}
-	host, err := l.FindHost("host")
-	if err != nil {
-		return nil, err
-	}
-	c, err := b.newContender(l, "calico")
-	if err != nil {
-		return nil, err
-	}
-	for range b.count {
-		if err := c.cycle(true); err != nil {
-			return nil, err
-		}
-	}
-	costs, err := addCosts(filepath.Join(host.LogDir(), "cni.log"))
-	if err != nil {
-		return nil, err
-	}
-	if len(costs) != b.count {
-		return nil, fmt.Errorf("the plugin's log tells of %d ADDs, not %d", len(costs), b.count)
-	}
-	trips := func(c addCost) int64 { return c.RoundTrips }
-	bytes := func(c addCost) int64 { return c.BytesRead }
-	number := func(n int64) string { return fmt.Sprint(n) }
-	return []string{
-		number(int64(blocks)), number(costs[0].RoundTrips), number(costs[0].BytesRead),
-		number(median(each(costs[1:], trips))), number(median(each(costs[1:], bytes))), ms(median(walls(c.adds))),
-	}, nil
+	return l, fillBlocks(ctx, l, blocks)
 }
 
 // fillBlocks writes full blocks of other hosts, four a host, spread evenly.
@@ -94,7 +107,7 @@ func fillBlocks(ctx context.Context, l *lab.Lab, n int) error {
 	const total, batch = 16384, 30
 	var change model.Change
 	for i := range n {
-		at := uint32(i * (total / n))
+		at := uint32(i * total / n)
 		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(at >> 10), byte(at >> 2), byte(at << 6)}), 26)
 		host := fmt.Sprintf("other-%d", i/4)
 		handle := fmt.Sprintf("net.other%d.eth0", i)
@@ -115,28 +128,4 @@ func fillBlocks(ctx context.Context, l *lab.Lab, n int) error {
 		}
 	}
 	return nil
-}
-
-// addCost is what the plugin logged of one ADD.
-type addCost struct {
-	Command    string `json:"command"`
-	RoundTrips int64  `json:"round_trips"`
-	BytesRead  int64  `json:"bytes_read"`
-}
-
-// addCosts reads the plugin's log, in order.
-func addCosts(path string) ([]addCost, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var costs []addCost
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		var c addCost
-		if json.Unmarshal(lines.Bytes(), &c) == nil && c.Command == "ADD" && c.RoundTrips > 0 {
-			costs = append(costs, c)
-		}
-	}
-	return costs, lines.Err()
 }

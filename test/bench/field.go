@@ -155,6 +155,3 @@ func pluginConf(host *lab.Host) ([]byte, error) {
 	conf["cniVersion"], conf["name"] = list.CNIVersion, list.Name
 	return json.Marshal(conf)
 }
-
-// label is the contender's name as part of a container's.
-func (c *contender) label() string { return filepath.Base(c.bin) }

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,10 +24,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// section answers one question with tables.
+// section answers one question.
 type section struct {
 	name string
-	run  func(context.Context, *bench) ([]table, error)
+	run  func(context.Context, *bench) (result, error)
 }
 
 var sections = []section{
@@ -41,6 +42,7 @@ var sections = []section{
 type bench struct {
 	bin   string // folder of our binaries
 	peers string // folder of the reference plugins
+	peak  string // the program that measures memory
 	count int    // repetitions
 	log   io.Writer
 }
@@ -52,7 +54,7 @@ func main() {
 	}
 	bin := flag.String("bin", "bin", "folder of the built binaries")
 	out := flag.String("o", "", "also write the report to this file")
-	count := flag.Int("n", 60, "repetitions of each measurement")
+	count := flag.Int("n", 100, "repetitions of each measurement")
 	only := flag.String("run", strings.Join(names, ","), "comma list of sections")
 	flag.Parse()
 
@@ -64,46 +66,88 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, bin, out string, count int, only []string) error {
-	bin, err := filepath.Abs(bin)
+func run(ctx context.Context, bin, out string, count int, only []string) (err error) {
+	bin, err = filepath.Abs(bin)
 	if err != nil {
 		return err
+	}
+	if count < 1 {
+		return fmt.Errorf("-n %d: measure at least once", count)
 	}
 	ptp, err := exec.LookPath("ptp")
 	if err != nil {
 		return fmt.Errorf("find the reference plugins (`make tools` builds them into bin/tools, which belongs on PATH): %w", err)
 	}
-	b := &bench{bin: bin, peers: filepath.Dir(ptp), count: count, log: os.Stderr}
-
+	scratch, err := os.MkdirTemp("", "calico-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	b := &bench{bin: bin, peers: filepath.Dir(ptp), peak: filepath.Join(scratch, "peak"), count: count, log: os.Stderr}
+	build := exec.CommandContext(ctx, "go", "build", "-o", b.peak, "./test/bench/peak")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", build, err, output)
+	}
+	all, busy, err := b.measure(ctx, only)
+	if err != nil {
+		return err
+	}
 	report := io.Writer(os.Stdout)
 	if out != "" {
 		file, err := os.Create(out)
 		if err != nil {
 			return err
 		}
-		defer file.Close()
+		defer func() { err = errors.Join(err, file.Close()) }()
 		report = io.MultiWriter(os.Stdout, file)
 	}
-	preamble(report)
-	for _, name := range only {
-		i := slices.IndexFunc(sections, func(s section) bool { return s.name == name })
-		if i < 0 {
-			return fmt.Errorf("no section %q", name)
-		}
-		fmt.Fprintf(b.log, "… %s\n", name)
-		tables, err := sections[i].run(ctx, b)
-		for _, t := range tables {
-			t.print(report)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	b.preamble(report, busy)
+	goals := goalTable(all.goals)
+	for _, t := range append([]table{goals}, all.tables...) {
+		t.print(report)
 	}
 	return nil
 }
 
+// measure runs the sections of these names. It returns too how many processors
+// were kept busy by others during each.
+func (b *bench) measure(ctx context.Context, names []string) (all result, busy []string, err error) {
+	var chosen []section
+	for _, name := range names {
+		i := slices.IndexFunc(sections, func(s section) bool { return s.name == name })
+		if i < 0 {
+			return all, nil, fmt.Errorf("no section %q", name)
+		}
+		chosen = append(chosen, sections[i])
+	}
+	for _, s := range chosen {
+		fmt.Fprintf(b.log, "… %s\n", s.name)
+		before, err := lookAtMachine()
+		if err != nil {
+			return all, nil, err
+		}
+		r, err := s.run(ctx, b)
+		if err != nil {
+			return all, nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		after, err := lookAtMachine()
+		if err != nil {
+			return all, nil, err
+		}
+		busy = append(busy, fmt.Sprintf("%s %.2f", s.name, before.others(after)))
+		all.tables, all.goals = append(all.tables, r.tables...), append(all.goals, r.goals...)
+	}
+	return all, busy, nil
+}
+
 // preamble says what the figures were measured on.
-func preamble(w io.Writer) {
+func (b *bench) preamble(w io.Writer, busy []string) {
+	own, _ := debug.ReadBuildInfo()
+	peers, err := buildinfo.ReadFile(filepath.Join(b.peers, "ptp"))
+	if err != nil {
+		peers = nil // its version is unknown then
+	}
 	var uts unix.Utsname
 	kernel := "unknown"
 	if unix.Uname(&uts) == nil {
@@ -114,23 +158,19 @@ func preamble(w io.Writer) {
 Printed by `+"`make bench`"+`. Every comparison is paired: the contenders take turns within one run on one machine, so
 read the ratios before the milliseconds. Times are of the whole process, from exec to exit, its children included.
 
-Machine: %d CPUs, Linux %s, %s, etcd %s (one member unless stated, fsync on), reference plugins %s.
-`, runtime.NumCPU(), kernel, runtime.Version(), moduleVersion("go.etcd.io/etcd/server/v3"), moduleVersion("github.com/containernetworking/plugins"))
+Machine: %d CPUs, Linux %s, %s, etcd %s (one member, fsync on), reference plugins %s. Processors that everything else on
+the machine, the kernel's own threads included, kept busy meanwhile: %s.
+`, runtime.NumCPU(), kernel, runtime.Version(), versionIn(own, "go.etcd.io/etcd/server/v3"), versionIn(peers, "github.com/containernetworking/plugins"), strings.Join(busy, ", "))
 }
 
-func moduleVersion(path string) string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, m := range info.Deps {
-		if m.Path == path {
-			return m.Version
+// versionIn is the version of a module that a program is built with.
+func versionIn(info *debug.BuildInfo, path string) string {
+	if info != nil {
+		for _, m := range info.Deps {
+			if m.Path == path {
+				return m.Version
+			}
 		}
 	}
-	output, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", path).Output()
-	if err != nil {
-		return errors.Join(errors.New("unknown"), err).Error()
-	}
-	return strings.TrimSpace(string(output))
+	return "of unknown version"
 }

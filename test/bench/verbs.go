@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -18,101 +19,118 @@ type contender struct {
 	pod        lab.Namespace
 	next       int // number of the next container
 	adds, dels []sample
+	peaks      [2]int64 // of ADD and DEL, bytes
+}
+
+// call names a container of this contender that nobody had before.
+func (c *contender) call() call {
+	c.next++
+	return call{verb: "ADD", container: fmt.Sprintf("bench-%d", c.next), host: c.host, pod: c.pod}
 }
 
 // cycle adds and deletes one container.
-func (c *contender) cycle(keep bool) error {
-	c.next++
-	id := fmt.Sprintf("%s-%d", c.label(), c.next)
-	add, err := c.exec(c.host, "ADD", id, c.pod.Path())
-	if err != nil {
-		return err
+func (c *contender) cycle() (add, del sample, err error) {
+	call := c.call()
+	if add, err = c.exec(call); err != nil {
+		return add, del, err
 	}
-	del, err := c.exec(c.host, "DEL", id, c.pod.Path())
-	if err != nil {
-		return err
-	}
-	if keep {
-		c.adds, c.dels = append(c.adds, add), append(c.dels, del)
+	call.verb = "DEL"
+	del, err = c.exec(call)
+	return add, del, err
+}
+
+// weigh does so for the memory it takes.
+func (c *contender) weigh(by string) error {
+	call := c.call()
+	for i, verb := range []string{"ADD", "DEL"} {
+		call.verb = verb
+		peak, err := c.peak(call, by)
+		if err != nil {
+			return err
+		}
+		c.peaks[i] = max(c.peaks[i], peak)
 	}
 	return nil
 }
 
-func walls(runs []sample) []time.Duration {
-	return each(runs, func(r sample) time.Duration { return r.wall })
-}
-func cpus(runs []sample) []time.Duration {
-	return each(runs, func(r sample) time.Duration { return r.cpu })
-}
-func rss(runs []sample) []int64 { return each(runs, func(r sample) int64 { return r.rss }) }
-
-func each[R, T any](runs []R, of func(R) T) []T {
-	var values []T
-	for _, r := range runs {
-		values = append(values, of(r))
-	}
-	return values
-}
+const (
+	warmups  = 3 // cycles that don't count
+	weighing = 5 // cycles for memory
+)
 
 // verbs compares one ADD and one DEL at a time.
-func verbs(ctx context.Context, b *bench) ([]table, error) {
+func verbs(ctx context.Context, b *bench) (_ result, err error) {
 	field, err := b.newField(ctx)
 	if err != nil {
-		return nil, err
+		return result{}, err
 	}
-	defer field.close()
+	defer func() { err = errors.Join(err, field.close()) }()
 
-	for i := range b.count + 3 {
+	for i := range warmups + b.count {
 		// In a new order each time: the kernel still cleans up after one
 		// contender's DEL while the next one's ADD runs.
 		for _, at := range rand.Perm(len(field.contenders)) {
 			c := field.contenders[at]
 			if err := ctx.Err(); err != nil {
-				return nil, err
+				return result{}, err
 			}
-			if err := c.cycle(i >= 3); err != nil {
-				return nil, err
+			add, del, err := c.cycle()
+			if err != nil {
+				return result{}, err
+			}
+			if i >= warmups {
+				c.adds, c.dels = append(c.adds, add), append(c.dels, del)
 			}
 		}
 	}
-
-	peer := field.contenders[0]
-	each := table{
-		title:  "One ADD, one DEL",
-		note:   fmt.Sprintf("%d each, taking turns. The ratio is to the first line's median. Memory is never less than that of the process that measures.", b.count),
-		header: []string{"plugin", "ADD median", "ratio", "p99", "CPU", "memory", "DEL median", "ratio", "p99", "CPU", "memory"},
-	}
-	for _, c := range field.contenders {
-		row := []string{c.name}
-		for _, v := range [][2][]sample{{c.adds, peer.adds}, {c.dels, peer.dels}} {
-			row = append(row, ms(median(walls(v[0]))), ratio(median(walls(v[0])), median(walls(v[1]))),
-				ms(percentile(walls(v[0]), 0.99)), ms(median(cpus(v[0]))), mib(percentile(rss(v[0]), 1)))
-		}
-		each.add(row...)
-	}
-
-	goals := table{title: "Goals of one ADD, one DEL", header: []string{"what", "figure", "goal", ""}}
-	goal := func(what string, c *contender, limit float64) {
-		for _, v := range []struct {
-			verb       string
-			ours, peer []sample
-		}{{"ADD", c.adds, peer.adds}, {"DEL", c.dels, peer.dels}} {
-			r := float64(median(walls(v.ours))) / float64(median(walls(v.peer)))
-			goals.add(append([]string{v.verb + " " + what}, verdict(fmt.Sprintf("%.2f", r), fmt.Sprintf("≤ %.2f", limit), r <= limit)...)...)
+	for range weighing {
+		for _, c := range field.contenders {
+			if err := c.weigh(b.peak); err != nil {
+				return result{}, err
+			}
 		}
 	}
-	plain, tls, gate := field.ours["plain"], field.ours["tls"], field.ours["gate"]
-	goal("over "+peer.name, plain, 1.25)
-	goal("over "+peer.name+", TLS", tls, 1.5)
-	for _, v := range []struct {
-		verb string
-		runs []sample
-	}{{"ADD", plain.adds}, {"DEL", plain.dels}} {
-		cpu, mem := median(cpus(v.runs)), percentile(rss(v.runs), 1)
-		goals.add(append([]string{v.verb + " CPU"}, verdict(ms(cpu), "≤ 25 ms", cpu <= 25*time.Millisecond)...)...)
-		goals.add(append([]string{v.verb + " peak memory"}, verdict(mib(mem), "≤ 32 MiB", mem <= 32<<20)...)...)
+	return field.verbs(b.count), nil
+}
+
+func (f *field) verbs(count int) result {
+	var r result
+	peer := f.contenders[0]
+	plain, tls, gate := f.ours["plain"], f.ours["tls"], f.ours["gate"]
+	for i, verb := range []string{"ADD", "DEL"} {
+		runs := func(c *contender) []sample { return [][]sample{c.adds, c.dels}[i] }
+		mid := func(c *contender) time.Duration { return median(walls(runs(c))) }
+		least := func(c *contender) time.Duration { return percentile(walls(runs(c)), 0) }
+		t := table{
+			title: "One " + verb,
+			note: fmt.Sprintf("%d of each, one at a time, the contenders in a new order each round. Ratios are to the first line. "+
+				"Memory is the most of %d further calls.", count, weighing),
+			header: []string{"plugin", "median", "ratio", "best", "ratio of the bests", "p99", "CPU", "peak memory", "round trips to etcd"},
+		}
+		for _, c := range f.contenders {
+			trips := "-"
+			if n := median(roundTrips(runs(c))); n > 0 {
+				trips = number(n)
+			}
+			t.add(c.name, ms(mid(c)), ratio(over(mid(c), mid(peer))), ms(least(c)), ratio(over(least(c), least(peer))),
+				ms(percentile(walls(runs(c)), 0.99)), ms(median(cpus(runs(c)))), mib(c.peaks[i]), trips)
+		}
+		r.tables = append(r.tables, t)
+
+		plainOver, tlsOver := over(mid(plain), mid(peer)), over(mid(tls), mid(peer))
+		cpu := median(cpus(runs(plain)))
+		r.goals = append(r.goals,
+			goal{verb + ", median, over " + peer.name, "≤ 1.25", ratio(plainOver), plainOver <= 1.25},
+			goal{verb + " with TLS to etcd, likewise", "≤ 1.50", ratio(tlsOver), tlsOver <= 1.5},
+			goal{verb + ", CPU, median", "≤ 25 ms", ms(cpu), cpu <= 25*time.Millisecond},
+			goal{verb + ", peak memory", "≤ 32 MiB", mib(plain.peaks[i]), plain.peaks[i] <= 32<<20},
+		)
 	}
 	extra := median(walls(gate.adds)) - median(walls(plain.adds))
-	goals.add(append([]string{"ADD, the gate on top"}, verdict(ms(extra), "≤ 15 ms", extra <= 15*time.Millisecond)...)...)
-	return []table{each, goals}, nil
+	trips := percentile(roundTrips(plain.adds), 1)
+	r.goals = append(r.goals,
+		goal{"ADD, what the gate adds to the median", "≤ 15 ms", ms(extra), extra <= 15*time.Millisecond},
+		goal{"ADD, round trips to etcd at most", "≤ 3", number(trips), trips > 0 && trips <= 3},
+	)
+	return r
 }
