@@ -145,7 +145,7 @@ func hostSystem(cfg Config) system {
 
 // watch hands on what etcd holds. The store rides out what etcd goes through.
 func (l *loop) watch(ctx context.Context, client *store.Client) error {
-	return client.Watch(ctx, watched(l.state.host), func(u store.Update) error {
+	return client.Watch(ctx, watched(), func(u store.Update) error {
 		select {
 		case l.updates <- u:
 			return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// state is what etcd holds, as far as it concerns one host, and what follows
-// from it. It is changed by fold and setPrefixes alone, which do no I/O.
+// state is what etcd holds, and what follows from it for one host but for policy.
+// It is changed by fold and setPrefixes alone, which do no I/O.
 //
 // Everything is kept by path rather than by key: should one key be stored
 // twice, spelled in two ways, these are two endpoints that claim the same.
@@ -68,6 +68,7 @@ type effect struct {
 	endpoints map[string]struct{} // whose verdict may differ now
 	objects   map[string]struct{} // what is new, changed or gone
 	settings  bool
+	entries   []model.Entry // the same in full
 }
 
 func newEffect() effect {
@@ -85,10 +86,27 @@ func newState(host string, prefixes []string) *state {
 	}
 }
 
-// watched are the prefixes that fold understands. What lies below them does not
-// grow with the cluster.
-func watched(host string) []string {
-	return []string{model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(host)}
+// watched are the prefixes that fold and policy understand. Endpoints of other
+// hosts are members of the sets that rules refer to.
+func watched() []string {
+	return []string{model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix()}
+}
+
+// concerns says whether an object is this agent's to report on: not another host's.
+func (s *state) concerns(key model.Key) bool {
+	switch key := key.(type) {
+	case model.WorkloadEndpointKey:
+		return key.Host == s.host
+	case model.HostEndpointKey:
+		return key.Host == s.host
+	case model.HostConfigKey:
+		return key.Host == s.host
+	case model.HostMetadataKey:
+		return key.Host == s.host
+	case model.HostBirdIPKey:
+		return key.Host == s.host
+	}
+	return true
 }
 
 // fold takes in one update of the watch.
@@ -101,7 +119,9 @@ func (s *state) fold(u store.Update) effect {
 		}
 		for path, o := range s.objects {
 			if _, ok := there[path]; !ok {
-				s.take(model.Entry{Path: path, Key: o.key}, &e)
+				gone := model.Entry{Path: path, Key: o.key}
+				s.take(gone, &e)
+				e.entries = append(e.entries, gone)
 			}
 		}
 		s.synced = true
@@ -111,18 +131,22 @@ func (s *state) fold(u store.Update) effect {
 	for _, entry := range u.Entries {
 		s.take(entry, &e)
 	}
+	e.entries = append(e.entries, u.Entries...)
 	s.revision = u.Revision
 	return e
 }
 
 // take folds one key that is new, changed or gone.
 func (s *state) take(entry model.Entry, e *effect) {
-	e.objects[entry.Path] = struct{}{}
 	if entry.Exists() {
 		s.objects[entry.Path] = object{key: entry.Key, invalid: entry.Err}
 	} else {
 		delete(s.objects, entry.Path)
 	}
+	if !s.concerns(entry.Key) {
+		return
+	}
+	e.objects[entry.Path] = struct{}{}
 	switch key := entry.Key.(type) {
 	case model.ReadyKey:
 		ready, ok := entry.Value.(model.Ready)
