@@ -41,10 +41,25 @@ func (s *session) add(ctx context.Context) (types.Result, error) {
 	s.cleanup = append(s.cleanup, ns.Close)
 	a.wire = &wire{s: s, id: id, ns: ns, mtu: s.mtu(), mac: s.mac(id)}
 	// Undone last first: an address is free only when the link is gone.
-	s.undo.push("ipam "+s.conf.IPAM.Type, a.undelegate)
+	if !s.asksOnLink() {
+		s.undo.push("ipam "+s.conf.IPAM.Type, a.undelegate)
+	}
 	s.undo.push("etcd", a.undo)
 	a.wire.start()
-	revision, err := a.enter(ctx, etcd)
+	if s.asksOnLink() {
+		s.undo.push("ipam "+s.conf.IPAM.Type, a.undelegate)
+	}
+	if a.delegated {
+		err = a.delegate(ctx, etcd)
+		// The other plugin may have taken its time: etcd's begins anew.
+		var cancel context.CancelFunc
+		etcd, cancel = context.WithTimeout(ctx, s.conf.DatastoreTimeout)
+		defer cancel()
+	}
+	var revision int64
+	if err == nil {
+		revision, err = a.enter(etcd)
+	}
 	if wired := a.wire.wait(); wired != nil {
 		// Where etcd failed too, a link in the way is not worth a word.
 		if _, unresolved := errors.AsType[*takenError](wired); !unresolved && !errors.Is(err, wired) {
@@ -63,14 +78,9 @@ func (s *session) add(ctx context.Context) (types.Result, error) {
 	return s.result(id, a.wire.mac, a.wire.mtu, a.addrs, a.resultRoutes(), a.dns), nil
 }
 
-// enter gets the pod's addresses and writes its endpoint, and returns the
-// revision of that.
-func (a *attachment) enter(ctx, etcd context.Context) (int64, error) {
-	if a.delegated {
-		if err := a.delegate(ctx, etcd); err != nil {
-			return 0, err
-		}
-	}
+// enter writes the pod's endpoint, with addresses of our own where no other
+// plugin gave them, and returns the revision of that.
+func (a *attachment) enter(etcd context.Context) (int64, error) {
 	revision, err := a.s.transact(etcd, transaction{
 		first:    a.reading,
 		decide:   a.decide,

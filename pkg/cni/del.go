@@ -16,7 +16,8 @@ import (
 )
 
 // del undoes an ADD, whatever is left of it. The link goes first: an address
-// must not be given to another while this pod can still use it.
+// must not be given to another while this pod can still use it. Only what goes
+// back over the link, as a DHCP lease does, goes back a moment before.
 func (s *session) del(ctx context.Context) error {
 	id := newIdentity(s.conf.Name, s.node, s.env)
 	s.log = s.log.With("endpoint", id.key.Workload, "link", id.hostIf)
@@ -29,6 +30,10 @@ func (s *session) del(ctx context.Context) error {
 	delegated := s.conf.IPAM.Type != netconf.CalicoIPAM
 	r := &removal{s: s, id: id, addrs: !delegated}
 	reading := s.begin(etcd, r.firstRead())
+	var given error
+	if s.asksOnLink() {
+		given = s.delegateDel(ctx)
+	}
 	r.unlinking = s.async(r.unlink)
 	// It takes the kernel long: not while the host's lock is held.
 	_ = r.unlinking.wait() // its error counts below
@@ -40,7 +45,10 @@ func (s *session) del(ctx context.Context) error {
 		return err
 	}
 	step("released")
-	if delegated && s.conf.IPAM.Type != "" {
+	switch {
+	case s.asksOnLink():
+		return given
+	case delegated && s.conf.IPAM.Type != "":
 		return s.delegateDel(ctx)
 	}
 	return nil

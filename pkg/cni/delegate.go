@@ -24,6 +24,10 @@ func (s *session) checkPodCIDR() error {
 	return nil
 }
 
+// asksOnLink reports whether the IPAM plugin asks on the pod's interface, and
+// gives back on it: that must be there when it does.
+func (s *session) asksOnLink() bool { return s.conf.IPAM.Type == "dhcp" }
+
 // delegate has another plugin give the addresses, by the CNI protocol.
 func (a *attachment) delegate(ctx, etcd context.Context) error {
 	s := a.s
@@ -31,8 +35,7 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.conf.IPAM.Type == "dhcp" {
-		// It asks on the pod's interface, which must be there.
+	if s.asksOnLink() {
 		if err := a.reading.wait(); err != nil {
 			return err
 		}
@@ -156,6 +159,10 @@ func (s *session) explainDelegate(err error) error {
 		if theirs.Code != 0 {
 			e.Code = theirs.Code
 		}
+	}
+	if e.Hint == "" && s.asksOnLink() {
+		e.Hint = "run `dhcp daemon` on this node, and a DHCP server or relay that listens on the node's cali* interfaces: " +
+			"a pod's only neighbour is its node"
 	}
 	return e
 }
