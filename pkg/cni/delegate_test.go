@@ -4,7 +4,7 @@ package cni_test
 
 import (
 	"encoding/json"
-	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -157,54 +157,92 @@ func TestOtherMainPlugins(t *testing.T) {
 	r := newRig(t, lab.Config{
 		CNIPath: []string{reference(t)}, Pools: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd01::/64")},
 	})
-	for i, tt := range []struct {
-		plugin string
-		conf   map[string]any
-		v6     bool
-		ping   string // what a pod can reach on the host
+	for _, tt := range []struct {
+		name, plugin string
+		conf         map[string]any
+		gateway      bool // pods and host reach each other; a macvlan's don't
 	}{
-		{"ptp", map[string]any{}, true, "10.1.0.1"},
-		{"bridge", map[string]any{"bridge": "br0", "isGateway": true}, true, "10.1.0.1"},
-		{"bridge", map[string]any{"bridge": "br1", "isDefaultGateway": true, "ipMasq": false}, false, "10.1.0.1"},
+		{"ptp", "ptp", map[string]any{}, true},
+		{"with-gateway", "bridge", map[string]any{"bridge": "br0", "isGateway": true}, true},
+		{"with-default", "bridge", map[string]any{"bridge": "br1", "isDefaultGateway": true, "ipMasq": false}, true},
+		{"macvlan", "macvlan", map[string]any{"master": "eth0", "mode": "bridge"}, false},
 	} {
-		conf := map[string]any{
-			"type": tt.plugin, "name": tt.plugin + "net", "cniVersion": "1.0.0",
-			"ipam": map[string]any{"type": "calico-ipam", "assign_ipv6": tt.v6},
-		}
-		for k, v := range tt.conf {
-			conf[k] = v
-		}
-		data := r.conf(conf)
-		var pods []lab.Call
-		for _, name := range []string{"one", "two"} {
-			c := call(r.pod(fmt.Sprintf("%s%d-%s", tt.plugin, i, name)), data)
-			c.Plugin, c.ContainerID = tt.plugin, name
-			pods = append(pods, c)
-		}
-		one, two := r.must(pods[0]), r.must(pods[1])
-		r.must(verb("CHECK", withResult(r, pods[0], one)))
-		inOne := r.namespace(pods[0].Netns)
-		for _, to := range append(addrs(r.result(two)), netip.MustParseAddr(tt.ping)) {
-			if _, err := inOne.Ping(r.ctx(), to); err != nil {
-				t.Errorf("%s: from a pod to %s: %v", tt.plugin, to, err)
+		t.Run(tt.name, func(t *testing.T) {
+			r := &rig{t, r.lab, r.host}
+			conf := map[string]any{
+				"type": tt.plugin, "name": tt.name, "ipam": map[string]any{"type": "calico-ipam", "assign_ipv6": true},
 			}
-			if _, err := r.host.Namespace().Ping(r.ctx(), to); err != nil {
-				t.Errorf("%s: from the host to %s: %v", tt.plugin, to, err)
+			maps.Copy(conf, tt.conf)
+			data := r.conf(conf)
+			var pods []lab.Call
+			for _, name := range []string{"one", "two"} {
+				c := call(r.pod(tt.name+"-"+name), data)
+				c.Plugin, c.ContainerID = tt.plugin, name
+				pods = append(pods, c)
 			}
-		}
-		for _, c := range pods {
-			r.must(verb("DEL", c))
-			r.must(verb("DEL", c))
-		}
-		for _, h := range r.handles() {
-			if !strings.HasPrefix(h, "gateway.") {
-				t.Errorf("left: %s", h)
+			r.must(verb("STATUS", pods[0]))
+			one, two := r.must(pods[0]), r.must(pods[1])
+			r.must(verb("CHECK", withResult(r, pods[0], one)))
+			inOne := r.namespace(pods[0].Netns)
+			targets := addrs(r.result(two))
+			if len(targets) != 2 {
+				t.Errorf("addresses %v", targets)
 			}
-		}
-		if tt.plugin == "bridge" {
-			r.sh("ip link del " + tt.conf["bridge"].(string))
-		}
+			if tt.gateway {
+				targets = append(targets, netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd01::1"))
+			}
+			for _, to := range targets {
+				if _, err := inOne.Ping(r.ctx(), to); err != nil {
+					t.Errorf("from a pod to %s: %v", to, err)
+				}
+				if !tt.gateway {
+					continue
+				}
+				if _, err := r.host.Namespace().Ping(r.ctx(), to); err != nil {
+					t.Errorf("from the host to %s: %v", to, err)
+				}
+			}
+			for range 2 {
+				r.must(verb("DEL", pods[0]))
+			}
+
+			// The other one's DEL never comes. These plugins pass GC on to nobody: who
+			// needs it asks calico-ipam itself.
+			gc := lab.Call{Plugin: "calico-ipam", Verb: "GC"}
+			gc.Stdin = r.conf(with(conf, "cni.dev/valid-attachments", []any{map[string]any{"containerID": "two", "ifname": "eth0"}}))
+			r.must(gc)
+			if got := r.held(); !slices.Equal(got, []string{tt.name + ".two.eth0"}) {
+				t.Errorf("after GC that keeps it: %v", got)
+			}
+			gc.Stdin = r.conf(with(conf, "cni.dev/valid-attachments", []any{}))
+			r.must(gc)
+			if got := r.held(); len(got) != 0 {
+				t.Errorf("after GC: %v", got)
+			}
+			r.must(verb("DEL", pods[1])) // its interface
+
+			away := pods[0]
+			away.Stdin = r.conf(with(with(conf, "etcd_endpoints", "http://127.0.0.1:1"), "datastore_timeout_seconds", 1))
+			r.failsLike(verb("STATUS", away), 50, ".*connection refused.*")
+			r.failsLike(away, 11, ".*connection refused.*")
+			if bridge, ok := tt.conf["bridge"].(string); ok {
+				r.sh("ip link del " + bridge)
+			}
+		})
 	}
+}
+
+// with is a configuration with one more field.
+func with(conf map[string]any, name string, value any) map[string]any {
+	out := maps.Clone(conf)
+	out[name] = value
+	return out
+}
+
+// held are the handles of pods, not those of gateways.
+func (r *rig) held() []string {
+	r.Helper()
+	return slices.DeleteFunc(r.handles(), func(h string) bool { return strings.HasPrefix(h, "gateway.") })
 }
 
 func TestIPAMResult(t *testing.T) {
@@ -219,11 +257,11 @@ func TestIPAMResult(t *testing.T) {
 	}
 	r.must(verb("DEL", c))
 	r.fails(verb("CHECK", withResult(r, c, reply)), 107, "etcd has no address for handle net1.c1.eth0")
-	with := func(fields map[string]any) []byte {
+	withIPAM := func(fields map[string]any) []byte {
 		fields["type"] = "calico-ipam"
 		return r.conf(map[string]any{"type": "macvlan", "ipam": fields})
 	}
-	c.Stdin = with(map[string]any{"gateway": "10.1.0.1"})
+	c.Stdin = withIPAM(map[string]any{"gateway": "10.1.0.1"})
 	golden(t, "testdata/ipam-gateway.json", r.must(c).Stdout)
 	r.must(verb("DEL", c))
 	c.Stdin, c.Args = r.conf(map[string]any{"type": "bridge", "isGateway": true}), "IP=10.1.0.1"
