@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -88,46 +87,6 @@ func TestParseConfig(t *testing.T) {
 	}
 	if _, err := ParseConfig(nil, nil, "", new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "set NODENAME") {
 		t.Errorf("no host name: %v", err)
-	}
-}
-
-func TestResolve(t *testing.T) {
-	base := Params{InterfacePrefixes: []string{"cali"}, LogLevel: slog.LevelInfo, RefreshInterval: 10 * time.Second}
-	with := func(change func(*Params)) Params {
-		p := base
-		change(&p)
-		return p
-	}
-	type layer = map[string]string
-	tests := []struct {
-		name   string
-		layers []layer
-		want   Params
-		wrong  []string
-	}{
-		{"nothing", nil, base, nil},
-		{"the first wins", []layer{{}, {"interfaceprefix": "tap"}, {"interfaceprefix": "veth", "logseverityscreen": "none"}},
-			with(func(p *Params) { p.InterfacePrefixes, p.LogLevel = []string{"tap"}, levelNone }), nil},
-		{"several, one twice", []layer{{"interfaceprefix": "tap, cali,tap"}}, with(func(p *Params) { p.InterfacePrefixes = []string{"cali", "tap"} }), nil},
-		{"what makes no sense is passed over", []layer{{"interfaceprefix": ""}, {"interfaceprefix": "tap,,"}, {"interfaceprefix": "tap"}},
-			with(func(p *Params) { p.InterfacePrefixes = []string{"tap"} }), []string{"InterfacePrefix 0", "InterfacePrefix 1"}},
-		{"a path", []layer{{"interfaceprefix": "../all"}}, base, []string{"InterfacePrefix 0"}},
-		{"times", []layer{{"routerefreshinterval": "0.5"}, {"routerefreshinterval": "2m"}}, with(func(p *Params) { p.RefreshInterval = 2 * time.Minute }), []string{"RouteRefreshInterval 0"}},
-		{"not a number", []layer{{"routerefreshinterval": "NaN"}, {"routerefreshinterval": "1e300"}, {"logseverityscreen": "loud"}}, base,
-			[]string{"LogSeverityScreen 2", "RouteRefreshInterval 0", "RouteRefreshInterval 1"}},
-	}
-	for _, test := range tests {
-		got, wrong := resolve(test.layers...)
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
-		var names []string
-		for _, w := range wrong {
-			names = append(names, w.name+" "+string(rune('0'+w.layer)))
-		}
-		if diff := cmp.Diff(test.wrong, names); diff != "" {
-			t.Errorf("%s: wrong (-want +got):\n%s", test.name, diff)
-		}
 	}
 }
 
@@ -214,20 +173,4 @@ level=WARN msg="object in etcd is not acted upon" key=/calico/y reason=` + strin
 	if diff := cmp.Diff(want, log.String()); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}
-}
-
-func FuzzResolve(f *testing.F) {
-	f.Add("cali,tap", "INFO", "10")
-	f.Add(",", "loud", "NaN")
-	f.Fuzz(func(t *testing.T, prefix, severity, interval string) {
-		p, _ := resolve(map[string]string{"interfaceprefix": prefix, "logseverityscreen": severity, "routerefreshinterval": interval})
-		for _, s := range p.InterfacePrefixes {
-			if err := checkInterface(s); err != nil {
-				t.Errorf("prefix: %v", err)
-			}
-		}
-		if len(p.InterfacePrefixes) == 0 || p.RefreshInterval < time.Second || p.RefreshInterval > time.Hour {
-			t.Errorf("%+v", p)
-		}
-	})
 }

@@ -3,98 +3,184 @@
 package agent
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Params are the settings that may stand in the environment, as
-// FELIX_<PARAMETER>, or in etcd, for one host or for all; they win in this order.
+// Params are the settings of the agent that users know by name. Each stands in
+// the environment, as FELIX_<NAME>, in the configuration file, or in etcd, for
+// one host or for all; they win in this order. paramTable says what there is.
 type Params struct {
 	// InterfacePrefixes are what the names of workload interfaces begin with.
 	InterfacePrefixes []string
+	// RefreshInterval is how often the kernel's routes, neighbours and sysctls are
+	// read and repaired.
+	RefreshInterval time.Duration
+	// FirewallInterval is how often the kernel's nftables are read and repaired.
+	FirewallInterval time.Duration
+
 	// LogLevel is that of the log on the screen.
 	LogLevel slog.Level
-	// RefreshInterval is how often the kernel's whole state is read and repaired.
-	RefreshInterval time.Duration
+	// LogFile is a file that the log goes to as well, "" = none; LogFileLevel is its level.
+	LogFile      string
+	LogFileLevel slog.Level
+
+	// EndpointToHost is what happens to a workload's packets for the host.
+	EndpointToHost policy.EndpointToHost
+	// EndpointDNS lets workloads ask the host's own DNS server all the same.
+	EndpointDNS bool
+	// FailsafeInbound and FailsafeOutbound are open on host endpoints, whatever
+	// policy says.
+	FailsafeInbound, FailsafeOutbound []policy.ProtoPort
+	// LogPrefix is that of rules that log and say none.
+	LogPrefix string
+	// FlowLogGroup is the NFLOG group of rules that log, 0 = the kernel's log alone.
+	FlowLogGroup uint16
+
+	// ReportInterval is how often the agent says in etcd that it lives, 0 = never;
+	// ReportTTL is how long that stays there without it.
+	ReportInterval, ReportTTL time.Duration
+	// ReportEndpoints has the status of each endpoint written to etcd,
+	// ReportDelay after it changed.
+	ReportEndpoints bool
+	ReportDelay     time.Duration
+
+	Health, Metrics Serving
 }
 
-// levelNone is above every level that is logged.
-const levelNone = slog.Level(100)
-
-// param is one setting: its name as users know it, its default and its type.
-type param struct {
-	name, initial string
-	set           func(*Params, string) error
+// Serving says whether and where something is served over HTTP.
+type Serving struct {
+	Enabled bool
+	Host    string // "" = all addresses
+	Port    uint16
 }
 
-func params() []param {
-	return []param{
-		{"InterfacePrefix", "cali", func(p *Params, text string) (err error) {
-			p.InterfacePrefixes, err = parsePrefixes(text)
-			return err
-		}},
-		{"LogSeverityScreen", "INFO", func(p *Params, text string) (err error) {
-			p.LogLevel, err = parseSeverity(text)
-			return err
-		}},
-		{"RouteRefreshInterval", "10", func(p *Params, text string) (err error) {
-			p.RefreshInterval, err = parseSeconds(text, time.Second, time.Hour)
-			return err
-		}},
+// Firewall are the settings that bear on packets.
+func (p Params) Firewall() policy.Settings {
+	return policy.Settings{
+		Prefixes:         slices.Clone(p.InterfacePrefixes),
+		EndpointToHost:   p.EndpointToHost,
+		EndpointDNS:      p.EndpointDNS,
+		FailsafeInbound:  slices.Clone(p.FailsafeInbound),
+		FailsafeOutbound: slices.Clone(p.FailsafeOutbound),
+		FlowLogGroup:     p.FlowLogGroup,
+		LogPrefix:        p.LogPrefix,
 	}
 }
+
+// param is one setting: its name as users know it, what its values are, its
+// default, and what it does.
+type param struct {
+	name string
+	// aliases are names that it had; where both stand in one layer, name wins.
+	aliases []string
+	values  values
+	initial string
+	effect  string // when a change in etcd applies
+	does    string
+}
+
+// names are all that users may call it.
+func (p param) names() []string { return append([]string{p.name}, p.aliases...) }
 
 // paramError is a setting that makes no sense, and which one.
 type paramError struct {
 	name  string // of the parameter
+	given string // how the layer spells it
 	layer int    // index of the map it came from
 	err   error
 }
 
-// resolve works the parameters out. In each layer names are lower case; the
-// first layer that has a value which makes sense wins.
+// choice is where the value of a parameter came from.
+type choice struct {
+	layer int // index of the map, -1 = the default
+	text  string
+}
+
+// resolution is what follows from all layers.
+type resolution struct {
+	params  Params
+	choices map[string]choice // by parameter
+	wrong   []paramError
+}
+
+// resolve works the parameters out.
 func resolve(layers ...map[string]string) (Params, []paramError) {
-	var p Params
-	var wrong []paramError
+	r := resolveAll(layers...)
+	return r.params, r.wrong
+}
+
+// resolveAll works the parameters out. The first layer that has a value which
+// makes sense wins; a name may be in any case.
+func resolveAll(layers ...map[string]string) resolution {
+	r := resolution{choices: map[string]choice{}}
+	folded := make([]map[string]string, len(layers)) // lower-case name to the spelling that counts
+	for i, layer := range layers {
+		folded[i] = fold(layer)
+	}
 next:
-	for _, param := range params() {
+	for _, p := range paramTable() {
 		for i, layer := range layers {
-			text, ok := layer[strings.ToLower(param.name)]
+			given, text, ok := p.find(layer, folded[i])
 			if !ok {
 				continue
 			}
-			err := param.set(&p, text)
+			err := p.values.set(&r.params, text)
 			if err == nil {
+				r.choices[p.name] = choice{i, text}
 				continue next
 			}
-			wrong = append(wrong, paramError{param.name, i, err})
+			r.wrong = append(r.wrong, paramError{p.name, given, i, err})
 		}
-		if err := param.set(&p, param.initial); err != nil {
-			panic(fmt.Sprintf("default of %s: %v", param.name, err)) // a table of constants, tested
+		if err := p.values.set(&r.params, p.initial); err != nil {
+			panic(fmt.Sprintf("default of %s: %v", p.name, err)) // a table of constants, tested
 		}
+		r.choices[p.name] = choice{-1, p.initial}
 	}
-	return p, wrong
+	return r
 }
 
-// felixEnviron picks the FELIX_ variables, by lower-case parameter name.
-// unknown are the variables that name no parameter of ours.
+// fold finds names whatever their case. Of several that differ in case alone,
+// the one in the table's own spelling counts, else the last.
+func fold(layer map[string]string) map[string]string {
+	folded := make(map[string]string, len(layer))
+	for _, name := range slices.Sorted(maps.Keys(layer)) {
+		folded[strings.ToLower(name)] = name
+	}
+	return folded
+}
+
+// find looks a parameter up in a layer, by all of its names.
+func (p param) find(layer, folded map[string]string) (given, text string, ok bool) {
+	for _, name := range p.names() {
+		for _, spelled := range []string{name, folded[strings.ToLower(name)]} {
+			if text, ok := layer[spelled]; ok {
+				return spelled, text, true
+			}
+		}
+	}
+	return "", "", false
+}
+
+// felixEnviron picks the FELIX_ variables, by lower-case parameter name; an
+// empty one is not set. unknown are the variables that name no parameter of ours.
 func felixEnviron(environ []string) (known map[string]string, unknown []string) {
 	known = map[string]string{}
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		param, ok := cutPrefixFold(name, "FELIX_")
-		if !ok {
-			continue
-		}
-		if isParam(param) {
+		switch {
+		case !ok || value == "":
+		case isParam(param):
 			known[strings.ToLower(param)] = value
-		} else {
+		default:
 			unknown = append(unknown, name)
 		}
 	}
@@ -103,7 +189,9 @@ func felixEnviron(environ []string) (known map[string]string, unknown []string) 
 }
 
 func isParam(name string) bool {
-	return slices.ContainsFunc(params(), func(p param) bool { return strings.EqualFold(p.name, name) })
+	return slices.ContainsFunc(paramTable(), func(p param) bool {
+		return slices.ContainsFunc(p.names(), func(n string) bool { return strings.EqualFold(n, name) })
+	})
 }
 
 func cutPrefixFold(s, prefix string) (string, bool) {
@@ -113,50 +201,7 @@ func cutPrefixFold(s, prefix string) (string, bool) {
 	return s[len(prefix):], true
 }
 
-func parsePrefixes(text string) ([]string, error) {
-	var prefixes []string
-	for p := range strings.SplitSeq(text, ",") {
-		p = strings.TrimSpace(p)
-		if p == "" {
-			return nil, fmt.Errorf("interface prefixes %q: one is empty, and would make every interface a workload's: want a comma list like cali,tap", text)
-		}
-		if err := checkInterface(p); err != nil {
-			return nil, err
-		}
-		prefixes = append(prefixes, p)
-	}
-	slices.Sort(prefixes)
-	return slices.Compact(prefixes), nil
-}
-
-func severities() map[string]slog.Level {
-	return map[string]slog.Level{
-		"DEBUG": slog.LevelDebug, "INFO": slog.LevelInfo, "WARNING": slog.LevelWarn,
-		"ERROR": slog.LevelError, "CRITICAL": slog.LevelError + 4, "NONE": levelNone,
-	}
-}
-
-func parseSeverity(text string) (slog.Level, error) {
-	level, ok := severities()[strings.ToUpper(strings.TrimSpace(text))]
-	if !ok {
-		names := slices.Sorted(maps.Keys(severities()))
-		return 0, fmt.Errorf("severity %q: want one of %s", text, strings.Join(names, ", "))
-	}
-	return level, nil
-}
-
-// parseSeconds reads a number of seconds, with or without a unit.
-func parseSeconds(text string, least, most time.Duration) (time.Duration, error) {
-	text = strings.TrimSpace(text)
-	d, err := time.ParseDuration(text)
-	if seconds, plain := strconv.ParseFloat(text, 64); plain == nil {
-		d, err = time.Duration(seconds*float64(time.Second)), nil
-	}
-	if err == nil && (d < least || d > most) {
-		err = errors.New("out of range")
-	}
-	if err != nil {
-		return 0, fmt.Errorf("time %q: want seconds, %v to %v", text, least.Seconds(), most.Seconds())
-	}
-	return d, nil
+// comparePorts orders by protocol, then by port.
+func comparePorts(a, b policy.ProtoPort) int {
+	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
 }

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// values are what a parameter may be: the name of the type, what of it is
+// allowed, and how one is read. After an error the field is anything.
+type values struct {
+	name, allowed string
+	set           func(*Params, string) error
+}
+
+// read makes values of a function that parses and a field to put the result in.
+func read[T any](name, allowed string, field func(*Params) *T, parse func(string) (T, error)) values {
+	return values{name, allowed, func(p *Params, text string) (err error) {
+		*field(p), err = parse(text)
+		return err
+	}}
+}
+
+func interfacePrefixes(field func(*Params) *[]string) values {
+	return read("list", "comma list of beginnings of interface names, up to 15 characters each", field, parsePrefixes)
+}
+
+func parsePrefixes(text string) ([]string, error) {
+	var prefixes []string
+	for p := range strings.SplitSeq(text, ",") {
+		p = strings.TrimSpace(p)
+		if p == "" {
+			return nil, fmt.Errorf("interface prefixes %q: one is empty, and would make every interface a workload's: want a comma list like cali,tap", text)
+		}
+		if err := checkInterface(p); err != nil {
+			return nil, err
+		}
+		prefixes = append(prefixes, p)
+	}
+	slices.Sort(prefixes)
+	return slices.Compact(prefixes), nil
+}
+
+// levelNone is above every level that is logged.
+const levelNone = slog.Level(100)
+
+var errSeverity = errors.New("want one of DEBUG, INFO, WARNING, ERROR, CRITICAL, NONE")
+
+func severity(field func(*Params) *slog.Level) values {
+	return read("severity", "DEBUG, INFO, WARNING, ERROR, CRITICAL or NONE, in any case", field, parseSeverity)
+}
+
+func parseSeverity(text string) (slog.Level, error) {
+	switch strings.ToUpper(strings.TrimSpace(text)) {
+	case "DEBUG":
+		return slog.LevelDebug, nil
+	case "INFO":
+		return slog.LevelInfo, nil
+	case "WARNING":
+		return slog.LevelWarn, nil
+	case "ERROR":
+		return slog.LevelError, nil
+	case "CRITICAL":
+		return slog.LevelError + 4, nil
+	case "NONE":
+		return levelNone, nil
+	}
+	return 0, fmt.Errorf("severity %q: %w", text, errSeverity)
+}
+
+func seconds(least, most time.Duration, field func(*Params) *time.Duration) values {
+	return read("seconds", fmt.Sprintf("%v to %v; a unit may follow, as in 500ms or 2m", least.Seconds(), most.Seconds()), field,
+		func(text string) (time.Duration, error) { return parseSeconds(text, least, most) })
+}
+
+// secondsOrNever takes 0 as well.
+func secondsOrNever(least, most time.Duration, field func(*Params) *time.Duration) values {
+	v := seconds(least, most, field)
+	set := v.set
+	v.allowed = "0, or " + v.allowed
+	v.set = func(p *Params, text string) error {
+		if d, err := parseSeconds(text, 0, 0); err == nil {
+			*field(p) = d
+			return nil
+		}
+		err := set(p, text)
+		if err != nil {
+			return fmt.Errorf("%w, or 0", err)
+		}
+		return nil
+	}
+	return v
+}
+
+// parseSeconds reads a number of seconds, with or without a unit.
+func parseSeconds(text string, least, most time.Duration) (time.Duration, error) {
+	text = strings.TrimSpace(text)
+	d, err := time.ParseDuration(text)
+	if seconds, plain := strconv.ParseFloat(text, 64); plain == nil {
+		d, err = time.Duration(seconds*float64(time.Second)), nil
+		if math.IsNaN(seconds) || seconds < 0 || seconds > most.Seconds() {
+			err = errors.New("out of range")
+		}
+	}
+	if err == nil && (d < least || d > most) {
+		err = errors.New("out of range")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("time %q: want seconds, %v to %v", text, least.Seconds(), most.Seconds())
+	}
+	return d, nil
+}
+
+func boolean(field func(*Params) *bool) values {
+	return read("boolean", "true or false; also yes or no, 1 or 0", field, parseBool)
+}
+
+func parseBool(text string) (bool, error) {
+	switch strings.ToLower(strings.TrimSpace(text)) {
+	case "true", "t", "yes", "y", "1":
+		return true, nil
+	case "false", "f", "no", "n", "0":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q: want true or false", text)
+}
+
+func number(least, most uint16, field func(*Params) *uint16) values {
+	allowed := fmt.Sprintf("%d to %d", least, most)
+	return read("number", allowed, field, func(text string) (uint16, error) {
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
+		if err != nil || n < uint64(least) || n > uint64(most) {
+			return 0, fmt.Errorf("%q: want a number, %s", text, allowed)
+		}
+		return uint16(n), nil
+	})
+}
+
+func endpointToHost(field func(*Params) *policy.EndpointToHost) values {
+	return read("action", "DROP, RETURN or ACCEPT, in any case", field, func(text string) (policy.EndpointToHost, error) {
+		switch action := policy.EndpointToHost(strings.ToUpper(strings.TrimSpace(text))); action {
+		case policy.ToHostDrop, policy.ToHostReturn, policy.ToHostAccept:
+			return action, nil
+		}
+		return "", fmt.Errorf("action %q: want DROP, RETURN or ACCEPT", text)
+	})
+}
+
+func protoPorts(field func(*Params) *[]policy.ProtoPort) values {
+	return read("ports", "`none`, or a comma list of `tcp:<port>` and `udp:<port>`; a port alone is TCP's", field, parseProtoPorts)
+}
+
+func parseProtoPorts(text string) ([]policy.ProtoPort, error) {
+	if strings.EqualFold(strings.TrimSpace(text), "none") {
+		return nil, nil
+	}
+	var ports []policy.ProtoPort
+	for one := range strings.SplitSeq(text, ",") {
+		p, err := parseProtoPort(strings.TrimSpace(one))
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, p)
+	}
+	slices.SortFunc(ports, comparePorts)
+	return slices.Compact(ports), nil
+}
+
+func parseProtoPort(text string) (policy.ProtoPort, error) {
+	p := policy.ProtoPort{Protocol: model.ProtocolTCP}
+	name, port, found := strings.Cut(text, ":")
+	switch {
+	case !found:
+		port = text
+	case strings.EqualFold(name, "udp"):
+		p.Protocol = model.ProtocolUDP
+	case !strings.EqualFold(name, "tcp"):
+		return p, fmt.Errorf("port %q: want tcp or udp before the colon", text)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return p, fmt.Errorf("port %q: want tcp:<port> or udp:<port>, 1 to 65535, in a comma list, or none", text)
+	}
+	p.Port = uint16(n)
+	return p, nil
+}
+
+// maxLogPrefix is what leaves room for what is added, in the kernel's log.
+const maxLogPrefix = 27
+
+func logPrefix(field func(*Params) *string) values {
+	return read("text", "1 to 27 of the characters A-Z a-z 0-9 _ : -", field, func(text string) (string, error) {
+		text = strings.TrimSpace(text)
+		odd := strings.IndexFunc(text, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_:-", r)
+		})
+		switch {
+		case text == "":
+			return "", errors.New("the prefix is empty: want 1 to 27 characters")
+		case len(text) > maxLogPrefix:
+			return "", fmt.Errorf("prefix %.64q: at most %d characters", text, maxLogPrefix)
+		case odd >= 0:
+			return "", fmt.Errorf("prefix %q: byte %d is none of A-Z a-z 0-9 _ : -", text, odd+1)
+		}
+		return text, nil
+	})
+}
+
+func logFile(field func(*Params) *string) values {
+	return read("path", "`none`, or the absolute path of a file", field, func(text string) (string, error) {
+		text = strings.TrimSpace(text)
+		switch {
+		case strings.EqualFold(text, "none"):
+			return "", nil
+		case !filepath.IsAbs(text) || strings.ContainsRune(text, 0) || strings.HasSuffix(text, "/"):
+			return "", fmt.Errorf("file %q: want an absolute path, or none", text)
+		}
+		return filepath.Clean(text), nil
+	})
+}
+
+func listenHost(field func(*Params) *string) values {
+	return read("address", "an IP address of the host, `localhost`, or nothing for all addresses", field, func(text string) (string, error) {
+		text = strings.TrimSpace(text)
+		if text == "" || text == "localhost" {
+			return text, nil
+		}
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return "", fmt.Errorf("address %q: want an IP address, localhost, or nothing for all", text)
+		}
+		return a.String(), nil
+	})
+}
