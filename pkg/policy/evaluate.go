@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Evaluate tells what this host does with a packet, and why. It is the meaning
+// of the rules that are programmed: the kernel must agree with it on every packet.
+//
+// A workload interface is one whose name begins with one of the settings'
+// Prefixes. Its endpoint is the workload endpoint of that Interface that is not
+// Dropped. The host endpoint of any other interface is the one of that
+// Interface; the wildcard is the host endpoint with Wildcard. "Neighbour
+// discovery" is ICMPv6 130–136 and 143 (MLD and ND), without 134 (router
+// advertisement) from workloads.
+//
+// The order is this. A packet leaves it where it is dropped, and where it says accept.
+//
+//  1. Before connection tracking, a packet from a workload interface:
+//     (a) no endpoint: dropped.
+//     (b) UDP 68→67 over IPv4, UDP 546→547 over IPv6, neighbour discovery: on to 3.
+//     (c) its source is none of the endpoint's Addrs: dropped.
+//     (d) the endpoint has a MAC and the packet's is another: dropped.
+//  2. Before connection tracking, a packet for the host itself from an interface
+//     with a host endpoint, or from the host itself to one:
+//     (a) neighbour discovery: on to 3.
+//     (b) fail-safe ports and what answers from them: destination port in
+//     FailsafeInbound or source port in FailsafeOutbound where it comes in, the
+//     other way round where it goes out: on to 3.
+//     (c) UntrackedInbound or UntrackedOutbound, in order: deny drops, allow
+//     leaves the packet untracked and goes on to 5 or 6, next-tier and no
+//     decision go on to 3.
+//  3. Destination NAT, in prerouting and in output, of new connections: from an
+//     ExtIP of a local endpoint to its IntIP. All that follows sees the new
+//     destination. Of two endpoints with one ExtIP, the lower path has it.
+//  4. Forwarded packets:
+//     (a) neither from nor to a workload interface, and there is no wildcard: accept.
+//     (b) to a workload interface without an endpoint: dropped.
+//     (c) invalid: dropped. (d) established or related: accept.
+//     (e) from a workload interface: Outbound of its endpoint; from any other,
+//     where there is a wildcard: Inbound of the wildcard.
+//     (f) to a workload interface: Inbound of its endpoint; to any other, where
+//     there is a wildcard: Outbound of the wildcard.
+//     (g) accept. Fail-safe ports are the host's own and don't count here.
+//  5. Packets for the host itself:
+//     (a) from a workload interface: invalid dropped; established or related
+//     accept; DHCP as in 1(b), neighbour discovery, and with EndpointDNS UDP and
+//     TCP port 53, accept; Outbound of the endpoint; then EndpointToHost: DROP
+//     drops, ACCEPT and RETURN accept.
+//     (b) from an interface with a host endpoint: untracked by 2(c) accept;
+//     neighbour discovery accept; invalid dropped; established or related
+//     accept; destination port in FailsafeInbound accept; Inbound; accept.
+//     (c) from any other: accept.
+//  6. Packets from the host itself:
+//     (a) to a workload interface: dropped where it has no endpoint, else accept.
+//     (b) to an interface with a host endpoint: as 5(b), with FailsafeOutbound
+//     and Outbound.
+//     (c) to any other: accept.
+//  7. Source NAT, in postrouting, of new connections that were accepted, not on lo:
+//     (a) the source is one of a local endpoint's Addrs and the destination one
+//     of its IntIPs: to the lowest ExtIP of that IntIP (hairpin).
+//     (b) else the source is in Pools.Masquerade and the destination not in
+//     Pools.All: masqueraded.
+//
+// Inbound and Outbound of an endpoint are asked like this: Policies in order,
+// each rule in order. allow goes on to what comes next above, deny drops, log
+// logs and goes on, next-tier goes on to Profiles. Where there are Policies and
+// none decides: dropped. Where there are none: Profiles in order, of which
+// next-tier ends one without a decision; none decides: dropped. Rules that are
+// Invalid or missing deny. A rule holds for one IP version as Rule.Family says.
+// One that can't be expressed as it is (Rule.Reduced, or a set that isn't there)
+// drops all that the rest of it matches.
+func Evaluate(s Settings, st *State, p Packet) Result {
+	e := evaluation{s: s, st: st, p: p}
+	e.r.Verdict = Drop
+	if e.evaluate() {
+		e.r.Verdict = Accept
+		e.sourceNAT()
+	}
+	return e.r
+}
+
+// evaluation is the way of one packet.
+type evaluation struct {
+	s  Settings
+	st *State
+	p  Packet
+	r  Result
+}
+
+func (e *evaluation) evaluate() bool {
+	p := &e.p
+	if p.In == "" && p.Out == "" {
+		e.note("from the host to itself: accept")
+		return true
+	}
+	if e.isWorkload(p.In) && !e.admit(e.workload(p.In)) {
+		return false
+	}
+	host, direction := e.hostSide()
+	if host != nil && !e.untracked(host, direction) {
+		return false
+	}
+	if !e.r.Untracked {
+		e.destinationNAT()
+	}
+	switch {
+	case p.In != "" && p.Out != "":
+		return e.forward()
+	case p.Out == "":
+		return e.input(host)
+	default:
+		return e.output(host)
+	}
+}
+
+// hostSide is the host endpoint whose interface the packet passes on its way to
+// or from the host itself, nil where there is none.
+func (e *evaluation) hostSide() (*Endpoint, model.Direction) {
+	switch {
+	case e.p.Out == "" && !e.isWorkload(e.p.In):
+		return e.host(e.p.In), model.Inbound
+	case e.p.In == "" && !e.isWorkload(e.p.Out):
+		return e.host(e.p.Out), model.Outbound
+	}
+	return nil, model.Inbound
+}
+
+// admit is step 1.
+func (e *evaluation) admit(ep *Endpoint) bool {
+	p := &e.p
+	switch {
+	case ep == nil:
+		e.note("from workload interface %s, which no endpoint has: drop", p.In)
+		return false
+	case e.isDHCP():
+		e.of(ep, model.Outbound, "DHCP: not checked for spoofing")
+	case e.isNeighbour(true):
+		e.of(ep, model.Outbound, "neighbour discovery: not checked for spoofing")
+	case !slices.Contains(ep.Addrs, p.Src):
+		e.of(ep, model.Outbound, "source %s is not an address of the endpoint: drop", p.Src)
+		return false
+	case !ep.MAC.IsZero() && !p.MAC.IsZero() && ep.MAC != p.MAC:
+		e.of(ep, model.Outbound, "source %s is not the MAC address of the endpoint: drop", p.MAC)
+		return false
+	}
+	return true
+}
+
+// untracked is step 2; false = dropped.
+func (e *evaluation) untracked(ep *Endpoint, d model.Direction) bool {
+	ids, there, back := ep.UntrackedInbound, e.s.FailsafeInbound, e.s.FailsafeOutbound
+	if d == model.Outbound {
+		ids, there, back = ep.UntrackedOutbound, back, there
+	}
+	if len(ids) == 0 || e.isNeighbour(false) || e.hasPort(there, e.p.DstPort) || e.hasPort(back, e.p.SrcPort) {
+		return true
+	}
+	for _, id := range ids {
+		switch e.rules(ep, d, id, true) {
+		case model.ActionAllow:
+			e.r.Untracked = true
+			return true
+		case model.ActionDeny:
+			return false
+		case model.ActionNextTier:
+			return true
+		}
+	}
+	return true
+}
+
+// forward is step 4.
+func (e *evaluation) forward() bool {
+	p := &e.p
+	fromWorkload, toWorkload, wildcard := e.isWorkload(p.In), e.isWorkload(p.Out), e.wildcard()
+	var to *Endpoint
+	if toWorkload {
+		if to = e.workload(p.Out); to == nil {
+			e.note("to workload interface %s, which no endpoint has: drop", p.Out)
+			return false
+		}
+	} else if !fromWorkload && wildcard == nil {
+		e.note("from %s to %s, which are no endpoints: accept", p.In, p.Out)
+		return true
+	}
+	if accepted, decided := e.tracked(); decided {
+		return accepted
+	}
+	if fromWorkload {
+		from := e.workload(p.In)
+		if !e.asks(from, model.Outbound, from.Outbound) {
+			return false
+		}
+	} else if wildcard != nil && !e.asks(wildcard, model.Inbound, wildcard.Inbound) {
+		return false
+	}
+	if toWorkload {
+		return e.asks(to, model.Inbound, to.Inbound)
+	}
+	return wildcard == nil || e.asks(wildcard, model.Outbound, wildcard.Outbound)
+}
+
+// input is step 5.
+func (e *evaluation) input(host *Endpoint) bool {
+	p := &e.p
+	if !e.isWorkload(p.In) {
+		return e.hostEndpoint(host, model.Inbound)
+	}
+	if accepted, decided := e.tracked(); decided {
+		return accepted
+	}
+	from := e.workload(p.In)
+	dns := e.s.EndpointDNS && p.DstPort == 53 && (p.Protocol == model.ProtocolUDP || p.Protocol == model.ProtocolTCP)
+	if e.isDHCP() || e.isNeighbour(true) || dns {
+		e.of(from, model.Outbound, "DHCP, DNS or neighbour discovery to the host: accept")
+		return true
+	}
+	if !e.asks(from, model.Outbound, from.Outbound) {
+		return false
+	}
+	if e.s.EndpointToHost == ToHostAccept || e.s.EndpointToHost == ToHostReturn {
+		e.of(from, model.Outbound, "to the host, endpoint to host action %s: accept", e.s.EndpointToHost)
+		return true
+	}
+	e.of(from, model.Outbound, "to the host, endpoint to host action %s: drop", ToHostDrop)
+	return false
+}
+
+// output is step 6.
+func (e *evaluation) output(host *Endpoint) bool {
+	if !e.isWorkload(e.p.Out) {
+		return e.hostEndpoint(host, model.Outbound)
+	}
+	to := e.workload(e.p.Out)
+	if to == nil {
+		e.note("to workload interface %s, which no endpoint has: drop", e.p.Out)
+		return false
+	}
+	e.of(to, model.Inbound, "from its own host: accept")
+	return true
+}
+
+// hostEndpoint is steps 5(b), 5(c), 6(b) and 6(c).
+func (e *evaluation) hostEndpoint(ep *Endpoint, d model.Direction) bool {
+	if ep == nil {
+		e.note("no host endpoint there: accept")
+		return true
+	}
+	verdicts, ports := ep.Inbound, e.s.FailsafeInbound
+	if d == model.Outbound {
+		verdicts, ports = ep.Outbound, e.s.FailsafeOutbound
+	}
+	switch {
+	case e.r.Untracked:
+		return true
+	case e.isNeighbour(false):
+		e.of(ep, d, "neighbour discovery: accept")
+		return true
+	}
+	if accepted, decided := e.tracked(); decided {
+		return accepted
+	}
+	if e.hasPort(ports, e.p.DstPort) {
+		e.of(ep, d, "fail-safe port %d: accept", e.p.DstPort)
+		return true
+	}
+	return e.asks(ep, d, verdicts)
+}
+
+// tracked decides by the state of the connection alone.
+func (e *evaluation) tracked() (accepted, decided bool) {
+	switch e.p.Conn {
+	case ConnNew:
+		return false, false
+	case ConnEstablished, ConnRelated:
+		e.note("%s connection: accept", e.p.Conn)
+		return true, true
+	}
+	e.note("%s: drop", e.p.Conn)
+	return false, true
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// destinationNAT is step 3.
+func (e *evaluation) destinationNAT() {
+	if e.p.Conn != ConnNew {
+		return
+	}
+	var owner *Endpoint
+	var to netip.Addr
+	for _, ep := range e.st.Endpoints {
+		if !ep.enforcedWorkload() || owner != nil && owner.Path < ep.Path {
+			continue
+		}
+		i := slices.IndexFunc(ep.NAT, func(n model.NAT) bool { return n.ExtIP == e.p.Dst })
+		if i >= 0 {
+			owner, to = ep, ep.NAT[i].IntIP
+		}
+	}
+	if owner != nil {
+		e.of(owner, model.Inbound, "destination %s becomes %s", e.p.Dst, to)
+		e.r.DNAT, e.p.Dst, e.p.Out = to, to, owner.Interface
+	}
+}
+
+// sourceNAT is step 7.
+func (e *evaluation) sourceNAT() {
+	p := &e.p
+	if p.Conn != ConnNew || e.r.Untracked || p.Out == "" || p.Out == "lo" {
+		return
+	}
+	if to := e.hairpin(); to.IsValid() {
+		e.note("the endpoint calls itself: source %s becomes %s", p.Src, to)
+		e.r.SNAT = to
+		return
+	}
+	if contains(e.st.Pools.Masquerade, p.Src) && !contains(e.st.Pools.All, p.Dst) {
+		e.note("from a pool to outside of all pools: masqueraded")
+		e.r.Masqueraded = true
+	}
+}
+
+// hairpin is the new source of a packet from an endpoint to itself, zero where
+// it isn't one.
+func (e *evaluation) hairpin() netip.Addr {
+	var to netip.Addr
+	for _, ep := range e.st.Endpoints {
+		if !ep.enforcedWorkload() || !slices.Contains(ep.Addrs, e.p.Src) {
+			continue
+		}
+		for _, n := range ep.NAT {
+			if n.IntIP == e.p.Dst && (!to.IsValid() || n.ExtIP.Less(to)) {
+				to = n.ExtIP
+			}
+		}
+	}
+	return to
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+func (ep *Endpoint) enforcedWorkload() bool {
+	return ep.Workload && ep.Interface != "" && ep.Dropped == ""
+}
+
+func (e *evaluation) isWorkload(name string) bool {
+	return name != "" && slices.ContainsFunc(e.s.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// workload is the endpoint of a workload interface, nil where none is active.
+func (e *evaluation) workload(name string) *Endpoint {
+	return e.find(func(ep *Endpoint) bool { return ep.enforcedWorkload() && ep.Interface == name })
+}
+
+func (e *evaluation) host(name string) *Endpoint {
+	return e.find(func(ep *Endpoint) bool {
+		return !ep.Workload && ep.Dropped == "" && !ep.Wildcard && ep.Interface == name
+	})
+}
+
+func (e *evaluation) wildcard() *Endpoint {
+	return e.find(func(ep *Endpoint) bool { return !ep.Workload && ep.Dropped == "" && ep.Wildcard })
+}
+
+// find is the endpoint of the lowest path that is wanted.
+func (e *evaluation) find(wanted func(*Endpoint) bool) *Endpoint {
+	var found *Endpoint
+	for _, ep := range e.st.Endpoints {
+		if wanted(ep) && (found == nil || ep.Path < found.Path) {
+			found = ep
+		}
+	}
+	return found
+}
+
+func (e *evaluation) isDHCP() bool {
+	p := &e.p
+	if p.Protocol != model.ProtocolUDP {
+		return false
+	}
+	if p.Src.Is4() {
+		return p.SrcPort == 68 && p.DstPort == 67
+	}
+	return p.SrcPort == 546 && p.DstPort == 547
+}
+
+// isNeighbour knows neighbour discovery and MLD. A workload is no router.
+func (e *evaluation) isNeighbour(workload bool) bool {
+	p := &e.p
+	if p.Protocol != model.ProtocolICMPv6 || p.Src.Is4() {
+		return false
+	}
+	return p.ICMPType >= 130 && p.ICMPType <= 136 && (p.ICMPType != 134 || !workload) || p.ICMPType == 143
+}
+
+func (e *evaluation) hasPort(list []ProtoPort, port uint16) bool {
+	return slices.Contains(list, ProtoPort{e.p.Protocol, port})
+}
+
+func (e *evaluation) note(format string, args ...any) {
+	e.r.Trail = append(e.r.Trail, Step{Rule: -1, What: fmt.Sprintf(format, args...)})
+}
+
+func (e *evaluation) of(ep *Endpoint, d model.Direction, format string, args ...any) {
+	e.r.Trail = append(e.r.Trail, Step{Endpoint: ep.Path, Direction: d, Rule: -1, What: fmt.Sprintf(format, args...)})
+}

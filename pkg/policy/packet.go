@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Packet is one packet as it reaches this host.
+type Packet struct {
+	// In is where it comes from, "" = the host itself.
+	In string
+	// Out is where it is routed to, "" = the host itself. Evaluate replaces it
+	// where a 1:1 NAT leads elsewhere.
+	Out                string
+	MAC                model.MAC // source, zero = unknown
+	Src, Dst           netip.Addr
+	Protocol           model.Protocol
+	SrcPort, DstPort   uint16
+	ICMPType, ICMPCode uint8
+	Conn               Conn
+}
+
+// Conn is what connection tracking says of a packet.
+type Conn string
+
+const (
+	ConnNew         Conn = "" // the first of a connection
+	ConnEstablished Conn = "established"
+	ConnRelated     Conn = "related"
+	ConnInvalid     Conn = "invalid"
+)
+
+// Verdict on a packet.
+type Verdict string
+
+const (
+	Accept Verdict = "accept"
+	Drop   Verdict = "drop"
+)
+
+// Result is what happens to a packet on this host.
+type Result struct {
+	Verdict Verdict
+	// Untracked: an untracked policy allowed it, so that connection tracking
+	// does not see it.
+	Untracked bool
+	// Logged are the prefixes of the rules that logged it, in order.
+	Logged []string
+	// Masqueraded: it leaves with the host's address as its source.
+	Masqueraded bool
+	DNAT, SNAT  netip.Addr // its new destination and source; zero = as it was
+	Trail       []Step
+}
+
+// Step is one decision on the way to a verdict, or a rule that only logged.
+type Step struct {
+	Endpoint  string          // path, "" = of no endpoint
+	Direction model.Direction // seen from the endpoint
+	Rules     RulesID         // zero = not of a rule
+	Rule      int             // index into the rules of the direction; -1 = the policy or profile as a whole
+	Untracked bool            // before connection tracking
+	What      string          // what it did, and why where that isn't plain
+}
+
+// String is like "to endpoint X: policy allow-web rule 2: allow". Rules count from 0.
+func (s Step) String() string {
+	var b strings.Builder
+	if s.Endpoint != "" {
+		if s.Direction == model.Outbound {
+			b.WriteString("from endpoint ")
+		} else {
+			b.WriteString("to endpoint ")
+		}
+		b.WriteString(s.Endpoint)
+		b.WriteString(": ")
+	}
+	if s.Untracked {
+		b.WriteString("untracked ")
+	}
+	if s.Rules != (RulesID{}) {
+		fmt.Fprintf(&b, "%s %s", s.Rules.Kind, s.Rules.Name)
+		if s.Rule >= 0 {
+			fmt.Fprintf(&b, " rule %d", s.Rule)
+		}
+		b.WriteString(": ")
+	}
+	b.WriteString(s.What)
+	return b.String()
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// MaxLogPrefix is how many bytes of a log prefix the kernel's log takes.
+const MaxLogPrefix = 27
+
+// LogPrefix makes any text a prefix that can be logged: at most MaxLogPrefix
+// bytes, everything other than [A-Za-z0-9_:-] replaced by "_".
+func LogPrefix(s string) string {
+	b := []byte(s[:min(len(s), MaxLogPrefix)])
+	for i, c := range b {
+		switch {
+		case 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '_', c == ':', c == '-':
+		default:
+			b[i] = '_'
+		}
+	}
+	return string(b)
+}
+
+// Family is the rule for one IP version: its nets reduced to those of the
+// family. ok is false where the rule does not apply to the family at all:
+// ip_version says so, a list of nets, negated or not, has none of the family,
+// or the protocol, negated or not, is the other family's ICMP.
+func (r Rule) Family(version int) (f Rule, ok bool) {
+	if r.IPVersion != 0 && r.IPVersion != version {
+		return Rule{}, false
+	}
+	f = r
+	for _, c := range [...]*Criteria{&f.Match, &f.Not} {
+		if c.Protocol == model.ProtocolICMP && version != 4 || c.Protocol == model.ProtocolICMPv6 && version != 6 {
+			return Rule{}, false
+		}
+		for _, nets := range [...]*[]netip.Prefix{&c.SrcNets, &c.DstNets} {
+			all := *nets
+			*nets = netsOf(all, version)
+			if len(all) > 0 && len(*nets) == 0 {
+				return Rule{}, false
+			}
+		}
+	}
+	return f, true
+}
+
+func netsOf(nets []netip.Prefix, version int) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range nets {
+		if versionOf(p.Addr()) == version {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func versionOf(a netip.Addr) int {
+	if a.Is4() {
+		return 4
+	}
+	return 6
+}
+
+// Reduced is what can be expressed of a rule. Where err is nil that is the rule
+// itself. Else err says what can't be, and the rule that is returned is without
+// it and drops: it must never let through what the whole rule might not have.
+func (r Rule) Reduced() (reduced Rule, err error) {
+	keep := func(problem error) {
+		if err == nil {
+			err = problem
+		}
+	}
+	switch r.Action {
+	case model.ActionAllow, model.ActionDeny, model.ActionLog, model.ActionNextTier:
+	default:
+		keep(fmt.Errorf("action %q is unknown", r.Action))
+	}
+	for _, c := range [...]*Criteria{&r.Match, &r.Not} {
+		if (c.hasPorts()) && !r.Match.Protocol.HasPorts() {
+			keep(fmt.Errorf("protocol %s has no ports", r.Match.Protocol))
+			c.SrcPorts, c.DstPorts, c.SrcPortSets, c.DstPortSets = nil, nil, nil, nil
+		}
+		icmp := r.Match.Protocol == model.ProtocolICMP || r.Match.Protocol == model.ProtocolICMPv6
+		if (c.ICMPType != nil || c.ICMPCode != nil) && !icmp {
+			keep(fmt.Errorf("protocol %s has no ICMP types", r.Match.Protocol))
+			c.ICMPType, c.ICMPCode = nil, nil
+		}
+		if c.ICMPCode != nil && c.ICMPType == nil {
+			keep(fmt.Errorf("ICMP code %d without a type", *c.ICMPCode))
+			c.ICMPCode = nil
+		}
+	}
+	if err != nil {
+		r.Action = model.ActionDeny
+	}
+	return r, err
+}
+
+func (c *Criteria) hasPorts() bool {
+	return len(c.SrcPorts) > 0 || len(c.DstPorts) > 0 || len(c.SrcPortSets) > 0 || len(c.DstPortSets) > 0
+}

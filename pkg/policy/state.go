@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// State is all Changes so far in one: the whole of what this host's firewall
+// shall be. The zero value is empty.
+type State struct {
+	Endpoints map[string]*Endpoint // by path
+	Rules     map[RulesID]*Rules
+	Sets      map[SetID]*Set
+	Pools     Pools
+}
+
+// Set is one set with all its members.
+type Set struct {
+	Kind    SetKind
+	Text    string
+	Members map[Member]struct{}
+}
+
+// HasAddr reports whether a set of addresses holds a.
+func (s *Set) HasAddr(a netip.Addr) bool {
+	_, ok := s.Members[Member{Addr: a}]
+	return ok
+}
+
+// HasPort reports whether a set of ports holds a port of a.
+func (s *Set) HasPort(a netip.Addr, p model.Protocol, port uint16) bool {
+	_, ok := s.Members[Member{a, p, port}]
+	return ok
+}
+
+// Apply adds changes. An error says which change does not fit what is there;
+// the rest is applied all the same.
+func (st *State) Apply(c Changes) error {
+	if st.Endpoints == nil {
+		st.Endpoints, st.Rules, st.Sets = map[string]*Endpoint{}, map[RulesID]*Rules{}, map[SetID]*Set{}
+	}
+	for path, ep := range c.Endpoints {
+		if ep == nil {
+			delete(st.Endpoints, path)
+		} else {
+			st.Endpoints[path] = ep
+		}
+	}
+	for id, rules := range c.Rules {
+		if rules == nil {
+			delete(st.Rules, id)
+		} else {
+			st.Rules[id] = rules
+		}
+	}
+	var first error
+	for id, change := range c.Sets {
+		if err := st.applySet(id, change); err != nil && first == nil {
+			first = err
+		}
+	}
+	if c.Pools != nil {
+		st.Pools = *c.Pools
+	}
+	return first
+}
+
+func (st *State) applySet(id SetID, c *SetChange) error {
+	set := st.Sets[id]
+	switch {
+	case c.Gone && set == nil:
+		return fmt.Errorf("set %s (%s) is gone, but was not there", id, c.Text)
+	case c.Gone:
+		delete(st.Sets, id)
+		return nil
+	case c.New && set != nil:
+		return fmt.Errorf("set %s (%s) is new, but was there", id, c.Text)
+	case !c.New && set == nil:
+		return fmt.Errorf("set %s (%s) changes, but was not there", id, c.Text)
+	case c.New:
+		set = &Set{Kind: c.Kind, Text: c.Text, Members: make(map[Member]struct{}, len(c.Added))}
+		st.Sets[id] = set
+	}
+	var err error
+	for _, m := range c.Removed {
+		if _, ok := set.Members[m]; !ok {
+			err = fmt.Errorf("set %s (%s): %s removed, but was not there", id, c.Text, m)
+		}
+		delete(set.Members, m)
+	}
+	for _, m := range c.Added {
+		if _, ok := set.Members[m]; ok {
+			err = fmt.Errorf("set %s (%s): %s added, but was there", id, c.Text, m)
+		}
+		set.Members[m] = struct{}{}
+	}
+	return err
+}
+
+// String is the address, with protocol and port where there is one.
+func (m Member) String() string {
+	if m.Protocol == 0 {
+		return m.Addr.String()
+	}
+	return fmt.Sprintf("%s,%s:%d", m.Addr, m.Protocol, m.Port)
+}
+
+// Compare orders members by address, protocol and port.
+func (m Member) Compare(o Member) int {
+	if c := m.Addr.Compare(o.Addr); c != 0 {
+		return c
+	}
+	if m.Protocol != o.Protocol {
+		return int(m.Protocol) - int(o.Protocol)
+	}
+	return int(m.Port) - int(o.Port)
+}
+
+// Contains reports whether one of the prefixes holds a.
+func contains(prefixes []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// Empty reports whether nothing changed.
+func (c Changes) Empty() bool {
+	return len(c.Endpoints) == 0 && len(c.Rules) == 0 && len(c.Sets) == 0 && c.Pools == nil
+}
