@@ -65,9 +65,7 @@ func TestFiles(t *testing.T) {
 			if fn.Recv == nil && fn.Name.Name == "init" {
 				t.Errorf("%s: func init: what a package needs is passed to it", fset.Position(fn.Pos()))
 			}
-			if !strings.HasPrefix(fn.Name.Name, "Fuzz") {
-				skips(t, fn, fset)
-			}
+			skips(t, fn, fset)
 		}
 	})
 	for dir, ok := range documented {
@@ -77,7 +75,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// skips reports tests that skip: a test that didn't run looks like one that passed. (A fuzz target may skip an input.)
+// skips reports tests that skip: a test that didn't run looks like one that passed.
 func skips(t *testing.T, fn *ast.FuncDecl, fset *token.FileSet) {
 	t.Helper()
 	ast.Inspect(fn, func(n ast.Node) bool {
