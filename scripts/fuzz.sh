@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Fuzzes every target of the given packages for FUZZTIME each. Run by `make fuzz`, which builds bin/tools/isolate.
+#
+# Inputs come from three places: f.Add in the target; testdata/fuzz/TARGET beside it, a few small ones that together
+# reach what long runs did, and where an input that fails is written (both run with every `go test`); and Go's cache
+# ($(go env GOCACHE)/fuzz), where a run leaves what was new to it, and the next goes on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go} time=${FUZZTIME:-30s}
@@ -16,7 +20,7 @@ for pkg in $("$go" list "${@:-./...}"); do
 	for target in $(grep '^Fuzz' "$out"); do
 		echo "fuzz: $pkg $target"
 		targets=$((targets + 1))
-		if bin/tools/isolate "$go" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$pkg" >"$out" 2>&1; then
+		if bin/tools/isolate "$go" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 10x "$pkg" >"$out" 2>&1; then
 			tail -n 2 "$out"
 		elif grep -q '^ *context deadline exceeded$' "$out" && ! grep -q 'Failing input written' "$out"; then
 			# Before Go 1.27 a run fails now and then only because its time is up: https://go.dev/issue/75804
