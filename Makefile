@@ -12,8 +12,7 @@ TIMEOUT  ?= 20m
 # The race detector needs a C compiler; everything else is built without one.
 RACE     := $(shell command -v $$($(GO) env CC | cut -d' ' -f1) >/dev/null 2>&1 && echo -race)
 ISOLATE  := bin/tools/isolate
-# Without grpc's tracing pages, html/template isn't linked: a fifth less to load whenever a plugin is started.
-TAGS     := grpcnotrace
+TAGS     := $(shell scripts/tags.sh shipped)
 
 .PHONY: build demo test e2e bench fuzz lint clean tools isolate modules
 

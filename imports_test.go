@@ -17,12 +17,6 @@ import (
 
 const module = "github.com/calico-go/calico/"
 
-// ourTags are the build tags whose files the rules hold for as well.
-const ourTags = "e2e,killpoints"
-
-// shippedTags are the build tags of `make build`.
-const shippedTags = "grpcnotrace"
-
 // A layer is where a package stands. A package imports only from the layers listed for its own.
 type layer string
 
@@ -120,6 +114,16 @@ type listed struct {
 	XTestImports []string
 }
 
+// buildTags asks for build tags: without an argument for those whose files the rules hold for as well.
+func buildTags(t *testing.T, which ...string) string {
+	t.Helper()
+	out, err := exec.Command("scripts/tags.sh", which...).Output()
+	if err != nil {
+		t.Fatalf("scripts/tags.sh: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
 // goList runs `go list -json` and decodes its packages.
 func goList(t *testing.T, args ...string) []listed {
 	t.Helper()
@@ -178,7 +182,7 @@ func direction(pkg, path string) string {
 }
 
 func TestImports(t *testing.T) {
-	for _, p := range goList(t, "-tags", ourTags, "./...") {
+	for _, p := range goList(t, "-tags", buildTags(t), "./...") {
 		pkg, ok := strings.CutPrefix(p.ImportPath, module)
 		if !ok {
 			continue // the root: this test
@@ -233,8 +237,9 @@ func TestPlugins(t *testing.T) {
 		{"net/http/pprof", nil, "it starts by registering HTTP handlers"},
 		{"html/template", nil, "no page is rendered, but the linker must keep every exported method once a template may call it"},
 	}
+	shipped := buildTags(t, "shipped")
 	for _, cmd := range []string{"cmd/calico", "cmd/calico-ipam"} {
-		for _, p := range goList(t, "-deps", "-tags", shippedTags, "./"+cmd) {
+		for _, p := range goList(t, "-deps", "-tags", shipped, "./"+cmd) {
 			for _, b := range heavy {
 				if text := b.broken(cmd, p.ImportPath); text != "" {
 					t.Error(strings.Replace(text, "imports", "is linked with", 1))

@@ -19,11 +19,14 @@ func binaries() []string { return []string{"calico", "calico-ipam", "calico-node
 // BuildOptions are the ways in which the binaries of a test can differ from
 // those that users get.
 type BuildOptions struct {
-	Tags string // comma separated
+	Tags string // more than what users get has, comma separated
 	Race bool
 }
 
-const buildPrefix = "calico-lab-bin-"
+const (
+	buildPrefix = "calico-lab-bin-"
+	module      = "github.com/calico-go/calico"
+)
 
 // Build returns a directory with the binaries, built once per process from the
 // source that the test was built from. Without options, and where the
@@ -72,17 +75,21 @@ func buildOnce(opts BuildOptions) (string, error) {
 }
 
 func buildInto(dir string, opts BuildOptions) error {
-	args := []string{"build", "-o", dir}
-	cgo := "CGO_ENABLED=0"
-	if opts.Tags != "" {
-		args = append(args, "-tags", opts.Tags)
+	tags, err := shippedTags()
+	if err != nil {
+		return err
 	}
+	if opts.Tags != "" {
+		tags += "," + opts.Tags
+	}
+	args := []string{"build", "-o", dir, "-tags", tags}
+	cgo := "CGO_ENABLED=0"
 	if opts.Race {
 		args = append(args, "-race")
 		cgo = "CGO_ENABLED=1"
 	}
 	for _, name := range binaries() {
-		args = append(args, "github.com/calico-go/calico/cmd/"+name)
+		args = append(args, module+"/cmd/"+name)
 	}
 	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), cgo)
@@ -90,6 +97,20 @@ func buildInto(dir string, opts BuildOptions) error {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
+}
+
+// shippedTags are the build tags of what users get.
+func shippedTags() (string, error) {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("find module %s: %w", module, err)
+	}
+	script := filepath.Join(strings.TrimSpace(string(root)), "scripts", "tags.sh")
+	tags, err := exec.Command(script, "shipped").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s shipped: %w", script, err)
+	}
+	return strings.TrimSpace(string(tags)), nil
 }
 
 // removeOldBuilds removes what test processes that are gone have built.
