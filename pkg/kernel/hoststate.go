@@ -102,15 +102,26 @@ func (h *HostPath) readSome(names []string) (*state, error) {
 		if l.Name != asked[i] {
 			continue // found by an alternative name: it is not a workload's
 		}
-		st.links[l.Name] = l
-		if err := h.readRoutes(st, l.Index); err != nil {
-			return nil, err
-		}
-		if err := h.readNeighs(st, l.Index); err != nil {
+		if err := h.readLink(st, l); err != nil {
 			return nil, err
 		}
 	}
 	return st, h.ns.enter(func() error { return readDelayFiles(st) })
+}
+
+// readLink reads what a link has that was there a moment ago. One that was
+// deleted since is not an error: it isn't there, and has nothing.
+func (h *HostPath) readLink(st *state, l Link) error {
+	err := h.readRoutes(st, l.Index)
+	if err == nil {
+		err = h.readNeighs(st, l.Index)
+	}
+	if errors.Is(err, unix.ENODEV) {
+		delete(st.routes, l.Index)
+		return nil
+	}
+	st.links[l.Name] = l
+	return err
 }
 
 // readRoutes reads our routes, by one link or by all.

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import "testing"
+
+// A link that is deleted between the reading of it and of what it has is one
+// that isn't there.
+func TestReadLinkThatVanished(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		a := wire(t, 1)
+		mustApply(t, h, a.endpoint)
+		l, err := HostLink("cali1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := newState()
+		if err := h.readLink(st, l); err != nil || len(st.links) != 1 || len(st.routes[l.Index]) == 0 {
+			t.Errorf("a link that is there: %v, %+v", err, st)
+		}
+		if err := DeleteLink("cali1"); err != nil {
+			t.Fatal(err)
+		}
+		st = newState()
+		if err := h.readLink(st, l); err != nil || len(st.links) != 0 || len(st.routes) != 0 {
+			t.Errorf("a link that vanished: %v, %+v", err, st)
+		}
+	})
+}
