@@ -84,9 +84,9 @@ func TestDeleteConnections(t *testing.T) {
 		}
 		slices.SortFunc(seen, func(a, b Connection) int { return int(a.SrcPort) - int(b.SrcPort) })
 		want := []Connection{
-			{model.ProtocolUDP, pod, far, 1000, 53, far, pod},
-			{model.ProtocolUDP, far, nat, 1002, 53, pod, far},
-			{model.ProtocolUDP, pod6, far6, 1003, 53, far6, pod6},
+			{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53},
+			{model.ProtocolUDP, far, nat, 1002, 53, pod, far, 53},
+			{model.ProtocolUDP, pod6, far6, 1003, 53, far6, pod6, 53},
 		}
 		if diff := cmp.Diff(want, seen, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("connections (-want +got):\n%s", diff)
