@@ -19,6 +19,7 @@ type ledger map[netip.Prefix][]page
 type page struct {
 	revision int64
 	holders  []string // by ordinal, "" = free; nil: there is no such block
+	borrowed int      // how many of them are used by hosts that the block is not of
 }
 
 // note takes what is stored under a path from a revision on. What is no block
@@ -35,6 +36,9 @@ func (l ledger) note(revision int64, path string, e model.Entry) {
 		for i, a := range b.Allocations {
 			if a != model.Free {
 				p.holders[i] = b.Attributes[a].HandleID
+				if b.Attributes[a].Secondary["node"] != b.Affinity {
+					p.borrowed++
+				}
 			}
 		}
 	}
@@ -69,6 +73,17 @@ func (l ledger) fullSometime(cidr netip.Prefix, from, to int64) bool {
 		}
 	}
 	return false
+}
+
+// maxBorrowed is how many addresses of one block were borrowed at once.
+func (l ledger) maxBorrowed() int {
+	most := 0
+	for _, pages := range l {
+		for _, p := range pages {
+			most = max(most, p.borrowed)
+		}
+	}
+	return most
 }
 
 // tale lists the revisions at which the address came to one of the handles or

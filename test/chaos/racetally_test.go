@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chaos
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+// tally counts calls by verb and outcome.
+type tally map[string]*count
+
+// count is what calls of one verb with one outcome took.
+type count struct {
+	took                  []time.Duration
+	conflicts, roundTrips int
+	mostConflicts         int
+}
+
+// note takes one call.
+func (t *tally) note(verb string, reply lab.Reply, err error) {
+	what := verb + " ok"
+	if err != nil {
+		what = fmt.Sprintf("%s code %d", verb, codeOf(err))
+	}
+	if *t == nil {
+		*t = make(tally)
+	}
+	c := (*t)[what]
+	if c == nil {
+		c = new(count)
+		(*t)[what] = c
+	}
+	n := logged(reply.Stderr, "conflicts")
+	c.took = append(c.took, reply.Took)
+	c.conflicts += n
+	c.mostConflicts = max(c.mostConflicts, n)
+	c.roundTrips += logged(reply.Stderr, "round_trips")
+}
+
+// logged is the last number of that name in a plugin's log, 0 if there is none.
+func logged(log []byte, name string) int {
+	text := string(log)
+	i := strings.LastIndex(text, " "+name+"=")
+	if i < 0 {
+		return 0
+	}
+	var n int
+	if _, err := fmt.Sscanf(text[i:], " "+name+"=%d", &n); err != nil {
+		return 0
+	}
+	return n
+}
+
+func (t tally) conflicts() (n int) {
+	for _, c := range t {
+		n += c.conflicts
+	}
+	return n
+}
+
+// report logs the tally.
+func (r *race) report() {
+	r.Logf("%d ADDs on %d hosts in %v", raceAdds, raceHosts, time.Since(r.start).Round(time.Millisecond))
+	for _, what := range slices.Sorted(maps.Keys(r.tally)) {
+		c := r.tally[what]
+		slices.Sort(c.took)
+		n := len(c.took)
+		r.Logf("%-12s %4d times: p50 %v, p99 %v, longest %v; conflicts %.2f each, %d at most; round trips %.2f each", what, n,
+			c.took[n/2].Round(time.Millisecond), c.took[n*99/100].Round(time.Millisecond), c.took[n-1].Round(time.Millisecond),
+			float64(c.conflicts)/float64(n), c.mostConflicts, float64(c.roundTrips)/float64(n))
+	}
+}
