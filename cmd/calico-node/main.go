@@ -38,11 +38,12 @@ func run() int {
 		return 0
 	}
 	level := new(slog.LevelVar)
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	file := agent.NewLogFile()
+	log := slog.New(slog.NewMultiHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}), file.Handler()))
 	if len(in.Unknown) > 0 {
 		log.Warn("these variables name no parameter that is known, and are not used", "variables", in.Unknown)
 	}
-	in.Config.Version, in.Config.Logger, in.Config.Level = version, log, level
+	in.Config.Version, in.Config.Logger, in.Config.Level, in.Config.LogFile = version, log, level, file
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

@@ -13,13 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -37,34 +33,40 @@ const (
 
 // Config is what an agent is told when it starts.
 type Config struct {
-	Node    string // this host's name in the data model
-	Store   store.Config
-	RunDir  string // where the gate's socket is made
-	VarDir  string // where the node's name and MTU are left for the plugin
-	Health  string // host:port of /liveness and /readiness, "" = none
-	Metrics string // host:port of /metrics, "" = none
-	// Felix are settings by lower-case parameter name, as ParseConfig makes them.
-	Felix   map[string]string
-	Version string
-	Logger  *slog.Logger
+	Node   string // this host's name in the data model
+	Store  store.Config
+	RunDir string // where the gate's socket is made
+	VarDir string // where the node's name and MTU are left for the plugin
+	// Health and Metrics are where these are served, host:port, whatever the
+	// parameters say; 0 = nowhere, "" = as they say.
+	Health, Metrics string
+	// Felix are the parameters in the environment, by name without FELIX_.
+	Felix map[string]string
+	// ConfigFile is the file of parameters, which need not be there.
+	ConfigFile string
+	file       map[string]string // what it says
+	Version    string
+	Logger     *slog.Logger
 	// Level is that of Logger; the agent changes it as it is set in etcd.
 	Level *slog.LevelVar
+	// LogFile is where Logger writes as well, once it is told where; nil = it doesn't.
+	LogFile *LogFile
 }
 
 // Run is the agent. It ends, cleanly, when the context does; what it has
 // programmed stays.
 func Run(ctx context.Context, cfg Config) error {
-	params, wrong := resolve(cfg.Felix)
-	for _, w := range wrong {
-		return fmt.Errorf("FELIX_%s: %w", w.name, w.err)
-	}
 	if cfg.Level == nil {
 		cfg.Level = new(slog.LevelVar)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	cfg.Level.Set(params.LogLevel)
+	trouble := newProblems(cfg.Logger)
+	file, err := readConfigFile(cfg.ConfigFile)
+	trouble.reportSetting(cfg.ConfigFile, err, "what else it says")
+	cfg.file = file
+	params := resolve(cfg.layers(settings{})...).params
 	if err := writeFile(filepath.Join(cfg.VarDir, NodenameName), []byte(cfg.Node+"\n")); err != nil {
 		return fmt.Errorf("leave the node's name for the plugin (CALICO_VAR_DIR): %w", err)
 	}
@@ -75,27 +77,15 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
 	h := newHealth()
-	trouble := newProblems(cfg.Logger)
 	l := newLoop(cfg, params, h, trouble, newReporter(cfg.Logger, client, cfg.Node, h))
-	var servers []server
-	for _, s := range []struct {
-		what, addr string
-		handler    http.Handler
-	}{{"health", cfg.Health, h.handler()}, {"metrics", cfg.Metrics, l.metrics.handler()}} {
-		if s.addr == "" {
-			continue
-		}
-		listener, err := net.Listen("tcp", s.addr)
-		if err != nil {
-			closeAll(servers)
-			return fmt.Errorf("serve %s on %s: %w: free the port, or choose another address, or 0 for none", s.what, s.addr, err)
-		}
-		servers = append(servers, server{s.what, listener, s.handler})
+	l.adopt()
+	errHealth, errMetrics := l.serving.move()
+	if err := errors.Join(fixed(cfg.Health, errHealth), fixed(cfg.Metrics, errMetrics)); err != nil {
+		l.serving.close()
+		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, s := range servers {
-		group.Go(func() error { return s.run(ctx) })
-	}
+	group.Go(func() error { return l.serving.run(ctx) })
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, SocketName), gatekeeper{l}) })
 	group.Go(func() error { return l.report.run(ctx) })
 	group.Go(func() error { return l.watch(ctx, client) })
@@ -112,10 +102,12 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporter) *loop {
+	m := newMetrics(cfg.Version, trouble.count)
 	return &loop{
-		log: cfg.Logger, level: cfg.Level, environ: cfg.Felix, params: params,
+		log: cfg.Logger, level: cfg.Level, params: params,
 		system:  hostSystem(cfg),
-		metrics: newMetrics(cfg.Version, trouble.count), health: h, report: r, problems: trouble,
+		metrics: m, health: h, report: r, problems: trouble,
+		adoption: newAdoption(cfg, trouble), serving: newServing(trouble, h.handler(trouble), m.handler()),
 		updates: make(chan store.Update, updateBuffer),
 		waits:   make(chan *wait), leaves: make(chan *wait),
 		flushed: make(chan []netip.Addr), stopped: make(chan struct{}),
@@ -155,26 +147,11 @@ func (l *loop) watch(ctx context.Context, client *store.Client) error {
 	})
 }
 
-// server is one HTTP server of the agent.
-type server struct {
-	what     string
-	listener net.Listener
-	handler  http.Handler
-}
-
-func closeAll(servers []server) {
-	for _, s := range servers {
-		_ = s.listener.Close() // it never served
-	}
-}
-
-func (s server) run(ctx context.Context) error {
-	h := &http.Server{Handler: s.handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	stop := context.AfterFunc(ctx, func() { _ = h.Close() })
-	defer stop()
-	err := h.Serve(s.listener)
-	if ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) || errors.Is(err, os.ErrClosed) {
+// fixed is an error that ends the start: that of an address that was asked for
+// when the agent was started. Others may yet change, and are tried again.
+func fixed(flag string, err error) error {
+	if flag == "" {
 		return nil
 	}
-	return fmt.Errorf("serve %s on %s: %w", s.what, s.listener.Addr(), err)
+	return err
 }

@@ -105,12 +105,8 @@ func (l *loop) openPath(ctx context.Context) error {
 func (l *loop) settle(ctx context.Context) error {
 	l.unsettled = false
 	before := l.params.InterfacePrefixes
-	params, wrong := resolve(l.environ, l.state.settings.local, l.state.settings.global)
-	l.params = params
-	l.level.Set(params.LogLevel)
-	for path, err := range l.state.settingErrors(wrong) {
-		l.problems.report(path, err)
-	}
+	l.adopt()
+	params := l.params
 	if slices.Equal(before, params.InterfacePrefixes) {
 		return nil
 	}

@@ -40,7 +40,7 @@ func options() []option {
 			return f.Close()
 		}
 	}
-	dir := func(field func(*Config) *string) func(*Config, string) error {
+	absolute := func(field func(*Config) *string) func(*Config, string) error {
 		return func(c *Config, s string) error {
 			if !filepath.IsAbs(s) {
 				return fmt.Errorf("%q: want an absolute path", s)
@@ -74,10 +74,11 @@ func options() []option {
 		{"etcd-key-file", "ETCD_KEY_FILE", "", "key of this client's certificate", file(func(c *Config) *string { return &c.Store.KeyFile })},
 		{"etcd-username", "ETCD_USERNAME", "", "user of etcd", text(func(c *Config) *string { return &c.Store.Username })},
 		{"etcd-password-file", "ETCD_PASSWORD_FILE", "", "file with the user's password", file(func(c *Config) *string { return &c.Store.PasswordFile })},
-		{"run-dir", "CALICO_RUN_DIR", "/run/calico", "directory of the gate's socket, " + SocketName, dir(func(c *Config) *string { return &c.RunDir })},
-		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + NodenameName + " and " + MTUName, dir(func(c *Config) *string { return &c.VarDir })},
-		{"health", "CALICO_HEALTH_ADDRESS", "127.0.0.1:9099", "host:port of /liveness and /readiness; 0 = off", address(func(c *Config) *string { return &c.Health })},
-		{"metrics", "CALICO_METRICS_ADDRESS", ":9091", "host:port of /metrics; 0 = off", address(func(c *Config) *string { return &c.Metrics })},
+		{"run-dir", "CALICO_RUN_DIR", "/run/calico", "directory of the gate's socket, " + SocketName, absolute(func(c *Config) *string { return &c.RunDir })},
+		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + NodenameName + " and " + MTUName, absolute(func(c *Config) *string { return &c.VarDir })},
+		{"config", "CALICO_CONFIG_FILE", DefaultConfigFile, "file of parameters, [global] and lines Name = value; it need not be there", absolute(func(c *Config) *string { return &c.ConfigFile })},
+		{"health", "CALICO_HEALTH_ADDRESS", "", "host:port of /liveness, /readiness and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", address(func(c *Config) *string { return &c.Health })},
+		{"metrics", "CALICO_METRICS_ADDRESS", "", "host:port of /metrics; 0 = off; default: as the PrometheusMetrics parameters say, :9091", address(func(c *Config) *string { return &c.Metrics })},
 	}
 }
 
@@ -142,9 +143,6 @@ func ParseConfig(args, environ []string, hostname string, out io.Writer) (Invoca
 		in.Config.Store.Endpoints = []string{"http://127.0.0.1:2379"}
 	}
 	in.Config.Felix, in.Unknown = felixEnviron(environ)
-	if _, wrong := resolve(in.Config.Felix); len(wrong) > 0 {
-		return in, &UsageError{err: fmt.Errorf("FELIX_%s: %w", strings.ToUpper(wrong[0].name), wrong[0].err)}
-	}
 	return in, nil
 }
 
@@ -161,14 +159,20 @@ func checkNode(name string) error {
 	return nil
 }
 
-// parseListen reads where to listen; 0 is nowhere.
+// parseListen reads where to listen: 0 is nowhere, nothing leaves it open.
 func parseListen(s string) (string, error) {
 	s = strings.TrimSpace(s)
-	if s == "0" {
-		return "", nil
+	if s == "" || s == "0" {
+		return s, nil
 	}
-	if _, port, err := net.SplitHostPort(s); err != nil || port == "" {
-		return "", fmt.Errorf("address %q: want host:port or :port, or 0 for off", s)
+	var p Params
+	host, port, err := net.SplitHostPort(s)
+	if err == nil {
+		err = errors.Join(listenHost(func(p *Params) *string { return &p.Health.Host }).set(&p, host),
+			number(1, 65535, func(p *Params) *uint16 { return &p.Health.Port }).set(&p, port))
+	}
+	if err != nil {
+		return "", fmt.Errorf("address %q: want host:port or :port, the host an IP address or localhost, or 0 for off", s)
 	}
 	return s, nil
 }

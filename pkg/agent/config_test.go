@@ -25,7 +25,7 @@ func TestParseConfig(t *testing.T) {
 	defaults := func(change func(*Config)) Config {
 		c := Config{
 			Node: "box", Store: store.Config{Endpoints: []string{"http://127.0.0.1:2379"}},
-			RunDir: "/run/calico", VarDir: "/var/lib/calico", Health: "127.0.0.1:9099", Metrics: ":9091",
+			RunDir: "/run/calico", VarDir: "/var/lib/calico", ConfigFile: DefaultConfigFile,
 			Felix: map[string]string{},
 		}
 		change(&c)
@@ -44,10 +44,10 @@ func TestParseConfig(t *testing.T) {
 			"NODENAME= node-1 ", "ETCD_ENDPOINTS=https://a:2379, https://b:2379,", "ETCD_CA_CERT_FILE=" + file, "ETCD_CERT_FILE=" + file,
 			"ETCD_KEY_FILE=" + file, "ETCD_USERNAME=u", "ETCD_PASSWORD_FILE=" + file, "CALICO_RUN_DIR=/r", "CALICO_VAR_DIR=/v/",
 			"CALICO_HEALTH_ADDRESS=0", "CALICO_METRICS_ADDRESS=127.0.0.1:1", "FELIX_InterfacePrefix=tap", "FELIX_LOGSEVERITYSCREEN=debug",
-			"FELIX_BOGUS=1", "PATH=/bin",
+			"FELIX_BOGUS=1", "FELIX_LogPrefix=", "PATH=/bin", "CALICO_CONFIG_FILE=/etc/other",
 		}, Config{
 			Node: "node-1", Store: store.Config{Endpoints: []string{"https://a:2379", "https://b:2379"}, CAFile: file, CertFile: file, KeyFile: file, Username: "u", PasswordFile: file},
-			RunDir: "/r", VarDir: "/v", Metrics: "127.0.0.1:1", Felix: map[string]string{"interfaceprefix": "tap", "logseverityscreen": "debug"},
+			RunDir: "/r", VarDir: "/v", Health: "0", Metrics: "127.0.0.1:1", ConfigFile: "/etc/other", Felix: map[string]string{"InterfacePrefix": "tap", "LOGSEVERITYSCREEN": "debug"},
 		}, []string{"FELIX_BOGUS"}, ""},
 		{"flags win", []string{"-nodename", "flag", "--etcd-discovery-srv=example.org"}, []string{"NODENAME=env"},
 			defaults(func(c *Config) { c.Node, c.Store.Endpoints, c.Store.DiscoverySRV = "flag", nil, "example.org" }), nil, ""},
@@ -56,7 +56,7 @@ func TestParseConfig(t *testing.T) {
 		{"relative directory", nil, []string{"CALICO_VAR_DIR=var"}, Config{}, nil, `CALICO_VAR_DIR: "var": want an absolute path`},
 		{"file that is not there", nil, []string{"ETCD_KEY_FILE=/no/such"}, Config{}, nil, "ETCD_KEY_FILE: open /no/such: no such file"},
 		{"address without port", []string{"-health", "localhost"}, nil, Config{}, nil, `flag -health: address "localhost": want host:port`},
-		{"parameter", nil, []string{"FELIX_RouteRefreshInterval=never"}, Config{}, nil, `FELIX_ROUTEREFRESHINTERVAL: time "never": want seconds, 1 to 3600`},
+		{"address of a name", nil, []string{"CALICO_METRICS_ADDRESS=node-1:80"}, Config{}, nil, `CALICO_METRICS_ADDRESS: address "node-1:80": want host:port`},
 		{"argument", []string{"run"}, nil, Config{}, nil, `argument "run" is not understood`},
 		{"flag", []string{"-what"}, nil, Config{}, nil, "flag provided but not defined: -what"},
 	}
@@ -69,7 +69,7 @@ func TestParseConfig(t *testing.T) {
 			}
 			continue
 		}
-		if diff := cmp.Diff(test.want, in.Config); diff != "" || err != nil {
+		if diff := cmp.Diff(test.want, in.Config, cmp.AllowUnexported(Config{})); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", test.name, err, diff)
 		}
 		if diff := cmp.Diff(test.unknown, in.Unknown); diff != "" {

@@ -74,11 +74,13 @@ func (h *health) unready() string {
 	return strings.Join(reasons, "; ")
 }
 
-// handler serves /liveness and /readiness: 200, or 503 and the reason.
-func (h *health) handler() http.Handler {
+// handler serves /liveness and /readiness: 200, or 503 and the reason; and what
+// is wrong at /debug/invalid.
+func (h *health) handler(invalid http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /liveness", func(w http.ResponseWriter, _ *http.Request) { replyHealth(w, h.stuck()) })
 	mux.HandleFunc("GET /readiness", func(w http.ResponseWriter, _ *http.Request) { replyHealth(w, h.unready()) })
+	mux.Handle("GET /debug/invalid", invalid)
 	return mux
 }
 

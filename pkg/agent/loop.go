@@ -46,11 +46,11 @@ type system struct {
 type loop struct {
 	log     *slog.Logger
 	level   *slog.LevelVar
-	environ map[string]string // FELIX_ parameters
 	system  system
 	metrics *metrics
 	health  *health
 	report  *reporter
+	serving *serving
 
 	updates chan store.Update
 	waits   chan *wait
@@ -59,6 +59,7 @@ type loop struct {
 	stopped chan struct{} // closed when the loop has ended
 
 	params   Params
+	adoption *adoption
 	state    *state
 	desired  *desired
 	problems *problems

@@ -85,7 +85,7 @@ func (c *clockwork) with(change func()) {
 // newClockwork runs a loop that has seen a snapshot, in a synctest bubble.
 func newClockwork(t *testing.T) *clockwork {
 	c := &clockwork{start: time.Now(), events: make(chan kernel.Event)}
-	params, _ := resolve()
+	params := resolve().params
 	h := newHealth()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, newProblems(log), newReporter(log, nil, "h", h))

@@ -111,15 +111,9 @@ type resolution struct {
 	wrong   []paramError
 }
 
-// resolve works the parameters out.
-func resolve(layers ...map[string]string) (Params, []paramError) {
-	r := resolveAll(layers...)
-	return r.params, r.wrong
-}
-
-// resolveAll works the parameters out. The first layer that has a value which
+// resolve works the parameters out. The first layer that has a value which
 // makes sense wins; a name may be in any case.
-func resolveAll(layers ...map[string]string) resolution {
+func resolve(layers ...map[string]string) resolution {
 	r := resolution{choices: map[string]choice{}}
 	folded := make([]map[string]string, len(layers)) // lower-case name to the spelling that counts
 	for i, layer := range layers {
@@ -169,7 +163,7 @@ func (p param) find(layer, folded map[string]string) (given, text string, ok boo
 	return "", "", false
 }
 
-// felixEnviron picks the FELIX_ variables, by lower-case parameter name; an
+// felixEnviron picks the FELIX_ variables, by name without FELIX_; an
 // empty one is not set. unknown are the variables that name no parameter of ours.
 func felixEnviron(environ []string) (known map[string]string, unknown []string) {
 	known = map[string]string{}
@@ -179,7 +173,7 @@ func felixEnviron(environ []string) (known map[string]string, unknown []string) 
 		switch {
 		case !ok || value == "":
 		case isParam(param):
-			known[strings.ToLower(param)] = value
+			known[param] = value
 		default:
 			unknown = append(unknown, name)
 		}

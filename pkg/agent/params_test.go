@@ -67,7 +67,8 @@ func TestResolve(t *testing.T) {
 			[]string{"RouteRefreshInterval 0", "RouteRefreshInterval 1", "LogSeverityScreen 2"}},
 	}
 	for _, test := range tests {
-		got, wrong := resolve(test.layers...)
+		r := resolve(test.layers...)
+		got, wrong := r.params, r.wrong
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
@@ -85,7 +86,7 @@ func FuzzResolve(f *testing.F) {
 	f.Add("cali,tap", "INFO", "10")
 	f.Add(",", "loud", "NaN")
 	f.Fuzz(func(t *testing.T, prefix, severity, interval string) {
-		p, _ := resolve(map[string]string{"interfaceprefix": prefix, "logseverityscreen": severity, "routerefreshinterval": interval})
+		p := resolve(map[string]string{"interfaceprefix": prefix, "logseverityscreen": severity, "routerefreshinterval": interval}).params
 		for _, s := range p.InterfacePrefixes {
 			if err := checkInterface(s); err != nil {
 				t.Errorf("prefix: %v", err)

@@ -3,52 +3,153 @@
 package agent
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 )
 
-// problems are the objects of etcd that cannot be acted upon: each is logged
-// once, counted while it lasts, and logged again when it is over.
+// problems are the objects of etcd and the settings that cannot be acted upon:
+// each is logged once, counted while it lasts, shown, and logged again when it
+// is over.
 type problems struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	open map[string]string // by path
+	open map[string]problem // by path
+}
+
+// What a problem is of.
+const (
+	problemObject  = "object"
+	problemSetting = "setting"
+)
+
+// problem is why something is not acted upon.
+type problem struct {
+	Path   string    `json:"path"` // in etcd, or what else the setting is called
+	Kind   string    `json:"kind"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"` // when it was first found wrong, whatever the reason was then
 }
 
 func newProblems(log *slog.Logger) *problems {
-	return &problems{log: log, open: map[string]string{}}
+	return &problems{log: log, open: map[string]problem{}}
 }
 
-// maxReason bounds what is logged of a value that somebody wrote to etcd.
+// maxReason bounds what is kept of a value that somebody wrote to etcd.
 const maxReason = 400
 
 // report says how it stands with an object: nil is well.
 func (p *problems) report(path string, err error) {
-	text := errorText(err)
-	if len(text) > maxReason {
-		text = text[:maxReason] + "…"
-	}
-	p.mu.Lock()
-	before := p.open[path]
-	if text == "" {
-		delete(p.open, path)
-	} else {
-		p.open[path] = text
-	}
-	p.mu.Unlock()
-	switch {
-	case text == before:
-	case text == "":
+	switch before, after := p.note(problemObject, path, err); {
+	case after == before:
+	case after == "":
 		p.log.Info("object in etcd is in order again", "key", path)
 	default:
-		p.log.Warn("object in etcd is not acted upon", "key", path, "reason", text)
+		p.log.Warn("object in etcd is not acted upon", "key", path, "reason", after)
 	}
 }
 
-// count is how many objects are not in order.
+// reportSetting says how it stands with a setting; instead is what is used where
+// it makes no sense.
+func (p *problems) reportSetting(path string, err error, instead string) {
+	switch before, after := p.note(problemSetting, path, err); {
+	case after == before:
+	case after == "":
+		p.log.Info("setting is in order again", "setting", path)
+	default:
+		p.log.Warn("setting is not used", "setting", path, "reason", after, "instead", instead)
+	}
+}
+
+// note keeps how it stands with something and tells how it stood before; "" is well.
+func (p *problems) note(kind, path string, err error) (before, after string) {
+	after = errorText(err)
+	if len(after) > maxReason {
+		after = strings.ToValidUTF8(after[:maxReason], "") + "…"
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.open[path]
+	if after == "" {
+		delete(p.open, path)
+		return was.Reason, after
+	}
+	since := was.Since
+	if since.IsZero() {
+		since = time.Now()
+	}
+	p.open[path] = problem{path, kind, after, since}
+	return was.Reason, after
+}
+
+// count is how many are not in order.
 func (p *problems) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.open)
+}
+
+// all are sorted by path.
+func (p *problems) all() []problem {
+	p.mu.Lock()
+	all := make([]problem, 0, len(p.open))
+	for _, o := range p.open {
+		all = append(all, o)
+	}
+	p.mu.Unlock()
+	slices.SortFunc(all, func(a, b problem) int { return cmp.Compare(a.Path, b.Path) })
+	return all
+}
+
+// ServeHTTP shows all problems: to people as text, to who asks for
+// application/json, or format=json, as that.
+func (p *problems) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	all := p.all()
+	if r.FormValue("format") == "json" || strings.Contains(r.Header.Get("Accept"), "application/json") {
+		w.Header().Set("Content-Type", "application/json")
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		_ = e.Encode(all) // a client that left needs no answer
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	writeProblems(w, all)
+}
+
+// writeProblems is for people to read.
+func writeProblems(w io.Writer, all []problem) {
+	if len(all) == 0 {
+		_, _ = fmt.Fprintln(w, "every object and setting is in order")
+		return
+	}
+	for _, o := range all {
+		_, _ = fmt.Fprintf(w, "%s %s\n  since   %s\n  reason  %s\n", o.Kind, printable(o.Path), o.Since.UTC().Format(time.RFC3339), indent(o.Reason))
+	}
+}
+
+// indent keeps a reason of several lines together, and control characters off terminals.
+func indent(reason string) string {
+	lines := strings.Split(reason, "\n")
+	for i := range lines {
+		lines[i] = printable(lines[i])
+	}
+	return strings.Join(lines, "\n          ")
+}
+
+// printable quotes what is more than text.
+func printable(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
 }

@@ -15,10 +15,6 @@ import (
 )
 
 const (
-	statusTTL      = 90 * time.Second
-	statusInterval = 30 * time.Second
-	// reportDelay lets reports gather, so that a burst is a few writes.
-	reportDelay = 100 * time.Millisecond
 	// reportTimeout bounds one request to etcd.
 	reportTimeout = 10 * time.Second
 	// reportBatch is how many keys one transaction writes; etcd takes 128.
@@ -38,13 +34,17 @@ type reporter struct {
 	started time.Time
 
 	lease      *store.Lease
+	ttl        time.Duration // of the lease
+	former     *store.Lease  // what is in etcd hangs on it still
 	registered bool
 	// stored is what etcd holds, by path; nil = unknown, to be read.
 	stored map[string]model.EndpointStatus
 
-	wake chan struct{}
+	wake    chan struct{}
+	changed chan struct{} // the settings were
 
 	mu    sync.Mutex
+	how   Params
 	want  map[string]endpointReport // by the endpoint's path
 	first bool                      // the first update is done: want is whole
 	doubt bool                      // etcd may hold something else than was written
@@ -59,7 +59,7 @@ type endpointReport struct {
 func newReporter(log *slog.Logger, client *store.Client, host string, h *health) *reporter {
 	return &reporter{
 		log: log, store: client, host: host, health: h, started: time.Now(),
-		wake: make(chan struct{}, 1), want: map[string]endpointReport{},
+		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), want: map[string]endpointReport{},
 	}
 }
 
@@ -104,6 +104,26 @@ func (r *reporter) resync() {
 	r.ring()
 }
 
+// configure says how and how often to report.
+func (r *reporter) configure(p Params) {
+	r.mu.Lock()
+	before := r.how
+	r.how = p
+	r.mu.Unlock()
+	if before.ReportInterval != p.ReportInterval || before.ReportEndpoints != p.ReportEndpoints {
+		select {
+		case r.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (r *reporter) params() Params {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.how
+}
+
 func (r *reporter) isFirst() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,18 +156,21 @@ func (r *reporter) run(ctx context.Context) error {
 		case <-r.wake:
 			if !gathering {
 				gathering = true
-				endpoints.timer.Reset(max(reportDelay, endpoints.backoff))
+				endpoints.timer.Reset(max(r.params().ReportDelay, endpoints.backoff))
 			}
 			if !told && r.isFirst() {
 				told = true
 				host.timer.Reset(host.backoff)
 			}
+		case <-r.changed:
+			host.timer.Reset(host.backoff)
+			r.ring()
 		case <-lost:
 			r.lease = nil
 			host.timer.Reset(0)
 		case <-host.timer.C:
-			if host.done(ctx, r.reportHost(ctx)) {
-				host.timer.Reset(statusInterval)
+			if interval := r.params().ReportInterval; host.done(ctx, r.reportHost(ctx)) && interval > 0 {
+				host.timer.Reset(interval)
 			}
 			r.health.setEtcd(errors.Join(host.err, endpoints.err))
 		case <-endpoints.timer.C:
@@ -161,32 +184,54 @@ func (r *reporter) run(ctx context.Context) error {
 func (r *reporter) reportHost(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	if r.lease == nil {
-		lease, err := r.store.Lease(ctx, statusTTL)
-		if err != nil {
-			return fmt.Errorf("lease of the host's status: %w", err)
-		}
-		r.lease = lease
+	how := r.params()
+	first := r.isFirst()
+	if how.ReportInterval == 0 {
+		r.leave()
+		return r.registerAfter(ctx, first)
+	}
+	if err := r.hold(ctx, how.ReportTTL); err != nil {
+		return err
 	}
 	now := time.Now()
-	status := model.Status{Time: now.UTC().Truncate(time.Second), Uptime: now.Sub(r.started), FirstUpdate: r.isFirst()}
+	status := model.Status{Time: now.UTC().Truncate(time.Second), Uptime: now.Sub(r.started), FirstUpdate: first}
 	live := model.Change{Puts: []model.Put{{Key: model.StatusKey{Host: r.host}, Value: status}}}
 	if _, err := r.store.Commit(ctx, live, store.WithLease(r.lease)); err != nil {
 		return fmt.Errorf("write the host's status: %w", err)
+	}
+	if r.former != nil {
+		r.drop(r.former)
+		r.former = nil
 	}
 	last := model.Change{Puts: []model.Put{{Key: model.LastStatusKey{Host: r.host}, Value: status}}}
 	if _, err := r.store.Commit(ctx, last); err != nil {
 		return fmt.Errorf("write the host's last status: %w", err)
 	}
-	if status.FirstUpdate {
-		return r.register(ctx)
+	return r.registerAfter(ctx, first)
+}
+
+// hold takes a lease, another one where it shall be longer or shorter.
+func (r *reporter) hold(ctx context.Context, ttl time.Duration) error {
+	if r.lease != nil && r.ttl == ttl {
+		return nil
 	}
+	lease, err := r.store.Lease(ctx, ttl)
+	if err != nil {
+		return fmt.Errorf("lease of the host's status: %w", err)
+	}
+	switch {
+	case r.former == nil:
+		r.former = r.lease
+	case r.lease != nil:
+		r.drop(r.lease)
+	}
+	r.lease, r.ttl = lease, ttl
 	return nil
 }
 
-// register makes the object that says that the host exists, once.
-func (r *reporter) register(ctx context.Context) error {
-	if r.registered {
+// registerAfter makes the object that says that the host exists, once, after the first update.
+func (r *reporter) registerAfter(ctx context.Context, first bool) error {
+	if !first || r.registered {
 		return nil
 	}
 	key := model.HostMetadataKey{Host: r.host}
@@ -215,8 +260,10 @@ func (r *reporter) reportEndpoints(ctx context.Context) (err error) {
 		r.stored, r.registered, r.doubt = nil, false, false
 	}
 	want := make(map[string]endpointReport, len(r.want))
-	for _, report := range r.want {
-		want[report.key.Path()] = report
+	if r.how.ReportEndpoints {
+		for _, report := range r.want {
+			want[report.key.Path()] = report
+		}
 	}
 	first := r.first
 	r.mu.Unlock()
@@ -266,10 +313,17 @@ func (r *reporter) readStored(ctx context.Context) error {
 
 // leave has etcd delete the host's live status.
 func (r *reporter) leave() {
-	if r.lease == nil {
-		return
+	for _, lease := range []*store.Lease{r.lease, r.former} {
+		if lease != nil {
+			r.drop(lease)
+		}
 	}
-	if err := r.lease.Close(); err != nil {
+	r.lease, r.former = nil, nil
+}
+
+// drop has etcd delete what hangs on the lease.
+func (r *reporter) drop(lease *store.Lease) {
+	if err := lease.Close(); err != nil {
 		r.log.Warn("the host's status stays in etcd until its lease ends", "err", err)
 	}
 }

@@ -3,53 +3,242 @@
 package agent
 
 import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// settings are what etcd says about the agent itself, by lower-case name.
+// settings are what etcd says about the agent itself, by name.
 type settings struct {
 	global, local map[string]string
 }
 
-// takeText keeps a setting. One that does not parse counts as not set.
+// takeText keeps a setting. One that does not parse counts as not set, and so
+// does one whose key isn't spelled right: it would stand beside the one that is.
 func takeText(m map[string]string, name string, entry model.Entry) {
-	if text, ok := entry.Value.(model.Text); ok {
-		m[strings.ToLower(name)] = string(text)
+	if entry.Path != entry.Key.Path() {
 		return
 	}
-	delete(m, strings.ToLower(name))
+	if text, ok := entry.Value.(model.Text); ok {
+		m[name] = string(text)
+		return
+	}
+	delete(m, name)
 }
 
 // The layers of settings in the order in which they win.
 const (
-	layerEnviron = iota
+	layerFlag = iota
+	layerEnviron
+	layerFile
 	layerHost
 	layerGlobal
+	layerCount
 )
 
-// settingErrors says of each setting in etcd that is readable whether it makes sense.
-func (s *state) settingErrors(wrong []paramError) map[string]error {
-	errs := map[string]error{}
-	for path, o := range s.objects {
-		var name string
-		layer := layerGlobal
-		switch key := o.key.(type) {
-		case model.GlobalConfigKey:
-			name = key.Name
-		case model.HostConfigKey:
-			name, layer = key.Name, layerHost
+const layerDefault = -1
+
+// layers are the settings of the process, and those in etcd, s.
+func (c Config) layers(s settings) []map[string]string {
+	all := make([]map[string]string, layerCount)
+	all[layerFlag] = c.flagLayer()
+	all[layerEnviron] = c.Felix
+	all[layerFile] = c.file
+	all[layerHost] = s.local
+	all[layerGlobal] = s.global
+	return all
+}
+
+// flagLayer are the flags that say what parameters say.
+func (c Config) flagLayer() map[string]string {
+	layer := map[string]string{}
+	for _, f := range []struct{ name, address string }{{"Health", c.Health}, {"PrometheusMetrics", c.Metrics}} {
+		switch f.address {
+		case "":
+		case "0":
+			layer[f.name+"Enabled"] = "false"
+		default:
+			host, port, _ := net.SplitHostPort(f.address) // parseListen has looked
+			layer[f.name+"Enabled"], layer[f.name+"Host"], layer[f.name+"Port"] = "true", host, port
 		}
-		if name == "" || o.invalid != nil {
-			continue
+	}
+	return layer
+}
+
+// source names where a setting stands, for people.
+func (c Config) source(layer int) string {
+	switch layer {
+	case layerFlag:
+		return "flag"
+	case layerEnviron:
+		return "environment"
+	case layerFile:
+		return c.ConfigFile
+	case layerHost:
+		return model.HostPrefix(c.Node) + "config/"
+	case layerGlobal:
+		return model.ConfigPrefix()
+	}
+	return "default"
+}
+
+// settingPath is what a setting is called in reports.
+func (c Config) settingPath(layer int, given string) string {
+	switch layer {
+	case layerFlag:
+		return "flag " + given
+	case layerEnviron:
+		return "FELIX_" + given
+	case layerFile:
+		return c.ConfigFile + ": " + given
+	case layerHost:
+		return model.HostConfigKey{Host: c.Node, Name: given}.Path()
+	}
+	return model.GlobalConfigKey{Name: given}.Path()
+}
+
+// adoption takes settings into use and says what it did, each thing once.
+type adoption struct {
+	cfg      Config
+	problems *problems
+	last     resolution
+	wrong    map[string]struct{} // paths reported
+	told     map[string]struct{} // said of settings that are not used
+}
+
+func newAdoption(cfg Config, p *problems) *adoption {
+	return &adoption{cfg: cfg, problems: p, last: resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}}
+}
+
+// adopt works the parameters out, with what is in etcd, and says what is new.
+// unread are settings in etcd that cannot be read, by path.
+func (a *adoption) adopt(s settings, unread map[string]error) Params {
+	layers := a.cfg.layers(s)
+	r := resolve(layers...)
+	a.reportWrong(r, unread)
+	a.sayChanges(r)
+	a.sayUnused(r, layers)
+	a.last = r
+	err := a.cfg.LogFile.set(r.params.LogFile, r.params.LogFileLevel)
+	a.problems.reportSetting("LogFilePath", err, "no log file")
+	return r.params
+}
+
+// adopt takes the settings into use, all but those whose change the loop has to
+// act on itself.
+func (l *loop) adopt() {
+	l.params = l.adoption.adopt(l.state.settings, l.state.unreadSettings())
+	l.level.Set(l.params.LogLevel)
+	l.report.configure(l.params)
+	l.serving.configure(l.params)
+}
+
+// reportWrong reports the settings that cannot be read or make no sense, and
+// those that are in order again.
+func (a *adoption) reportWrong(r resolution, unread map[string]error) {
+	before := a.wrong
+	a.wrong = map[string]struct{}{}
+	for path, err := range unread {
+		a.wrong[path] = struct{}{}
+		a.problems.reportSetting(path, err, "as if it were not there")
+	}
+	for _, w := range r.wrong {
+		path := a.cfg.settingPath(w.layer, w.given)
+		a.wrong[path] = struct{}{}
+		c := r.choices[w.name]
+		a.problems.reportSetting(path, w.err, fmt.Sprintf("%q, %s", c.text, a.cfg.source(c.layer)))
+	}
+	for path := range before {
+		if _, still := a.wrong[path]; !still {
+			a.problems.reportSetting(path, nil, "")
 		}
-		errs[path] = nil
-		for _, w := range wrong {
-			if w.layer == layer && strings.EqualFold(w.name, name) {
-				errs[path] = w.err
+	}
+}
+
+// sayChanges logs the values that are other than before; at first, than the defaults.
+func (a *adoption) sayChanges(r resolution) {
+	for _, p := range paramTable() {
+		before, after := a.last.choices[p.name], r.choices[p.name]
+		if before.text != after.text {
+			a.cfg.Logger.Info("setting", "name", p.name, "value", after.text, "from", a.cfg.source(after.layer),
+				"was", before.text, "applies", p.effect)
+		}
+	}
+}
+
+// sayUnused logs which settings in the file and in etcd are without effect: a
+// stronger one stands before them, or this agent has no such parameter.
+func (a *adoption) sayUnused(r resolution, layers []map[string]string) {
+	before := a.told
+	a.told = map[string]struct{}{}
+	names := paramNames()
+	for _, layer := range []int{layerFile, layerHost, layerGlobal} {
+		for _, given := range slices.Sorted(maps.Keys(layers[layer])) {
+			name, ours := names[strings.ToLower(given)]
+			used, path := r.choices[name], a.cfg.settingPath(layer, given)
+			thing := path
+			if ours {
+				text := layers[layer][given]
+				if used.layer < 0 || used.layer >= min(layer, layerHost) || text == used.text {
+					continue
+				}
+				thing += " " + text
+			}
+			a.told[thing] = struct{}{}
+			if _, said := before[thing]; said {
+				continue
+			}
+			switch {
+			case ours:
+				a.cfg.Logger.Info("setting is without effect: a stronger one stands before it until the agent is started without that",
+					"setting", path, "stronger", a.cfg.source(used.layer), "value", used.text)
+			case foreign(given):
+				a.cfg.Logger.Debug("setting is not this agent's", "setting", path)
+			default:
+				a.cfg.Logger.Warn("setting names no parameter that is known, and is not used", "setting", path)
 			}
 		}
 	}
-	return errs
+}
+
+// paramNames finds a parameter by any of its names, in lower case.
+func paramNames() map[string]string {
+	names := map[string]string{}
+	for _, p := range paramTable() {
+		for _, n := range p.names() {
+			names[strings.ToLower(n)] = p.name
+		}
+	}
+	return names
+}
+
+// isSetting reports whether a key is one of the agent's settings.
+func isSetting(key model.Key) bool {
+	switch key.(type) {
+	case model.GlobalConfigKey, model.HostConfigKey:
+		return true
+	}
+	return false
+}
+
+var errSpelling = errors.New("the key isn't spelled as it should be")
+
+// unreadSettings are the settings in etcd that cannot be read, by path.
+func (s *state) unreadSettings() map[string]error {
+	unread := map[string]error{}
+	for path, o := range s.objects {
+		switch {
+		case !isSetting(o.key) || !s.concerns(o.key):
+		case o.invalid != nil:
+			unread[path] = o.invalid
+		case path != o.key.Path():
+			unread[path] = errSpelling
+		}
+	}
+	return unread
 }

@@ -66,7 +66,7 @@ func (c claim) String() string {
 // effect is what a change of the state touched.
 type effect struct {
 	endpoints map[string]struct{} // whose verdict may differ now
-	objects   map[string]struct{} // what is new, changed or gone
+	objects   map[string]struct{} // what is new, changed or gone, but for settings
 	settings  bool
 	entries   []model.Entry // the same in full
 }
@@ -146,7 +146,9 @@ func (s *state) take(entry model.Entry, e *effect) {
 	if !s.concerns(entry.Key) {
 		return
 	}
-	e.objects[entry.Path] = struct{}{}
+	if !isSetting(entry.Key) { // that is reported when it is taken into use
+		e.objects[entry.Path] = struct{}{}
+	}
 	switch key := entry.Key.(type) {
 	case model.ReadyKey:
 		ready, ok := entry.Value.(model.Ready)

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultConfigFile is where the configuration file is looked for.
+const DefaultConfigFile = "/etc/calico/felix.cfg"
+
+// maxConfigFile is far above what all parameters take.
+const maxConfigFile = 1 << 20
+
+// readConfigFile reads the parameters in a file, by name as it spells them. A
+// file that isn't there has none. The error says what in it is not understood;
+// the rest is used.
+func readConfigFile(path string) (map[string]string, error) {
+	// Not to wait for the other end of a pipe; what is no file is refused below.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) || path == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("not a file")
+	case info.Size() > maxConfigFile:
+		return nil, fmt.Errorf("%d bytes: at most %d", info.Size(), maxConfigFile)
+	}
+	return parseConfigFile(io.LimitReader(f, maxConfigFile))
+}
+
+// parseConfigFile reads lines `Name = value`. Sections have names for people
+// only; lines that begin with # or ; are comments.
+func parseConfigFile(r io.Reader) (map[string]string, error) {
+	settings := map[string]string{}
+	var errs []error
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxConfigFile)
+	for n := 1; lines.Scan(); n++ {
+		line := lines.Text()
+		if n == 1 {
+			line = strings.TrimPrefix(line, "\ufeff")
+		}
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || line[0] == '#' || line[0] == ';':
+			continue
+		case line[0] == '[' && line[len(line)-1] == ']':
+			continue
+		}
+		name, value, found := strings.Cut(line, "=")
+		name = strings.TrimSpace(name)
+		if !found || name == "" || line[0] == '[' {
+			errs = append(errs, fmt.Errorf("line %d: %.64q: want [section], Name = value or # comment", n, line))
+			continue
+		}
+		settings[name] = strings.TrimSpace(value)
+	}
+	return settings, errors.Join(append(errs, lines.Err())...)
+}

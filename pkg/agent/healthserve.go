@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	// listenPause is how long after an address could not be had it is tried again.
+	listenPause = 2 * time.Second
+	// drainPause is what requests get to end when their server goes elsewhere.
+	drainPause = time.Second
+)
+
+// address is where to listen, "" = nowhere.
+func (s Serving) address() string {
+	if !s.Enabled {
+		return ""
+	}
+	return net.JoinHostPort(s.Host, strconv.Itoa(int(s.Port)))
+}
+
+// serving are the HTTP servers of the agent. They go where the settings say.
+type serving struct {
+	problems *problems
+	wake     chan struct{}
+	health   *server
+	metrics  *server
+
+	mu   sync.Mutex
+	want [2]Serving // health, metrics
+}
+
+func newServing(p *problems, health, metrics http.Handler) *serving {
+	return &serving{
+		problems: p, wake: make(chan struct{}, 1),
+		health:  &server{what: "health", param: "HealthPort", handler: health},
+		metrics: &server{what: "metrics", param: "PrometheusMetricsPort", handler: metrics},
+	}
+}
+
+// configure says where to serve; it does not wait.
+func (s *serving) configure(p Params) {
+	s.mu.Lock()
+	want := [2]Serving{p.Health, p.Metrics}
+	changed := s.want != want
+	s.want = want
+	s.mu.Unlock()
+	if !changed {
+		return
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// move brings every server where it shall be. The errors are of those that stay
+// where they were, or nowhere.
+func (s *serving) move() (health, metrics error) {
+	s.mu.Lock()
+	want := s.want
+	s.mu.Unlock()
+	health, metrics = s.health.move(want[0].address()), s.metrics.move(want[1].address())
+	s.problems.reportSetting(s.health.param, health, s.health.stand())
+	s.problems.reportSetting(s.metrics.param, metrics, s.metrics.stand())
+	return health, metrics
+}
+
+// run serves until the context ends.
+func (s *serving) run(ctx context.Context) error {
+	defer s.close()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		case <-s.health.ended:
+			s.health.forget()
+		case <-s.metrics.ended:
+			s.metrics.forget()
+		case <-retry.C:
+		}
+		if err := errors.Join(s.move()); err != nil {
+			retry.Reset(listenPause)
+		}
+	}
+}
+
+func (s *serving) close() {
+	s.health.close(0)
+	s.metrics.close(0)
+}
+
+// server is one HTTP server, or none for the time being.
+type server struct {
+	what, param string
+	handler     http.Handler
+
+	address string // "" = none
+	http    *http.Server
+	ended   chan struct{} // closed when it ended; nil = none
+}
+
+// stand says where it serves.
+func (s *server) stand() string {
+	if s.address == "" {
+		return "not served"
+	}
+	return s.address
+}
+
+// move has it serve at the address, "" = nowhere. The new address is taken
+// before the old one is left, where that can be.
+func (s *server) move(address string) error {
+	if address == s.address {
+		return nil
+	}
+	if address == "" {
+		s.close(drainPause)
+		return nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil && s.samePort(address) {
+		before := s.address
+		s.close(drainPause)
+		if listener, err = net.Listen("tcp", address); err != nil {
+			if back, backErr := net.Listen("tcp", before); backErr == nil {
+				s.serve(before, back)
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("serve %s on %s: %w: free the port, or choose another address, or 0 for none", s.what, address, err)
+	}
+	s.close(drainPause)
+	s.serve(address, listener)
+	return nil
+}
+
+func (s *server) samePort(address string) bool {
+	_, before, _ := net.SplitHostPort(s.address)
+	_, after, _ := net.SplitHostPort(address)
+	return before == after
+}
+
+func (s *server) serve(address string, l net.Listener) {
+	h := &http.Server{Handler: s.handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	ended := make(chan struct{})
+	s.address, s.http, s.ended = address, h, ended
+	go func() {
+		defer close(ended)
+		_ = h.Serve(l) // it is tried anew, and why it fails is known then
+	}()
+}
+
+// close ends it, after requests under way or the pause.
+func (s *server) close(pause time.Duration) {
+	if s.http == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), pause)
+	defer cancel()
+	_ = s.http.Shutdown(ctx) // what is left is cut off
+	_ = s.http.Close()
+	<-s.ended
+	s.forget()
+}
+
+func (s *server) forget() { s.address, s.http, s.ended = "", nil, nil }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// LogFile is the log's second place, the file of LogFilePath: none until the
+// agent has been told of one. Handler is to be among the logger's handlers.
+type LogFile struct {
+	level slog.LevelVar
+
+	mu      sync.Mutex
+	path    string
+	file    *os.File // nil = none
+	checked time.Time
+}
+
+// NewLogFile has no file yet.
+func NewLogFile() *LogFile {
+	l := &LogFile{}
+	l.level.Set(levelNone)
+	return l
+}
+
+// Handler writes what is at or above the file's level to it.
+func (l *LogFile) Handler() slog.Handler {
+	return slog.NewTextHandler(l, &slog.HandlerOptions{Level: &l.level})
+}
+
+// set takes another file, "" = none, and level into use. After an error there
+// is no file.
+func (l *LogFile) set(path string, level slog.Level) error {
+	if l == nil {
+		return nil // who runs the agent logs elsewhere
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if path == "" {
+		level = levelNone
+	}
+	l.level.Set(level)
+	if path == l.path {
+		return nil
+	}
+	var file *os.File
+	var err error
+	if path != "" {
+		file, err = openLog(path)
+	}
+	if err != nil {
+		l.level.Set(levelNone)
+		path = ""
+	}
+	l.swap(file)
+	l.path = path
+	return err
+}
+
+func (l *LogFile) swap(file *os.File) {
+	if l.file != nil {
+		_ = l.file.Close() // each line was written when it was logged
+	}
+	l.file = file
+}
+
+// rotationInterval is how often it is looked whether the file was renamed.
+const rotationInterval = time.Second
+
+// Write appends a line to the file, or to a new one where the file was renamed.
+func (l *LogFile) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return len(line), nil
+	}
+	if now := time.Now(); now.Sub(l.checked) >= rotationInterval {
+		l.checked = now
+		l.reopen()
+	}
+	return l.file.Write(line)
+}
+
+// reopen follows a rotation; where that fails, the file that is open stays.
+func (l *LogFile) reopen() {
+	there, err := os.Stat(l.path)
+	mine, errMine := l.file.Stat()
+	if err == nil && errMine == nil && os.SameFile(there, mine) {
+		return
+	}
+	if file, err := openLog(l.path); err == nil {
+		l.swap(file)
+	}
+}
+
+// openLog opens a file to append to.
+func openLog(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	// Not to wait for the other end of a pipe; what is no file is refused.
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|unix.O_NONBLOCK, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a file")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, errors.Join(err, f.Close()))
+	}
+	return f, nil
+}

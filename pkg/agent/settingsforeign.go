@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import "strings"
+
+// foreign reports whether a setting is one that Calico knows and this agent has
+// no use for: it belongs to another program that keeps its settings in the same
+// place, or to a data path that is not ours.
+func foreign(name string) bool {
+	switch strings.ToLower(name) {
+	case
+		// of the cluster
+		"clusterguid", "clustertype", "calicoversion", "marker", "nodeip",
+		// of tunnels
+		"ipinipenabled", "ipinipmtu", "ipiniptunneladdr",
+		"vxlanenabled", "vxlanmtu", "vxlanport", "vxlanvni", "vxlantunnelmacaddr", "ipv4vxlantunneladdr",
+		"vxlanmtuv6", "vxlantunnelmacaddrv6", "ipv6vxlantunneladdr",
+		"wireguardenabled", "wireguardinterfaceaddr", "wireguardlisteningport", "wireguardmtu",
+		// of iptables and ipset
+		"chaininsertmode", "iptablesbackend", "iptablesfilterallowaction", "iptableslockfilepath",
+		"iptableslockprobeintervalmillis", "iptableslocktimeoutsecs", "iptablesmangleallowaction", "iptablesmarkmask",
+		"iptablesnatoutgoinginterfacefilter", "iptablespostwritecheckintervalsecs", "ipsetsrefreshinterval", "maxipsetsize",
+		"ignorelooserpf", "ipv6support",
+		// of other logs, reports and places of data
+		"logseveritysys", "logdebugfilenameregex", "debugmemoryprofilepath", "usagereportingenabled",
+		"metadataaddr", "metadataport", "datastoretype", "felixhostname",
+		"etcdaddr", "etcdcafile", "etcdcertfile", "etcdendpoints", "etcdkeyfile", "etcdscheme":
+		return true
+	}
+	return false
+}
