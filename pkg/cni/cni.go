@@ -59,6 +59,7 @@ func Main(plugin Plugin, build string) int {
 		fmt.Println(plugin, build)
 		return 0
 	}
+	store.DiscardLibraryLogs()
 	// A runtime that gives up must not cut an ADD in half, nor must one that
 	// no longer reads.
 	signal.Ignore(syscall.SIGPIPE)

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"io"
+	"log"
+
+	"google.golang.org/grpc/grpclog"
+)
+
+// DiscardLibraryLogs keeps to itself what gRPC, and what uses the standard log
+// package, would write to stderr past the program's own log: the error of a
+// request says what counts. It is for a process to call before anything else.
+func DiscardLibraryLogs() {
+	log.SetOutput(io.Discard)
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
+}
