@@ -229,6 +229,7 @@ func (h *racer) give(s *slot) {
 
 // wrong fails the test, and ends the heat where much is wrong.
 func (r *race) wrong(format string, args ...any) {
+	r.Helper()
 	if n := r.faults.Add(1); n <= maxFaults {
 		r.Errorf(format, args...)
 	} else if n == maxFaults+1 {

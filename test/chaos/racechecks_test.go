@@ -25,7 +25,7 @@ func blockOf(a netip.Addr) netip.Prefix {
 }
 
 // stored reads one key past etcd's API, at a revision; 0 is now. It waits for a
-// cluster that has no leader.
+// cluster that has no leader. Where it can't be read, at is 0.
 func (r *race) stored(k model.Key, revision int64) (value any, at int64) {
 	ctx, cancel := context.WithTimeout(r.ctx, lookPatience)
 	defer cancel()
@@ -67,6 +67,9 @@ func (r *race) holder(s *slot, a netip.Addr) (handle string, revision int64) {
 	cidr := blockOf(a)
 	seen := sighting{by: s.racer.host.Name(), addr: a, begin: time.Since(r.start)}
 	value, revision := r.stored(model.BlockKey{CIDR: cidr}, 0)
+	if revision == 0 {
+		return "", 0 // nothing was seen
+	}
 	seen.end, seen.revision = time.Since(r.start), revision
 	if b, ok := value.(model.Block); ok {
 		i := 0

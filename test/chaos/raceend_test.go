@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/anishathalye/porcupine"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
@@ -120,54 +117,4 @@ func raceAddrs() []netip.Addr {
 		}
 	}
 	return out
-}
-
-// judge checks the history of each address, and what the calls said, against
-// what etcd held from one revision to another.
-func (r *race) judge(from, to int64) {
-	l := make(ledger)
-	err := eachRevision(r.Context(), r.lab, from, to, func(revision int64, state map[string]model.Entry, changed []string) {
-		if revision == from {
-			changed = sortedPaths(state)
-		}
-		for _, path := range changed {
-			l.note(revision, path, state[path])
-		}
-	})
-	if err != nil {
-		r.wrong("read etcd's history: %v", err)
-		return
-	}
-	had := l.held()
-	for _, text := range unexplained(r.calls, had) {
-		r.wrong("%s", text)
-	}
-	for _, d := range r.denied {
-		if err := d.justified(l); err != nil {
-			r.wrong("%v", err)
-		}
-	}
-	most, histories := 0, operations(r.calls, r.seen, had)
-	for addr, ops := range histories {
-		most = max(most, len(ops))
-		result, info := linearizable(ops)
-		if result == porcupine.Ok {
-			continue
-		}
-		picture := filepath.Join(r.ArtifactDir(), strings.ReplaceAll(addr.String(), ":", "_")+".html")
-		if err := porcupine.VisualizePath(register(), info, picture); err != nil {
-			r.Error(err)
-		}
-		if result == porcupine.Unknown {
-			r.wrong("the history of %s was not judged in %v: %s", addr, checkPatience, picture)
-			continue
-		}
-		r.wrong("%s%s shows all of it; with go test -artifacts it is kept", story(addr, ops, l), picture)
-	}
-	r.Logf("%d revisions walked; the histories of %d addresses judged, of up to %d operations each; up to %d addresses of a block borrowed at once",
-		to-from, len(histories), most, l.maxBorrowed())
-	// A race that was none proves nothing.
-	if l.maxBorrowed() == 0 || len(r.denied) == 0 || r.tally.conflicts() == 0 {
-		r.wrong("nobody has borrowed, or found the pools empty, or lost a race: the pools are too large")
-	}
 }

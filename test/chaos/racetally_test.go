@@ -66,7 +66,7 @@ func (t tally) conflicts() (n int) {
 
 // report logs the tally.
 func (r *race) report() {
-	r.Logf("%d ADDs on %d hosts in %v", raceAdds, raceHosts, time.Since(r.start).Round(time.Millisecond))
+	r.Logf("%d ADDs on %d hosts in %v", r.added.Load(), raceHosts, time.Since(r.start).Round(time.Millisecond))
 	for _, what := range slices.Sorted(maps.Keys(r.tally)) {
 		c := r.tally[what]
 		slices.Sort(c.took)
