@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// This file and encodestatement.go turn values into what the kernel takes.
+
+// hash stands for the content of a rule. It is kept in the rule's user data, so
+// that a rule that is read can be told from one that has changed.
+type hash [8]byte
+
+// encodedRule is a rule as it is sent.
+type encodedRule struct {
+	hash     hash
+	exprs    []byte // attributes of NFTA_RULE_EXPRESSIONS
+	userdata []byte
+	sets     []anonymous
+}
+
+// anonymous is a set that lives and dies with its rule.
+type anonymous struct {
+	Set
+	at int // where in exprs its 4-byte ID belongs
+}
+
+// Types of user data, of libnftnl's udata.h. The nft tool shows the comment and
+// passes over what it doesn't know.
+const (
+	udataComment = 0
+	udataHash    = 0xca
+)
+
+// encodeRule encodes a rule. An error is a mistake of this package.
+func encodeRule(r Rule) (encodedRule, error) {
+	e := encoder{}
+	for _, s := range r.Do {
+		e.encode(s)
+	}
+	if e.err != nil {
+		return encodedRule{}, fmt.Errorf("rule %s: %w", r, e.err)
+	}
+	out := e.out
+	h := sha256.New()
+	h.Write(out.exprs)
+	for _, s := range out.sets {
+		fmt.Fprint(h, s.at, s.Key, s.Interval)
+		for _, el := range s.Elements {
+			fmt.Fprintf(h, "%q %q,", el.Key, el.End)
+		}
+	}
+	h.Write([]byte(r.Comment))
+	copy(out.hash[:], h.Sum(nil))
+	if r.Comment != "" {
+		out.userdata = append(out.userdata, udataComment, byte(len(r.Comment)+1))
+		out.userdata = append(out.userdata, r.Comment...)
+		out.userdata = append(out.userdata, 0)
+	}
+	out.userdata = append(out.userdata, udataHash, byte(len(out.hash)))
+	out.userdata = append(out.userdata, out.hash[:]...)
+	return out, nil
+}
+
+// encoder makes the expressions of one rule.
+type encoder struct {
+	out              encodedRule
+	family, protocol byte // the packet is known to be of
+	ether            bool // the packet is known to have an Ethernet header
+	err              error
+}
+
+// The registers: one of 16 bytes, or where data are concatenated, the same in
+// pieces of 4 and those that follow.
+const (
+	register   = unix.NFT_REG_1
+	register32 = 8 // NFT_REG32_00
+)
+
+// add appends one expression.
+func (e *encoder) add(x expr.Any) {
+	if e.err != nil {
+		return
+	}
+	b, err := expr.Marshal(unix.NFPROTO_INET, x)
+	if err != nil {
+		e.err = err
+		return
+	}
+	e.out.exprs = appendAttr(e.out.exprs, unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, b)
+}
+
+// lookup appends a lookup in an anonymous set, whose ID is its last 4 bytes.
+func (e *encoder) lookup(x *expr.Lookup, s Set) {
+	x.SetName = "__set%d"
+	e.add(x)
+	e.out.sets = append(e.out.sets, anonymous{s, len(e.out.exprs) - 4})
+}
+
+// need makes sure that a field is there before it is loaded.
+func (e *encoder) need(f Field) {
+	if f.family != 0 && e.family != f.family {
+		e.family = f.family
+		e.add(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register})
+		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{f.family}})
+	}
+	if f.source == fromLink && !e.ether {
+		e.ether = true
+		e.add(&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: register})
+		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.NativeEndian.AppendUint16(nil, unix.ARPHRD_ETHER)})
+	}
+	if f.protocol != 0 && e.protocol != f.protocol {
+		e.protocol = f.protocol
+		e.add(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register})
+		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{f.protocol}})
+	}
+}
+
+// load puts a field into a register.
+func (e *encoder) load(f Field, into uint32) {
+	e.loadPart(f, into, f.kind.size())
+}
+
+func (e *encoder) loadPart(f Field, into uint32, size int) {
+	payload := func(base expr.PayloadBase) {
+		e.add(&expr.Payload{DestRegister: into, Base: base, Offset: f.offset, Len: uint32(size)})
+	}
+	switch f.source {
+	case fromInName:
+		e.add(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: into})
+	case fromOutName:
+		e.add(&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: into})
+	case fromNFProto:
+		e.add(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: into})
+	case fromL4Proto:
+		e.add(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: into})
+	case fromLink:
+		payload(expr.PayloadBaseLLHeader)
+	case fromNetwork:
+		payload(expr.PayloadBaseNetworkHeader)
+	case fromTransport:
+		payload(expr.PayloadBaseTransportHeader)
+	case fromFib:
+		e.add(&expr.Fib{Register: into, FlagDADDR: true, ResultADDRTYPE: true})
+	}
+}
+
+// loadAll puts fields into registers, one after the other.
+func (e *encoder) loadAll(fields []Field) uint32 {
+	for _, f := range fields {
+		e.need(f)
+	}
+	if len(fields) == 1 {
+		e.load(fields[0], register)
+		return register
+	}
+	at := uint32(register32)
+	for _, f := range fields {
+		e.load(f, at)
+		at += uint32(f.kind.padded() / 4)
+	}
+	return register32
+}

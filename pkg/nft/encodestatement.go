@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// encode appends the expressions of a statement.
+func (e *encoder) encode(s Statement) {
+	switch s := s.(type) {
+	case Is:
+		e.compare(s)
+	case HasPrefix:
+		e.load(s.Field, register)
+		e.add(&expr.Cmp{Op: compareOp(s.Not), Register: register, Data: []byte(s.Prefix)})
+	case Within:
+		e.within(s)
+	case Between:
+		e.need(s.Field)
+		e.load(s.Field, register)
+		e.add(&expr.Range{Op: compareOp(s.Not), Register: register, FromData: []byte(s.First), ToData: []byte(s.Last)})
+	case Among:
+		from := e.loadAll(s.Fields)
+		e.lookup(&expr.Lookup{SourceRegister: from, Invert: s.Not}, Set{Key: kinds(s.Fields), Interval: s.Ranges, Elements: s.Values})
+	case InSet:
+		from := e.loadAll(s.Fields)
+		e.add(&expr.Lookup{SourceRegister: from, SetName: s.Set, Invert: s.Not})
+	case Dispatch:
+		e.load(s.Field, register)
+		e.add(&expr.Lookup{SourceRegister: register, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT})
+	case State:
+		e.state(s)
+	case MarkIs:
+		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register})
+		e.mask(s.Mask, 0)
+		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(s.Value)})
+	case MarkSet:
+		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register})
+		e.mask(^(s.Clear | s.Set), s.Set)
+		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register, SourceRegister: true})
+	default:
+		e.action(s)
+	}
+}
+
+// action appends what isn't a match.
+func (e *encoder) action(s Statement) {
+	switch s := s.(type) {
+	case Count:
+		e.add(&expr.Counter{})
+	case Log:
+		l := &expr.Log{Key: 1 << unix.NFTA_LOG_PREFIX, Data: []byte(s.Prefix)}
+		if s.Group != 0 {
+			l.Key |= 1 << unix.NFTA_LOG_GROUP
+			l.Group = s.Group
+		}
+		e.add(l)
+	case Verdict:
+		e.add(&expr.Verdict{Kind: verdictKind(s.Kind), Chain: s.Chain})
+	case NoTrack:
+		e.add(&expr.Notrack{})
+	case Masquerade:
+		e.add(&expr.Masq{})
+	case Translate:
+		e.translate(s)
+	default:
+		e.err = fmt.Errorf("statement %T is not known", s)
+	}
+}
+
+func compareOp(not bool) expr.CmpOp {
+	if not {
+		return expr.CmpOpNeq
+	}
+	return expr.CmpOpEq
+}
+
+func verdictKind(k VerdictKind) expr.VerdictKind {
+	switch k {
+	case Accept:
+		return expr.VerdictAccept
+	case Return:
+		return expr.VerdictReturn
+	case Jump:
+		return expr.VerdictJump
+	case Goto:
+		return expr.VerdictGoto
+	}
+	return expr.VerdictDrop
+}
+
+// native is a number in the host's byte order, which marks and states have.
+func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
+
+func (e *encoder) mask(mask, xor uint32) {
+	e.add(&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4, Mask: native(mask), Xor: native(xor)})
+}
+
+func (e *encoder) compare(s Is) {
+	e.need(s.Field)
+	e.load(s.Field, register)
+	e.add(&expr.Cmp{Op: compareOp(s.Not), Register: register, Data: []byte(s.Value)})
+	if s.Not {
+		return
+	}
+	switch s.Field.source {
+	case fromNFProto:
+		e.family = s.Value[0]
+	case fromL4Proto:
+		e.protocol = s.Value[0]
+	}
+}
+
+func (e *encoder) within(s Within) {
+	e.need(s.Field)
+	p := s.Prefix.Masked()
+	addr := p.Addr().AsSlice()
+	if p.Bits()%8 == 0 { // whole bytes need no mask
+		e.loadPart(s.Field, register, p.Bits()/8)
+		e.add(&expr.Cmp{Op: compareOp(s.Not), Register: register, Data: addr[:p.Bits()/8]})
+		return
+	}
+	mask := make([]byte, len(addr))
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	e.load(s.Field, register)
+	e.add(&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: uint32(len(addr)), Mask: mask, Xor: make([]byte, len(addr))})
+	e.add(&expr.Cmp{Op: compareOp(s.Not), Register: register, Data: addr})
+}
+
+func (e *encoder) state(s State) {
+	var bits uint32
+	if s.Invalid {
+		bits |= expr.CtStateBitINVALID
+	}
+	if s.Established {
+		bits |= expr.CtStateBitESTABLISHED
+	}
+	if s.Related {
+		bits |= expr.CtStateBitRELATED
+	}
+	e.add(&expr.Ct{Key: expr.CtKeySTATE, Register: register})
+	e.mask(bits, 0)
+	e.add(&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: native(0)})
+}
+
+func (e *encoder) translate(s Translate) {
+	from := e.loadAll(s.Fields)
+	e.add(&expr.Lookup{SourceRegister: from, SetName: s.Map, IsDestRegSet: true, DestRegister: register})
+	n := &expr.NAT{Type: expr.NATTypeSourceNAT, Family: uint32(s.Fields[0].family), RegAddrMin: register}
+	if s.Destination {
+		n.Type = expr.NATTypeDestNAT
+	}
+	e.add(n)
+}

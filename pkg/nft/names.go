@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// The sets and maps that there always are.
+const (
+	setWorkloads   = "workloads"      // interfaces with an endpoint
+	mapFrom        = "workloads-from" // what their endpoints send
+	mapTo          = "workloads-to"   // what is for their endpoints
+	mapHostIn      = "hosts-in"
+	mapHostOut     = "hosts-out"
+	mapUntrackIn   = "untracked-in"
+	mapUntrackOut  = "untracked-out"
+	setSources     = "sources"         // + IP version: interface, MAC and address
+	setSourcesNo   = "sources-any-mac" // + IP version: interface and address
+	mapDNAT        = "dnat"            // + IP version
+	mapHairpin     = "hairpin"         // + IP version
+	setPools       = "pools"           // + IP version
+	setMasquerade  = "masquerade"      // + IP version
+	setAddrs       = "s"               // + IP version - ID
+	setPorts       = "p"               // + IP version - ID
+	chainSpoof     = "workload-source"
+	chainFrom      = "from-workload"
+	chainTo        = "to-workload"
+	chainToHost    = "workload-to-host"
+	chainForward   = "forward-calico"
+	chainUntracked = "accept-untracked"
+	chainWildIn    = "wildcard-in"
+	chainWildOut   = "wildcard-out"
+)
+
+// versioned is the name of what there is one of per IP version.
+func versioned(name string, version int) string {
+	if version == 6 {
+		return name + "6"
+	}
+	return name + "4"
+}
+
+func addrSet(version int, id policy.SetID) string {
+	return versioned(setAddrs, version) + "-" + string(id)
+}
+func portSet(version int, id policy.SetID) string {
+	return versioned(setPorts, version) + "-" + string(id)
+}
+
+// rulesChain is the chain of one direction of a policy or profile.
+func rulesChain(id policy.RulesID, d model.Direction) string {
+	prefix := "in-"
+	if d == model.Outbound {
+		prefix = "out-"
+	}
+	return prefix + string(id.Kind) + "-" + identifier(id.Name)
+}
+
+const maxIdentifier = 64
+
+// identifier makes of any bytes what nft takes in a name. What had to be changed
+// ends with a slash and a hash, which nothing else does.
+func identifier(s string) string {
+	clean := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		}
+		return '_'
+	}, s)
+	if clean == s && len(s) <= maxIdentifier {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return clean[:min(len(clean), maxIdentifier/2)] + "/" + hex.EncodeToString(sum[:8])
+}
+
+// maxComment is what the nft tool shows of a comment, in bytes, without the NUL.
+const maxComment = 127
+
+// comment fits two texts into one: the name, shortened in its middle, and what follows.
+func comment(name, rest string) string {
+	name, rest = plain(name), plain(rest)
+	rest = rest[:min(len(rest), maxComment/2)]
+	if room := maxComment - len(rest); len(name) > room {
+		half := (room - 3) / 2
+		name = name[:half] + "..." + name[len(name)-half:]
+	}
+	return name + rest
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nft keeps one table of nftables, inet calico, as the policy of this host
+// says: it renders policy to rules and sets, writes what differs, and reads it back.
+package nft
+
+import (
+	"log/slog"
+
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// TableName is that of the table that is all ours. Nothing else is touched.
+const TableName = "calico"
+
+// The bits of a packet's mark that are ours. They are cleared where a packet
+// enters, and mean something within the table alone.
+const (
+	markAllowed   uint32 = 0x01000000 // a policy or profile allowed it
+	markNextTier  uint32 = 0x02000000 // a policy sent it on to the profiles
+	markUntracked uint32 = 0x04000000 // an untracked policy allowed it
+	markAll              = markAllowed | markNextTier | markUntracked
+)
+
+// Config is what a Firewall needs.
+type Config struct {
+	Logger *slog.Logger
+}
+
+// Report is what an Apply did.
+type Report struct {
+	// Programmed are the endpoints that were touched, by path: nil = as desired,
+	// and read back.
+	Programmed           map[string]error
+	Writes               int  // changes sent to the kernel
+	Repairs              int  // of them, what somebody else had changed
+	Sets, Members, Rules int  // in the table now
+	Whole                bool // everything was read and compared
+}
+
+// Event says that somebody else changed our table. It never says what: an Audit
+// finds out.
+type Event struct{}
+
+// Counter is what one rule has counted.
+type Counter struct {
+	Chain, Comment string
+	Packets, Bytes uint64
+}
+
+// zero settings enforce nothing, which is never what was meant.
+func configured(s policy.Settings) bool { return len(s.Prefixes) > 0 }

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// uses are what the chains that every packet passes are needed for; what isn't
+// needed costs nothing.
+type uses struct {
+	Wildcard, Hosts, Untracked, NAT, Masquerade bool
+}
+
+// base are the chains that don't belong to an endpoint, policy or profile. They
+// follow the order of policy.Evaluate.
+func (x renderer) base(u uses) []Chain {
+	chains := []Chain{
+		{Name: "raw-prerouting", Hook: Hook{"filter", "prerouting", "raw"}, Rules: x.rawIn(u)},
+		{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Rules: x.rawOut(u)},
+		{Name: "nat-prerouting", Hook: Hook{"nat", "prerouting", "dstnat"}, Rules: dnat(u)},
+		{Name: "nat-output", Hook: Hook{"nat", "output", "dstnat"}, Rules: dnat(u)},
+		{Name: "nat-postrouting", Hook: Hook{"nat", "postrouting", "srcnat"}, Rules: snat(u)},
+		{Name: "filter-forward", Hook: Hook{"filter", "forward", "filter"}, Rules: x.forwardHook(u)},
+		{Name: "filter-input", Hook: Hook{"filter", "input", "filter"}, Rules: x.input(u)},
+		{Name: "filter-output", Hook: Hook{"filter", "output", "filter"}, Rules: x.output(u)},
+		{Name: chainSpoof, Comment: "before connection tracking: is it from who it says", Rules: sources()},
+		{Name: chainForward, Rules: x.forward(u)},
+		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: []Rule{
+			{Do: []Statement{Dispatch{inName, mapFrom}}}, drop("no endpoint has the interface"),
+		}},
+		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: []Rule{
+			{Do: []Statement{Dispatch{outName, mapTo}}}, drop("no endpoint has the interface"),
+		}},
+		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost()},
+	}
+	if u.Untracked {
+		chains = append(chains, Chain{Name: chainUntracked, Rules: []Rule{
+			{Do: []Statement{MarkSet{Clear: markAll, Set: markUntracked}, NoTrack{}, Count{}, Verdict{Kind: Accept}}},
+		}})
+	}
+	return chains
+}
+
+// fromWorkload and toWorkload are a rule per prefix of workload interfaces.
+func (x renderer) workload(f Field, rule func(Statement) Rule) []Rule {
+	var out []Rule
+	for _, p := range x.settings.Prefixes {
+		out = append(out, rule(HasPrefix{Field: f, Prefix: p}))
+	}
+	return out
+}
+
+// notWorkload matches every other interface.
+func (x renderer) notWorkload(f Field) []Statement {
+	var out []Statement
+	for _, p := range x.settings.Prefixes {
+		out = append(out, HasPrefix{f, true, p})
+	}
+	return out
+}
+
+func verdict(kind VerdictKind, chain string) func(Statement) Rule {
+	return func(s Statement) Rule { return Rule{Do: []Statement{s, Verdict{kind, chain}}} }
+}
+
+// noEndpoint drops what goes to a workload interface that no endpoint has.
+func noEndpoint(s Statement) Rule {
+	r := drop("no endpoint has the interface")
+	r.Do = append([]Statement{s, InSet{[]Field{outName}, true, setWorkloads}}, r.Do...)
+	return r
+}
+
+func (x renderer) rawIn(u uses) []Rule {
+	out := x.workload(inName, verdict(Goto, chainSpoof))
+	if u.Untracked {
+		local := Is{destType, true, "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
+		out = append(out, clearMarks(), Rule{Do: []Statement{local, Dispatch{inName, mapUntrackIn}}})
+	}
+	return out
+}
+
+func clearMarks() Rule { return Rule{Do: []Statement{MarkSet{Clear: markAll}}} }
+
+func (x renderer) rawOut(u uses) []Rule {
+	if !u.Untracked {
+		return nil
+	}
+	out := x.workload(outName, func(s Statement) Rule { return accept(Return, "", s) })
+	return append(out, clearMarks(), Rule{Do: []Statement{Dispatch{outName, mapUntrackOut}}})
+}
+
+// sources lets pass what an endpoint sends from its own addresses.
+func sources() []Rule {
+	var out []Rule
+	for _, version := range [...]int{4, 6} {
+		fields := []Field{inName, etherSource, address(version, false)}
+		out = append(out, accept(Return, "", InSet{Fields: fields, Set: versioned(setSources, version)}))
+	}
+	none := drop("no endpoint has the interface")
+	none.Do = append([]Statement{InSet{[]Field{inName}, true, setWorkloads}}, none.Do...)
+	out = append(out, none)
+	out = append(out, dhcp(Return)...)
+	out = append(out, accept(Return, "neighbour discovery", neighbours(true)))
+	for _, version := range [...]int{4, 6} {
+		fields := []Field{inName, address(version, false)}
+		out = append(out, accept(Return, "of unknown MAC address", InSet{Fields: fields, Set: versioned(setSourcesNo, version)}))
+	}
+	return append(out, drop("spoofed source"))
+}
+
+func (x renderer) forwardHook(u uses) []Rule {
+	if u.Wildcard {
+		return []Rule{{Do: []Statement{Verdict{Goto, chainForward}}}}
+	}
+	return append(x.workload(inName, verdict(Goto, chainForward)), x.workload(outName, verdict(Goto, chainForward))...)
+}
+
+func (x renderer) forward(u uses) []Rule {
+	out := x.workload(outName, noEndpoint)
+	out = append(out, tracked()...)
+	out = append(out, x.workload(inName, verdict(Jump, chainFrom))...)
+	if u.Wildcard {
+		out = append(out, Rule{Do: append(x.notWorkload(inName), Verdict{Jump, chainWildIn})})
+	}
+	out = append(out, x.workload(outName, verdict(Jump, chainTo))...)
+	if u.Wildcard {
+		out = append(out, Rule{Do: append(x.notWorkload(outName), Verdict{Jump, chainWildOut})})
+	}
+	return append(out, Rule{Do: []Statement{MarkSet{Clear: markAll}, Count{}, Verdict{Kind: Accept}}, Comment: "both sides allow it"})
+}
+
+// tracked decides by the state of the connection.
+func tracked() []Rule {
+	return []Rule{
+		accept(Accept, "", State{Established: true, Related: true}),
+		{Do: []Statement{State{Invalid: true}, Count{}, Verdict{Kind: Drop}}, Comment: "invalid"},
+	}
+}
+
+func (x renderer) input(u uses) []Rule {
+	out := x.workload(inName, verdict(Goto, chainToHost))
+	if u.Hosts {
+		out = append(out, Rule{Do: []Statement{Dispatch{inName, mapHostIn}}})
+	}
+	return out
+}
+
+func (x renderer) output(u uses) []Rule {
+	out := x.workload(outName, noEndpoint)
+	if u.Hosts {
+		out = append(out, x.workload(outName, func(s Statement) Rule { return accept(Accept, "to the host's own workloads", s) })...)
+		out = append(out, Rule{Do: []Statement{Dispatch{outName, mapHostOut}}})
+	}
+	return out
+}
+
+func (x renderer) toHost() []Rule {
+	out := append(tracked(), dhcp(Accept)...)
+	out = append(out, accept(Accept, "neighbour discovery", neighbours(true)))
+	if x.settings.EndpointDNS {
+		dns := []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 53}, {Protocol: model.ProtocolUDP, Port: 53}}
+		out = append(out, failsafe(dns, true, Accept, "DNS")...)
+	}
+	out = append(out, jump(chainFrom, ""))
+	switch x.settings.EndpointToHost {
+	case policy.ToHostAccept, policy.ToHostReturn:
+		return append(out, Rule{Do: []Statement{MarkSet{Clear: markAll}, Count{}, Verdict{Kind: Accept}},
+			Comment: "endpoint to host action " + string(x.settings.EndpointToHost)})
+	}
+	return append(out, drop("endpoint to host action DROP"))
+}
+
+func dnat(u uses) []Rule {
+	if !u.NAT {
+		return nil
+	}
+	var out []Rule
+	for _, version := range [...]int{4, 6} {
+		out = append(out, Rule{Do: []Statement{Translate{true, []Field{address(version, true)}, versioned(mapDNAT, version)}}})
+	}
+	return out
+}
+
+func snat(u uses) []Rule {
+	var out []Rule
+	if u.NAT || u.Masquerade {
+		out = append(out, accept(Return, "", Is{outName, false, nameBytes("lo")}))
+	}
+	for _, version := range [...]int{4, 6} {
+		if u.NAT {
+			fields := []Field{address(version, false), address(version, true)}
+			out = append(out, Rule{Do: []Statement{Translate{false, fields, versioned(mapHairpin, version)}},
+				Comment: "an endpoint calls itself"})
+		}
+	}
+	for _, version := range [...]int{4, 6} {
+		if u.Masquerade {
+			out = append(out, Rule{Do: []Statement{
+				InSet{[]Field{address(version, false)}, false, versioned(setMasquerade, version)},
+				InSet{[]Field{address(version, true)}, true, versioned(setPools, version)},
+				Count{}, Masquerade{},
+			}, Comment: "from a pool to outside of all pools"})
+		}
+	}
+	return out
+}
+
+// baseSets are the sets that there always are, empty.
+func baseSets() []Set {
+	sets := []Set{
+		{Name: setWorkloads, Key: []Type{typeInterface}},
+		{Name: mapFrom, Key: []Type{typeInterface}, Data: typeVerdict},
+		{Name: mapTo, Key: []Type{typeInterface}, Data: typeVerdict},
+		{Name: mapHostIn, Key: []Type{typeInterface}, Data: typeVerdict},
+		{Name: mapHostOut, Key: []Type{typeInterface}, Data: typeVerdict},
+		{Name: mapUntrackIn, Key: []Type{typeInterface}, Data: typeVerdict},
+		{Name: mapUntrackOut, Key: []Type{typeInterface}, Data: typeVerdict},
+	}
+	for _, version := range [...]int{4, 6} {
+		addr := address(version, false).kind
+		sets = append(sets,
+			Set{Name: versioned(setSources, version), Key: []Type{typeInterface, typeEther, addr}},
+			Set{Name: versioned(setSourcesNo, version), Key: []Type{typeInterface, addr}},
+			Set{Name: versioned(mapDNAT, version), Key: []Type{addr}, Data: addr},
+			Set{Name: versioned(mapHairpin, version), Key: []Type{addr, addr}, Data: addr},
+			Set{Name: versioned(setPools, version), Key: []Type{addr}, Interval: true},
+			Set{Name: versioned(setMasquerade, version), Key: []Type{addr}, Interval: true})
+	}
+	return sets
+}

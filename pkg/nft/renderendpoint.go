@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+func drop(why string) Rule {
+	return Rule{Do: []Statement{Count{}, Verdict{Kind: Drop}}, Comment: why}
+}
+
+func jump(chain, why string) Rule {
+	return Rule{Do: []Statement{Verdict{Jump, chain}}, Comment: why}
+}
+
+var allowed = MarkIs{markAllowed, markAllowed}
+
+// returnIfAllowed goes on to what follows once a policy or profile allowed the packet.
+func returnIfAllowed() Rule { return Rule{Do: []Statement{allowed, Verdict{Kind: Return}}} }
+
+func unmark() Rule { return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier}}} }
+
+// asks are the rules that ask policies and profiles. A packet that they let
+// pass returns from the chain.
+func asks(v policy.Verdicts, d model.Direction) []Rule {
+	out := []Rule{unmark()}
+	for i, id := range v.Policies {
+		r := jump(rulesChain(id, d), comment("policy "+id.Name, ""))
+		if i > 0 {
+			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{markNextTier, 0}))
+		}
+		out = append(out, r, returnIfAllowed())
+	}
+	if len(v.Policies) > 0 {
+		r := drop("policies apply and none decides")
+		r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{markNextTier, 0}))
+		out = append(out, r)
+	}
+	for _, id := range v.Profiles {
+		out = append(out, jump(rulesChain(id, d), comment("profile "+id.Name, "")), returnIfAllowed())
+	}
+	return append(out, drop("no profile decides"))
+}
+
+// untracked are the rules that ask untracked policies, of which none need decide.
+func (x renderer) untracked(ids []policy.RulesID, d model.Direction) []Rule {
+	there, back := x.settings.FailsafeInbound, x.settings.FailsafeOutbound
+	if d == model.Outbound {
+		there, back = back, there
+	}
+	out := []Rule{accept(Return, "neighbour discovery", neighbours(false))}
+	out = append(out, failsafe(there, true, Return, "fail-safe")...)
+	out = append(out, failsafe(back, false, Return, "fail-safe, answers")...)
+	out = append(out, unmark())
+	for _, id := range ids {
+		out = append(out, jump(rulesChain(id, d), comment("untracked policy "+id.Name, "")),
+			Rule{Do: []Statement{allowed, Verdict{Goto, chainUntracked}}},
+			Rule{Do: []Statement{MarkIs{markNextTier, markNextTier}, Verdict{Kind: Return}}})
+	}
+	return out
+}
+
+// host are the rules of a host endpoint for one direction.
+func (x renderer) host(v policy.Verdicts, d model.Direction) []Rule {
+	ports := x.settings.FailsafeInbound
+	if d == model.Outbound {
+		ports = x.settings.FailsafeOutbound
+	}
+	out := []Rule{
+		accept(Accept, "", State{Established: true, Related: true}),
+		accept(Accept, "allowed by untracked policy", MarkIs{markUntracked, markUntracked}),
+		accept(Accept, "neighbour discovery", neighbours(false)),
+		{Do: []Statement{State{Invalid: true}, Count{}, Verdict{Kind: Drop}}, Comment: "invalid"},
+	}
+	out = append(out, failsafe(ports, true, Accept, "fail-safe")...)
+	return append(out, asks(v, d)...)
+}
+
+// accept is a rule that ends with a verdict where all of the matches hold.
+func accept(kind VerdictKind, why string, match ...Statement) Rule {
+	return Rule{Do: append(match, Verdict{Kind: kind}), Comment: why}
+}
+
+// neighbours are the messages of neighbour discovery and MLD. A workload is no router.
+func neighbours(workload bool) Statement {
+	types := []byte{130, 131, 132, 133, 134, 135, 136, 143}
+	if workload {
+		types = slices.DeleteFunc(types, func(t byte) bool { return t == 134 })
+	}
+	s := Among{Fields: []Field{icmp(6, false)}}
+	for _, t := range types {
+		s.Values = append(s.Values, Element{Key: string([]byte{t})})
+	}
+	return s
+}
+
+// dhcp are the requests of a DHCP client, for both IP versions.
+func dhcp(kind VerdictKind) []Rule {
+	udp := func(p uint16, destination bool) Statement {
+		return Is{port(model.ProtocolUDP, destination), false, portBytes(p)}
+	}
+	return []Rule{
+		accept(kind, "DHCP", isFamily(4), udp(68, false), udp(67, true)),
+		accept(kind, "DHCPv6", isFamily(6), udp(546, false), udp(547, true)),
+	}
+}
+
+// failsafe are rules for ports that policy must never close.
+func failsafe(ports []policy.ProtoPort, destination bool, kind VerdictKind, why string) []Rule {
+	var out []Rule
+	for _, p := range [...]model.Protocol{model.ProtocolTCP, model.ProtocolUDP} {
+		var list []model.Port
+		for _, f := range ports {
+			if f.Protocol == p {
+				list = append(list, model.Port{Min: f.Port, Max: f.Port})
+			}
+		}
+		if len(list) == 0 {
+			continue
+		}
+		m := matcher{version: 4, protocol: p}
+		out = append(out, accept(kind, why, m.ports(list, nil, destination)[0].in))
+	}
+	return out
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// maxAlternatives is into how many rules one rule with named ports may fall
+// apart. One that would need more is one that can't be expressed.
+const maxAlternatives = 256
+
+// renderer makes rules of policy. Its fields are all that rules depend on
+// besides the policy itself.
+type renderer struct {
+	settings policy.Settings
+	// known says whether the set is there.
+	known func(policy.SetID) bool
+}
+
+// rules is the chain of one direction of a policy or profile; r is nil where
+// there is no such thing.
+func (x renderer) rules(id policy.RulesID, r *policy.Rules, d model.Direction) Chain {
+	what := string(id.Kind) + " " + id.Name
+	c := Chain{Name: rulesChain(id, d), Comment: comment(what, ", "+string(d))}
+	if r == nil || r.Invalid != "" {
+		why := ": it is not there"
+		if r != nil {
+			why = ": " + r.Invalid
+		}
+		c.Rules = []Rule{{Do: []Statement{Count{}, Verdict{Kind: Drop}}, Comment: comment(what, why)}}
+		return c
+	}
+	list := r.Inbound
+	if d == model.Outbound {
+		list = r.Outbound
+	}
+	for i := range list {
+		c.Rules = append(c.Rules, x.rule(list[i], func(why string) string {
+			return comment(what, fmt.Sprintf(" rule %d%s", i, why))
+		})...)
+	}
+	return c
+}
+
+// rule renders one rule of a policy. It is one rule of nftables where the IP
+// version doesn't matter, else one for each.
+func (x renderer) rule(r policy.Rule, name func(why string) string) []Rule {
+	var out []Rule
+	for _, version := range [...]int{4, 6} {
+		f, ok := r.Family(version)
+		if !ok {
+			continue
+		}
+		why := ""
+		f, err := f.Reduced()
+		if err == nil {
+			f, err = x.present(f)
+		}
+		if err != nil {
+			why = ", cannot be expressed: " + err.Error()
+		}
+		rules := x.family(f, version, name(why))
+		if version == 4 && neutral(r) {
+			return rules
+		}
+		out = append(out, rules...)
+	}
+	return out
+}
+
+// neutral says whether a rule is the same for both IP versions.
+func neutral(r policy.Rule) bool {
+	if r.IPVersion != 0 {
+		return false
+	}
+	for _, c := range [...]*policy.Criteria{&r.Match, &r.Not} {
+		if len(c.SrcSets)+len(c.DstSets)+len(c.SrcNets)+len(c.DstNets)+len(c.SrcPortSets)+len(c.DstPortSets) > 0 ||
+			c.Protocol == model.ProtocolICMP || c.Protocol == model.ProtocolICMPv6 {
+			return false
+		}
+	}
+	return true
+}
+
+// present reduces a rule to the sets that are there. As with policy.Rule.Reduced,
+// a rule that had to be reduced drops.
+func (x renderer) present(r policy.Rule) (policy.Rule, error) {
+	var err error
+	for _, c := range [...]*policy.Criteria{&r.Match, &r.Not} {
+		for _, sets := range [...]*[]policy.SetID{&c.SrcSets, &c.DstSets} {
+			*sets = slices.DeleteFunc(slices.Clone(*sets), func(id policy.SetID) bool { return x.missing(id, &err) })
+		}
+		for _, side := range [...]struct {
+			sets  *[]policy.SetID
+			ports *[]model.Port
+		}{{&c.SrcPortSets, &c.SrcPorts}, {&c.DstPortSets, &c.DstPorts}} {
+			had := len(*side.sets)
+			*side.sets = slices.DeleteFunc(slices.Clone(*side.sets), func(id policy.SetID) bool { return x.missing(id, &err) })
+			if len(*side.sets) < had && c == &r.Match {
+				// The port may be any: it may be in the set that isn't there.
+				*side.sets, *side.ports = nil, nil
+			}
+		}
+	}
+	alternatives := func(ports []model.Port, sets []policy.SetID) int { return max(1, min(1, len(ports))+len(sets)) }
+	if n := alternatives(r.Match.SrcPorts, r.Match.SrcPortSets) * alternatives(r.Match.DstPorts, r.Match.DstPortSets); n > maxAlternatives && err == nil {
+		err = fmt.Errorf("%d combinations of named ports: at most %d", n, maxAlternatives)
+		r.Match.SrcPorts, r.Match.SrcPortSets, r.Match.DstPorts, r.Match.DstPortSets = nil, nil, nil, nil
+	}
+	if err != nil {
+		r.Action = model.ActionDeny
+	}
+	return r, err
+}
+
+func (x renderer) missing(id policy.SetID, err *error) bool {
+	if x.known(id) {
+		return false
+	}
+	*err = fmt.Errorf("set %s is not there", id)
+	return true
+}
+
+// family renders a rule for one IP version.
+func (x renderer) family(r policy.Rule, version int, name string) []Rule {
+	m := matcher{version: version, protocol: r.Match.Protocol}
+	m.addresses(r.Match.SrcSets, r.Match.SrcNets, false, false)
+	m.addresses(r.Match.DstSets, r.Match.DstNets, true, false)
+	m.addresses(r.Not.SrcSets, r.Not.SrcNets, false, true)
+	m.addresses(r.Not.DstSets, r.Not.DstNets, true, true)
+	if p := r.Not.Protocol; p != 0 {
+		m.add(Is{l4proto, true, string([]byte{byte(p)})})
+	}
+	m.icmp(r.Match, r.Not)
+	for _, s := range m.ports(r.Not.SrcPorts, r.Not.SrcPortSets, false) {
+		m.add(s.out)
+	}
+	for _, s := range m.ports(r.Not.DstPorts, r.Not.DstPortSets, true) {
+		m.add(s.out)
+	}
+	if m.never {
+		return nil
+	}
+	var out []Rule
+	for _, ports := range product(m.ports(r.Match.SrcPorts, r.Match.SrcPortSets, false), m.ports(r.Match.DstPorts, r.Match.DstPortSets, true), r.Action == model.ActionLog) {
+		match := slices.Concat(m.match, ports)
+		do := slices.Concat(m.demands(match, !neutral(r)), match, []Statement{Count{}}, x.action(r))
+		out = append(out, Rule{Do: do, Comment: name})
+	}
+	return out
+}
+
+// action is what a rule that matches does.
+func (x renderer) action(r policy.Rule) []Statement {
+	var do []Statement
+	if r.LogPrefix != "" || r.Action == model.ActionLog {
+		prefix := r.LogPrefix
+		if prefix == "" {
+			prefix = x.settings.LogPrefix
+		}
+		prefix = policy.LogPrefix(prefix)
+		do = append(do, Log{Prefix: prefix + ": "})
+		if x.settings.FlowLogGroup != 0 {
+			do = append(do, Log{Prefix: prefix, Group: x.settings.FlowLogGroup})
+		}
+	}
+	switch r.Action {
+	case model.ActionAllow:
+		do = append(do, MarkSet{Set: markAllowed}, Verdict{Kind: Return})
+	case model.ActionNextTier:
+		do = append(do, MarkSet{Set: markNextTier}, Verdict{Kind: Return})
+	case model.ActionLog:
+	default:
+		do = append(do, Verdict{Kind: Drop})
+	}
+	return do
+}

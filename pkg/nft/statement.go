@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Statement is one step of a rule: a match, or something done. It prints as nft syntax.
+type Statement interface {
+	String() string
+	statement()
+}
+
+type (
+	// Is compares a field with a value.
+	Is struct {
+		Field Field
+		Not   bool
+		Value string
+	}
+	// HasPrefix compares the beginning of an interface's name.
+	HasPrefix struct {
+		Field  Field
+		Not    bool
+		Prefix string
+	}
+	// Within compares an address with a prefix.
+	Within struct {
+		Field  Field
+		Not    bool
+		Prefix netip.Prefix
+	}
+	// Between compares a field with the first and the last of a range.
+	Between struct {
+		Field       Field
+		Not         bool
+		First, Last string
+	}
+	// Among looks a field, or several concatenated, up in a list of values or
+	// ranges. Ranges are of one field only, sorted and apart.
+	Among struct {
+		Fields []Field
+		Not    bool
+		Values []Element
+		Ranges bool
+	}
+	// InSet looks fields up in a named set.
+	InSet struct {
+		Fields []Field
+		Not    bool
+		Set    string
+	}
+	// Dispatch looks a field up in a verdict map.
+	Dispatch struct {
+		Field Field
+		Map   string
+	}
+	// State matches any of the states of connection tracking that are given.
+	State struct{ Invalid, Established, Related bool }
+	// MarkIs matches the bits of the packet's mark.
+	MarkIs struct{ Mask, Value uint32 }
+	// MarkSet changes the bits of the packet's mark that are in Clear or Set.
+	MarkSet struct{ Clear, Set uint32 }
+	// Count counts packets and bytes.
+	Count struct{}
+	// Log writes the packet to the kernel's log, or to an NFLOG group.
+	Log struct {
+		Prefix string
+		Group  uint16 // 0 = the kernel's log
+	}
+	// Verdict ends the rule.
+	Verdict struct {
+		Kind  VerdictKind
+		Chain string
+	}
+	// NoTrack keeps the packet from connection tracking.
+	NoTrack struct{}
+	// Masquerade gives the packet the source address of the interface it leaves by.
+	Masquerade struct{}
+	// Translate gives the packet the address that a map has for its fields.
+	Translate struct {
+		Destination bool // else the source
+		Fields      []Field
+		Map         string
+	}
+)
+
+// VerdictKind is what becomes of a packet.
+type VerdictKind string
+
+const (
+	Accept VerdictKind = "accept"
+	Drop   VerdictKind = "drop"
+	Return VerdictKind = "return"
+	Jump   VerdictKind = "jump"
+	Goto   VerdictKind = "goto"
+)
+
+func (Is) statement()         {}
+func (HasPrefix) statement()  {}
+func (Within) statement()     {}
+func (Between) statement()    {}
+func (Among) statement()      {}
+func (InSet) statement()      {}
+func (Dispatch) statement()   {}
+func (State) statement()      {}
+func (MarkIs) statement()     {}
+func (MarkSet) statement()    {}
+func (Count) statement()      {}
+func (Log) statement()        {}
+func (Verdict) statement()    {}
+func (NoTrack) statement()    {}
+func (Masquerade) statement() {}
+func (Translate) statement()  {}
+
+func not(n bool) string {
+	if n {
+		return "!= "
+	}
+	return ""
+}
+
+func (s Is) String() string {
+	return s.Field.text + " " + not(s.Not) + s.Field.kind.text(s.Value)
+}
+
+func (s HasPrefix) String() string {
+	return s.Field.text + " " + not(s.Not) + quote(s.Prefix+"*")
+}
+
+func (s Within) String() string {
+	return s.Field.text + " " + not(s.Not) + s.Prefix.Masked().String()
+}
+
+func (s Between) String() string {
+	return s.Field.text + " " + not(s.Not) + s.Field.kind.text(s.First) + "-" + s.Field.kind.text(s.Last)
+}
+
+func (s Among) String() string {
+	var values []string
+	for _, v := range s.Values {
+		switch {
+		case !s.Ranges:
+			values = append(values, keyText(kinds(s.Fields), v.Key))
+		case s.Fields[0].kind == typeIPv4 || s.Fields[0].kind == typeIPv6:
+			values = append(values, rangeText(s.Fields[0].kind, v.Key, v.End))
+		default:
+			text := s.Fields[0].kind.text(v.Key)
+			if last := lastBefore(v.Key, v.End); last != v.Key {
+				text += "-" + s.Fields[0].kind.text(last)
+			}
+			values = append(values, text)
+		}
+	}
+	return fieldsText(s.Fields) + " " + not(s.Not) + "{ " + strings.Join(values, ", ") + " }"
+}
+
+func (s InSet) String() string { return fieldsText(s.Fields) + " " + not(s.Not) + "@" + s.Set }
+
+func (s Dispatch) String() string { return s.Field.text + " vmap @" + s.Map }
+
+func (s State) String() string {
+	var names []string
+	for _, state := range [...]struct {
+		on   bool
+		name string
+	}{{s.Invalid, "invalid"}, {s.Established, "established"}, {s.Related, "related"}} {
+		if state.on {
+			names = append(names, state.name)
+		}
+	}
+	return "ct state " + strings.Join(names, ",")
+}
+
+func (s MarkIs) String() string { return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", s.Mask, s.Value) }
+
+func (s MarkSet) String() string {
+	if s.Clear == 0 {
+		return fmt.Sprintf("meta mark set meta mark | 0x%08x", s.Set)
+	}
+	text := fmt.Sprintf("meta mark set meta mark & 0x%08x", ^(s.Clear | s.Set))
+	if s.Set != 0 {
+		text += fmt.Sprintf(" | 0x%08x", s.Set)
+	}
+	return text
+}
+
+func (Count) String() string { return "counter" }
+
+func (s Log) String() string {
+	text := "log prefix " + quote(s.Prefix)
+	if s.Group != 0 {
+		text += fmt.Sprintf(" group %d", s.Group)
+	}
+	return text
+}
+
+func (s Verdict) String() string { return strings.TrimSpace(string(s.Kind) + " " + s.Chain) }
+
+func (NoTrack) String() string { return "notrack" }
+
+func (Masquerade) String() string { return "masquerade" }
+
+func (s Translate) String() string {
+	kind, family := "snat", "ip"
+	if s.Destination {
+		kind = "dnat"
+	}
+	if s.Fields[0].family == familyIPv6 {
+		family = "ip6"
+	}
+	return kind + " " + family + " to " + fieldsText(s.Fields) + " map @" + s.Map
+}
+
+const (
+	familyIPv4 = 2  // NFPROTO_IPV4
+	familyIPv6 = 10 // NFPROTO_IPV6
+)
+
+// Field is a datum of a packet.
+type Field struct {
+	text     string
+	kind     Type
+	source   source
+	offset   uint32 // in the header
+	family   byte   // the packet must be of it, 0 = any
+	protocol byte   // the packet must be of it, 0 = any
+}
+
+// source is where a field comes from.
+type source byte
+
+const (
+	fromInName source = iota
+	fromOutName
+	fromNFProto
+	fromL4Proto
+	fromLink
+	fromNetwork
+	fromTransport
+	fromFib // the type of the destination
+)
+
+var (
+	inName      = Field{text: "iifname", kind: typeInterface, source: fromInName}
+	outName     = Field{text: "oifname", kind: typeInterface, source: fromOutName}
+	nfproto     = Field{text: "meta nfproto", kind: typeNFProto, source: fromNFProto}
+	l4proto     = Field{text: "meta l4proto", kind: typeProtocol, source: fromL4Proto}
+	etherSource = Field{text: "ether saddr", kind: typeEther, source: fromLink, offset: 6}
+	destType    = Field{text: "fib daddr type", kind: typeFibType, source: fromFib}
+)
+
+// address is the source or destination of a packet of the IP version.
+func address(version int, destination bool) Field {
+	f := Field{text: "ip saddr", kind: typeIPv4, source: fromNetwork, offset: 12, family: familyIPv4}
+	if version == 6 {
+		f = Field{text: "ip6 saddr", kind: typeIPv6, source: fromNetwork, offset: 8, family: familyIPv6}
+	}
+	if destination {
+		f.text = strings.Replace(f.text, "saddr", "daddr", 1)
+		f.offset += uint32(f.kind.size())
+	}
+	return f
+}
+
+// port is the source or destination port of a packet of the protocol.
+func port(p model.Protocol, destination bool) Field {
+	f := Field{text: protocolText(byte(p)) + " sport", kind: typeService, source: fromTransport, protocol: byte(p)}
+	if destination {
+		f.text, f.offset = protocolText(byte(p))+" dport", 2
+	}
+	return f
+}
+
+// icmp is the type or the code of an ICMP message of the IP version.
+func icmp(version int, code bool) Field {
+	f := Field{text: "icmp type", kind: typeICMP, source: fromTransport, family: familyIPv4, protocol: byte(model.ProtocolICMP)}
+	if version == 6 {
+		f = Field{text: "icmpv6 type", kind: typeICMP6, source: fromTransport, family: familyIPv6, protocol: byte(model.ProtocolICMPv6)}
+	}
+	if code {
+		f.text, f.offset = strings.Replace(f.text, "type", "code", 1), 1
+		f.kind = map[Type]Type{typeICMP: typeICMPCode, typeICMP6: typeICMP6Code}[f.kind]
+	}
+	return f
+}
+
+func kinds(fields []Field) []Type {
+	var types []Type
+	for _, f := range fields {
+		types = append(types, f.kind)
+	}
+	return types
+}
+
+func fieldsText(fields []Field) string {
+	var names []string
+	for _, f := range fields {
+		names = append(names, f.text)
+	}
+	return strings.Join(names, " . ")
+}
