@@ -3,7 +3,11 @@
 package policy
 
 import (
+	"fmt"
 	"maps"
+	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -11,39 +15,218 @@ import (
 // Engine turns what etcd holds into what the firewall of one host shall be. It
 // is told of every change and works out only what that change touches. The
 // result depends on what etcd holds and not on the order in which it was heard
-// of. An Engine has one owner: it is not safe for concurrent use.
+// of. It keeps the labels and rules of what it is told, which must not change
+// afterwards. An Engine has one owner: it is not safe for concurrent use.
 type Engine struct {
-	host    string
-	invalid map[string]error
+	host       string
+	prefixes   []string
+	interfaces []Interface // sorted by name
+	invalid    map[string]error
+	spellings  spellings
+
+	endpoints    map[string]*endpoint // valid ones of all hosts, by path
+	owners       owners
+	profiles     map[string]*profile
+	profileIndex profileIndex
+	policies     map[model.PolicyKey]*policy
+	selectors    map[string]*query // of policies, by canonical text
+	all, own     *matcher
+
+	locals map[string]*local // by path
+	claims map[claim][]*local
+	dirty  map[string]struct{} // paths of locals
+	place  bool                // host endpoints must find their interfaces
+
+	rules      map[RulesID]*usedRules
+	dirtyRules map[RulesID]struct{}
+	sets       map[SetID]*set
+	touched    map[*set]struct{}
+
+	pools        map[netip.Prefix]bool
+	poolsChanged bool
+	toldPools    Pools
 }
 
 // NewEngine makes the engine of a host that knows of nothing yet.
 func NewEngine(host string) *Engine {
-	return &Engine{host: host, invalid: map[string]error{}}
+	e := &Engine{
+		host: host, invalid: map[string]error{}, spellings: newSpellings(),
+		endpoints: map[string]*endpoint{}, owners: owners{}, profiles: map[string]*profile{},
+		profileIndex: profileIndex{map[string]map[string]map[*profile]struct{}{}, map[string]map[*profile]struct{}{}},
+		policies:     map[model.PolicyKey]*policy{}, selectors: map[string]*query{},
+		locals: map[string]*local{}, claims: map[claim][]*local{}, dirty: map[string]struct{}{},
+		rules: map[RulesID]*usedRules{}, dirtyRules: map[RulesID]struct{}{},
+		sets: map[SetID]*set{}, touched: map[*set]struct{}{}, pools: map[netip.Prefix]bool{},
+	}
+	e.all = newMatcher(forAll, &e.profileIndex, e.membership)
+	e.own = newMatcher(forOwn, &e.profileIndex, func(ep *endpoint, _ *query, _ bool) { e.dirty[ep.path] = struct{}{} })
+	return e
 }
 
-// Update takes in what became of some keys. Keys that have no bearing on policy
-// are passed over.
-func (e *Engine) Update(entries ...model.Entry) {
-	for _, entry := range entries {
-		if entry.Exists() && entry.Err != nil {
-			e.invalid[entry.Path] = entry.Err
-		} else {
-			delete(e.invalid, entry.Path)
+// SetInterfaces replaces the host's own interfaces, those that are no workload's.
+func (e *Engine) SetInterfaces(interfaces []Interface) {
+	e.interfaces = slices.Clone(interfaces)
+	slices.SortFunc(e.interfaces, func(a, b Interface) int { return strings.Compare(a.Name, b.Name) })
+	e.place = true
+}
+
+// SetPrefixes says what the names of workload interfaces begin with. A workload
+// endpoint of another name is Dropped, a host endpoint of such a name has no
+// interface. None: a workload's interface may have any name.
+func (e *Engine) SetPrefixes(prefixes []string) {
+	e.prefixes = slices.Clone(prefixes)
+	e.place = true
+	for path, l := range e.locals {
+		e.dirty[path] = struct{}{}
+		if l.workload != nil {
+			e.claim(l, e.claimsOf(l.workload))
 		}
 	}
 }
 
-// Invalid says what is wrong, by path: objects that don't parse, and profiles
-// that endpoints of this host name and that are not there.
-func (e *Engine) Invalid() map[string]error { return maps.Clone(e.invalid) }
+// Update takes in what became of some keys: what they hold now, or that they
+// are gone. Keys that have no bearing on policy only count for Invalid.
+func (e *Engine) Update(entries ...model.Entry) {
+	for _, entry := range entries {
+		e.update(entry)
+	}
+}
 
-// SetInterfaces replaces the host's own interfaces, those that are no workload's.
-func (e *Engine) SetInterfaces(interfaces []Interface) {}
+func (e *Engine) update(entry model.Entry) {
+	if entry.Key == nil {
+		if key, err := model.ParseKey(entry.Path); err == nil {
+			entry.Key = key
+		}
+	}
+	entry = checkType(entry)
+	if entry.Exists() && entry.Err != nil {
+		e.invalid[entry.Path] = entry.Err
+	} else {
+		delete(e.invalid, entry.Path)
+	}
+	switch key := entry.Key.(type) {
+	case model.WorkloadEndpointKey:
+		e.updateWorkload(key, entry)
+	case model.HostEndpointKey:
+		e.updateHost(key, entry)
+	case model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PolicyKey, model.PoolKey:
+		e.updateNamed(e.spellings.one(entry))
+	}
+}
 
-// SetPrefixes says what the names of workload interfaces begin with. Endpoints
-// of other names are Dropped. None = any name.
-func (e *Engine) SetPrefixes(prefixes []string) {}
+// updateNamed takes in what there is one of by key, however that is spelled.
+func (e *Engine) updateNamed(entry model.Entry) {
+	switch key := entry.Key.(type) {
+	case model.ProfileRulesKey:
+		e.updateProfile(key.Profile, entry)
+	case model.ProfileTagsKey:
+		e.updateProfile(key.Profile, entry)
+	case model.ProfileLabelsKey:
+		e.updateProfile(key.Profile, entry)
+	case model.PolicyKey:
+		e.updatePolicy(key, entry)
+	case model.PoolKey:
+		e.updatePool(key, entry)
+	}
+}
+
+// checkType makes a value that is not its key's invalid.
+func checkType(entry model.Entry) model.Entry {
+	if !entry.Exists() || entry.Err != nil {
+		entry.Value = nil
+		return entry
+	}
+	ok := true
+	switch entry.Key.(type) {
+	case model.WorkloadEndpointKey:
+		_, ok = entry.Value.(model.WorkloadEndpoint)
+	case model.HostEndpointKey:
+		_, ok = entry.Value.(model.HostEndpoint)
+	case model.ProfileRulesKey:
+		_, ok = entry.Value.(model.Rules)
+	case model.ProfileTagsKey:
+		_, ok = entry.Value.(model.Tags)
+	case model.ProfileLabelsKey:
+		_, ok = entry.Value.(model.Labels)
+	case model.PolicyKey:
+		_, ok = entry.Value.(model.Policy)
+	case model.PoolKey:
+		_, ok = entry.Value.(model.Pool)
+	}
+	if !ok {
+		entry.Err = fmt.Errorf("the value is a %T, which the key does not hold", entry.Value)
+		entry.Value = nil
+	}
+	return entry
+}
+
+func (e *Engine) updateWorkload(key model.WorkloadEndpointKey, entry model.Entry) {
+	w, ok := entry.Value.(model.WorkloadEndpoint)
+	if !ok {
+		e.removeEndpoint(entry.Path)
+	} else {
+		e.putEndpoint(entry.Path, details{w.Labels, w.ProfileIDs, w.Addrs(), w.Ports})
+	}
+	if key.Host != e.host {
+		return
+	}
+	l := &local{path: entry.Path, created: entry.Created}
+	if ok {
+		own := w
+		l.workload = &own
+	} else if entry.Exists() {
+		l.invalid = entry.Err
+	}
+	e.updateLocal(entry, l)
+}
+
+func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
+	h, ok := entry.Value.(model.HostEndpoint)
+	if !ok {
+		e.removeEndpoint(entry.Path)
+	} else {
+		addrs := append(slices.Clone(h.ExpectedIPv4Addrs), h.ExpectedIPv6Addrs...)
+		e.putEndpoint(entry.Path, details{h.Labels, h.ProfileIDs, addrs, nil})
+	}
+	if key.Host != e.host {
+		return
+	}
+	l := &local{path: entry.Path, id: key.Endpoint, created: entry.Created, isHost: true}
+	if ok {
+		own := h
+		l.host = &own
+	} else if entry.Exists() {
+		l.invalid = entry.Err
+	}
+	e.updateLocal(entry, l)
+}
+
+// Invalid says what is wrong, by path: objects that don't parse or can't be
+// heeded, and profiles that endpoints of this host name and that are not there.
+func (e *Engine) Invalid() map[string]error {
+	out := maps.Clone(e.invalid)
+	for path, l := range e.locals {
+		if l.workload == nil && l.host == nil {
+			continue
+		}
+		for _, p := range e.endpoints[path].profiles {
+			if len(p.parts) == 0 {
+				at := model.ProfileRulesKey{Profile: p.name}.Path()
+				out[at] = fmt.Errorf("profile %s does not exist, so it denies: create it, or take it out of %s", p.name, path)
+			}
+		}
+	}
+	return out
+}
 
 // Flush returns what changed for this host since the last Flush.
-func (e *Engine) Flush() Changes { return Changes{} }
+func (e *Engine) Flush() Changes {
+	if e.place {
+		e.placeHosts()
+	}
+	c := Changes{Endpoints: e.flushEndpoints()}
+	c.Rules = e.flushRules()
+	c.Sets = e.flushSets()
+	c.Pools = e.flushPools()
+	return c
+}

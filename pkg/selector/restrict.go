@@ -69,7 +69,7 @@ func (n *node) conjunction(negated bool) [][]Term {
 
 // disjunction: every operand must be restricted, each in its own way.
 func (n *node) disjunction(negated bool) [][]Term {
-	var terms []Term
+	terms := []Term{}
 	for i := range n.kids {
 		kid := n.kids[i].restrictions(negated)
 		if len(kid) == 0 {

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// usedRules are Rules that an endpoint of this host goes by.
+type usedRules struct {
+	users int
+	told  *Rules // by the last Flush
+	sets  []*set // that they refer to, each once
+}
+
+// touchRules has rules looked at by the next Flush if they are in use.
+func (e *Engine) touchRules(id RulesID) {
+	if e.rules[id] != nil {
+		e.dirtyRules[id] = struct{}{}
+	}
+}
+
+// useRules counts the endpoints that go by rules.
+func (e *Engine) useRules(more, less []RulesID) {
+	for _, id := range more {
+		u := e.rules[id]
+		if u == nil {
+			u = &usedRules{}
+			e.rules[id] = u
+			e.dirtyRules[id] = struct{}{}
+		}
+		u.users++
+	}
+	for _, id := range less {
+		if e.rules[id].users--; e.rules[id].users == 0 {
+			e.dirtyRules[id] = struct{}{}
+		}
+	}
+}
+
+func (e *Engine) flushRules() map[RulesID]*Rules {
+	out := map[RulesID]*Rules{}
+	for id := range e.dirtyRules {
+		u := e.rules[id]
+		if u == nil {
+			continue
+		}
+		if u.users == 0 {
+			if u.told != nil {
+				out[id] = nil
+			}
+			e.release(u.sets)
+			delete(e.rules, id)
+			continue
+		}
+		rules, sets := e.compile(id)
+		if u.told != nil && rules.equal(u.told) {
+			continue
+		}
+		e.hold(sets)
+		e.release(u.sets)
+		u.told, u.sets = rules, sets
+		out[id] = rules
+	}
+	clear(e.dirtyRules)
+	return out
+}
+
+// compile makes the rules of a policy or profile and says which sets they need.
+func (e *Engine) compile(id RulesID) (*Rules, []*set) {
+	c := compiler{engine: e, sets: map[*set]struct{}{}}
+	rules := &Rules{ID: id}
+	if id.Kind == KindProfile {
+		p := e.profile(id.Name)
+		if rules.Invalid = p.problem(); rules.Invalid == "" {
+			rules.Inbound, rules.Outbound = c.rules(p.rules.Inbound), c.rules(p.rules.Outbound)
+		}
+	} else if id == otherTier {
+		rules.Invalid = "it is in a tier other than " + defaultTier
+	} else {
+		p := e.policies[model.PolicyKey{Tier: defaultTier, Policy: id.Name}]
+		if rules.Invalid = p.invalid; p.in {
+			rules.Inbound = c.rules(p.value.Inbound)
+		}
+		if p.out {
+			rules.Outbound = c.rules(p.value.Outbound)
+		}
+	}
+	if c.err != nil {
+		return &Rules{ID: id, Invalid: c.err.Error()}, nil
+	}
+	return rules, slices.Collect(maps.Keys(c.sets))
+}
+
+// compiler collects the sets that rules need.
+type compiler struct {
+	engine *Engine
+	sets   map[*set]struct{}
+	err    error
+}
+
+func (c *compiler) rules(in []model.Rule) []Rule {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]Rule, len(in))
+	for i, r := range in {
+		out[i] = Rule{
+			Action: r.Action, IPVersion: r.IPVersion, LogPrefix: LogPrefix(r.LogPrefix),
+			Match: c.criteria(r.Match), Not: c.criteria(r.Not),
+		}
+	}
+	return out
+}
+
+func (c *compiler) criteria(m model.Match) Criteria {
+	out := Criteria{
+		Protocol: m.Protocol, SrcNets: m.SrcNets, DstNets: m.DstNets,
+		ICMPType: m.ICMPType, ICMPCode: m.ICMPCode,
+	}
+	out.SrcSets = c.addresses(m.SrcTag, m.SrcSelector, m.HasSrcSelector)
+	out.DstSets = c.addresses(m.DstTag, m.DstSelector, m.HasDstSelector)
+	out.SrcPorts, out.SrcPortSets = c.ports(m.SrcPorts)
+	out.DstPorts, out.DstPortSets = c.ports(m.DstPorts)
+	return out
+}
+
+func (c *compiler) addresses(tag, text string, has bool) []SetID {
+	var out []SetID
+	if tag != "" {
+		out = append(out, c.use(c.engine.tagSet(tag)))
+	}
+	if has || text != "" {
+		s, err := c.engine.selectorSet(text)
+		if err != nil {
+			c.err = err
+			return nil
+		}
+		out = append(out, c.use(s))
+	}
+	return out
+}
+
+func (c *compiler) ports(in []model.Port) (ranges []model.Port, sets []SetID) {
+	for _, p := range in {
+		if p.Name == "" {
+			ranges = append(ranges, p)
+		} else if id := c.use(c.engine.portSet(p.Name)); !slices.Contains(sets, id) {
+			sets = append(sets, id)
+		}
+	}
+	return ranges, sets
+}
+
+func (c *compiler) use(s *set) SetID {
+	c.sets[s] = struct{}{}
+	return s.id
+}
+
+func (r *Rules) equal(o *Rules) bool {
+	return r.ID == o.ID && r.Invalid == o.Invalid &&
+		slices.EqualFunc(r.Inbound, o.Inbound, Rule.equal) && slices.EqualFunc(r.Outbound, o.Outbound, Rule.equal)
+}
+
+func (r Rule) equal(o Rule) bool {
+	return r.Action == o.Action && r.IPVersion == o.IPVersion && r.LogPrefix == o.LogPrefix &&
+		r.Match.equal(&o.Match) && r.Not.equal(&o.Not)
+}
+
+func (c *Criteria) equal(o *Criteria) bool {
+	return c.Protocol == o.Protocol &&
+		slices.Equal(c.SrcSets, o.SrcSets) && slices.Equal(c.DstSets, o.DstSets) &&
+		slices.Equal(c.SrcNets, o.SrcNets) && slices.Equal(c.DstNets, o.DstNets) &&
+		slices.Equal(c.SrcPorts, o.SrcPorts) && slices.Equal(c.DstPorts, o.DstPorts) &&
+		slices.Equal(c.SrcPortSets, o.SrcPortSets) && slices.Equal(c.DstPortSets, o.DstPortSets) &&
+		sameNumber(c.ICMPType, o.ICMPType) && sameNumber(c.ICMPCode, o.ICMPCode)
+}
+
+func sameNumber(a, b *uint8) bool { return a == b || a != nil && b != nil && *a == *b }

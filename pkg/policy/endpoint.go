@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// endpoint is what is kept of a valid endpoint of any host.
+type endpoint struct {
+	path     string
+	labels   map[string]string // its own; shared with the value it came from
+	profiles []*profile        // in order
+	addrs    []netip.Addr      // each once
+	ports    []model.EndpointPort
+	matches  [2][]match // by matcher
+	local    *local     // nil = another host's
+}
+
+// match is one query that an endpoint matches, and where it stands there.
+type match struct {
+	query *query
+	pos   int
+}
+
+// label is the value of an effective label: its own, else that of the last
+// profile which has it, else "" where a profile has a tag of that name.
+func (ep *endpoint) label(name string) (string, bool) {
+	if v, ok := ep.labels[name]; ok {
+		return v, true
+	}
+	for _, p := range slices.Backward(ep.profiles) {
+		if v, ok := p.labels[name]; ok {
+			return v, true
+		}
+	}
+	return "", ep.tagged(name)
+}
+
+func (ep *endpoint) tagged(tag string) bool {
+	return slices.ContainsFunc(ep.profiles, func(p *profile) bool {
+		_, ok := p.tags[tag]
+		return ok
+	})
+}
+
+func (ep *endpoint) hasPort(name string) bool {
+	return slices.ContainsFunc(ep.ports, func(p model.EndpointPort) bool { return p.Name == name })
+}
+
+// matchOf is the index of a query among the endpoint's matches, or -1.
+func (ep *endpoint) matchOf(which int, q *query) int {
+	return slices.IndexFunc(ep.matches[which], func(m match) bool { return m.query == q })
+}
+
+// details are the parts of an endpoint that matching and membership go by.
+type details struct {
+	labels   map[string]string
+	profiles []string
+	addrs    []netip.Addr
+	ports    []model.EndpointPort
+}
+
+func uniqueAddrs(addrs []netip.Addr) []netip.Addr {
+	for i := 1; i < len(addrs); i++ {
+		if slices.Contains(addrs[:i], addrs[i]) { // rare: then sorting is as good as any order
+			addrs = slices.Clone(addrs)
+			slices.SortFunc(addrs, netip.Addr.Compare)
+			return slices.Compact(addrs)
+		}
+	}
+	return addrs
+}
+
+// putEndpoint makes or changes an endpoint.
+func (e *Engine) putEndpoint(path string, d details) *endpoint {
+	ep := e.endpoints[path]
+	if ep == nil {
+		ep = &endpoint{path: path}
+		e.endpoints[path] = ep
+		e.all.enter(ep)
+	}
+	d.addrs = uniqueAddrs(d.addrs)
+	if !slices.Equal(ep.addrs, d.addrs) || !slices.Equal(ep.ports, d.ports) {
+		// What it was a member with is not what it will be.
+		e.all.unmatch(ep)
+		for _, a := range ep.addrs {
+			e.owners.remove(a, ep)
+		}
+		e.all.setPorts(ep, d.ports)
+		ep.addrs = d.addrs
+		for _, a := range ep.addrs {
+			e.owners.add(a, ep)
+		}
+	}
+	if !maps.Equal(ep.labels, d.labels) {
+		e.all.setLabels(ep, d.labels)
+		if ep.local != nil {
+			e.own.setLabels(ep, d.labels)
+		}
+		ep.labels = d.labels
+	}
+	if !slices.EqualFunc(ep.profiles, d.profiles, func(p *profile, name string) bool { return p.name == name }) {
+		e.setProfiles(ep, d.profiles)
+	}
+	e.all.rematch(ep)
+	if ep.local != nil {
+		e.own.rematch(ep)
+	}
+	return ep
+}
+
+func (e *Engine) removeEndpoint(path string) {
+	ep := e.endpoints[path]
+	if ep == nil {
+		return
+	}
+	e.all.unmatch(ep)
+	e.all.setLabels(ep, nil)
+	e.all.setPorts(ep, nil)
+	e.all.leave(ep)
+	for _, a := range ep.addrs {
+		e.owners.remove(a, ep)
+	}
+	e.disown(ep)
+	e.setProfiles(ep, nil)
+	delete(e.endpoints, path)
+}
+
+// setProfiles makes the endpoint refer to profiles, which need not be there.
+func (e *Engine) setProfiles(ep *endpoint, names []string) {
+	old := ep.profiles
+	ep.profiles = make([]*profile, len(names))
+	for i, name := range names {
+		p := e.profile(name)
+		p.endpoints[forAll].add(ep)
+		if ep.local != nil {
+			p.endpoints[forOwn].add(ep)
+		}
+		ep.profiles[i] = p
+	}
+	for _, p := range old {
+		if slices.Contains(ep.profiles, p) {
+			continue
+		}
+		p.endpoints[forAll].remove(ep)
+		p.endpoints[forOwn].remove(ep)
+		e.forget(p)
+	}
+}
+
+// own makes a known endpoint one of this host's, matched against policies.
+func (e *Engine) adopt(ep *endpoint, l *local) {
+	ep.local = l
+	e.own.enter(ep)
+	e.own.setLabelsFrom(ep, nil, ep.labels)
+	for _, p := range ep.profiles {
+		p.endpoints[forOwn].add(ep)
+	}
+	e.own.rematch(ep)
+}
+
+func (e *Engine) disown(ep *endpoint) {
+	if ep.local == nil {
+		return
+	}
+	e.own.unmatch(ep)
+	e.own.setLabelsFrom(ep, ep.labels, nil)
+	e.own.leave(ep)
+	for _, p := range ep.profiles {
+		p.endpoints[forOwn].remove(ep)
+	}
+	ep.local = nil
+}
+
+// owners are the endpoints that have an address, most often one.
+type owners map[netip.Addr]owner
+
+type owner struct {
+	first *endpoint
+	more  []*endpoint
+}
+
+func (o owners) add(a netip.Addr, ep *endpoint) {
+	w := o[a]
+	if w.first == nil {
+		w.first = ep
+	} else {
+		w.more = append(w.more, ep)
+	}
+	o[a] = w
+}
+
+func (o owners) remove(a netip.Addr, ep *endpoint) {
+	w := o[a]
+	switch {
+	case w.first == ep && len(w.more) == 0:
+		delete(o, a)
+		return
+	case w.first == ep:
+		last := len(w.more) - 1
+		w.first, w.more = w.more[last], w.more[:last]
+	default:
+		w.more = slices.DeleteFunc(w.more, func(x *endpoint) bool { return x == ep })
+	}
+	o[a] = w
+}
+
+// others reports whether f holds for an endpoint with the address other than ep.
+func (o owners) others(a netip.Addr, ep *endpoint, f func(*endpoint) bool) bool {
+	w := o[a]
+	if w.first != nil && w.first != ep && f(w.first) {
+		return true
+	}
+	return slices.ContainsFunc(w.more, func(x *endpoint) bool { return x != ep && f(x) })
+}

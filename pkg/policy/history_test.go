@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// world makes random objects of a small universe, in which everything meets
+// everything else soon. pick chooses a number below n.
+type world struct{ pick func(n int) int }
+
+func one[T any](w world, of ...T) T { return of[w.pick(len(of))] }
+
+func some[T any](w world, max int, of ...T) []T {
+	var out []T
+	for range w.pick(max + 1) {
+		out = append(out, one(w, of...))
+	}
+	return out
+}
+
+var (
+	worldV4 = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3"), netip.MustParseAddr("10.0.1.4")}
+	worldV6 = []netip.Addr{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")}
+	errBad  = errors.New("bad value")
+)
+
+func (w world) labels() map[string]string {
+	out := map[string]string{}
+	for range w.pick(4) {
+		out[one(w, "a", "b", "c", "d")] = one(w, "x", "y", "")
+	}
+	return out
+}
+
+func (w world) selector() string {
+	return one(w, "", "all()", "a == 'x'", "a=='x'", "a == 'y' && has(b)", "b in {'x','y'}", "a != 'x'", "!has(c)", "!(a != 'x')",
+		"a == 'x' || b == 'x'", "c starts with 'x'", "has(d)", "a in {}", "a in {} || b in {}", "!all()", "d == '' && c != 'y'")
+}
+
+func (w world) rule() model.Rule {
+	r := model.Rule{Action: one(w, model.ActionAllow, model.ActionDeny, model.ActionLog, model.ActionNextTier), LogPrefix: one(w, "", "", "seen it")}
+	for _, m := range []*model.Match{&r.Match, &r.Not} {
+		switch w.pick(6) {
+		case 0:
+			m.SrcTag = one(w, "a", "t")
+		case 1:
+			m.SrcSelector, m.HasSrcSelector = w.selector(), true
+		case 2:
+			m.DstSelector, m.HasDstSelector, m.DstTag = w.selector(), true, one(w, "", "t")
+		case 3:
+			m.DstPorts = some(w, 3, model.Port{Name: "http"}, model.Port{Name: "dns"}, model.Port{Min: 80, Max: 90})
+			r.Match.Protocol = model.ProtocolTCP
+		}
+	}
+	return r
+}
+
+func (w world) rules() []model.Rule {
+	var out []model.Rule
+	for range w.pick(3) {
+		out = append(out, w.rule())
+	}
+	return out
+}
+
+func (w world) workload() model.WorkloadEndpoint {
+	e := model.WorkloadEndpoint{
+		State: one(w, model.StateActive, model.StateActive, model.StateActive, model.StateInactive),
+		Name:  one(w, "cali1", "cali2", "cali3", "cali4", "tap1"), MAC: model.MAC{2, 0, 0, 0, 0, byte(w.pick(3))},
+		ProfileIDs: some(w, 3, "p1", "p2", "p3", "p4"), Labels: w.labels(),
+		Ports: some(w, 3, model.EndpointPort{Name: "http", Protocol: model.ProtocolTCP, Port: 80}, model.EndpointPort{Name: "http", Protocol: model.ProtocolTCP, Port: 81},
+			model.EndpointPort{Name: "dns", Protocol: model.ProtocolUDP, Port: 53}),
+	}
+	for _, a := range some(w, 2, worldV4...) {
+		e.IPv4Nets = append(e.IPv4Nets, netip.PrefixFrom(a, 32))
+	}
+	for _, a := range some(w, 1, worldV6...) {
+		e.IPv6Nets = append(e.IPv6Nets, netip.PrefixFrom(a, 128))
+	}
+	if len(e.IPv4Nets) > 0 && w.pick(4) == 0 {
+		e.IPv4NAT = []model.NAT{{IntIP: e.IPv4Nets[0].Addr(), ExtIP: one(w, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"))}}
+	}
+	return e
+}
+
+func (w world) policy() model.Policy {
+	p := model.Policy{Selector: w.selector(), Inbound: w.rules(), Outbound: w.rules(), Untracked: w.pick(4) == 0}
+	if w.pick(3) > 0 {
+		p.Order = new(float64)
+		*p.Order = float64(w.pick(3) - 1)
+	}
+	p.Types = one(w, nil, nil, []model.Direction{model.Inbound}, []model.Direction{model.Outbound})
+	return p
+}
+
+// entry is a write or a delete of a random key.
+func (w world) entry() model.Entry {
+	var e model.Entry
+	switch w.pick(8) {
+	case 0, 1:
+		e.Key = model.WorkloadEndpointKey{Host: one(w, "h1", "h1", "h2"), Orchestrator: "k8s", Workload: "w", Endpoint: one(w, "1", "2", "3", "4")}
+		e.Value = w.workload()
+	case 2:
+		e.Key = model.HostEndpointKey{Host: one(w, "h1", "h1", "h2"), Endpoint: one(w, "1", "2", "3")}
+		h := model.HostEndpoint{Name: one(w, "", "eth0", "eth1", "*", "cali9"), ProfileIDs: some(w, 2, "p1", "p2"), Labels: w.labels()}
+		if h.ExpectedIPv4Addrs = some(w, 2, worldV4...); h.Name == "" {
+			h.ExpectedIPv4Addrs = append(h.ExpectedIPv4Addrs, worldV4[0])
+		}
+		e.Value = h
+	case 3:
+		e.Key, e.Value = model.ProfileRulesKey{Profile: one(w, "p1", "p2", "p3")}, model.Rules{Inbound: w.rules(), Outbound: w.rules()}
+	case 4:
+		e.Key, e.Value = model.ProfileTagsKey{Profile: one(w, "p1", "p2", "p3")}, model.Tags(some(w, 2, "a", "d", "t"))
+	case 5:
+		e.Key, e.Value = model.ProfileLabelsKey{Profile: one(w, "p1", "p2", "p3")}, model.Labels(w.labels())
+	case 6:
+		e.Key, e.Value = model.PolicyKey{Tier: one(w, "default", "default", "default", "default", "other"), Policy: one(w, "q1", "q2", "q3", "odd one")}, w.policy()
+	case 7:
+		p := one(w, netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.1.0/24"), netip.MustParsePrefix("fd00::/64"))
+		e.Key, e.Value = model.PoolKey{CIDR: p}, model.Pool{CIDR: p, Masquerade: w.pick(2) == 0}
+	}
+	e.Path = e.Key.Path()
+	if k, ok := e.Key.(model.PolicyKey); ok && k.Policy == "odd one" && w.pick(2) == 0 {
+		e.Path = "/calico/v1/policy/tier/" + k.Tier + "/policy/odd" + one(w, " ", "%20") + "one"
+	}
+	e.Revision, e.Created = 1, int64(1+w.pick(3))
+	switch w.pick(8) {
+	case 0, 1:
+		e.Value, e.Revision, e.Created = nil, 0, 0
+	case 2:
+		if e.Err = errBad; w.pick(2) == 0 {
+			if v, ok := e.Value.(model.Policy); ok {
+				e.Err = &model.InvalidPolicyError{Selector: v.Selector, Err: errBad}
+			}
+		}
+		e.Value = nil
+	}
+	return e
+}
+
+func (w world) interfaces() []Interface {
+	return []Interface{{"eth1", some(w, 2, worldV4...)}, {"eth0", some(w, 2, worldV4...)}}
+}
+
+// rig runs an engine beside the snapshot that it should have understood.
+type rig struct {
+	engine *Engine
+	slow   slow
+	state  State
+}
+
+func newRig() *rig {
+	return &rig{engine: NewEngine("h1"), slow: slow{host: "h1", entries: map[string]model.Entry{}}}
+}
+
+func (r *rig) update(e model.Entry) {
+	r.engine.Update(e)
+	if e.Exists() {
+		r.slow.entries[e.Path] = e
+	} else {
+		delete(r.slow.entries, e.Path)
+	}
+}
+
+func (r *rig) setInterfaces(i []Interface) {
+	r.engine.SetInterfaces(i)
+	r.slow.interfaces = i
+}
+
+func (r *rig) setPrefixes(p []string) {
+	r.engine.SetPrefixes(p)
+	r.slow.prefixes = p
+}
+
+// same compares what is told so far with what follows from the snapshot.
+func (r *rig) same() error {
+	c := r.engine.Flush()
+	if err := r.state.Apply(c); err != nil {
+		return err
+	}
+	for id, s := range c.Sets {
+		if !s.New && !s.Gone && len(s.Added)+len(s.Removed) == 0 {
+			return fmt.Errorf("set %s is told without a change", id)
+		}
+	}
+	if diff := diffStates(r.slow.compute(), &r.state); diff != "" {
+		return errors.New(diff)
+	}
+	if again := r.engine.Flush(); !again.Empty() {
+		return fmt.Errorf("a second Flush tells %+v", again)
+	}
+	return nil
+}
+
+func diffStates(want, got *State) string {
+	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }))
+}
+
+// play lets pick choose a history.
+func play(pick func(int) int, steps int) error {
+	w := world{pick}
+	r := newRig()
+	for range steps {
+		switch w.pick(24) {
+		case 0:
+			r.setInterfaces(w.interfaces())
+		case 1:
+			r.setPrefixes(one(w, nil, []string{"cali"}, []string{"cali", "tap"}))
+		case 2, 3, 4, 5:
+			if err := r.same(); err != nil {
+				return err
+			}
+		default:
+			r.update(w.entry())
+		}
+	}
+	if err := r.same(); err != nil {
+		return err
+	}
+	return replay(w, r)
+}
+
+// replay tells other engines the same in other orders.
+func replay(w world, r *rig) error {
+	paths := slices.Sorted(maps.Keys(r.slow.entries))
+	reversed := slices.Clone(paths)
+	slices.Reverse(reversed)
+	shuffled := slices.Concat(paths, paths)
+	for i := range shuffled {
+		j := i + w.pick(len(shuffled)-i)
+		shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
+	}
+	for name, order := range map[string][]string{"sorted": paths, "reversed": reversed, "shuffled, twice each": shuffled} {
+		o := newRig()
+		for range 5 { // what was there before and is gone; deletes of what never was
+			e := w.entry()
+			e.Value, e.Err, e.Revision, e.Created = nil, nil, 0, 0
+			o.update(e)
+			e = w.entry()
+			o.update(e)
+			if w.pick(2) == 0 {
+				o.state.Apply(o.engine.Flush())
+			}
+			if _, stays := r.slow.entries[e.Path]; !stays {
+				e.Value, e.Err, e.Revision, e.Created = nil, nil, 0, 0
+				o.update(e)
+			}
+		}
+		for i, path := range order {
+			if i == len(order)/2 {
+				o.setInterfaces(r.slow.interfaces)
+			}
+			o.update(r.slow.entries[path])
+			if w.pick(4) == 0 {
+				if err := o.state.Apply(o.engine.Flush()); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+			}
+		}
+		o.setInterfaces(r.slow.interfaces)
+		o.setPrefixes(r.slow.prefixes)
+		if err := o.same(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if diff := diffStates(&r.state, &o.state); diff != "" {
+			return fmt.Errorf("%s:\n%s", name, diff)
+		}
+	}
+	return nil
+}
+
+func TestHistories(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		if err := play(r.IntN, 20+r.IntN(120)); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// FuzzHistories lets the fuzzer choose histories.
+func FuzzHistories(f *testing.F) {
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 8))
+		data := make([]byte, 400)
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		at := 0
+		pick := func(n int) int {
+			if at == len(data) {
+				return 0
+			}
+			at++
+			return int(data[at-1]) % n
+		}
+		if err := play(pick, len(data)/8); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

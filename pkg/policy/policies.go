@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/selector"
+)
+
+// defaultTier is the only one there is: see otherTier.
+const defaultTier = "default"
+
+// otherTier are the rules of any policy of another tier. What such a policy
+// should decide, and when, is not known here, so it denies.
+var otherTier = RulesID{KindPolicy, ""}
+
+// policy is one whose selector is known.
+type policy struct {
+	id        RulesID
+	order     policyOrder
+	untracked bool
+	in, out   bool // it decides in this direction
+	value     model.Policy
+	invalid   string
+	query     *query
+}
+
+// policyOrder is what policies are sorted by. An invalid one comes first: what
+// its order was meant to be is not known, and it must deny.
+type policyOrder struct {
+	class int // 0 invalid, 1 with an order, 2 without
+	order float64
+}
+
+func (p *policy) compare(o *policy) int {
+	return cmp.Or(cmp.Compare(p.order.class, o.order.class), cmp.Compare(p.order.order, o.order.order), cmp.Compare(p.id.Name, o.id.Name))
+}
+
+// parsePolicy gives nil for a policy that is not there or picks nothing.
+func parsePolicy(key model.PolicyKey, entry model.Entry) (*policy, string) {
+	p := &policy{id: RulesID{KindPolicy, key.Policy}, in: true, out: true}
+	var invalid *model.InvalidPolicyError
+	text := ""
+	switch value, ok := entry.Value.(model.Policy); {
+	case ok && entry.Err == nil && entry.Exists():
+		p.value, text = value, value.Selector
+		p.untracked, p.in, p.out = value.Untracked, value.Applies(model.Inbound), value.Applies(model.Outbound)
+		p.order.class = 2
+		if value.Order != nil {
+			p.order = policyOrder{1, *value.Order}
+		}
+	case entry.Exists() && errors.As(entry.Err, &invalid):
+		p.invalid, text = invalid.Error(), invalid.Selector
+	default:
+		return nil, ""
+	}
+	if key.Tier != defaultTier {
+		*p = policy{id: otherTier, in: true, out: true, invalid: "it is in a tier other than " + defaultTier}
+	}
+	return p, text
+}
+
+func (e *Engine) updatePolicy(key model.PolicyKey, entry model.Entry) {
+	if err := invalidTier(key, entry); err != nil {
+		e.invalid[entry.Path] = err
+	}
+	old := e.policies[key]
+	p, text := parsePolicy(key, entry)
+	var q *query
+	if p != nil {
+		sel, err := selector.Parse(text)
+		if err != nil {
+			e.invalid[entry.Path] = fmt.Errorf("selector: %w", err)
+			p = nil
+		} else {
+			q = e.policyQuery(sel)
+			p.query = q
+		}
+	}
+	if old != nil && p != nil && old.query == q && old.id == p.id && old.order == p.order &&
+		old.untracked == p.untracked && old.in == p.in && old.out == p.out {
+		q.policies[slices.Index(q.policies, old)] = p
+		e.policies[key] = p
+		e.touchRules(p.id)
+		return
+	}
+	if p != nil {
+		e.policies[key] = p
+		q.policies = append(q.policies, p)
+		if len(q.policies) == 1 {
+			e.own.ask(q)
+		} else {
+			e.touchAll(q)
+		}
+		e.touchRules(p.id)
+	}
+	if old != nil {
+		if p == nil {
+			delete(e.policies, key)
+			e.touchRules(old.id)
+		}
+		e.dropPolicy(old)
+	}
+}
+
+// invalidTier refuses the tiers that there are no rules for.
+func invalidTier(key model.PolicyKey, entry model.Entry) error {
+	if key.Tier == defaultTier || !entry.Exists() || entry.Err != nil {
+		return nil
+	}
+	return fmt.Errorf("tier %s: policies of tiers other than %s are not known here, so it denies: move it to tier %s", key.Tier, defaultTier, defaultTier)
+}
+
+// policyQuery is the query of a selector; policies with equal ones share it.
+func (e *Engine) policyQuery(sel *selector.Selector) *query {
+	text := sel.String()
+	q := e.selectors[text]
+	if q == nil {
+		q = &query{selector: sel, text: text}
+		e.selectors[text] = q
+	}
+	return q
+}
+
+func (e *Engine) dropPolicy(p *policy) {
+	q := p.query
+	i := slices.Index(q.policies, p)
+	q.policies = slices.Delete(q.policies, i, i+1)
+	if len(q.policies) == 0 {
+		e.own.drop(q)
+		delete(e.selectors, q.text)
+		return
+	}
+	e.touchAll(q)
+}
+
+func (e *Engine) touchAll(q *query) {
+	for _, ep := range q.endpoints {
+		e.dirty[ep.path] = struct{}{}
+	}
+}

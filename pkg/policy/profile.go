@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// profile is one that is there, or that an endpoint refers to.
+type profile struct {
+	name      string
+	parts     map[model.Key]error // that are there; not nil = it is invalid
+	rules     model.Rules
+	labels    map[string]string
+	tags      map[string]struct{}
+	endpoints [2]bag // that refer to it, by matcher
+}
+
+// profile is the one of a name, made where it is not known.
+func (e *Engine) profile(name string) *profile {
+	p := e.profiles[name]
+	if p == nil {
+		p = &profile{name: name}
+		e.profiles[name] = p
+	}
+	return p
+}
+
+// forget drops a profile that is neither there nor referred to.
+func (e *Engine) forget(p *profile) {
+	if len(p.parts) == 0 && p.endpoints[forAll].len() == 0 {
+		delete(e.profiles, p.name)
+	}
+}
+
+// problem says why the profile denies, "" = it doesn't.
+func (p *profile) problem() string {
+	if len(p.parts) == 0 {
+		return fmt.Sprintf("profile %s does not exist", p.name)
+	}
+	for _, k := range [...]model.Key{model.ProfileRulesKey{Profile: p.name}, model.ProfileTagsKey{Profile: p.name}, model.ProfileLabelsKey{Profile: p.name}} {
+		if err := p.parts[k]; err != nil {
+			return fmt.Sprintf("%s: %v", k.Path(), err)
+		}
+	}
+	return ""
+}
+
+// updateProfile takes in one of the three parts of a profile.
+func (e *Engine) updateProfile(name string, entry model.Entry) {
+	p := e.profile(name)
+	if entry.Exists() {
+		if p.parts == nil {
+			p.parts = make(map[model.Key]error, 3)
+		}
+		p.parts[entry.Key] = entry.Err
+	} else {
+		delete(p.parts, entry.Key)
+	}
+	e.touchRules(RulesID{KindProfile, name})
+	switch entry.Key.(type) {
+	case model.ProfileRulesKey:
+		p.rules, _ = entry.Value.(model.Rules)
+	case model.ProfileLabelsKey:
+		labels, _ := entry.Value.(model.Labels)
+		if !maps.Equal(p.labels, map[string]string(labels)) {
+			e.profileIndex.setLabels(p, labels)
+			e.rematchProfile(p)
+		}
+	case model.ProfileTagsKey:
+		list, _ := entry.Value.(model.Tags)
+		var tags map[string]struct{}
+		for _, t := range list {
+			if tags == nil {
+				tags = make(map[string]struct{}, len(list))
+			}
+			tags[t] = struct{}{}
+		}
+		if !maps.Equal(p.tags, tags) {
+			e.profileIndex.setTags(p, tags)
+			e.rematchProfile(p)
+		}
+	}
+	e.forget(p)
+}
+
+// rematchProfile tries its endpoints again once they have other labels or tags.
+func (e *Engine) rematchProfile(p *profile) {
+	if e.all.queries > 0 {
+		p.endpoints[forAll].each(e.all.rematch)
+	}
+	if e.own.queries > 0 {
+		p.endpoints[forOwn].each(e.own.rematch)
+	}
+}
+
+func (x *profileIndex) setLabels(p *profile, to map[string]string) {
+	for name, value := range p.labels {
+		values := x.labels[name]
+		delete(values[value], p)
+		if len(values[value]) == 0 {
+			delete(values, value)
+		}
+		if len(values) == 0 {
+			delete(x.labels, name)
+		}
+	}
+	p.labels = to
+	for name, value := range to {
+		values := x.labels[name]
+		if values == nil {
+			values = map[string]map[*profile]struct{}{}
+			x.labels[name] = values
+		}
+		if values[value] == nil {
+			values[value] = map[*profile]struct{}{}
+		}
+		values[value][p] = struct{}{}
+	}
+}
+
+func (x *profileIndex) setTags(p *profile, to map[string]struct{}) {
+	for tag := range p.tags {
+		delete(x.tags[tag], p)
+		if len(x.tags[tag]) == 0 {
+			delete(x.tags, tag)
+		}
+	}
+	p.tags = to
+	for tag := range to {
+		if x.tags[tag] == nil {
+			x.tags[tag] = map[*profile]struct{}{}
+		}
+		x.tags[tag][p] = struct{}{}
+	}
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"slices"
+
+	"github.com/calico-go/calico/pkg/selector"
+)
+
+// The two matchers: sets ask for endpoints of all hosts, policies for those of
+// this one.
+const (
+	forAll = iota
+	forOwn
+)
+
+// query picks endpoints: by selector, by tag or by the name of a port.
+type query struct {
+	selector *selector.Selector
+	tag      string
+	port     string
+	text     string // of a selector that policies share
+	// terms are what the query is indexed by: an endpoint that has none of them
+	// cannot match. nil = any endpoint could.
+	terms     []selector.Term
+	endpoints []*endpoint // that match
+	tried     uint64      // the matcher's epoch in which it was last tried
+	hit, had  uint64      // in which it matched, and had matched before
+
+	set      *set // that it fills, in the matcher for all
+	policies []*policy
+}
+
+func (q *query) matches(ep *endpoint) bool {
+	switch {
+	case q.selector != nil:
+		return q.selector.Matches(ep.label)
+	case q.tag != "":
+		return ep.tagged(q.tag)
+	}
+	return ep.hasPort(q.port)
+}
+
+// matcher keeps which endpoints match which queries. A change of one side is
+// tried on those of the other only that could match, by indexes on both.
+type matcher struct {
+	which     int
+	profiles  *profileIndex
+	endpoints map[*endpoint]struct{}
+	labels    map[string]*labelled // endpoints by their own labels
+	ports     map[string]*bag      // and by the names of their ports
+
+	queries  int
+	byLabel  map[string]*asked // selectors by the terms they are indexed by
+	anything []*query          // selectors without a restriction
+	byTag    map[string]*query
+	byPort   map[string]*query
+
+	epoch uint64
+	fresh []*query // scratch
+	// changed is told of every match that begins or ends, after it did.
+	changed func(ep *endpoint, q *query, begins bool)
+}
+
+// labelled are the endpoints with a label, by its value.
+type labelled struct {
+	values map[string]*bag
+	total  int
+}
+
+// asked are the queries for a label, by the value they want.
+type asked struct {
+	values map[string][]*query
+	any    []*query
+}
+
+func newMatcher(which int, profiles *profileIndex, changed func(*endpoint, *query, bool)) *matcher {
+	return &matcher{
+		which: which, profiles: profiles, changed: changed,
+		endpoints: map[*endpoint]struct{}{}, labels: map[string]*labelled{}, ports: map[string]*bag{},
+		byLabel: map[string]*asked{}, byTag: map[string]*query{}, byPort: map[string]*query{},
+	}
+}
+
+func (m *matcher) begin(ep *endpoint, q *query) {
+	ep.matches[m.which] = append(ep.matches[m.which], match{q, len(q.endpoints)})
+	q.endpoints = append(q.endpoints, ep)
+	m.changed(ep, q, true)
+}
+
+// end ends the i-th match of an endpoint.
+func (m *matcher) end(ep *endpoint, i int) {
+	all := ep.matches[m.which]
+	q, pos := all[i].query, all[i].pos
+	all[i] = all[len(all)-1]
+	ep.matches[m.which] = all[:len(all)-1]
+	last := len(q.endpoints) - 1
+	if moved := q.endpoints[last]; pos != last {
+		q.endpoints[pos] = moved
+		moved.matches[m.which][moved.matchOf(m.which, q)].pos = pos
+	}
+	q.endpoints = q.endpoints[:last]
+	m.changed(ep, q, false)
+}
+
+func (m *matcher) unmatch(ep *endpoint) {
+	for i := len(ep.matches[m.which]) - 1; i >= 0; i-- {
+		m.end(ep, i)
+	}
+}
+
+// rematch tries an endpoint on the queries that it could match.
+func (m *matcher) rematch(ep *endpoint) {
+	if m.queries == 0 {
+		return
+	}
+	m.epoch++
+	for _, old := range ep.matches[m.which] {
+		old.query.had = m.epoch
+	}
+	m.fresh = m.fresh[:0]
+	m.tryAll(ep, m.anything)
+	for name, value := range ep.labels {
+		m.tryLabel(ep, name, value)
+	}
+	for _, p := range ep.profiles {
+		for name, value := range p.labels {
+			m.tryLabel(ep, name, value)
+		}
+		for tag := range p.tags {
+			m.tryLabel(ep, tag, "")
+			if q := m.byTag[tag]; q != nil {
+				m.try(ep, q)
+			}
+		}
+	}
+	for _, p := range ep.ports {
+		if q := m.byPort[p.Name]; q != nil {
+			m.try(ep, q)
+		}
+	}
+	for i := len(ep.matches[m.which]) - 1; i >= 0; i-- {
+		if ep.matches[m.which][i].query.hit != m.epoch {
+			m.end(ep, i)
+		}
+	}
+	for _, q := range m.fresh {
+		m.begin(ep, q)
+	}
+}
+
+func (m *matcher) tryLabel(ep *endpoint, name, value string) {
+	if a := m.byLabel[name]; a != nil {
+		m.tryAll(ep, a.values[value])
+		m.tryAll(ep, a.any)
+	}
+}
+
+func (m *matcher) tryAll(ep *endpoint, queries []*query) {
+	for _, q := range queries {
+		m.try(ep, q)
+	}
+}
+
+func (m *matcher) try(ep *endpoint, q *query) {
+	if q.tried == m.epoch {
+		return
+	}
+	q.tried = m.epoch
+	if !q.matches(ep) {
+		return
+	}
+	q.hit = m.epoch
+	if q.had != m.epoch {
+		m.fresh = append(m.fresh, q)
+	}
+}
+
+// ask adds a query and finds what matches it.
+func (m *matcher) ask(q *query) {
+	m.queries++
+	m.index(q)
+	m.epoch++
+	try := func(ep *endpoint) {
+		if ep.matchOf(m.which, q) < 0 && q.matches(ep) {
+			m.begin(ep, q)
+		}
+	}
+	profile := func(p *profile) { p.endpoints[m.which].each(try) }
+	switch {
+	case q.tag != "":
+		m.profiles.each(selector.Term{Label: q.tag, Any: true}, profile)
+	case q.port != "":
+		if b := m.ports[q.port]; b != nil {
+			b.each(try)
+		}
+	case q.terms == nil:
+		for ep := range m.endpoints {
+			try(ep)
+		}
+	default:
+		terms := cheapest(q.selector.Restrictions(), m.population)
+		for _, t := range terms {
+			m.each(t, try)
+			m.profiles.each(t, profile)
+		}
+	}
+}
+
+// drop ends a query and all its matches.
+func (m *matcher) drop(q *query) {
+	m.queries--
+	m.unindex(q)
+	for len(q.endpoints) > 0 {
+		ep := q.endpoints[len(q.endpoints)-1]
+		m.end(ep, ep.matchOf(m.which, q))
+	}
+}
+
+// each calls f with the endpoints whose own labels meet a term.
+func (m *matcher) each(t selector.Term, f func(*endpoint)) {
+	l := m.labels[t.Label]
+	switch {
+	case l == nil:
+	case t.Any:
+		for _, b := range l.values {
+			b.each(f)
+		}
+	case l.values[t.Value] != nil:
+		l.values[t.Value].each(f)
+	}
+}
+
+// population is how many endpoints a term leads to.
+func (m *matcher) population(t selector.Term) int {
+	n := 0
+	if l := m.labels[t.Label]; l != nil {
+		if t.Any {
+			n = l.total
+		} else if b := l.values[t.Value]; b != nil {
+			n = b.len()
+		}
+	}
+	m.profiles.each(t, func(p *profile) { n += p.endpoints[m.which].len() })
+	return n
+}
+
+// cheapest is the restriction whose terms cost least in all.
+func cheapest(restrictions [][]selector.Term, cost func(selector.Term) int) []selector.Term {
+	var best []selector.Term
+	least := -1
+	for _, terms := range restrictions {
+		sum := 0
+		for _, t := range terms {
+			sum += cost(t)
+		}
+		if least < 0 || sum < least {
+			best, least = terms, sum
+		}
+	}
+	return best
+}
+
+// index enters a query under the terms that fewest endpoints and queries share.
+func (m *matcher) index(q *query) {
+	switch {
+	case q.tag != "":
+		m.byTag[q.tag] = q
+	case q.port != "":
+		m.byPort[q.port] = q
+	default:
+		q.terms = cheapest(q.selector.Restrictions(), func(t selector.Term) int {
+			others := 0
+			if a := m.byLabel[t.Label]; a != nil && t.Any {
+				others = len(a.any)
+			} else if a != nil {
+				others = len(a.values[t.Value])
+			}
+			return (m.population(t) + 1) * (others + 1)
+		})
+		if q.terms == nil {
+			m.anything = append(m.anything, q)
+		}
+		for _, t := range q.terms {
+			a := m.byLabel[t.Label]
+			if a == nil {
+				a = &asked{values: map[string][]*query{}}
+				m.byLabel[t.Label] = a
+			}
+			if t.Any {
+				a.any = append(a.any, q)
+			} else {
+				a.values[t.Value] = append(a.values[t.Value], q)
+			}
+		}
+	}
+}
+
+func (m *matcher) unindex(q *query) {
+	switch {
+	case q.tag != "":
+		delete(m.byTag, q.tag)
+		return
+	case q.port != "":
+		delete(m.byPort, q.port)
+		return
+	case q.terms == nil:
+		m.anything = without(m.anything, q)
+		return
+	}
+	for _, t := range q.terms {
+		a := m.byLabel[t.Label]
+		if a == nil {
+			continue // a term that is there twice
+		}
+		if t.Any {
+			a.any = without(a.any, q)
+		} else if a.values[t.Value] = without(a.values[t.Value], q); len(a.values[t.Value]) == 0 {
+			delete(a.values, t.Value)
+		}
+		if len(a.any) == 0 && len(a.values) == 0 {
+			delete(m.byLabel, t.Label)
+		}
+	}
+}
+
+// without removes q; the order of the others is not kept.
+func without(all []*query, q *query) []*query {
+	i := slices.Index(all, q)
+	if i < 0 {
+		return all
+	}
+	last := len(all) - 1
+	all[i], all[last] = all[last], nil
+	return all[:last]
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/selector"
+)
+
+// set is one that rules refer to. Its members are not kept: they follow from
+// the endpoints that its query matches.
+type set struct {
+	id      SetID
+	kind    SetKind
+	text    string
+	query   *query
+	refs    int             // of Rules in use
+	told    bool            // Flush returned it: from then on changes are noted
+	pending map[Member]bool // since the last Flush; true = added
+}
+
+// setID follows from what the set is of.
+func setID(kind string, of string) SetID {
+	sum := sha256.Sum256([]byte(kind + "\x00" + of))
+	return SetID(kind[:1] + "-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:20])
+}
+
+// need is the set of a query, made where it is not known. Nothing refers to it yet.
+func (e *Engine) need(what, of string, kind SetKind, q query) *set {
+	id := setID(what, of)
+	s := e.sets[id]
+	if s == nil {
+		s = &set{id: id, kind: kind, text: what + " " + of, query: &q}
+		q.set = s
+		e.sets[id] = s
+		e.touched[s] = struct{}{}
+	}
+	return s
+}
+
+func (e *Engine) tagSet(tag string) *set { return e.need("tag", tag, KindAddrs, query{tag: tag}) }
+
+func (e *Engine) portSet(name string) *set { return e.need("port", name, KindPorts, query{port: name}) }
+
+func (e *Engine) selectorSet(text string) (*set, error) {
+	sel, err := selector.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	return e.need("selector", sel.String(), KindAddrs, query{selector: sel}), nil
+}
+
+// hold counts a use of sets, release ends one.
+func (e *Engine) hold(sets []*set) {
+	for _, s := range sets {
+		s.refs++
+		e.touched[s] = struct{}{}
+	}
+}
+
+func (e *Engine) release(sets []*set) {
+	for _, s := range sets {
+		s.refs--
+		e.touched[s] = struct{}{}
+	}
+}
+
+// contributes calls f with each member that an endpoint is in the set.
+func (s *set) contributes(ep *endpoint, f func(Member)) {
+	if s.kind == KindAddrs {
+		for _, a := range ep.addrs {
+			f(Member{Addr: a})
+		}
+		return
+	}
+	for i, p := range ep.ports {
+		if p.Name != s.query.port || slices.Contains(ep.ports[:i], p) {
+			continue
+		}
+		for _, a := range ep.addrs {
+			f(Member{a, p.Protocol, p.Port})
+		}
+	}
+}
+
+// has reports whether an endpoint that the set's query matches is the member m.
+func (s *set) has(ep *endpoint, m Member) bool {
+	return s.kind == KindAddrs || slices.ContainsFunc(ep.ports, func(p model.EndpointPort) bool {
+		return p.Name == s.query.port && p.Protocol == m.Protocol && p.Port == m.Port
+	})
+}
+
+// membership notes what a match that begins or ends does to a set: nothing
+// where another endpoint with the address is in it.
+func (e *Engine) membership(ep *endpoint, q *query, begins bool) {
+	s := q.set
+	if !s.told {
+		return
+	}
+	s.contributes(ep, func(m Member) {
+		if e.owners.others(m.Addr, ep, func(o *endpoint) bool { return o.matchOf(forAll, q) >= 0 && s.has(o, m) }) {
+			return
+		}
+		if was, ok := s.pending[m]; ok && was != begins {
+			delete(s.pending, m)
+			return
+		}
+		if s.pending == nil {
+			s.pending = map[Member]bool{}
+		}
+		s.pending[m] = begins
+		e.touched[s] = struct{}{}
+	})
+}
+
+// flushSets tells what became of sets that were touched.
+func (e *Engine) flushSets() map[SetID]*SetChange {
+	out := map[SetID]*SetChange{}
+	for s := range e.touched {
+		switch {
+		case s.refs == 0:
+			delete(e.sets, s.id)
+			if s.told {
+				s.told = false
+				e.all.drop(s.query)
+				out[s.id] = &SetChange{Kind: s.kind, Text: s.text, Gone: true}
+			}
+		case !s.told:
+			e.all.ask(s.query)
+			s.told = true
+			out[s.id] = &SetChange{Kind: s.kind, Text: s.text, New: true, Added: s.members()}
+		case len(s.pending) > 0:
+			c := &SetChange{Kind: s.kind, Text: s.text}
+			for m, added := range s.pending {
+				if added {
+					c.Added = append(c.Added, m)
+				} else {
+					c.Removed = append(c.Removed, m)
+				}
+			}
+			slices.SortFunc(c.Added, Member.Compare)
+			slices.SortFunc(c.Removed, Member.Compare)
+			out[s.id] = c
+			s.pending = nil
+		}
+	}
+	clear(e.touched)
+	return out
+}
+
+// members are all of a set's, sorted.
+func (s *set) members() []Member {
+	all := make([]Member, 0, len(s.query.endpoints))
+	for _, ep := range s.query.endpoints {
+		s.contributes(ep, func(m Member) { all = append(all, m) })
+	}
+	slices.SortFunc(all, Member.Compare)
+	return slices.Compact(all)
+}

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/selector"
+)
+
+// slow computes the whole State from a whole snapshot, without any index, in
+// the plainest way: for every question it walks over everything.
+type slow struct {
+	host       string
+	prefixes   []string
+	interfaces []Interface
+	entries    map[string]model.Entry // that exist, by path
+	state      State
+}
+
+// counting gives the entry that counts for each key that there is one of.
+func (s *slow) counting() map[model.Key]model.Entry {
+	out := map[model.Key]model.Entry{}
+	for _, path := range slices.Sorted(maps.Keys(s.entries)) {
+		entry := s.entries[path]
+		old, there := out[entry.Key]
+		if !there || path == entry.Key.Path() && old.Path != path {
+			out[entry.Key] = entry
+		}
+	}
+	return out
+}
+
+// thing is any valid endpoint.
+type thing struct {
+	path     string
+	labels   map[string]string
+	tags     map[string]bool
+	profiles []string
+	addrs    []netip.Addr
+	ports    []model.EndpointPort
+	workload *model.WorkloadEndpoint
+	host     *model.HostEndpoint
+	local    bool
+	id       string
+	created  int64
+	invalid  error
+}
+
+func (s *slow) things() []thing {
+	var out []thing
+	counting := s.counting()
+	for _, path := range slices.Sorted(maps.Keys(s.entries)) {
+		e := s.entries[path]
+		t := thing{path: path, created: e.Created, invalid: e.Err}
+		switch k := e.Key.(type) {
+		case model.WorkloadEndpointKey:
+			t.local = k.Host == s.host
+			w, _ := e.Value.(model.WorkloadEndpoint)
+			t.workload, t.labels, t.profiles, t.addrs, t.ports = &w, w.Labels, w.ProfileIDs, w.Addrs(), w.Ports
+		case model.HostEndpointKey:
+			t.local, t.id = k.Host == s.host, k.Endpoint
+			h, _ := e.Value.(model.HostEndpoint)
+			t.host, t.labels, t.profiles = &h, h.Labels, h.ProfileIDs
+			t.addrs = slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs)
+		default:
+			continue
+		}
+		labels := map[string]string{}
+		t.tags = map[string]bool{}
+		for _, p := range t.profiles {
+			tags, _ := counting[model.ProfileTagsKey{Profile: p}].Value.(model.Tags)
+			for _, tag := range tags {
+				labels[tag], t.tags[tag] = "", true
+			}
+		}
+		for _, p := range t.profiles {
+			more, _ := counting[model.ProfileLabelsKey{Profile: p}].Value.(model.Labels)
+			maps.Copy(labels, more)
+		}
+		maps.Copy(labels, t.labels)
+		t.labels = labels
+		out = append(out, t)
+	}
+	return out
+}
+
+func (t *thing) matches(text string) bool {
+	sel, err := selector.Parse(text)
+	return err == nil && sel.Matches(func(name string) (string, bool) { v, ok := t.labels[name]; return v, ok })
+}
+
+// compute fills the state.
+func (s *slow) compute() *State {
+	s.state = State{Endpoints: map[string]*Endpoint{}, Rules: map[RulesID]*Rules{}, Sets: map[SetID]*Set{}}
+	things := s.things()
+	for _, t := range things {
+		if t.local {
+			s.state.Endpoints[t.path] = s.endpoint(t, things)
+		}
+	}
+	for _, ep := range s.state.Endpoints {
+		for _, ids := range [][]RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound} {
+			for _, id := range ids {
+				if s.state.Rules[id] == nil {
+					s.state.Rules[id] = s.rules(id, things)
+				}
+			}
+		}
+	}
+	s.pools()
+	return &s.state
+}
+
+func (s *slow) workloadName(name string) bool {
+	return len(s.prefixes) == 0 || slices.ContainsFunc(s.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+func (s *slow) endpoint(t thing, things []thing) *Endpoint {
+	ep := &Endpoint{Path: t.path, Workload: t.workload != nil}
+	switch {
+	case t.invalid != nil:
+		ep.Dropped = "invalid: " + t.invalid.Error()
+		return ep
+	case t.workload != nil:
+		w := t.workload
+		ep.MAC = w.MAC
+		if !s.workloadName(w.Name) {
+			ep.Dropped = "interface " + w.Name + ": the name of a workload's interface begins with " + strings.Join(s.prefixes, " or ") + " here"
+			return ep
+		}
+		if ep.Dropped = s.loses(t, things); ep.Dropped != "" {
+			return ep
+		}
+		ep.Interface = w.Name
+		if w.State == model.StateInactive {
+			ep.Dropped = "inactive"
+			return ep
+		}
+		ep.Addrs = w.Addrs()
+		ep.NAT = slices.Concat(w.IPv4NAT, w.IPv6NAT)
+	default:
+		ep.Interface = s.placed(t, things)
+		if ep.Interface == "*" {
+			ep.Interface, ep.Wildcard = "", true
+		}
+		if ep.Interface == "" && !ep.Wildcard {
+			return ep
+		}
+	}
+	for _, p := range t.profiles {
+		if id := (RulesID{KindProfile, p}); !slices.Contains(ep.Inbound.Profiles, id) {
+			ep.Inbound.Profiles = append(ep.Inbound.Profiles, id)
+			ep.Outbound.Profiles = append(ep.Outbound.Profiles, id)
+		}
+	}
+	for _, p := range s.policiesOf(t) {
+		in, out := &ep.Inbound.Policies, &ep.Outbound.Policies
+		if p.untracked {
+			if in, out = &ep.UntrackedInbound, &ep.UntrackedOutbound; ep.Workload || ep.Wildcard {
+				continue
+			}
+		}
+		if p.in && !slices.Contains(*in, p.id) {
+			*in = append(*in, p.id)
+		}
+		if p.out && !slices.Contains(*out, p.id) {
+			*out = append(*out, p.id)
+		}
+	}
+	return ep
+}
+
+// loses says which claim an older endpoint of the host holds.
+func (s *slow) loses(t thing, things []thing) string {
+	claims := func(w *model.WorkloadEndpoint) []string {
+		out := []string{"interface " + w.Name}
+		addrs := w.Addrs()
+		for _, n := range slices.Concat(w.IPv4NAT, w.IPv6NAT) {
+			addrs = append(addrs, n.ExtIP)
+		}
+		slices.SortFunc(addrs, netip.Addr.Compare)
+		for _, a := range addrs {
+			out = append(out, "address "+a.String())
+		}
+		return out
+	}
+	for _, c := range claims(t.workload) {
+		oldest := t
+		for _, o := range things {
+			if o.local && o.workload != nil && o.invalid == nil && s.workloadName(o.workload.Name) && slices.Contains(claims(o.workload), c) &&
+				(o.created < oldest.created || o.created == oldest.created && o.path < oldest.path) {
+				oldest = o
+			}
+		}
+		if oldest.path != t.path {
+			return c + " belongs to an older endpoint, " + oldest.path
+		}
+	}
+	return ""
+}
+
+// placed is the interface that a host endpoint is, or "*".
+func (s *slow) placed(t thing, things []thing) string {
+	var hosts []thing
+	for _, o := range things {
+		if o.local && o.host != nil && o.invalid == nil {
+			hosts = append(hosts, o)
+		}
+	}
+	slices.SortFunc(hosts, func(a, b thing) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.path, b.path)) })
+	names := map[string][]netip.Addr{}
+	for _, i := range s.interfaces {
+		names[i.Name] = i.Addrs
+	}
+	taken := map[string]bool{}
+	for _, o := range hosts {
+		found := ""
+		if n := o.host.Name; n != "" {
+			if !taken[n] && (len(s.prefixes) == 0 || !s.workloadName(n)) {
+				found = n
+			}
+		} else {
+			for _, n := range slices.Sorted(maps.Keys(names)) {
+				if !taken[n] && slices.ContainsFunc(names[n], func(a netip.Addr) bool { return slices.Contains(o.addrs, a) }) {
+					found = n
+					break
+				}
+			}
+		}
+		taken[found] = true
+		if o.path == t.path {
+			return found
+		}
+	}
+	return ""
+}
+
+type slowPolicy struct {
+	id        RulesID
+	class     int
+	order     float64
+	untracked bool
+	in, out   bool
+}
+
+func (s *slow) policiesOf(t thing) []slowPolicy {
+	var out []slowPolicy
+	for key, e := range s.counting() {
+		k, ok := key.(model.PolicyKey)
+		if !ok {
+			continue
+		}
+		p := slowPolicy{id: RulesID{KindPolicy, k.Policy}, in: true, out: true}
+		text := ""
+		var invalid *model.InvalidPolicyError
+		if v, ok := e.Value.(model.Policy); ok {
+			text = v.Selector
+			p.untracked = v.Untracked
+			p.in, p.out = v.Applies(model.Inbound), v.Applies(model.Outbound)
+			p.class = 2
+			if v.Order != nil {
+				p.class, p.order = 1, *v.Order
+			}
+		} else if errors.As(e.Err, &invalid) {
+			text = invalid.Selector
+		} else {
+			continue
+		}
+		if k.Tier != "default" {
+			p = slowPolicy{id: RulesID{KindPolicy, ""}, in: true, out: true}
+		}
+		if t.matches(text) {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b slowPolicy) int {
+		return cmp.Or(a.class-b.class, cmp.Compare(a.order, b.order), cmp.Compare(a.id.Name, b.id.Name))
+	})
+	return out
+}
+
+func (s *slow) rules(id RulesID, things []thing) *Rules {
+	counting, r := s.counting(), &Rules{ID: id}
+	if id.Kind == KindProfile {
+		found := false
+		for _, k := range []model.Key{model.ProfileRulesKey{Profile: id.Name}, model.ProfileTagsKey{Profile: id.Name}, model.ProfileLabelsKey{Profile: id.Name}} {
+			e, ok := counting[k]
+			found = found || ok
+			if e.Err != nil && r.Invalid == "" {
+				r.Invalid = k.Path() + ": " + e.Err.Error()
+			}
+		}
+		if !found {
+			r.Invalid = "profile " + id.Name + " does not exist"
+		}
+		if v, ok := counting[model.ProfileRulesKey{Profile: id.Name}].Value.(model.Rules); ok && r.Invalid == "" {
+			r.Inbound, r.Outbound = s.compile(v.Inbound, things), s.compile(v.Outbound, things)
+		}
+		return r
+	}
+	if id.Name == "" {
+		r.Invalid = "it is in a tier other than default"
+		return r
+	}
+	e := counting[model.PolicyKey{Tier: "default", Policy: id.Name}]
+	if e.Err != nil {
+		r.Invalid = e.Err.Error()
+	}
+	if v, ok := e.Value.(model.Policy); ok {
+		if v.Applies(model.Inbound) {
+			r.Inbound = s.compile(v.Inbound, things)
+		}
+		if v.Applies(model.Outbound) {
+			r.Outbound = s.compile(v.Outbound, things)
+		}
+	}
+	return r
+}
+
+func (s *slow) compile(in []model.Rule, things []thing) []Rule {
+	var out []Rule
+	for _, r := range in {
+		out = append(out, Rule{
+			Action: r.Action, IPVersion: r.IPVersion, LogPrefix: LogPrefix(r.LogPrefix),
+			Match: s.criteria(r.Match, things), Not: s.criteria(r.Not, things),
+		})
+	}
+	return out
+}
+
+func (s *slow) criteria(m model.Match, things []thing) Criteria {
+	c := Criteria{Protocol: m.Protocol, SrcNets: m.SrcNets, DstNets: m.DstNets, ICMPType: m.ICMPType, ICMPCode: m.ICMPCode}
+	for _, side := range []struct {
+		tag, text string
+		has       bool
+		to        *[]SetID
+	}{{m.SrcTag, m.SrcSelector, m.HasSrcSelector, &c.SrcSets}, {m.DstTag, m.DstSelector, m.HasDstSelector, &c.DstSets}} {
+		if side.tag != "" {
+			*side.to = append(*side.to, s.set("tag", side.tag, things))
+		}
+		if side.has || side.text != "" {
+			*side.to = append(*side.to, s.set("selector", side.text, things))
+		}
+	}
+	for _, side := range []struct {
+		ports  []model.Port
+		ranges *[]model.Port
+		sets   *[]SetID
+	}{{m.SrcPorts, &c.SrcPorts, &c.SrcPortSets}, {m.DstPorts, &c.DstPorts, &c.DstPortSets}} {
+		for _, p := range side.ports {
+			if p.Name == "" {
+				*side.ranges = append(*side.ranges, p)
+			} else if id := s.set("port", p.Name, things); !slices.Contains(*side.sets, id) {
+				*side.sets = append(*side.sets, id)
+			}
+		}
+	}
+	return c
+}
+
+func (s *slow) set(what, of string, things []thing) SetID {
+	kind := KindAddrs
+	switch what {
+	case "selector":
+		sel, _ := selector.Parse(of)
+		of = sel.String()
+	case "port":
+		kind = KindPorts
+	}
+	id := setID(what, of)
+	set := &Set{Kind: kind, Text: what + " " + of, Members: map[Member]struct{}{}}
+	s.state.Sets[id] = set
+	for _, t := range things {
+		if t.invalid != nil {
+			continue
+		}
+		for _, a := range t.addrs {
+			switch {
+			case what == "port":
+				for _, p := range t.ports {
+					if p.Name == of {
+						set.Members[Member{a, p.Protocol, p.Port}] = struct{}{}
+					}
+				}
+			case what == "tag" && t.tags[of], what == "selector" && t.matches(of):
+				set.Members[Member{Addr: a}] = struct{}{}
+			}
+		}
+	}
+	return id
+}
+
+func (s *slow) pools() {
+	var all, masquerade []netip.Prefix
+	for key, e := range s.counting() {
+		if k, ok := key.(model.PoolKey); ok {
+			all = append(all, k.CIDR)
+			if v, ok := e.Value.(model.Pool); ok && v.Masquerade {
+				masquerade = append(masquerade, k.CIDR)
+			}
+		}
+	}
+	top := func(in []netip.Prefix) (out []netip.Prefix) {
+		for _, p := range in {
+			if !slices.ContainsFunc(in, func(o netip.Prefix) bool { return o.Bits() < p.Bits() && o.Contains(p.Addr()) }) {
+				out = append(out, p)
+			}
+		}
+		slices.SortFunc(out, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+		return out
+	}
+	s.state.Pools = Pools{top(all), top(masquerade)}
+}

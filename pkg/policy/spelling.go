@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// spellings finds the one entry that counts where a key is stored at several
+// paths, spelled differently: the canonical one, else that of the lowest path.
+type spellings struct {
+	entries map[string]model.Entry // that exist, by path
+	odd     map[model.Key]map[string]struct{}
+}
+
+func newSpellings() spellings {
+	return spellings{map[string]model.Entry{}, map[model.Key]map[string]struct{}{}}
+}
+
+// one takes in an entry and gives the one that counts for its key now.
+func (s *spellings) one(entry model.Entry) model.Entry {
+	if entry.Exists() {
+		s.entries[entry.Path] = entry
+	} else {
+		delete(s.entries, entry.Path)
+	}
+	canonical := entry.Key.Path()
+	odd := s.odd[entry.Key]
+	if entry.Path == canonical && odd == nil {
+		return entry
+	}
+	if entry.Path != canonical {
+		if !entry.Exists() {
+			delete(odd, entry.Path)
+		} else {
+			if odd == nil {
+				odd = map[string]struct{}{}
+				s.odd[entry.Key] = odd
+			}
+			odd[entry.Path] = struct{}{}
+		}
+	}
+	if len(odd) == 0 {
+		delete(s.odd, entry.Key)
+	}
+	if counts, ok := s.entries[canonical]; ok {
+		return counts
+	}
+	if len(odd) > 0 {
+		return s.entries[slices.Min(slices.Collect(maps.Keys(odd)))]
+	}
+	return model.Entry{Path: canonical, Key: entry.Key}
+}
