@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calico_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The tables of the documents are what people copy from: each is compared with
+// the code that it is about.
+
+func readText(t *testing.T, files ...string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(data)
+	}
+	return all.String()
+}
+
+// found are the distinct strings of one group of the pattern, sorted.
+func found(pattern, text string, group int) []string {
+	var out []string
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		out = append(out, m[group])
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// TestFieldsDocumented compares the fields that netconf reads with the first
+// column of docs/network-configuration.md.
+func TestFieldsDocumented(t *testing.T) {
+	sources, err := filepath.Glob("netconf/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources = slices.DeleteFunc(sources, func(f string) bool { return strings.HasSuffix(f, "_test.go") })
+	code := readText(t, sources...)
+	read := found(`\.(?:str|strings|boolean|boolOrString|integer|seconds|object|pools|addrs|get)\("([^"]+)"|field = "([^"]+)"`, code, 1)
+	read = append(read, found(`field = "([^"]+)"`, code, 1)...)
+	page := readText(t, "docs/network-configuration.md")
+	for _, field := range read {
+		if field != "" && !regexp.MustCompile(`\b`+regexp.QuoteMeta(field)+`\b`).MatchString(page) {
+			t.Errorf("docs/network-configuration.md does not have %s, which netconf reads", field)
+		}
+	}
+	table, _, _ := strings.Cut(page, "## Environment")
+	for _, column := range found("(?m)^\\| (`[^|]*)\\|", table, 1) {
+		for _, path := range found("`([^`]+)`", column, 1) {
+			last := path[strings.LastIndexByte(path, '.')+1:]
+			if !slices.Contains(read, path) && !slices.Contains(read, last) {
+				t.Errorf("docs/network-configuration.md has %s, which netconf doesn't read", path)
+			}
+		}
+	}
+}
+
+// TestFlagsDocumented compares what calico-node's help lists with the README.
+func TestFlagsDocumented(t *testing.T) {
+	help, err := exec.CommandContext(t.Context(), "go", "run", "./cmd/calico-node", "-help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, help)
+	}
+	var want []string
+	for _, m := range regexp.MustCompile(`(?m)^  (-[a-z0-9-]+).*\n.*?(?:\(([A-Z0-9_]+)\).*)?$`).FindAllStringSubmatch(string(help), -1) {
+		want = append(want, strings.TrimSpace(m[1]+" "+m[2]))
+	}
+	var got []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(-[a-z0-9-]+)` \\| (?:`([A-Z0-9_]+)`)?").FindAllStringSubmatch(readText(t, "README.md"), -1) {
+		got = append(got, strings.TrimSpace(m[1]+" "+m[2]))
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("flags and variables of calico-node (-) and of the README (+):\n%s", diff)
+	}
+}
+
+// TestErrorCodesDocumented compares the list in pkg/cni with both tables.
+func TestErrorCodesDocumented(t *testing.T) {
+	want := found(`(?m)^//\t *([0-9]+)  `, readText(t, "pkg/cni/errors.go"), 1)
+	if len(want) == 0 {
+		t.Fatal("pkg/cni/errors.go lists no codes")
+	}
+	for _, file := range []string{"README.md", "docs/debugging.md"} {
+		got := found(`(?m)^\| ([0-9]+) \|`, readText(t, file), 1)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("error codes of pkg/cni (-) and of %s (+):\n%s", file, diff)
+		}
+	}
+}
+
+// coming are pages that are linked to before they are there.
+var coming = []string{"docs/configuration.md", "docs/performance.md"}
+
+// TestLinks follows the documents' links to other files and to headings.
+func TestLinks(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "README.md", "CHANGELOG.md") {
+		for _, link := range found(`\]\(([^)\s]+)\)`, readText(t, page), 1) {
+			if strings.Contains(link, "://") {
+				continue
+			}
+			path, anchor, _ := strings.Cut(link, "#")
+			file := page
+			if path != "" {
+				file = filepath.Join(filepath.Dir(page), path)
+			}
+			if _, err := os.Stat(file); err != nil && slices.Contains(coming, file) {
+				continue
+			} else if err != nil {
+				t.Errorf("%s: link %s: %v", page, link, err)
+				continue
+			}
+			if anchor != "" && !slices.Contains(anchors(readText(t, file)), anchor) {
+				t.Errorf("%s: link %s: %s has no such heading", page, link, file)
+			}
+		}
+	}
+}
+
+// anchors are what the headings of a page are linked by.
+func anchors(page string) []string {
+	notInAnchor := regexp.MustCompile(`[^a-z0-9_\- ]`)
+	var out []string
+	for _, heading := range found(`(?m)^#+ (.*)$`, page, 1) {
+		name := notInAnchor.ReplaceAllString(strings.ToLower(heading), "")
+		out = append(out, strings.ReplaceAll(name, " ", "-"))
+	}
+	return out
+}
