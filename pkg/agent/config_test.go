@@ -5,7 +5,6 @@ package agent
 import (
 	"bytes"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,29 +147,5 @@ func TestWriteFile(t *testing.T) {
 	}
 	if err := writeFile(filepath.Join(path, "x"), nil); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("below a file: %v", err)
-	}
-}
-
-func TestProblems(t *testing.T) {
-	var log bytes.Buffer
-	p := newProblems(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}})))
-	for _, err := range []error{nil, errors.New("bad"), errors.New("bad"), errors.New("worse"), nil, nil} {
-		p.report("/calico/x", err)
-	}
-	p.report("/calico/y", errors.New(strings.Repeat("long", 1000)))
-	if p.count() != 1 {
-		t.Errorf("count: %d", p.count())
-	}
-	want := `level=WARN msg="object in etcd is not acted upon" key=/calico/x reason=bad
-level=WARN msg="object in etcd is not acted upon" key=/calico/x reason=worse
-level=INFO msg="object in etcd is in order again" key=/calico/x
-level=WARN msg="object in etcd is not acted upon" key=/calico/y reason=` + strings.Repeat("long", 100) + "…\n"
-	if diff := cmp.Diff(want, log.String()); diff != "" {
-		t.Errorf("log (-want +got):\n%s", diff)
 	}
 }

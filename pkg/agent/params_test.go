@@ -4,6 +4,7 @@ package agent
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,140 @@ func defaults() Params {
 	}
 }
 
+// TestParamValues gives every parameter values that make sense and others.
+func TestParamValues(t *testing.T) {
+	type good map[string]func(*Params)
+	durations := func(field func(*Params) *time.Duration, texts map[string]time.Duration) good {
+		g := good{}
+		for text, d := range texts {
+			g[text] = func(p *Params) { *field(p) = d }
+		}
+		return g
+	}
+	booleans := func(field func(*Params) *bool) good {
+		g := good{}
+		for text, b := range map[string]bool{"true": true, "TRUE": true, "yes": true, "1": true, " t\n": true, "false": false, "No": false, "0": false} {
+			g[text] = func(p *Params) { *field(p) = b }
+		}
+		return g
+	}
+	severities := func(field func(*Params) *slog.Level) good {
+		g := good{}
+		for text, level := range map[string]slog.Level{
+			"debug": slog.LevelDebug, "Info": slog.LevelInfo, "WARNING": slog.LevelWarn, "error\n": slog.LevelError,
+			"CRITICAL": slog.LevelError + 4, "none": levelNone,
+		} {
+			g[text] = func(p *Params) { *field(p) = level }
+		}
+		return g
+	}
+	failsafe := func(field func(*Params) *[]policy.ProtoPort) good {
+		return good{
+			"none":  func(p *Params) { *field(p) = nil },
+			"None ": func(p *Params) { *field(p) = nil },
+			"UDP:68, 22,tcp:80,tcp:22": func(p *Params) {
+				*field(p) = []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 22}, {Protocol: model.ProtocolTCP, Port: 80}, {Protocol: model.ProtocolUDP, Port: 68}}
+			},
+		}
+	}
+	ports := func(field func(*Params) *uint16) good {
+		return good{"1": func(p *Params) { *field(p) = 1 }, " 65535\n": func(p *Params) { *field(p) = 65535 }}
+	}
+	hosts := func(field func(*Params) *string) good {
+		return good{
+			"": func(p *Params) { *field(p) = "" }, "localhost": func(p *Params) { *field(p) = "localhost" },
+			"192.0.2.1": func(p *Params) { *field(p) = "192.0.2.1" }, "2001:DB8::1": func(p *Params) { *field(p) = "2001:db8::1" },
+		}
+	}
+	badPorts := []string{"", ",", "tcp:", "tcp:0", "tcp:65536", "sctp:22", "tcp:22:23", "tcp:10.0.0.0/8:22", "22,none", "tcp:+1", "icmp"}
+	badTimes := []string{"", "soon", "NaN", "Inf", "-1", "1e300", "-1e300", "0.000001", "9000h", "1 s"}
+	badFlags := []string{"", "2", "on", "enabled"}
+	badNumbers := []string{"", "-1", "65536", "1.5", "0x10", "+1"}
+	badHosts := []string{"node-1", "10.0.0.0/8", "127.0.0.1:80", "::1]", "*"}
+	tests := map[string]struct {
+		good good
+		bad  []string
+	}{
+		"InterfacePrefix": {good{
+			"tap":            func(p *Params) { p.InterfacePrefixes = []string{"tap"} },
+			" tap, cali,tap": func(p *Params) { p.InterfacePrefixes = []string{"cali", "tap"} },
+		}, []string{"", ",", "tap,", "../all", "a/b", "a b", "sixteencharacters"}},
+		"RouteRefreshInterval": {durations(func(p *Params) *time.Duration { return &p.RefreshInterval },
+			map[string]time.Duration{"1": time.Second, "1.5": 1500 * time.Millisecond, "2m": 2 * time.Minute, "3600": time.Hour}), append(badTimes, "0")},
+		"NftablesRefreshInterval": {durations(func(p *Params) *time.Duration { return &p.FirewallInterval },
+			map[string]time.Duration{"1": time.Second, "60s\n": time.Minute}), append(badTimes, "0")},
+		"DefaultEndpointToHostAction": {good{
+			"drop":     func(p *Params) { p.EndpointToHost = policy.ToHostDrop },
+			"RETURN":   func(p *Params) { p.EndpointToHost = policy.ToHostReturn },
+			"Accept\n": func(p *Params) { p.EndpointToHost = policy.ToHostAccept },
+		}, []string{"", "allow", "deny", "DROP,ACCEPT"}},
+		"AllowDNSPacketsFromWorkloads": {booleans(func(p *Params) *bool { return &p.EndpointDNS }), badFlags},
+		"FailsafeInboundHostPorts":     {failsafe(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeInbound }), badPorts},
+		"FailsafeOutboundHostPorts":    {failsafe(func(p *Params) *[]policy.ProtoPort { return &p.FailsafeOutbound }), badPorts},
+		"LogPrefix": {good{
+			"a": func(p *Params) { p.LogPrefix = "a" }, "A_b:c-123456789012345678901\n": func(p *Params) { p.LogPrefix = "A_b:c-123456789012345678901" },
+		}, []string{"", "two words", "1234567890123456789012345678", "ä", "%t", "a\x00"}},
+		"NFLogGroup":        {good{"0": func(p *Params) { p.FlowLogGroup = 0 }, "65535": func(p *Params) { p.FlowLogGroup = 65535 }}, badNumbers},
+		"LogSeverityScreen": {severities(func(p *Params) *slog.Level { return &p.LogLevel }), []string{"", "loud", "WARN ING"}},
+		"LogFilePath": {good{
+			"none": func(p *Params) { p.LogFile = "" }, "/var/log//calico.log\n": func(p *Params) { p.LogFile = "/var/log/calico.log" },
+		}, []string{"", "calico.log", "/var/log/", "/a\x00b"}},
+		"LogSeverityFile": {severities(func(p *Params) *slog.Level { return &p.LogFileLevel }), []string{"", "loud"}},
+		"ReportingIntervalSecs": {durations(func(p *Params) *time.Duration { return &p.ReportInterval },
+			map[string]time.Duration{"0": 0, "0s": 0, "1": time.Second, "3600": time.Hour}), badTimes},
+		"ReportingTTLSecs": {durations(func(p *Params) *time.Duration { return &p.ReportTTL },
+			map[string]time.Duration{"5": 5 * time.Second, "24h": 24 * time.Hour}), append(badTimes, "0", "4.9")},
+		"EndpointReportingEnabled": {booleans(func(p *Params) *bool { return &p.ReportEndpoints }), badFlags},
+		"EndpointReportingDelaySecs": {durations(func(p *Params) *time.Duration { return &p.ReportDelay },
+			map[string]time.Duration{"0": 0, "0.001": time.Millisecond, "60": time.Minute}), append(badTimes, "61")},
+		"HealthEnabled":            {booleans(func(p *Params) *bool { return &p.Health.Enabled }), badFlags},
+		"HealthHost":               {hosts(func(p *Params) *string { return &p.Health.Host }), badHosts},
+		"HealthPort":               {ports(func(p *Params) *uint16 { return &p.Health.Port }), append(badNumbers, "0")},
+		"PrometheusMetricsEnabled": {booleans(func(p *Params) *bool { return &p.Metrics.Enabled }), badFlags},
+		"PrometheusMetricsHost":    {hosts(func(p *Params) *string { return &p.Metrics.Host }), badHosts},
+		"PrometheusMetricsPort":    {ports(func(p *Params) *uint16 { return &p.Metrics.Port }), append(badNumbers, "0")},
+	}
+	for _, p := range paramTable() {
+		test, ok := tests[p.name]
+		if !ok {
+			t.Errorf("%s is not tested", p.name)
+		}
+		for _, name := range append(p.names(), strings.ToUpper(p.name)) {
+			for text, change := range test.good {
+				want := defaults()
+				change(&want)
+				r := resolve(map[string]string{name: text})
+				if diff := cmp.Diff(want, r.params); diff != "" || len(r.wrong) != 0 {
+					t.Errorf("%s %q: %v (-want +got):\n%s", name, text, r.wrong, diff)
+				}
+			}
+			for _, text := range test.bad {
+				r := resolve(map[string]string{name: text})
+				if diff := cmp.Diff(defaults(), r.params); diff != "" {
+					t.Errorf("%s %q (-want +got):\n%s", name, text, diff)
+				}
+				if len(r.wrong) != 1 || r.wrong[0].name != p.name || r.wrong[0].given != name || r.wrong[0].err == nil {
+					t.Errorf("%s %q: reported %v", name, text, r.wrong)
+				}
+			}
+		}
+	}
+}
+
+func TestFirewall(t *testing.T) {
+	p := resolve(map[string]string{
+		"InterfacePrefix": "tap", "DefaultEndpointToHostAction": "RETURN", "AllowDNSPacketsFromWorkloads": "true", "NFLogGroup": "7",
+		"FailsafeInboundHostPorts": "22", "FailsafeOutboundHostPorts": "none", "LogPrefix": "x",
+	}).params
+	want := policy.Settings{
+		Prefixes: []string{"tap"}, EndpointToHost: policy.ToHostReturn, EndpointDNS: true, FlowLogGroup: 7,
+		FailsafeInbound: []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 22}}, LogPrefix: "x",
+	}
+	if diff := cmp.Diff(want, p.Firewall()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestResolve(t *testing.T) {
 	base := defaults()
 	with := func(change func(*Params)) Params {
@@ -61,6 +196,11 @@ func TestResolve(t *testing.T) {
 		{"several, one twice", []layer{{"interfaceprefix": "tap, cali,tap"}}, with(func(p *Params) { p.InterfacePrefixes = []string{"cali", "tap"} }), nil},
 		{"what makes no sense is passed over", []layer{{"interfaceprefix": ""}, {"interfaceprefix": "tap,,"}, {"interfaceprefix": "tap"}},
 			with(func(p *Params) { p.InterfacePrefixes = []string{"tap"} }), []string{"InterfacePrefix 0", "InterfacePrefix 1"}},
+		{"the table's spelling wins over others, and the name over its alias",
+			[]layer{{"ROUTEREFRESHINTERVAL": "1", "RouteRefreshInterval": "2", "routerefreshinterval": "3", "IptablesRefreshInterval": "4", "NFTABLESREFRESHINTERVAL": "5"}},
+			with(func(p *Params) { p.RefreshInterval, p.FirewallInterval = 2*time.Second, 5*time.Second }), nil},
+		{"a stronger layer's alias wins", []layer{{"iptablesrefreshinterval": "4"}, {"NftablesRefreshInterval": "5"}},
+			with(func(p *Params) { p.FirewallInterval = 4 * time.Second }), nil},
 		{"a path", []layer{{"interfaceprefix": "../all"}}, base, []string{"InterfacePrefix 0"}},
 		{"times", []layer{{"routerefreshinterval": "0.5"}, {"routerefreshinterval": "2m"}}, with(func(p *Params) { p.RefreshInterval = 2 * time.Minute }), []string{"RouteRefreshInterval 0"}},
 		{"not a number", []layer{{"routerefreshinterval": "NaN"}, {"routerefreshinterval": "1e300"}, {"logseverityscreen": "loud"}}, base,
@@ -83,17 +223,34 @@ func TestResolve(t *testing.T) {
 }
 
 func FuzzResolve(f *testing.F) {
-	f.Add("cali,tap", "INFO", "10")
-	f.Add(",", "loud", "NaN")
-	f.Fuzz(func(t *testing.T, prefix, severity, interval string) {
-		p := resolve(map[string]string{"interfaceprefix": prefix, "logseverityscreen": severity, "routerefreshinterval": interval}).params
-		for _, s := range p.InterfacePrefixes {
-			if err := checkInterface(s); err != nil {
+	for i, p := range paramTable() {
+		f.Add(uint8(i), p.initial, "")
+	}
+	f.Add(uint8(0), ",", "NaN")
+	f.Fuzz(func(t *testing.T, index uint8, strong, weak string) {
+		table := paramTable()
+		p := table[int(index)%len(table)]
+		r := resolve(map[string]string{p.name: strong}, map[string]string{p.name: weak})
+		// What was chosen reads the same again, and it is what the first good layer says.
+		c := r.choices[p.name]
+		if again := resolve(map[string]string{p.name: c.text}); len(again.wrong) != 0 || !cmp.Equal(again.params, r.params) {
+			t.Errorf("%s %q: %v, then %v", p.name, c.text, r.params, again.params)
+		}
+		if wrong := len(r.wrong); c.layer >= 0 && c.layer != wrong || c.layer < 0 && wrong != 2 {
+			t.Errorf("%s: %d wrong, chosen from %d", p.name, wrong, c.layer)
+		}
+		for _, prefix := range r.params.InterfacePrefixes {
+			if err := checkInterface(prefix); err != nil {
 				t.Errorf("prefix: %v", err)
 			}
 		}
-		if len(p.InterfacePrefixes) == 0 || p.RefreshInterval < time.Second || p.RefreshInterval > time.Hour {
-			t.Errorf("%+v", p)
+		if len(r.params.InterfacePrefixes) == 0 || len(r.params.LogPrefix) == 0 || len(r.params.LogPrefix) > maxLogPrefix {
+			t.Errorf("%+v", r.params)
+		}
+		for _, d := range []time.Duration{r.params.RefreshInterval, r.params.FirewallInterval} {
+			if d < time.Second || d > time.Hour {
+				t.Errorf("%+v", r.params)
+			}
 		}
 	})
 }

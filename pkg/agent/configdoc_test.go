@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write docs/configuration.md")
+
+const configurationPage = "../../docs/configuration.md"
+
+const configurationHead = `# Configuration of calico-node
+
+This page is made from the tables in the code by ` + "`go test ./pkg/agent -run TestConfigurationPage -update`" + `.
+
+The process is told by flags, or the variables that stand for them, how to reach etcd and where its files are: see
+[flags](#flags). What it does is said by [parameters](#parameters).
+
+## Where parameters stand
+
+In order of strength:
+
+1. the flags ` + "`-health` and `-metrics`" + `, for the parameters that say where these are served;
+2. the environment, as ` + "`FELIX_<Name>`" + `, the name in any case; an empty variable is not set;
+3. the configuration file, ` + "`" + DefaultConfigFile + "`" + ` or what ` + "`-config`" + ` says, which need not be there: lines
+   ` + "`Name = value`" + `, by custom below a line ` + "`[global]`" + `; a line that begins with ` + "`#` or `;`" + ` is a comment;
+4. etcd, for one host: ` + "`/calico/v1/host/<host>/config/<Name>`" + `;
+5. etcd, for all hosts: ` + "`/calico/v1/config/<Name>`" + `;
+6. the default.
+
+Flags, environment and file are read when the agent starts. A change in etcd applies while it runs, to every parameter,
+and is logged with the value and where it comes from. Where a flag, the environment or the file stands before it, the
+change is without effect until the agent is started without that, and the log says so.
+
+## A value that makes no sense
+
+is not used: the next in strength is, or the default. It is logged once, with its place and what is wrong with it,
+counted by the metric ` + "`calico_node_invalid_objects`" + `, and shown at ` + "`/debug/invalid`" + ` on the health port, beside
+the objects in etcd that are not acted upon:
+
+` + "```sh\ncurl http://127.0.0.1:9099/debug/invalid\n```\n```text\n" +
+	`setting /calico/v1/config/RouteRefreshInterval
+  since   2030-01-02T03:04:05Z
+  reason  time "soon": want seconds, 1 to 3600
+` + "```\n\n`?format=json`, or `Accept: application/json`," + ` gives the same to programs. When it is put right, it is gone from
+there, and the log says so.
+
+A name that no parameter has is logged once and is not used. Names of Calico's that other programs keep in the same
+place, or that belong to a data path which this agent does not have, are passed over in silence.
+
+## Parameters
+
+`
+
+// configuration is the page.
+func configuration() string {
+	var b strings.Builder
+	b.WriteString(configurationHead)
+	b.WriteString("| Name | What it does | Values | Default | A change applies |\n|---|---|---|---|---|\n")
+	for _, p := range paramTable() {
+		name := "`" + p.name + "`"
+		for _, a := range p.aliases {
+			name += ", also `" + a + "`"
+		}
+		initial := "`" + p.initial + "`"
+		if p.initial == "" {
+			initial = "nothing"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s: %s | %s | %s |\n", name, p.does, p.values.name, p.values.allowed,
+			strings.ReplaceAll(initial, ",", "`, `"), p.effect)
+	}
+	b.WriteString("\n## Flags\n\nA flag is stronger than its variable.\n\n| Flag | Variable | What it is | Default |\n|---|---|---|---|\n")
+	for _, o := range options() {
+		help, initial, found := strings.Cut(o.help, "; default: ")
+		switch {
+		case o.initial != "":
+			initial = "`" + o.initial + "`"
+		case !found:
+			initial = "none"
+		}
+		fmt.Fprintf(&b, "| `-%s` | `%s` | %s | %s |\n", o.flag, o.variable, help, initial)
+	}
+	return b.String()
+}
+
+// TestConfigurationPage holds the page to the tables.
+func TestConfigurationPage(t *testing.T) {
+	want := configuration()
+	if *update {
+		if err := os.WriteFile(configurationPage, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(configurationPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/configuration.md is not what the tables say: go test ./pkg/agent -run TestConfigurationPage -update (-want +got):\n%s", diff)
+	}
+}
+
+// TestParamTable looks at the table itself.
+func TestParamTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range paramTable() {
+		for _, name := range p.names() {
+			if lower := strings.ToLower(name); seen[lower] || foreign(lower) {
+				t.Errorf("%s is there twice", name)
+			} else {
+				seen[lower] = true
+			}
+		}
+		if err := p.values.set(new(Params), p.initial); err != nil {
+			t.Errorf("default of %s: %v", p.name, err)
+		}
+		if !strings.HasSuffix(p.does, ".") || p.effect == "" || p.values.allowed == "" {
+			t.Errorf("%s is not described", p.name)
+		}
+	}
+	if diff := cmp.Diff(defaults(), resolve().params); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// untimed logs lines without the time.
+func untimed(b *bytes.Buffer, level slog.Leveler) *slog.Logger {
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+func TestProblems(t *testing.T) {
+	var log bytes.Buffer
+	p := newProblems(untimed(&log, nil))
+	for _, err := range []error{nil, errors.New("bad"), errors.New("bad"), errors.New("worse"), nil, nil} {
+		p.report("/calico/x", err)
+		p.reportSetting("FELIX_X", err, `"1", default`)
+	}
+	p.report("/calico/y", errors.New(strings.Repeat("long", 99)+"abcäö"))
+	if p.count() != 1 {
+		t.Errorf("count: %d", p.count())
+	}
+	want := `level=WARN msg="object in etcd is not acted upon" key=/calico/x reason=bad
+level=WARN msg="setting is not used" setting=FELIX_X reason=bad instead="\"1\", default"
+level=WARN msg="object in etcd is not acted upon" key=/calico/x reason=worse
+level=WARN msg="setting is not used" setting=FELIX_X reason=worse instead="\"1\", default"
+level=INFO msg="object in etcd is in order again" key=/calico/x
+level=INFO msg="setting is in order again" setting=FELIX_X
+level=WARN msg="object in etcd is not acted upon" key=/calico/y reason=` + strings.Repeat("long", 99) + "abc…\n"
+	if diff := cmp.Diff(want, log.String()); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
+}
+
+func TestDebugInvalid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProblems(slog.New(slog.DiscardHandler))
+		get := func(path, accept string) (contentType, body string) {
+			r := httptest.NewRequest("GET", path, nil)
+			r.Header.Set("Accept", accept)
+			w := httptest.NewRecorder()
+			newHealth().handler(p).ServeHTTP(w, r)
+			return w.Header().Get("Content-Type"), w.Body.String()
+		}
+		text := func(want string) {
+			t.Helper()
+			if kind, got := get("/debug/invalid", "*/*"); kind != "text/plain; charset=utf-8" || got != want {
+				t.Errorf("%s (-want +got):\n%s", kind, cmp.Diff(want, got))
+			}
+		}
+		text("every object and setting is in order\n")
+		if _, got := get("/debug/invalid?format=json", ""); got != "[]\n" {
+			t.Errorf("nothing as JSON: %q", got)
+		}
+		p.report("/calico/v1/policy/b", errors.New("one <x>\nand two"))
+		time.Sleep(time.Hour)
+		p.report("/calico/v1/policy/b", errors.New("one <y>\nand \x1b[31mtwo"))
+		p.report("/calico/v1/policy/a\n", errors.New("bad"))
+		p.reportSetting("/calico/v1/config/X", errors.New("odd"), "")
+		text(`setting /calico/v1/config/X
+  since   2000-01-01T01:00:00Z
+  reason  odd
+object "/calico/v1/policy/a\n"
+  since   2000-01-01T01:00:00Z
+  reason  bad
+object /calico/v1/policy/b
+  since   2000-01-01T00:00:00Z
+  reason  one <y>
+          "and \x1b[31mtwo"
+`)
+		for _, ask := range [][2]string{{"/debug/invalid?format=json", "*/*"}, {"/debug/invalid", "text/html, application/json"}} {
+			kind, body := get(ask[0], ask[1])
+			var got []problem
+			if err := json.Unmarshal([]byte(body), &got); err != nil || kind != "application/json" || !strings.Contains(body, "<y>") {
+				t.Errorf("%v, %s: %s", err, kind, body)
+			}
+			if diff := cmp.Diff(p.all(), got, cmp.Comparer(time.Time.Equal)); diff != "" {
+				t.Errorf("JSON (-want +got):\n%s", diff)
+			}
+		}
+		p.report("/calico/v1/policy/b", nil)
+		p.report("/calico/v1/policy/a\n", nil)
+		p.reportSetting("/calico/v1/config/X", nil, "")
+		text("every object and setting is in order\n")
+	})
+}
