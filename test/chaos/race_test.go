@@ -123,7 +123,7 @@ func newRace(t *testing.T) *race {
 		}
 	}
 	t.Logf("%s=%d makes the same choices again", seedVariable, r.seed)
-	cfg := lab.Config{EtcdMembers: 3, NoFsync: true, Pools: []netip.Prefix{}}
+	cfg := lab.Config{EtcdMembers: raceMembers, NoFsync: true, Pools: []netip.Prefix{}}
 	for i := range raceHosts {
 		cfg.Hosts = append(cfg.Hosts, fmt.Sprintf("h%02d", i+1))
 	}

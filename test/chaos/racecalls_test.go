@@ -20,17 +20,20 @@ import (
 
 const (
 	callPatience = 90 * time.Second
+	// killedWithin is when an ADD that is to be killed is: most take longer.
+	killedWithin = 1500 * time.Millisecond
 	lookPatience = 60 * time.Second
 	maxDELs      = 8 // as often a runtime tries one container
 )
 
 func handleOf(cid string) string { return raceNetwork + "." + cid + ".eth0" }
 
-// run calls the plugin and notes how that went. It returns what an ADD gave.
-func (r *race) run(s *slot, verb, cid, netns string) ([]netip.Addr, error) {
+// run calls the plugin and notes how that went. It returns what an ADD gave. A
+// call that takes longer than it may is killed.
+func (r *race) run(s *slot, verb, cid, netns string, may time.Duration) ([]netip.Addr, error) {
 	r.turns <- struct{}{}
 	defer func() { <-r.turns }()
-	ctx, cancel := context.WithTimeout(r.ctx, callPatience)
+	ctx, cancel := context.WithTimeout(r.ctx, may)
 	defer cancel()
 	c := call{host: s.racer.host.Name(), verb: verb, handle: handleOf(cid), begin: time.Since(r.start)}
 	reply, err := s.racer.host.CNI(ctx, lab.Call{
@@ -45,8 +48,11 @@ func (r *race) run(s *slot, verb, cid, netns string) ([]netip.Addr, error) {
 	case err == nil:
 	case verb == "ADD" && code == cni.CodeExhausted:
 		c.outcome = refused
+	case may < callPatience && ctx.Err() != nil:
+		c.outcome = unclear
 	case code == cni.CodeTryAgain:
 		c.outcome = unclear
+		r.Logf("%s %s on %s, after %v: %v", verb, cid, c.host, c.end-c.begin, err)
 	default:
 		c.outcome = unclear
 		r.wrong("%s %s on %s, after %v: %v (code %d)\n%s", verb, cid, c.host, c.end-c.begin, err, code, reply.Stderr)
@@ -84,22 +90,25 @@ func resultAddrs(stdout []byte) ([]netip.Addr, error) {
 }
 
 // add puts a container into an empty slot; where there is no room it is empty
-// again after. Now and then the ADD is done twice at once, or a late DEL of the
-// slot's last container comes at the same time.
+// again after. Now and then the ADD is done twice at once, or is killed at some
+// time, or a late DEL of the slot's last container comes at the same time.
 func (r *race) add(s *slot, choice uint64) {
 	s.adds++
 	s.cid = fmt.Sprintf("%s-%d", s.name, s.adds)
-	from, runs := r.revision.Load(), 1
-	if choice%16 == 1 {
+	from, runs, may := r.revision.Load(), 1, callPatience
+	switch choice % 16 {
+	case 1:
 		runs = 2
+	case 5:
+		may = time.Duration(choice>>8) % killedWithin
 	}
 	addrs, errs := make([][]netip.Addr, runs), make([]error, runs)
 	var all sync.WaitGroup
 	for i := range runs {
-		all.Go(func() { addrs[i], errs[i] = r.run(s, "ADD", s.cid, s.ns.Path()) })
+		all.Go(func() { addrs[i], errs[i] = r.run(s, "ADD", s.cid, s.ns.Path(), may) })
 	}
 	if choice%8 == 2 && s.former != "" {
-		all.Go(func() { _, _ = r.run(s, "DEL", s.former, "") }) // judged by its effect
+		all.Go(func() { _, _ = r.run(s, "DEL", s.former, "", callPatience) }) // judged by its effect
 	}
 	all.Wait()
 	r.countAdd()
@@ -138,15 +147,15 @@ func (r *race) del(s *slot, choice uint64) {
 	r.disclaim(s)
 	var all sync.WaitGroup
 	if choice%8 == 1 {
-		all.Go(func() { _, _ = r.run(s, "DEL", s.cid, s.ns.Path()) }) // the other one must succeed
+		all.Go(func() { _, _ = r.run(s, "DEL", s.cid, s.ns.Path(), callPatience) }) // the other one must succeed
 	}
-	_, err := r.run(s, "DEL", s.cid, s.ns.Path())
+	_, err := r.run(s, "DEL", s.cid, s.ns.Path(), callPatience)
 	all.Wait()
 	for tries := 1; err != nil && tries < maxDELs && r.ctx.Err() == nil; tries++ {
-		_, err = r.run(s, "DEL", s.cid, s.ns.Path())
+		_, err = r.run(s, "DEL", s.cid, s.ns.Path(), callPatience)
 	}
 	if err == nil && choice%8 == 2 {
-		_, err = r.run(s, "DEL", s.cid, "")
+		_, err = r.run(s, "DEL", s.cid, "", callPatience)
 	}
 	if err != nil {
 		r.wrong("DEL of %s has not succeeded: %v", s.cid, err)

@@ -4,22 +4,27 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/calico-go/calico/test/lab"
 )
 
-// raceAdds is how many ADDs there are in all.
-const raceAdds = raceHosts * addsPerHost
+const (
+	raceAdds    = raceHosts * addsPerHost
+	raceMembers = 3
+)
 
 func (r *race) countAdd() { r.added.Add(1) }
 
 // killLeaders kills the member of etcd that leads while the hosts are at work,
-// starts it again a while later, and does all that once more.
+// starts it again a while later, and does all that once more. The second one
+// hangs before it dies: whoever has sent it a commit by then doesn't know what
+// became of that.
 func (r *race) killLeaders() {
 	for i := range leaderKills {
-		before := int64(raceAdds * (2*i + 1) / (2*leaderKills + 1))
-		if err := r.killLeader(before, before+raceAdds/(4*leaderKills+2)); err != nil {
+		killAt := int64(raceAdds * (2*i + 1) / (2*leaderKills + 1))
+		if err := r.killLeader(i%2 == 1, killAt, killAt+raceAdds/(4*leaderKills+2)); err != nil {
 			r.wrong("kill etcd's leader: %v", err)
 			return
 		}
@@ -27,7 +32,7 @@ func (r *race) killLeaders() {
 }
 
 // killLeader does it after so many ADDs, and starts it again after so many.
-func (r *race) killLeader(killAt, startAt int64) error {
+func (r *race) killLeader(hangs bool, killAt, startAt int64) error {
 	if err := r.reached(killAt); err != nil {
 		return err
 	}
@@ -35,10 +40,19 @@ func (r *race) killLeader(killAt, startAt int64) error {
 	if err != nil {
 		return err
 	}
+	at, what := r.added.Load(), "killed"
+	if hangs {
+		what = "stopped in its tracks, then killed,"
+		if err := r.lab.PauseEtcd(leader); err != nil {
+			return err
+		}
+		if _, err := r.leaderOtherThan(leader); err != nil {
+			return err
+		}
+	}
 	if err := r.lab.KillEtcd(leader); err != nil {
 		return err
 	}
-	at := r.added.Load()
 	next, err := r.leaderOtherThan(leader)
 	if err != nil {
 		return err
@@ -49,7 +63,7 @@ func (r *race) killLeader(killAt, startAt int64) error {
 	if err := r.lab.StartEtcd(r.ctx, leader); err != nil {
 		return err
 	}
-	r.Logf("etcd member %d was killed after %d ADDs; member %d leads; the killed one is back after %d ADDs", leader, at, next, r.added.Load())
+	r.Logf("etcd member %d was %s after %d ADDs; member %d leads; it is back after %d ADDs", leader, what, at, next, r.added.Load())
 	return nil
 }
 
@@ -63,14 +77,25 @@ func (r *race) reached(adds int64) error {
 	})
 }
 
+// leaderOtherThan waits until a member leads that isn't the old one, without
+// asking that.
 func (r *race) leaderOtherThan(old int) (leader int, err error) {
 	ctx, cancel := context.WithTimeout(r.ctx, lookPatience)
 	defer cancel()
-	err = lab.Until(ctx, "a leader", func() (err error) {
-		if leader, err = r.lab.EtcdLeader(ctx); err == nil && leader == old {
-			return fmt.Errorf("member %d still leads", old)
+	err = lab.Until(ctx, "a leader", func() error {
+		var errs []error
+		for i := 1; i <= raceMembers; i++ {
+			if i == old {
+				continue
+			}
+			s, err := r.lab.EtcdStatus(ctx, i)
+			if err == nil && s.Leader == s.ID {
+				leader = i
+				return nil
+			}
+			errs = append(errs, err)
 		}
-		return err
+		return errors.Join(append(errs, errors.New("no member leads"))...)
 	})
 	return leader, err
 }

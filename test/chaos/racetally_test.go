@@ -25,7 +25,9 @@ type count struct {
 // note takes one call.
 func (t *tally) note(verb string, reply lab.Reply, err error) {
 	what := verb + " ok"
-	if err != nil {
+	if err != nil && codeOf(err) == 0 {
+		what = verb + " killed"
+	} else if err != nil {
 		what = fmt.Sprintf("%s code %d", verb, codeOf(err))
 	}
 	if *t == nil {
