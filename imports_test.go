@@ -31,7 +31,7 @@ const (
 
 // layers names the layer of every package; a new package must be given its place here.
 var layers = map[string]layer{
-	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure,
+	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/policy/scale": layerPure,
 	"netconf":   layerConf,
 	"pkg/store": layerEdge, "pkg/kernel": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge,
 	"pkg/cni": layerShell, "pkg/agent": layerShell,

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/pkg/policy/scale"
+)
+
+var sizes = []int{1_000, 10_000, 100_000}
+
+// BenchmarkInitial is from nothing to the first Flush, on one core.
+func BenchmarkInitial(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			cluster := scale.Make(scale.Typical(n))
+			entries := cluster.Entries()
+			var e *policy.Engine
+			var c policy.Changes
+			for b.Loop() {
+				e = policy.NewEngine(scale.Host)
+				e.Update(entries...)
+				c = e.Flush()
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			members := 0
+			for _, s := range c.Sets {
+				members += len(s.Added)
+			}
+			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "MiB-live")
+			b.ReportMetric(float64(len(c.Rules)), "rules")
+			b.ReportMetric(float64(len(c.Sets)), "sets")
+			b.ReportMetric(float64(members), "members")
+			runtime.KeepAlive(e)
+			runtime.KeepAlive(entries)
+		})
+	}
+}
+
+// loaded is an engine that has told everything.
+func loaded(n int) (*policy.Engine, *scale.Cluster) {
+	cluster := scale.Make(scale.Typical(n))
+	e := policy.NewEngine(scale.Host)
+	e.Update(cluster.Entries()...)
+	e.Flush()
+	runtime.GC()
+	return e, cluster
+}
+
+// alternate measures Update and Flush of one change and its opposite.
+func alternate(b *testing.B, e *policy.Engine, states [2]model.Entry) {
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		e.Update(states[i%2])
+		e.Flush()
+	}
+}
+
+// relabelled is a remote endpoint with another value of a label.
+func relabelled(entry model.Entry, name, value string) model.Entry {
+	w := entry.Value.(model.WorkloadEndpoint)
+	w.Labels = maps.Clone(w.Labels)
+	w.Labels[name] = value
+	entry.Value = w
+	return entry
+}
+
+// BenchmarkRemoteLabel is a remote endpoint that leaves one set in use for
+// another: members change.
+func BenchmarkRemoteLabel(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
+			e, cluster := loaded(n)
+			last := cluster.Endpoints[n-1]
+			alternate(b, e, [2]model.Entry{relabelled(last, "zone", "z1"), relabelled(last, "zone", "z2")})
+		})
+	}
+}
+
+// BenchmarkRemoteLabelUnused is one of a label that no rule here asks for.
+func BenchmarkRemoteLabelUnused(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
+			e, cluster := loaded(n)
+			last := cluster.Endpoints[n-1]
+			alternate(b, e, [2]model.Entry{relabelled(last, "pod", "a"), relabelled(last, "pod", "b")})
+		})
+	}
+}
+
+// BenchmarkPolicyElsewhere is a policy that applies to no endpoint here: its
+// rules change, or its selector does.
+func BenchmarkPolicyElsewhere(b *testing.B) {
+	for _, n := range sizes {
+		for _, what := range []string{"rules", "selector"} {
+			b.Run(fmt.Sprintf("%s/endpoints=%d", what, n), func(b *testing.B) {
+				e, cluster := loaded(n)
+				// Applications are dealt out in turn: that of the last policy is none of the first endpoints'.
+				old := cluster.Policies[len(cluster.Policies)-1]
+				p := old.Value.(model.Policy)
+				if what == "rules" {
+					p.Inbound = p.Inbound[:1]
+				} else {
+					p.Selector += ` && zone == "z1"`
+				}
+				changed := old
+				changed.Value = p
+				alternate(b, e, [2]model.Entry{changed, old})
+			})
+		}
+	}
+}
+
+// BenchmarkPolicyHere is a policy of one local endpoint whose rules change.
+func BenchmarkPolicyHere(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
+			e, cluster := loaded(n)
+			old := cluster.Policies[14] // of application 14: the selector doesn't ask for env
+			p := old.Value.(model.Policy)
+			p.Inbound = p.Inbound[:1]
+			changed := old
+			changed.Value = p
+			alternate(b, e, [2]model.Entry{changed, old})
+		})
+	}
+}
