@@ -151,6 +151,48 @@ func (w world) entry() model.Entry {
 	return e
 }
 
+// edit changes one thing of something that is there.
+func (w world) edit(e model.Entry) model.Entry {
+	e.Revision++
+	switch v := e.Value.(type) {
+	case model.Policy:
+		switch w.pick(5) {
+		case 0:
+			v.Order = new(float64)
+			*v.Order = float64(w.pick(3) - 1)
+		case 1:
+			v.Untracked = !v.Untracked
+		case 2:
+			v.Types = one(w, nil, []model.Direction{model.Inbound}, []model.Direction{model.Outbound})
+		case 3:
+			v.Inbound = w.rules()
+		case 4:
+			v.Selector = w.selector()
+		}
+		e.Value = v
+	case model.WorkloadEndpoint:
+		switch o := w.workload(); w.pick(6) {
+		case 0:
+			v.Labels = o.Labels
+		case 1:
+			v.IPv4Nets, v.IPv4NAT = o.IPv4Nets, o.IPv4NAT
+		case 2:
+			v.Ports = o.Ports
+		case 3:
+			v.ProfileIDs = o.ProfileIDs
+		case 4:
+			v.State = o.State
+		case 5:
+			v.Name = o.Name
+		}
+		e.Value = v
+	case model.HostEndpoint:
+		v.Labels = w.labels()
+		e.Value = v
+	}
+	return e
+}
+
 func (w world) interfaces() []Interface {
 	return []Interface{{"eth1", some(w, 2, worldV4...)}, {"eth0", some(w, 2, worldV4...)}}
 }
@@ -223,6 +265,10 @@ func play(pick func(int) int, steps int) error {
 		case 2, 3, 4, 5:
 			if err := r.same(); err != nil {
 				return err
+			}
+		case 6, 7, 8, 9, 10:
+			if paths := slices.Sorted(maps.Keys(r.slow.entries)); len(paths) > 0 {
+				r.update(w.edit(r.slow.entries[one(w, paths...)]))
 			}
 		default:
 			r.update(w.entry())
