@@ -89,12 +89,7 @@ func Run(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, SocketName), gatekeeper{l}) })
 	group.Go(func() error { return l.report.run(ctx) })
 	group.Go(func() error { return l.watch(ctx, client) })
-	group.Go(func() error {
-		// A flush under way hands its result to the loop, or sees that it has ended: in this order.
-		defer l.flushes.Wait()
-		defer close(l.stopped)
-		return l.run(ctx)
-	})
+	group.Go(func() error { return l.runToEnd(ctx) })
 	cfg.Logger.Info("calico-node runs", "version", cfg.Version, "node", cfg.Node)
 	err = group.Wait()
 	cfg.Logger.Info("calico-node stops; what is programmed stays")
@@ -116,6 +111,14 @@ func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporte
 		lost:     map[netip.Addr]struct{}{},
 		flushing: map[netip.Addr]int{},
 	}
+}
+
+// runToEnd is run, and what that began beside itself.
+func (l *loop) runToEnd(ctx context.Context) error {
+	// A flush under way hands its result to the loop, or sees that it has ended: in this order.
+	defer l.flushes.Wait()
+	defer close(l.stopped)
+	return l.run(ctx)
 }
 
 // hostSystem is the host that the process runs on.

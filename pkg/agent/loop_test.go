@@ -26,6 +26,7 @@ import (
 type clockwork struct {
 	*loop
 	ctx    context.Context
+	cancel context.CancelFunc
 	start  time.Time
 	events chan kernel.Event
 
@@ -98,18 +99,14 @@ func newClockwork(t *testing.T) *clockwork {
 		writeMTU: func([]string) error { return nil },
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	c.ctx = ctx
+	c.ctx, c.cancel = ctx, cancel
 	ended := make(chan error, 1)
-	go func() {
-		ended <- c.run(ctx)
-		close(c.stopped)
-	}()
+	go func() { ended <- c.runToEnd(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("run: %v", err)
 		}
-		c.flushes.Wait()
 	})
 	c.updates <- store.Update{Revision: 1, Resync: true, Entries: []model.Entry{
 		put(model.ReadyKey{}, model.Ready(true), 1), put(testKey("a"), testSpec("cali1", "10.0.0.1"), 1),

@@ -187,14 +187,23 @@ func TestRouteOfAnother(t *testing.T) {
 // raw does something in etcd that the store would not.
 func (h *host) raw(op clientv3.Op) {
 	h.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: h.config().Store.Endpoints})
+	h.client(func(ctx context.Context, c *clientv3.Client) error {
+		_, err := c.Do(ctx, op)
+		return err
+	})
+}
+
+// client runs fn with etcd's own client.
+func (h *host) client(fn func(context.Context, *clientv3.Client) error) {
+	h.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: h.config().Store.Endpoints})
 	if err != nil {
 		h.Fatal(err)
 	}
-	defer func() { _ = client.Close() }()
+	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if _, err := client.Do(ctx, op); err != nil {
+	if err := fn(ctx, c); err != nil {
 		h.Fatal(err)
 	}
 }
