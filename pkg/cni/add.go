@@ -170,6 +170,7 @@ type attachment struct {
 	reading   *reading
 	delegated bool // another plugin gives the addresses
 	asked     bool // and has been asked
+	renewed   bool // and has been told to take back what an earlier ADD got
 	addrs     []netip.Addr
 	blocks    []netip.Prefix // of the addresses
 	routes    []netip.Prefix // in place of the default routes
@@ -290,7 +291,7 @@ func (a *attachment) resultRoutes() []*types.Route {
 // undo takes back what this call has written to etcd, or may have: a commit
 // whose answer was lost counts.
 func (a *attachment) undo(ctx context.Context) error {
-	if !a.newAddrs && !a.newEndpoint {
+	if !a.newAddrs && !a.newEndpoint && !a.renewed {
 		return nil
 	}
 	return a.s.release(ctx, a.id, a.newAddrs && !a.delegated)

@@ -259,6 +259,7 @@ type session struct {
 	plugin  Plugin
 	started time.Time
 	exits   bool
+	lock    *os.File // holds the lock of the call's interface, nil before
 	node    string
 	undo    undoStack
 	cleanup []func() // run at the end, after undo, last first

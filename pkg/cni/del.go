@@ -32,7 +32,7 @@ func (s *session) del(ctx context.Context) error {
 	reading := s.begin(etcd, r.firstRead())
 	var given error
 	if s.asksOnLink() {
-		given = s.delegateDel(ctx)
+		given = s.giveBack(ctx, id)
 	}
 	r.unlinking = s.async(r.unlink)
 	// It takes the kernel long: not while the host's lock is held.
@@ -49,7 +49,7 @@ func (s *session) del(ctx context.Context) error {
 	case s.asksOnLink():
 		return given
 	case delegated && s.conf.IPAM.Type != "":
-		return s.delegateDel(ctx)
+		return s.giveBack(ctx, id)
 	}
 	return nil
 }

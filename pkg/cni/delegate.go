@@ -5,7 +5,6 @@ package cni
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -35,7 +34,11 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.asksOnLink() {
+	former, err := s.delegations().note(delegationOf(a.id))
+	if err != nil {
+		s.log.Warn("GC will not know of the addresses should this call die", "error", err)
+	}
+	if former || s.asksOnLink() {
 		if err := a.reading.wait(); err != nil {
 			return err
 		}
@@ -44,6 +47,11 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 		}
 	}
 	a.asked = true // a plugin that fails may have done half of its work
+	if former {
+		if err := a.startOver(ctx); err != nil {
+			return err
+		}
+	}
 	step("before ipam")
 	raw, err := invoke.ExecPluginWithResult(ctx, path, s.conf.Raw, s.delegateArgs("ADD"), s.exec())
 	if err != nil {
@@ -77,27 +85,56 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 	return nil
 }
 
+// startOver gives back what an earlier ADD for the same interface was given,
+// which may have died: few plugins give the same again. The pod may be using it,
+// so its link goes, and if this ADD fails its endpoint too.
+func (a *attachment) startOver(ctx context.Context) error {
+	a.renewed = true
+	relink := func() error {
+		if a.wire.undo != nil {
+			return nil
+		}
+		return a.wire.replace()
+	}
+	if a.s.asksOnLink() {
+		return errors.Join(a.s.delegateDel(ctx, a.id), relink())
+	}
+	if err := relink(); err != nil {
+		return err
+	}
+	return a.s.delegateDel(ctx, a.id)
+}
+
 func (a *attachment) undelegate(ctx context.Context) error {
 	if !a.asked {
 		return nil
 	}
-	return a.s.delegateDel(ctx)
+	return a.s.giveBack(ctx, a.id)
 }
 
-func (s *session) delegateDel(ctx context.Context) error {
-	return s.delegateVerb(ctx, "DEL")
+// giveBack frees the addresses of an attachment, the call's own or another.
+func (s *session) giveBack(ctx context.Context, id identity) error {
+	if err := s.delegateDel(ctx, id); err != nil {
+		return err
+	}
+	return s.delegations().forget(delegationOf(id))
 }
 
-// delegateDelOf frees the addresses of another attachment than the call's.
-func (s *session) delegateDelOf(ctx context.Context, containerID, ifName string) error {
+func (s *session) delegateDel(ctx context.Context, id identity) error {
 	path, err := s.findDelegate()
 	if err != nil {
 		return err
 	}
 	args := s.delegateArgs("DEL")
-	args.ContainerID, args.IfName, args.NetNS = containerID, ifName, ""
-	return s.explainDelegate(invoke.ExecPluginWithoutResult(ctx, path, s.conf.Raw, args, s.exec()))
+	if id.cid != s.env.containerID || id.ifName != s.env.ifName {
+		args.ContainerID, args.IfName, args.NetNS = id.cid, id.ifName, ""
+	}
+	err = invoke.ExecPluginWithoutResult(ctx, path, s.conf.Raw, args, s.exec())
+	step("given back")
+	return s.explainDelegate(err)
 }
+
+func (s *session) delegations() delegations { return newDelegations(s.env.varDir) }
 
 // delegateVerb runs a verb without a result.
 func (s *session) delegateVerb(ctx context.Context, verb string) error {
@@ -145,7 +182,7 @@ func (s *session) delegateArgs(verb string) *invoke.Args {
 }
 
 func (s *session) exec() invoke.Exec {
-	return &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}
+	return &delegateExec{DefaultExec: invoke.DefaultExec{RawExec: &invoke.RawExec{}}, lock: s.lock}
 }
 
 // explainDelegate names the plugin that failed. Its error keeps its code.

@@ -3,9 +3,11 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -39,9 +41,9 @@ func (s *session) gc(ctx context.Context) error {
 	}
 	step("found")
 	var errs []error
-	for _, handle := range sortedKeys(g.stale) {
-		if err := g.collect(etcd, g.stale[handle]); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", handle, err))
+	for _, id := range g.ordered() {
+		if err := g.collect(etcd, id); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", id.handle, err))
 		}
 	}
 	if g.delegated() {
@@ -73,6 +75,11 @@ func (g *collection) delegated() bool {
 func (g *collection) find(ctx context.Context) error {
 	if g.s.plugin == CalicoIPAM {
 		return g.findAddresses(ctx, true)
+	}
+	if g.delegated() {
+		if err := g.findDelegations(); err != nil {
+			return err
+		}
 	}
 	if err := g.findLinks(ctx); err != nil {
 		return err
@@ -110,8 +117,7 @@ func (g *collection) findLinks(context.Context) error {
 	}
 	for _, link := range all {
 		g.links[link.Name] = link
-		if link.Alias == "" && !link.Up && link.Kind == "veth" {
-			// The process that made it died before it could say whose it is.
+		if halfMade(link) {
 			g.add(identity{network: g.s.conf.Name, hostIf: link.Name, handle: "link " + link.Name})
 			continue
 		}
@@ -122,6 +128,28 @@ func (g *collection) findLinks(context.Context) error {
 		g.add(identity{network: g.s.conf.Name, hostIf: link.Name, alias: link.Alias, handle: strings.TrimPrefix(link.Alias, aliasPrefix)})
 	}
 	return nil
+}
+
+// findDelegations finds those for whom another plugin may hold addresses,
+// though nothing else tells of them.
+func (g *collection) findDelegations() error {
+	all, err := g.s.delegations().of(g.s.conf.Name)
+	if err != nil {
+		return fail(CodeIO, err, "")
+	}
+	for _, d := range all {
+		handle := handleID(d.network, d.cid, d.ifName)
+		g.add(identity{
+			network: d.network, hostIf: d.hostIf, handle: handle, alias: linkAlias(d.network, handle), cid: d.cid, ifName: d.ifName,
+		})
+	}
+	return nil
+}
+
+// halfMade reports whether the process that made the link died before it could
+// say whose it is.
+func halfMade(link kernel.Link) bool {
+	return link.Alias == "" && !link.Up && link.Kind == "veth"
 }
 
 // findEndpoints finds the endpoints of this network: those whose handle is one
@@ -157,8 +185,9 @@ func (g *collection) findEndpoints(ctx context.Context) error {
 	}
 	for _, id := range candidates {
 		link, linked := g.links[id.hostIf]
+		_, known := g.stale[id.handle]
 		switch {
-		case v.get(model.HandleKey{ID: id.handle}).Exists(), v.get(model.HandleKey{ID: id.handle, Legacy: true}).Exists(),
+		case known, v.get(model.HandleKey{ID: id.handle}).Exists(), v.get(model.HandleKey{ID: id.handle, Legacy: true}).Exists(),
 			link.Alias == id.alias,
 			// Another plugin gives the addresses, and a reboot took the link.
 			!linked && g.s.conf.IPAM.Type != netconf.CalicoIPAM:
@@ -241,7 +270,7 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
 			return err
-		case link.Alias == id.alias:
+		case link.Alias == id.alias, halfMade(link):
 			if id.key == (model.WorkloadEndpointKey{}) {
 				// Known by its alias alone, which another network's may resemble.
 				owner, owned, err := g.s.ownerOf(ctx, link.Name, id.key)
@@ -266,24 +295,32 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 		err = g.s.release(ctx, id, !g.delegated())
 	case !g.delegated():
 		return g.s.releaseHandle(ctx, id.handle)
-	default:
+	case id.cid == "":
 		// Container ids have no dots, as far as is known.
 		rest := strings.TrimPrefix(id.handle, g.s.conf.Name+".")
 		id.cid, id.ifName, _ = strings.Cut(rest, ".")
-		err = nil
 	}
-	if err == nil && g.delegated() && id.cid != "" && id.ifName != "" {
-		// Its own GC may do nothing: host-local has none.
-		err = g.s.delegateDelOf(ctx, id.cid, id.ifName)
+	if err != nil || !g.delegated() || id.cid == "" || id.ifName == "" {
+		return err
 	}
-	return err
+	// Its own GC may do nothing: host-local has none.
+	return g.s.giveBack(ctx, id)
 }
 
-func sortedKeys(m map[string]identity) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
+// ordered is what is stale, endpoints first: a link stays while an endpoint lives
+// on it, even one of a former sandbox.
+func (g *collection) ordered() []identity {
+	all := slices.Collect(maps.Values(g.stale))
+	slices.SortFunc(all, func(a, b identity) int {
+		return cmp.Or(cmp.Compare(a.lonely(), b.lonely()), cmp.Compare(a.handle, b.handle))
+	})
+	return all
+}
+
+// lonely is 1 where no endpoint is known.
+func (id identity) lonely() int {
+	if id.key == (model.WorkloadEndpointKey{}) {
+		return 1
 	}
-	slices.Sort(keys)
-	return keys
+	return 0
 }

@@ -36,6 +36,13 @@ func newLocks(runDir string) locks { return locks{filepath.Join(runDir, "cni.loc
 // take waits for the lock at offset until ctx ends. waited tells whether
 // another holder was there first.
 func (l locks) take(ctx context.Context, offset int64) (release func(), waited bool, err error) {
+	f, waited, err := l.takeFile(ctx, offset)
+	return func() { _ = f.Close() }, waited, err
+}
+
+// takeFile is take that returns the open file which holds the lock until it is
+// closed, here and in every process that was given it.
+func (l locks) takeFile(ctx context.Context, offset int64) (held *os.File, waited bool, err error) {
 	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if os.IsNotExist(err) {
 		if err = os.MkdirAll(filepath.Dir(l.path), 0o755); err == nil {
@@ -48,7 +55,7 @@ func (l locks) take(ctx context.Context, offset int64) (release func(), waited b
 	drop := func() { _ = f.Close() } // closing drops the lock
 	err = lockFile(f, unix.F_OFD_SETLK, offset)
 	if err == nil {
-		return drop, false, nil
+		return f, false, nil
 	}
 	if err != unix.EAGAIN && err != unix.EACCES {
 		drop()
@@ -65,7 +72,7 @@ func (l locks) take(ctx context.Context, offset int64) (release func(), waited b
 			drop()
 			return nil, true, fmt.Errorf("lock %s: %w", l.path, err)
 		}
-		return drop, true, nil
+		return f, true, nil
 	case <-ctx.Done():
 		go func() { <-locked; drop() }()
 		return nil, true, fmt.Errorf("lock %s: held by another call: %w", l.path, ctx.Err())

@@ -272,10 +272,11 @@ func (s *session) lockIPAM(ctx context.Context) (release func(), waited bool) {
 // writable directory there is a warning. It is held until the call has ended
 // and has undone what is to be undone.
 func (s *session) lockInterface(ctx context.Context, hostIf string) error {
-	release, _, err := s.locks.take(ctx, interfaceLock(hostIf))
+	lock, _, err := s.locks.takeFile(ctx, interfaceLock(hostIf))
 	switch {
 	case err == nil:
-		s.cleanup = append(s.cleanup, release)
+		s.lock = lock
+		s.cleanup = append(s.cleanup, func() { _ = lock.Close() })
 		return nil
 	case ctx.Err() != nil:
 		return failf(CodeTryAgain, "try again", "another call for the same interface is at work: %w", err)
