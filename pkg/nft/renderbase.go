@@ -20,7 +20,7 @@ func (x renderer) base(u uses) []Chain {
 		{Name: "raw-prerouting", Hook: Hook{"filter", "prerouting", "raw"}, Rules: x.rawIn(u)},
 		{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Rules: x.rawOut(u)},
 		{Name: "nat-prerouting", Hook: Hook{"nat", "prerouting", "dstnat"}, Rules: dnat(u)},
-		{Name: "nat-output", Hook: Hook{"nat", "output", "dstnat"}, Rules: dnat(u)},
+		{Name: "nat-output", Hook: Hook{"nat", "output", "-100"}, Rules: dnat(u)},
 		{Name: "nat-postrouting", Hook: Hook{"nat", "postrouting", "srcnat"}, Rules: snat(u)},
 		{Name: "filter-forward", Hook: Hook{"filter", "forward", "filter"}, Rules: x.forwardHook(u)},
 		{Name: "filter-input", Hook: Hook{"filter", "input", "filter"}, Rules: x.input(u)},

@@ -183,7 +183,7 @@ func (s MarkSet) String() string {
 	if s.Clear == 0 {
 		return fmt.Sprintf("meta mark set meta mark | 0x%08x", s.Set)
 	}
-	text := fmt.Sprintf("meta mark set meta mark & 0x%08x", ^(s.Clear | s.Set))
+	text := fmt.Sprintf("meta mark set meta mark & 0x%08x", ^(s.Clear &^ s.Set))
 	if s.Set != 0 {
 		text += fmt.Sprintf(" | 0x%08x", s.Set)
 	}

@@ -31,7 +31,7 @@ type Chain struct {
 // is accepted.
 type Hook struct {
 	Type, At string // `filter` or `nat`; `prerouting`, …
-	Priority string // `raw`, `filter`, `dstnat` or `srcnat`
+	Priority string // `raw`, `filter`, `dstnat` or `srcnat`; -100, which nft calls `dstnat` in prerouting alone
 }
 
 // Rule does its statements in order until one doesn't match.
@@ -148,7 +148,31 @@ func (t Type) text(b string) string {
 	case typeFibType:
 		return map[byte]string{1: "unicast", 2: "local"}[b[0]]
 	}
+	if name := icmpNames(t)[b[0]]; name != "" {
+		return name
+	}
 	return fmt.Sprint(b[0])
+}
+
+// icmpNames are what nft calls ICMP types and codes.
+func icmpNames(t Type) map[byte]string {
+	switch t {
+	case typeICMP:
+		return map[byte]string{0: "echo-reply", 3: "destination-unreachable", 4: "source-quench", 5: "redirect", 8: "echo-request",
+			9: "router-advertisement", 10: "router-solicitation", 11: "time-exceeded", 12: "parameter-problem",
+			13: "timestamp-request", 14: "timestamp-reply", 15: "info-request", 16: "info-reply", 17: "address-mask-request", 18: "address-mask-reply"}
+	case typeICMP6:
+		return map[byte]string{1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem",
+			128: "echo-request", 129: "echo-reply", 130: "mld-listener-query", 131: "mld-listener-report", 132: "mld-listener-done",
+			133: "nd-router-solicit", 134: "nd-router-advert", 135: "nd-neighbor-solicit", 136: "nd-neighbor-advert", 137: "nd-redirect",
+			138: "router-renumbering", 141: "ind-neighbor-solicit", 142: "ind-neighbor-advert", 143: "mld2-listener-report"}
+	case typeICMPCode:
+		return map[byte]string{0: "net-unreachable", 1: "host-unreachable", 2: "prot-unreachable", 3: "port-unreachable",
+			4: "frag-needed", 9: "net-prohibited", 10: "host-prohibited", 13: "admin-prohibited"}
+	case typeICMP6Code:
+		return map[byte]string{0: "no-route", 1: "admin-prohibited", 3: "addr-unreachable", 4: "port-unreachable", 5: "policy-fail", 6: "reject-route"}
+	}
+	return nil
 }
 
 func protocolText(p byte) string {

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// Firewall keeps the table of one network namespace as desired. It may be used
+// by several goroutines; they take turns.
+type Firewall struct {
+	cfg Config
+
+	mu         sync.Mutex
+	sock       *socket
+	events     *eventSocket
+	desired    *desired
+	configured bool
+	whole      bool   // compare everything in the next Apply
+	started    bool   // what the kernel holds was known once
+	generation uint32 // at which the kernel was known to hold what is noted, 0 = none
+}
+
+// Open opens the nftables of the calling thread's network namespace.
+func Open(cfg Config) (*Firewall, error) {
+	sock, err := openSocket()
+	if err != nil {
+		return nil, fmt.Errorf("open nftables: %w", err)
+	}
+	if _, err := sock.generation(); err != nil {
+		sock.close()
+		return nil, fmt.Errorf("open nftables (the kernel needs nf_tables, and this process CAP_NET_ADMIN): %w", err)
+	}
+	events, err := openEvents(sock.port)
+	if err != nil {
+		sock.close()
+		return nil, fmt.Errorf("open nftables events: %w", err)
+	}
+	return &Firewall{cfg: cfg, sock: sock, events: events, desired: newDesired(), whole: true}, nil
+}
+
+// Close releases the sockets. The table stays.
+func (f *Firewall) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sock.close()
+	return f.events.close()
+}
+
+// Configure sets what rules depend on besides policy. It does no I/O.
+func (f *Firewall) Configure(s policy.Settings) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.desired.configure(s)
+	f.configured = configured(s)
+}
+
+// Update folds changes into what is desired. It does no I/O.
+func (f *Firewall) Update(c policy.Changes) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.desired.update(c)
+}
+
+// Audit makes the next Apply compare everything. Where no transaction of anybody
+// else's took place since, that needs no reading.
+func (f *Firewall) Audit() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.whole = true
+}
+
+// maxTries is how often a change starts anew because somebody else changed the
+// ruleset at the same time.
+const maxTries = 10
+
+// Apply writes what differs, in one transaction, and reads it back. The first
+// time, after an Audit and after an error it compares all that the kernel holds
+// with all that is desired, and removes what isn't.
+func (f *Firewall) Apply(ctx context.Context) (Report, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := Report{}
+	err := f.apply(ctx, &r)
+	r.Programmed = make(map[string]error, len(f.desired.touched))
+	for path := range f.desired.touched {
+		r.Programmed[path] = err
+		if err == nil {
+			r.Programmed[path] = f.desired.problem(path)
+		}
+	}
+	f.desired.measure(&r)
+	if err != nil {
+		f.whole, f.generation = true, 0
+		return r, fmt.Errorf("apply policy to nftables: %w", err)
+	}
+	clear(f.desired.touched)
+	return r, nil
+}
+
+func (f *Firewall) apply(ctx context.Context, r *Report) error {
+	if !f.configured {
+		return errors.New("not configured: there are no prefixes of workload interfaces")
+	}
+	for try := 1; ; try++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := f.try(r)
+		switch {
+		case err == nil:
+			return nil
+		case try == maxTries:
+			return err
+		case errors.Is(err, errStale), errors.Is(err, errInterrupted):
+			f.cfg.Logger.Debug("the ruleset changed while it was compared; again", "error", err)
+		case !f.whole:
+			f.cfg.Logger.Warn("change nftables: comparing everything", "error", err)
+		default:
+			return err
+		}
+		f.whole, f.generation = true, 0
+	}
+}
+
+// try is one attempt.
+func (f *Firewall) try(r *Report) error {
+	expected := uint32(0)
+	if f.whole {
+		r.Whole = true
+		g, err := f.sock.generation()
+		if err != nil {
+			return err
+		}
+		if !f.started || g != f.generation {
+			if err := f.observe(r); err != nil {
+				return err
+			}
+			again, err := f.sock.generation()
+			if err != nil {
+				return err
+			}
+			if again != g {
+				return errStale
+			}
+			expected = g
+		}
+		f.generation = g
+	}
+	return f.write(r, expected)
+}
+
+// write sends what differs and reads it back. expected is the generation that
+// the difference rests on, 0 = what was written before.
+func (f *Firewall) write(r *Report, expected uint32) error {
+	b := &batch{seq: f.sock.next}
+	p, err := f.desired.plan(b)
+	if err != nil {
+		return err
+	}
+	if len(b.msgs) == 0 {
+		f.desired.settled(p)
+		f.whole, f.started = false, true
+		return nil
+	}
+	n, err := b.commit(f.sock, expected)
+	if err != nil {
+		return err
+	}
+	r.Writes += b.writes
+	g, err := f.sock.generation()
+	if err != nil {
+		return err
+	}
+	if f.generation == 0 || g != f.generation+uint32(n) {
+		g = 0 // somebody else was at it as well: the next audit must look
+	}
+	if err := f.desired.verify(f.sock, p); err != nil {
+		return fmt.Errorf("read back: %w", err)
+	}
+	f.desired.settled(p)
+	f.generation, f.whole, f.started = g, false, true
+	return nil
+}
+
+// measure counts what there is.
+func (d *desired) measure(r *Report) {
+	for _, c := range d.chains {
+		r.Rules += len(c.have)
+	}
+	for _, s := range d.sets {
+		if s.there {
+			r.Sets++
+			r.Members += len(s.elems)
+		}
+	}
+}
+
+// Table is what is desired, for people.
+func (f *Firewall) Table() Table {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := Table{Name: TableName}
+	for _, name := range slices.Sorted(maps.Keys(f.desired.sets)) {
+		if s := f.desired.sets[name]; s.wanted {
+			t.Sets = append(t.Sets, s.value())
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.desired.chains)) {
+		if c := f.desired.chains[name]; c.render != nil {
+			t.Chains = append(t.Chains, c.render())
+		}
+	}
+	return t
+}
+
+// value is the set with its elements.
+func (s *set) value() Set {
+	out := s.def
+	if !s.def.Interval {
+		for key, data := range s.elems {
+			out.Elements = append(out.Elements, Element{Key: key, Data: data})
+		}
+		return out
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.elems)) { // each start before its end
+		raw := rawOf(&s.def, key, "")
+		if raw.end {
+			out.Elements[len(out.Elements)-1].End = raw.key
+		} else {
+			out.Elements = append(out.Elements, Element{Key: raw.key})
+		}
+	}
+	return out
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// batch is a list of changes that the kernel makes all at once or not at all.
+type batch struct {
+	msgs   []byte
+	seq    func() uint32
+	what   []what // of each message, for errors
+	cuts   []cut  // where it may be cut in two
+	writes int    // changes, as people count them
+	setID  uint32 // of anonymous sets
+}
+
+type what struct {
+	seq      uint32
+	op, name string
+}
+
+// cut is a place before which nothing depends on what follows, nor is reached by
+// any packet.
+type cut struct{ at, messages int }
+
+// open begins a message about something named, which close ends.
+func (b *batch) open(kind int, flags uint16, op, name string) int {
+	seq := b.seq()
+	b.what = append(b.what, what{seq, op, name})
+	var at int
+	b.msgs, at = openMessage(b.msgs, kind, flags, seq)
+	return at
+}
+
+func (b *batch) close(at int) { b.msgs = closeMessage(b.msgs, at) }
+
+// mayCut notes that the batch may be cut here.
+func (b *batch) mayCut() { b.cuts = append(b.cuts, cut{len(b.msgs), len(b.what)}) }
+
+// The numbers of attributes, of linux/netfilter/nf_tables.h. The name of the
+// table is the first in messages of every kind.
+const (
+	attrTable    = 1
+	attrName     = 2 // of a set; of the chain in a rule; of the set in elements
+	chainComment = 12
+
+	verdictAccept = 1 // NF_ACCEPT
+)
+
+func (b *batch) named(name string) {
+	b.msgs = appendString(b.msgs, attrTable, TableName)
+	if name != "" {
+		b.msgs = appendString(b.msgs, attrName, name)
+	}
+}
+
+func (b *batch) addTable() {
+	at := b.open(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, "add table", TableName)
+	b.named("")
+	b.close(at)
+}
+
+func (b *batch) deleteTable() {
+	at := b.open(unix.NFT_MSG_DELTABLE, 0, "delete table", TableName)
+	b.named("")
+	b.close(at)
+}
+
+// hookOf gives numbers to a hook.
+func hookOf(h Hook) (at uint32, priority int32) {
+	at = map[string]uint32{
+		"prerouting": unix.NF_INET_PRE_ROUTING, "input": unix.NF_INET_LOCAL_IN, "forward": unix.NF_INET_FORWARD,
+		"output": unix.NF_INET_LOCAL_OUT, "postrouting": unix.NF_INET_POST_ROUTING,
+	}[h.At]
+	priority = map[string]int32{"raw": -300, "dstnat": -100, "-100": -100, "filter": 0, "srcnat": 100}[h.Priority]
+	return at, priority
+}
+
+func (b *batch) addChain(c Chain) {
+	b.writes++
+	m := b.open(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, "add chain", c.Name)
+	b.msgs = appendString(b.msgs, attrTable, TableName)
+	b.msgs = appendString(b.msgs, unix.NFTA_CHAIN_NAME, c.Name)
+	if c.Hook != (Hook{}) {
+		hook, priority := hookOf(c.Hook)
+		var at int
+		b.msgs, at = openAttr(b.msgs, unix.NFTA_CHAIN_HOOK)
+		b.msgs = appendUint32(b.msgs, unix.NFTA_HOOK_HOOKNUM, hook)
+		b.msgs = appendUint32(b.msgs, unix.NFTA_HOOK_PRIORITY, uint32(priority))
+		b.msgs = closeAttr(b.msgs, at)
+		b.msgs = appendUint32(b.msgs, unix.NFTA_CHAIN_POLICY, verdictAccept)
+		b.msgs = appendString(b.msgs, unix.NFTA_CHAIN_TYPE, c.Hook.Type)
+	}
+	if c.Comment != "" {
+		text := plain(c.Comment)
+		text = text[:min(len(text), maxComment)]
+		b.msgs = appendAttr(b.msgs, chainComment, append([]byte{udataComment, byte(len(text) + 1)}, append([]byte(text), 0)...))
+	}
+	b.close(m)
+}
+
+func (b *batch) deleteChain(name string) {
+	b.writes++
+	at := b.open(unix.NFT_MSG_DELCHAIN, 0, "delete chain", name)
+	b.msgs = appendString(b.msgs, attrTable, TableName)
+	b.msgs = appendString(b.msgs, unix.NFTA_CHAIN_NAME, name)
+	b.close(at)
+}
+
+// flushChain deletes all rules.
+func (b *batch) flushChain(name string) {
+	at := b.open(unix.NFT_MSG_DELRULE, 0, "flush chain", name)
+	b.named(name)
+	b.close(at)
+}
+
+func (b *batch) deleteRule(chain string, handle uint64) {
+	b.writes++
+	at := b.open(unix.NFT_MSG_DELRULE, 0, "delete a rule of chain", chain)
+	b.named(chain)
+	b.msgs = appendUint64(b.msgs, unix.NFTA_RULE_HANDLE, handle)
+	b.close(at)
+}
+
+// addRule adds a rule before another, 0 = at the end.
+func (b *batch) addRule(chain string, r encodedRule, before uint64) {
+	b.writes++
+	exprs := r.exprs
+	if len(r.sets) > 0 {
+		exprs = append([]byte(nil), exprs...)
+	}
+	for _, s := range r.sets {
+		b.setID++
+		s.Name = "__set%d"
+		b.addSet(s.Set, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT, b.setID)
+		b.addElements(s.Set, b.setID, elementsOf(s.Set))
+		binary.BigEndian.PutUint32(exprs[s.at:], b.setID)
+	}
+	flags := uint16(unix.NLM_F_CREATE)
+	if before == 0 {
+		flags |= unix.NLM_F_APPEND
+	}
+	at := b.open(unix.NFT_MSG_NEWRULE, flags, "add a rule to chain", chain)
+	b.named(chain)
+	b.msgs = appendAttr(b.msgs, unix.NLA_F_NESTED|unix.NFTA_RULE_EXPRESSIONS, exprs)
+	b.msgs = appendAttr(b.msgs, unix.NFTA_RULE_USERDATA, r.userdata)
+	if before != 0 {
+		b.msgs = appendUint64(b.msgs, unix.NFTA_RULE_POSITION, before)
+	}
+	b.close(at)
+}
+
+// commit sends the batch, in several transactions where it is too large for one,
+// and reports how many there were. Where generation isn't 0, the ruleset must
+// still be of it.
+func (b *batch) commit(s *socket, generation uint32) (transactions int, err error) {
+	const overhead = 256
+	limit := s.sendBuffer(len(b.msgs)+overhead) - overhead
+	start, first := 0, 0
+	for start < len(b.msgs) {
+		end, messages := len(b.msgs), len(b.what)
+		if end-start > limit {
+			for _, c := range b.cuts {
+				if c.at > start && c.at-start <= limit {
+					end, messages = c.at, c.messages
+				}
+			}
+		}
+		if end-start > limit {
+			return transactions, fmt.Errorf("a batch of %d bytes is too large for the socket (%d bytes): give CAP_NET_ADMIN, or raise the sysctl net.core.wmem_max", end-start, limit)
+		}
+		if err := b.transact(s, b.msgs[start:end], b.what[first:messages], generation); err != nil {
+			return transactions, err
+		}
+		transactions++
+		if generation != 0 {
+			generation++
+		}
+		start, first = end, messages
+	}
+	return transactions, nil
+}
+
+// errStale says that the ruleset is no longer what the batch was made for.
+var errStale = errors.New("the ruleset changed meanwhile")
+
+// transact sends one transaction and waits for the answer.
+func (b *batch) transact(s *socket, msgs []byte, what []what, generation uint32) error {
+	begin := b.seq()
+	out := frame(make([]byte, 0, len(msgs)+256), unix.NFNL_MSG_BATCH_BEGIN, begin, generation)
+	at := len(out)
+	out = append(out, msgs...)
+	// The last change is acknowledged, after all others were tried.
+	for n := at; n < len(out); n += int(binary.NativeEndian.Uint32(out[n:])) {
+		at = n
+	}
+	flags := binary.NativeEndian.Uint16(out[at+6:])
+	binary.NativeEndian.PutUint16(out[at+6:], flags|unix.NLM_F_ACK)
+	out = frame(out, unix.NFNL_MSG_BATCH_END, b.seq(), 0)
+	if err := s.send(out); err != nil {
+		return err
+	}
+	return await(s, begin, what)
+}
+
+// await reads answers until the last message's.
+func await(s *socket, begin uint32, what []what) error {
+	last := what[len(what)-1].seq
+	var first error
+	for {
+		in, err := s.receive()
+		if err != nil {
+			return err
+		}
+		for h, body := range messages(in) {
+			if h.kind != unix.NLMSG_ERROR || h.seq < what[0].seq {
+				continue // of a request that was given up
+			}
+			err := errnoOf(body)
+			if err != nil && h.seq == begin {
+				if errors.Is(err, unix.ERESTART) {
+					return errStale
+				}
+				return fmt.Errorf("begin a transaction: %w", err)
+			}
+			if err != nil && first == nil {
+				first = describe(what, h.seq, err)
+			}
+			if h.seq == last {
+				return first
+			}
+		}
+	}
+}
+
+func describe(what []what, seq uint32, err error) error {
+	for _, w := range what {
+		if w.seq == seq {
+			return fmt.Errorf("%s %s: %w", w.op, w.name, err)
+		}
+	}
+	return err
+}
+
+// frame appends the begin or the end of a batch.
+func frame(b []byte, kind uint16, seq, generation uint32) []byte {
+	at := len(b)
+	b, _ = openMessage(b, 0, 0, seq)
+	binary.NativeEndian.PutUint16(b[at+4:], kind)
+	b[at+headerSize] = unix.AF_UNSPEC
+	binary.BigEndian.PutUint16(b[at+headerSize+2:], unix.NFNL_SUBSYS_NFTABLES)
+	if generation != 0 {
+		b = appendUint32(b, unix.NFNL_BATCH_GENID, generation)
+	}
+	return closeMessage(b, at)
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"encoding/binary"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxElements is how many elements one message carries: its length is of 16 bits,
+// and one that is too long is cut without a word.
+const maxElements = 500
+
+// The numbers that libnftables gives to types, of nftables' datatype.h.
+func (t Type) number() uint32 {
+	switch t {
+	case typeNFProto:
+		return 2
+	case typeIPv4:
+		return 7
+	case typeIPv6:
+		return 8
+	case typeEther:
+		return 9
+	case typeProtocol:
+		return 12
+	case typeService:
+		return 13
+	case typeICMP:
+		return 14
+	case typeICMP6:
+		return 29
+	case typeICMPCode:
+		return 32
+	case typeICMP6Code:
+		return 33
+	case typeFibType:
+		return 38
+	case typeInterface:
+		return 41
+	case typeVerdict:
+		return unix.NFT_DATA_VERDICT
+	}
+	return 0
+}
+
+// shape is all that makes a set what it is.
+type shape struct{ flags, keyType, keySize, dataType, dataSize uint32 }
+
+func (s *Set) shape() shape {
+	out := shape{keySize: uint32(keySize(s.Key))}
+	for _, t := range s.Key {
+		out.keyType = out.keyType<<6 | t.number()
+	}
+	if s.Interval {
+		out.flags |= unix.NFT_SET_INTERVAL
+	}
+	if s.Data != "" {
+		out.flags |= unix.NFT_SET_MAP
+		out.dataType = s.Data.number()
+		if s.Data != typeVerdict {
+			out.dataSize = uint32(s.Data.size())
+		}
+	}
+	return out
+}
+
+// Types of user data of a set, of libnftnl's udata.h.
+const (
+	udataKeyOrder   = 0
+	udataSetComment = 7
+	orderBig        = 2
+	orderHost       = 1
+)
+
+func (b *batch) addSet(s Set, flags, id uint32) {
+	kind := s.shape()
+	at := b.open(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, "add set", s.Name)
+	b.named(s.Name)
+	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_FLAGS, kind.flags|flags)
+	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_KEY_TYPE, kind.keyType)
+	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_KEY_LEN, kind.keySize)
+	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_ID, id)
+	if s.Data != "" {
+		b.msgs = appendUint32(b.msgs, unix.NFTA_SET_DATA_TYPE, kind.dataType)
+		b.msgs = appendUint32(b.msgs, unix.NFTA_SET_DATA_LEN, kind.dataSize)
+	}
+	order := uint32(orderBig)
+	if s.Key[0] == typeInterface {
+		order = orderHost
+	}
+	user := binary.NativeEndian.AppendUint32([]byte{udataKeyOrder, 4}, order)
+	if s.Comment != "" {
+		text := plain(s.Comment)
+		text = text[:min(len(text), maxComment)]
+		user = append(append(user, udataSetComment, byte(len(text)+1)), append([]byte(text), 0)...)
+	}
+	b.msgs = appendAttr(b.msgs, unix.NFTA_SET_USERDATA, user)
+	b.close(at)
+}
+
+func (b *batch) deleteSet(name string) {
+	b.writes++
+	at := b.open(unix.NFT_MSG_DELSET, 0, "delete set", name)
+	b.named(name)
+	b.close(at)
+}
+
+// flushSet deletes all elements.
+func (b *batch) flushSet(name string) {
+	at := b.open(unix.NFT_MSG_DELSETELEM, 0, "flush set", name)
+	b.named(name)
+	b.close(at)
+}
+
+// rawElement is an element as one message has it.
+type rawElement struct {
+	key, data string
+	end       bool
+}
+
+// elementsOf are the elements of an anonymous set.
+func elementsOf(s Set) []rawElement {
+	var out []rawElement
+	for _, e := range s.Elements {
+		out = append(out, rawElement{key: e.Key, data: e.Data})
+		if s.Interval && e.End != "" {
+			out = append(out, rawElement{key: e.End, end: true})
+		}
+	}
+	return out
+}
+
+// rawOf makes an element of a key as the desired state has it.
+func rawOf(def *Set, key, data string) rawElement {
+	if !def.Interval {
+		return rawElement{key: key, data: data}
+	}
+	k := key[:len(key)-1]
+	return rawElement{key: k, data: data, end: strings.HasSuffix(key, endEnd)}
+}
+
+func (b *batch) addElements(s Set, id uint32, elements []rawElement) {
+	b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "add elements to set", s, id, elements)
+}
+
+func (b *batch) deleteElements(s Set, elements []rawElement) {
+	b.elements(unix.NFT_MSG_DELSETELEM, 0, "delete elements of set", s, 0, elements)
+}
+
+func (b *batch) elements(kind int, flags uint16, op string, s Set, id uint32, elements []rawElement) {
+	for len(elements) > 0 {
+		n := min(len(elements), maxElements)
+		m := b.open(kind, flags, op, s.Name)
+		b.named(s.Name)
+		if id != 0 {
+			b.msgs = appendUint32(b.msgs, unix.NFTA_SET_ELEM_LIST_SET_ID, id)
+		}
+		b.msgs = appendElements(b.msgs, &s, elements[:n])
+		b.close(m)
+		elements = elements[n:]
+	}
+}
+
+// appendElements appends a list of elements.
+func appendElements(b []byte, s *Set, elements []rawElement) []byte {
+	b, list := openAttr(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	for _, e := range elements {
+		var one, part int
+		b, one = openAttr(b, unix.NFTA_LIST_ELEM)
+		if e.end {
+			b = appendUint32(b, unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+		}
+		b, part = openAttr(b, unix.NFTA_SET_ELEM_KEY)
+		b = appendAttr(b, unix.NFTA_DATA_VALUE, []byte(e.key))
+		b = closeAttr(b, part)
+		if e.data != "" {
+			b, part = openAttr(b, unix.NFTA_SET_ELEM_DATA)
+			if s.Data == typeVerdict {
+				var v int
+				b, v = openAttr(b, unix.NFTA_DATA_VERDICT)
+				code := int32(unix.NFT_GOTO)
+				b = appendUint32(b, unix.NFTA_VERDICT_CODE, uint32(code))
+				b = appendString(b, unix.NFTA_VERDICT_CHAIN, e.data)
+				b = closeAttr(b, v)
+			} else {
+				b = appendAttr(b, unix.NFTA_DATA_VALUE, []byte(e.data))
+			}
+			b = closeAttr(b, part)
+		}
+		b = closeAttr(b, one)
+	}
+	return closeAttr(b, list)
+}

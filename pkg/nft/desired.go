@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// desired is the table as policy wants it, and beside each part what the kernel
+// is known to hold. It is pure.
+type desired struct {
+	settings  policy.Settings
+	endpoints map[string]*policy.Endpoint
+	rules     map[policy.RulesID]*policy.Rules
+	users     map[policy.RulesID]int                       // endpoints' references
+	setUsers  map[policy.SetID]map[policy.RulesID]struct{} // rules that ask a set
+	known     map[policy.SetID]policy.SetKind
+	pools     policy.Pools
+	uses      uses
+
+	interfaces map[string][]string // paths of those that claim a workload interface, sorted
+	hosts      map[string][]string // the same of a host's interface
+	wildcards  []string
+	claims     map[slot][]claim  // elements that endpoints claim, the first has it
+	claimed    map[string][]slot // by path
+
+	there   bool // the kernel has the table
+	rebuild bool // and it must be made anew
+	chains  map[string]*chain
+	sets    map[string]*set
+	dirty   map[string]bool // names of chains to render again
+	changed map[string]bool // names of sets with something to write
+	touched map[string]bool // paths of endpoints to report on
+}
+
+func newDesired() *desired {
+	d := &desired{
+		endpoints: make(map[string]*policy.Endpoint), rules: make(map[policy.RulesID]*policy.Rules),
+		users: make(map[policy.RulesID]int), setUsers: make(map[policy.SetID]map[policy.RulesID]struct{}),
+		known: make(map[policy.SetID]policy.SetKind), interfaces: make(map[string][]string), hosts: make(map[string][]string),
+		claims: make(map[slot][]claim), claimed: make(map[string][]slot),
+		chains: make(map[string]*chain), sets: make(map[string]*set),
+		dirty: make(map[string]bool), changed: make(map[string]bool), touched: make(map[string]bool),
+	}
+	for _, s := range baseSets() {
+		d.addSet(s)
+	}
+	return d
+}
+
+// chain is one that shall be, or one that is still to be removed.
+type chain struct {
+	render func() Chain // nil = it is no longer wanted
+	want   []hash       // of its rules, as last rendered
+	there  bool         // the kernel has it
+	have   []installed  // rules that the kernel has
+}
+
+// installed is a rule in the kernel.
+type installed struct {
+	hash   hash
+	handle uint64
+}
+
+func (d *desired) renderer() renderer {
+	return renderer{d.settings, func(id policy.SetID) bool { _, ok := d.known[id]; return ok }}
+}
+
+// putChain says how a chain is rendered.
+func (d *desired) putChain(name string, render func() Chain) {
+	c := d.chains[name]
+	if c == nil {
+		c = &chain{}
+		d.chains[name] = c
+	}
+	c.render = render
+	d.dirty[name] = true
+}
+
+func (d *desired) removeChain(name string) {
+	if c := d.chains[name]; c != nil {
+		c.render = nil
+		d.dirty[name] = true
+	}
+}
+
+// configure takes new settings, on which every chain may depend.
+func (d *desired) configure(s policy.Settings) {
+	prefixes := !slices.Equal(d.settings.Prefixes, s.Prefixes)
+	d.settings = s
+	for name := range d.chains {
+		d.dirty[name] = true
+	}
+	if prefixes {
+		for _, path := range slices.Sorted(maps.Keys(d.endpoints)) {
+			d.putEndpoint(path, d.endpoints[path])
+		}
+	}
+	d.putBase()
+}
+
+func (d *desired) putBase() {
+	for _, c := range d.renderer().base(d.uses) {
+		d.putChain(c.Name, func() Chain {
+			all := d.renderer().base(d.uses)
+			return all[slices.IndexFunc(all, func(o Chain) bool { return o.Name == c.Name })]
+		})
+	}
+	if !d.uses.Untracked {
+		d.removeChain(chainUntracked)
+	}
+}
+
+// update folds changes in.
+func (d *desired) update(c policy.Changes) {
+	for id, change := range c.Sets {
+		d.changeSet(id, change)
+	}
+	for id, r := range c.Rules {
+		d.putRules(id, r)
+	}
+	for path, ep := range c.Endpoints {
+		d.putEndpoint(path, ep)
+	}
+	if c.Pools != nil {
+		d.pools = *c.Pools
+		for _, version := range [...]int{4, 6} {
+			d.replace(versioned(setPools, version), intervals(d.pools.All, version))
+			d.replace(versioned(setMasquerade, version), intervals(d.pools.Masquerade, version))
+		}
+	}
+	d.dropUnused(c)
+	u := uses{
+		Wildcard: len(d.wildcards) > 0, Hosts: len(d.hosts) > 0,
+		NAT:        len(d.sets[versioned(mapDNAT, 4)].elems)+len(d.sets[versioned(mapDNAT, 6)].elems) > 0,
+		Untracked:  len(d.sets[mapUntrackIn].elems)+len(d.sets[mapUntrackOut].elems) > 0,
+		Masquerade: len(d.pools.Masquerade) > 0,
+	}
+	if u != d.uses {
+		d.uses = u
+		d.putBase()
+	}
+}
+
+// putRules takes the rules of a policy or profile; nil = there are none any more.
+func (d *desired) putRules(id policy.RulesID, r *policy.Rules) {
+	for s := range setsOf(d.rules[id]) {
+		delete(d.setUsers[s], id)
+	}
+	if r == nil {
+		delete(d.rules, id)
+	} else {
+		d.rules[id] = r
+	}
+	for s := range setsOf(r) {
+		if d.setUsers[s] == nil {
+			d.setUsers[s] = make(map[policy.RulesID]struct{})
+		}
+		d.setUsers[s][id] = struct{}{}
+	}
+	d.putRulesChains(id)
+}
+
+// putRulesChains renders the chains of a policy or profile. Where an endpoint
+// asks what isn't there, they drop.
+func (d *desired) putRulesChains(id policy.RulesID) {
+	for _, direction := range [...]model.Direction{model.Inbound, model.Outbound} {
+		d.putChain(rulesChain(id, direction), func() Chain { return d.renderer().rules(id, d.rules[id], direction) })
+	}
+}
+
+// dropUnused removes what neither is given nor asked for any more.
+func (d *desired) dropUnused(c policy.Changes) {
+	for id, r := range c.Rules {
+		if r == nil {
+			d.dropRules(id)
+		}
+	}
+	for id := range c.Sets {
+		if len(d.setUsers[id]) == 0 {
+			delete(d.setUsers, id)
+		}
+	}
+}
+
+func (d *desired) dropRules(id policy.RulesID) {
+	if d.rules[id] != nil || d.users[id] > 0 {
+		return
+	}
+	d.removeChain(rulesChain(id, model.Inbound))
+	d.removeChain(rulesChain(id, model.Outbound))
+}
+
+// setsOf are the sets that rules ask.
+func setsOf(r *policy.Rules) map[policy.SetID]struct{} {
+	out := make(map[policy.SetID]struct{})
+	if r == nil {
+		return out
+	}
+	for _, rules := range [...][]policy.Rule{r.Inbound, r.Outbound} {
+		for i := range rules {
+			for _, c := range [...]*policy.Criteria{&rules[i].Match, &rules[i].Not} {
+				for _, list := range [...][]policy.SetID{c.SrcSets, c.DstSets, c.SrcPortSets, c.DstPortSets} {
+					for _, id := range list {
+						out[id] = struct{}{}
+					}
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// slot is the place of one element.
+type slot struct{ set, key string }
+
+// claim is what an endpoint wants an element to be. Of several the lowest order wins.
+type claim struct{ order, path, data string }
+
+// putEndpoint takes an endpoint; nil = it is gone.
+func (d *desired) putEndpoint(path string, ep *policy.Endpoint) {
+	d.touched[path] = true
+	old := d.endpoints[path]
+	if ep == nil {
+		delete(d.endpoints, path)
+	} else {
+		d.endpoints[path] = ep
+	}
+	d.count(old, -1)
+	d.count(ep, +1)
+	for _, list := range [...]map[string][]string{d.interfaces, d.hosts} {
+		if old != nil && old.Interface != "" {
+			d.disown(list, old.Interface, path)
+		}
+	}
+	d.wildcards = without(d.wildcards, path)
+	d.claim(path, nil)
+	if ep != nil && ep.Dropped == "" {
+		switch {
+		case ep.Wildcard:
+			d.wildcards = with(d.wildcards, path)
+		case ep.Interface == "":
+		case !ep.Workload:
+			d.hosts[ep.Interface] = with(d.hosts[ep.Interface], path)
+		case d.isWorkload(ep.Interface):
+			d.interfaces[ep.Interface] = with(d.interfaces[ep.Interface], path)
+		}
+	}
+	for _, e := range [...]*policy.Endpoint{old, ep} {
+		if e != nil && e.Workload {
+			d.putWorkload(e.Interface)
+		} else if e != nil {
+			d.putHost(e.Interface)
+		}
+	}
+	d.putWildcard()
+	if ep != nil && ep.Workload && ep.Dropped == "" && ep.Interface != "" {
+		d.claimNAT(path, ep)
+	}
+}
+
+// disown takes a path off a list of claimants. The next one must be told of.
+func (d *desired) disown(lists map[string][]string, name, path string) {
+	lists[name] = without(lists[name], path)
+	if len(lists[name]) == 0 {
+		delete(lists, name)
+	}
+}
+
+// count keeps how many endpoints ask each policy and profile.
+func (d *desired) count(ep *policy.Endpoint, by int) {
+	if ep == nil {
+		return
+	}
+	for _, list := range [...][]policy.RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound} {
+		for _, id := range list {
+			d.users[id] += by
+			switch {
+			case d.users[id] == 0:
+				delete(d.users, id)
+				d.dropRules(id)
+			case by > 0 && d.users[id] == 1:
+				d.putRulesChains(id)
+			}
+		}
+	}
+}
+
+func (d *desired) isWorkload(name string) bool {
+	return slices.ContainsFunc(d.settings.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+func with(list []string, s string) []string {
+	list = append(without(list, s), s)
+	slices.Sort(list)
+	return list
+}
+
+func without(list []string, s string) []string {
+	return slices.DeleteFunc(list, func(have string) bool { return have == s })
+}
+
+// putWorkload gives a workload interface to the first that claims it.
+func (d *desired) putWorkload(name string) {
+	if name == "" {
+		return
+	}
+	to, from := "to-"+identifier(name), "from-"+identifier(name)
+	owners := d.interfaces[name]
+	key := nameBytes(name)
+	if len(owners) == 0 {
+		d.sets[setWorkloads].remove(key)
+		d.sets[mapFrom].remove(key)
+		d.sets[mapTo].remove(key)
+		d.removeChain(to)
+		d.removeChain(from)
+	} else {
+		path := owners[0]
+		for _, other := range owners {
+			d.touched[other] = true
+		}
+		d.sets[setWorkloads].put(key, "")
+		d.sets[mapFrom].put(key, from)
+		d.sets[mapTo].put(key, to)
+		d.putChain(to, func() Chain {
+			return Chain{Name: to, Comment: path, Rules: asks(d.endpoints[path].Inbound, model.Inbound)}
+		})
+		d.putChain(from, func() Chain {
+			return Chain{Name: from, Comment: path, Rules: asks(d.endpoints[path].Outbound, model.Outbound)}
+		})
+	}
+	for _, set := range [...]string{setWorkloads, mapFrom, mapTo} {
+		d.changed[set] = true
+	}
+	d.putSources(name)
+}
+
+// putSources are the addresses that the owner of an interface may send from.
+func (d *desired) putSources(name string) {
+	var slots []slot
+	if owners := d.interfaces[name]; len(owners) > 0 {
+		ep := d.endpoints[owners[0]]
+		for _, a := range ep.Addrs {
+			a = a.Unmap()
+			version := 6
+			if a.Is4() {
+				version = 4
+			}
+			if ep.MAC.IsZero() {
+				slots = append(slots, slot{versioned(setSourcesNo, version), concat(nameBytes(name), addrBytes(a))})
+			} else {
+				slots = append(slots, slot{versioned(setSources, version), concat(nameBytes(name), string(ep.MAC[:]), addrBytes(a))})
+			}
+		}
+	}
+	key := "interface\x00" + name // no path looks like this
+	for _, s := range d.claimed[key] {
+		if !slices.Contains(slots, s) {
+			d.sets[s.set].remove(s.key)
+			d.changed[s.set] = true
+		}
+	}
+	for _, s := range slots {
+		d.sets[s.set].put(s.key, "")
+		d.changed[s.set] = true
+	}
+	d.claimed[key] = slots
+	if len(slots) == 0 {
+		delete(d.claimed, key)
+	}
+}
+
+// putHost gives an interface of the host to the first host endpoint that claims it.
+func (d *desired) putHost(name string) {
+	if name == "" {
+		return
+	}
+	key, id := nameBytes(name), identifier(name)
+	owners := d.hosts[name]
+	var ep *policy.Endpoint
+	path := ""
+	if len(owners) > 0 {
+		path, ep = owners[0], d.endpoints[owners[0]]
+		for _, other := range owners {
+			d.touched[other] = true
+		}
+	}
+	for _, side := range [...]struct {
+		direction           model.Direction
+		dispatch, untracked string
+		chain, raw          string
+	}{
+		{model.Inbound, mapHostIn, mapUntrackIn, "host-in-" + id, "untracked-in-" + id},
+		{model.Outbound, mapHostOut, mapUntrackOut, "host-out-" + id, "untracked-out-" + id},
+	} {
+		verdicts := func() (policy.Verdicts, []policy.RulesID) {
+			if ep := d.endpoints[path]; side.direction == model.Inbound {
+				return ep.Inbound, ep.UntrackedInbound
+			}
+			ep := d.endpoints[path]
+			return ep.Outbound, ep.UntrackedOutbound
+		}
+		d.offer(ep != nil, side.dispatch, key, side.chain, func() Chain {
+			v, _ := verdicts()
+			return Chain{Name: side.chain, Comment: path, Rules: d.renderer().host(v, side.direction)}
+		})
+		raw := false
+		if ep != nil {
+			_, ids := verdicts()
+			raw = len(ids) > 0
+		}
+		d.offer(raw, side.untracked, key, side.raw, func() Chain {
+			_, ids := verdicts()
+			return Chain{Name: side.raw, Comment: path, Rules: d.renderer().untracked(ids, side.direction)}
+		})
+	}
+}
+
+// offer puts a chain and its element in a verdict map, or removes both.
+func (d *desired) offer(wanted bool, dispatch, key, name string, render func() Chain) {
+	d.changed[dispatch] = true
+	if !wanted {
+		d.sets[dispatch].remove(key)
+		d.removeChain(name)
+		return
+	}
+	d.sets[dispatch].put(key, name)
+	d.putChain(name, render)
+}
+
+func (d *desired) putWildcard() {
+	if len(d.wildcards) == 0 {
+		d.removeChain(chainWildIn)
+		d.removeChain(chainWildOut)
+		return
+	}
+	path := d.wildcards[0]
+	d.putChain(chainWildIn, func() Chain {
+		return Chain{Name: chainWildIn, Comment: path, Rules: asks(d.endpoints[path].Inbound, model.Inbound)}
+	})
+	d.putChain(chainWildOut, func() Chain {
+		return Chain{Name: chainWildOut, Comment: path, Rules: asks(d.endpoints[path].Outbound, model.Outbound)}
+	})
+}
+
+// problem says why an endpoint is not enforced, nil where it is or need not be.
+func (d *desired) problem(path string) error {
+	ep := d.endpoints[path]
+	if ep == nil || ep.Dropped != "" {
+		return nil
+	}
+	owners := d.hosts[ep.Interface]
+	switch {
+	case ep.Wildcard:
+		owners = d.wildcards
+	case ep.Interface == "":
+		return nil
+	case ep.Workload && !d.isWorkload(ep.Interface):
+		return fmt.Errorf("interface %s begins with none of the prefixes of workload interfaces (%s): it is not enforced", ep.Interface, strings.Join(d.settings.Prefixes, ", "))
+	case ep.Workload:
+		owners = d.interfaces[ep.Interface]
+	}
+	if len(owners) > 0 && owners[0] != path {
+		return fmt.Errorf("interface %s is also that of %s, which has it", ep.Interface, owners[0])
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// plan is what a batch will have changed, to be read back.
+type plan struct {
+	chains map[string][]hash // rules that the chain shall have
+	gone   []string          // chains
+	sets   []string
+}
+
+// plan makes the batch that turns what the kernel is known to hold into what is
+// desired. Where the table isn't there at all, that is everything.
+//
+// What no packet reaches before the end of the batch comes first, and there the
+// batch may be cut: sets that are new, with their elements, and chains that are
+// new, with their rules.
+func (d *desired) plan(b *batch) (plan, error) {
+	p := plan{chains: make(map[string][]hash)}
+	rules := make(map[string][]encodedRule)
+	defs := make(map[string]Chain)
+	names := slices.Sorted(maps.Keys(d.dirty))
+	for _, name := range names {
+		c := d.chains[name]
+		if c.render == nil {
+			continue
+		}
+		def := c.render()
+		list := make([]encodedRule, len(def.Rules))
+		want := make([]hash, len(def.Rules))
+		for i, r := range def.Rules {
+			e, err := encodeRule(r)
+			if err != nil {
+				return p, fmt.Errorf("chain %s: %w", name, err)
+			}
+			list[i], want[i] = e, e.hash
+		}
+		c.want = want
+		defs[name], rules[name] = def, list
+	}
+	if d.rebuild {
+		b.deleteTable()
+		b.writes++
+	}
+	if !d.there {
+		b.addTable()
+		b.writes++
+	}
+	fresh := d.planNew(b, names, defs, rules)
+	for _, name := range names {
+		if def, ok := defs[name]; ok && !fresh[name] {
+			c := d.chains[name]
+			if !c.there {
+				b.addChain(def)
+			}
+			if !c.there || d.differs(c) {
+				p.chains[name] = c.want
+			}
+			b.changeRules(name, c.have, rules[name])
+		} else if fresh[name] {
+			p.chains[name] = d.chains[name].want
+		}
+	}
+	d.planSets(b, &p)
+	d.planGone(b, names, &p)
+	return p, nil
+}
+
+func (d *desired) differs(c *chain) bool {
+	return !slices.EqualFunc(c.have, c.want, func(have installed, want hash) bool { return have.hash == want })
+}
+
+// planNew adds the sets and chains that are new and reached by nothing yet.
+func (d *desired) planNew(b *batch, names []string, defs map[string]Chain, rules map[string][]encodedRule) map[string]bool {
+	for _, name := range slices.Sorted(maps.Keys(d.changed)) {
+		s := d.sets[name]
+		if s == nil || s.there || !s.wanted {
+			continue
+		}
+		b.writes++
+		b.setID++
+		b.addSet(s.def, 0, b.setID)
+		b.mayCut()
+		if s.def.Data == typeVerdict {
+			continue // its chains are still to come
+		}
+		elements := s.raw()
+		b.writes += len(elements)
+		for chunk := range slices.Chunk(elements, maxElements) {
+			b.addElements(s.def, 0, chunk)
+			b.mayCut()
+		}
+	}
+	fresh := make(map[string]bool)
+	for _, name := range names {
+		if def, ok := defs[name]; ok && !d.chains[name].there && def.Hook == (Hook{}) {
+			fresh[name] = true
+			b.addChain(def)
+			b.mayCut()
+		}
+	}
+	for _, name := range names {
+		if fresh[name] {
+			for _, r := range rules[name] {
+				b.addRule(name, r, 0)
+				b.mayCut()
+			}
+		}
+	}
+	return fresh
+}
+
+// changeRules turns one list of rules into another. What both begin and end with
+// stays, and so do its counters.
+func (b *batch) changeRules(chain string, have []installed, want []encodedRule) {
+	before := 0
+	for before < len(have) && before < len(want) && have[before].hash == want[before].hash {
+		before++
+	}
+	after := 0
+	for after < len(have)-before && after < len(want)-before && have[len(have)-1-after].hash == want[len(want)-1-after].hash {
+		after++
+	}
+	old := have[before : len(have)-after]
+	if before+after == 0 && len(old) > 0 {
+		b.flushChain(chain)
+		b.writes += len(old)
+	} else {
+		for _, r := range old {
+			b.deleteRule(chain, r.handle)
+		}
+	}
+	position := uint64(0)
+	if after > 0 {
+		position = have[len(have)-after].handle
+	}
+	for _, r := range want[before : len(want)-after] {
+		b.addRule(chain, r, position)
+	}
+}
+
+// raw are all elements as they are sent.
+func (s *set) raw() []rawElement {
+	out := make([]rawElement, 0, len(s.elems))
+	for key, data := range s.elems {
+		out = append(out, rawOf(&s.def, key, data))
+	}
+	return out
+}
+
+// planSets changes the elements of sets that are there, and adds those of
+// verdict maps that are new.
+func (d *desired) planSets(b *batch, p *plan) {
+	for _, name := range slices.Sorted(maps.Keys(d.changed)) {
+		s := d.sets[name]
+		if s == nil || !s.wanted {
+			continue
+		}
+		var add, del []rawElement
+		for key, was := range s.was {
+			data, wanted := s.elems[key]
+			if was.there == wanted && was.data == data {
+				continue
+			}
+			if was.there {
+				del = append(del, rawOf(&s.def, key, ""))
+			}
+			if wanted {
+				add = append(add, rawOf(&s.def, key, data))
+			}
+		}
+		switch {
+		case !s.there && s.def.Data == typeVerdict:
+			add, del = s.raw(), nil
+		case !s.there:
+			p.sets = append(p.sets, name)
+			continue
+		case s.def.Interval && len(add)+len(del) > 0:
+			// Ranges are few, and those that overlap old ones are refused.
+			b.writes += len(add) + len(del)
+			b.flushSet(name)
+			b.addElements(s.def, 0, s.raw())
+			p.sets = append(p.sets, name)
+			continue
+		}
+		if len(add)+len(del) > 0 || !s.there {
+			b.writes += len(add) + len(del)
+			b.deleteElements(s.def, del)
+			b.addElements(s.def, 0, add)
+			p.sets = append(p.sets, name)
+		}
+	}
+}
+
+// planGone removes chains and sets, once nothing refers to them.
+func (d *desired) planGone(b *batch, names []string, p *plan) {
+	for _, name := range names {
+		if c := d.chains[name]; c.render == nil && c.there {
+			b.flushChain(name)
+			p.gone = append(p.gone, name)
+		}
+	}
+	for _, name := range p.gone {
+		b.deleteChain(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.changed)) {
+		if s := d.sets[name]; s != nil && !s.wanted && s.there {
+			b.deleteSet(name)
+		}
+	}
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxSingly is how many chains are read back one by one; more are read with
+	// all others in one dump.
+	maxSingly = 64
+	// maxFind is the same of the elements of a set.
+	maxFind = 4 * maxElements
+)
+
+// verify reads back what a batch changed, and notes it.
+func (d *desired) verify(s *socket, p plan) error {
+	rules := make(map[string][]installed, len(p.chains))
+	note := func(chain string, r installed) {
+		if _, ours := p.chains[chain]; ours {
+			rules[chain] = append(rules[chain], r)
+		}
+	}
+	if len(p.chains) > maxSingly {
+		if err := s.readRules("", note); err != nil {
+			return err
+		}
+	} else {
+		for name := range p.chains {
+			if err := s.readRules(name, note); err != nil {
+				return err
+			}
+		}
+	}
+	for name, want := range p.chains {
+		c := d.chains[name]
+		c.have = rules[name]
+		if d.differs(c) {
+			return fmt.Errorf("chain %s has %d rules that are not the %d that were written", name, len(c.have), len(want))
+		}
+		c.there = true
+	}
+	for _, name := range p.sets {
+		if err := d.verifySet(s, d.sets[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifySet reads back the elements that changed, or all of them where they are many.
+func (d *desired) verifySet(s *socket, set *set) error {
+	if !set.there || set.def.Interval || len(set.was) > maxFind {
+		return d.verifyWholeSet(s, set)
+	}
+	want := make(map[string]string)
+	var elements []rawElement
+	for key := range set.was {
+		data, wanted := set.elems[key]
+		if wanted {
+			want[key] = data
+			elements = append(elements, rawOf(&set.def, key, ""))
+			continue
+		}
+		err := s.findElements(&set.def, []rawElement{rawOf(&set.def, key, "")}, func(string, string) {})
+		if !errors.Is(err, unix.ENOENT) {
+			if err == nil {
+				err = fmt.Errorf("set %s still has %s", set.def.Name, keyText(set.def.Key, key))
+			}
+			return err
+		}
+	}
+	err := s.findElements(&set.def, elements, func(key, data string) {
+		if want[key] == data {
+			delete(want, key)
+		}
+	})
+	if err == nil && len(want) > 0 {
+		err = fmt.Errorf("set %s lacks %d of the elements that were written", set.def.Name, len(want))
+	}
+	return err
+}
+
+func (d *desired) verifyWholeSet(s *socket, set *set) error {
+	right, wrong := 0, 0
+	err := s.readElements(&set.def, func(key, data string) {
+		if want, ok := set.elems[key]; ok && want == data {
+			right++
+		} else {
+			wrong++
+		}
+	})
+	if err == nil && (right != len(set.elems) || wrong > 0) {
+		err = fmt.Errorf("set %s has %d of the %d elements that were written, and %d others", set.def.Name, right, len(set.elems), wrong)
+	}
+	return err
+}
+
+// settled notes that the kernel holds what is desired.
+func (d *desired) settled(p plan) {
+	d.there, d.rebuild = true, false
+	for name := range d.dirty {
+		if c := d.chains[name]; c.render == nil {
+			delete(d.chains, name)
+		}
+	}
+	clear(d.dirty)
+	for name := range d.changed {
+		s := d.sets[name]
+		if s != nil && !s.wanted {
+			delete(d.sets, name)
+		} else if s != nil {
+			s.there = true
+			clear(s.was)
+		}
+	}
+	clear(d.changed)
+}
+
+// observe reads everything and notes what the kernel holds. What it holds
+// besides becomes something to remove. Differences from what was known are counted as repairs.
+func (f *Firewall) observe(r *Report) error {
+	t, err := f.sock.readTable()
+	if err != nil {
+		return err
+	}
+	d := f.desired
+	repairs := 0
+	d.there = t.there
+	d.rebuild = t.there && d.unfit(t)
+	if d.rebuild {
+		t, d.there = table{}, false
+		repairs++
+	}
+	for name, c := range d.chains {
+		_, there := t.chains[name]
+		if d.observeChain(name, c, there, t.rules[name]) {
+			repairs++
+		}
+	}
+	for name := range t.chains {
+		if d.chains[name] == nil {
+			d.chains[name] = &chain{there: true, have: t.rules[name]}
+			d.dirty[name] = true
+			repairs++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.sets)) {
+		_, there := t.sets[name]
+		n, err := d.observeSet(f.sock, d.sets[name], there)
+		if err != nil {
+			return err
+		}
+		repairs += n
+	}
+	for name := range t.sets {
+		if d.sets[name] == nil {
+			d.sets[name] = &set{def: Set{Name: name}, there: true}
+			d.changed[name] = true
+			repairs++
+		}
+	}
+	if f.started {
+		r.Repairs += repairs
+	}
+	return nil
+}
+
+// unfit says whether a part of the table is of another make, so that all of it
+// must be made anew.
+func (d *desired) unfit(t table) bool {
+	if t.flags != 0 {
+		return true // dormant
+	}
+	hooks := make(map[string]string)
+	for _, c := range d.renderer().base(d.uses) {
+		hooks[c.Name] = c.hookKey()
+	}
+	for name, c := range t.chains {
+		if d.chains[name] != nil && c.hook != hooks[name] {
+			return true
+		}
+	}
+	for name, kind := range t.sets {
+		if s := d.sets[name]; s != nil && s.def.shape() != kind {
+			return true
+		}
+	}
+	return false
+}
+
+// observeChain notes what the kernel holds of a chain and reports whether it
+// isn't what was known.
+func (d *desired) observeChain(name string, c *chain, there bool, rules []installed) bool {
+	if c.there == there && slices.Equal(c.have, rules) {
+		return false
+	}
+	known := c.there || c.have != nil
+	if known && there {
+		// A rule that was known by another handle has been put in anew, by
+		// somebody else: whatever it says of itself, it isn't ours.
+		handles := make(map[installed]bool, len(c.have))
+		for _, r := range c.have {
+			handles[r] = true
+		}
+		for i := range rules {
+			if !handles[rules[i]] {
+				rules[i].hash = hash{}
+			}
+		}
+	}
+	c.there, c.have = there, rules
+	d.dirty[name] = true
+	return known || there
+}
+
+// observeSet does the same for a set, and counts the elements that differ.
+func (d *desired) observeSet(s *socket, set *set, there bool) (int, error) {
+	known := make(map[string]held, len(set.was))
+	maps.Copy(known, set.was)
+	was := set.there
+	set.there = there
+	if !there {
+		clear(set.was)
+		if was || len(set.elems) > 0 {
+			d.changed[set.def.Name] = true
+		}
+		if was {
+			return 1, nil
+		}
+		return 0, nil
+	}
+	if !was {
+		d.changed[set.def.Name] = true
+	}
+	clear(set.was)
+	left := make(map[string]struct{}, len(set.elems))
+	for key := range set.elems {
+		left[key] = struct{}{}
+	}
+	n := 0
+	foreign := func(key string, now held) {
+		before, noted := known[key]
+		if !noted {
+			before.data, before.there = set.elems[key], false
+			_, before.there = set.elems[key]
+		}
+		if was && before != now {
+			n++
+		}
+	}
+	err := s.readElements(&set.def, func(key, data string) {
+		delete(left, key)
+		now := held{true, data}
+		if want, ok := set.elems[key]; !ok || want != data {
+			set.was[key] = now
+		}
+		foreign(key, now)
+	})
+	if err != nil {
+		return 0, err
+	}
+	for key := range left {
+		set.was[key] = held{}
+		foreign(key, held{})
+	}
+	if len(set.was) > 0 {
+		d.changed[set.def.Name] = true
+	}
+	return n, nil
+}
