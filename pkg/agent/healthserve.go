@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -131,7 +132,7 @@ func (s *server) move(address string) error {
 		return nil
 	}
 	listener, err := net.Listen("tcp", address)
-	if err != nil && s.samePort(address) {
+	if errors.Is(err, syscall.EADDRINUSE) && s.samePort(address) {
 		before := s.address
 		s.close(drainPause)
 		if listener, err = net.Listen("tcp", address); err != nil {

@@ -49,6 +49,7 @@ type host struct {
 	health  string
 	metrics string
 	felix   map[string]string
+	file    string // of parameters
 }
 
 func newHost(tb testing.TB) *host {
@@ -140,8 +141,10 @@ func (h *host) config() Config {
 		Health:  h.health,
 		Metrics: h.metrics,
 		Felix:   h.felix,
-		Version: "test",
-		Logger:  slog.New(slog.NewTextHandler(h.Output(), nil)),
+
+		ConfigFile: h.file,
+		Version:    "test",
+		Logger:     slog.New(slog.NewTextHandler(h.Output(), nil)),
 	}
 }
 
@@ -150,7 +153,8 @@ func (h *host) start() (stop func()) {
 	h.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, h.config()) }()
+	cfg := h.config()
+	go func() { ended <- Run(ctx, cfg) }()
 	stopped := false
 	stop = func() {
 		h.Helper()

@@ -100,7 +100,7 @@ type paramError struct {
 
 // choice is where the value of a parameter came from.
 type choice struct {
-	layer int // index of the map, -1 = the default
+	layer int // index of the map, or layerDefault
 	text  string
 }
 
@@ -136,7 +136,7 @@ next:
 		if err := p.values.set(&r.params, p.initial); err != nil {
 			panic(fmt.Sprintf("default of %s: %v", p.name, err)) // a table of constants, tested
 		}
-		r.choices[p.name] = choice{-1, p.initial}
+		r.choices[p.name] = choice{layerDefault, p.initial}
 	}
 	return r
 }

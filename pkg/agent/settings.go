@@ -184,7 +184,7 @@ func (a *adoption) sayUnused(r resolution, layers []map[string]string) {
 			thing := path
 			if ours {
 				text := layers[layer][given]
-				if used.layer < 0 || used.layer >= min(layer, layerHost) || text == used.text {
+				if used.layer == layerDefault || used.layer >= min(layer, layerHost) || text == used.text {
 					continue
 				}
 				thing += " " + text

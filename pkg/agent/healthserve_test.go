@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestServing moves the servers about while they serve.
+func TestServing(t *testing.T) {
+	say := func(what string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, what) })
+	}
+	p := newProblems(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	s := newServing(p, say("health"), say("metrics"))
+	ask := func(addr string) string {
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
+		r, err := client.Get("http://" + addr + "/")
+		if err != nil {
+			return ""
+		}
+		defer func() { _ = r.Body.Close() }()
+		body, _ := io.ReadAll(r.Body)
+		return string(body)
+	}
+	until := func(what string, met func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); !met(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("waited for %v: %s", patience, what)
+			}
+		}
+	}
+	at := func(addr string) Serving {
+		a := netip.MustParseAddrPort(addr)
+		return Serving{Enabled: true, Host: a.Addr().String(), Port: a.Port()}
+	}
+	a, b, c := freeAddr(t), freeAddr(t), freeAddr(t)
+	s.configure(Params{Health: at(a), Metrics: at(b)})
+	if health, metrics := s.move(); health != nil || metrics != nil {
+		t.Fatal(health, metrics)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx) }()
+	if ask(a) != "health" || ask(b) != "metrics" {
+		t.Errorf("at first: %q, %q", ask(a), ask(b))
+	}
+
+	s.configure(Params{Health: at(c)})
+	until("health elsewhere, metrics off", func() bool { return ask(c) == "health" && ask(a) == "" && ask(b) == "" })
+
+	// the same port at all addresses: the former has to go first
+	all := at(c)
+	all.Host = ""
+	s.configure(Params{Health: all, Metrics: at(a)})
+	other := "127.0.0.2" + strings.TrimPrefix(c, "127.0.0.1")
+	until("health everywhere", func() bool { return ask(other) == "health" && ask(a) == "metrics" })
+
+	// a port that somebody else has: it stays where it is until that is free
+	taken, err := net.Listen("tcp", b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.configure(Params{Health: at(b), Metrics: at(a)})
+	until("report", func() bool { return p.count() == 1 })
+	if got := p.all()[0]; got.Path != "HealthPort" || !strings.Contains(got.Reason, "serve health on "+b) {
+		t.Errorf("%+v", got)
+	}
+	if ask(c) != "health" {
+		t.Error("it left before it had where to go")
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	until("health where it shall be", func() bool { return ask(b) == "health" && p.count() == 0 })
+
+	// the same port, and the new host isn't this one's: it goes back
+	away := at(b)
+	away.Host = "203.0.113.1"
+	s.configure(Params{Health: away, Metrics: at(a)})
+	until("report", func() bool { return p.count() == 1 })
+	until("health where it was", func() bool { return ask(b) == "health" })
+
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for _, addr := range []string{a, b, c} {
+		if got := ask(addr); got != "" {
+			t.Errorf("%s still says %q", addr, got)
+		}
+	}
+	if got := fmt.Sprint(s.health.stand(), " ", s.metrics.stand()); got != "not served not served" {
+		t.Error(got)
+	}
+}

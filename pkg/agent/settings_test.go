@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// adopter is an adoption with a state to fold etcd into.
+type adopter struct {
+	testing.TB
+	*adoption
+	state *state
+	log   bytes.Buffer
+}
+
+func newAdopter(t testing.TB, cfg Config) *adopter {
+	a := &adopter{TB: t, state: newState("h", []string{"cali"})}
+	cfg.Node, cfg.ConfigFile, cfg.Logger = "h", "/etc/felix.cfg", untimed(&a.log, slog.LevelDebug)
+	a.adoption = newAdoption(cfg, newProblems(cfg.Logger))
+	return a
+}
+
+// adopts folds what etcd holds now, and gives the parameters and what was logged.
+func (a *adopter) adopts(entries ...model.Entry) (Params, string) {
+	a.log.Reset()
+	a.state.fold(store.Update{Resync: true, Revision: 1, Entries: entries})
+	p := a.adopt(a.state.settings, a.state.unreadSettings())
+	return p, a.log.String()
+}
+
+func global(name, text string) model.Entry {
+	return put(model.GlobalConfigKey{Name: name}, model.Text(text), 1)
+}
+
+func local(name, text string) model.Entry {
+	return put(model.HostConfigKey{Host: "h", Name: name}, model.Text(text), 1)
+}
+
+// TestPrecedence takes the strongest value away, one after the other.
+func TestPrecedence(t *testing.T) {
+	layers := []map[string]string{
+		layerFlag:    {"HealthEnabled": "true", "HealthHost": "192.0.2.1", "HealthPort": "1"},
+		layerEnviron: {"HEALTHPORT": "2"},
+		layerFile:    {"healthport": "3"},
+		layerHost:    {"HealthPort": "4"},
+		layerGlobal:  {"HealthPort": "5"},
+	}
+	for strongest := range layerCount + 1 {
+		cfg := Config{}
+		var entries []model.Entry
+		if strongest <= layerFlag {
+			cfg.Health = "192.0.2.1:1"
+		}
+		if strongest <= layerEnviron {
+			cfg.Felix = layers[layerEnviron]
+		}
+		if strongest <= layerFile {
+			cfg.file = layers[layerFile]
+		}
+		if strongest <= layerHost {
+			entries = append(entries, local("HealthPort", "4"))
+		}
+		if strongest <= layerGlobal {
+			entries = append(entries, global("HealthPort", "5"))
+		}
+		want := []uint16{1, 2, 3, 4, 5, 9099}[strongest]
+		if p, log := newAdopter(t, cfg).adopts(entries...); p.Health.Port != want {
+			t.Errorf("strongest layer %d: port %d, want %d\n%s", strongest, p.Health.Port, want, log)
+		}
+	}
+	// A bad value hands on to the next.
+	a := newAdopter(t, Config{Felix: map[string]string{"HEALTHPORT": "0"}, file: map[string]string{"HealthPort": "x"}})
+	p, log := a.adopts(local("HealthPort", ""), global("HealthPort", "5"))
+	want := `level=WARN msg="setting is not used" setting=FELIX_HEALTHPORT reason="\"0\": want a number, 1 to 65535" instead="\"5\", /calico/v1/config/"
+level=WARN msg="setting is not used" setting="/etc/felix.cfg: HealthPort" reason="\"x\": want a number, 1 to 65535" instead="\"5\", /calico/v1/config/"
+level=WARN msg="setting is not used" setting=/calico/v1/host/h/config/HealthPort reason="\"\": want a number, 1 to 65535" instead="\"5\", /calico/v1/config/"
+level=INFO msg=setting name=HealthPort value=5 from=/calico/v1/config/ was=9099 applies="at once"
+`
+	if diff := cmp.Diff(want, log); diff != "" || p.Health.Port != 5 || a.problems.count() != 3 {
+		t.Errorf("bad values: port %d, %d problems (-want +got):\n%s", p.Health.Port, a.problems.count(), diff)
+	}
+}
+
+// TestAdopt follows what is said as etcd changes.
+func TestAdopt(t *testing.T) {
+	a := newAdopter(t, Config{Felix: map[string]string{"LOGPREFIX": "mine"}, file: map[string]string{"InterfacePrefix": "tap", "Bogus": "1"}})
+	odd := global("RouteRefreshInterval", "5")
+	odd.Path = "/calico/v1/config/%52outeRefreshInterval"
+	huge := put(model.GlobalConfigKey{Name: "LogSeverityScreen"}, errors.New("too large"), 1)
+	refresh := func(text string) model.Entry { return global("RouteRefreshInterval", text) }
+	steps := []struct {
+		name    string
+		entries []model.Entry
+		change  func(*Params) // of the defaults
+		log     string
+		open    []string
+	}{
+		{"process only", nil, func(*Params) {},
+			`level=INFO msg=setting name=InterfacePrefix value=tap from=/etc/felix.cfg was=cali applies="at once"
+level=INFO msg=setting name=LogPrefix value=mine from=environment was=calico-packet applies="at once"
+level=WARN msg="setting names no parameter that is known, and is not used" setting="/etc/felix.cfg: Bogus"
+`, nil},
+		{"again", nil, func(*Params) {}, "", nil},
+		{"all kinds", []model.Entry{refresh("soon"), global("IpInIpEnabled", "true"), local("marker", "x"), global("Bogus2", ""), global("LogPrefix", "mine"),
+			local("InterfacePrefix", "veth"), global("IptablesRefreshInterval", "60"), huge},
+			func(p *Params) { p.FirewallInterval = time.Minute },
+			`level=WARN msg="setting is not used" setting=/calico/v1/config/LogSeverityScreen reason="too large" instead="as if it were not there"
+level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"soon\": want seconds, 1 to 3600" instead="\"10\", default"
+level=INFO msg=setting name=NftablesRefreshInterval value=60 from=/calico/v1/config/ was=10 applies="at once"
+level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting=/calico/v1/host/h/config/InterfacePrefix stronger=/etc/felix.cfg value=tap
+level=DEBUG msg="setting is not this agent's" setting=/calico/v1/host/h/config/marker
+level=WARN msg="setting names no parameter that is known, and is not used" setting=/calico/v1/config/Bogus2
+level=DEBUG msg="setting is not this agent's" setting=/calico/v1/config/IpInIpEnabled
+`, []string{"/calico/v1/config/LogSeverityScreen", "/calico/v1/config/RouteRefreshInterval"}},
+		{"worse, others gone", []model.Entry{refresh("0"), global("Bogus2", "other")}, func(*Params) {},
+			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"0\": want seconds, 1 to 3600" instead="\"10\", default"
+level=INFO msg="setting is in order again" setting=/calico/v1/config/LogSeverityScreen
+level=INFO msg=setting name=NftablesRefreshInterval value=10 from=default was=60 applies="at once"
+`, []string{"/calico/v1/config/RouteRefreshInterval"}},
+		{"right", []model.Entry{refresh("20\n")}, func(p *Params) { p.RefreshInterval = 20 * time.Second },
+			`level=INFO msg="setting is in order again" setting=/calico/v1/config/RouteRefreshInterval
+level=INFO msg=setting name=RouteRefreshInterval value="20\n" from=/calico/v1/config/ was=10 applies="at once"
+`, nil},
+		{"the host's own", []model.Entry{refresh("20\n"), local("ROUTEREFRESHINTERVAL", "30")}, func(p *Params) { p.RefreshInterval = 30 * time.Second },
+			`level=INFO msg=setting name=RouteRefreshInterval value=30 from=/calico/v1/host/h/config/ was="20\n" applies="at once"
+`, nil},
+		{"another spelling of the key", []model.Entry{odd}, func(*Params) {},
+			`level=WARN msg="setting is not used" setting=/calico/v1/config/%52outeRefreshInterval reason="the key isn't spelled as it should be" instead="as if it were not there"
+level=INFO msg=setting name=RouteRefreshInterval value=10 from=default was=30 applies="at once"
+`, []string{"/calico/v1/config/%52outeRefreshInterval"}},
+		{"empty", nil, func(*Params) {}, "level=INFO msg=\"setting is in order again\" setting=/calico/v1/config/%52outeRefreshInterval\n", nil},
+	}
+	for _, step := range steps {
+		want := defaults()
+		want.InterfacePrefixes, want.LogPrefix = []string{"tap"}, "mine"
+		step.change(&want)
+		got, log := a.adopts(step.entries...)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+		if diff := cmp.Diff(step.log, log); diff != "" {
+			t.Errorf("%s: log (-want +got):\n%s", step.name, diff)
+		}
+		var open []string
+		for _, p := range a.problems.all() {
+			open = append(open, p.Path)
+		}
+		if diff := cmp.Diff(step.open, open); diff != "" {
+			t.Errorf("%s: problems (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
+// TestFlagLayer turns flags into what parameters say.
+func TestFlagLayer(t *testing.T) {
+	tests := []struct {
+		health, metrics string
+		want            [2]string
+	}{
+		{"", "", [2]string{"127.0.0.1:9099", ":9091"}},
+		{"0", "0", [2]string{}},
+		{":80", "[::1]:81", [2]string{":80", "[::1]:81"}},
+	}
+	for _, test := range tests {
+		for _, felix := range []map[string]string{nil, {"HealthEnabled": "x", "HealthPort": "x", "PrometheusMetricsHost": "x"}} {
+			p, _ := newAdopter(t, Config{Health: test.health, Metrics: test.metrics, Felix: felix}).adopts()
+			if got := [2]string{p.Health.address(), p.Metrics.address()}; got != test.want {
+				t.Errorf("%q %q: %v, want %v", test.health, test.metrics, got, test.want)
+			}
+		}
+	}
+	p, _ := newAdopter(t, Config{Health: "0", Felix: map[string]string{"HealthEnabled": "true", "PrometheusMetricsEnabled": "false"}}).adopts()
+	if p.Health.address() != "" || p.Metrics.address() != "" {
+		t.Errorf("%+v %+v: the flag and the environment say nowhere", p.Health, p.Metrics)
+	}
+}
