@@ -63,7 +63,7 @@ func newMetrics(version string, invalid func() int) *metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build,
 		m.endpoints.vec, m.applySeconds, m.programmed, m.writes, m.repairs, m.connections, m.waiting, m.waits, m.resyncs,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "calico_node_invalid_objects", Help: "Objects in etcd that are not acted upon because they make no sense.",
+			Name: "calico_node_invalid_objects", Help: "Objects in etcd and settings that are not acted upon because they make no sense: see /debug/invalid.",
 		}, func() float64 { return float64(invalid()) }),
 	)
 	return m
