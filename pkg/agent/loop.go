@@ -30,6 +30,7 @@ const (
 type hostPath interface {
 	Apply(ctx context.Context, desired []kernel.Endpoint) (kernel.Report, error)
 	ApplySome(ctx context.Context, changed, removed []kernel.Endpoint) (kernel.Report, error)
+	Unchanged(ctx context.Context) (bool, error)
 	Subscribe(ctx context.Context) (<-chan kernel.Event, error)
 	Close()
 }
@@ -74,6 +75,7 @@ type loop struct {
 	unsettled bool                    // settings in etcd changed
 	whole     bool                    // the whole state is due
 	applied   bool                    // it has been applied once
+	glances   int                     // audits since one read everything
 	dirty     map[string]struct{}     // endpoints to follow
 	drifted   map[string]struct{}     // interfaces to read
 	recount   bool                    // endpoints changed their status
@@ -126,8 +128,7 @@ func (l *loop) run(ctx context.Context) error {
 		case <-l.retry.C:
 			maps.Copy(l.drifted, l.desired.failing)
 		case <-audit.C:
-			l.whole = true
-			l.mtu()
+			l.audit(ctx)
 		case <-beat.C:
 			continue
 		}

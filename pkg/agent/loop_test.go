@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -36,6 +37,7 @@ type clockwork struct {
 	fail    error         // of every call
 	hold    time.Duration // of every call
 	tracked time.Duration // how long it takes to delete connections
+	changed bool          // a look at it shows that it changed
 }
 
 func (c *clockwork) call(what string, endpoints []kernel.Endpoint) (kernel.Report, error) {
@@ -59,6 +61,14 @@ func (c *clockwork) Apply(_ context.Context, desired []kernel.Endpoint) (kernel.
 // ApplySome is of hostPath.
 func (c *clockwork) ApplySome(_ context.Context, changed, _ []kernel.Endpoint) (kernel.Report, error) {
 	return c.call("some", changed)
+}
+
+// Unchanged is of hostPath.
+func (c *clockwork) Unchanged(context.Context) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, "look "+time.Since(c.start).String())
+	return !c.changed, c.fail
 }
 
 // Subscribe is of hostPath.
@@ -134,6 +144,28 @@ func TestAudit(t *testing.T) {
 		if got := c.health.unready(); got != "" {
 			t.Errorf("between audits: %s", got)
 		}
+	})
+}
+
+// TestAuditOfMany has more interfaces than an audit reads in full.
+func TestAuditOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		var entries []model.Entry
+		for i := range 3 * wholeAudit {
+			entries = append(entries, put(testKey(fmt.Sprint("w", i)), testSpec(fmt.Sprint("cali-w", i), fmt.Sprint("10.1.0.", i)), 2))
+		}
+		c.updates <- store.Update{Revision: 2, Entries: entries}
+		synctest.Wait()
+		c.did()
+		time.Sleep(61 * time.Second)
+		c.expect(t, "nothing but the audit", "look 10s", "look 20s", "look 30s", "whole 40s", "look 50s", "look 1m0s")
+		c.with(func() { c.changed = true })
+		time.Sleep(10 * time.Second)
+		c.expect(t, "a look shows a change", "look 1m10s", "whole 1m10s")
+		c.with(func() { c.changed, c.fail = false, errors.New("broken") })
+		time.Sleep(10500 * time.Millisecond)
+		c.expect(t, "the kernel can't be looked at", "look 1m20s", "whole 1m20s", "whole 1m21s")
 	})
 }
 

@@ -39,6 +39,8 @@ func (h *HostPath) converge(ctx context.Context, read func() (*state, error), re
 		return Report{}, err
 	}
 	var report Report
+	before := h.right
+	h.right = nil
 	h.convergeHost(&report)
 	st, err := read()
 	if err != nil {
@@ -77,6 +79,9 @@ func (h *HostPath) converge(ctx context.Context, read func() (*state, error), re
 		plans = h.plan(st)
 	}
 	h.settle(&report, st, plans, failed)
+	if report.Writes == 0 {
+		h.right = before
+	}
 	return report, nil
 }
 

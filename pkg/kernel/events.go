@@ -116,6 +116,10 @@ func (w *watcher) open() error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, eventBuffer); err != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, eventBuffer) // as much as is allowed
 	}
+	if err := ignore(fd, w.path.port()); err != nil {
+		_ = w.file.Close()
+		return os.NewSyscallError("attach a filter", err)
+	}
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		_ = w.file.Close()
 		return os.NewSyscallError("bind", err)

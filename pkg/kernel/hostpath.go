@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -53,8 +54,10 @@ type HostPath struct {
 	desired map[string]Endpoint
 	claims  map[netip.Addr][]string // interfaces of the active endpoints with the address
 	settled map[string]settled
-	ready   bool // Apply has been through: what differs now has drifted
-	hostV6  bool // IPv6 forwarding was seen to
+	ready   bool    // Apply has been through: what differs now has drifted
+	hostV6  bool    // IPv6 forwarding was seen to
+	right   *glance // what the kernel showed when there was nothing to do; nil = there was, or is
+	hash    maphash.Hash
 }
 
 // settled is an endpoint that was read back as programmed on a link.
@@ -192,9 +195,14 @@ func (h *HostPath) Apply(ctx context.Context, desired []Endpoint) (Report, error
 			delete(h.settled, name)
 		}
 	}
+	// Before all is read: what changes later will be seen by one or the other.
+	seen, unseen := h.glance()
 	report, err := h.converge(ctx, h.readAll, removed)
 	if err != nil {
 		return Report{}, err
+	}
+	if report.Writes == 0 && unseen == nil {
+		h.right = &seen
 	}
 	h.ready = true
 	return h.inOrder(report, desired), nil

@@ -60,6 +60,22 @@ func BenchmarkApplyAgain(b *testing.B) {
 	})
 }
 
+// BenchmarkUnchanged finds 1,000 endpoints as they were.
+func BenchmarkUnchanged(b *testing.B) {
+	inHost(b, func() {
+		endpoints := manyEndpoints(b, many)
+		h := newHostPath(b)
+		mustApply(b, h, endpoints...)
+		mustApply(b, h, endpoints...)
+		b.ReportAllocs()
+		for b.Loop() {
+			if same, err := h.Unchanged(context.Background()); !same || err != nil {
+				b.Fatal(same, err)
+			}
+		}
+	})
+}
+
 // BenchmarkApplySome programs one new endpoint where there are 1,000.
 func BenchmarkApplySome(b *testing.B) {
 	inHost(b, func() {

@@ -72,11 +72,14 @@ func TestHostPathHolds(t *testing.T) {
 	})
 }
 
-func TestRepairs(t *testing.T) {
-	breakages := []struct {
-		name    string
-		breakIt func(tb testing.TB)
-	}{
+// breakage is what somebody else may do to two endpoints, cali1 and cali2.
+type breakage struct {
+	name    string
+	breakIt func(tb testing.TB)
+}
+
+func breakages() []breakage {
+	return []breakage{
 		{"route deleted", func(tb testing.TB) { ip(tb, "route", "del", "10.65.0.1") }},
 		{"IPv6 route deleted", func(tb testing.TB) { ip(tb, "-6", "route", "del", "fd00::1") }},
 		{"route to another link", func(tb testing.TB) {
@@ -88,18 +91,29 @@ func TestRepairs(t *testing.T) {
 		{"neighbour deleted", func(tb testing.TB) { ip(tb, "neigh", "del", "fd00::1", "dev", "cali1") }},
 		{"route added", func(tb testing.TB) { ip(tb, "route", "add", "10.65.9.9", "dev", "cali1", "proto", "80") }},
 		{"sysctl changed", func(tb testing.TB) { mustWrite(tb, "ipv4/conf/cali1/proxy_arp", "0") }},
-		{"IPv6 sysctl changed", func(tb testing.TB) { mustWrite(tb, "ipv6/conf/cali1/accept_ra", "1") }},
-		{"proxy delay changed", func(tb testing.TB) { mustWrite(tb, "ipv4/neigh/cali1/proxy_delay", "80") }},
+		{"IPv6 sysctl changed", func(tb testing.TB) { mustWrite(tb, "ipv6/conf/cali1/proxy_ndp", "0") }},
 		{"forwarding off", func(tb testing.TB) { mustWrite(tb, "ipv4/conf/all/forwarding", "0") }},
 		{"gateway's route deleted", func(tb testing.TB) { ip(tb, "route", "del", "local", "169.254.1.1", "table", "local") }},
 	}
+}
+
+// hidden are those that a short look doesn't show.
+func hidden() []breakage {
+	return []breakage{
+		{"accept_ra changed", func(tb testing.TB) { mustWrite(tb, "ipv6/conf/cali1/accept_ra", "1") }},
+		{"route_localnet changed", func(tb testing.TB) { mustWrite(tb, "ipv4/conf/cali1/route_localnet", "0") }},
+		{"proxy delay changed", func(tb testing.TB) { mustWrite(tb, "ipv4/neigh/cali1/proxy_delay", "80") }},
+	}
+}
+
+func TestRepairs(t *testing.T) {
 	for _, some := range []bool{false, true} {
 		inHost(t, func() {
 			h := newHostPath(t)
 			a, b := wire(t, 1), wire(t, 2)
 			mustApply(t, h, a.endpoint, b.endpoint)
 			right := held(t)
-			for _, broken := range breakages {
+			for _, broken := range append(breakages(), hidden()...) {
 				broken.breakIt(t)
 				var r Report
 				var err error

@@ -29,16 +29,22 @@ type routeFilter struct {
 	index    int
 }
 
-// routes reads the main table; a route with several next hops comes as one for
-// each. The kernel filters, where it can; older ones send all.
-func (s *socket) routes(f routeFilter) ([]route, error) {
+// request is for a dump of the main table. The kernel filters, where it can;
+// older ones send all.
+func (f routeFilter) request() *message {
 	body := make([]byte, unix.SizeofRtMsg)
 	body[0], body[4], body[5], body[7] = f.family, unix.RT_TABLE_MAIN, f.protocol, unix.RTN_UNICAST
-	request := newMessage(unix.RTM_GETROUTE, 0, body)
+	m := newMessage(unix.RTM_GETROUTE, 0, body)
 	if f.index != 0 {
-		request.attr32(unix.RTA_OIF, uint32(f.index))
+		m.attr32(unix.RTA_OIF, uint32(f.index))
 	}
-	all, err := s.dump(request)
+	return m
+}
+
+// routes reads the main table; a route with several next hops comes as one for
+// each.
+func (s *socket) routes(f routeFilter) ([]route, error) {
+	all, err := s.dump(f.request())
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil // nobody has made a route here yet: the table isn't there
 	}

@@ -164,25 +164,39 @@ func (s *socket) batch(requests []*message, size int) ([]answer, error) {
 	return answers, nil
 }
 
-// dump returns every message of a dump. The kernel marks one that changes
-// overtook, which may have holes: it is asked for again.
+// dump returns every message of a dump.
 func (s *socket) dump(request *message) ([]received, error) {
-	for range dumpTries {
-		all, whole, err := s.dumpOnce(request)
-		if err != nil {
-			return nil, err
+	var all []received
+	var kept []byte
+	err := s.walk(request, func() { all = nil }, func(m received) {
+		if cap(kept)-len(kept) < len(m.body) {
+			kept = make([]byte, 0, max(receiveSize, len(m.body)))
 		}
-		if whole {
-			return all, nil
-		}
-	}
-	return nil, fmt.Errorf("dump: changed under way %d times: %w", dumpTries, unix.EINTR)
+		n := len(kept)
+		kept = append(kept, m.body...)
+		all = append(all, received{m.kind, kept[n:len(kept):len(kept)]})
+	})
+	return all, err
 }
 
-func (s *socket) dumpOnce(request *message) (all []received, whole bool, err error) {
+// walk calls fn for every message of a dump; what it gets is overwritten later.
+// The kernel marks a dump that changes overtook, which may have holes: it is
+// asked for again, after a call of restart.
+func (s *socket) walk(request *message, restart func(), fn func(received)) error {
+	for range dumpTries {
+		whole, err := s.walkOnce(request, fn)
+		if err != nil || whole {
+			return err
+		}
+		restart()
+	}
+	return fmt.Errorf("dump: changed under way %d times: %w", dumpTries, unix.EINTR)
+}
+
+func (s *socket) walkOnce(request *message, fn func(received)) (whole bool, err error) {
 	seq := s.stamp(request, unix.NLM_F_DUMP)
 	if err := s.send(*request); err != nil {
-		return nil, false, err
+		return false, err
 	}
 	whole = true
 	var failed error
@@ -199,15 +213,14 @@ func (s *socket) dumpOnce(request *message) (all []received, whole bool, err err
 				failed = parseError(h, body)
 				done = true
 			default:
-				all = append(all, received{h.kind, body})
+				fn(received{h.kind, body})
 			}
 		})
 		if err != nil {
-			return nil, false, err
+			return false, err
 		}
-		s.buf = make([]byte, receiveSize) // what was received stays in use
 	}
-	return all, whole, failed
+	return whole, failed
 }
 
 func (s *socket) send(b []byte) error {

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// glance is what little effort shows of the kernel's state. Two are equal where
+// nothing that they show has changed between them.
+type glance struct {
+	// Digests: sums over what is listed, in whatever order.
+	routes, neighs, confs uint64
+
+	forwards [2]int // IPv4, IPv6
+	gateway  route  // to HostGateway
+	reached  bool
+}
+
+// Unchanged says whether the kernel still holds what it held when the last Apply
+// found nothing to do. It reads the routes, which tell too of links that went
+// away, went down or lost their other end; the permanent neighbours; and of the
+// sysctls forwarding, rp_filter, proxy_arp and proxy_ndp. It doesn't see
+// accept_ra, route_localnet and proxy_delay, of which the kernel has no short
+// list: for them Apply has to be called from time to time. Its cost is a small
+// part of Apply's.
+func (h *HostPath) Unchanged(ctx context.Context) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	if h.right == nil {
+		return false, nil
+	}
+	now, err := h.glance()
+	return err == nil && now == *h.right, err
+}
+
+func (h *HostPath) glance() (glance, error) {
+	var g glance
+	err := h.ns.enter(func() (err error) {
+		for i, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+			g.forwards[i], err = readSysctl(name)
+			if err != nil && !errors.Is(err, os.ErrNotExist) { // no IPv6
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return g, err
+	}
+	g.gateway, g.reached = h.sock.lookup(HostGateway(), 0)
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		for _, part := range []struct {
+			what    string
+			request *message
+			into    *uint64
+			digest  func(received) uint64
+		}{
+			{"routes", routeFilter{family: family, protocol: h.cfg.Protocol}.request(), &g.routes, h.routeDigest},
+			{"neighbours", newMessage(unix.RTM_GETNEIGH, 0, neighBody(family, 0, 0, 0)), &g.neighs, h.neighDigest},
+			{"settings of links", newMessage(unix.RTM_GETNETCONF, 0, []byte{family, 0, 0, 0}), &g.confs, h.confDigest},
+		} {
+			sum, err := h.sock.sum(part.request, part.digest)
+			switch {
+			case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
+				continue // there is no such table, or no IPv6
+			case err != nil:
+				return g, fmt.Errorf("list %s: %w", part.what, err)
+			}
+			*part.into += sum
+		}
+	}
+	return g, nil
+}
+
+// sum adds up a digest of every message of a dump.
+func (s *socket) sum(request *message, digest func(received) uint64) (sum uint64, err error) {
+	err = s.walk(request, func() { sum = 0 }, func(m received) { sum += digest(m) })
+	return sum, err
+}
+
+func (h *HostPath) routeDigest(m received) uint64 {
+	if len(m.body) < unix.SizeofRtMsg || m.body[5] != h.cfg.Protocol || m.body[4] != unix.RT_TABLE_MAIN {
+		return 0
+	}
+	// The header's flags say whether the link has lost its other end.
+	return h.digest(m.body, unix.SizeofRtMsg, unix.RTA_CACHEINFO)
+}
+
+func (h *HostPath) neighDigest(m received) uint64 {
+	if n, ok := parseNeigh(m.body); !ok || n.state&unix.NUD_PERMANENT == 0 {
+		return 0
+	}
+	return h.digest(m.body, unix.SizeofNdMsg, unix.NDA_CACHEINFO)
+}
+
+// sizeofNetconfMsg is that of struct netconfmsg, aligned.
+const sizeofNetconfMsg = 4
+
+func (h *HostPath) confDigest(m received) uint64 {
+	if len(m.body) < sizeofNetconfMsg {
+		return 0
+	}
+	return h.digest(m.body, sizeofNetconfMsg, 0)
+}
+
+// digest is of a message's fixed part and its attributes but for one kind, which
+// holds counters.
+func (h *HostPath) digest(body []byte, fixed int, but uint16) uint64 {
+	h.hash.Reset()
+	h.hash.Write(body[:fixed])
+	attributes(body[fixed:], func(kind uint16, data []byte) {
+		if kind == but && but != 0 {
+			return
+		}
+		h.hash.Write([]byte{byte(kind), byte(len(data))})
+		h.hash.Write(data)
+	})
+	return h.hash.Sum64()
+}
