@@ -19,7 +19,7 @@ import (
 
 const (
 	agentEndpoints = 1000
-	idleFor        = 65 * time.Second
+	idleFor        = 160 * time.Second
 )
 
 // agentAtScale measures the agent on a host with a thousand endpoints.

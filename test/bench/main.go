@@ -16,7 +16,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -143,11 +142,6 @@ func (b *bench) measure(ctx context.Context, names []string) (all result, busy [
 
 // preamble says what the figures were measured on.
 func (b *bench) preamble(w io.Writer, busy []string) {
-	own, _ := debug.ReadBuildInfo()
-	peers, err := buildinfo.ReadFile(filepath.Join(b.peers, "ptp"))
-	if err != nil {
-		peers = nil // its version is unknown then
-	}
 	var uts unix.Utsname
 	kernel := "unknown"
 	if unix.Uname(&uts) == nil {
@@ -160,16 +154,18 @@ read the ratios before the milliseconds. Times are of the whole process, from ex
 
 Machine: %d CPUs, Linux %s, %s, etcd %s (one member, fsync on), reference plugins %s. Processors that everything else on
 the machine, the kernel's own threads included, kept busy meanwhile: %s.
-`, runtime.NumCPU(), kernel, runtime.Version(), versionIn(own, "go.etcd.io/etcd/server/v3"), versionIn(peers, "github.com/containernetworking/plugins"), strings.Join(busy, ", "))
+`, runtime.NumCPU(), kernel, runtime.Version(), versionIn(filepath.Join(b.bin, "calico-lab"), "go.etcd.io/etcd/server/v3"), versionIn(filepath.Join(b.peers, "ptp"), "github.com/containernetworking/plugins"), strings.Join(busy, ", "))
 }
 
 // versionIn is the version of a module that a program is built with.
-func versionIn(info *debug.BuildInfo, path string) string {
-	if info != nil {
-		for _, m := range info.Deps {
-			if m.Path == path {
-				return m.Version
-			}
+func versionIn(program, path string) string {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return "of unknown version"
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == path {
+			return m.Version
 		}
 	}
 	return "of unknown version"
