@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+const named = `{"name": "eth0", "labels": {"side": "outer"}}`
+
+func TestHostEndpoints(t *testing.T) {
+	allowWeb := `{"selector": "has(side)", "inbound_rules": [{"protocol": "tcp", "dst_ports": [80]}], "outbound_rules": [{"protocol": "tcp", "dst_ports": [443]}]}`
+	checkCases(t, testSettings, []evaluateCase{
+		// Not matched: untouched.
+		{nil, webToHost, Accept, "no host endpoint there"},
+		{map[string]string{uplink: named}, strings.Replace(webToHost, "eth0", "eth1", 1), Accept, "no host endpoint there"},
+		// Matched: default deny both ways.
+		{map[string]string{uplink: named}, webToHost, Drop, "to endpoint " + uplink + ": no profile decides"},
+		{map[string]string{uplink: named}, "->eth0 192.0.2.10>203.0.113.5 tcp:1>443", Drop, "from endpoint " + uplink + ": no profile decides"},
+		// Fail-safe ports first.
+		{map[string]string{uplink: named, pol + "a": `{"selector": "has(side)", "inbound_rules": [{"action": "deny"}]}`}, sshToHost, Accept, "fail-safe port 22"},
+		{map[string]string{uplink: named}, "eth0>- 203.0.113.5>192.0.2.10 udp:1>22", Drop, "no profile decides"},
+		{map[string]string{uplink: named}, "->eth0 192.0.2.10>203.0.113.5 tcp:1>2379", Accept, "fail-safe port 2379"},
+		{map[string]string{uplink: named}, "->eth0 192.0.2.10>203.0.113.5 tcp:1>22", Drop, "no profile decides"},
+		{map[string]string{uplink: named}, "eth0>- fe80::1>ff02::1:ff00:1 icmpv6:135/0", Accept, "neighbour discovery"},
+		{map[string]string{uplink: named}, "eth0>- fe80::1>ff02::1 icmpv6:134/0", Accept, "neighbour discovery"},
+		{map[string]string{uplink: named}, "->eth0 fe80::1>ff02::1 icmpv6:136/0", Accept, "neighbour discovery"},
+		// Then policies and profiles.
+		{map[string]string{uplink: named, pol + "a": allowWeb}, webToHost, Accept, "policy a rule 0"},
+		{map[string]string{uplink: named, pol + "a": allowWeb}, "->eth0 192.0.2.10>203.0.113.5 tcp:1>443", Accept, "policy a rule 0"},
+		{map[string]string{uplink: named, pol + "a": allowWeb}, "->eth0 192.0.2.10>203.0.113.5 tcp:1>80", Drop, "none decides"},
+		{map[string]string{uplink: `{"name": "eth0", "profile_ids": ["open"]}`}, webToHost, Accept, "profile open"},
+		{map[string]string{uplink: named}, webToHost + " established", Accept, "established"},
+		{map[string]string{uplink: named}, webToHost + " invalid", Drop, "invalid"},
+		// name, else expected address.
+		{map[string]string{uplink: `{"expected_ipv4_addrs": ["198.51.100.10"]}`}, webToHost, Accept, "no host endpoint there"},
+		{map[string]string{uplink: `{"expected_ipv4_addrs": ["198.51.100.10", "192.0.2.10"], "name": "eth0"}`}, webToHost, Drop, "no profile"},
+		{map[string]string{uplink: `{"expected_ipv4_addrs": ["192.0.2.99", "192.0.2.10"]}`}, webToHost, Drop, "no profile"},
+		// Several match: lowest id.
+		{map[string]string{uplink: named, "/calico/v1/host/h1/endpoint/a": `{"expected_ipv4_addrs": ["192.0.2.10"], "profile_ids": ["open"]}`}, webToHost, Accept, "endpoint/a: profile open"},
+		{map[string]string{uplink: named, "/calico/v1/host/h1/endpoint/z": `{"expected_ipv4_addrs": ["192.0.2.10"], "profile_ids": ["open"]}`}, webToHost, Drop, uplink},
+		// Another host's.
+		{map[string]string{"/calico/v1/host/h2/endpoint/uplink": named}, webToHost, Accept, "no host endpoint there"},
+		// Forwarded traffic is none of a named one's.
+		{map[string]string{uplink: named}, fromOut, Accept, "profile open"},
+		{map[string]string{uplink: named}, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>2", Accept, "no endpoints"},
+	})
+}
+
+func TestWildcard(t *testing.T) {
+	closed := map[string]string{star: `{"name": "*", "labels": {"any": "x"}}`}
+	open := map[string]string{star: `{"name": "*", "labels": {"any": "x"}}`, pol + "a": `{"selector": "has(any)", "inbound_rules": [{"dst_net": "10.0.0.0/8"}], "outbound_rules": [{"protocol": "tcp"}]}`}
+	checkCases(t, testSettings, []evaluateCase{
+		{closed, fromOut, Drop, "to endpoint " + star},
+		{closed, toOut, Drop, "from endpoint " + star},
+		{closed, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>22", Drop, "to endpoint " + star},
+		{closed, fromOut + " established", Accept, "established"},
+		{closed, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>2 invalid", Drop, "invalid"},
+		{closed, webToHost, Accept, "no host endpoint there"},
+		{closed, "->eth0 192.0.2.10>203.0.113.5 tcp:1>443", Accept, "no host endpoint there"},
+		{closed, toDB, Drop, "to endpoint " + db},
+		{open, fromOut, Accept, "to endpoint " + web},
+		{open, toOut, Accept, "from endpoint " + star + ": policy a rule 0: allow"},
+		{open, "eth0>eth1 10.9.9.9>10.8.8.8 tcp:1>2", Accept, "from endpoint " + star},
+		{open, "eth0>eth1 10.9.9.9>10.8.8.8 udp:1>2", Drop, "from endpoint " + star},
+	})
+}
+
+func TestUntracked(t *testing.T) {
+	both := map[string]string{uplink: named, pol + "raw": `{"selector": "has(side)", "untracked": true,
+		"inbound_rules": [{"protocol": "udp", "dst_ports": [123]}, {"action": "deny", "protocol": "udp"}, {"action": "deny", "src_net": "203.0.113.0/24"}],
+		"outbound_rules": [{"protocol": "udp", "src_ports": [123]}, {"action": "next-tier", "protocol": "icmp"}, {"action": "deny", "protocol": "tcp"}]}`,
+		pol + "then": `{"selector": "has(side)", "inbound_rules": [{}], "outbound_rules": [{}]}`}
+	checkCases(t, testSettings, []evaluateCase{
+		{both, "eth0>- 192.0.2.5>192.0.2.10 udp:5>123", Accept, "untracked policy raw rule 0: allow"},
+		{both, "->eth0 192.0.2.10>192.0.2.5 udp:123>5", Accept, "untracked policy raw rule 0: allow"},
+		{both, "eth0>- 192.0.2.5>192.0.2.10 udp:5>124", Drop, "untracked policy raw rule 1: deny"},
+		// Before connection tracking: it cuts connections too.
+		{both, webToHost + " established", Drop, "untracked policy raw rule 2: deny"},
+		// No default drop there.
+		{both, "eth0>- 192.0.2.5>192.0.2.10 tcp:5>80", Accept, "policy then rule 0: allow"},
+		{both, "->eth0 192.0.2.10>192.0.2.5 icmp:8/0", Accept, "policy then rule 0: allow"},
+		// Fail-safe ports and their answers.
+		{both, sshToHost, Accept, "fail-safe"},
+		{both, "->eth0 192.0.2.10>203.0.113.5 tcp:22>40000 established", Accept, "established"},
+		{both, "eth0>- 203.0.113.9>192.0.2.10 tcp:2379>40000 established", Accept, "established"},
+		{both, "->eth0 192.0.2.10>203.0.113.5 tcp:80>40000 established", Drop, "untracked policy raw rule 2: deny"},
+		{both, "eth0>- fe80::1>ff02::1:ff00:1 icmpv6:135/0", Accept, "neighbour discovery"},
+		// Host endpoints only: neither workloads nor what is forwarded.
+		{map[string]string{pol + "raw": `{"selector": "", "untracked": true, "inbound_rules": [{"action": "deny"}]}`}, fromOut, Accept, "profile open"},
+		{both, fromOut, Accept, "profile open"},
+		{map[string]string{star: `{"name": "*", "profile_ids": ["open"]}`, pol + "raw": `{"selector": "", "untracked": true, "inbound_rules": [{"action": "deny"}]}`}, fromOut, Accept, "profile open"},
+	})
+	_, st := stateOf(t, both)
+	for text, want := range map[string]bool{"eth0>- 192.0.2.5>192.0.2.10 udp:5>123": true, "eth0>- 192.0.2.5>192.0.2.10 tcp:5>80": false} {
+		if got := Evaluate(testSettings, st, packet(t, text)).Untracked; got != want {
+			t.Errorf("%s: untracked %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestNAT(t *testing.T) {
+	none := netip.Addr{}
+	for _, tt := range []struct {
+		objects    map[string]string
+		packet     string
+		want       Verdict
+		dnat, snat netip.Addr
+		masquerade bool
+	}{
+		// Source in a masquerade pool, destination in no pool.
+		{nil, toOut, Accept, none, none, true},
+		{nil, "cali1>eth0 10.0.0.1>172.16.5.5 tcp:1>2", Accept, none, none, false},
+		{nil, "cali1>eth0 10.0.0.1>10.200.5.5 tcp:1>2", Accept, none, none, false},
+		{nil, fromOut, Accept, none, none, false},
+		{nil, toOut + " established", Accept, none, none, false}, // as its first packet
+		{nil, "cali2>eth0 10.0.0.1>203.0.113.5 tcp:1>2", Drop, none, none, false},
+		{nil, "->eth0 10.0.0.254>203.0.113.5 tcp:1>2", Accept, none, none, true},
+		{nil, "->lo 10.0.0.254>203.0.113.5 tcp:1>2", Accept, none, none, false},
+		{nil, "eth0>eth1 172.16.0.9>203.0.113.5 tcp:1>2", Accept, none, none, false},
+		{nil, "cali1>- 10.0.0.1>192.0.2.10 udp:1>53", Drop, none, none, false},
+		// 1:1 NAT: DNAT from outside, from other workloads and from the host itself.
+		{map[string]string{web: natted}, "eth0>cali1 203.0.113.5>192.0.2.77 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
+		{map[string]string{web: natted}, "eth0>- 203.0.113.5>192.0.2.66 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
+		{map[string]string{web: natted}, "cali2>cali1 10.0.0.2>192.0.2.77 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
+		{map[string]string{web: natted}, "->cali1 192.0.2.10>192.0.2.77 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
+		// SNAT only on the hairpin.
+		{map[string]string{web: natted}, "cali1>cali1 10.0.0.1>192.0.2.77 tcp:1>80", Accept, addr("10.0.0.1"), addr("192.0.2.66"), false},
+		{map[string]string{web: natted}, "cali1>eth0 10.0.0.1>172.16.5.5 tcp:1>2", Accept, none, none, false},
+		// Policy sees the address after DNAT.
+		{map[string]string{web: natted, pol + "a": `{"selector": "role == 'web'", "types": ["inbound"], "inbound_rules": [{"dst_net": "10.0.0.1/32"}]}`}, "eth0>cali1 203.0.113.5>192.0.2.77 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
+		{map[string]string{web: natted, pol + "a": `{"selector": "role == 'web'", "types": ["inbound"], "inbound_rules": [{"dst_net": "192.0.2.77/32"}]}`}, "eth0>cali1 203.0.113.5>192.0.2.77 tcp:1>80", Drop, addr("10.0.0.1"), none, false},
+		// An endpoint that is not active has no NAT.
+		{map[string]string{web: strings.Replace(natted, "active", "inactive", 1)}, "eth0>- 203.0.113.5>192.0.2.77 tcp:1>80", Accept, none, none, false},
+	} {
+		_, st := stateOf(t, tt.objects)
+		r := Evaluate(testSettings, st, packet(t, tt.packet))
+		if r.Verdict != tt.want || r.DNAT != tt.dnat || r.SNAT != tt.snat || r.Masqueraded != tt.masquerade {
+			t.Errorf("%s: %s dnat %v snat %v masqueraded %v, want %s %v %v %v\n%v", tt.packet,
+				r.Verdict, r.DNAT, r.SNAT, r.Masqueraded, tt.want, tt.dnat, tt.snat, tt.masquerade, r.Trail)
+		}
+	}
+}
