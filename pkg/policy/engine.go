@@ -99,8 +99,12 @@ func (e *Engine) update(entry model.Entry) {
 		}
 	}
 	entry = checkType(entry)
-	if entry.Exists() && entry.Err != nil {
-		e.invalid[entry.Path] = entry.Err
+	problem := entry.Err
+	if key, ok := entry.Key.(model.PolicyKey); ok && problem == nil && entry.Exists() {
+		problem = checkPolicy(key, entry.Value.(model.Policy))
+	}
+	if entry.Exists() && problem != nil {
+		e.invalid[entry.Path] = problem
 	} else {
 		delete(e.invalid, entry.Path)
 	}

@@ -66,17 +66,12 @@ func parsePolicy(key model.PolicyKey, entry model.Entry) (*policy, string) {
 }
 
 func (e *Engine) updatePolicy(key model.PolicyKey, entry model.Entry) {
-	if err := invalidTier(key, entry); err != nil {
-		e.invalid[entry.Path] = err
-	}
 	old := e.policies[key]
 	p, text := parsePolicy(key, entry)
 	var q *query
 	if p != nil {
-		sel, err := selector.Parse(text)
-		if err != nil {
-			e.invalid[entry.Path] = fmt.Errorf("selector: %w", err)
-			p = nil
+		if sel, err := selector.Parse(text); err != nil {
+			p = nil // it picks nothing, and was never valid
 		} else {
 			q = e.policyQuery(sel)
 			p.query = q
@@ -108,12 +103,15 @@ func (e *Engine) updatePolicy(key model.PolicyKey, entry model.Entry) {
 	}
 }
 
-// invalidTier refuses the tiers that there are no rules for.
-func invalidTier(key model.PolicyKey, entry model.Entry) error {
-	if key.Tier == defaultTier || !entry.Exists() || entry.Err != nil {
-		return nil
+// checkPolicy says what is wrong with a policy that was parsed.
+func checkPolicy(key model.PolicyKey, p model.Policy) error {
+	if _, err := selector.Parse(p.Selector); err != nil {
+		return fmt.Errorf("selector: %w", err)
 	}
-	return fmt.Errorf("tier %s: policies of tiers other than %s are not known here, so it denies: move it to tier %s", key.Tier, defaultTier, defaultTier)
+	if key.Tier != defaultTier {
+		return fmt.Errorf("tier %s: policies of tiers other than %s are not known here, so it denies: move it to tier %s", key.Tier, defaultTier, defaultTier)
+	}
+	return nil
 }
 
 // policyQuery is the query of a selector; policies with equal ones share it.

@@ -81,7 +81,8 @@ type Endpoint struct {
 	Path     string // of its key
 	Workload bool   // else a host endpoint
 	// Interface is the host's end of a workload's, or the interface that a host
-	// endpoint was found to be. "" = it has none here; then nothing is enforced.
+	// endpoint was found to be: the one of its name, there or not, else one with
+	// an expected address. "" = it has none here; then nothing is enforced.
 	Interface string
 	// Wildcard is a host endpoint named "*": every interface that is no
 	// workload's, for forwarded traffic.
@@ -89,7 +90,7 @@ type Endpoint struct {
 	// Dropped says why nothing passes: inactive or invalid. "" = it is active.
 	Dropped                             string
 	MAC                                 model.MAC
-	Addrs                               []netip.Addr // that it may send from
+	Addrs                               []netip.Addr // that it may send from; none of a host endpoint's
 	NAT                                 []model.NAT
 	Inbound, Outbound                   Verdicts
 	UntrackedInbound, UntrackedOutbound []RulesID // host endpoints only
@@ -114,7 +115,7 @@ type Pools struct {
 // Changes are what a Flush found different for this host.
 type Changes struct {
 	Endpoints map[string]*Endpoint // by path; nil = gone
-	Rules     map[RulesID]*Rules   // nil = no local endpoint uses them any more
+	Rules     map[RulesID]*Rules   // nil = no endpoint of this host goes by them any more
 	Sets      map[SetID]*SetChange
 	Pools     *Pools // nil = as before
 }
