@@ -223,8 +223,11 @@ func (s *session) attempt(ctx context.Context, v *view, t transaction) (int64, e
 		}
 		step("before commit")
 		revision, err := s.client.Commit(ctx, change)
-		if err == nil {
+		switch {
+		case err == nil:
 			step("committed")
+		case s.env.command == "ADD" && errors.Is(err, store.ErrUnknownOutcome):
+			s.undo.push("commit of unknown outcome", func(ctx context.Context) error { return s.fence(ctx, change) })
 		}
 		return revision, err
 	}
