@@ -3,15 +3,18 @@
 package chaos
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/calico-go/calico/test/lab"
 )
@@ -24,25 +27,35 @@ var everyLead = flag.Bool("every-lead", false, "go on in every way after each ki
 func TestKill(t *testing.T) {
 	bin := lab.Build(t, lab.BuildOptions{Tags: "killpoints"})
 	var kills, revisions atomic.Int64
-	t.Run("scenarios", func(t *testing.T) {
-		for _, s := range scenarios() {
-			t.Run(s.name, func(t *testing.T) {
-				t.Parallel()
-				r := newRig(t, s, bin)
-				_, from, err := r.lab.Dump(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				kills.Add(r.everywhere(s))
-				_, to, err := r.lab.Dump(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				walk(t, r.lab, from, to, bareNetwork)
-				revisions.Add(to - from + 1)
-			})
+	play := func(t *testing.T, s scenario) {
+		r := newRig(t, s, bin)
+		_, from, err := r.lab.Dump(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		kills.Add(r.everywhere(s))
+		_, to, err := r.lab.Dump(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		walk(t, r.lab, from, to, bareNetwork)
+		revisions.Add(to - from + 1)
+	}
+	// More at once than t.Parallel would: they wait for the kernel most of the time.
+	todo := make(chan scenario)
+	var all sync.WaitGroup
+	for range 5 {
+		all.Go(func() {
+			for s := range todo {
+				t.Run(s.name, func(t *testing.T) { play(t, s) })
+			}
+		})
+	}
+	for _, s := range scenarios() {
+		todo <- s
+	}
+	close(todo)
+	all.Wait()
 	t.Logf("%d kills; %d revisions of etcd were sound", kills.Load(), revisions.Load())
 }
 
@@ -50,7 +63,7 @@ func TestKill(t *testing.T) {
 // way to go on, and returns how often.
 func (r *rig) everywhere(s scenario) (kills int64) {
 	r.begin()
-	steps := r.learn(s)
+	steps, took := r.learn(s)
 	r.Logf("%d steps: %s", len(steps), strings.Join(steps, ", "))
 	for i, step := range steps {
 		for _, way := range s.leadsAfter(i) {
@@ -66,23 +79,60 @@ func (r *rig) everywhere(s scenario) (kills int64) {
 			}
 		}
 	}
+	if s.main {
+		kills += r.anytime(s, took)
+	}
 	return kills
 }
 
-// learn runs the call once and returns its steps.
-func (r *rig) learn(s scenario) []string {
+// anytime kills the call from outside, each time a little later. It may get
+// through before: then that is what the runtime goes on from.
+func (r *rig) anytime(s scenario, took time.Duration) (kills int64) {
+	const times = 24
+	ways := leads()
+	for i := range times {
+		call := s.prepare(r)
+		ctx, cancel := context.WithTimeout(r.ctx(), took*time.Duration(i+1)/times)
+		reply, _ := r.host.CNI(ctx, call) // killed when ctx ends
+		cancel()
+		r.turnAway.Store(false)
+		if signalOf(reply) == syscall.SIGKILL {
+			kills++
+		}
+		way := ways[i%len(ways)]
+		way.do(r)
+		r.cleaned(fmt.Sprintf("killed at %d/%d of its time, then %s", i+1, times, way.name))
+		if r.Failed() {
+			break
+		}
+	}
+	return kills
+}
+
+// signalOf is the signal that ended the plugin.
+func signalOf(reply lab.Reply) syscall.Signal {
+	if reply.State == nil {
+		return 0 // it was never started
+	}
+	status, _ := reply.State.Sys().(syscall.WaitStatus)
+	return status.Signal()
+}
+
+// learn runs the call once and returns its steps, and how long it took.
+func (r *rig) learn(s scenario) ([]string, time.Duration) {
 	call := s.prepare(r)
 	log := filepath.Join(r.dir, "steps")
 	call.Env = append(call.Env, "CALICO_STEP_LOG="+log)
-	if reply, err := r.host.CNI(r.ctx(), call); (err != nil) != s.fails {
+	reply, err := r.host.CNI(r.ctx(), call)
+	if (err != nil) != s.fails {
 		r.Fatalf("%s: %v\n%s", call.Verb, err, reply.Stderr)
 	}
-	r.refuse.Store(false)
+	r.turnAway.Store(false)
 	for _, c := range r.live {
 		r.del(c)
 	}
 	r.cleaned("not killed")
-	return r.logged(log)
+	return r.logged(log), reply.Took
 }
 
 func (r *rig) logged(file string) []string {
@@ -102,16 +152,13 @@ func (r *rig) kill(s scenario, step string) bool {
 	log := filepath.Join(r.dir, "steps")
 	call.Env = append(call.Env, "CALICO_STEP_LOG="+log, "CALICO_KILL_STEP="+step)
 	reply, err := r.host.CNI(r.ctx(), call)
-	r.refuse.Store(false)
+	r.turnAway.Store(false)
 	if err == nil {
 		r.Logf("%s succeeds", call.Verb)
 	}
-	if s.plugin == "" {
-		status, _ := reply.State.Sys().(syscall.WaitStatus)
-		if status.Signal() != syscall.SIGKILL {
-			r.Logf("%s: %v\n%s", call.Verb, err, reply.Stderr)
-			return false
-		}
+	if s.plugin == "" && signalOf(reply) != syscall.SIGKILL {
+		r.Logf("%s: %v\n%s", call.Verb, err, reply.Stderr)
+		return false
 	}
 	return slices.Contains(r.logged(log), step)
 }

@@ -38,7 +38,7 @@ type rig struct {
 	keep     *container // lives all the time
 	baseline holdingsOf
 	agent    bool
-	refuse   atomic.Bool // the gate lets nobody through
+	turnAway atomic.Bool // the gate lets nobody through
 }
 
 // container is one that a runtime has made: its ADD, whether done or not.
@@ -119,14 +119,12 @@ func (r *rig) serveGate() {
 			r.Error(err)
 		}
 	})
-	if err := lab.Until(r.ctx(), "the gate", func() error { return gate.Ping(ctx, r.host.AgentSocket()) }); err != nil {
-		r.Fatal(err)
-	}
+	r.until("the gate", func() error { return gate.Ping(ctx, r.host.AgentSocket()) })
 }
 
 // Wait is the gate's answer.
 func (r *rig) Wait(context.Context, gate.Request) error {
-	if r.refuse.Load() {
+	if r.turnAway.Load() {
 		return &gate.RejectedError{Reason: "nobody gets through"}
 	}
 	return nil
@@ -139,6 +137,13 @@ func (r *rig) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	r.Cleanup(cancel)
 	return ctx
+}
+
+func (r *rig) until(what string, condition func() error) {
+	r.Helper()
+	if err := lab.Until(r.ctx(), what, condition); err != nil {
+		r.Fatal(err)
+	}
 }
 
 // container makes one, with a network namespace of its own.
@@ -227,14 +232,12 @@ func (r *rig) begin() {
 	r.must(first.add)
 	r.del(first)
 	r.live = nil
-	if err := lab.Until(r.ctx(), "an agent that has nothing to do", func() (err error) {
+	r.until("an agent that has nothing to do", func() (err error) {
 		if r.baseline, err = take(r.ctx(), r.lab, r.host, r.leases()); err != nil {
 			return err
 		}
 		return r.settled()
-	}); err != nil {
-		r.Fatal(err)
-	}
+	})
 }
 
 // settled says whether the agent has reported on all that was there at the

@@ -53,6 +53,9 @@ func leads() []lead {
 	return []lead{
 		{"DEL twice", eachContainer((*rig).del)},
 		{"GC", func(r *rig) {
+			// It leaves alone what a call is at work on. That is what an IPAM plugin
+			// is which outlives the call that asked it.
+			r.until("an IPAM plugin that ends", func() error { return locked(r.host) })
 			if r.plugin != "" {
 				// What another main plugin has made goes with the container.
 				eachContainer(func(r *rig, c *container) { r.remove(c.ns) })(r)
@@ -95,7 +98,7 @@ func replaced(r *rig) lab.Call {
 // turnedAway is an ADD that the agent does not let through.
 func turnedAway(r *rig) lab.Call {
 	call := add(r)
-	r.refuse.Store(true)
+	r.turnAway.Store(true)
 	return call
 }
 
