@@ -25,6 +25,7 @@ type BuildOptions struct {
 
 const (
 	buildPrefix = "calico-lab-bin-"
+	lockName    = ".lock"
 	module      = "github.com/calico-go/calico"
 )
 
@@ -55,23 +56,29 @@ func buildOnce(opts BuildOptions) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	lock, err := os.Create(filepath.Join(dir, ".lock"))
+	// The lock is let go of by the end of this process only: it says that the
+	// directory is in use, also to processes that see other PIDs.
+	lock, err := unix.Open(filepath.Join(dir, lockName), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
 	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", err
+		return "", fmt.Errorf("lock %s: %w", dir, err)
 	}
 	done := filepath.Join(dir, ".done")
-	if _, err := os.Stat(done); err == nil {
-		return dir, nil
+	for _, how := range []int{unix.LOCK_SH, unix.LOCK_EX} {
+		if err := unix.Flock(lock, how); err != nil {
+			return "", fmt.Errorf("lock %s: %w", dir, err)
+		}
+		if _, err := os.Stat(done); err == nil {
+			return dir, unix.Flock(lock, unix.LOCK_SH)
+		}
 	}
 	removeOldBuilds()
 	if err := buildInto(dir, opts); err != nil {
 		return "", err
 	}
-	return dir, os.WriteFile(done, nil, 0o644)
+	if err := os.WriteFile(done, nil, 0o644); err != nil {
+		return "", err
+	}
+	return dir, unix.Flock(lock, unix.LOCK_SH)
 }
 
 func buildInto(dir string, opts BuildOptions) error {
@@ -117,13 +124,13 @@ func shippedTags() (string, error) {
 func removeOldBuilds() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), buildPrefix+"*"))
 	for _, dir := range dirs {
-		var pid int
-		var start uint64
-		if _, err := fmt.Sscanf(filepath.Base(dir), buildPrefix+"%d-%d-", &pid, &start); err != nil {
-			continue
+		lock, err := unix.Open(filepath.Join(dir, lockName), unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue // being made
 		}
-		if now, _, err := procStat(pid); err != nil || now != start {
+		if unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB) == nil {
 			os.RemoveAll(dir)
 		}
+		unix.Close(lock)
 	}
 }
