@@ -96,7 +96,8 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 			r.Programmed[path] = f.desired.problem(path)
 		}
 	}
-	f.desired.measure(&r)
+	total := f.desired.total
+	r.Sets, r.Members, r.Rules = total.sets, total.members, total.rules
 	if err != nil {
 		f.whole, f.generation = true, 0
 		return r, fmt.Errorf("apply policy to nftables: %w", err)
@@ -139,7 +140,8 @@ func (f *Firewall) try(r *Report) error {
 		if err != nil {
 			return err
 		}
-		if !f.started || g != f.generation {
+		if !f.started || !f.knows(g) {
+			f.events.forget()
 			if err := f.observe(r); err != nil {
 				return err
 			}
@@ -157,6 +159,14 @@ func (f *Firewall) try(r *Report) error {
 	return f.write(r, expected)
 }
 
+// knows says whether the kernel still holds what is noted, at generation g.
+func (f *Firewall) knows(g uint32) bool {
+	if f.generation == 0 {
+		return false
+	}
+	return g == f.generation || f.events.quiet(g)
+}
+
 // write sends what differs and reads it back. expected is the generation that
 // the difference rests on, 0 = what was written before.
 func (f *Firewall) write(r *Report, expected uint32) error {
@@ -166,7 +176,7 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 		return err
 	}
 	if len(b.msgs) == 0 {
-		f.desired.settled(p)
+		f.desired.settled()
 		f.whole, f.started = false, true
 		return nil
 	}
@@ -179,28 +189,15 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 	if err != nil {
 		return err
 	}
-	if f.generation == 0 || g != f.generation+uint32(n) {
+	if f.generation == 0 || g != f.generation+uint32(n) && !f.events.quiet(g) {
 		g = 0 // somebody else was at it as well: the next audit must look
 	}
 	if err := f.desired.verify(f.sock, p); err != nil {
 		return fmt.Errorf("read back: %w", err)
 	}
-	f.desired.settled(p)
+	f.desired.settled()
 	f.generation, f.whole, f.started = g, false, true
 	return nil
-}
-
-// measure counts what there is.
-func (d *desired) measure(r *Report) {
-	for _, c := range d.chains {
-		r.Rules += len(c.have)
-	}
-	for _, s := range d.sets {
-		if s.there {
-			r.Sets++
-			r.Members += len(s.elems)
-		}
-	}
 }
 
 // Table is what is desired, for people.

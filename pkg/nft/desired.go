@@ -30,6 +30,7 @@ type desired struct {
 
 	there   bool // the kernel has the table
 	rebuild bool // and it must be made anew
+	total   totals
 	chains  map[string]*chain
 	sets    map[string]*set
 	dirty   map[string]bool // names of chains to render again
@@ -60,6 +61,15 @@ type chain struct {
 	have   []installed  // rules that the kernel has
 }
 
+// totals are of what the kernel holds.
+type totals struct{ rules, sets, members int }
+
+// holds notes the rules that the kernel has in a chain.
+func (d *desired) holds(c *chain, rules []installed) {
+	d.total.rules += len(rules) - len(c.have)
+	c.have = rules
+}
+
 // installed is a rule in the kernel.
 type installed struct {
 	hash   hash
@@ -67,7 +77,7 @@ type installed struct {
 }
 
 func (d *desired) renderer() renderer {
-	return renderer{d.settings, func(id policy.SetID) bool { _, ok := d.known[id]; return ok }}
+	return renderer{settings: d.settings, known: func(id policy.SetID) bool { _, ok := d.known[id]; return ok }}
 }
 
 // putChain says how a chain is rendered.

@@ -15,6 +15,7 @@ type set struct {
 	was    map[string]held   // what the kernel has of elements that may differ
 	there  bool              // the kernel has it
 	wanted bool
+	total  totals // that it is counted with
 }
 
 // held is what the kernel has under a key.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +20,12 @@ type eventSocket struct {
 	file *os.File
 	fd   int
 	own  uint32 // port of the socket that makes our changes
+
+	mu      sync.Mutex
+	running bool          // it has joined the group
+	heard   uint32        // generation up to which all was heard
+	touched bool          // somebody else changed our table since forget
+	more    chan struct{} // closed when more was heard
 }
 
 func openEvents(own uint32) (*eventSocket, error) {
@@ -25,7 +33,7 @@ func openEvents(own uint32) (*eventSocket, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	e := &eventSocket{os.NewFile(uintptr(fd), "nftables events"), fd, own}
+	e := &eventSocket{file: os.NewFile(uintptr(fd), "nftables events"), fd: fd, own: own, more: make(chan struct{})}
 	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		_ = e.file.Close()
@@ -41,6 +49,47 @@ func (e *eventSocket) close() error {
 	return nil
 }
 
+// patience is how long quiet waits for what is under way.
+const patience = 200 * time.Millisecond
+
+// quiet says whether it is certain that nobody else changed our table since
+// forget, up to a generation.
+func (e *eventSocket) quiet(generation uint32) bool {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		e.mu.Lock()
+		running, heard, touched, more := e.running, e.heard, e.touched, e.more
+		e.mu.Unlock()
+		if !running || touched {
+			return false
+		}
+		if int32(heard-generation) >= 0 {
+			return true
+		}
+		select {
+		case <-more:
+		case <-timeout.C:
+			return false
+		}
+	}
+}
+
+// forget is called before everything is read.
+func (e *eventSocket) forget() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.touched = false
+}
+
+func (e *eventSocket) note(change func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change()
+	close(e.more)
+	e.more = make(chan struct{})
+}
+
 // Subscribe tells when somebody else changes or removes our table. While nobody
 // receives, events become one. It may be called once; the channel is closed when
 // the context ends or the Firewall is closed.
@@ -48,6 +97,7 @@ func (f *Firewall) Subscribe(ctx context.Context) (<-chan Event, error) {
 	if err := unix.SetsockoptInt(f.events.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNFTables); err != nil {
 		return nil, os.NewSyscallError("subscribe to changes of nftables: setsockopt", err)
 	}
+	f.events.note(func() { f.events.running, f.events.touched = true, true }) // what was before isn't known
 	out := make(chan Event, 1)
 	stop := context.AfterFunc(ctx, func() { _ = f.events.close() }) // ends the read
 	go func() {
@@ -65,11 +115,13 @@ func (f *Firewall) Subscribe(ctx context.Context) (<-chan Event, error) {
 
 // run reads until the socket is closed.
 func (e *eventSocket) run(ctx context.Context, log *slog.Logger, tell func()) {
+	defer e.note(func() { e.running = false })
 	buf := make([]byte, receiveSize)
 	for {
 		n, err := e.file.Read(buf)
 		switch {
 		case errors.Is(err, unix.ENOBUFS): // the kernel dropped some, and goes on
+			e.note(func() { e.touched = true })
 			tell()
 		case err != nil:
 			if ctx.Err() == nil && !errors.Is(err, os.ErrClosed) {
@@ -86,13 +138,25 @@ func (e *eventSocket) run(ctx context.Context, log *slog.Logger, tell func()) {
 
 // foreign says whether one of the messages is of our table and not of our making.
 func (e *eventSocket) foreign(b []byte) bool {
+	foreign, generation := false, uint32(0)
 	for h, body := range messages(b) {
-		if h.kind>>8 != unix.NFNL_SUBSYS_NFTABLES || h.kind&0xff == unix.NFT_MSG_NEWGEN || h.port == e.own || len(body) < familySize {
+		if h.kind>>8 != unix.NFNL_SUBSYS_NFTABLES || len(body) < familySize {
 			continue
 		}
-		if body[0] == unix.NFPROTO_INET && text(attr(body[familySize:], attrTable)) == TableName {
-			return true
+		switch {
+		case h.kind&0xff == unix.NFT_MSG_NEWGEN: // the end of a transaction
+			generation = uint32(number(attr(body[familySize:], unix.NFTA_GEN_ID)))
+		case h.port != e.own && body[0] == unix.NFPROTO_INET && text(attr(body[familySize:], attrTable)) == TableName:
+			foreign = true
 		}
 	}
-	return false
+	if foreign || generation != 0 {
+		e.note(func() {
+			e.touched = e.touched || foreign
+			if generation != 0 {
+				e.heard = generation
+			}
+		})
+	}
+	return foreign
 }

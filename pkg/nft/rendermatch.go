@@ -29,7 +29,7 @@ func (m *matcher) addresses(sets []policy.SetID, nets []netip.Prefix, destinatio
 		case merged[0].Bits() == 0:
 			m.never = m.never || not
 		case len(merged) == 1:
-			m.add(Within{field, not, merged[0]})
+			m.add(single(field, not, prefixRanges(merged)[0]))
 		default:
 			m.add(Among{[]Field{field}, not, prefixRanges(merged), true})
 		}
@@ -102,17 +102,13 @@ func (m *matcher) ports(ports []model.Port, sets []policy.SetID, destination boo
 	field := port(m.protocol, destination)
 	if len(ports) > 0 {
 		ranges := portRanges(ports)
-		first, last := ranges[0].Key, lastBefore(ranges[0].Key, ranges[0].End)
-		switch {
-		case len(ranges) > 1:
+		if len(ranges) > 1 {
 			out = append(out, alternative{
 				Among{Fields: []Field{field}, Values: ranges, Ranges: true},
 				Among{Fields: []Field{field}, Values: ranges, Ranges: true, Not: true},
 			})
-		case first == last:
-			out = append(out, alternative{Is{field, false, first}, Is{field, true, first}})
-		default:
-			out = append(out, alternative{Between{field, false, first, last}, Between{field, true, first, last}})
+		} else {
+			out = append(out, alternative{single(field, false, ranges[0]), single(field, true, ranges[0])})
 		}
 	}
 	for _, id := range sets {

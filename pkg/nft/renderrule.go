@@ -20,6 +20,8 @@ type renderer struct {
 	settings policy.Settings
 	// known says whether the set is there.
 	known func(policy.SetID) bool
+	// expand is how many rules may take the place of a set.
+	expand int
 }
 
 // rules is the chain of one direction of a policy or profile; r is nil where
@@ -38,6 +40,10 @@ func (x renderer) rules(id policy.RulesID, r *policy.Rules, d model.Direction) C
 	list := r.Inbound
 	if d == model.Outbound {
 		list = r.Outbound
+	}
+	x.expand = maxExpand
+	if len(list) > manyRules {
+		x.expand = maxExpandMany
 	}
 	for i := range list {
 		c.Rules = append(c.Rules, x.rule(list[i], func(why string) string {
@@ -148,9 +154,10 @@ func (x renderer) family(r policy.Rule, version int, name string) []Rule {
 	}
 	var out []Rule
 	for _, ports := range product(m.ports(r.Match.SrcPorts, r.Match.SrcPortSets, false), m.ports(r.Match.DstPorts, r.Match.DstPortSets, true), r.Action == model.ActionLog) {
-		match := slices.Concat(m.match, ports)
-		do := slices.Concat(m.demands(match, !neutral(r)), match, []Statement{Count{}}, x.action(r))
-		out = append(out, Rule{Do: do, Comment: name})
+		for _, match := range expand(slices.Concat(m.match, ports), x.expand) {
+			do := slices.Concat(m.demands(match, !neutral(r)), match, []Statement{Count{}}, x.action(r))
+			out = append(out, Rule{Do: do, Comment: name})
+		}
 	}
 	return out
 }

@@ -26,6 +26,9 @@ type socket struct {
 	port uint32
 	seq  uint32
 	buf  []byte
+	// most is how large a batch may be where buffers can't be made larger, 0 = as
+	// the kernel says.
+	most int
 }
 
 func openSocket() (*socket, error) {
@@ -97,7 +100,10 @@ func (s *socket) sendBuffer(size int) int {
 	if err != nil {
 		return 0
 	}
-	return have/2 - 4096
+	if s.most > 0 {
+		return min(s.most, have/2)
+	}
+	return have / 2
 }
 
 func (s *socket) receive() ([]byte, error) {

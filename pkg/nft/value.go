@@ -238,12 +238,8 @@ func (s *Set) text(e Element) string {
 // are one.
 func rangeText(t Type, start, end string) string {
 	last := lastBefore(start, end)
-	first, _ := netip.AddrFromSlice([]byte(start))
-	for bits := 0; bits < len(start)*8; bits++ {
-		p := netip.PrefixFrom(first, bits).Masked()
-		if p.Addr() == first && endOf(p) == end {
-			return p.String()
-		}
+	if p, ok := prefixOf(Element{Key: start, End: end}); ok && !p.IsSingleIP() {
+		return p.String()
 	}
 	if last == start {
 		return t.text(start)

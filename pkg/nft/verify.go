@@ -40,7 +40,7 @@ func (d *desired) verify(s *socket, p plan) error {
 	}
 	for name, want := range p.chains {
 		c := d.chains[name]
-		c.have = rules[name]
+		d.holds(c, rules[name])
 		if d.differs(c) {
 			return fmt.Errorf("chain %s has %d rules that are not the %d that were written", name, len(c.have), len(want))
 		}
@@ -103,22 +103,31 @@ func (d *desired) verifyWholeSet(s *socket, set *set) error {
 }
 
 // settled notes that the kernel holds what is desired.
-func (d *desired) settled(p plan) {
+func (d *desired) settled() {
 	d.there, d.rebuild = true, false
 	for name := range d.dirty {
 		if c := d.chains[name]; c.render == nil {
+			d.holds(c, nil)
 			delete(d.chains, name)
 		}
 	}
 	clear(d.dirty)
 	for name := range d.changed {
 		s := d.sets[name]
-		if s != nil && !s.wanted {
-			delete(d.sets, name)
-		} else if s != nil {
+		if s == nil {
+			continue
+		}
+		now := totals{}
+		if s.wanted {
 			s.there = true
 			clear(s.was)
+			now = totals{sets: 1, members: len(s.elems)}
+		} else {
+			delete(d.sets, name)
 		}
+		d.total.sets += now.sets - s.total.sets
+		d.total.members += now.members - s.total.members
+		s.total = now
 	}
 	clear(d.changed)
 }
@@ -146,7 +155,8 @@ func (f *Firewall) observe(r *Report) error {
 	}
 	for name := range t.chains {
 		if d.chains[name] == nil {
-			d.chains[name] = &chain{there: true, have: t.rules[name]}
+			d.chains[name] = &chain{there: true}
+			d.holds(d.chains[name], t.rules[name])
 			d.dirty[name] = true
 			repairs++
 		}
@@ -215,7 +225,8 @@ func (d *desired) observeChain(name string, c *chain, there bool, rules []instal
 			}
 		}
 	}
-	c.there, c.have = there, rules
+	c.there = there
+	d.holds(c, rules)
 	d.dirty[name] = true
 	return known || there
 }

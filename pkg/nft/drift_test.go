@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// handleOf finds the handle of the rule of a chain that holds the text.
+func handleOf(tb testing.TB, chain, text string) string {
+	tb.Helper()
+	for line := range strings.Lines(run(tb, "nft", "-a", "list", "chain", "inet", TableName, chain)) {
+		if strings.Contains(line, text) {
+			return regexp.MustCompile(`# handle (\d+)`).FindStringSubmatch(line)[1]
+		}
+	}
+	tb.Fatalf("chain %s has no rule with %q", chain, text)
+	return ""
+}
+
+// TestDrift changes the table behind our back in every way there is, and expects
+// an event, one repair and the table as it was.
+func TestDrift(t *testing.T) {
+	nft := func(args ...string) func(testing.TB) {
+		return func(tb testing.TB) { run(tb, append([]string{"nft"}, args...)...) }
+	}
+	on := func(verb, chain, text string, rest ...string) func(testing.TB) {
+		return func(tb testing.TB) {
+			run(tb, append([]string{"nft", verb, "rule", "inet", TableName, chain, "handle", handleOf(tb, chain, text)}, rest...)...)
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		do      func(testing.TB)
+		repairs int // 0 = any number
+	}{
+		{"rule added", nft("add", "rule", "inet", TableName, "from-cali1", "accept"), 1},
+		{"rule inserted in a hook", nft("insert", "rule", "inet", TableName, "filter-forward", "accept"), 1},
+		{"rule deleted", on("delete", "from-cali1", "no profile decides"), 1},
+		{"rule replaced", on("replace", "to-cali1", "no profile decides", "accept"), 1},
+		{"chain flushed", nft("flush", "chain", "inet", TableName, "to-cali1"), 1},
+		{"chain added", nft("add", "chain", "inet", TableName, "other"), 1},
+		{"base chain added", nft("add", "chain", "inet", TableName, "other", "{ type filter hook input priority 5; }"), 1},
+		{"base chain drops", nft("add", "chain", "inet", TableName, "filter-input", "{ policy drop; }"), 0},
+		{"element added", nft("add", "element", "inet", TableName, "s4-clients", "{ 10.65.0.77 }"), 1},
+		{"element deleted", nft("delete", "element", "inet", TableName, "s6-clients", "{ fd00::9 }"), 1},
+		{"set flushed", nft("flush", "set", "inet", TableName, "s4-clients"), 2},
+		{"interval added", nft("add", "element", "inet", TableName, "masquerade4", "{ 10.99.0.0/16 }"), 2},
+		{"port deleted", nft("delete", "element", "inet", TableName, "p4-admin", "{ 10.65.0.1 . tcp . 9443 }"), 1},
+		{"verdict changed", func(tb testing.TB) {
+			run(tb, "nft", "delete element inet calico workloads-from { cali1 }; add element inet calico workloads-from { cali1 : accept }")
+		}, 1},
+		{"nat deleted", nft("delete", "element", "inet", TableName, "dnat4", "{ 192.0.2.7 }"), 1},
+		{"set added", nft("add", "set", "inet", TableName, "other", "{ type ipv4_addr; }"), 1},
+		{"dormant", nft("add", "table", "inet", TableName, "{ flags dormant; }"), 0},
+		{"table deleted", nft("delete", "table", "inet", TableName), 0},
+		{"everything flushed", nft("flush", "ruleset"), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inHost(t, func() {
+				f := open(t)
+				f.Update(sample())
+				mustApply(t, f)
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				events, err := f.Subscribe(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := listed(t)
+				c.do(t)
+				<-events
+				f.Audit()
+				r := mustApply(t, f)
+				if !r.Whole || r.Writes == 0 || r.Repairs == 0 || c.repairs != 0 && r.Repairs != c.repairs {
+					t.Errorf("whole %t, %d writes, %d repairs: want it whole, and %d repairs", r.Whole, r.Writes, r.Repairs, c.repairs)
+				}
+				if diff := cmp.Diff(canonical(before), canonical(listed(t))); diff != "" {
+					t.Errorf("after the repair, -before +after:\n%s", diff)
+				}
+				f.Audit()
+				wantWrites(t, f, 0, 0)
+			})
+		})
+	}
+}
+
+// TestRepairWithChange expects a foreign change to be found when our own change
+// meets it, without an audit.
+func TestRepairWithChange(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		f.Update(sample())
+		mustApply(t, f)
+		run(t, "nft", "flush", "ruleset")
+		c := sample()
+		c.Endpoints, c.Sets, c.Pools = endpoints(workload(5, "web")), nil, nil
+		f.Update(c)
+		if r := mustApply(t, f); !r.Whole || r.Repairs == 0 {
+			t.Errorf("whole %t, %d repairs: want both", r.Whole, r.Repairs)
+		}
+		if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+			t.Errorf("-ours +nft's:\n%s", diff)
+		}
+	})
+}
+
+// TestOwnChangesAreNoEvents expects silence about what we do ourselves, and
+// about other tables: of all changes only the last is told.
+func TestOwnChangesAreNoEvents(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		if _, err := f.Subscribe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		second, err := openEvents(f.sock.port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.SetsockoptInt(second.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNFTables); err != nil {
+			t.Fatal(err)
+		}
+		told, ended := make(chan struct{}, 1000), make(chan struct{})
+		go func() {
+			defer close(ended)
+			second.run(t.Context(), f.cfg.Logger, func() { told <- struct{}{} })
+		}()
+		f.Update(sample())
+		mustApply(t, f)
+		run(t, "nft", "add table inet other; add chain inet other x; add table ip calico; add chain ip calico x")
+		run(t, "nft", "add chain inet calico x")
+		<-told
+		if err := second.close(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+		if n := len(told); n != 0 {
+			t.Errorf("%d events more than the one", n)
+		}
+	})
+}
+
+// TestRestart expects a new Firewall to find an existing table right, and to
+// remove what is stale.
+func TestRestart(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		f.Update(sample())
+		mustApply(t, f)
+		before := run(t, "nft", "-a", "list", "ruleset")
+		f = open(t)
+		f.Update(sample())
+		wantWrites(t, f, 0, 0)
+		if diff := cmp.Diff(before, run(t, "nft", "-a", "list", "ruleset")); diff != "" {
+			t.Errorf("a restart changed the ruleset:\n%s", diff)
+		}
+		f = open(t)
+		c := sample()
+		delete(c.Endpoints, workload(2).Path)
+		delete(c.Rules, policyID("tier"))
+		f.Update(c)
+		if r := mustApply(t, f); r.Repairs != 0 || r.Writes == 0 {
+			t.Errorf("%d repairs, %d writes: want 0 and some", r.Repairs, r.Writes)
+		}
+		if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+			t.Errorf("-ours +nft's:\n%s", diff)
+		}
+	})
+}
+
+// TestForeignTables expects the tables of others to stay as they are, whatever we do.
+func TestForeignTables(t *testing.T) {
+	inHost(t, func() {
+		run(t, "nft", `add table inet other; add chain inet other in { type filter hook input priority 0; }; add rule inet other in counter;
+			add set inet other s { type ipv4_addr; }; add element inet other s { 10.0.0.1 }; add table ip calico; add chain ip calico x`)
+		other := func() string {
+			return run(t, "nft", "list", "table", "inet", "other") + run(t, "nft", "list", "table", "ip", "calico")
+		}
+		before := other()
+		f := open(t)
+		f.Update(sample())
+		mustApply(t, f)
+		run(t, "nft", "delete", "table", "inet", TableName)
+		f.Audit()
+		mustApply(t, f)
+		f.Audit()
+		wantWrites(t, f, 0, 0)
+		if diff := cmp.Diff(before, other()); diff != "" {
+			t.Errorf("-before +after:\n%s", diff)
+		}
+	})
+}

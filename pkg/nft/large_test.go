@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// members are n addresses of each IP version.
+func members(from, n int) []policy.Member {
+	var out []policy.Member
+	for i := from; i < from+n; i++ {
+		out = append(out, policy.Member{Addr: netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)})},
+			policy.Member{Addr: netip.AddrFrom16([16]byte{0: 0xfd, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)})})
+	}
+	return out
+}
+
+// TestLargeSet expects every one of 100,000 elements, with whatever buffers the
+// process may have.
+func TestLargeSet(t *testing.T) {
+	const n = 100_000
+	for name, force := range map[string]bool{"privileged": true, "small buffers": false} {
+		t.Run(name, func(t *testing.T) {
+			inHost(t, func() {
+				f := open(t)
+				if !force {
+					f.sock.most = 200_000 // about what net.core.wmem_max gives
+				}
+				c := sample()
+				c.Sets["clients"] = &policy.SetChange{Kind: policy.KindAddrs, New: true, Added: members(0, n)}
+				f.Update(c)
+				mustApply(t, f)
+				elements := func(want int) {
+					t.Helper()
+					for _, set := range []string{"s4-clients", "s6-clients"} {
+						got := make(map[string]bool)
+						if err := f.sock.readElements(&f.desired.sets[set].def, func(key, _ string) { got[key] = true }); err != nil {
+							t.Fatal(err)
+						}
+						for key := range f.desired.sets[set].elems {
+							if !got[key] {
+								t.Fatalf("set %s lacks %x", set, key)
+							}
+						}
+						if len(got) != want {
+							t.Errorf("set %s has %d elements, want %d", set, len(got), want)
+						}
+					}
+				}
+				elements(n)
+				f.Update(policy.Changes{Sets: map[policy.SetID]*policy.SetChange{"clients": {Added: members(n, 3), Removed: members(0, 1)}}})
+				wantWrites(t, f, 8, 0)
+				elements(n + 2)
+				if !force {
+					return // what is there can't change in pieces
+				}
+				f.Update(policy.Changes{Sets: map[policy.SetID]*policy.SetChange{"clients": {Added: members(n+3, n/2), Removed: members(1, n/2)}}})
+				mustApply(t, f)
+				elements(n + 2)
+				f.Audit()
+				wantWrites(t, f, 0, 0)
+			})
+		})
+	}
+}
+
+// TestManyRules puts 10,000 rules into one policy, changes one, and expects the
+// counters of the others to stay.
+func TestManyRules(t *testing.T) {
+	const n = 10_000
+	many := policy.Rules{ID: policyID("many")}
+	for i := range n {
+		many.Inbound = append(many.Inbound, policy.Rule{Action: model.ActionAllow, Match: policy.Criteria{
+			SrcNets:  cidrs(fmt.Sprintf("100.%d.%d.0/24", i>>8, i&255)),
+			Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: 80, Max: 80}, {Min: 8080, Max: 8080}},
+		}})
+	}
+	inHost(t, func() {
+		f := open(t)
+		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "many")), Rules: rules(many, policy.Rules{ID: profileID("prod")})})
+		mustApply(t, f)
+		before := f.desired.chains["in-policy-many"].have
+		changed := many
+		changed.Inbound = append([]policy.Rule(nil), many.Inbound...)
+		changed.Inbound[n/2].Action = model.ActionDeny
+		f.Update(policy.Changes{Rules: rules(changed)})
+		wantWrites(t, f, 4, 0)
+		after := f.desired.chains["in-policy-many"].have
+		if len(after) != 2*n { // one for each port
+			t.Fatalf("%d rules, want %d", len(after), 2*n)
+		}
+		for i := range after {
+			if (after[i] == before[i]) == (i/2 == n/2) {
+				t.Errorf("rule %d: the same %t", i, after[i] == before[i])
+			}
+		}
+		f.Audit()
+		wantWrites(t, f, 0, 0)
+	})
+}
