@@ -21,6 +21,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -106,7 +107,8 @@ func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporte
 		updates: make(chan store.Update, updateBuffer),
 		waits:   make(chan *wait), leaves: make(chan *wait),
 		flushed: make(chan []netip.Addr), stopped: make(chan struct{}),
-		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(),
+		inquiries: make(chan inquiry), cutDone: make(chan error),
+		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{},
 		lost:     map[netip.Addr]struct{}{},
 		flushing: map[netip.Addr]int{},
@@ -127,7 +129,13 @@ func hostSystem(cfg Config) system {
 		open: func(prefixes []string) (hostPath, error) {
 			return kernel.NewHostPath(kernel.HostPathConfig{Prefixes: prefixes, Logger: cfg.Logger})
 		},
-		deleteConntrack: kernel.DeleteConntrack,
+		openFirewall: func() (firewall, error) {
+			return nft.Open(nft.Config{Logger: cfg.Logger})
+		},
+		deleteConntrack:   kernel.DeleteConntrack,
+		deleteConnections: kernel.DeleteConnections,
+		interfaces:        kernel.HostInterfaces,
+		interfaceTo:       kernel.InterfaceTo,
 		writeMTU: func(prefixes []string) error {
 			mtu, err := kernel.UplinkMTU(prefixes...)
 			if err != nil {

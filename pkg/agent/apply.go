@@ -107,9 +107,11 @@ func (l *loop) settle(ctx context.Context) error {
 	before := l.params.InterfacePrefixes
 	l.adopt()
 	params := l.params
+	l.configureFirewall()
 	if slices.Equal(before, params.InterfacePrefixes) {
 		return nil
 	}
+	l.readInterfaces()
 	l.log.Info("workload interfaces have other prefixes now", "prefixes", params.InterfacePrefixes)
 	e := l.state.setPrefixes(params.InterfacePrefixes)
 	maps.Copy(l.dirty, e.endpoints)

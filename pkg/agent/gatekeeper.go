@@ -69,7 +69,7 @@ func waitResult(err error) string {
 func (l *loop) answer() {
 	for w := range l.waiting {
 		done, err := l.desired.answer(l.state, w.request)
-		if !done || err == nil && l.isFlushing(w.request) {
+		if !done || err == nil && (l.isFlushing(w.request) || l.wall.stands(w.request.Endpoint.Path()) != nil) {
 			continue
 		}
 		delete(l.waiting, w)

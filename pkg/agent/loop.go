@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -37,9 +40,13 @@ type hostPath interface {
 
 // system is the host as the loop sees it; a test puts another in its place.
 type system struct {
-	open            func(prefixes []string) (hostPath, error)
-	deleteConntrack func([]netip.Addr) (int, error)
-	writeMTU        func(prefixes []string) error
+	open              func(prefixes []string) (hostPath, error)
+	openFirewall      func() (firewall, error)
+	deleteConntrack   func([]netip.Addr) (int, error)
+	deleteConnections func(isCondemned func(kernel.Connection) bool) (int, error)
+	interfaces        func(prefixes []string) ([]kernel.Interface, error)
+	interfaceTo       func(netip.Addr) (string, error)
+	writeMTU          func(prefixes []string) error
 }
 
 // loop is the one goroutine that owns the state: it takes in what happened, all
@@ -57,17 +64,28 @@ type loop struct {
 	waits   chan *wait
 	leaves  chan *wait
 	flushed chan []netip.Addr
-	stopped chan struct{} // closed when the loop has ended
+	// inquiries and cutDone come from what runs beside the loop to cut connections.
+	inquiries chan inquiry
+	cutDone   chan error
+	stopped   chan struct{} // closed when the loop has ended
 
 	params   Params
 	adoption *adoption
 	state    *state
 	desired  *desired
+	wall     *wall
 	problems *problems
 	waiting  map[*wait]struct{}
 
 	// What was logged last of each.
-	waitsFor, hostProblem, mtuProblem string
+	waitsFor, hostProblem, mtuProblem, interfaceProblem string
+
+	firewall   firewall
+	tampered   <-chan nft.Event
+	interfaces []policy.Interface // the host's own
+	cutting    bool               // connections are being cut
+	suspicious bool               // somebody else changed the firewall
+	lastAudit  time.Time          // of the firewall, because of that
 
 	path      hostPath
 	events    <-chan kernel.Event
@@ -96,6 +114,15 @@ func (l *loop) run(ctx context.Context) error {
 		l.unwatch()
 		l.path.Close()
 	}()
+	if err := l.openFirewall(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		if err := l.firewall.Close(); err != nil {
+			l.log.Warn("the firewall's socket was not closed", "err", err)
+		}
+	}()
+	l.readInterfaces()
 	l.mtu()
 	l.tellHealth()
 	l.retry = time.NewTimer(time.Hour)
@@ -103,6 +130,9 @@ func (l *loop) run(ctx context.Context) error {
 	interval := l.params.RefreshInterval
 	audit := time.NewTicker(interval)
 	defer audit.Stop()
+	firewallInterval := l.params.FirewallInterval
+	firewallAudit := time.NewTicker(firewallInterval)
+	defer firewallAudit.Stop()
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
 	for {
@@ -125,6 +155,17 @@ func (l *loop) run(ctx context.Context) error {
 					delete(l.flushing, a)
 				}
 			}
+		case q := <-l.inquiries:
+			l.judge(q)
+			continue
+		case err := <-l.cutDone:
+			l.cutting = false
+			l.wall.all = l.wall.all || err != nil
+		case _, ok := <-l.tampered:
+			l.noteTampering(ok)
+		case <-firewallAudit.C:
+			l.firewall.Audit()
+			l.readInterfaces()
 		case <-l.retry.C:
 			maps.Copy(l.drifted, l.desired.failing)
 		case <-audit.C:
@@ -140,6 +181,10 @@ func (l *loop) run(ctx context.Context) error {
 		if interval != l.params.RefreshInterval {
 			interval = l.params.RefreshInterval
 			audit.Reset(interval)
+		}
+		if firewallInterval != l.params.FirewallInterval {
+			firewallInterval = l.params.FirewallInterval
+			firewallAudit.Reset(firewallInterval)
 		}
 	}
 }
@@ -164,9 +209,13 @@ func (l *loop) fold(u store.Update) {
 		l.report.resync()
 	}
 	e := l.state.fold(u)
+	l.wall.engine.Update(e.entries...)
 	l.unsettled = l.unsettled || e.settings
 	maps.Copy(l.dirty, e.endpoints)
 	for path := range e.objects {
+		if _, ok := l.state.objects[path].key.(model.HostEndpointKey); ok {
+			l.wall.hosts[path] = struct{}{}
+		}
 		if _, ok := e.endpoints[path]; !ok {
 			l.problems.report(path, l.state.objects[path].invalid)
 		}
@@ -187,6 +236,7 @@ func (l *loop) note(e kernel.Event, ok bool) {
 	}
 	if e.All || e.Host {
 		l.mtu()
+		l.readInterfaces()
 	}
 }
 
@@ -206,10 +256,12 @@ func (l *loop) turn(ctx context.Context) error {
 		touched, l.dirty = l.dirty, touched
 		w = l.desired.follow(l.state, touched, now)
 		l.lose(w.lost)
+		l.firewall.Update(l.wall.follow(l.desired, touched))
+		l.sayInvalid()
 	}
 	// While there is something to wait for, what was desired before stays, and
 	// is kept repaired: an etcd that was emptied cuts off nobody.
-	if reason == "" || l.applied {
+	if (reason == "" || l.applied) && l.fence(ctx, now) {
 		if err := l.apply(ctx, w, now); err != nil && ctx.Err() == nil {
 			l.log.Error("the kernel's state could not be read, trying again", "err", err)
 			l.whole = true
@@ -218,6 +270,7 @@ func (l *loop) turn(ctx context.Context) error {
 	}
 	l.tell(touched)
 	l.flush()
+	l.cut()
 	l.answer()
 	return nil
 }

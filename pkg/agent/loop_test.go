@@ -18,6 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -26,10 +27,11 @@ import (
 // kernel is tested in run_test.go.
 type clockwork struct {
 	*loop
-	ctx    context.Context
-	cancel context.CancelFunc
-	start  time.Time
-	events chan kernel.Event
+	ctx      context.Context
+	cancel   context.CancelFunc
+	start    time.Time
+	events   chan kernel.Event
+	wallside wallside
 
 	mu      sync.Mutex
 	calls   []string      // "whole 10s", "some 11s"
@@ -94,20 +96,30 @@ func (c *clockwork) with(change func()) {
 }
 
 // newClockwork runs a loop that has seen a snapshot, in a synctest bubble.
-func newClockwork(t *testing.T) *clockwork {
+func newClockwork(t *testing.T) *clockwork { return startClockwork(t, func(*clockwork) {}) }
+
+// startClockwork is newClockwork, prepared before it starts.
+func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	c := &clockwork{start: time.Now(), events: make(chan kernel.Event)}
 	params := resolve().params
 	h := newHealth()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	c.wallside.tampered = make(chan nft.Event)
 	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, newProblems(log), newReporter(log, nil, "h", h))
 	c.system = system{
-		open: func([]string) (hostPath, error) { return c, nil },
+		open:              func([]string) (hostPath, error) { return c, nil },
+		openFirewall:      func() (firewall, error) { return &c.wallside, nil },
+		deleteConnections: func(func(kernel.Connection) bool) (int, error) { return 0, nil },
+		interfaces:        func([]string) ([]kernel.Interface, error) { return nil, nil },
+		interfaceTo:       func(netip.Addr) (string, error) { return "eth0", nil },
 		deleteConntrack: func([]netip.Addr) (int, error) {
 			time.Sleep(c.tracked)
 			return 0, nil
 		},
 		writeMTU: func([]string) error { return nil },
 	}
+	c.params.FirewallInterval = time.Hour // its audit would be a turn like any other
+	prepare(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	c.ctx, c.cancel = ctx, cancel
 	ended := make(chan error, 1)

@@ -21,6 +21,8 @@ type metrics struct {
 	writes       prometheus.Counter
 	repairs      prometheus.Counter
 	connections  prometheus.Counter
+	cut          prometheus.Counter
+	firewall     firewallMetrics
 	waiting      prometheus.Gauge
 	waits        *prometheus.CounterVec
 	resyncs      prometheus.Counter
@@ -46,6 +48,8 @@ func newMetrics(version string, invalid func() int) *metrics {
 		}),
 		writes:      counter("calico_node_kernel_writes_total", "Changes made to the kernel's state."),
 		repairs:     counter("calico_node_drift_repaired_total", "Of these, those that undid what something else had changed."),
+		cut:         counter("calico_node_connections_cut_total", "Tracked connections deleted because policy denies them now."),
+		firewall:    newFirewallMetrics(),
 		connections: counter("calico_node_connections_deleted_total", "Tracked connections deleted because their address went away."),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "calico_node_gate_waiting", Help: "Callers that wait at the gate now.",
@@ -55,13 +59,14 @@ func newMetrics(version string, invalid func() int) *metrics {
 		}, []string{"result"}),
 		resyncs: counter("calico_node_watch_resyncs_total", "Whole snapshots taken of etcd, the first included."),
 	}
+	m.firewall.register(m.registry)
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "calico_node_build_info", Help: "1, with the version of the agent.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build,
-		m.endpoints.vec, m.applySeconds, m.programmed, m.writes, m.repairs, m.connections, m.waiting, m.waits, m.resyncs,
+		m.endpoints.vec, m.applySeconds, m.programmed, m.writes, m.repairs, m.connections, m.cut, m.waiting, m.waits, m.resyncs,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "calico_node_invalid_objects", Help: "Objects in etcd and settings that are not acted upon because they make no sense: see /debug/invalid.",
 		}, func() float64 { return float64(invalid()) }),
@@ -79,10 +84,10 @@ func (m *metrics) handler() http.Handler {
 // endpointGauge counts endpoints by status.
 type endpointGauge struct{ vec *prometheus.GaugeVec }
 
-func (g endpointGauge) set(d *desired) {
+func (g endpointGauge) set(d *desired, statusOf func(*target) model.EndpointStatus) {
 	count := map[model.EndpointStatus]int{model.EndpointUp: 0, model.EndpointDown: 0, model.EndpointError: 0}
 	for _, t := range d.targets {
-		count[t.status()]++
+		count[statusOf(t)]++
 	}
 	for status, n := range count {
 		g.vec.WithLabelValues(string(status)).Set(float64(n))

@@ -143,6 +143,8 @@ func TestGarbage(t *testing.T) {
 	h.mustPass(p.key, p.put())
 	h.until("reports clear", func() bool { return h.metric("calico_node_invalid_objects") == 0 })
 
+	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
+
 	// Another prefix takes the access from the endpoints that had the old one.
 	h.put(model.HostConfigKey{Host: h.name, Name: "InterfacePrefix"}, model.Text("tap"))
 	h.until("status error", func() bool { return h.get(p.statusKey()) == model.EndpointError })

@@ -52,7 +52,7 @@ type reporter struct {
 
 // endpointReport is what is to be written of one endpoint.
 type endpointReport struct {
-	key    model.WorkloadStatusKey
+	key    model.Key // of the status
 	status model.EndpointStatus
 }
 
@@ -64,13 +64,22 @@ func newReporter(log *slog.Logger, client *store.Client, host string, h *health)
 }
 
 // set notes how an endpoint is.
-func (r *reporter) set(path string, key model.WorkloadEndpointKey, status model.EndpointStatus) {
+func (r *reporter) set(path string, key model.Key, status model.EndpointStatus) {
 	if path != key.Path() {
 		return // another spelling of a key: the report is on the one spelled right
 	}
+	report := endpointReport{status: status}
+	switch key := key.(type) {
+	case model.WorkloadEndpointKey:
+		report.key = model.WorkloadStatusKey(key)
+	case model.HostEndpointKey:
+		report.key = model.HostEndpointStatusKey(key)
+	default:
+		return
+	}
 	r.mu.Lock()
 	changed := r.want[path].status != status
-	r.want[path] = endpointReport{model.WorkloadStatusKey(key), status}
+	r.want[path] = report
 	r.mu.Unlock()
 	if changed {
 		r.ring()
@@ -297,15 +306,18 @@ func (r *reporter) readStored(ctx context.Context) error {
 	if r.stored != nil {
 		return nil
 	}
-	snapshot, err := r.store.Read(ctx, store.Prefix(model.StatusPrefix(r.host)+"workload/"))
+	snapshot, err := r.store.Read(ctx, store.Prefix(model.StatusPrefix(r.host)))
 	if err != nil {
 		return fmt.Errorf("read the status of endpoints: %w", err)
 	}
 	r.stored = map[string]model.EndpointStatus{}
 	for _, entry := range snapshot.Entries() {
-		if _, ok := entry.Key.(model.WorkloadStatusKey); ok && entry.Path == entry.Key.Path() {
-			status, _ := entry.Value.(model.EndpointStatus)
-			r.stored[entry.Path] = status // "" where it makes no sense
+		switch entry.Key.(type) {
+		case model.WorkloadStatusKey, model.HostEndpointStatusKey:
+			if entry.Path == entry.Key.Path() {
+				status, _ := entry.Value.(model.EndpointStatus)
+				r.stored[entry.Path] = status // "" where it makes no sense
+			}
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // tell reports on endpoints that were followed.
@@ -22,13 +23,44 @@ func (l *loop) tell(paths map[string]struct{}) {
 			continue
 		}
 		l.problems.report(path, t.refused)
-		l.report.set(path, t.key, t.status())
+		l.report.set(path, t.key, l.status(t))
 	}
 	if l.recount || len(paths) > 0 {
-		l.metrics.endpoints.set(l.desired)
+		l.metrics.endpoints.set(l.desired, l.status)
 		l.recount = false
 	}
+	l.tellHosts()
 	l.tellHealth()
+}
+
+// status is what is reported of a workload endpoint: it is up when it is
+// connected and protected.
+func (l *loop) status(t *target) model.EndpointStatus {
+	if s := t.status(); s != model.EndpointUp || l.wall.stands(t.path) == nil {
+		return s
+	}
+	return model.EndpointError
+}
+
+// tellHosts reports on the host endpoints that changed, or whose interface did.
+func (l *loop) tellHosts() {
+	for path := range l.wall.hosts {
+		o, there := l.state.objects[path]
+		ep := l.wall.found[path]
+		switch {
+		case !there:
+			l.report.remove(path)
+		case o.invalid != nil || ep == nil:
+			l.report.set(path, o.key, model.EndpointError)
+		case ep.Interface == "" && !ep.Wildcard:
+			l.report.set(path, o.key, model.EndpointDown)
+		case l.wall.stands(path) != nil:
+			l.report.set(path, o.key, model.EndpointError)
+		default:
+			l.report.set(path, o.key, model.EndpointUp)
+		}
+	}
+	clear(l.wall.hosts)
 }
 
 // tellTarget reports on an endpoint whose standing in the kernel changed.
@@ -45,7 +77,7 @@ func (l *loop) tellTarget(t *target) {
 	default:
 		l.log.Warn("endpoint is not programmed", "key", t.path, "reason", t.problem)
 	}
-	l.report.set(t.path, t.key, t.status())
+	l.report.set(t.path, t.key, l.status(t))
 	l.recount = true
 }
 

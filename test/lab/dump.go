@@ -47,11 +47,14 @@ func (l *Lab) OpenEtcd() (*store.Client, error) {
 	return l.client, nil
 }
 
-// seed writes what an operator would have set up: the Ready flag and pools.
+// seed writes what an operator would have set up: the Ready flag and pools, and
+// that pods may talk to their host, which is DROP where nothing is set.
 func (l *Lab) seed(ctx context.Context) error {
 	var change model.Change
 	if !l.cfg.NoReady {
-		change.Puts = append(change.Puts, model.Put{Key: model.ReadyKey{}, Value: model.Ready(true)})
+		change.Puts = append(change.Puts,
+			model.Put{Key: model.ReadyKey{}, Value: model.Ready(true)},
+			model.Put{Key: model.GlobalConfigKey{Name: "DefaultEndpointToHostAction"}, Value: model.Text("ACCEPT")})
 	}
 	for _, cidr := range l.cfg.Pools {
 		change.Puts = append(change.Puts, model.Put{

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// firewall is what the loop drives: nft.Firewall.
+type firewall interface {
+	Configure(policy.Settings)
+	Update(policy.Changes)
+	Apply(context.Context) (nft.Report, error)
+	Audit()
+	Subscribe(context.Context) (<-chan nft.Event, error)
+	Close() error
+}
+
+// fence brings the firewall in line. It goes first: while it has never stood,
+// nothing is connected, and what it doesn't know yet passes nothing.
+func (l *loop) fence(ctx context.Context, now time.Time) bool {
+	w := l.wall
+	l.auditTampered(now)
+	report, err := l.firewall.Apply(ctx)
+	if err != nil && ctx.Err() != nil {
+		return false // the agent stops
+	}
+	if err != nil {
+		err = fmt.Errorf("firewall: %w", err)
+	}
+	changed := errorText(w.err) != errorText(err)
+	if changed {
+		if err == nil {
+			l.log.Info("the firewall is in order again")
+		} else {
+			l.log.Error("the firewall could not be brought in line, trying again", "err", err)
+		}
+	}
+	if w.err = err; err != nil {
+		l.again()
+	}
+	if changed {
+		for path, t := range l.desired.targets {
+			l.report.set(path, t.key, l.status(t))
+		}
+		for path, ep := range w.found {
+			if !ep.Workload {
+				w.hosts[path] = struct{}{}
+			}
+		}
+		l.recount = true
+	}
+	if report.Writes > 0 || report.Whole || err != nil {
+		scope := "some"
+		if report.Whole {
+			scope = "whole"
+		}
+		l.metrics.firewall.applySeconds.WithLabelValues(scope).Observe(time.Since(now).Seconds())
+		l.metrics.firewall.read(report, w)
+	}
+	for path, problem := range report.Programmed {
+		if errorText(problem) == errorText(w.failing[path]) {
+			continue
+		}
+		if problem == nil {
+			delete(w.failing, path)
+		} else {
+			w.failing[path] = fmt.Errorf("firewall: %w", problem)
+		}
+		if t := l.desired.targets[path]; t != nil {
+			l.tellTarget(t)
+		} else {
+			w.hosts[path] = struct{}{}
+		}
+	}
+	if err == nil && !w.applied {
+		w.applied, w.all = true, true
+		l.log.Info("the firewall stands", "endpoints", len(w.state.Endpoints), "rules", report.Rules, "members", report.Members, "changes", report.Writes, "took", time.Since(now))
+	}
+	return w.applied
+}
+
+// openFirewall opens the firewall and subscribes to what others do to it.
+func (l *loop) openFirewall(ctx context.Context) error {
+	fw, err := l.system.openFirewall()
+	if err != nil {
+		return fmt.Errorf("open the firewall: %w", err)
+	}
+	l.firewall = fw
+	l.configureFirewall()
+	if l.tampered, err = fw.Subscribe(ctx); err != nil {
+		_ = fw.Close() // nothing was written
+		return fmt.Errorf("subscribe to changes of the firewall: %w", err)
+	}
+	return nil
+}
+
+// configureFirewall takes the settings that bear on packets into use.
+func (l *loop) configureFirewall() {
+	s := l.params.Firewall()
+	if reflect.DeepEqual(s, l.wall.settings) {
+		return
+	}
+	l.wall.settings, l.wall.all = s, true
+	l.wall.engine.SetPrefixes(s.Prefixes)
+	l.firewall.Configure(s)
+}
+
+// noteTampering takes in that somebody else changed the firewall.
+func (l *loop) noteTampering(ok bool) {
+	if !ok {
+		l.tampered = nil // the timer remains
+		return
+	}
+	l.suspicious = true
+}
+
+// auditTampered has the whole firewall read where somebody else changed it, but not as
+// often as a fight with another program would want.
+func (l *loop) auditTampered(now time.Time) {
+	if !l.suspicious {
+		return
+	}
+	if since := now.Sub(l.lastAudit); since < driftPause {
+		l.retry.Reset(driftPause - since)
+		return
+	}
+	l.suspicious, l.lastAudit = false, now
+	l.firewall.Audit()
+}
+
+// readInterfaces learns the host's own interfaces, which host endpoints are found by.
+func (l *loop) readInterfaces() {
+	found, err := l.system.interfaces(l.params.InterfacePrefixes)
+	if text := errorText(err); text != l.interfaceProblem {
+		if err != nil {
+			l.log.Warn("the host's interfaces could not be read; host endpoints stay on those that were known", "err", err)
+		}
+		l.interfaceProblem = text
+	}
+	if err != nil {
+		return
+	}
+	interfaces := make([]policy.Interface, len(found))
+	for i, f := range found {
+		interfaces[i] = policy.Interface(f)
+	}
+	if !slices.EqualFunc(interfaces, l.interfaces, func(a, b policy.Interface) bool {
+		return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs)
+	}) {
+		l.interfaces = interfaces
+		l.wall.engine.SetInterfaces(interfaces)
+	}
+}
+
+// sayInvalid reports what only policy finds wrong, such as a profile that an
+// endpoint names and that isn't there.
+func (l *loop) sayInvalid() {
+	before := l.wall.invalid
+	l.wall.invalid = map[string]struct{}{}
+	for path, err := range l.wall.engine.Invalid() {
+		o, there := l.state.objects[path]
+		if there && (o.invalid != nil || !l.state.concerns(o.key)) {
+			continue // reported already, or another host's to report
+		}
+		l.wall.invalid[path] = struct{}{}
+		l.problems.report(path, err)
+	}
+	for path := range before {
+		if _, still := l.wall.invalid[path]; !still && l.state.objects[path].invalid == nil {
+			l.problems.report(path, nil)
+		}
+	}
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// wallside is the kernel's side of the firewall. What it does is tested in pkg/nft.
+type wallside struct {
+	mu       sync.Mutex
+	refuse   map[string]error // by endpoint
+	fail     error            // of every call
+	updates  []policy.Changes
+	audits   int
+	tampered chan nft.Event
+}
+
+// Configure is of firewall.
+func (w *wallside) Configure(policy.Settings) {}
+
+// Update is of firewall.
+func (w *wallside) Update(c policy.Changes) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !c.Empty() {
+		w.updates = append(w.updates, c)
+	}
+}
+
+// Apply is of firewall.
+func (w *wallside) Apply(context.Context) (nft.Report, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fail != nil {
+		return nft.Report{}, w.fail
+	}
+	r := nft.Report{Programmed: map[string]error{}}
+	for _, c := range w.updates {
+		for path, ep := range c.Endpoints {
+			if ep != nil {
+				r.Programmed[path] = w.refuse[path]
+			}
+		}
+	}
+	return r, nil
+}
+
+// Audit is of firewall.
+func (w *wallside) Audit() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.audits++
+}
+
+// Subscribe is of firewall.
+func (w *wallside) Subscribe(context.Context) (<-chan nft.Event, error) { return w.tampered, nil }
+
+// Close is of firewall.
+func (w *wallside) Close() error { return nil }
+
+// set changes what the firewall does, or looks at it.
+func (w *wallside) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+// TestFenceFirst has the firewall fail: nothing is connected until it stands.
+func TestFenceFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startClockwork(t, func(c *clockwork) { c.wallside.fail = errors.New("no nftables") })
+		time.Sleep(2500 * time.Millisecond)
+		c.expect(t, "without a firewall")
+		if got := c.health.unready(); got == "" {
+			t.Error("it is ready")
+		}
+		c.wallside.set(func() { c.wallside.fail = nil })
+		time.Sleep(time.Second)
+		c.expect(t, "once it stands", "whole 3s")
+		c.wallside.set(func() { c.wallside.fail = errors.New("again") })
+		b := testKey("b")
+		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}}
+		c.expect(t, "one that stood goes on", "some 3.5s")
+		ctx, cancel := context.WithTimeout(c.ctx, 100*time.Millisecond)
+		defer cancel()
+		if err := (gatekeeper{c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 2}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the gate while the firewall fails: %v", err)
+		}
+		c.wallside.set(func() { c.wallside.fail = nil })
+		if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: b, Revision: 2}); err != nil {
+			t.Errorf("the gate: %v", err)
+		}
+	})
+}
+
+// TestFenceOne has the firewall of one endpoint fail: the gate stays shut for it alone.
+func TestFenceOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := testKey("a"), testKey("b")
+		c := startClockwork(t, func(c *clockwork) { c.wallside.refuse = map[string]error{b.Path(): errors.New("too many rules")} })
+		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}}
+		if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: a, Revision: 2}); err != nil {
+			t.Errorf("the other's gate: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+		defer cancel()
+		if err := (gatekeeper{c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 2}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("its gate: %v", err)
+		}
+		synctest.Wait()
+		if got := c.report.want[b.Path()].status; got != model.EndpointError {
+			t.Errorf("it is reported as %q", got)
+		}
+	})
+}
+
+// TestTampering has another program fight for our table.
+func TestTampering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startClockwork(t, func(c *clockwork) { c.params.FirewallInterval = 10 * time.Second })
+		audits := func() (n int) {
+			c.wallside.set(func() { n, c.wallside.audits = c.wallside.audits, 0 })
+			return n
+		}
+		time.Sleep(time.Second)
+		audits()
+		for range 10 {
+			c.wallside.tampered <- nft.Event{}
+			time.Sleep(5 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if n := audits(); n < 2 || n > 4 {
+			t.Errorf("%d audits in 50 ms of tampering, want one each %v", n, driftPause)
+		}
+		time.Sleep(30 * time.Second)
+		if n := audits(); n != 3 {
+			t.Errorf("%d audits in 30 s, want 3", n)
+		}
+	})
+}
+
+// TestLoserIsHidden has two endpoints claim one interface: the younger is not
+// shown to the firewall.
+func TestLoserIsHidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		b := testKey("b")
+		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali1", "10.0.0.2"), 2)}}
+		synctest.Wait()
+		if c.wall.state.Endpoints[b.Path()] != nil {
+			t.Error("the younger endpoint is shown")
+		}
+		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{gone(testKey("a"))}}
+		synctest.Wait()
+		if ep := c.wall.state.Endpoints[b.Path()]; ep == nil || ep.Interface != "cali1" {
+			t.Errorf("after the older has gone: %+v", ep)
+		}
+	})
+}
+
+func TestPlaces(t *testing.T) {
+	addr := netip.MustParseAddr
+	pod, pod2, far, own := addr("10.0.0.1"), addr("10.0.0.2"), addr("198.51.100.1"), addr("192.0.2.1")
+	st := &policy.State{Endpoints: map[string]*policy.Endpoint{
+		"a": {Workload: true, Interface: "cali1", Addrs: []netip.Addr{pod}},
+		"b": {Workload: true, Interface: "cali2", Addrs: []netip.Addr{pod2}},
+	}}
+	lookup := func(a netip.Addr) (string, error) {
+		switch a {
+		case own:
+			return "", nil
+		case far:
+			return "eth0", nil
+		}
+		return "", errors.New("no route")
+	}
+	conn := func(src, dst, replier netip.Addr) kernel.Connection {
+		return kernel.Connection{Protocol: model.ProtocolTCP, Src: src, Dst: dst, SrcPort: 1000, DstPort: 80, ReplySrc: replier, ReplyDst: src, ReplySrcPort: 8080}
+	}
+	for _, test := range []struct {
+		name string
+		c    kernel.Connection
+		want *policy.Packet
+	}{
+		{"between pods", conn(pod, pod2, pod2), &policy.Packet{In: "cali1", Out: "cali2", Src: pod, Dst: pod2}},
+		{"to a service that is a pod", conn(pod, addr("10.96.0.1"), pod2), &policy.Packet{In: "cali1", Out: "cali2", Src: pod, Dst: pod2}},
+		{"from the host", conn(own, pod, pod), &policy.Packet{Out: "cali1", Src: own, Dst: pod}},
+		{"from outside", conn(far, pod, pod), &policy.Packet{In: "eth0", Out: "cali1", Src: far, Dst: pod}},
+		{"to nowhere", conn(pod, addr("203.0.113.1"), addr("203.0.113.1")), &policy.Packet{In: "cali1", Out: elsewhere, Src: pod, Dst: addr("203.0.113.1")}},
+		{"the host's own", conn(own, far, far), nil},
+	} {
+		p, ok := newPlaces(st, lookup).packet(test.c)
+		if ok != (test.want != nil) {
+			t.Errorf("%s: judged: %v", test.name, ok)
+		}
+		if test.want == nil {
+			continue
+		}
+		test.want.Protocol, test.want.SrcPort, test.want.DstPort = model.ProtocolTCP, 1000, 8080
+		if diff := cmp.Diff(*test.want, p, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+	st.Endpoints["h"] = &policy.Endpoint{Interface: "eth0"}
+	if _, ok := newPlaces(st, lookup).packet(conn(own, far, far)); !ok {
+		t.Error("with a host endpoint, the host's own connections are not judged")
+	}
+}
+
+// TestCut has a policy come that denies what runs.
+func TestCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		addr := netip.MustParseAddr
+		var table []kernel.Connection
+		connections := []kernel.Connection{
+			{Protocol: model.ProtocolTCP, Src: addr("10.0.0.1"), Dst: addr("10.0.0.2"), SrcPort: 1000, DstPort: 80, ReplySrc: addr("10.0.0.2"), ReplyDst: addr("10.0.0.1"), ReplySrcPort: 80},
+			{Protocol: model.ProtocolTCP, Src: addr("10.0.0.1"), Dst: addr("10.0.0.2"), SrcPort: 1001, DstPort: 81, ReplySrc: addr("10.0.0.2"), ReplyDst: addr("10.0.0.1"), ReplySrcPort: 81},
+			{Protocol: model.ProtocolTCP, Src: addr("192.0.2.1"), Dst: addr("198.51.100.1"), SrcPort: 1002, DstPort: 80, ReplySrc: addr("198.51.100.1"), ReplyDst: addr("192.0.2.1"), ReplySrcPort: 80},
+		}
+		var mu sync.Mutex
+		c := startClockwork(t, func(c *clockwork) {
+			c.system.deleteConnections = func(isCondemned func(kernel.Connection) bool) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				before := len(table)
+				table = slices.DeleteFunc(table, isCondemned)
+				return before - len(table), nil
+			}
+		})
+		left := func() (ports []uint16) {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			for _, c := range table {
+				ports = append(ports, c.SrcPort)
+			}
+			return ports
+		}
+		open := model.Rules{Inbound: []model.Rule{{Action: model.ActionAllow}}, Outbound: []model.Rule{{Action: model.ActionAllow}}}
+		a, b := testSpec("cali1", "10.0.0.1"), testSpec("cali2", "10.0.0.2")
+		a.ProfileIDs, b.ProfileIDs = []string{"open"}, []string{"open"}
+		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{
+			put(model.ProfileRulesKey{Profile: "open"}, open, 2), put(testKey("a"), a, 2), put(testKey("b"), b, 2),
+		}}
+		synctest.Wait()
+		mu.Lock()
+		table = connections
+		mu.Unlock()
+		deny := model.Policy{Selector: "all()", Inbound: []model.Rule{
+			{Action: model.ActionDeny, Match: model.Match{Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: 81, Max: 81}}}},
+			{Action: model.ActionAllow},
+		}, Types: []model.Direction{model.Inbound}}
+		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{put(model.PolicyKey{Tier: "default", Policy: "no-81"}, deny, 3)}}
+		if diff := cmp.Diff([]uint16{1000, 1002}, left()); diff != "" {
+			t.Errorf("left (-want +got):\n%s", diff)
+		}
+	})
+}

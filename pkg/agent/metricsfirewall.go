@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// firewallMetrics are what the agent counts of policy and the firewall.
+type firewallMetrics struct {
+	endpoints, policies, profiles, sets, members, rules prometheus.Gauge
+	mostRules, meanRules                                prometheus.Gauge
+	applySeconds                                        *prometheus.HistogramVec
+	writes, repairs, failures                           prometheus.Counter
+}
+
+func newFirewallMetrics() firewallMetrics {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "calico_node_firewall_" + name, Help: help})
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "calico_node_firewall_" + name, Help: help})
+	}
+	return firewallMetrics{
+		endpoints: gauge("endpoints", "Endpoints of this host that have a firewall, workloads and the host's own."),
+		policies:  gauge("policies", "Policies that apply to an endpoint of this host."),
+		profiles:  gauge("profiles", "Profiles that an endpoint of this host refers to."),
+		sets:      gauge("sets", "Sets of addresses or ports that rules refer to."),
+		members:   gauge("set_members", "Members of these sets."),
+		rules:     gauge("rules", "Rules in the kernel's table."),
+		mostRules: gauge("endpoint_rules_max", "Rules of the policies and profiles of the endpoint that has most."),
+		meanRules: gauge("endpoint_rules_mean", "Rules of the policies and profiles of an endpoint, on average."),
+		applySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "calico_node_firewall_apply_seconds", Help: "Time to bring the firewall in line and read it back: the whole, or what changed.", Buckets: latencies(),
+		}, []string{"scope"}),
+		writes:   counter("writes_total", "Changes sent to the kernel's table."),
+		repairs:  counter("drift_repaired_total", "Of these, those that undid what something else had changed."),
+		failures: counter("failures_total", "Times that the firewall could not be brought in line."),
+	}
+}
+
+func (m firewallMetrics) register(r *prometheus.Registry) {
+	r.MustRegister(m.endpoints, m.policies, m.profiles, m.sets, m.members, m.rules, m.mostRules, m.meanRules,
+		m.applySeconds, m.writes, m.repairs, m.failures)
+}
+
+// read takes in one Apply.
+func (m firewallMetrics) read(report nft.Report, w *wall) {
+	m.writes.Add(float64(report.Writes))
+	m.repairs.Add(float64(report.Repairs))
+	if w.err != nil {
+		m.failures.Inc()
+		return
+	}
+	byKind := map[policy.RulesKind]int{}
+	for id := range w.state.Rules {
+		byKind[id.Kind]++
+	}
+	m.endpoints.Set(float64(len(w.state.Endpoints)))
+	m.policies.Set(float64(byKind[policy.KindPolicy]))
+	m.profiles.Set(float64(byKind[policy.KindProfile]))
+	m.sets.Set(float64(report.Sets))
+	m.members.Set(float64(report.Members))
+	m.rules.Set(float64(report.Rules))
+	most, sum := 0, 0
+	for _, n := range w.rules {
+		most, sum = max(most, n), sum+n
+	}
+	m.mostRules.Set(float64(most))
+	m.meanRules.Set(float64(sum) / float64(max(len(w.rules), 1)))
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// wall is the firewall that policy wants of this host, as far as it decides: what
+// has been asked of the kernel is applied by the loop.
+type wall struct {
+	engine *policy.Engine
+	// state is what the kernel is asked for: without the endpoints that keep no
+	// access, whose interfaces pass nothing.
+	state *policy.State
+	found map[string]*policy.Endpoint // every local endpoint, by path
+	// failing is why an endpoint's firewall isn't as it should be.
+	failing map[string]error
+	// invalid are the objects that only policy finds wrong.
+	invalid map[string]struct{}
+	// settings are those that the firewall was told.
+	settings policy.Settings
+	// hosts are the host endpoints, by path, on which is to be reported.
+	hosts map[string]struct{}
+	// rules is how many rules each endpoint's policies and profiles have.
+	rules   map[string]int
+	err     error // why the latest turn was not applied
+	applied bool  // it has been applied once
+	// suspects are the addresses whose connections policy may judge otherwise
+	// than when they began; everybody's where all is set.
+	suspects map[netip.Addr]struct{}
+	all      bool
+}
+
+func newWall(host string) *wall {
+	return &wall{
+		engine: policy.NewEngine(host), state: &policy.State{},
+		found: map[string]*policy.Endpoint{}, failing: map[string]error{}, rules: map[string]int{}, hosts: map[string]struct{}{}, suspects: map[netip.Addr]struct{}{},
+	}
+}
+
+// follow works out what changes for the kernel. The paths are those of endpoints
+// that may have gained or lost access without a change of policy.
+func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
+	c := w.engine.Flush()
+	touched := make(map[string]struct{}, len(paths)+len(c.Endpoints))
+	maps.Copy(touched, paths)
+	for path, ep := range c.Endpoints {
+		touched[path] = struct{}{}
+		if before := w.found[path]; ep != nil && !ep.Workload || before != nil && !before.Workload {
+			w.hosts[path] = struct{}{}
+		}
+		if ep == nil {
+			delete(w.found, path)
+		} else {
+			w.found[path] = ep
+		}
+	}
+	c.Endpoints = map[string]*policy.Endpoint{}
+	for path := range touched {
+		ep := w.found[path]
+		if t := d.targets[path]; ep != nil && ep.Workload && (t == nil || t.refused != nil) {
+			ep = nil
+		}
+		if before := w.state.Endpoints[path]; ep != before {
+			c.Endpoints[path] = ep
+			w.suspect(before, ep)
+		}
+		if ep == nil {
+			delete(w.failing, path)
+		}
+	}
+	for _, set := range c.Sets {
+		w.suspectMembers(set)
+	}
+	if err := w.state.Apply(c); err != nil {
+		panic(err) // the engine contradicts itself
+	}
+	w.count(c)
+	return c
+}
+
+// count counts the rules of endpoints that changed, or whose rules did, and
+// notes the addresses of the latter.
+func (w *wall) count(c policy.Changes) {
+	for path, ep := range c.Endpoints {
+		delete(w.rules, path)
+		if ep != nil {
+			w.rules[path] = w.rulesOf(ep)
+		}
+	}
+	if len(c.Rules) == 0 {
+		return
+	}
+	for path, ep := range w.state.Endpoints {
+		if uses(ep, c.Rules) {
+			w.rules[path] = w.rulesOf(ep)
+			w.suspect(ep, nil)
+		}
+	}
+}
+
+// rulesOf counts the rules that an endpoint's packets may be compared with.
+func (w *wall) rulesOf(ep *policy.Endpoint) int {
+	n := 0
+	for _, ids := range [][]policy.RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.UntrackedInbound} {
+		for _, id := range ids {
+			if r := w.state.Rules[id]; r != nil {
+				n += len(r.Inbound)
+			}
+		}
+	}
+	for _, ids := range [][]policy.RulesID{ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedOutbound} {
+		for _, id := range ids {
+			if r := w.state.Rules[id]; r != nil {
+				n += len(r.Outbound)
+			}
+		}
+	}
+	return n
+}
+
+// uses reports whether one of the rules is among an endpoint's.
+func uses(ep *policy.Endpoint, rules map[policy.RulesID]*policy.Rules) bool {
+	isThere := func(id policy.RulesID) bool {
+		_, ok := rules[id]
+		return ok
+	}
+	return slices.ContainsFunc(ep.Inbound.Policies, isThere) || slices.ContainsFunc(ep.Outbound.Policies, isThere) ||
+		slices.ContainsFunc(ep.Inbound.Profiles, isThere) || slices.ContainsFunc(ep.Outbound.Profiles, isThere) ||
+		slices.ContainsFunc(ep.UntrackedInbound, isThere) || slices.ContainsFunc(ep.UntrackedOutbound, isThere)
+}
+
+// suspect notes the addresses of an endpoint that was there before and changed.
+func (w *wall) suspect(before, after *policy.Endpoint) {
+	if before == nil {
+		return // connections with a former holder of the address are over
+	}
+	for _, ep := range []*policy.Endpoint{before, after} {
+		switch {
+		case ep == nil:
+		case !ep.Workload:
+			w.all = true
+		default:
+			w.suspectAddrs(ep)
+		}
+	}
+}
+
+func (w *wall) suspectAddrs(ep *policy.Endpoint) {
+	for _, a := range ep.Addrs {
+		w.suspects[a] = struct{}{}
+	}
+}
+
+func (w *wall) suspectMembers(set *policy.SetChange) {
+	if set.New || set.Gone {
+		return // the rules that use it are new too, or gone
+	}
+	for _, members := range [][]policy.Member{set.Added, set.Removed} {
+		for _, m := range members {
+			w.suspects[m.Addr] = struct{}{}
+		}
+	}
+}
+
+// stands says why an endpoint's firewall isn't up, nil = it is read back as wanted.
+func (w *wall) stands(path string) error {
+	if w.err != nil {
+		return w.err
+	}
+	return w.failing[path]
+}
