@@ -113,7 +113,7 @@ func runPage(t *testing.T, commands []pageCommand) []outcome {
 	t.Helper()
 	dir, bin := t.TempDir(), lab.Build(t, lab.BuildOptions{})
 	isolate := filepath.Join(dir, "isolate")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", isolate, "../../scripts/isolate").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", isolate, "../../scripts/isolate").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	var script strings.Builder

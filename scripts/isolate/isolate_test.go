@@ -25,7 +25,7 @@ func build(t *testing.T) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "isolate")
-	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, ".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return path

@@ -89,7 +89,8 @@ func buildInto(dir string, opts BuildOptions) error {
 	if opts.Tags != "" {
 		tags += "," + opts.Tags
 	}
-	args := []string{"build", "-o", dir, "-tags", tags}
+	// Git gives no version of a checkout that is another user's.
+	args := []string{"build", "-buildvcs=false", "-o", dir, "-tags", tags}
 	cgo := "CGO_ENABLED=0"
 	if opts.Race {
 		args = append(args, "-race")
