@@ -8,10 +8,12 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -141,4 +143,42 @@ func (l locks) remember(blocks []netip.Prefix) {
 	// drops no lock: they belong to other open files.
 	_, _ = f.WriteAt(append(text, bytes.Repeat([]byte{' '}, hintBytes-len(text))...), 0)
 	_ = f.Close()
+}
+
+// commitAt is where the lock file has the revision of the last commit, in
+// commitBytes digits.
+const (
+	commitAt    = hintBytes
+	commitBytes = 20
+)
+
+// committed notes the revision of a commit made under the lock, so that the next
+// holder knows whether it read etcd before or after. A note that is missing or
+// wrong costs a round trip: the compares of the next commit fail, or it reads
+// again for nothing.
+func (l locks) committed(revision int64) {
+	f, err := os.OpenFile(l.path, os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	_, _ = fmt.Fprintf(io.NewOffsetWriter(f, commitAt), "%0*d", commitBytes, revision)
+	_ = f.Close()
+}
+
+// lastCommit is the revision that was noted last, or 0.
+func (l locks) lastCommit() int64 {
+	f, err := os.Open(l.path)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }() // read only
+	digits := make([]byte, commitBytes)
+	if _, err := f.ReadAt(digits, commitAt); err != nil {
+		return 0
+	}
+	revision, err := strconv.ParseInt(string(digits), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return revision
 }

@@ -3,9 +3,14 @@
 package cni
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"math"
+	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -79,4 +84,39 @@ func TestLocksExclude(t *testing.T) {
 	if n.Load() != 400 {
 		t.Errorf("%d", n.Load())
 	}
+}
+
+// TestLockFileNotes has what the lock file says side by side.
+func TestLockFileNotes(t *testing.T) {
+	l := newLocks(t.TempDir())
+	check := func(after string, revision int64, blocks ...netip.Prefix) {
+		t.Helper()
+		if got := l.lastCommit(); got != revision {
+			t.Errorf("after %s: last commit %d, want %d", after, got, revision)
+		}
+		if got := l.hints(); !slices.Equal(got, blocks) {
+			t.Errorf("after %s: hints %v, want %v", after, got, blocks)
+		}
+	}
+	check("nothing", 0)
+	l.committed(5)
+	check("a commit without a file", 0)
+	release, _, err := l.take(t.Context(), ipamLock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	check("a lock", 0)
+	one, two := netip.MustParsePrefix("10.0.0.0/26"), netip.MustParsePrefix("fd00::/122")
+	l.committed(math.MaxInt64)
+	check("a commit", math.MaxInt64)
+	l.remember([]netip.Prefix{one})
+	l.remember([]netip.Prefix{two})
+	check("hints", math.MaxInt64, two, one)
+	l.committed(7)
+	check("another commit", 7, two, one)
+	if err := os.WriteFile(l.path, bytes.Repeat([]byte("x"), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("garbage", 0)
 }

@@ -163,14 +163,13 @@ func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 	if err == nil && change.Empty() {
 		return v.revision, t.ready(v)
 	}
-	release, waited := func() {}, false
+	release, passed := func() {}, false
 	if !t.unlocked {
-		release, waited = s.lockIPAM(ctx)
+		release, passed = s.lockIPAM(ctx, v.revision)
 	}
 	defer release()
 	switch {
-	case waited:
-		// Another call has changed what the first look showed.
+	case passed:
 		wants := t.first.wants
 		if more {
 			wants = append(slices.Clone(wants), need.Wants...)
@@ -187,6 +186,9 @@ func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 	for attempt := 0; ; attempt++ {
 		revision, err := s.attempt(ctx, v, t)
 		conflict, again := errors.AsType[*store.ConflictError](err)
+		if err == nil && !t.unlocked {
+			s.locks.committed(revision)
+		}
 		if !again {
 			return revision, err
 		}
@@ -253,8 +255,9 @@ func pause(ctx context.Context, attempt int) error {
 
 // lockIPAM keeps the calls of this host from fighting over its blocks. It is a
 // courtesy: what keeps the data right is the compares of the commit. So where
-// there is no lock to be had the call goes on without.
-func (s *session) lockIPAM(ctx context.Context) (release func(), waited bool) {
+// there is no lock to be had the call goes on without. passed says that another
+// call has, or may have, changed what was read at the revision.
+func (s *session) lockIPAM(ctx context.Context, revision int64) (release func(), passed bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout/2)
 	defer cancel()
 	release, waited, err := s.locks.take(ctx, ipamLock)
@@ -267,7 +270,7 @@ func (s *session) lockIPAM(ctx context.Context) (release func(), waited bool) {
 		return func() {}, true
 	}
 	step("locked")
-	return release, waited
+	return release, waited || s.locks.lastCommit() > revision
 }
 
 // lockInterface serialises the calls for one interface of one pod. Nothing
