@@ -56,7 +56,7 @@ func TestKill(t *testing.T) {
 	}
 	close(todo)
 	all.Wait()
-	t.Logf("%d kills; %d revisions of etcd were sound", kills.Load(), revisions.Load())
+	t.Logf("%d kills; %d revisions of etcd were walked", kills.Load(), revisions.Load())
 }
 
 // everywhere kills the scenario's call at each step that it has, once for each
