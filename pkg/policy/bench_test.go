@@ -136,3 +136,23 @@ func BenchmarkPolicyHere(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPolicyEverywhere is a policy that a thousand local endpoints with a
+// thousand policies each gain and lose.
+func BenchmarkPolicyEverywhere(b *testing.B) {
+	cluster := scale.Make(scale.Size{Endpoints: 1000, Local: 1000, Policies: 10, Profiles: 10})
+	e := policy.NewEngine(scale.Host)
+	e.Update(cluster.Entries()...)
+	all := func(i int) model.Entry {
+		k := model.PolicyKey{Tier: "default", Policy: fmt.Sprintf("all-%d", i)}
+		order := float64(i)
+		return model.Entry{Path: k.Path(), Key: k, Revision: 1, Value: model.Policy{Selector: "all()", Order: &order, Inbound: []model.Rule{{Action: model.ActionAllow}}}}
+	}
+	for i := range 1000 {
+		e.Update(all(i))
+	}
+	e.Flush()
+	gone := all(500)
+	gone.Revision, gone.Value = 0, nil
+	alternate(b, e, [2]model.Entry{gone, all(500)})
+}

@@ -65,15 +65,22 @@ func NewEngine(host string) *Engine {
 
 // SetInterfaces replaces the host's own interfaces, those that are no workload's.
 func (e *Engine) SetInterfaces(interfaces []Interface) {
-	e.interfaces = slices.Clone(interfaces)
-	slices.SortFunc(e.interfaces, func(a, b Interface) int { return strings.Compare(a.Name, b.Name) })
-	e.place = true
+	interfaces = slices.Clone(interfaces)
+	slices.SortFunc(interfaces, func(a, b Interface) int { return strings.Compare(a.Name, b.Name) })
+	same := func(a, b Interface) bool { return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) }
+	if slices.EqualFunc(e.interfaces, interfaces, same) {
+		return
+	}
+	e.interfaces, e.place = interfaces, true
 }
 
 // SetPrefixes says what the names of workload interfaces begin with. A workload
 // endpoint of another name is Dropped, a host endpoint of such a name has no
 // interface. None: a workload's interface may have any name.
 func (e *Engine) SetPrefixes(prefixes []string) {
+	if slices.Equal(e.prefixes, prefixes) {
+		return
+	}
 	e.prefixes = slices.Clone(prefixes)
 	e.place = true
 	for path, l := range e.locals {

@@ -94,6 +94,9 @@ type evaluation struct {
 
 func (e *evaluation) evaluate() bool {
 	p := &e.p
+	if owner, _ := e.outer(); owner != nil {
+		p.Out = owner.Interface // there is a route for each ExtIP
+	}
 	if p.In == "" && p.Out == "" {
 		e.note("from the host to itself: accept")
 		return true

@@ -9,25 +9,29 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// destinationNAT is step 3.
-func (e *evaluation) destinationNAT() {
-	if e.p.Conn != ConnNew {
-		return
-	}
-	var owner *Endpoint
-	var to netip.Addr
+// outer is the endpoint whose ExtIP the packet's destination is, and the IntIP
+// behind it; nil where there is none. Of two endpoints the lower path counts.
+func (e *evaluation) outer() (owner *Endpoint, inner netip.Addr) {
 	for _, ep := range e.st.Endpoints {
 		if !ep.enforcedWorkload() || owner != nil && owner.Path < ep.Path {
 			continue
 		}
 		i := slices.IndexFunc(ep.NAT, func(n model.NAT) bool { return n.ExtIP == e.p.Dst })
 		if i >= 0 {
-			owner, to = ep, ep.NAT[i].IntIP
+			owner, inner = ep, ep.NAT[i].IntIP
 		}
 	}
-	if owner != nil {
-		e.of(owner, model.Inbound, "destination %s becomes %s", e.p.Dst, to)
-		e.r.DNAT, e.p.Dst, e.p.Out = to, to, owner.Interface
+	return owner, inner
+}
+
+// destinationNAT is step 3.
+func (e *evaluation) destinationNAT() {
+	if e.p.Conn != ConnNew {
+		return
+	}
+	if owner, inner := e.outer(); owner != nil {
+		e.of(owner, model.Inbound, "destination %s becomes %s", e.p.Dst, inner)
+		e.r.DNAT, e.p.Dst = inner, inner
 	}
 }
 

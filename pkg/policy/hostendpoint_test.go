@@ -124,6 +124,8 @@ func TestNAT(t *testing.T) {
 		// 1:1 NAT: DNAT from outside, from other workloads and from the host itself.
 		{map[string]string{web: natted}, "eth0>cali1 203.0.113.5>192.0.2.77 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
 		{map[string]string{web: natted}, "eth0>- 203.0.113.5>192.0.2.66 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
+		{map[string]string{web: natted, uplink: named}, "eth0>- 203.0.113.5>192.0.2.66 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
+		{map[string]string{web: natted}, "eth0>cali1 203.0.113.5>192.0.2.66 tcp:1>80 established", Accept, none, none, false},
 		{map[string]string{web: natted}, "cali2>cali1 10.0.0.2>192.0.2.77 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
 		{map[string]string{web: natted}, "->cali1 192.0.2.10>192.0.2.77 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
 		// SNAT only on the hairpin.

@@ -14,8 +14,8 @@ import (
 type Packet struct {
 	// In is where it comes from, "" = the host itself.
 	In string
-	// Out is where it is routed to, "" = the host itself. Evaluate replaces it
-	// where a 1:1 NAT leads elsewhere.
+	// Out is where it is routed to, "" = the host itself. What is bound for the
+	// ExtIP of a local endpoint is routed to that one, whatever Out says.
 	Out                string
 	MAC                model.MAC // source, zero = unknown
 	Src, Dst           netip.Addr
