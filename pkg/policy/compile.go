@@ -23,19 +23,16 @@ func (e *Engine) touchRules(id RulesID) {
 	}
 }
 
-// useRules counts the endpoints that go by rules.
-func (e *Engine) useRules(more, less []RulesID) {
-	for _, id := range more {
+// useRules counts the endpoints that go by rules: n more of them, or less.
+func (e *Engine) useRules(ids []RulesID, n int) {
+	for _, id := range ids {
 		u := e.rules[id]
 		if u == nil {
 			u = &usedRules{}
 			e.rules[id] = u
-			e.dirtyRules[id] = struct{}{}
 		}
-		u.users++
-	}
-	for _, id := range less {
-		if e.rules[id].users--; e.rules[id].users == 0 {
+		u.users += n
+		if u.users == 0 || u.told == nil {
 			e.dirtyRules[id] = struct{}{}
 		}
 	}

@@ -4,8 +4,6 @@ package policy
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,7 +23,7 @@ type local struct {
 	iface    string // that a host endpoint was found to be
 	claims   []claim
 	told     *Endpoint // by the last Flush
-	used     []RulesID
+	applied  *applied  // the rules that it goes by, as told
 }
 
 // claim is what only one workload endpoint of a host may have.
@@ -100,7 +98,7 @@ func (e *Engine) updateLocal(entry model.Entry, l *local) {
 	old := e.locals[entry.Path]
 	if old != nil {
 		e.claim(old, nil)
-		l.told, l.used, l.iface = old.told, old.used, old.iface
+		l.told, l.applied, l.iface = old.told, old.applied, old.iface
 	}
 	e.place = e.place || l.isHost
 	e.locals[entry.Path] = l
@@ -156,142 +154,4 @@ func (e *Engine) findInterface(h *model.HostEndpoint, taken map[string]bool) str
 		}
 	}
 	return ""
-}
-
-// flushEndpoints tells what became of local endpoints that were touched.
-func (e *Engine) flushEndpoints() map[string]*Endpoint {
-	out := map[string]*Endpoint{}
-	for path := range e.dirty {
-		l := e.locals[path]
-		if l == nil {
-			continue
-		}
-		if l.gone() {
-			if l.told != nil {
-				out[path] = nil
-			}
-			e.useRules(nil, l.used)
-			delete(e.locals, path)
-			continue
-		}
-		ep := e.build(l)
-		if l.told != nil && ep.equal(l.told) {
-			continue
-		}
-		used := ep.rules()
-		e.useRules(used, l.used)
-		l.told, l.used = ep, used
-		out[path] = ep
-	}
-	clear(e.dirty)
-	return out
-}
-
-// gone reports whether the endpoint is kept only until the next Flush tells so.
-func (l *local) gone() bool { return l.workload == nil && l.host == nil && l.invalid == nil }
-
-// build makes what is told of an endpoint.
-func (e *Engine) build(l *local) *Endpoint {
-	ep := &Endpoint{Path: l.path, Workload: !l.isHost}
-	switch {
-	case l.invalid != nil:
-		ep.Dropped = "invalid: " + l.invalid.Error()
-	case l.workload != nil:
-		e.buildWorkload(l, ep)
-	default:
-		ep.Interface = l.iface
-		if l.iface == "*" {
-			ep.Interface, ep.Wildcard = "", true
-		}
-	}
-	if ep.Dropped == "" && (ep.Interface != "" || ep.Wildcard) {
-		e.addRules(e.endpoints[l.path], ep)
-	}
-	return ep
-}
-
-func (e *Engine) buildWorkload(l *local, ep *Endpoint) {
-	w := l.workload
-	ep.MAC = w.MAC
-	if !e.isWorkload(w.Name) {
-		ep.Dropped = fmt.Sprintf("interface %s: the name of a workload's interface begins with %s here", w.Name, strings.Join(e.prefixes, " or "))
-		return
-	}
-	for _, c := range l.claims {
-		if owner := slices.MinFunc(e.claims[c], byAge); owner != l {
-			ep.Dropped = fmt.Sprintf("%s belongs to an older endpoint, %s", c, owner.path)
-			return
-		}
-	}
-	ep.Interface = w.Name
-	if w.State != model.StateActive {
-		ep.Dropped = "inactive"
-		return
-	}
-	ep.Addrs = w.Addrs()
-	ep.NAT = append(slices.Clone(w.IPv4NAT), w.IPv6NAT...)
-}
-
-// addRules says which policies and profiles hold for an endpoint.
-func (e *Engine) addRules(of *endpoint, ep *Endpoint) {
-	var policies []*policy
-	for _, m := range of.matches[forOwn] {
-		policies = append(policies, m.query.policies...)
-	}
-	slices.SortFunc(policies, (*policy).compare)
-	for _, p := range policies {
-		in, out := &ep.Inbound.Policies, &ep.Outbound.Policies
-		if p.untracked {
-			if ep.Workload || ep.Wildcard {
-				continue
-			}
-			in, out = &ep.UntrackedInbound, &ep.UntrackedOutbound
-		}
-		if p.in {
-			*in = addOnce(*in, p.id)
-		}
-		if p.out {
-			*out = addOnce(*out, p.id)
-		}
-	}
-	var profiles []RulesID
-	for _, p := range of.profiles {
-		if id := (RulesID{KindProfile, p.name}); !slices.Contains(profiles, id) {
-			profiles = append(profiles, id)
-		}
-	}
-	ep.Inbound.Profiles, ep.Outbound.Profiles = profiles, profiles
-}
-
-// addOnce knows that equal ids stand side by side.
-func addOnce(ids []RulesID, id RulesID) []RulesID {
-	if n := len(ids); n > 0 && ids[n-1] == id {
-		return ids
-	}
-	return append(ids, id)
-}
-
-// rules are all that the endpoint goes by, each once.
-func (ep *Endpoint) rules() []RulesID {
-	all := map[RulesID]struct{}{}
-	for _, ids := range [...][]RulesID{
-		ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles,
-		ep.UntrackedInbound, ep.UntrackedOutbound,
-	} {
-		for _, id := range ids {
-			all[id] = struct{}{}
-		}
-	}
-	return slices.Collect(maps.Keys(all))
-}
-
-func (ep *Endpoint) equal(o *Endpoint) bool {
-	return ep.Path == o.Path && ep.Workload == o.Workload && ep.Interface == o.Interface && ep.Wildcard == o.Wildcard &&
-		ep.Dropped == o.Dropped && ep.MAC == o.MAC && slices.Equal(ep.Addrs, o.Addrs) && slices.Equal(ep.NAT, o.NAT) &&
-		ep.Inbound.equal(o.Inbound) && ep.Outbound.equal(o.Outbound) &&
-		slices.Equal(ep.UntrackedInbound, o.UntrackedInbound) && slices.Equal(ep.UntrackedOutbound, o.UntrackedOutbound)
-}
-
-func (v Verdicts) equal(o Verdicts) bool {
-	return slices.Equal(v.Policies, o.Policies) && slices.Equal(v.Profiles, o.Profiles)
 }

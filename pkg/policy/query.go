@@ -13,6 +13,7 @@ const (
 
 // query picks endpoints: by selector, by tag or by the name of a port.
 type query struct {
+	id       uint64 // not 0, of the matcher it was asked of
 	selector *selector.Selector
 	tag      string
 	port     string
@@ -48,6 +49,7 @@ type matcher struct {
 	ports     map[string]*bag      // and by the names of their ports
 
 	queries  int
+	lastID   uint64
 	byLabel  map[string]*asked // selectors by the terms they are indexed by
 	anything []*query          // selectors without a restriction
 	byTag    map[string]*query
@@ -176,6 +178,8 @@ func (m *matcher) try(ep *endpoint, q *query) {
 // ask adds a query and finds what matches it.
 func (m *matcher) ask(q *query) {
 	m.queries++
+	m.lastID++
+	q.id = m.lastID
 	m.index(q)
 	m.epoch++
 	try := func(ep *endpoint) {
