@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -22,7 +23,7 @@ func demoCommand(o *options) *cobra.Command {
 		Use:   "demo",
 		Short: "A tour: two pods get addresses, talk, and go",
 		Long: `demo makes a lab of its own with one host, adds two pods by running the plugins
-and shows what goes in and out, lets the pods and the host ping each other, shows
+and shows what goes in and out, lets the pods and the host ping each other, shows what policies do to connections, and
 what etcd and the kernel hold, deletes the pods, and shows that nothing is left.
 It checks what it shows, and fails where something isn't as it should be.
 Without root it runs in a user namespace.`,
@@ -57,6 +58,8 @@ type demo struct {
 	// quiet: plugins that run now are not part of what is shown.
 	quiet bool
 	stdin []byte // of the last ADD
+	// written are the policies that are in etcd.
+	written []model.Key
 	// before is what the kernel of the host held when there were no pods.
 	before lab.Kernel
 }
@@ -76,7 +79,7 @@ func runDemo(ctx context.Context, name string, w io.Writer) (err error) {
 		}
 		err = errors.Join(err, d.lab.Close())
 	}()
-	for _, step := range []func(context.Context) error{d.start, d.addPods, d.ping, d.compare, d.deletePods, d.compareEmpty} {
+	for _, step := range []func(context.Context) error{d.start, d.addPods, d.ping, d.policies, d.compare, d.deletePods, d.compareEmpty} {
 		if err := step(ctx); err != nil {
 			return err
 		}
