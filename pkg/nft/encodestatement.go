@@ -145,6 +145,9 @@ func (e *encoder) state(s State) {
 	if s.Related {
 		bits |= expr.CtStateBitRELATED
 	}
+	if s.Untracked {
+		bits |= expr.CtStateBitUNTRACKED
+	}
 	e.add(&expr.Ct{Key: expr.CtKeySTATE, Register: register})
 	e.mask(bits, 0)
 	e.add(&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: native(0)})

@@ -72,7 +72,8 @@ func (x renderer) host(v policy.Verdicts, d model.Direction) []Rule {
 	}
 	out := []Rule{
 		accept(Accept, "", State{Established: true, Related: true}),
-		accept(Accept, "allowed by untracked policy", MarkIs{markUntracked, markUntracked}),
+		// The mark alone could be anybody's.
+		accept(Accept, "allowed by untracked policy", State{Untracked: true}, MarkIs{markUntracked, markUntracked}),
 		accept(Accept, "neighbour discovery", neighbours(false)),
 		{Do: []Statement{State{Invalid: true}, Count{}, Verdict{Kind: Drop}}, Comment: "invalid"},
 	}

@@ -61,7 +61,7 @@ type (
 		Map   string
 	}
 	// State matches any of the states of connection tracking that are given.
-	State struct{ Invalid, Established, Related bool }
+	State struct{ Invalid, Established, Related, Untracked bool }
 	// MarkIs matches the bits of the packet's mark.
 	MarkIs struct{ Mask, Value uint32 }
 	// MarkSet changes the bits of the packet's mark that are in Clear or Set.
@@ -169,7 +169,7 @@ func (s State) String() string {
 	for _, state := range [...]struct {
 		on   bool
 		name string
-	}{{s.Invalid, "invalid"}, {s.Established, "established"}, {s.Related, "related"}} {
+	}{{s.Invalid, "invalid"}, {s.Established, "established"}, {s.Related, "related"}, {s.Untracked, "untracked"}} {
 		if state.on {
 			names = append(names, state.name)
 		}

@@ -199,7 +199,10 @@ func quote(s string) string { return `"` + plain(s) + `"` }
 // plain replaces what cannot be written between quotes.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' || r == '"' || r == '\\' {
+		switch {
+		case r == '"':
+			return '\''
+		case r < ' ' || r > '~' || r == '\\':
 			return '_'
 		}
 		return r

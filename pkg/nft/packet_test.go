@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// space is a network namespace wired to the host's; do runs fn in it.
+type space struct {
+	tb    testing.TB
+	do    func(fn func())
+	ep    *policy.Endpoint
+	iface string // the host's end
+}
+
+// newSpace makes a namespace joined to the current one, the host, by a veth with
+// static neighbours. The host's end has the MAC address 2:1:….
+func newSpace(tb testing.TB, n int, iface string) space {
+	tb.Helper()
+	work, path := make(chan func()), make(chan string)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the namespace ends with it
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			tb.Error(err)
+		}
+		path <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
+		for fn := range work {
+			fn()
+		}
+	}()
+	tb.Cleanup(func() { close(work) })
+	ep := workload(n)
+	s := space{tb: tb, ep: ep, iface: iface, do: func(fn func()) {
+		done := make(chan struct{})
+		work <- func() { defer close(done); fn() }
+		<-done
+	}}
+	hostMAC := fmt.Sprintf("02:01:00:00:00:%02x", n)
+	run(tb, "ip", "link", "add", iface, "address", hostMAC, "type", "veth", "peer", "name", "eth0", "address", ep.MAC.String(), "netns", <-path)
+	run(tb, "ip", "link", "set", iface, "addrgenmode", "none", "up")
+	s.do(func() {
+		run(tb, "ip", "link", "set", "eth0", "up")
+		run(tb, "ip", "link", "set", "lo", "up")
+		for i, a := range ep.Addrs {
+			run(tb, "ip", "addr", "add", netip.PrefixFrom(a, a.BitLen()).String(), "dev", "eth0", "nodad")
+			gateway := []string{"169.254.1.1", "fe80::1"}[i]
+			run(tb, "ip", "neigh", "add", gateway, "lladdr", hostMAC, "dev", "eth0", "nud", "permanent")
+			run(tb, "ip", "route", "add", "default", "via", gateway, "dev", "eth0", "onlink")
+		}
+	})
+	for _, a := range ep.Addrs {
+		s.route(a)
+	}
+	return s
+}
+
+// route leads an address from the host to the namespace.
+func (s space) route(a netip.Addr) {
+	s.tb.Helper()
+	run(s.tb, "ip", "route", "add", netip.PrefixFrom(a, a.BitLen()).String(), "dev", s.iface)
+	run(s.tb, "ip", "neigh", "add", a.String(), "lladdr", s.ep.MAC.String(), "dev", s.iface, "nud", "permanent")
+}
+
+// asHost makes the current namespace forward.
+func asHost(tb testing.TB) {
+	tb.Helper()
+	run(tb, "ip", "link", "set", "lo", "up")
+	for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+		if err := os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0o644); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// listen opens a UDP socket in the namespace.
+func (s space) listen(port int) net.PacketConn {
+	s.tb.Helper()
+	var c net.PacketConn
+	s.do(func() { c = listen(s.tb, port) })
+	return c
+}
+
+func listen(tb testing.TB, port int) net.PacketConn {
+	tb.Helper()
+	c, err := net.ListenPacket("udp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// fencePort is open for all in these tests. What is sent to it after another
+// packet arrives after it.
+const fencePort = 9
+
+// probe sends a UDP packet, and one to the fence from another address; then the
+// first has arrived or never will. It gives the sender as the receiver sees it.
+func probe(tb testing.TB, in func(func()), from, to netip.AddrPort, at, fence net.PacketConn, fenceFrom, fenceTo netip.Addr) (netip.AddrPort, bool) {
+	tb.Helper()
+	send := func(from, to netip.AddrPort) {
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(from), net.UDPAddrFromAddrPort(to))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("x")); err != nil && !isPerm(err) {
+			tb.Fatal(err)
+		}
+	}
+	in(func() {
+		send(from, to)
+		send(netip.AddrPortFrom(fenceFrom, 0), netip.AddrPortFrom(fenceTo, fencePort))
+	})
+	buf := make([]byte, 10)
+	_ = fence.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, _, err := fence.ReadFrom(buf); err != nil {
+		tb.Fatalf("the fence: %v", err)
+	}
+	_ = at.SetReadDeadline(time.Now().Add(time.Millisecond))
+	_, sender, err := at.ReadFrom(buf)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	a := sender.(*net.UDPAddr).AddrPort()
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), true
+}
+
+// isPerm: the host's own packet was dropped on its way out.
+func isPerm(err error) bool { return os.IsPermission(err) }
+
+// here runs fn in the current namespace.
+func here(fn func()) { fn() }
+
+// withFence allows the fence, and what else is given.
+func withFence(rules ...policy.Rule) []policy.Rule {
+	return append([]policy.Rule{{Action: model.ActionAllow, Match: policy.Criteria{Protocol: model.ProtocolUDP, DstPorts: []model.Port{{Min: fencePort, Max: fencePort}}}}}, rules...)
+}
+
+func udpTo(action model.Action, port uint16) policy.Rule {
+	return policy.Rule{Action: action, Match: policy.Criteria{Protocol: model.ProtocolUDP, DstPorts: []model.Port{{Min: port, Max: port}}}}
+}
+
+// TestPackets sends real packets between two workloads, the host and the outside.
+func TestPackets(t *testing.T) {
+	inHost(t, func() {
+		asHost(t)
+		a, b, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "eth0")
+		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
+		for _, o := range own {
+			run(t, "ip", "addr", "add", netip.PrefixFrom(o, o.BitLen()).String(), "dev", "eth0", "nodad")
+		}
+		b.ep.NAT = []model.NAT{{IntIP: b.ep.Addrs[0], ExtIP: ip("192.0.2.2")}, {IntIP: b.ep.Addrs[1], ExtIP: ip("2001:db8::2")}}
+		for _, n := range b.ep.NAT {
+			b.route(n.ExtIP)
+		}
+		web := policy.Verdicts{Policies: []policy.RulesID{policyID("web")}}
+		for _, s := range []space{a, b} {
+			s.ep.Inbound, s.ep.Outbound = web, policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
+		}
+		all := policy.Rule{Action: model.ActionAllow}
+		host := &policy.Endpoint{Path: "/host", Interface: "eth0", Inbound: web, Outbound: policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}},
+			UntrackedInbound: []policy.RulesID{policyID("raw")}, UntrackedOutbound: []policy.RulesID{policyID("raw")}}
+		f := open(t)
+		f.Update(policy.Changes{
+			Endpoints: endpoints(a.ep, b.ep, host),
+			Rules: rules(
+				policy.Rules{ID: policyID("web"), Inbound: withFence(
+					udpTo(model.ActionDeny, 81),
+					policy.Rule{Action: model.ActionAllow, Match: policy.Criteria{Protocol: model.ProtocolUDP, SrcSets: []policy.SetID{"friends"}, DstPorts: []model.Port{{Min: 80, Max: 89}}}},
+				)},
+				policy.Rules{ID: profileID("prod"), Inbound: []policy.Rule{all}, Outbound: []policy.Rule{all}},
+				policy.Rules{ID: policyID("raw"), Inbound: []policy.Rule{udpTo(model.ActionAllow, 9000)}},
+			),
+			Sets:  map[policy.SetID]*policy.SetChange{"friends": {Kind: policy.KindAddrs, New: true, Added: []policy.Member{{Addr: a.ep.Addrs[0]}, {Addr: a.ep.Addrs[1]}, {Addr: ip("192.0.2.2")}, {Addr: b.ep.Addrs[0]}, {Addr: b.ep.Addrs[1]}}}},
+			Pools: &policy.Pools{All: cidrs("10.65.0.0/31", "10.65.0.2/32", "fd00::/127", "fd00::2/128"), Masquerade: cidrs("10.65.0.1/32", "fd00::1/128")},
+		})
+		mustApply(t, f)
+		ports := map[string]map[int]net.PacketConn{"b": {}, "out": {}, "host": {}}
+		for _, port := range []int{fencePort, 80, 81, 200, 9000, 22} {
+			ports["b"][port], ports["out"][port], ports["host"][port] = b.listen(port), out.listen(port), listen(t, port)
+		}
+		for v := range own {
+			src, bad := a.ep.Addrs[v], []netip.Addr{ip("10.65.0.99"), ip("fd00::99")}[v]
+			a.do(func() {
+				run(t, "ip", "addr", "add", netip.PrefixFrom(bad, bad.BitLen()).String(), "dev", "eth0", "nodad")
+			})
+			for _, c := range []struct {
+				name         string
+				in           func(func())
+				from         netip.Addr
+				sport, dport int
+				at           string
+				to           netip.Addr
+				fenceFrom    netip.Addr
+				want         netip.Addr // sender as seen, zero = dropped
+			}{
+				{"allowed by a set", a.do, src, 1000, 80, "b", b.ep.Addrs[v], src, src},
+				{"denied", a.do, src, 1000, 81, "b", b.ep.Addrs[v], src, netip.Addr{}},
+				{"no policy decides", a.do, src, 1000, 200, "b", b.ep.Addrs[v], src, netip.Addr{}},
+				{"spoofed source", a.do, bad, 1000, fencePort + 71, "b", b.ep.Addrs[v], src, netip.Addr{}},
+				{"1:1 NAT", a.do, src, 1001, 80, "b", b.ep.NAT[v].ExtIP, src, src},
+				{"an endpoint calls itself", b.do, b.ep.Addrs[v], 1002, 80, "b", b.ep.NAT[v].ExtIP, b.ep.Addrs[v], b.ep.NAT[v].ExtIP},
+				{"masqueraded", a.do, src, 1003, 80, "out", out.ep.Addrs[v], src, own[v]},
+				{"not of a masquerade pool", b.do, b.ep.Addrs[v], 1004, 80, "out", out.ep.Addrs[v], b.ep.Addrs[v], b.ep.Addrs[v]},
+				{"host to its workload", here, own[v], 1005, 200, "b", b.ep.Addrs[v], own[v], own[v]},
+				{"from outside, denied", out.do, out.ep.Addrs[v], 1006, 80, "b", b.ep.Addrs[v], out.ep.Addrs[v], netip.Addr{}},
+				{"to the host, denied", out.do, out.ep.Addrs[v], 1007, 80, "host", own[v], out.ep.Addrs[v], netip.Addr{}},
+				{"to the host, untracked", out.do, out.ep.Addrs[v], 1008, 9000, "host", own[v], out.ep.Addrs[v], out.ep.Addrs[v]},
+			} {
+				sender, ok := probe(t, c.in, netip.AddrPortFrom(c.from, uint16(c.sport)), netip.AddrPortFrom(c.to, uint16(c.dport)),
+					ports[c.at][c.dport], ports[c.at][fencePort], c.fenceFrom, c.to)
+				if ok != c.want.IsValid() || ok && sender.Addr() != c.want {
+					t.Errorf("%s, IPv%d: received %t, from %s: want %s", c.name, []int{4, 6}[v], ok, sender, c.want)
+				}
+			}
+		}
+		waitCount(t, f, chainSpoof, "spoofed source", 2)
+		waitCount(t, f, chainUntracked, "", 2)
+		testToHost(t, f, a, own, ports["host"])
+		testGone(t, f, a, b, ports["b"])
+	})
+}

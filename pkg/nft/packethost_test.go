@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// testToHost: a workload's way to the host is closed, but for DNS where that is
+// configured, until the action says otherwise.
+func testToHost(t *testing.T, f *Firewall, a space, own []netip.Addr, at map[int]net.PacketConn) {
+	s := settings()
+	for _, c := range []struct {
+		name   string
+		action policy.EndpointToHost
+		want   bool
+	}{
+		{"RETURN", policy.ToHostReturn, true},
+		{"ACCEPT", policy.ToHostAccept, true},
+		{"DROP", policy.ToHostDrop, false},
+	} {
+		s.EndpointToHost = c.action
+		f.Configure(s)
+		mustApply(t, f)
+		for v, to := range own {
+			dropped := count(t, f, chainToHost, "endpoint to host action DROP")
+			send(t, a, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(to, 200))
+			if !c.want {
+				waitCount(t, f, chainToHost, "endpoint to host action DROP", dropped+1)
+				continue
+			}
+			if _, _, err := at[200].ReadFrom(make([]byte, 10)); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+	}
+}
+
+// testGone: what no endpoint has any more, or one that is inactive, has no access.
+func testGone(t *testing.T, f *Firewall, a, b space, at map[int]net.PacketConn) {
+	inactive := *a.ep
+	inactive.Dropped = "inactive"
+	for _, ep := range []*policy.Endpoint{&inactive, nil} {
+		f.Update(policy.Changes{Endpoints: map[string]*policy.Endpoint{a.ep.Path: ep}})
+		mustApply(t, f)
+		for v := range a.ep.Addrs {
+			before := count(t, f, chainSpoof, "no endpoint has the interface")
+			send(t, a, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(b.ep.Addrs[v], fencePort))
+			waitCount(t, f, chainSpoof, "no endpoint has the interface", before+1)
+		}
+	}
+	f.Update(policy.Changes{Endpoints: endpoints(a.ep)})
+	mustApply(t, f)
+	for v := range a.ep.Addrs {
+		send(t, a, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(b.ep.Addrs[v], fencePort))
+		if _, _, err := at[fencePort].ReadFrom(make([]byte, 10)); err != nil {
+			t.Errorf("back again: %v", err)
+		}
+	}
+}
+
+// send sends one UDP packet from a namespace.
+func send(tb testing.TB, s space, from, to netip.AddrPort) {
+	tb.Helper()
+	s.do(func() {
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(from), net.UDPAddrFromAddrPort(to))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("x")); err != nil {
+			tb.Fatal(err)
+		}
+	})
+}
+
+// waitCount waits until the rules of a chain have counted so many packets.
+func waitCount(tb testing.TB, f *Firewall, chain, comment string, want uint64) {
+	tb.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		got := count(tb, f, chain, comment)
+		if got == want {
+			return
+		}
+		if got > want || time.Now().After(deadline) {
+			tb.Errorf("chain %s, %q: %d packets, want %d", chain, comment, got, want)
+			return
+		}
+	}
+}
+
+// count is how many packets the rules of a chain with the comment have counted.
+func count(tb testing.TB, f *Firewall, chain, comment string) uint64 {
+	tb.Helper()
+	counts, err := f.Counters(tb.Context(), chain)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n := uint64(0)
+	for _, c := range counts {
+		if c.Comment == comment {
+			n += c.Packets
+		}
+	}
+	return n
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// golden compares text with a file of testdata.
+func golden(tb testing.TB, name, got string) {
+	tb.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		tb.Errorf("%s (-update writes it): -want +got:\n%s", path, diff)
+	}
+}
+
+// TestTables holds whole tables.
+func TestTables(t *testing.T) {
+	accept := settings()
+	accept.EndpointToHost, accept.EndpointDNS, accept.Prefixes = policy.ToHostAccept, true, []string{"cali", "tap"}
+	for name, c := range map[string]struct {
+		settings policy.Settings
+		changes  policy.Changes
+	}{
+		"empty.nft":    {settings(), policy.Changes{}},
+		"sample.nft":   {settings(), sample()},
+		"accept.nft":   {accept, policy.Changes{}},
+		"workload.nft": {settings(), policy.Changes{Endpoints: endpoints(workload(1, "web", "tier")), Rules: sample().Rules, Sets: sample().Sets}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &Firewall{desired: newDesired()}
+			f.Configure(c.settings)
+			f.Update(c.changes)
+			golden(t, name, f.Table().String())
+		})
+	}
+}
+
+func rendered(list []Rule) string {
+	var b strings.Builder
+	for _, r := range list {
+		b.WriteString(r.String() + "\n")
+	}
+	return b.String()
+}
+
+// TestRules has each sentence of the specification about rules.
+func TestRules(t *testing.T) {
+	tcp, icmp4, icmp6 := model.ProtocolTCP, model.ProtocolICMP, model.ProtocolICMPv6
+	port := func(list ...uint16) (out []model.Port) {
+		for _, p := range list {
+			out = append(out, model.Port{Min: p, Max: p})
+		}
+		return out
+	}
+	allow := func(match, not policy.Criteria) policy.Rule {
+		return policy.Rule{Action: model.ActionAllow, Match: match, Not: not}
+	}
+	none := policy.Criteria{}
+	const ok = " counter meta mark set meta mark | 0x01000000 return comment \"rule\"\n"
+	const no = " counter drop comment \"rule, cannot be expressed: "
+	for _, c := range []struct {
+		name string
+		rule policy.Rule
+		want string
+	}{
+		{"anything", allow(none, none), strings.TrimPrefix(ok, " ")},
+		{"deny", policy.Rule{Action: model.ActionDeny}, "counter drop comment \"rule\"\n"},
+		{"next tier", policy.Rule{Action: model.ActionNextTier}, "counter meta mark set meta mark | 0x02000000 return comment \"rule\"\n"},
+		{"log goes on", policy.Rule{Action: model.ActionLog}, "counter log prefix \"calico-packet: \" log prefix \"calico-packet\" group 2 comment \"rule\"\n"},
+		{"log prefix on any action, 27 characters", policy.Rule{Action: model.ActionDeny, LogPrefix: "a prefix\n that is much too long"},
+			"counter log prefix \"a_prefix__that_is_much_too_: \" log prefix \"a_prefix__that_is_much_too_\" group 2 drop comment \"rule\"\n"},
+		{"IP version", policy.Rule{Action: model.ActionAllow, IPVersion: 6}, "meta nfproto ipv6" + ok},
+		{"protocol", allow(policy.Criteria{Protocol: tcp}, none), "meta l4proto tcp" + ok},
+		{"other protocol", allow(none, policy.Criteria{Protocol: 47}), "meta l4proto != 47" + ok},
+		{"ICMP is of one version", allow(policy.Criteria{Protocol: icmp4}, none), "meta nfproto ipv4 meta l4proto icmp" + ok},
+		{"negated ICMP too", allow(none, policy.Criteria{Protocol: icmp6}), "meta nfproto ipv6 meta l4proto != ipv6-icmp" + ok},
+		{"type and code", allow(policy.Criteria{Protocol: icmp4, ICMPType: byteOf(3), ICMPCode: byteOf(4)}, none),
+			"icmp type destination-unreachable icmp code frag-needed" + ok},
+		{"negated type and code are one", allow(policy.Criteria{Protocol: icmp4}, policy.Criteria{ICMPType: byteOf(3), ICMPCode: byteOf(4)}),
+			"icmp type . icmp code != { destination-unreachable . frag-needed }" + ok},
+		{"negated type", allow(policy.Criteria{Protocol: icmp6}, policy.Criteria{ICMPType: byteOf(128)}), "icmpv6 type != echo-request" + ok},
+		{"net", allow(policy.Criteria{SrcNets: cidrs("10.1.2.3/8")}, none), "ip saddr 10.0.0.0/8" + ok},
+		{"net of the other version", allow(policy.Criteria{SrcNets: cidrs("fd00::/8"), DstNets: cidrs("10.0.0.0/8")}, none), ""},
+		{"all nets", allow(policy.Criteria{SrcNets: cidrs("0.0.0.0/0")}, none), "meta nfproto ipv4" + ok},
+		{"not all nets", allow(none, policy.Criteria{SrcNets: cidrs("0.0.0.0/0")}), ""},
+		{"nets", allow(policy.Criteria{DstNets: cidrs("10.0.0.0/9", "10.128.0.0/9", "10.1.0.0/16", "192.0.2.1/32", "fd00::/8")}, none),
+			"ip daddr 10.0.0.0/8" + ok + "ip daddr 192.0.2.1" + ok + "ip6 daddr fd00::/8" + ok},
+		{"many nets", allow(policy.Criteria{DstNets: cidrs("10.0.0.0/8", "172.16.0.0/12", "192.0.2.0/31", "192.0.2.2/32", "198.51.100.1/32", "203.0.113.0/24")}, none),
+			"ip daddr { 10.0.0.0/8, 172.16.0.0/12, 192.0.2.0-192.0.2.2, 198.51.100.1, 203.0.113.0/24 }" + ok},
+		{"none of nets", allow(none, policy.Criteria{SrcNets: cidrs("10.0.0.0/8", "192.0.2.1/32")}), "ip saddr != 10.0.0.0/8 ip saddr != 192.0.2.1" + ok},
+		{"in both sets", allow(policy.Criteria{SrcSets: []policy.SetID{"a", "b"}}, none), "ip saddr @s4-a ip saddr @s4-b" + ok + "ip6 saddr @s6-a ip6 saddr @s6-b" + ok},
+		{"in no set", policy.Rule{Action: model.ActionAllow, IPVersion: 4, Not: policy.Criteria{DstSets: []policy.SetID{"a", "b"}}}, "ip daddr != @s4-a ip daddr != @s4-b" + ok},
+		{"positive and negated", policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{SrcSets: []policy.SetID{"a"}}, Not: policy.Criteria{SrcNets: cidrs("10.0.0.0/8")}},
+			"ip saddr @s4-a ip saddr != 10.0.0.0/8" + ok},
+		{"port", allow(policy.Criteria{Protocol: tcp, DstPorts: port(80)}, none), "tcp dport 80" + ok},
+		{"ports", allow(policy.Criteria{Protocol: tcp, DstPorts: append(port(80, 443, 81), model.Port{Min: 8000, Max: 65535})}, none),
+			"tcp dport 80-81" + ok + "tcp dport 443" + ok + "tcp dport 8000-65535" + ok},
+		{"many ports", allow(policy.Criteria{Protocol: tcp, DstPorts: port(1, 3, 5, 7, 9)}, none), "tcp dport { 1, 3, 5, 7, 9 }" + ok},
+		{"none of ports", allow(policy.Criteria{Protocol: tcp}, policy.Criteria{SrcPorts: port(80, 443)}), "tcp sport != 80 tcp sport != 443" + ok},
+		{"port or named port", policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{Protocol: tcp, DstPorts: port(80), DstPortSets: []policy.SetID{"p"}}},
+			"meta nfproto ipv4 tcp dport 80" + ok + "ip daddr . meta l4proto . tcp dport @p4-p" + ok},
+		{"logged once", policy.Rule{Action: model.ActionLog, LogPrefix: "x", IPVersion: 4, Match: policy.Criteria{Protocol: tcp, DstPorts: port(80), DstPortSets: []policy.SetID{"p"}}},
+			"meta nfproto ipv4 tcp dport 80 counter log prefix \"x: \" log prefix \"x\" group 2 comment \"rule\"\n" +
+				"tcp dport != 80 ip daddr . meta l4proto . tcp dport @p4-p counter log prefix \"x: \" log prefix \"x\" group 2 comment \"rule\"\n"},
+		{"named port not", policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{Protocol: tcp}, Not: policy.Criteria{SrcPortSets: []policy.SetID{"p"}}},
+			"ip saddr . meta l4proto . tcp sport != @p4-p" + ok},
+		{"ports without protocol", allow(policy.Criteria{SrcNets: cidrs("10.0.0.0/8"), DstPorts: port(80)}, none), "ip saddr 10.0.0.0/8" + no + "protocol any has no ports\"\n"},
+		{"set that isn't there", allow(policy.Criteria{SrcNets: cidrs("10.0.0.0/8"), SrcSets: []policy.SetID{"gone"}}, none), "ip saddr 10.0.0.0/8" + no + "set gone is not there\"\n"},
+		{"unknown action", policy.Rule{Action: "pray", IPVersion: 4}, "meta nfproto ipv4" + no + "action 'pray' is unknown\"\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := settings()
+			s.FlowLogGroup = 2
+			x := renderer{settings: s, known: func(id policy.SetID) bool { return id != "gone" }, expand: maxExpand}
+			got := rendered(x.rule(c.rule, func(why string) string { return "rule" + why }))
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestInvalidAndMissingDeny(t *testing.T) {
+	x := renderer{settings: settings()}
+	want := "\tchain in-policy-p {\n\t\tcomment \"policy p, inbound\"\n\t\tcounter drop comment \"policy p: field action is unknown\"\n\t}\n"
+	if got := x.rules(policyID("p"), &policy.Rules{Invalid: "field action is unknown"}, model.Inbound).String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	want = "\tchain out-profile-p {\n\t\tcomment \"profile p, outbound\"\n\t\tcounter drop comment \"profile p: it is not there\"\n\t}\n"
+	if got := x.rules(profileID("p"), nil, model.Outbound).String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestNames(t *testing.T) {
+	seen := make(map[string]string)
+	for _, name := range []string{"", "web", "web_x", "web x", "web/x", "wéb", "\x00", "\xff", "a\nb", `"`, strings.Repeat("x", 64), strings.Repeat("x", 65), strings.Repeat("x", 1024), "web_x/0123456789abcdef"} {
+		got := rulesChain(policyID(name), model.Inbound)
+		if other, dup := seen[got]; dup {
+			t.Errorf("%q and %q are both %q", name, other, got)
+		}
+		seen[got] = name
+		if len(got) > 127 || strings.Trim(got, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") != "" {
+			t.Errorf("%q becomes %q", name, got)
+		}
+		if c := comment("policy "+name, strings.Repeat(" rule 7", 30)); len(c) > maxComment || strings.ContainsAny(c, "\"\n\\") {
+			t.Errorf("comment of %q is %q", name, c)
+		}
+	}
+}
+
+// TestMerge compares prefixes with every address near their ends.
+func TestMerge(t *testing.T) {
+	nets := cidrs("10.0.0.0/24", "10.0.1.0/24", "10.0.0.128/25", "10.0.3.0/32", "255.255.255.0/24", "0.0.0.0/30")
+	in := func(a netip.Addr, ranges []Element) bool {
+		b := addrBytes(a)
+		for _, r := range ranges {
+			if r.Key <= b && (r.End == "" || b < r.End) {
+				return true
+			}
+		}
+		return false
+	}
+	ranges := prefixRanges(merge(nets))
+	for _, p := range nets {
+		for _, a := range []netip.Addr{p.Addr(), p.Addr().Prev(), p.Addr().Next()} {
+			if !a.IsValid() {
+				continue
+			}
+			want := false
+			for _, q := range nets {
+				want = want || q.Contains(a)
+			}
+			if got := in(a, ranges); got != want {
+				t.Errorf("%s: got %t, want %t", a, got, want)
+			}
+		}
+	}
+	for i := 1; i < len(ranges); i++ {
+		if ranges[i-1].End >= ranges[i].Key {
+			t.Errorf("ranges %d and %d touch", i-1, i)
+		}
+	}
+}
