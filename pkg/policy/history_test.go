@@ -70,6 +70,34 @@ func (r *rig) same() error {
 	return nil
 }
 
+// empty deletes everything; then nothing may be left of it.
+func (r *rig) empty() error {
+	for _, e := range r.slow.entries {
+		e.Value, e.Err, e.Revision, e.Created = nil, nil, 0, 0
+		r.update(e)
+	}
+	if err := r.same(); err != nil {
+		return err
+	}
+	e := r.engine
+	for what, n := range map[string]int{
+		"endpoints": len(e.endpoints), "owners": len(e.owners), "profiles": len(e.profiles), "policies": len(e.policies),
+		"selectors": len(e.selectors), "locals": len(e.locals), "claims": len(e.claims), "rules": len(e.rules), "sets": len(e.sets),
+		"pools": len(e.pools), "profile labels": len(e.profileIndex.labels), "profile tags": len(e.profileIndex.tags),
+		"entries": len(e.spellings.entries), "odd spellings": len(e.spellings.odd), "invalid": len(e.invalid),
+	} {
+		if n > 0 {
+			return fmt.Errorf("%d %s are left", n, what)
+		}
+	}
+	for _, m := range []*matcher{e.all, e.own} {
+		if n := len(m.endpoints) + len(m.labels) + len(m.ports) + len(m.byLabel) + len(m.anything) + len(m.byTag) + len(m.byPort) + m.queries; n > 0 {
+			return fmt.Errorf("%d are left in an index: %+v", n, m)
+		}
+	}
+	return nil
+}
+
 func diffStates(want, got *State) string {
 	return cmp.Diff(want, got, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }))
@@ -147,6 +175,9 @@ func replay(w world, r *rig) error {
 		}
 		if diff := diffStates(&r.state, &o.state); diff != "" {
 			return fmt.Errorf("%s:\n%s", name, diff)
+		}
+		if err := o.empty(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
