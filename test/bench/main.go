@@ -143,7 +143,7 @@ func (b *bench) measure(ctx context.Context, names []string) (all result, busy [
 // preamble says what the figures were measured on.
 func (b *bench) preamble(w io.Writer, busy []string) {
 	var uts unix.Utsname
-	kernel := "unknown"
+	kernel := "of unknown version"
 	if unix.Uname(&uts) == nil {
 		kernel = unix.ByteSliceToString(uts.Release[:])
 	}
@@ -152,9 +152,13 @@ func (b *bench) preamble(w io.Writer, busy []string) {
 Printed by `+"`make bench`"+`. Every comparison is paired: the contenders take turns within one run on one machine, so
 read the ratios before the milliseconds. Times are of the whole process, from exec to exit, its children included.
 
-Machine: %d CPUs, Linux %s, %s, etcd %s (one member, fsync on), reference plugins %s. Processors that everything else on
-the machine, the kernel's own threads included, kept busy meanwhile: %s.
-`, runtime.NumCPU(), kernel, runtime.Version(), versionIn(filepath.Join(b.bin, "calico-lab"), "go.etcd.io/etcd/server/v3"), versionIn(filepath.Join(b.peers, "ptp"), "github.com/containernetworking/plugins"), strings.Join(busy, ", "))
+%d CPUs, Linux %s, %s, etcd %s (one member, its disk synced), reference plugins %s.
+`, runtime.NumCPU(), kernel, runtime.Version(),
+		versionIn(filepath.Join(b.bin, "calico-lab"), "go.etcd.io/etcd/server/v3"),
+		versionIn(filepath.Join(b.peers, "ptp"), "github.com/containernetworking/plugins"))
+	fmt.Fprintf(w, `
+Processors that the rest of the machine kept busy meanwhile, the kernel's own threads included: %s.
+`, strings.Join(busy, ", "))
 }
 
 // versionIn is the version of a module that a program is built with.
