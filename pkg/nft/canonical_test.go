@@ -10,6 +10,11 @@ import (
 // canonical sorts the parts of a table, and the elements of each set, which the
 // kernel has in no order.
 func canonical(table string) string {
+	// The nft tool takes the version for granted here.
+	table = strings.NewReplacer(
+		"meta nfproto ipv6 meta l4proto ipv6-icmp", "meta l4proto ipv6-icmp",
+		"meta nfproto ipv4 meta l4proto icmp ", "meta l4proto icmp ",
+	).Replace(table)
 	var parts []string
 	for part := range strings.SplitSeq(table, "\n\t}\n") {
 		head, elements, ok := strings.Cut(strings.Trim(part, "\n"), "\t\telements = { ")

@@ -64,9 +64,7 @@ func (x renderer) rule(r policy.Rule, name func(why string) string) []Rule {
 		}
 		why := ""
 		f, err := f.Reduced()
-		if err == nil {
-			f, err = x.present(f)
-		}
+		f, err = x.present(f, err)
 		if err != nil {
 			why = ", cannot be expressed: " + err.Error()
 		}
@@ -94,9 +92,8 @@ func neutral(r policy.Rule) bool {
 }
 
 // present reduces a rule to the sets that are there. As with policy.Rule.Reduced,
-// a rule that had to be reduced drops.
-func (x renderer) present(r policy.Rule) (policy.Rule, error) {
-	var err error
+// a rule that had to be reduced drops; err is what had to be before.
+func (x renderer) present(r policy.Rule, err error) (policy.Rule, error) {
 	for _, c := range [...]*policy.Criteria{&r.Match, &r.Not} {
 		for _, sets := range [...]*[]policy.SetID{&c.SrcSets, &c.DstSets} {
 			*sets = slices.DeleteFunc(slices.Clone(*sets), func(id policy.SetID) bool { return x.missing(id, &err) })
@@ -114,8 +111,10 @@ func (x renderer) present(r policy.Rule) (policy.Rule, error) {
 		}
 	}
 	alternatives := func(ports []model.Port, sets []policy.SetID) int { return max(1, min(1, len(ports))+len(sets)) }
-	if n := alternatives(r.Match.SrcPorts, r.Match.SrcPortSets) * alternatives(r.Match.DstPorts, r.Match.DstPortSets); n > maxAlternatives && err == nil {
-		err = fmt.Errorf("%d combinations of named ports: at most %d", n, maxAlternatives)
+	if n := alternatives(r.Match.SrcPorts, r.Match.SrcPortSets) * alternatives(r.Match.DstPorts, r.Match.DstPortSets); n > maxAlternatives {
+		if err == nil {
+			err = fmt.Errorf("%d combinations of named ports: at most %d", n, maxAlternatives)
+		}
 		r.Match.SrcPorts, r.Match.SrcPortSets, r.Match.DstPorts, r.Match.DstPortSets = nil, nil, nil, nil
 	}
 	if err != nil {
@@ -128,7 +127,9 @@ func (x renderer) missing(id policy.SetID, err *error) bool {
 	if x.known(id) {
 		return false
 	}
-	*err = fmt.Errorf("set %s is not there", id)
+	if *err == nil {
+		*err = fmt.Errorf("set %s is not there", id)
+	}
 	return true
 }
 
