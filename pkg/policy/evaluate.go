@@ -16,7 +16,7 @@ import (
 // Dropped. The host endpoint of any other interface is the one of that
 // Interface; the wildcard is the host endpoint with Wildcard. "Neighbour
 // discovery" is ICMPv6 130–136 and 143 (MLD and ND), without 134 (router
-// advertisement) from workloads.
+// advertisement) from workloads. None of it, 134 neither, is of a connection.
 //
 // The order is this. A packet leaves it where it is dropped, and where it says accept.
 //
@@ -108,9 +108,7 @@ func (e *evaluation) evaluate() bool {
 	if host != nil && !e.untracked(host, direction) {
 		return false
 	}
-	if !e.r.Untracked {
-		e.destinationNAT()
-	}
+	e.destinationNAT()
 	switch {
 	case p.In != "" && p.Out != "":
 		return e.forward()

@@ -24,9 +24,15 @@ func (e *evaluation) outer() (owner *Endpoint, inner netip.Addr) {
 	return owner, inner
 }
 
+// begins reports whether the packet is the first of a connection, which its
+// addresses may be translated for. Neighbour discovery is of none.
+func (e *evaluation) begins() bool {
+	return e.p.Conn == ConnNew && !e.r.Untracked && !e.isNeighbour(false)
+}
+
 // destinationNAT is step 3.
 func (e *evaluation) destinationNAT() {
-	if e.p.Conn != ConnNew {
+	if !e.begins() {
 		return
 	}
 	if owner, inner := e.outer(); owner != nil {
@@ -38,7 +44,7 @@ func (e *evaluation) destinationNAT() {
 // sourceNAT is step 7.
 func (e *evaluation) sourceNAT() {
 	p := &e.p
-	if p.Conn != ConnNew || e.r.Untracked || p.Out == "" || p.Out == "lo" {
+	if !e.begins() || p.Out == "" || p.Out == "lo" {
 		return
 	}
 	if to := e.hairpin(); to.IsValid() {

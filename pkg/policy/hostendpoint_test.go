@@ -103,6 +103,7 @@ func TestUntracked(t *testing.T) {
 
 func TestNAT(t *testing.T) {
 	none := netip.Addr{}
+	pool6 := map[string]string{"/calico/v1/ipam/v6/pool/fd00::-64": `{"cidr": "fd00::/64", "masquerade": true}`}
 	for _, tt := range []struct {
 		objects    map[string]string
 		packet     string
@@ -121,6 +122,9 @@ func TestNAT(t *testing.T) {
 		{nil, "->lo 10.0.0.254>203.0.113.5 tcp:1>2", Accept, none, none, false},
 		{nil, "eth0>eth1 172.16.0.9>203.0.113.5 tcp:1>2", Accept, none, none, false},
 		{nil, "cali1>- 10.0.0.1>192.0.2.10 udp:1>53", Drop, none, none, false},
+		// Neighbour discovery is of no connection.
+		{pool6, "cali1>eth0 fd00::1>fd01::1 icmpv6:128/0", Accept, none, none, true},
+		{pool6, "cali1>eth0 fd00::1>fd01::1 icmpv6:135/0", Accept, none, none, false},
 		// 1:1 NAT: DNAT from outside, from other workloads and from the host itself.
 		{map[string]string{web: natted}, "eth0>cali1 203.0.113.5>192.0.2.77 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
 		{map[string]string{web: natted}, "eth0>- 203.0.113.5>192.0.2.66 tcp:1>80", Accept, addr("10.0.0.1"), none, false},
