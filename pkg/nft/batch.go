@@ -15,7 +15,7 @@ type batch struct {
 	msgs   []byte
 	seq    func() uint32
 	what   []what // of each message, for errors
-	cuts   []cut  // where it may be cut in two
+	seams  []seam // where it may be cut in two
 	writes int    // changes, as people count them
 	setID  uint32 // of anonymous sets
 }
@@ -25,9 +25,9 @@ type what struct {
 	op, name string
 }
 
-// cut is a place before which nothing depends on what follows, nor is reached by
+// seam is a place before which nothing depends on what follows, nor is reached by
 // any packet.
-type cut struct{ at, messages int }
+type seam struct{ at, messages int }
 
 // open begins a message about something named, which close ends.
 func (b *batch) open(kind int, flags uint16, op, name string) int {
@@ -41,7 +41,7 @@ func (b *batch) open(kind int, flags uint16, op, name string) int {
 func (b *batch) close(at int) { b.msgs = closeMessage(b.msgs, at) }
 
 // mayCut notes that the batch may be cut here.
-func (b *batch) mayCut() { b.cuts = append(b.cuts, cut{len(b.msgs), len(b.what)}) }
+func (b *batch) mayCut() { b.seams = append(b.seams, seam{len(b.msgs), len(b.what)}) }
 
 // The numbers of attributes, of linux/netfilter/nf_tables.h. The name of the
 // table is the first in messages of every kind.
@@ -166,7 +166,7 @@ func (b *batch) commit(s *socket, generation uint32) (transactions int, err erro
 	for start < len(b.msgs) {
 		end, messages := len(b.msgs), len(b.what)
 		if end-start > limit {
-			for _, c := range b.cuts {
+			for _, c := range b.seams {
 				if c.at > start && c.at-start <= limit {
 					end, messages = c.at, c.messages
 				}
