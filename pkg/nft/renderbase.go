@@ -134,14 +134,14 @@ func (x renderer) forward(u uses) []Rule {
 // tracked decides by the state of the connection.
 func tracked() []Rule {
 	return []Rule{
-		cut(),
+		dropCut(),
 		accept(Accept, "", State{Established: true, Related: true}),
 		{Do: []Statement{State{Invalid: true}, Count{}, Verdict{Kind: Drop}}, Comment: "invalid"},
 	}
 }
 
-// cut drops the packets of connections that policy has come to deny.
-func cut() Rule {
+// dropCut drops the packets of connections that policy has come to deny.
+func dropCut() Rule {
 	return Rule{Do: []Statement{ConnectionMarkIs{CutMark, CutMark}, Count{}, Verdict{Kind: Drop}}, Comment: "cut: policy denies the connection now"}
 }
 

@@ -71,7 +71,7 @@ func (x renderer) host(v policy.Verdicts, d model.Direction) []Rule {
 		ports = x.settings.FailsafeOutbound
 	}
 	out := []Rule{
-		cut(),
+		dropCut(),
 		accept(Accept, "", State{Established: true, Related: true}),
 		// The mark alone could be anybody's.
 		accept(Accept, "allowed by untracked policy", State{Untracked: true}, MarkIs{markUntracked, markUntracked}),
