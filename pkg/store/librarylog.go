@@ -4,7 +4,7 @@ package store
 
 import (
 	"io"
-	"log"
+	"log/slog"
 
 	"google.golang.org/grpc/grpclog"
 )
@@ -13,6 +13,6 @@ import (
 // package, would write to stderr past the program's own log: the error of a
 // request says what counts. It is for a process to call before anything else.
 func DiscardLibraryLogs() {
-	log.SetOutput(io.Discard)
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // package log writes to that too
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 }
