@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -58,6 +60,9 @@ func (d *demo) policies(ctx context.Context) (err error) {
 		return err
 	}
 	if err := d.deny(ctx, web, s, target); err != nil {
+		return err
+	}
+	if err := d.counters(ctx); err != nil {
 		return err
 	}
 	if _, err := d.lab.Etcd().Commit(ctx, model.Change{Deletes: d.written}); err != nil {
@@ -141,6 +146,31 @@ func (d *demo) deny(ctx context.Context, web *lab.Pod, s *service, target netip.
 		return fmt.Errorf("the transfer goes on: %w", err)
 	}
 	d.line("Web sends to db at %.0f MiB/s. A policy that denies: the last byte arrived %v after it was written.", rate, took)
+	return nil
+}
+
+// counters shows the rules that packets have met.
+func (d *demo) counters(ctx context.Context) error {
+	var counters []nft.Counter
+	err := d.host.Do(func() error {
+		f, err := nft.Open(nft.Config{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }() // it was read only
+		counters, err = f.Counters(ctx, "")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	d.line("\nWhat the rules in the kernel have counted (`nft list table inet calico` shows them in full):")
+	d.line("  %12s %12s  %-34s %s", "packets", "bytes", "chain", "rule")
+	for _, c := range counters {
+		if c.Packets > 0 {
+			d.line("  %12d %12d  %-34s %s", c.Packets, c.Bytes, c.Chain, c.Comment)
+		}
+	}
 	return nil
 }
 
