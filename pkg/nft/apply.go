@@ -22,7 +22,6 @@ type Firewall struct {
 	sock       *socket
 	events     *eventSocket
 	desired    *desired
-	configured bool
 	whole      bool   // compare everything in the next Apply
 	started    bool   // what the kernel holds was known once
 	generation uint32 // at which the kernel was known to hold what is noted, 0 = none
@@ -59,7 +58,6 @@ func (f *Firewall) Configure(s policy.Settings) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.desired.configure(s)
-	f.configured = configured(s)
 }
 
 // Update folds changes into what is desired. It does no I/O.
@@ -107,8 +105,8 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 }
 
 func (f *Firewall) apply(ctx context.Context, r *Report) error {
-	if !f.configured {
-		return errors.New("not configured: there are no prefixes of workload interfaces")
+	if err := check(f.desired.settings); err != nil {
+		return err
 	}
 	for try := 1; ; try++ {
 		if err := ctx.Err(); err != nil {

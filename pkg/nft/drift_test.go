@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 // handleOf finds the handle of the rule of a chain that holds the text.
@@ -143,6 +145,50 @@ func TestOwnChangesAreNoEvents(t *testing.T) {
 		if n := len(told); n != 0 {
 			t.Errorf("%d events more than the one", n)
 		}
+	})
+}
+
+// TestQuietAudit expects an audit to read nothing but the generation where events
+// say that only the tables of others changed.
+func TestQuietAudit(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		if _, err := f.Subscribe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.Update(sample())
+		mustApply(t, f)
+		audit := func() uint32 {
+			before := f.sock.seq
+			f.Audit()
+			wantWrites(t, f, 0, 0)
+			return f.sock.seq - before
+		}
+		run(t, "nft", "add table inet other")
+		audit()
+		for range 3 {
+			run(t, "nft", "add table inet other; add chain inet other x; delete chain inet other x")
+			if n := audit(); n != 1 {
+				t.Errorf("%d requests, want 1", n)
+			}
+		}
+		run(t, "nft", "add rule inet calico from-cali1 accept")
+		f.Audit()
+		wantWrites(t, f, 1, 1)
+	})
+}
+
+func TestBadSettings(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		for _, prefixes := range [][]string{nil, {""}, {"cali", "sixteen-bytes-xx"}} {
+			f.Configure(policy.Settings{Prefixes: prefixes})
+			if r, err := f.Apply(t.Context()); err == nil || r.Writes != 0 {
+				t.Errorf("%q: %+v, %v: want an error", prefixes, r, err)
+			}
+		}
+		f.Configure(settings())
+		mustApply(t, f)
 	})
 }
 

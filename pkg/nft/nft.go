@@ -5,6 +5,8 @@
 package nft
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/calico-go/calico/pkg/policy"
@@ -52,5 +54,18 @@ type Counter struct {
 	Packets, Bytes uint64
 }
 
-// zero settings enforce nothing, which is never what was meant.
-func configured(s policy.Settings) bool { return len(s.Prefixes) > 0 }
+// check refuses settings that would enforce nothing, or that the kernel refuses.
+func check(s policy.Settings) error {
+	if len(s.Prefixes) == 0 {
+		return errors.New("there are no prefixes of workload interfaces: configure them")
+	}
+	for _, p := range s.Prefixes {
+		if p == "" || len(p) > maxInterface {
+			return fmt.Errorf("%q can't be the prefix of workload interfaces: want 1 to %d bytes", p, maxInterface)
+		}
+	}
+	return nil
+}
+
+// maxInterface is how long an interface's name may be (IFNAMSIZ, less the NUL).
+const maxInterface = 15

@@ -70,14 +70,10 @@ func (x renderer) host(v policy.Verdicts, d model.Direction) []Rule {
 	if d == model.Outbound {
 		ports = x.settings.FailsafeOutbound
 	}
-	out := []Rule{
-		dropCut(),
-		accept(Accept, "", State{Established: true, Related: true}),
+	out := append(tracked(),
 		// The mark alone could be anybody's.
 		accept(Accept, "allowed by untracked policy", State{Untracked: true}, MarkIs{markUntracked, markUntracked}),
-		accept(Accept, "neighbour discovery", neighbours(false)),
-		{Do: []Statement{State{Invalid: true}, Count{}, Verdict{Kind: Drop}}, Comment: "invalid"},
-	}
+		accept(Accept, "neighbour discovery", neighbours(false)))
 	out = append(out, failsafe(ports, true, Accept, "fail-safe")...)
 	return append(out, asks(v, d)...)
 }

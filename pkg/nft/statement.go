@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-
-	"github.com/calico-go/calico/pkg/model"
 )
 
 // Statement is one step of a rule: a match, or something done. It prints as nft syntax.
@@ -222,93 +220,4 @@ func (s Translate) String() string {
 		family = "ip6"
 	}
 	return kind + " " + family + " to " + fieldsText(s.Fields) + " map @" + s.Map
-}
-
-const (
-	familyIPv4 = 2  // NFPROTO_IPV4
-	familyIPv6 = 10 // NFPROTO_IPV6
-)
-
-// Field is a datum of a packet.
-type Field struct {
-	text     string
-	kind     Type
-	source   source
-	offset   uint32 // in the header
-	family   byte   // the packet must be of it, 0 = any
-	protocol byte   // the packet must be of it, 0 = any
-}
-
-// source is where a field comes from.
-type source byte
-
-const (
-	fromInName source = iota
-	fromOutName
-	fromNFProto
-	fromL4Proto
-	fromLink
-	fromNetwork
-	fromTransport
-	fromFib // the type of the destination
-)
-
-var (
-	inName      = Field{text: "iifname", kind: typeInterface, source: fromInName}
-	outName     = Field{text: "oifname", kind: typeInterface, source: fromOutName}
-	nfproto     = Field{text: "meta nfproto", kind: typeNFProto, source: fromNFProto}
-	l4proto     = Field{text: "meta l4proto", kind: typeProtocol, source: fromL4Proto}
-	etherSource = Field{text: "ether saddr", kind: typeEther, source: fromLink, offset: 6}
-	destType    = Field{text: "fib daddr type", kind: typeFibType, source: fromFib}
-)
-
-// address is the source or destination of a packet of the IP version.
-func address(version int, destination bool) Field {
-	f := Field{text: "ip saddr", kind: typeIPv4, source: fromNetwork, offset: 12, family: familyIPv4}
-	if version == 6 {
-		f = Field{text: "ip6 saddr", kind: typeIPv6, source: fromNetwork, offset: 8, family: familyIPv6}
-	}
-	if destination {
-		f.text = strings.Replace(f.text, "saddr", "daddr", 1)
-		f.offset += uint32(f.kind.size())
-	}
-	return f
-}
-
-// port is the source or destination port of a packet of the protocol.
-func port(p model.Protocol, destination bool) Field {
-	f := Field{text: protocolText(byte(p)) + " sport", kind: typeService, source: fromTransport, protocol: byte(p)}
-	if destination {
-		f.text, f.offset = protocolText(byte(p))+" dport", 2
-	}
-	return f
-}
-
-// icmp is the type or the code of an ICMP message of the IP version.
-func icmp(version int, code bool) Field {
-	f := Field{text: "icmp type", kind: typeICMP, source: fromTransport, family: familyIPv4, protocol: byte(model.ProtocolICMP)}
-	if version == 6 {
-		f = Field{text: "icmpv6 type", kind: typeICMP6, source: fromTransport, family: familyIPv6, protocol: byte(model.ProtocolICMPv6)}
-	}
-	if code {
-		f.text, f.offset = strings.Replace(f.text, "type", "code", 1), 1
-		f.kind = map[Type]Type{typeICMP: typeICMPCode, typeICMP6: typeICMP6Code}[f.kind]
-	}
-	return f
-}
-
-func kinds(fields []Field) []Type {
-	var types []Type
-	for _, f := range fields {
-		types = append(types, f.kind)
-	}
-	return types
-}
-
-func fieldsText(fields []Field) string {
-	var names []string
-	for _, f := range fields {
-		names = append(names, f.text)
-	}
-	return strings.Join(names, " . ")
 }

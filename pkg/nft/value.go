@@ -123,7 +123,7 @@ func addrBytes(a netip.Addr) string { return string(a.AsSlice()) }
 
 func nameBytes(name string) string {
 	var b [16]byte
-	copy(b[:15], name)
+	copy(b[:maxInterface], name)
 	return string(b[:])
 }
 

@@ -251,38 +251,48 @@ func (d *desired) observeSet(s *socket, set *set, there bool) (int, error) {
 		d.changed[set.def.Name] = true
 	}
 	clear(set.was)
-	left := make(map[string]struct{}, len(set.elems))
-	for key := range set.elems {
-		left[key] = struct{}{}
-	}
-	n := 0
+	n, right := 0, 0
 	foreign := func(key string, now held) {
 		before, noted := known[key]
 		if !noted {
-			before.data, before.there = set.elems[key], false
-			_, before.there = set.elems[key]
+			before.data, before.there = set.elems[key]
 		}
 		if was && before != now {
 			n++
 		}
 	}
 	err := s.readElements(&set.def, func(key, data string) {
-		delete(left, key)
 		now := held{true, data}
-		if want, ok := set.elems[key]; !ok || want != data {
+		if want, ok := set.elems[key]; ok && want == data {
+			right++
+		} else {
 			set.was[key] = now
 		}
 		foreign(key, now)
 	})
+	if err == nil && right != len(set.elems) {
+		err = s.missing(set, foreign)
+	}
 	if err != nil {
 		return 0, err
-	}
-	for key := range left {
-		set.was[key] = held{}
-		foreign(key, held{})
 	}
 	if len(set.was) > 0 {
 		d.changed[set.def.Name] = true
 	}
 	return n, nil
+}
+
+// missing notes the elements that the kernel lacks.
+func (s *socket) missing(set *set, foreign func(key string, now held)) error {
+	there := make(map[string]struct{}, len(set.elems))
+	if err := s.readElements(&set.def, func(key, _ string) { there[key] = struct{}{} }); err != nil {
+		return err
+	}
+	for key := range set.elems {
+		if _, ok := there[key]; !ok {
+			set.was[key] = held{}
+			foreign(key, held{})
+		}
+	}
+	return nil
 }
