@@ -175,11 +175,15 @@ func (s *socket) readElements(def *Set, fn func(key, data string)) error {
 	return nil
 }
 
+// maxAsked is how many elements are asked for at once. Each is an answer of its
+// own, and all must fit into the buffer that anyone gets.
+const maxAsked = 100
+
 // findElements reads those of the elements given that the set has; the kernel
 // stops at the first that it doesn't have.
 func (s *socket) findElements(def *Set, elements []rawElement, fn func(key, data string)) error {
 	for len(elements) > 0 {
-		n := min(len(elements), maxElements)
+		n := min(len(elements), maxAsked)
 		body := appendString(appendString(nil, attrTable, TableName), attrName, def.Name)
 		body = appendElements(body, &Set{Key: def.Key}, withoutData(elements[:n]))
 		err := s.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, body, func(_ uint16, body []byte) {
