@@ -27,11 +27,17 @@ type pageCommand struct {
 	shown  bool // there is an output
 }
 
-// TestDebuggingPage runs docs/debugging.md from top to bottom, as a reader
-// would, and compares what comes out with what the page shows. Where a program
-// now writes something else, the page is to be changed.
-func TestDebuggingPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/debugging.md")
+// TestPages runs pages of the documents from top to bottom, as a reader would,
+// and compares what comes out with what they show. Where a program now writes
+// something else, the page is to be changed.
+func TestPages(t *testing.T) {
+	for _, name := range []string{"debugging", "policy"} {
+		t.Run(name, func(t *testing.T) { runDocument(t, "../../docs/"+name+".md") })
+	}
+}
+
+func runDocument(t *testing.T, file string) {
+	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +64,7 @@ func TestDebuggingPage(t *testing.T) {
 // tests must be complete that is a failure.
 func runnable(t *testing.T, commands []pageCommand) []pageCommand {
 	t.Helper()
-	for program, pkg := range map[string]string{"curl": "curl", "etcdctl": "etcd-client", "sysctl": "procps"} {
+	for program, pkg := range map[string]string{"curl": "curl", "etcdctl": "etcd-client", "sysctl": "procps", "nft": "nftables"} {
 		if _, err := exec.LookPath(program); err == nil {
 			continue
 		}
