@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 // TestKernelHasWhatIsPrinted writes a bit of everything and expects the nft tool
@@ -20,5 +22,28 @@ func TestKernelHasWhatIsPrinted(t *testing.T) {
 		}
 		f.Audit()
 		wantWrites(t, f, 0, 0)
+	})
+}
+
+// TestRanges replaces pools by ones that lie between, inside and around them,
+// often enough for any order of their ends.
+func TestRanges(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		lists := [][]string{
+			{"10.0.0.0/24", "10.65.0.0/16", "192.0.2.0/24"},
+			{"10.0.0.0/16", "10.65.2.0/24", "10.65.4.0/24", "192.0.2.0/25"},
+			{"0.0.0.0/0"},
+			{"10.65.0.0/16", "255.255.255.0/24"},
+			nil,
+		}
+		for i := range 50 {
+			pools := cidrs(lists[i%len(lists)]...)
+			f.Update(policy.Changes{Pools: &policy.Pools{All: pools, Masquerade: pools}})
+			mustApply(t, f)
+			if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+				t.Fatalf("%v: -ours +nft's:\n%s", pools, diff)
+			}
+		}
 	})
 }

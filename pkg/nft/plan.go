@@ -145,9 +145,16 @@ func (b *batch) changeRules(chain string, have []installed, want []encodedRule) 
 	}
 }
 
-// raw are all elements as they are sent.
+// raw are all elements as they are sent. Of a range, the start comes before the
+// end, and no other between them: else the kernel may find an overlap.
 func (s *set) raw() []rawElement {
 	out := make([]rawElement, 0, len(s.elems))
+	if s.def.Interval {
+		for _, key := range slices.Sorted(maps.Keys(s.elems)) {
+			out = append(out, rawOf(&s.def, key, ""))
+		}
+		return out
+	}
 	for key, data := range s.elems {
 		out = append(out, rawOf(&s.def, key, data))
 	}
