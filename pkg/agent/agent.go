@@ -132,10 +132,12 @@ func hostSystem(cfg Config) system {
 		openFirewall: func() (firewall, error) {
 			return nft.Open(nft.Config{Logger: cfg.Logger})
 		},
-		deleteConntrack:   kernel.DeleteConntrack,
-		deleteConnections: kernel.DeleteConnections,
-		interfaces:        kernel.HostInterfaces,
-		interfaceTo:       kernel.InterfaceTo,
+		deleteConntrack: kernel.DeleteConntrack,
+		markConnections: func(isCut func(kernel.Connection) bool) (set, cleared int, err error) {
+			return kernel.MarkConnections(nft.CutMark, isCut)
+		},
+		interfaces:  kernel.HostInterfaces,
+		interfaceTo: kernel.InterfaceTo,
 		writeMTU: func(prefixes []string) error {
 			mtu, err := kernel.UplinkMTU(prefixes...)
 			if err != nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -236,12 +235,20 @@ func TestCut(t *testing.T) {
 		}
 		var mu sync.Mutex
 		c := startClockwork(t, func(c *clockwork) {
-			c.system.deleteConnections = func(isCondemned func(kernel.Connection) bool) (int, error) {
+			c.system.markConnections = func(isCut func(kernel.Connection) bool) (set, cleared int, err error) {
 				mu.Lock()
 				defer mu.Unlock()
-				before := len(table)
-				table = slices.DeleteFunc(table, isCondemned)
-				return before - len(table), nil
+				for i, c := range table {
+					switch was, is := c.Mark, isCut(c); {
+					case is && was == 0:
+						table[i].Mark = nft.CutMark
+						set++
+					case !is && was != 0:
+						table[i].Mark = 0
+						cleared++
+					}
+				}
+				return set, cleared, nil
 			}
 		})
 		left := func() (ports []uint16) {
@@ -249,7 +256,9 @@ func TestCut(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, c := range table {
-				ports = append(ports, c.SrcPort)
+				if c.Mark == 0 {
+					ports = append(ports, c.SrcPort)
+				}
 			}
 			return ports
 		}
@@ -270,6 +279,10 @@ func TestCut(t *testing.T) {
 		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{put(model.PolicyKey{Tier: "default", Policy: "no-81"}, deny, 3)}}
 		if diff := cmp.Diff([]uint16{1000, 1002}, left()); diff != "" {
 			t.Errorf("left (-want +got):\n%s", diff)
+		}
+		c.updates <- store.Update{Revision: 4, Entries: []model.Entry{{Path: model.PolicyKey{Tier: "default", Policy: "no-81"}.Path(), Key: model.PolicyKey{Tier: "default", Policy: "no-81"}}}}
+		if diff := cmp.Diff([]uint16{1000, 1001, 1002}, left()); diff != "" {
+			t.Errorf("once the policy is gone (-want +got):\n%s", diff)
 		}
 	})
 }

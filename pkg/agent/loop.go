@@ -43,10 +43,12 @@ type system struct {
 	open              func(prefixes []string) (hostPath, error)
 	openFirewall      func() (firewall, error)
 	deleteConntrack   func([]netip.Addr) (int, error)
-	deleteConnections func(isCondemned func(kernel.Connection) bool) (int, error)
-	interfaces        func(prefixes []string) ([]kernel.Interface, error)
-	interfaceTo       func(netip.Addr) (string, error)
-	writeMTU          func(prefixes []string) error
+	// markConnections has the connections for which isCut says so marked with
+	// nft.CutMark, and no others.
+	markConnections func(isCut func(kernel.Connection) bool) (set, cleared int, err error)
+	interfaces      func(prefixes []string) ([]kernel.Interface, error)
+	interfaceTo     func(netip.Addr) (string, error)
+	writeMTU        func(prefixes []string) error
 }
 
 // loop is the one goroutine that owns the state: it takes in what happened, all
@@ -165,7 +167,6 @@ func (l *loop) run(ctx context.Context) error {
 			l.noteTampering(ok)
 		case <-firewallAudit.C:
 			l.firewall.Audit()
-			l.readInterfaces()
 		case <-l.retry.C:
 			maps.Copy(l.drifted, l.desired.failing)
 		case <-audit.C:

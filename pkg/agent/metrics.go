@@ -48,7 +48,7 @@ func newMetrics(version string, invalid func() int) *metrics {
 		}),
 		writes:      counter("calico_node_kernel_writes_total", "Changes made to the kernel's state."),
 		repairs:     counter("calico_node_drift_repaired_total", "Of these, those that undid what something else had changed."),
-		cut:         counter("calico_node_connections_cut_total", "Tracked connections deleted because policy denies them now."),
+		cut:         counter("calico_node_connections_cut_total", "Tracked connections cut because policy came to deny them."),
 		firewall:    newFirewallMetrics(),
 		connections: counter("calico_node_connections_deleted_total", "Tracked connections deleted because their address went away."),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{

@@ -25,6 +25,7 @@ type Connection struct {
 	SrcPort, DstPort   uint16     // 0 where the protocol has none
 	ReplySrc, ReplyDst netip.Addr // they differ from Dst and Src where addresses are translated
 	ReplySrcPort       uint16     // and this from DstPort
+	Mark               uint32
 }
 
 // Involves says whether the connection has the address at either end, in either direction.
@@ -42,6 +43,7 @@ func (c condemned) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 		Src:      addrOf(flow.Forward.SrcIP), Dst: addrOf(flow.Forward.DstIP),
 		SrcPort: flow.Forward.SrcPort, DstPort: flow.Forward.DstPort,
 		ReplySrc: addrOf(flow.Reverse.SrcIP), ReplyDst: addrOf(flow.Reverse.DstIP), ReplySrcPort: flow.Reverse.SrcPort,
+		Mark: flow.Mark,
 	})
 }
 

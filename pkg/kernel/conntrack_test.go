@@ -84,15 +84,51 @@ func TestDeleteConnections(t *testing.T) {
 		}
 		slices.SortFunc(seen, func(a, b Connection) int { return int(a.SrcPort) - int(b.SrcPort) })
 		want := []Connection{
-			{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53},
-			{model.ProtocolUDP, far, nat, 1002, 53, pod, far, 53},
-			{model.ProtocolUDP, pod6, far6, 1003, 53, far6, pod6, 53},
+			{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53, 0},
+			{model.ProtocolUDP, far, nat, 1002, 53, pod, far, 53, 0},
+			{model.ProtocolUDP, pod6, far6, 1003, 53, far6, pod6, 53, 0},
 		}
 		if diff := cmp.Diff(want, seen, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("connections (-want +got):\n%s", diff)
 		}
 		if flows(t, pod) != 1 || flows(t, pod6) != 0 {
 			t.Errorf("left %d, %d", flows(t, pod), flows(t, pod6))
+		}
+	})
+}
+
+func TestMarkConnections(t *testing.T) {
+	inHost(t, func() {
+		const ours, others = 0x08000000, 0x1
+		pod, far := netip.MustParseAddr("10.65.0.1"), netip.MustParseAddr("198.51.100.1")
+		pod6, far6 := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd01::1")
+		nat := netip.MustParseAddr("192.0.2.9")
+		track(t, pod, far, far, pod, 1000)
+		track(t, far, nat, pod, far, 1002)
+		track(t, pod6, far6, far6, pod6, 1003)
+		mark := func(bit uint32, want func(Connection) bool, set, cleared int) {
+			t.Helper()
+			s, c, err := MarkConnections(bit, want)
+			if s != set || c != cleared || err != nil {
+				t.Errorf("set %d, cleared %d, %v; want %d and %d", s, c, err, set, cleared)
+			}
+		}
+		mark(others, func(Connection) bool { return true }, 3, 0)
+		mark(ours, func(c Connection) bool { return c.SrcPort != 1000 }, 2, 0)
+		mark(ours, func(c Connection) bool { return c.SrcPort == 1002 }, 0, 1)
+		var seen []Connection
+		mark(ours, func(c Connection) bool {
+			seen = append(seen, c)
+			return c.Mark&ours != 0
+		}, 0, 0)
+		slices.SortFunc(seen, func(a, b Connection) int { return int(a.SrcPort) - int(b.SrcPort) })
+		want := []Connection{
+			{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53, others},
+			{model.ProtocolUDP, far, nat, 1002, 53, pod, far, 53, others | ours},
+			{model.ProtocolUDP, pod6, far6, 1003, 53, far6, pod6, 53, others},
+		}
+		if diff := cmp.Diff(want, seen, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			t.Errorf("connections (-want +got):\n%s", diff)
 		}
 	})
 }

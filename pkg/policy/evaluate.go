@@ -66,6 +66,10 @@ import (
 //     (b) else the source is in Pools.Masquerade and the destination not in
 //     Pools.All: masqueraded.
 //
+// A connection that policy allowed when it began and has come to deny is cut: in
+// 4(c), 5 and 6(b) its packets, in both directions, count as invalid, before
+// anything there is accepted, until policy allows it again.
+//
 // Inbound and Outbound of an endpoint are asked like this: Policies in order,
 // each rule in order. allow goes on to what comes next above, deny drops, log
 // logs and goes on, next-tier goes on to Profiles. Where there are Policies and
