@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+var (
+	seedFlag     = flag.Uint64("seed", 1, "of the random rulesets and packets; 0 = another one each time")
+	rulesetsFlag = flag.Int("rulesets", 40, "how many `rulesets` to program")
+	packetsFlag  = flag.Int("packets", 4000, "how many `packets` to send through all of them together")
+)
+
+// TestKernel programs random rulesets one after the other, each by what differs
+// from the last, and sends random packets through each.
+func TestKernel(t *testing.T) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-seed %d -rulesets %d -packets %d", seed, *rulesetsFlag, *packetsFlag)
+	err := inNamespace(func() error {
+		l, err := newLab()
+		if err != nil {
+			return fmt.Errorf("make the lab: %w", err)
+		}
+		run := &run{t: t, lab: l, chance: chance{rand.New(rand.NewPCG(seed, 3))}, tally: tally{}}
+		err = run.play()
+		t.Logf("%s", run.tally)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("seed %d: %v", seed, err)
+	}
+}
+
+// run is one test.
+type run struct {
+	t      *testing.T
+	lab    *lab
+	chance chance
+	world  world
+	node   *node
+	tally  tally
+}
+
+func (r *run) play() error {
+	r.world = world{r.chance.settings(), map[string]item{}}
+	for n := range *rulesetsFlag {
+		if n%15 == 0 {
+			if err := r.restart(); err != nil {
+				return err
+			}
+		}
+		if err := r.ruleset(n, *packetsFlag / *rulesetsFlag); err != nil {
+			return fmt.Errorf("ruleset %d: %w", n, err)
+		}
+		if n%5 == 4 {
+			if err := r.node.audit(); err != nil {
+				return fmt.Errorf("ruleset %d: %w", n, err)
+			}
+		}
+	}
+	return nil
+}
+
+// ruleset changes the world a little, the first time a lot, and sends packets
+// through it.
+func (r *run) ruleset(n, packets int) error {
+	changes := 1 + r.chance.IntN(8)
+	if n == 0 {
+		changes = 40
+	}
+	before := r.node.now.clone()
+	for i := range changes {
+		r.chance.change(&r.world, int64(100*n+i+1))
+	}
+	if err := r.node.become(r.world); err != nil {
+		return err
+	}
+	if err := r.lab.prepare(&r.node.state); err != nil {
+		return err
+	}
+	d, err := r.batch(packets)
+	if err != nil || d == nil {
+		return err
+	}
+	d.before, d.world = &before, r.world.clone()
+	smallest, again := r.lab.shrink(*d)
+	return errors.New(smallest.report(again))
+}
+
+// restart begins with a new engine and a new firewall beside the old table.
+func (r *run) restart() error {
+	if r.node != nil {
+		if err := r.node.wall.Close(); err != nil {
+			return err
+		}
+	}
+	var err error
+	r.node, err = newNode()
+	return err
+}
+
+// batch sends packets through what is programmed, and then answers to some of
+// those that passed.
+func (r *run) batch(n int) (*difference, error) {
+	probes := r.chance.probes(n)
+	fates, d, err := r.check(probes)
+	if d != nil || err != nil {
+		return d, err
+	}
+	answers, to := r.chance.answers(probes, fates, r.lab.ports)
+	_, d, err = r.check(answers)
+	if d != nil {
+		i := slices.Index(answers, d.probes[0])
+		d.probes = []probe{to[i], answers[i]}
+	}
+	return d, err
+}
+
+// check sends probes and compares the fate of each with Evaluate.
+func (r *run) check(probes []probe) ([]fate, *difference, error) {
+	fates, err := r.lab.send(probes)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, p := range probes {
+		what, result, err := compare(r.node.now.Settings, &r.node.state, p, fates[i])
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", p, err)
+		}
+		if what != "" {
+			return nil, &difference{probes: []probe{p}, what: what, fate: fates[i], result: result}, nil
+		}
+		r.tally.add(fates[i], result)
+	}
+	return fates, nil, nil
+}

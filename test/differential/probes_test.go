@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// flow is what connection tracking must not find twice in a batch. It leaves
+// out addresses, so that translated ones don't matter.
+type flow struct {
+	version   int
+	protocol  model.Protocol
+	low, high uint16
+}
+
+// probes makes a batch of packets, each of a connection of its own.
+func (c chance) probes(n int) []probe {
+	taken := map[flow]bool{}
+	var out []probe
+	for len(out) < n {
+		p := c.probe()
+		f := flow{versionOf(p.Src), p.Protocol, min(p.SrcPort, p.DstPort), max(p.SrcPort, p.DstPort)}
+		if p.icmp() {
+			p.SrcPort = uint16(len(out) + 1) // the identifier
+			f.low = p.SrcPort
+		}
+		if !taken[f] {
+			taken[f] = true
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (c chance) probe() probe {
+	version := c.version()
+	var p probe
+	switch i := c.IntN(20); {
+	case i < 11:
+		n := c.IntN(pods)
+		p.In, p.Src = podPort(n), one(c, podAddrs(n, version)...)
+	case i < 17:
+		n := c.IntN(2)
+		p.In, p.Src = fmt.Sprintf("eth%d", n), one(c, outside(n, version)...)
+	default:
+		p.Src = hostAddr(c.IntN(2), version)
+	}
+	if p.In != "" {
+		p.MAC = macOf(p.In, true)
+		if c.in(10) {
+			p.MAC = macOf(podPort(c.IntN(pods)), true)
+		}
+	}
+	if c.in(10) {
+		p.Src = c.addr(version)
+	}
+	switch c.IntN(10) {
+	case 0, 1:
+		p.Dst = hostAddr(c.IntN(2), version)
+	case 2, 3:
+		p.Dst = extAddr(c.IntN(pods), version)
+	default:
+		p.Dst = c.addr(version)
+	}
+	c.protocols(&p)
+	if p.In != "" && c.in(12) {
+		c.service(&p)
+	}
+	return p
+}
+
+func (c chance) protocols(p *probe) {
+	p.Protocol = one(c, model.ProtocolTCP, model.ProtocolTCP, model.ProtocolTCP, model.ProtocolTCP, model.ProtocolUDP, model.ProtocolUDP, model.ProtocolUDP,
+		model.ProtocolICMP, model.ProtocolICMPv6, model.ProtocolICMPv6, model.ProtocolSCTP, model.ProtocolUDPLite)
+	if (p.Protocol == model.ProtocolICMP) != p.Src.Is4() && p.Protocol == model.ProtocolICMPv6 != !p.Src.Is4() && !c.in(8) {
+		p.Protocol = model.ProtocolICMP + model.ProtocolICMPv6 - p.Protocol // that of its own version
+	}
+	if c.in(15) {
+		p.Protocol = one[model.Protocol](c, 47, 99, 50, 103, 112, 200)
+	}
+	switch {
+	case p.icmp():
+		p.ICMPType, p.ICMPCode = c.icmpType(), uint8(max(0, c.IntN(4)-1))
+	case p.Protocol.HasPorts():
+		p.SrcPort, p.DstPort = uint16(1024+c.IntN(60000)), c.port()
+		switch c.IntN(6) {
+		case 0:
+			p.SrcPort, p.DstPort = p.DstPort, p.SrcPort
+		case 1:
+			p.SrcPort = c.port()
+		}
+		p.TCPFlags = flagSYN
+		if p.Protocol == model.ProtocolTCP && c.in(12) {
+			p.TCPFlags = one[uint8](c, flagSYN|flagFIN, flagRST, flagACK, flagSYN|flagACK)
+		}
+	}
+}
+
+// service makes it one of the packets that firewalls treat apart: DHCP, DNS,
+// neighbour discovery.
+func (c chance) service(p *probe) {
+	version := versionOf(p.Src)
+	if c.in(2) {
+		p.Dst = hostAddr(0, version)
+	}
+	switch c.IntN(3) {
+	case 0: // DHCP
+		p.Protocol, p.TCPFlags, p.SrcPort, p.DstPort = model.ProtocolUDP, 0, 68, 67
+		if version == 6 {
+			p.SrcPort, p.DstPort = 546, 547
+		}
+		switch c.IntN(4) {
+		case 0:
+			p.SrcPort, p.DstPort = p.DstPort, p.SrcPort
+		case 1:
+			if version == 4 {
+				p.Src, p.Dst = netip.IPv4Unspecified(), addr("255.255.255.255")
+			} else {
+				p.Src, p.Dst = addr("fe80::1:2"), addr("ff02::2")
+			}
+		}
+	case 1: // DNS
+		p.Protocol, p.DstPort = one(c, model.ProtocolUDP, model.ProtocolTCP), 53
+		p.SrcPort, p.TCPFlags = uint16(1024+c.IntN(60000)), flagSYN
+	default:
+		if version == 4 {
+			return
+		}
+		p.Protocol, p.ICMPType, p.ICMPCode = model.ProtocolICMPv6, one[uint8](c, 130, 131, 132, 133, 134, 135, 136, 137, 143), 0
+		if c.in(2) {
+			p.Dst = one(c, addr("ff02::1"), addr("ff02::2"))
+		}
+		if c.in(3) && outOf(nil, p.Dst) == "" {
+			p.Src = addr("fe80::1:2") // is never forwarded
+		}
+	}
+}
+
+// answers are what comes back to probes that passed: the other side's packets,
+// and errors about them; to are the probes that they answer. Those whose
+// addresses were changed have none here.
+func (c chance) answers(probes []probe, fates []fate, ports map[string]*port) (out, to []probe) {
+	for i, p := range probes {
+		f := fates[i]
+		if f.verdict != policy.Accept || f.state != "new" || f.out == "" || f.src != p.Src || f.dst != p.Dst || c.in(2) {
+			continue
+		}
+		back := probe{In: f.out, MAC: ports[f.out].far, Src: p.Dst, Dst: p.Src, Protocol: p.Protocol, SrcPort: p.DstPort, DstPort: p.SrcPort, Expect: "established"}
+		switch {
+		case c.in(4):
+			about := p
+			back.Protocol, back.SrcPort, back.DstPort, back.ICMPType, back.ICMPCode = model.ProtocolICMP, 0, 0, 3, 1
+			if !p.Src.Is4() {
+				back.Protocol, back.ICMPType = model.ProtocolICMPv6, 1
+			}
+			back.About, back.Expect = &about, "related"
+		case p.icmp():
+			back.SrcPort, back.DstPort, back.ICMPCode = p.SrcPort, 0, p.ICMPCode
+			switch p.ICMPType {
+			case 8:
+				back.ICMPType = 0
+			case 128:
+				back.ICMPType = 129
+			default:
+				continue
+			}
+		case p.Protocol == model.ProtocolTCP && p.TCPFlags == flagSYN:
+			back.TCPFlags = flagSYN | flagACK
+		case p.Protocol == model.ProtocolUDP:
+		default:
+			continue
+		}
+		out, to = append(out, back), append(to, p)
+	}
+	return out, to
+}

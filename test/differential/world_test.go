@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// item is a key as etcd holds it.
+type item struct {
+	Path    string
+	Data    string
+	Created int64
+}
+
+// entry is the item as a store reads it.
+func (i item) entry() model.Entry {
+	e := model.Entry{Path: i.Path, Revision: i.Created, Created: i.Created}
+	if e.Key, e.Err = model.ParseKey(i.Path); e.Err == nil {
+		e.Value, e.Err = model.ParseValue(e.Key, []byte(i.Data))
+	}
+	return e
+}
+
+// world is all that decides the fate of packets.
+type world struct {
+	Settings policy.Settings
+	Items    map[string]item // by path
+}
+
+func (w world) clone() world {
+	return world{cloneSettings(w.Settings), maps.Clone(w.Items)}
+}
+
+func cloneSettings(s policy.Settings) policy.Settings {
+	s.Prefixes = slices.Clone(s.Prefixes)
+	s.FailsafeInbound, s.FailsafeOutbound = slices.Clone(s.FailsafeInbound), slices.Clone(s.FailsafeOutbound)
+	return s
+}
+
+// node is what an agent is for policy: an engine and the firewall that it feeds.
+type node struct {
+	now    world // what it was told last
+	engine *policy.Engine
+	state  policy.State
+	wall   *nft.Firewall
+}
+
+// newNode makes a node that knows of nothing, in the current namespace.
+func newNode() (*node, error) {
+	wall, err := nft.Open(nft.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	return &node{now: world{Items: map[string]item{}}, engine: policy.NewEngine(host), wall: wall}, nil
+}
+
+// become makes the node's firewall that of another world, by telling it what changed.
+func (n *node) become(w world) error {
+	n.engine.SetInterfaces(interfaces(w.Settings))
+	if !slices.Equal(w.Settings.Prefixes, n.now.Settings.Prefixes) {
+		n.engine.SetPrefixes(w.Settings.Prefixes)
+	}
+	for path := range n.now.Items {
+		if _, stays := w.Items[path]; !stays {
+			n.engine.Update(model.Entry{Path: path})
+		}
+	}
+	for path, i := range w.Items {
+		if n.now.Items[path] != i {
+			n.engine.Update(i.entry())
+		}
+	}
+	n.now = w.clone()
+	changes := n.engine.Flush()
+	if err := n.state.Apply(changes); err != nil {
+		return fmt.Errorf("apply changes to the state: %w", err)
+	}
+	n.wall.Configure(cloneSettings(w.Settings))
+	n.wall.Update(changes)
+	return apply(n.wall)
+}
+
+func apply(wall *nft.Firewall) error {
+	report, err := wall.Apply(context.Background())
+	var errs []error
+	for path, err := range report.Programmed {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+		}
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// whole is a state as if all of it were new.
+func whole(st *policy.State) policy.Changes {
+	c := policy.Changes{Endpoints: maps.Clone(st.Endpoints), Rules: maps.Clone(st.Rules), Sets: map[policy.SetID]*policy.SetChange{}}
+	for id, s := range st.Sets {
+		c.Sets[id] = &policy.SetChange{Kind: s.Kind, Text: s.Text, New: true, Added: slices.Collect(maps.Keys(s.Members))}
+	}
+	pools := st.Pools
+	c.Pools = &pools
+	return c
+}
+
+// audit compares the table in the kernel with what a firewall that begins now
+// with the same state would make of it: nothing but what is there.
+func (n *node) audit() error {
+	fresh, err := nft.Open(nft.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	fresh.Configure(cloneSettings(n.now.Settings))
+	fresh.Update(whole(&n.state))
+	report, err := fresh.Apply(context.Background())
+	if err != nil {
+		return err
+	}
+	if report.Writes != 0 || report.Repairs != 0 {
+		return fmt.Errorf("the table was not what a new firewall makes of the same state: %d writes, %d of them repairs", report.Writes, report.Repairs)
+	}
+	return nil
+}
