@@ -35,6 +35,7 @@ var sections = []section{
 	{"cluster", clusterSize},
 	{"ipam", allocation},
 	{"agent", agentAtScale},
+	{"engine", policyEngine},
 }
 
 // bench is what the sections share.
