@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/model"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -27,6 +28,16 @@ func TestChained(t *testing.T) {
 	plain := c.must(ctx, "plain")
 	c.reachable(ctx, web)
 	c.reachableFrom(ctx, plain, web)
+	if _, err := fetch(ctx, c.outside, netip.AddrPortFrom(c.node.IPv4(), hostPort)); err == nil {
+		t.Error("web answers outside before a policy opens it")
+	}
+	open := model.Policy{Selector: "all()", Types: []model.Direction{model.Inbound}, Inbound: []model.Rule{
+		{Action: model.ActionAllow, Match: model.Match{Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: 80, Max: 80}}}},
+		{Action: model.ActionNextTier}, // else as the network's profile says
+	}}
+	if _, err := c.lab.Etcd().Commit(ctx, model.Change{Puts: []model.Put{{Key: model.PolicyKey{Tier: "default", Policy: "open-80"}, Value: open}}}); err != nil {
+		t.Fatal(err)
+	}
 	for _, a := range c.node.Addrs() {
 		c.answers(ctx, c.outside, netip.AddrPortFrom(a, hostPort), web)
 		c.answers(ctx, c.node, netip.AddrPortFrom(a, hostPort), web)
