@@ -20,5 +20,6 @@ func (l *loop) audit(ctx context.Context) {
 	if due {
 		l.whole, l.glances = true, 0
 		l.mtu()
+		l.readInterfaces()
 	}
 }
