@@ -31,13 +31,13 @@ const (
 
 // layers names the layer of every package; a new package must be given its place here.
 var layers = map[string]layer{
-	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/policy/scale": layerPure,
+	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/policy/scale": layerPure,
 	"netconf":   layerConf,
 	"pkg/store": layerEdge, "pkg/kernel": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge,
 	"pkg/cni": layerShell, "pkg/agent": layerShell,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-lab": layerMain,
 	"scripts/isolate": layerMain,
-	"test/lab/member": layerTest, "test/lab": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/bench/policyengine": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/differential": layerTest,
+	"test/lab/member": layerTest, "test/lab": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/bench/policyengine": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest,
 }
 
 // mayImport is the direction: what isn't here is forbidden. Edges are not in an edge's list: each is one outside system,

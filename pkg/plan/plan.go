@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plan works out what one host must hold so that packets find every
+// workload of the cluster: routes, tunnels, a BGP speaker's configuration, MTU.
+//
+// Engine does so incrementally, from what etcd holds, the host's own links and
+// what BGP has learned; State is all that it said in one.
+package plan
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// RouteKind is what a route does with packets.
+type RouteKind string
+
+const (
+	Unicast   RouteKind = "unicast"
+	Blackhole RouteKind = "blackhole" // no hops
+)
+
+// Origin says which subsystem a route comes from.
+type Origin string
+
+const (
+	// FromBlock is the blackhole of a block of this host: what no endpoint has
+	// must not leave the host again by its default route.
+	FromBlock Origin = "block"
+	// FromHost leads to another host by what etcd says, through a tunnel or not:
+	// routes of pools with an encapsulation.
+	FromHost Origin = "host"
+	// FromBGP was learned: routes of pools without encapsulation, and what a
+	// peer's filter lets in.
+	FromBGP Origin = "bgp"
+)
+
+// Route is one route of the main table. There is at most one to a destination.
+// Routes to the endpoints of this host are not among them: they are
+// kernel.HostPath's.
+type Route struct {
+	Destination netip.Prefix
+	Kind        RouteKind
+	// Hops are the next hops, several for ECMP of equal weight; sorted, each once.
+	Hops []Hop
+	// Source is the address that the host itself sends from; invalid = the kernel
+	// chooses. It is an address that a link had by the last SetLinks.
+	Source netip.Addr
+	Origin Origin
+	// Host is the one it leads to, "" where that isn't known.
+	Host string
+}
+
+// Hop is a next hop.
+type Hop struct {
+	// Gateway is of the destination's family. An IPv6 link-local one is meant on
+	// Device.
+	Gateway netip.Addr
+	Device  string
+	// OnLink: Gateway is a neighbour on Device, whatever the addresses say.
+	OnLink bool
+}
+
+// TunnelKind is a kind of encapsulation. A host has at most one tunnel of each.
+type TunnelKind string
+
+const (
+	VXLAN4 TunnelKind = "vxlan"
+	VXLAN6 TunnelKind = "vxlan-v6"
+	IPIP   TunnelKind = "ipip"
+)
+
+// Tunnel is a tunnel device of this host.
+type Tunnel struct {
+	Kind   TunnelKind
+	Device string
+	// Local is the outer source address, this host's own.
+	Local netip.Addr
+	// Parent is the link that has Local, "" where no link has it.
+	Parent string
+	// Addr is the device's own address, a /32 or /128: what the host sends from
+	// through the tunnel. Invalid = it has none yet: one is to be allocated from
+	// one of Pools by Handle, with the attribute node = this host, and written as
+	// the host's setting AddrConfig. Routes don't wait for it.
+	Addr       netip.Addr
+	Handle     string
+	Pools      []netip.Prefix // sorted
+	AddrConfig string
+	MTU        int // bytes, 0 = not known
+	// MAC, VNI and Port are VXLAN's. Learning and the UDP checksums' defaults are
+	// the edge's: no learning, checksums only where IPv6 wants them.
+	MAC  model.MAC
+	VNI  uint32
+	Port uint16
+}
+
+// RemoteID names a Remote.
+type RemoteID struct {
+	Tunnel TunnelKind
+	Outer  netip.Addr
+}
+
+// Remote is another host as a VXLAN device must know it:
+//
+//	neigh  Gateway lladdr MAC dev <device> nud permanent
+//	fdb    MAC dev <device> dst Outer self permanent
+//
+// IPIP needs none: its routes name the outer address.
+type Remote struct {
+	RemoteID
+	Host    string
+	Gateway netip.Addr // that routes name: Outer, for IPv6 the link-local one of MAC
+	MAC     model.MAC
+}
+
+// MTU is in bytes, 0 = not known: there is no uplink.
+type MTU struct {
+	Uplink int // the smallest of the uplinks
+	Pods   int // what is left of it by the encapsulations in use; to be written for the plugins
+}
+
+// Speaker is how this host speaks BGP, but for neighbours and advertisements.
+type Speaker struct {
+	// AS is 0 where the host must not speak: it has no address, or its AS number
+	// cannot be read. Then it has no neighbours.
+	AS model.ASNumber
+	// RouterID is an IPv4 address in form, and one of the host if it has any.
+	RouterID netip.Addr
+	// Listen are the addresses to listen at; empty = all.
+	Listen     []netip.Addr
+	ListenPort uint16
+	// HoldTime and KeepaliveTime are RFC 4271's, RestartTime RFC 4724's: for so
+	// long neighbours keep our routes while we restart, and we theirs. 0 = no
+	// graceful restart.
+	HoldTime, KeepaliveTime, RestartTime time.Duration
+	// ClusterID makes the host a route reflector (RFC 4456): it passes learned
+	// routes on, next hop unchanged. Invalid = it is none, and sends no
+	// neighbour anything but its own advertisements.
+	ClusterID netip.Addr
+	// Import are the prefixes inside which routes are taken from every
+	// neighbour: the pools without encapsulation, both families; sorted, none
+	// inside another. Neighbour.Import comes first; what neither names is refused.
+	Import []netip.Prefix
+}
+
+// NeighbourKind says why there is a neighbour.
+type NeighbourKind string
+
+const (
+	FromMesh     NeighbourKind = "mesh"      // another host, in the node-to-node mesh
+	FromGlobal   NeighbourKind = "global"    // a peer of all hosts
+	FromOwn      NeighbourKind = "own"       // a peer of this host
+	FromReflects NeighbourKind = "reflector" // another host that has us, a reflector, for its peer
+)
+
+// Neighbour is one BGP session. The family of its address is the only one that
+// is spoken over it.
+type Neighbour struct {
+	Address netip.Addr
+	AS      model.ASNumber
+	// Local is the address to speak from, of the same family.
+	Local netip.Addr
+	Kind  NeighbourKind
+	Host  string // that it is, "" = no host of ours
+	// PasswordFile holds the TCP MD5 password (RFC 2385), "" = none.
+	PasswordFile string
+	// Multihop is the TTL of an eBGP session over several hops, 0 = one hop.
+	// Sessions of iBGP may take any number.
+	Multihop int
+	// Client: we reflect to it (RFC 4456).
+	Client bool
+	// Import decides first about what it sends: the first filter that has the
+	// prefix inside. If none does: Speaker.Import. Export decides about what it is
+	// sent; what none has inside is sent.
+	Import, Export []model.RouteFilter
+	// MaxPrefixes is how many routes it may send after Import; more are a fault of
+	// that neighbour, and none of the others may suffer.
+	MaxPrefixes int
+}
+
+// Advertisement is a prefix of ours. To every neighbour we originate the next
+// hop is ourselves.
+type Advertisement struct {
+	Prefix  netip.Prefix
+	NextHop netip.Addr // this host's address of the family
+	// NoMesh: not to neighbours of kind FromMesh, which go by etcd: the pool has
+	// an encapsulation.
+	NoMesh bool
+}
+
+// Learned is all that BGP knows of a prefix now; without Paths it is gone.
+type Learned struct {
+	Prefix netip.Prefix
+	// Paths are the best ones, several where they are equally good (ECMP).
+	Paths []Path
+}
+
+// Path is one way to a learned prefix.
+type Path struct {
+	NextHop netip.Addr // a link-local one has the link as its zone
+	Peer    netip.Addr // the neighbour that sent it
+}
+
+// ProblemKind is a word for metrics and logs.
+type ProblemKind string
+
+const (
+	// BadValue is a key whose value cannot be read, or says what cannot be.
+	BadValue ProblemKind = "bad-value"
+	// SameAddress is a host that has the address of another.
+	SameAddress ProblemKind = "same-address"
+	// SameEndpointAddress is an address that active endpoints of several hosts have.
+	SameEndpointAddress ProblemKind = "same-endpoint-address"
+	// NoHostAddress is a host that holds blocks of a family and has no address of it.
+	NoHostAddress ProblemKind = "no-host-address"
+	// PoolOverlap is a pool that overlaps a subnet of this host's links.
+	PoolOverlap ProblemKind = "pool-overlap"
+	// HostInBlock is a block in which a host's own address, or its subnet, lies:
+	// the block is not routed.
+	HostInBlock ProblemKind = "host-in-block"
+	// NoPool is a block outside every pool.
+	NoPool ProblemKind = "no-pool"
+	// SelfPeer is a peer of this host that is this host.
+	SelfPeer ProblemKind = "self-peer"
+	// NoNextHop is a next hop to which the host has no route.
+	NoNextHop ProblemKind = "no-next-hop"
+	// RefusedRoute is a learned route that must not be taken.
+	RefusedRoute ProblemKind = "refused-route"
+	// SmallMTU is one that leaves too little for IPv6.
+	SmallMTU ProblemKind = "small-mtu"
+)
+
+// ProblemID names a Problem. There is one of a kind for a subject.
+type ProblemID struct {
+	Kind ProblemKind
+	// Subject is the path of the key that is to be corrected, or what else it is
+	// about: an address, a prefix, a link.
+	Subject string
+}
+
+// Problem is something that is wrong, and what comes of it.
+type Problem struct {
+	ProblemID
+	Reason string // says what to do
+}
+
+// State is all Changes so far in one. The zero value is empty.
+type State struct {
+	Routes  map[netip.Prefix]Route
+	Tunnels []Tunnel // by kind
+	// Releases are handles of tunnels' own addresses that are held and not wanted.
+	Releases []string
+	Remotes  map[RemoteID]Remote
+	// Hosts are the addresses of all other hosts, and their names: from these
+	// alone the packets of tunnels are accepted.
+	Hosts map[netip.Addr]string
+	// MTU is to be written for the plugins, and applied.
+	MTU            MTU
+	Speaker        Speaker
+	Neighbours     map[netip.Addr]Neighbour
+	Advertisements map[netip.Prefix]Advertisement
+	Problems       map[ProblemID]Problem
+}
+
+// Changes are what a Flush found different. In maps, nil or "" is gone.
+type Changes struct {
+	Routes         map[netip.Prefix]*Route
+	Devices        *Devices // nil = as before
+	Remotes        map[RemoteID]*Remote
+	Hosts          map[netip.Addr]string
+	MTU            *MTU
+	Speaker        *Speaker
+	Neighbours     map[netip.Addr]*Neighbour
+	Advertisements map[netip.Prefix]*Advertisement
+	Problems       map[ProblemID]*Problem
+}
+
+// Devices are the tunnels, always all of them.
+type Devices struct {
+	Tunnels  []Tunnel
+	Releases []string // sorted
+}
+
+// Link is one of the host's own interfaces: no workload's, no tunnel of ours.
+type Link struct {
+	Name  string
+	Up    bool
+	MTU   int
+	Addrs []netip.Prefix // each with its subnet
+	// Uplink: a default route leads here, or would if there were one.
+	Uplink bool
+}
+
+// HostRoute is a route of the main table that is not ours: it says how next hops are
+// reached. Those of the links' own subnets may be left out.
+type HostRoute struct {
+	Destination netip.Prefix
+	Gateway     netip.Addr // invalid = on the link
+	Device      string
+}
+
+// Links are the host's own part in the network, as the kernel has it.
+type Links struct {
+	Links  []Link
+	Routes []HostRoute
+}
+
+// Settings of the agent; the zero value is the default.
+type Settings struct {
+	VXLANPort uint16 // 0 = 4789
+	VXLANVNI  uint32 // 0 = 4096
+	// MTU is that of the uplinks, where links shall not be asked.
+	MTU           int
+	Listen        []netip.Addr
+	ListenPort    uint16        // 0 = 179
+	HoldTime      time.Duration // 0 = 90 s
+	KeepaliveTime time.Duration // 0 = a third of HoldTime
+	// RestartTime is that of graceful restart: 0 = 120 s, negative = none.
+	RestartTime time.Duration
+	MaxPrefixes int // 0 = 50000
+}
