@@ -22,6 +22,7 @@ type Engine struct {
 	prefixes   []string
 	interfaces []Interface // sorted by name
 	invalid    map[string]error
+	judged     map[string]error // what Invalid said; nil = to be worked out
 	spellings  spellings
 
 	endpoints    map[string]*endpoint // valid ones of all hosts, by path
@@ -94,6 +95,7 @@ func (e *Engine) SetPrefixes(prefixes []string) {
 // Update takes in what became of some keys: what they hold now, or that they
 // are gone. Keys that have no bearing on policy only count for Invalid.
 func (e *Engine) Update(entries ...model.Entry) {
+	e.judged = nil
 	for _, entry := range entries {
 		e.update(entry)
 	}
@@ -214,20 +216,26 @@ func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
 
 // Invalid says what is wrong, by path: objects that don't parse or can't be
 // heeded, and profiles that endpoints of this host name and that are not there.
+// The caller must not change it. It costs nothing between Updates.
 func (e *Engine) Invalid() map[string]error {
-	out := maps.Clone(e.invalid)
-	for path, l := range e.locals {
-		if l.workload == nil && l.host == nil {
+	if e.judged != nil {
+		return e.judged
+	}
+	e.judged = maps.Clone(e.invalid)
+	for name, p := range e.profiles {
+		if len(p.parts) > 0 || p.endpoints[forOwn].len() == 0 {
 			continue
 		}
-		for _, p := range e.endpoints[path].profiles {
-			if len(p.parts) == 0 {
-				at := model.ProfileRulesKey{Profile: p.name}.Path()
-				out[at] = fmt.Errorf("profile %s does not exist, so it denies: create it, or take it out of %s", p.name, path)
+		first := ""
+		p.endpoints[forOwn].each(func(ep *endpoint) {
+			if first == "" || ep.path < first {
+				first = ep.path
 			}
-		}
+		})
+		at := model.ProfileRulesKey{Profile: name}.Path()
+		e.judged[at] = fmt.Errorf("profile %s does not exist, so it denies: create it, or take it out of %s", name, first)
 	}
-	return out
+	return e.judged
 }
 
 // Flush returns what changed for this host since the last Flush.
