@@ -13,8 +13,8 @@ import (
 
 var (
 	seedFlag     = flag.Uint64("seed", 1, "of the random rulesets and packets; 0 = another one each time")
-	rulesetsFlag = flag.Int("rulesets", 40, "how many `rulesets` to program")
-	packetsFlag  = flag.Int("packets", 4000, "how many `packets` to send through all of them together")
+	rulesetsFlag = flag.Int("rulesets", 60, "how many `rulesets` to program")
+	packetsFlag  = flag.Int("packets", 12000, "how many `packets` to send through all of them together")
 )
 
 // TestKernel programs random rulesets one after the other, each by what differs
@@ -111,7 +111,7 @@ func (r *run) restart() error {
 // batch sends packets through what is programmed, and then answers to some of
 // those that passed.
 func (r *run) batch(n int) (*difference, error) {
-	probes := r.chance.probes(n)
+	probes := r.chance.probes(&r.node.state, n)
 	fates, d, err := r.check(probes)
 	if d != nil || err != nil {
 		return d, err

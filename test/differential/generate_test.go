@@ -97,8 +97,12 @@ func (c chance) ports() []model.Port {
 	return out
 }
 
-func (c chance) icmpType() uint8 {
-	return one[uint8](c, 0, 3, 5, 8, 13, 128, 129, 133, 134, 135, 136, 143, 1)
+// icmpType is most often one that begins a connection, or is of none.
+func (c chance) icmpType(version int) uint8 {
+	if version == 4 {
+		return one[uint8](c, 8, 8, 8, 13, 13, 15, 17, 0, 3, 5)
+	}
+	return one[uint8](c, 128, 128, 128, 139, 139, 133, 134, 135, 136, 143, 129, 1)
 }
 
 func (c chance) protocol() model.Protocol {
@@ -120,7 +124,7 @@ func (c chance) rule() model.Rule {
 	for range c.IntN(3) {
 		c.criterion(&r, &r.Match, 6)
 	}
-	if c.in(3) {
+	if c.in(2) {
 		c.criterion(&r, &r.Not, 9)
 	}
 	return r
@@ -158,7 +162,11 @@ func (c chance) withProtocol(r *model.Rule, m *model.Match) {
 		r.Match.Protocol = one(c, model.ProtocolTCP, model.ProtocolTCP, model.ProtocolUDP, model.ProtocolICMP, model.ProtocolICMPv6, model.ProtocolSCTP, model.ProtocolUDPLite)
 	}
 	if !r.Match.Protocol.HasPorts() {
-		t := c.icmpType()
+		version := 4
+		if r.Match.Protocol == model.ProtocolICMPv6 {
+			version = 6
+		}
+		t := c.icmpType(version)
 		m.ICMPType = &t
 		if c.in(3) {
 			code := uint8(c.IntN(2))

@@ -19,11 +19,14 @@ type flow struct {
 }
 
 // probes makes a batch of packets, each of a connection of its own.
-func (c chance) probes(n int) []probe {
+func (c chance) probes(st *policy.State, n int) []probe {
 	taken := map[flow]bool{}
 	var out []probe
 	for len(out) < n {
-		p := c.probe()
+		p, ok := c.aimed(st)
+		if !ok || c.in(3) {
+			p = c.probe(st)
+		}
 		f := flow{versionOf(p.Src), p.Protocol, min(p.SrcPort, p.DstPort), max(p.SrcPort, p.DstPort)}
 		if p.icmp() {
 			p.SrcPort = uint16(len(out) + 1) // the identifier
@@ -37,7 +40,8 @@ func (c chance) probes(n int) []probe {
 	return out
 }
 
-func (c chance) probe() probe {
+// probe is any packet.
+func (c chance) probe(st *policy.State) probe {
 	version := c.version()
 	var p probe
 	switch i := c.IntN(20); {
@@ -51,7 +55,7 @@ func (c chance) probe() probe {
 		p.Src = hostAddr(c.IntN(2), version)
 	}
 	if p.In != "" {
-		p.MAC = macOf(p.In, true)
+		p.MAC = macFor(st, p.In)
 		if c.in(10) {
 			p.MAC = macOf(podPort(c.IntN(pods)), true)
 		}
@@ -83,9 +87,14 @@ func (c chance) protocols(p *probe) {
 	if c.in(15) {
 		p.Protocol = one[model.Protocol](c, 47, 99, 50, 103, 112, 200)
 	}
+	c.details(p)
+}
+
+// details are what belongs to the protocol.
+func (c chance) details(p *probe) {
 	switch {
 	case p.icmp():
-		p.ICMPType, p.ICMPCode = c.icmpType(), uint8(max(0, c.IntN(4)-1))
+		p.ICMPType, p.ICMPCode = c.icmpType(versionOf(p.Src)), uint8(max(0, c.IntN(4)-1))
 	case p.Protocol.HasPorts():
 		p.SrcPort, p.DstPort = uint16(1024+c.IntN(60000)), c.port()
 		switch c.IntN(6) {

@@ -13,7 +13,7 @@ import (
 )
 
 // report tells all that there is to know about a difference. The table is what
-// the kernel holds after the last trial, with what its rules counted.
+// the kernel holds after the last trial.
 func (d difference) report(again bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "the kernel and Evaluate differ.\n%s\n", d.what)
@@ -45,11 +45,23 @@ func (d difference) report(again bool) string {
 		fmt.Fprintf(&b, "\tby %q as %s -> %s\n", d.fate.out, d.fate.src, d.fate.dst)
 	}
 	out, err := exec.Command("nft", "list", "table", "inet", "calico").CombinedOutput()
-	fmt.Fprintf(&b, "\n%s", out)
+	fmt.Fprintf(&b, "\n%s", inhabited(string(out)))
 	if err != nil {
 		fmt.Fprintf(&b, "nft list table inet calico: %v\n", err)
 	}
 	return b.String()
+}
+
+// inhabited is a table without its empty sets.
+func inhabited(table string) string {
+	var out []string
+	for _, block := range strings.SplitAfter(table, "\n\t}\n") {
+		head := strings.TrimSpace(block)
+		if set := strings.HasPrefix(head, "set ") || strings.HasPrefix(head, "map "); !set || strings.Contains(block, "elements = {") {
+			out = append(out, block)
+		}
+	}
+	return strings.Join(out, "")
 }
 
 func (w world) write(b *strings.Builder) {

@@ -91,12 +91,19 @@ func openPacket(index int) (int, error) {
 	return fd, nil
 }
 
+// everyMark has all bits set, those that the firewall uses as well: what others
+// put there must mean nothing to it.
+const everyMark = 1<<32 - 1
+
 // openRaw opens the sockets by which the host itself sends whole packets.
 func (l *lab) openRaw() error {
 	for version, family := range map[int]int{4: unix.AF_INET, 6: unix.AF_INET6} {
 		fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		if err != nil {
 			return os.NewSyscallError("socket", err)
+		}
+		if err := unix.SetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_MARK, everyMark); err != nil {
+			return os.NewSyscallError("setsockopt", err)
 		}
 		l.raw[version] = fd
 	}
