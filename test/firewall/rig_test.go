@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firewall
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+	"github.com/calico-go/calico/test/lab"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// place is where packets come from or go to: a pod, the host, or outside.
+type place struct {
+	name  string
+	ns    lab.Namespace
+	addrs [2]netip.Addr // IPv4 and IPv6
+	key   model.WorkloadEndpointKey
+	pod   *lab.Pod
+}
+
+// at are the place's addresses with others in their stead.
+func (p *place) at(name string, addrs ...netip.Addr) *place {
+	q := *p
+	q.name, q.addrs = name, [2]netip.Addr(addrs)
+	return &q
+}
+
+// rig is a lab with one host, its agent, and a namespace outside that has
+// routes to the pods.
+type rig struct {
+	*testing.T
+	lab      *lab.Lab
+	host     *lab.Host
+	etcd     *clientv3.Client
+	revision int64    // of the latest write
+	written  []string // policies and profiles
+	witness  *place   // a pod whose programming tells how far the agent is
+	self     *place   // the host
+	outside  *place
+}
+
+// newRig makes a lab. The settings are FELIX_ variables.
+func newRig(t *testing.T, settings ...string) *rig {
+	t.Helper()
+	l := lab.ForTest(t, lab.Config{Hosts: []string{"a"}, NoFsync: true, AgentEnv: settings, Log: quiet{}})
+	c, err := clientv3.New(clientv3.Config{Endpoints: l.EtcdSockets(), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	h := l.Host("a")
+	r := &rig{T: t, lab: l, host: h, etcd: c,
+		self:    &place{name: "the host", ns: h.Namespace(), addrs: [2]netip.Addr(h.Addrs())},
+		outside: &place{name: "outside", ns: l.Fabric(), addrs: [2]netip.Addr{netip.MustParseAddr("172.20.0.1"), netip.MustParseAddr("fd00:fa:b::1")}},
+	}
+	r.routes("192.168.0.0/16", "fd80:24e2:f998:72d6::/64")
+	return r
+}
+
+// quiet drops a lab's progress: there are many labs here.
+type quiet struct{}
+
+func (quiet) Write(p []byte) (int, error) { return len(p), nil }
+
+// routes leads networks from outside to the host.
+func (r *rig) routes(v4, v6 string) {
+	r.Helper()
+	r.run(r.outside, "ip", "route", "add", v4, "via", r.self.addrs[0].String())
+	r.run(r.outside, "ip", "route", "add", v6, "via", r.self.addrs[1].String())
+}
+
+// run runs a command at a place.
+func (r *rig) run(at *place, command string, args ...string) string {
+	r.Helper()
+	out, err := command1(r.Context(), at, command, args...)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return out
+}
+
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	r.Cleanup(cancel)
+	return ctx
+}
+
+// pod adds a pod with labels: {"role", "web"}, …
+func (r *rig) pod(name string, labels ...[2]string) *place {
+	r.Helper()
+	p := r.place(r.host.Pod(name))
+	if len(labels) > 0 {
+		r.endpoint(p, func(e *model.WorkloadEndpoint) {
+			e.Labels = map[string]string{}
+			for _, l := range labels {
+				e.Labels[l[0]] = l[1]
+			}
+		})
+	}
+	return p
+}
+
+// place finds a pod's endpoint.
+func (r *rig) place(pod *lab.Pod) *place {
+	r.Helper()
+	p := &place{name: pod.Name(), ns: pod.Namespace(), addrs: [2]netip.Addr(pod.Addrs()), pod: pod}
+	entries, err := r.lab.Etcd().Read(r.ctx(), store.Prefix(model.HostPrefix("a")))
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, e := range entries.Entries() {
+		if w, ok := e.Value.(model.WorkloadEndpoint); ok && w.ContainerID == pod.ContainerID() {
+			p.key = e.Key.(model.WorkloadEndpointKey)
+		}
+	}
+	if p.key.Workload == "" {
+		r.Fatalf("pod %s has no endpoint", pod.Name())
+	}
+	r.witness = p
+	return p
+}
+
+// spec is a pod's endpoint in etcd.
+func (r *rig) spec(p *place) model.WorkloadEndpoint {
+	r.Helper()
+	s, err := r.lab.Etcd().Read(r.ctx(), store.Key(p.key))
+	if err != nil {
+		r.Fatal(err)
+	}
+	e, _ := s.Get(p.key)
+	spec, ok := e.Value.(model.WorkloadEndpoint)
+	if !ok {
+		r.Fatalf("%s is %v", p.key.Path(), e.Err)
+	}
+	return spec
+}
+
+// endpoint changes a pod's endpoint in etcd, and returns what undoes it.
+func (r *rig) endpoint(p *place, change func(*model.WorkloadEndpoint)) (undo func()) {
+	r.Helper()
+	before, after := r.spec(p), r.spec(p)
+	write := func(spec model.WorkloadEndpoint) {
+		r.Helper()
+		var err error
+		if r.revision, err = r.lab.Etcd().Commit(r.ctx(), model.Change{Puts: []model.Put{{Key: p.key, Value: spec}}}); err != nil {
+			r.Fatal(err)
+		}
+	}
+	change(&after)
+	write(after)
+	return func() { write(before) }
+}
+
+// put writes what a user would write with etcdctl.
+func (r *rig) put(path, value string) {
+	r.Helper()
+	resp, err := r.etcd.Put(r.ctx(), path, value)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.revision = resp.Header.Revision
+	r.written = append(r.written, path)
+}
+
+func (r *rig) del(path string) {
+	r.Helper()
+	resp, err := r.etcd.Delete(r.ctx(), path)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.revision = resp.Header.Revision
+}
+
+// The keys that are written here.
+func policyPath(name string) string  { return "/calico/v1/policy/tier/default/policy/" + name }
+func profilePath(name string) string { return "/calico/v1/policy/profile/" + name + "/rules" }
+func hostPath(name string) string    { return "/calico/v1/host/a/endpoint/" + name }
+func configPath(name string) string  { return "/calico/v1/config/" + name }
+
+func (r *rig) policy(name, value string)  { r.Helper(); r.put(policyPath(name), value) }
+func (r *rig) profile(name, value string) { r.Helper(); r.put(profilePath(name), value) }
+
+// clear deletes all that put wrote.
+func (r *rig) clear() {
+	r.Helper()
+	for _, path := range r.written {
+		r.del(path)
+	}
+	r.written = nil
+	r.enforced()
+}
+
+// enforced waits until the agent has read back all that was written, and
+// returns how long that took.
+func (r *rig) enforced() time.Duration {
+	r.Helper()
+	start := time.Now()
+	err := gate.Wait(r.ctx(), r.host.AgentSocket(), gate.Request{Endpoint: r.witness.key, Revision: r.revision})
+	if err != nil {
+		r.Fatalf("the agent does not get to revision %d: %v", r.revision, err)
+	}
+	return time.Since(start)
+}
+
+// until waits for a condition.
+func (r *rig) until(what string, condition func() bool) {
+	r.Helper()
+	if !r.comes(condition) {
+		r.Fatalf("%s: not within %v", what, patience)
+	}
+}
+
+func (r *rig) comes(condition func() bool) bool {
+	for deadline := time.Now().Add(patience); !condition(); {
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return true
+}
