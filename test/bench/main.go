@@ -36,6 +36,7 @@ var sections = []section{
 	{"ipam", allocation},
 	{"agent", agentAtScale},
 	{"engine", policyEngine},
+	{"enforce", enforce},
 }
 
 // bench is what the sections share.
