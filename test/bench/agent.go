@@ -19,7 +19,8 @@ import (
 
 const (
 	agentEndpoints = 1000
-	idleFor        = 160 * time.Second
+	idleFor        = 160 * time.Second // a whole round of audits: see agent.audit
+	scaleProfile   = "kns.default"
 )
 
 // agentAtScale measures the agent on a host with a thousand endpoints.
@@ -49,6 +50,9 @@ func agentAtScale(ctx context.Context, b *bench) (_ result, err error) {
 		if err := s.link(i); err != nil {
 			return result{}, err
 		}
+	}
+	if err := s.profile(ctx); err != nil {
+		return result{}, err
 	}
 	last, err := s.write(ctx, 0, agentEndpoints)
 	if err != nil {
@@ -174,6 +178,19 @@ func (s *scale) link(i int) error {
 	})
 }
 
+// profile makes the one that every endpoint has. It allows everything.
+func (s *scale) profile(ctx context.Context) error {
+	client, err := s.lab.OpenEtcd()
+	if err != nil {
+		return err
+	}
+	allow := []model.Rule{{Action: model.ActionAllow}}
+	_, err = client.Commit(ctx, model.Change{Puts: []model.Put{
+		{Key: model.ProfileRulesKey{Profile: scaleProfile}, Value: model.Rules{Inbound: allow, Outbound: allow}},
+	}})
+	return err
+}
+
 // write puts endpoints from..to and returns their revisions.
 func (s *scale) write(ctx context.Context, from, to int) ([]int64, error) {
 	client, err := s.lab.OpenEtcd()
@@ -187,7 +204,7 @@ func (s *scale) write(ctx context.Context, from, to int) ([]int64, error) {
 			high, low := byte(i>>8), byte(i)
 			change.Puts = append(change.Puts, model.Put{Key: s.key(i), Value: model.WorkloadEndpoint{
 				State: model.StateActive, Name: hostLink(i), MAC: model.MAC{2, 0, 0, 0, high, low},
-				ContainerID: fmt.Sprintf("%064d", i), ProfileIDs: []string{"kns.default"},
+				ContainerID: fmt.Sprintf("%064d", i), ProfileIDs: []string{scaleProfile},
 				Labels:   map[string]string{"app": "web", "calico/k8s_ns": "default", "pod-template-hash": "5d4f8c7b9"},
 				IPv4Nets: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, high, low}), 32)},
 				IPv6Nets: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 14: high, 15: low}), 128)},
