@@ -65,6 +65,9 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 		l.metrics.firewall.applySeconds.WithLabelValues(scope).Observe(time.Since(now).Seconds())
 		l.metrics.firewall.read(report, w)
 	}
+	if report.Repairs > 0 {
+		w.all = true // what began while the firewall had a hole runs on as established
+	}
 	for path, problem := range report.Programmed {
 		if errorText(problem) == errorText(w.failing[path]) {
 			continue

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firewall
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// traffic is one connection of each kind, in each direction, over both families.
+func (r *rig) traffic(from, to *place, port uint16) (all []*stream) {
+	for _, a := range to.addrs {
+		up, down := r.datagrams(from, to, netip.AddrPortFrom(a, port))
+		all = append(all, up, down, r.ping(from, a),
+			r.transfer(from, to, netip.AddrPortFrom(a, port), true), r.transfer(from, to, netip.AddrPortFrom(a, port+1), false))
+	}
+	return all
+}
+
+// TestCut has policy come to deny what runs. The server may call whom it likes,
+// and is answered: a connection that is cut must not go on the other way round.
+func TestCut(t *testing.T) {
+	r := newRig(t)
+	server := r.pod("server", [2]string{"role", "server"})
+	client := r.pod("client", [2]string{"role", "client"})
+	friend := r.pod("friend", [2]string{"role", "friend"})
+	r.policy("server", `{"selector": "role == 'server'", "order": 10, "types": ["inbound"], "inbound_rules": [
+		{"action": "allow", "src_selector": "role == 'friend'"}, {"action": "allow", "src_selector": "role == 'client'"}]}`)
+	r.enforced()
+	stays := r.traffic(friend, server, 3000)
+	runs := r.traffic(client, server, 4000)
+	r.flows("before", append(slices.Clone(stays), runs...)...)
+
+	for _, test := range []struct {
+		name string
+		deny func() (undo func())
+	}{
+		{"a policy that denies", func() func() {
+			r.policy("no", `{"selector": "role == 'server'", "order": 1, "types": ["inbound"], "inbound_rules": [{"action": "deny", "src_selector": "role == 'client'"}, {"action": "allow", "src_selector": "role == 'friend'"}]}`)
+			return func() { r.del(policyPath("no")) }
+		}},
+		{"a policy that denies what the client sends", func() func() {
+			r.policy("no", `{"selector": "role == 'client'", "order": 1, "types": ["outbound"], "outbound_rules": [{"action": "deny"}]}`)
+			return func() { r.del(policyPath("no")) }
+		}},
+		{"a label that goes", func() func() {
+			return r.endpoint(client, func(e *model.WorkloadEndpoint) { e.Labels = nil })
+		}},
+		{"a profile that goes", func() func() {
+			return r.endpoint(client, func(e *model.WorkloadEndpoint) { e.ProfileIDs = nil })
+		}},
+		{"an endpoint that is put to rest", func() func() {
+			return r.endpoint(client, func(e *model.WorkloadEndpoint) { e.State = model.StateInactive })
+		}},
+	} {
+		undo := test.deny()
+		took := r.enforced()
+		start := time.Now()
+		// Quiet is when a while's packets of each stream have gone nowhere.
+		r.until(test.name+": the connections are cut", func() bool { return r.quietFor(runs[0], 50, runs) })
+		t.Logf("%s: enforced after %v; cut %v later", test.name, took.Round(time.Millisecond), (time.Since(start) - 50*pace).Round(time.Millisecond))
+		before := counts(runs)
+		r.pause(runs[0], 400)
+		for i, s := range runs {
+			if n := s.arrived.Load() - before[i]; n != 0 {
+				t.Errorf("%s: %s goes on: %d", test.name, s.name, n)
+			}
+		}
+		r.flows(test.name+": what is allowed", stays...)
+		undo()
+		r.enforced()
+		if test.name == "an endpoint that is put to rest" {
+			break // its connections are over
+		}
+		r.flows(test.name+", undone", runs...)
+	}
+	for _, s := range stays {
+		if lost := r.complete(s); lost != 0 {
+			t.Errorf("%s was allowed all the time and lost %d of %d", s.name, lost, s.sent.Load())
+		}
+	}
+	if n := r.metric("calico_node_connections_cut_total"); n != 4*float64(len(runs)-2) {
+		t.Errorf("the metric says that %v connections were cut", n) // both streams of UDP are one
+	}
+}
+
+func counts(streams []*stream) (all []int64) {
+	for _, s := range streams {
+		all = append(all, s.arrived.Load())
+	}
+	return all
+}
+
+// pause waits while so many packets of a stream are sent.
+func (r *rig) pause(s *stream, packets int64) {
+	r.Helper()
+	before := s.sent.Load()
+	r.until(s.name+" is sent", func() bool { return s.sent.Load() >= before+packets })
+}
+
+// quietFor says whether nothing arrives while so many packets of a stream are sent.
+func (r *rig) quietFor(clock *stream, packets int64, streams []*stream) bool {
+	r.Helper()
+	before := counts(streams)
+	r.pause(clock, packets)
+	return slices.Equal(before, counts(streams))
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firewall
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+)
+
+// fetch asks the agent over HTTP, on its host.
+func (r *rig) fetch(url string) (string, error) {
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
+			err = r.self.ns.Do(func() error {
+				conn, err = net.Dial(network, address)
+				return err
+			})
+			return conn, err
+		},
+	}}
+	resp, err := client.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+// metric is one of the agent's.
+func (r *rig) metric(name string) float64 {
+	r.Helper()
+	body, err := r.fetch("http://127.0.0.1:9091/metrics")
+	if err != nil {
+		r.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindStringSubmatch(body)
+	if m == nil {
+		r.Fatalf("there is no metric %s", name)
+	}
+	v, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return v
+}
+
+// invalid is what /debug/invalid shows.
+func (r *rig) invalid() string {
+	r.Helper()
+	body, err := r.fetch("http://127.0.0.1:9099/debug/invalid")
+	if err != nil {
+		r.Fatal(err)
+	}
+	return body
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firewall
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+)
+
+// stream is traffic in one direction that goes on until the test is over.
+type stream struct {
+	name          string
+	sent, arrived atomic.Int64
+	first, last   atomic.Int64 // when something arrived, in nanoseconds
+	resting       atomic.Bool  // nothing is sent
+	ended         chan struct{}
+	working       sync.WaitGroup
+	closers       []io.Closer
+}
+
+// pace is the pause between two packets of a stream.
+const pace = time.Millisecond
+
+func (r *rig) stream(name string) *stream {
+	s := &stream{name: name, ended: make(chan struct{})}
+	r.Cleanup(s.end)
+	return s
+}
+
+func (s *stream) end() {
+	select {
+	case <-s.ended:
+		return
+	default:
+	}
+	close(s.ended)
+	for _, c := range s.closers {
+		_ = c.Close() // it ends what reads or writes
+	}
+	s.working.Wait()
+}
+
+// send calls fn at the pace of a stream, with numbers that go up.
+func (s *stream) send(fn func(n int64) error) {
+	s.working.Go(func() {
+		tick := time.NewTicker(pace)
+		defer tick.Stop()
+		for {
+			select {
+			case <-s.ended:
+				return
+			case <-tick.C:
+			}
+			if s.resting.Load() {
+				continue
+			}
+			n := s.sent.Add(1)
+			if err := fn(n); err != nil {
+				s.sent.Add(-1)
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// receive counts what fn returns until the stream ends.
+func (s *stream) receive(fn func() (int64, error)) {
+	s.working.Go(func() {
+		for {
+			n, err := fn()
+			if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
+				return
+			}
+			if err == nil && n > 0 {
+				now := time.Now().UnixNano()
+				s.first.CompareAndSwap(0, now)
+				s.last.Store(now)
+				s.arrived.Add(n)
+			}
+			select {
+			case <-s.ended:
+				return
+			default:
+			}
+		}
+	})
+}
+
+// complete stops sending and waits for what is under way; it returns how many
+// never arrived.
+func (r *rig) complete(s *stream) int64 {
+	s.resting.Store(true)
+	r.comes(func() bool { return s.arrived.Load() >= s.sent.Load() })
+	return s.sent.Load() - s.arrived.Load()
+}
+
+// flows waits until more arrives.
+func (r *rig) flows(when string, streams ...*stream) {
+	r.Helper()
+	for _, s := range streams {
+		before := s.arrived.Load()
+		if !r.comes(func() bool { return s.arrived.Load() > before+3 }) {
+			r.Errorf("%s: %s does not flow", when, s.name)
+		}
+	}
+}
+
+// pings sends echo requests, each a connection of its own, and counts the answers.
+func (r *rig) pings(from *place, to netip.Addr) *stream { return r.pinging(from, to, true) }
+
+// ping sends echo requests of one connection.
+func (r *rig) ping(from *place, to netip.Addr) *stream { return r.pinging(from, to, false) }
+
+func (r *rig) pinging(from *place, to netip.Addr, each bool) *stream {
+	r.Helper()
+	s := r.stream(fmt.Sprintf("ping from %s to %s", from.name, to))
+	network, local := "ip4:icmp", "0.0.0.0"
+	request, want, protocol := icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply), 1
+	if to.Is6() {
+		network, local = "ip6:ipv6-icmp", "::"
+		request, want, protocol = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply, 58
+	}
+	var conn *icmp.PacketConn
+	err := from.ns.Do(func() (err error) {
+		conn, err = icmp.ListenPacket(network, local)
+		return err
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	s.closers = append(s.closers, conn)
+	magic := "stream " + to.String()
+	s.receive(func() (int64, error) {
+		buf := make([]byte, 1500)
+		n, peer, err := conn.ReadFrom(buf)
+		if err != nil {
+			return 0, err
+		}
+		m, err := icmp.ParseMessage(protocol, buf[:n])
+		if err != nil || m.Type != want || peer.String() != to.String() {
+			return 0, nil
+		}
+		if e, ok := m.Body.(*icmp.Echo); ok && string(e.Data) == magic {
+			return 1, nil
+		}
+		return 0, nil
+	})
+	s.send(func(n int64) error {
+		id := 0x5ca1
+		if each {
+			id = int(n & 0xffff)
+		}
+		m := icmp.Message{Type: request, Body: &icmp.Echo{ID: id, Seq: int(n & 0xffff), Data: []byte(magic)}}
+		b, err := m.Marshal(nil)
+		if err == nil {
+			_, err = conn.WriteTo(b, &net.IPAddr{IP: to.AsSlice()})
+		}
+		return err
+	})
+	return s
+}
+
+// datagrams are one UDP connection that both sides send in.
+func (r *rig) datagrams(from, at *place, to netip.AddrPort) (up, down *stream) {
+	r.Helper()
+	up, down = r.stream(fmt.Sprintf("UDP from %s to %s", from.name, to)), r.stream(fmt.Sprintf("UDP from %s back to %s", to, from.name))
+	var server *net.UDPConn
+	err := at.ns.Do(func() (err error) {
+		server, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(to))
+		return err
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	client, err := dialUDP(from, to)
+	if err != nil {
+		r.Fatal(err)
+	}
+	up.closers, down.closers = []io.Closer{server}, []io.Closer{client}
+	buf := make([]byte, 64)
+	known := make(chan struct{})
+	var once sync.Once
+	up.receive(func() (int64, error) {
+		if _, _, err := server.ReadFromUDPAddrPort(buf); err != nil {
+			return 0, err
+		}
+		once.Do(func() { close(known) })
+		return 1, nil
+	})
+	up.send(func(n int64) error {
+		_, err := client.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
+		return err
+	})
+	select {
+	case <-known:
+	case <-time.After(patience):
+		r.Fatalf("%s never arrives", up.name)
+	}
+	peer := client.LocalAddr().(*net.UDPAddr).AddrPort()
+	back := make([]byte, 64)
+	down.receive(func() (int64, error) {
+		if _, err := client.Read(back); err != nil {
+			return 0, err
+		}
+		return 1, nil
+	})
+	down.send(func(n int64) error {
+		_, err := server.WriteToUDPAddrPort(binary.BigEndian.AppendUint64(nil, uint64(n)), peer)
+		return err
+	})
+	return up, down
+}
+
+// transfer is a TCP connection in which one side sends.
+func (r *rig) transfer(from, at *place, to netip.AddrPort, up bool) *stream {
+	r.Helper()
+	s := r.stream(fmt.Sprintf("TCP from %s up to %s", from.name, to))
+	if !up {
+		s.name = fmt.Sprintf("TCP from %s down to %s", to, from.name)
+	}
+	l, err := listenTCP(at, to.Port())
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer l.Close()
+	client, err := connect(from, to, patience)
+	if err != nil {
+		r.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		r.Fatal(err)
+	}
+	s.closers = []io.Closer{client, server}
+	sender, receiver := client, server
+	if !up {
+		sender, receiver = server, client
+	}
+	var next byte
+	buf := make([]byte, 64<<10)
+	s.receive(func() (int64, error) {
+		n, err := receiver.Read(buf)
+		for _, b := range buf[:n] {
+			if b != next {
+				r.Errorf("%s: byte %d where %d should be", s.name, b, next)
+			}
+			next = b + 1
+		}
+		return int64(n), err
+	})
+	block := make([]byte, 4096) // a multiple of 256: each begins with 0
+	for i := range block {
+		block[i] = byte(i)
+	}
+	s.send(func(int64) error {
+		_, err := sender.Write(block)
+		if err == nil {
+			s.sent.Add(int64(len(block)) - 1)
+		}
+		return err
+	})
+	return s
+}
+
+// forbidden sends datagrams that must not pass, and counts those that do.
+func (r *rig) forbidden(from, at *place, to netip.AddrPort) *stream {
+	r.Helper()
+	s := r.stream(fmt.Sprintf("forbidden UDP from %s to %s", from.name, to))
+	sink, err := listenUDP(at, to.Port())
+	if err != nil {
+		r.Fatal(err)
+	}
+	conn, err := dialUDP(from, to)
+	if err != nil {
+		r.Fatal(err)
+	}
+	s.closers = []io.Closer{sink, conn}
+	buf := make([]byte, 64)
+	s.receive(func() (int64, error) {
+		if _, _, err := sink.ReadFromUDPAddrPort(buf); err != nil {
+			return 0, err
+		}
+		return 1, nil
+	})
+	s.send(func(n int64) error {
+		_, err := conn.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
+		return err
+	})
+	return s
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firewall
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listing is our table as the nft tool shows it, in an order of its own.
+func (r *rig) listing() string {
+	r.Helper()
+	text, err := command1(r.Context(), r.self, "nft", "--stateless", "list", "table", "inet", "calico")
+	if err != nil {
+		return "" // there is none
+	}
+	blocks := strings.Split(strings.TrimSuffix(text, "}\n"), "\n\t}\n")
+	for i, b := range blocks {
+		blocks[i] = elements.ReplaceAllStringFunc(b, func(list string) string {
+			parts := strings.FieldsFunc(elements.FindStringSubmatch(list)[1], func(r rune) bool { return r == ',' })
+			for i := range parts {
+				parts[i] = strings.TrimSpace(parts[i])
+			}
+			slices.Sort(parts)
+			return strings.Join(parts, ", ")
+		})
+		blocks[i] = strings.TrimPrefix(strings.TrimPrefix(blocks[i], "table inet calico {"), "\n")
+	}
+	slices.Sort(blocks)
+	return strings.Join(blocks, "\n")
+}
+
+var elements = regexp.MustCompile(`elements = \{([^}]*)\}`)
+
+// tamperings are what somebody may do to our table.
+func (r *rig) tamperings(server, client *place) map[string][]string {
+	r.Helper()
+	to := "to-" + r.spec(server).Name
+	rules := r.run(r.self, "nft", "-a", "list", "chain", "inet", "calico", to)
+	handles := regexp.MustCompile(`drop comment "policies apply and none decides" # handle (\d+)`).FindStringSubmatch(rules)
+	if handles == nil {
+		r.Fatalf("the chain has no rule that drops:\n%s", rules)
+	}
+	return map[string][]string{
+		"flush table":              {"flush table inet calico"},
+		"delete table":             {"delete table inet calico"},
+		"flush ruleset":            {"flush ruleset"},
+		"delete a rule":            {fmt.Sprintf("delete rule inet calico %s handle %s", to, handles[1])},
+		"insert a rule in forward": {"insert rule inet calico forward-calico accept"},
+		"insert a rule in a chain": {fmt.Sprintf("insert rule inet calico %s accept", to)},
+		"delete an interface":      {fmt.Sprintf("delete element inet calico workloads { %q }", r.spec(client).Name)},
+		"delete an address":        {fmt.Sprintf("delete element inet calico sources4 { %q . %s . %s }", r.spec(client).Name, r.spec(client).MAC, client.addrs[0])},
+		"add a chain and a set":    {"add chain inet calico mine", "add set inet calico mine { type ipv4_addr; }"},
+		"put the table to sleep":   {"add table inet calico { flags dormant; }"},
+	}
+}
+
+// TestTampering changes our table by hand.
+func TestTampering(t *testing.T) {
+	r := newRig(t)
+	server, client, stranger := r.population()
+	b := r.background(server, client, stranger)
+	want := r.listing()
+	const others = "table inet others {\n\tset mine {\n\t\ttype ipv4_addr\n\t\telements = { 192.0.2.1 }\n\t}\n\n\tchain mine {\n\t\tip saddr @mine drop\n\t}\n}\n"
+	other := func() string {
+		out, _ := command1(r.Context(), r.self, "nft", "--stateless", "list", "table", "inet", "others") // "" = none
+		return out
+	}
+	foreign := filepath.Join(t.TempDir(), "others")
+	if err := os.WriteFile(foreign, []byte(others), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	repairs := r.metric("calico_node_firewall_drift_repaired_total")
+	tamperings := r.tamperings(server, client)
+	for _, name := range sortedKeys(tamperings) {
+		if other() == "" {
+			r.run(r.self, "nft", "-f", foreign)
+		}
+		for _, s := range b.never {
+			s.arrived.Store(0)
+			s.first.Store(0)
+		}
+		// The rule's handle is another since the table was made anew.
+		for _, command := range r.tamperings(server, client)[name] {
+			r.run(r.self, "nft", command)
+		}
+		start := time.Now()
+		r.until(name+": the table is as it was", func() bool { return r.listing() == want })
+		took := time.Since(start)
+		passed, open := int64(0), time.Duration(0)
+		for _, s := range b.never {
+			if n := s.arrived.Load(); n > 0 {
+				passed += n
+				open = max(open, time.Duration(s.last.Load()-s.first.Load()))
+			}
+		}
+		t.Logf("%-25s seen repaired after %5.1f ms; datagrams that passed: %d within %5.1f ms", name, float64(took.Microseconds())/1000, passed, float64(open.Microseconds())/1000)
+		if got := other(); got != others && name != "flush ruleset" {
+			t.Errorf("%s: another table was touched:\n%s", name, got)
+		}
+		now := r.metric("calico_node_firewall_drift_repaired_total")
+		if now <= repairs {
+			t.Errorf("%s: the metric does not count a repair", name)
+		}
+		repairs = now
+		r.probe(name, expect{client, server, "tcp 80", true}, expect{stranger, server, "udp 80", false})
+	}
+	for _, s := range b.never {
+		s.arrived.Store(0)
+	}
+	r.pause(b.never[0], 100)
+	r.nothing("after repairs", b)
+
+	// What began while the firewall was away is over with it.
+	r.stopped()
+	r.run(r.self, "nft", "delete table inet calico")
+	crept := r.transfer(stranger, server, netip.AddrPortFrom(server.addrs[0], 5000), true)
+	r.flows("without a firewall", crept)
+	if err := r.host.ResumeAgent(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the connection that crept in is cut", func() bool { return r.quietFor(b.never[0], 100, []*stream{crept, b.never[0], b.never[1]}) })
+	r.until("the table is as it was", func() bool { return r.listing() == want })
+	repairs = r.metric("calico_node_firewall_drift_repaired_total")
+
+	// Without events, the timer finds it.
+	r.put(configPath("NftablesRefreshInterval"), "1")
+	r.enforced()
+	r.deafen()
+	r.run(r.self, "nft", r.tamperings(server, client)["delete a rule"][0])
+	start := time.Now()
+	r.until("the timer finds it", func() bool { return r.listing() == want })
+	t.Logf("without events, audited each second: repaired after %v", time.Since(start).Round(time.Millisecond))
+	if now := r.metric("calico_node_firewall_drift_repaired_total"); now != repairs+1 {
+		t.Errorf("%v repairs by timer", now-repairs)
+	}
+}
+
+func sortedKeys(m map[string][]string) (keys []string) {
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// stopped stops the agent in its tracks, all of its threads.
+func (r *rig) stopped() {
+	r.Helper()
+	p, err := r.host.Agent()
+	if err == nil {
+		err = r.host.PauseAgent()
+	}
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.until("the agent stands still", func() bool {
+		tasks, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(p.PID), "task", "*", "stat"))
+		return !slices.ContainsFunc(tasks, func(file string) bool {
+			text, _ := os.ReadFile(file)
+			return !strings.Contains(string(text), ") T ")
+		})
+	})
+}
+
+// deafen has the agent hear no more of nftables: its socket is taken out of the
+// group, by a descriptor of our own.
+func (r *rig) deafen() {
+	r.Helper()
+	p, err := r.host.Agent()
+	if err != nil {
+		r.Fatal(err)
+	}
+	pidfd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer unix.Close(pidfd)
+	entries, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(p.PID), "fd"))
+	if err != nil {
+		r.Fatal(err)
+	}
+	found := 0
+	for _, e := range entries {
+		n, _ := strconv.Atoi(e.Name())
+		fd, err := unix.PidfdGetfd(pidfd, n, 0)
+		if errors.Is(err, unix.EBADF) {
+			continue // closed meanwhile
+		}
+		if err != nil {
+			r.Fatal(err)
+		}
+		const group = 7 // NFNLGRP_NFTABLES
+		protocol, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+		if domain, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil && domain == unix.AF_NETLINK && protocol == unix.NETLINK_NETFILTER {
+			if groups, err := unix.GetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LIST_MEMBERSHIPS); err == nil && groups&(1<<(group-1)) != 0 {
+				found++
+				if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group); err != nil {
+					r.Fatal(err)
+				}
+			}
+		}
+		unix.Close(fd)
+	}
+	if found != 1 {
+		r.Fatalf("the agent listens to nftables with %d sockets", found)
+	}
+}
