@@ -110,11 +110,14 @@ func sources() []Rule {
 	return append(out, drop("spoofed source"))
 }
 
+// forwardHook goes to the chain in one place: with every change of a rule the
+// kernel walks all that a hook can reach, once for each way that leads there.
 func (x renderer) forwardHook(u uses) []Rule {
-	if u.Wildcard {
-		return []Rule{{Do: []Statement{Verdict{Goto, chainForward}}}}
+	var out []Rule
+	if !u.Wildcard {
+		out = append(out, accept(Accept, "of no endpoint", append(x.notWorkload(inName), x.notWorkload(outName)...)...))
 	}
-	return append(x.workload(inName, verdict(Goto, chainForward)), x.workload(outName, verdict(Goto, chainForward))...)
+	return append(out, Rule{Do: []Statement{Verdict{Goto, chainForward}}})
 }
 
 func (x renderer) forward(u uses) []Rule {

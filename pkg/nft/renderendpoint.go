@@ -19,31 +19,46 @@ func jump(chain, why string) Rule {
 
 var allowed = MarkIs{markAllowed, markAllowed}
 
-// returnIfAllowed goes on to what follows once a policy or profile allowed the packet.
-func returnIfAllowed() Rule { return Rule{Do: []Statement{allowed, Verdict{Kind: Return}}} }
-
 func unmark() Rule { return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier}}} }
 
+// returnEvery is after how many policies a packet that one of them allowed
+// stops being compared with the marks of the rest.
+const returnEvery = 10
+
 // asks are the rules that ask policies and profiles. A packet that they let
-// pass returns from the chain.
+// pass returns from the chain, at the latest at its end. There are few rules:
+// the kernel walks those of all endpoints with every change of one.
 func asks(v policy.Verdicts, d model.Direction) []Rule {
 	out := []Rule{unmark()}
+	undecided := Statement(MarkIs{markAllowed | markNextTier, 0})
+	notAllowed := Statement(MarkIs{markAllowed, 0})
 	for i, id := range v.Policies {
 		r := jump(rulesChain(id, d), comment("policy "+id.Name, ""))
 		if i > 0 {
-			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{markNextTier, 0}))
+			r.Do = slices.Insert(r.Do, 0, undecided)
 		}
-		out = append(out, r, returnIfAllowed())
+		if i > 0 && i%returnEvery == 0 {
+			out = append(out, Rule{Do: []Statement{allowed, Verdict{Kind: Return}}})
+		}
+		out = append(out, r)
 	}
 	if len(v.Policies) > 0 {
 		r := drop("policies apply and none decides")
-		r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{markNextTier, 0}))
+		r.Do = slices.Insert(r.Do, 0, undecided)
 		out = append(out, r)
 	}
-	for _, id := range v.Profiles {
-		out = append(out, jump(rulesChain(id, d), comment("profile "+id.Name, "")), returnIfAllowed())
+	for i, id := range v.Profiles {
+		r := jump(rulesChain(id, d), comment("profile "+id.Name, ""))
+		if i > 0 || len(v.Policies) > 0 {
+			r.Do = slices.Insert(r.Do, 0, notAllowed)
+		}
+		out = append(out, r)
 	}
-	return append(out, drop("no profile decides"))
+	last := drop("no profile decides")
+	if len(v.Policies)+len(v.Profiles) > 0 {
+		last.Do = slices.Insert(last.Do, 0, notAllowed)
+	}
+	return append(out, last)
 }
 
 // untracked are the rules that ask untracked policies, of which none need decide.
