@@ -62,8 +62,8 @@ func (m firewallMetrics) read(report nft.Report, w *wall) {
 	m.endpoints.Set(float64(len(w.state.Endpoints)))
 	m.policies.Set(float64(byKind[policy.KindPolicy]))
 	m.profiles.Set(float64(byKind[policy.KindProfile]))
-	m.sets.Set(float64(report.Sets))
-	m.members.Set(float64(report.Members))
+	m.sets.Set(float64(len(w.state.Sets)))
+	m.members.Set(float64(w.members))
 	m.rules.Set(float64(report.Rules))
 	most, sum := 0, 0
 	for _, n := range w.rules {

@@ -28,6 +28,7 @@ type wall struct {
 	hosts map[string]struct{}
 	// rules is how many rules each endpoint's policies and profiles have.
 	rules   map[string]int
+	members int   // of all sets
 	err     error // why the latest turn was not applied
 	applied bool  // it has been applied once
 	// suspects are the addresses whose connections policy may judge otherwise
@@ -74,8 +75,12 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 			delete(w.failing, path)
 		}
 	}
-	for _, set := range c.Sets {
+	for id, set := range c.Sets {
 		w.suspectMembers(set)
+		if set.Gone {
+			w.members -= len(w.state.Sets[id].Members)
+		}
+		w.members += len(set.Added) - len(set.Removed)
 	}
 	if err := w.state.Apply(c); err != nil {
 		panic(err) // the engine contradicts itself
