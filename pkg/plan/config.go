@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+const (
+	// minMTU is what IPv4 needs (RFC 791), minMTU6 what IPv6 needs (RFC 8200).
+	minMTU, minMTU6 = 68, 1280
+)
+
+func (s Settings) withDefaults() Settings {
+	s.VXLANPort = cmp.Or(s.VXLANPort, 4789)
+	s.VXLANVNI = cmp.Or(s.VXLANVNI, 4096)
+	s.ListenPort = cmp.Or(s.ListenPort, 179)
+	s.HoldTime = cmp.Or(s.HoldTime, 90*time.Second)
+	s.KeepaliveTime = cmp.Or(s.KeepaliveTime, s.HoldTime/3)
+	s.RestartTime = max(0, cmp.Or(s.RestartTime, 120*time.Second))
+	s.MaxPrefixes = cmp.Or(s.MaxPrefixes, 50000)
+	s.Listen = slices.Clone(s.Listen)
+	return s
+}
+
+// flushConfig works out what there is one of: tunnels, MTU, the speaker.
+func (e *Engine) flushConfig() {
+	uplinks := e.uplinks()
+	var fabric []netip.Prefix
+	for _, l := range uplinks {
+		fabric = append(fabric, l.Addrs...)
+	}
+	if !slices.Equal(fabric, e.fabric) {
+		e.fabric, e.dirty.all = fabric, true
+	}
+	e.flushTunnels(e.flushMTU(uplinks))
+	e.flushSpeaker()
+	e.flushOverlaps()
+}
+
+// inUse are the pools of each kind of tunnel, sorted.
+func (e *Engine) inUse() map[TunnelKind][]netip.Prefix {
+	pools := map[TunnelKind][]netip.Prefix{}
+	for _, p := range slices.SortedFunc(maps.Keys(e.pools.all), comparePrefixes) {
+		if kind := e.pools.all[p].tunnel; kind != "" {
+			pools[kind] = append(pools[kind], p)
+		}
+	}
+	return pools
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// flushMTU gives the MTU of the uplinks and what is in use.
+func (e *Engine) flushMTU(uplinks []Link) (int, map[TunnelKind][]netip.Prefix) {
+	uplink := e.settings.MTU
+	for _, l := range uplinks {
+		if e.settings.MTU == 0 && l.MTU > 0 && (uplink == 0 || l.MTU < uplink) {
+			uplink = l.MTU
+		}
+	}
+	pools := e.inUse()
+	m := MTU{Uplink: uplink, Pods: uplink}
+	for _, t := range tunnelTypes() {
+		if len(pools[t.kind]) > 0 {
+			m.Pods = min(m.Pods, inside(uplink, t.overhead))
+		}
+	}
+	e.out.MTU = nil
+	if m != e.told.MTU {
+		e.out.MTU = &m
+	}
+	reason := ""
+	v6 := e.pools.lengths[1] != [129]int{}
+	if v6 && m.Pods > 0 && m.Pods < minMTU6 {
+		reason = fmt.Sprintf("workloads are left %d bytes of the uplink's %d, and IPv6 needs %d: raise the MTU of the uplinks", m.Pods, uplink, minMTU6)
+	}
+	e.report(SmallMTU, "mtu", reason)
+	return uplink, pools
+}
+
+// inside is what a tunnel leaves of an MTU, 0 of one that isn't known.
+func inside(uplink, overhead int) int {
+	if uplink == 0 {
+		return 0
+	}
+	return max(uplink-overhead, minMTU)
+}
+
+func (e *Engine) flushTunnels(uplink int, pools map[TunnelKind][]netip.Prefix) {
+	me := e.hosts[e.self].mine
+	tunnels := map[TunnelKind]Tunnel{}
+	var d Devices
+	for _, t := range tunnelTypes() {
+		handle := t.handle(e.self)
+		var addr netip.Addr
+		surplus := false
+		for held := range e.holds[handle] {
+			switch {
+			case !slices.ContainsFunc(pools[t.kind], func(p netip.Prefix) bool { return p.Contains(held.addr) }):
+				surplus = true
+			case !addr.IsValid() || held.addr.Less(addr):
+				addr = held.addr
+			}
+		}
+		if surplus {
+			d.Releases = append(d.Releases, handle)
+		}
+		local := me[t.family]
+		if len(pools[t.kind]) == 0 || !local.IsValid() {
+			continue
+		}
+		tunnel := Tunnel{
+			Kind: t.kind, Device: t.device, Local: local, Parent: e.links.own[local], Addr: addr,
+			Handle: handle, AddrConfig: t.addrConfig, MTU: inside(uplink, t.overhead),
+		}
+		for _, p := range pools[t.kind] {
+			if e.pools.all[p].gives {
+				tunnel.Pools = append(tunnel.Pools, p)
+			}
+		}
+		if t.kind == IPIP {
+			tunnel.Device = e.pools.all[pools[IPIP][0]].device
+		} else {
+			tunnel.MAC, tunnel.VNI, tunnel.Port = tunnelMAC(t.kind, e.self), e.settings.VXLANVNI, e.settings.VXLANPort
+		}
+		tunnels[t.kind] = tunnel
+		d.Tunnels = append(d.Tunnels, tunnel)
+	}
+	slices.Sort(d.Releases)
+	e.out.Devices = nil
+	if !slices.EqualFunc(d.Tunnels, e.told.Tunnels, Tunnel.equal) || !slices.Equal(d.Releases, e.told.Releases) {
+		e.out.Devices = &d
+	}
+	// Routes and remotes name the device; what else a tunnel has they don't.
+	if !maps.EqualFunc(tunnels, e.tunnels, func(a, b Tunnel) bool { return a.Device == b.Device && a.Local == b.Local }) {
+		e.dirty.all, e.dirty.neighbours = true, true
+	}
+	e.tunnels = tunnels
+}
+
+func (t Tunnel) equal(o Tunnel) bool {
+	return t.Kind == o.Kind && t.Device == o.Device && t.Local == o.Local && t.Parent == o.Parent && t.Addr == o.Addr &&
+		t.Handle == o.Handle && slices.Equal(t.Pools, o.Pools) && t.AddrConfig == o.AddrConfig && t.MTU == o.MTU &&
+		t.MAC == o.MAC && t.VNI == o.VNI && t.Port == o.Port
+}
+
+func (e *Engine) flushSpeaker() {
+	me := e.hosts[e.self]
+	s := Speaker{
+		Listen: e.settings.Listen, ListenPort: e.settings.ListenPort, HoldTime: e.settings.HoldTime,
+		KeepaliveTime: e.settings.KeepaliveTime, RestartTime: e.settings.RestartTime, ClusterID: me.cluster,
+	}
+	if me.mine[0].IsValid() || me.mine[1].IsValid() {
+		s.AS = e.asOf(me)
+	}
+	if s.RouterID = me.mine[0]; !s.RouterID.IsValid() {
+		s.RouterID = routerID(e.self)
+	}
+	var open []netip.Prefix
+	for p, pool := range e.pools.all {
+		if pool.tunnel == "" {
+			open = append(open, p)
+		}
+	}
+	slices.SortFunc(open, comparePrefixes)
+	for _, p := range open {
+		if n := len(s.Import); n == 0 || !s.Import[n-1].Overlaps(p) {
+			s.Import = append(s.Import, p)
+		}
+	}
+	if s.AS != e.speaker.AS || s.ClusterID != e.speaker.ClusterID {
+		e.dirty.neighbours = true
+	}
+	e.speaker = s
+	e.out.Speaker = nil
+	if !s.equal(e.told.Speaker) {
+		e.out.Speaker = &s
+	}
+}
+
+func (s Speaker) equal(o Speaker) bool {
+	return s.AS == o.AS && s.RouterID == o.RouterID && slices.Equal(s.Listen, o.Listen) && s.ListenPort == o.ListenPort &&
+		s.HoldTime == o.HoldTime && s.KeepaliveTime == o.KeepaliveTime && s.RestartTime == o.RestartTime &&
+		s.ClusterID == o.ClusterID && slices.Equal(s.Import, o.Import)
+}
+
+// routerID is that of a host without IPv4: any 32 bits that no other host has
+// will do (RFC 6286).
+func routerID(host string) netip.Addr {
+	sum := sha256.Sum256([]byte("router " + host))
+	sum[0] = sum[0]%223 + 1
+	return netip.AddrFrom4([4]byte(sum[:4]))
+}
+
+// flushOverlaps reports pools that overlap a subnet of the host's own links.
+func (e *Engine) flushOverlaps() {
+	found := map[string]struct{}{}
+	for p := range e.pools.all {
+		for _, l := range e.links.all {
+			for _, subnet := range l.Addrs {
+				if !subnet.IsValid() || !subnet.Overlaps(p) {
+					continue
+				}
+				path := model.PoolKey{CIDR: p}.Path()
+				if _, twice := found[path]; !twice {
+					found[path] = struct{}{}
+					e.report(PoolOverlap, path, fmt.Sprintf("pool %s overlaps %s, the subnet of %s: blocks in the hosts' own subnets are not routed; delete the pool, and choose one that is used nowhere else",
+						p, subnet.Masked(), l.Name))
+				}
+			}
+		}
+	}
+	for path := range e.overlap {
+		if _, still := found[path]; !still {
+			e.report(PoolOverlap, path, "")
+		}
+	}
+	e.overlap = found
+}

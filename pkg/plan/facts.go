@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// object is what the engine keeps of an entry: of the large ones only the facts.
+type object struct {
+	path    string
+	created int64
+	value   any // nil where err is set
+	err     error
+}
+
+// blockFact is what matters of a block.
+type blockFact struct {
+	affinity string
+	// taken has a bit for each allocated address.
+	taken []uint64
+	// others are the hosts of addresses that are allocated for another host than
+	// the affinity's.
+	others map[netip.Addr]string
+	// held are addresses of this host's tunnels, by handle.
+	held map[string][]netip.Addr
+}
+
+func (b *blockFact) isTaken(ordinal int) bool { return b.taken[ordinal/64]&(1<<(ordinal%64)) != 0 }
+
+func (b *blockFact) equal(o *blockFact) bool {
+	return b.affinity == o.affinity && slices.Equal(b.taken, o.taken) && maps.Equal(b.others, o.others) &&
+		maps.EqualFunc(b.held, o.held, slices.Equal)
+}
+
+func (e *Engine) blockFact(b model.Block) *blockFact {
+	f := &blockFact{affinity: b.Affinity, taken: make([]uint64, (len(b.Allocations)+63)/64)}
+	a := b.CIDR.Addr()
+	for i, n := range b.Allocations {
+		if n != model.Free {
+			f.taken[i/64] |= 1 << (i % 64)
+			attributes := b.Attributes[n]
+			if node := attributes.Secondary["node"]; node != "" && node != b.Affinity {
+				if f.others == nil {
+					f.others = map[netip.Addr]string{}
+				}
+				f.others[a] = node
+			}
+			if _, ours := e.handles[attributes.HandleID]; ours {
+				if f.held == nil {
+					f.held = map[string][]netip.Addr{}
+				}
+				f.held[attributes.HandleID] = append(f.held[attributes.HandleID], a)
+			}
+		}
+		a = a.Next()
+	}
+	return f
+}
+
+// endpointFact is the addresses of an active endpoint, those that are translated
+// to its own included: packets for them must come to its host, too.
+type endpointFact []netip.Addr
+
+func endpointFacts(w model.WorkloadEndpoint) endpointFact {
+	if w.State != model.StateActive {
+		return nil
+	}
+	var f endpointFact
+	for _, nets := range [][]netip.Prefix{w.IPv4Nets, w.IPv6Nets} {
+		for _, p := range nets {
+			f = append(f, p.Addr())
+		}
+	}
+	for _, nats := range [][]model.NAT{w.IPv4NAT, w.IPv6NAT} {
+		for _, n := range nats {
+			f = append(f, n.ExtIP)
+		}
+	}
+	slices.SortFunc(f, netip.Addr.Compare)
+	return slices.Compact(f)
+}
+
+// poolFact is how packets to a pool's addresses travel. The zero value is a pool
+// without encapsulation; so is one that cannot be read, as its addresses are a
+// pool's nevertheless.
+type poolFact struct {
+	tunnel TunnelKind // "" = none
+	cross  bool       // only where the other host is in none of our subnets
+	device string     // of IPIP, as the pool says
+	gives  bool       // new addresses
+}
+
+func poolFacts(p model.Pool) poolFact {
+	f := poolFact{gives: p.IPAM && !p.Disabled}
+	mode := p.VXLANMode
+	switch {
+	case mode != model.EncapNever && p.CIDR.Addr().Is4():
+		f.tunnel = VXLAN4
+	case mode != model.EncapNever:
+		f.tunnel = VXLAN6
+	case p.IPIPMode != model.EncapNever:
+		f.tunnel, f.device, mode = IPIP, p.IPIP, p.IPIPMode
+	}
+	f.cross = mode == model.EncapCrossSubnet
+	return f
+}
+
+// fact makes of an entry what is kept; relevant is false for keys that don't
+// bear on routes.
+func (e *Engine) fact(entry model.Entry) (o object, relevant bool) {
+	o = object{path: entry.Path, created: entry.Created, err: entry.Err}
+	ok := true
+	switch key := entry.Key.(type) {
+	case model.WorkloadEndpointKey:
+		var w model.WorkloadEndpoint
+		if w, ok = entry.Value.(model.WorkloadEndpoint); ok {
+			o.value = endpointFacts(w)
+		}
+	case model.BlockKey:
+		var b model.Block
+		if b, ok = entry.Value.(model.Block); ok {
+			if ok = b.CIDR == key.CIDR && len(b.Allocations) == b.Size(); ok {
+				o.value = e.blockFact(b)
+			}
+		}
+	case model.PoolKey:
+		var p model.Pool
+		if p, ok = entry.Value.(model.Pool); ok {
+			o.value = poolFacts(p)
+		}
+	case model.HostMetadataKey, model.StatusKey, model.LastStatusKey:
+		o.err = nil // that it is there is all that counts
+		return o, true
+	case model.HostBirdIPKey, model.BGPHostKey:
+		o.value, ok = textValue(entry.Value)
+	case model.BGPGlobalASKey:
+		o.value, ok = entry.Value.(model.ASNumber)
+		o.value = entry.Value
+	case model.BGPMeshKey:
+		o.value = entry.Value
+		_, ok = entry.Value.(model.Mesh)
+	case model.BGPPeerKey:
+		var p model.BGPPeer
+		if p, ok = entry.Value.(model.BGPPeer); ok && (p.AS == 0 || p.IP != key.IP) {
+			o.err = fmt.Errorf("a peer with address %s and AS number %s: want the key's address, and an AS number from 1", p.IP, p.AS)
+		}
+		o.value = p
+	default:
+		return o, false
+	}
+	if entry.Exists() && o.err == nil && !ok {
+		o.err = fmt.Errorf("the value is a %T, which the key does not hold", entry.Value)
+	}
+	if o.err != nil {
+		o.value = nil
+	}
+	return o, true
+}
+
+func textValue(v any) (string, bool) {
+	t, ok := v.(model.Text)
+	return string(t), ok
+}
+
+// one takes in an object, nil for one that is gone, and gives the one that counts
+// for its key now. Where a key is stored at several paths, spelled differently,
+// that is the canonical one, else that of the lowest path.
+func (e *Engine) one(key model.Key, path string, o *object) *object {
+	canonical := key.Path()
+	if path == canonical {
+		if o != nil {
+			e.objects[key] = o
+			return o
+		}
+	} else {
+		spelled := e.odd[key]
+		if o != nil {
+			if spelled == nil {
+				spelled = map[string]*object{}
+				e.odd[key] = spelled
+			}
+			spelled[path] = o
+		} else if delete(spelled, path); len(spelled) == 0 {
+			delete(e.odd, key)
+		}
+		if counts := e.objects[key]; counts != nil && counts.path == canonical {
+			return counts
+		}
+	}
+	if spelled := e.odd[key]; len(spelled) > 0 {
+		e.objects[key] = spelled[slices.Min(slices.Collect(maps.Keys(spelled)))]
+	} else {
+		delete(e.objects, key)
+	}
+	return e.objects[key]
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// A history is what happens to the one host "a" and the cluster around it.
+type history struct {
+	r        *rand.Rand
+	w        world
+	revision int64
+}
+
+func newHistory(r *rand.Rand) *history {
+	return &history{r: r, w: world{self: "a", entries: map[string]model.Entry{}, learned: map[netip.Prefix][]Path{}}}
+}
+
+func pick[T any](h *history, from ...T) T { return from[h.r.IntN(len(from))] }
+
+func (h *history) host() string { return pick(h, "a", "a", "b", "c", "d") }
+
+func (h *history) hostAddr() string {
+	return pick(h, "172.18.0.1", "172.18.0.2", "172.18.0.3", "172.19.0.4", "10.1.0.5", "", "fd18::1", "fd18::2", "fd19::3")
+}
+
+// key is a random key of those that matter.
+func (h *history) key() model.Key {
+	host := h.host()
+	switch h.r.IntN(14) {
+	case 0:
+		return model.PoolKey{CIDR: netip.MustParsePrefix(pick(h, "10.0.0.0/8", "10.1.0.0/16", "10.1.0.0/28", "fd00:1::/64", "172.18.0.0/16"))}
+	case 1, 2, 3:
+		return model.BlockKey{CIDR: netip.MustParsePrefix(pick(h, "10.1.0.0/29", "10.1.0.8/29", "10.1.0.0/30", "10.2.0.0/30", "10.2.0.7/32", "172.18.0.0/30", "11.0.0.0/30", "fd00:1::/125"))}
+	case 4, 5:
+		return model.WorkloadEndpointKey{Host: host, Orchestrator: "k8s", Workload: fmt.Sprint("w", h.r.IntN(3)), Endpoint: "eth0"}
+	case 6, 12, 13:
+		return pick[model.Key](h, model.HostMetadataKey{Host: host}, model.HostMetadataKey{Host: host}, model.HostMetadataKey{Host: host}, model.StatusKey{Host: host}, model.LastStatusKey{Host: host}, model.HostBirdIPKey{Host: host})
+	case 7, 8, 9:
+		return model.BGPHostKey{Host: host, Field: pick(h, model.BGPHostIPv4, model.BGPHostIPv4, model.BGPHostIPv6, model.BGPHostAS, model.BGPHostReflector)}
+	case 10:
+		return pick[model.Key](h, model.BGPGlobalASKey{}, model.BGPMeshKey{}, model.BGPMeshKey{Legacy: true}, model.GlobalConfigKey{Name: "LogLevel"})
+	default:
+		return model.BGPPeerKey{
+			Host: pick(h, "", "", host), Legacy: h.r.IntN(4) == 0,
+			IP: netip.MustParseAddr(pick(h, "172.18.0.1", "172.18.0.2", "172.18.0.254", "fd18::1", "fd18::fe")),
+		}
+	}
+}
+
+func (h *history) value(k model.Key) any {
+	switch k := k.(type) {
+	case model.PoolKey:
+		p := model.Pool{CIDR: k.CIDR, IPAM: h.r.IntN(4) > 0, Disabled: h.r.IntN(4) == 0}
+		mode := pick(h, model.EncapAlways, model.EncapCrossSubnet)
+		switch {
+		case h.r.IntN(3) == 0:
+		case h.r.IntN(2) == 0 && k.CIDR.Addr().Is4():
+			p.IPIP, p.IPIPMode = pick(h, "tunl0", "tunl1"), mode
+		default:
+			p.VXLANMode = mode
+		}
+		return p
+	case model.BlockKey:
+		return h.block(k.CIDR)
+	case model.WorkloadEndpointKey:
+		w := model.WorkloadEndpoint{State: pick(h, model.StateActive, model.StateActive, model.StateInactive)}
+		for range h.r.IntN(3) {
+			w.IPv4Nets = append(w.IPv4Nets, netip.MustParsePrefix(fmt.Sprintf("10.%d.0.%d/32", 1+h.r.IntN(2), h.r.IntN(18))))
+		}
+		if h.r.IntN(3) == 0 {
+			w.IPv6Nets = []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("fd00:1::%d/128", h.r.IntN(9)))}
+		}
+		if h.r.IntN(4) == 0 {
+			w.IPv4NAT = []model.NAT{{ExtIP: netip.MustParseAddr("10.1.0.9")}}
+		}
+		return w
+	case model.HostMetadataKey:
+		return model.HostMetadata{}
+	case model.StatusKey, model.LastStatusKey:
+		return model.Status{}
+	case model.HostBirdIPKey:
+		return model.Text(pick(h, "172.18.0.1", "172.18.0.2", "172.18.0.9", ""))
+	case model.BGPHostKey:
+		return h.hostText(k.Field)
+	case model.BGPGlobalASKey:
+		return model.ASNumber(h.r.IntN(3) * 64000)
+	case model.BGPMeshKey:
+		return model.Mesh{Enabled: h.r.IntN(2) == 0}
+	case model.BGPPeerKey:
+		p := model.BGPPeer{IP: k.IP, AS: model.ASNumber(pick(h, 64512, 64000, 65001)), PasswordFile: pick(h, "", "/etc/p"), EBGPMultihop: h.r.IntN(2)}
+		for range h.r.IntN(3) {
+			p.Import = append(p.Import, model.RouteFilter{CIDR: netip.MustParsePrefix(pick(h, "10.0.0.0/8", "0.0.0.0/0", "10.2.0.0/16", "::/0")), Action: pick(h, "accept", "reject")})
+		}
+		return p
+	}
+	return model.Text("x")
+}
+
+func (h *history) hostText(field model.BGPHostField) model.Text {
+	for {
+		s := h.hostAddr()
+		switch field {
+		case model.BGPHostAS:
+			return model.Text(pick(h, "", "64512", "65001"))
+		case model.BGPHostReflector:
+			return model.Text(pick(h, "", "1.1.1.1", "2.2.2.2"))
+		}
+		if a, err := netip.ParseAddr(s); err != nil || a.Is6() == (field == model.BGPHostIPv6) {
+			return model.Text(s)
+		}
+	}
+}
+
+func (h *history) block(p netip.Prefix) model.Block {
+	b := model.Block{CIDR: p, Affinity: pick(h, "a", "a", "b", "b", "c", "")}
+	for i := range b.Size() {
+		n := model.Free
+		if h.r.IntN(2) == 0 {
+			n = len(b.Attributes)
+			attributes := model.Attributes{HandleID: pick(h, "x", "x", "vxlan-tunnel-addr-a", "ipip-tunnel-addr-a", "vxlan-v6-tunnel-addr-a")}
+			if node := pick(h, "", "", "a", "b", "c", "d"); node != "" {
+				attributes.Secondary = map[string]string{"node": node}
+			}
+			b.Attributes = append(b.Attributes, attributes)
+		}
+		b.Allocations = append(b.Allocations, n)
+		if n == model.Free {
+			b.Unallocated = append(b.Unallocated, i)
+		}
+	}
+	return b
+}
+
+// entry is what becomes of a random key.
+func (h *history) entry() model.Entry {
+	h.revision++
+	k := h.key()
+	e := model.Entry{Path: k.Path(), Key: k}
+	if b, ok := k.(model.PoolKey); ok && h.r.IntN(6) == 0 && b.CIDR.Addr().Is6() {
+		e.Path = "/calico/v1/ipam/v6/pool/fd00:1:0::-64" // spelled in another way
+	}
+	if h.r.IntN(4) == 0 {
+		return e
+	}
+	e.Revision, e.Created = h.revision, h.revision
+	if was, ok := h.w.entries[e.Path]; ok {
+		e.Created = was.Created
+	}
+	if h.r.IntN(12) == 0 {
+		e.Err = errors.New("does not parse")
+		return e
+	}
+	e.Value = h.value(k)
+	return e
+}
+
+func (w *world) put(e model.Entry) {
+	if e.Exists() {
+		w.entries[e.Path] = e
+	} else {
+		delete(w.entries, e.Path)
+	}
+}
+
+func (h *history) newLinks() Links {
+	eth0 := Link{Name: "eth0", Up: h.r.IntN(4) > 0, MTU: pick(h, 1500, 1400, 1290), Uplink: h.r.IntN(2) == 0}
+	for _, s := range []string{"172.18.0.1/24", "fd18::1/64"} {
+		if h.r.IntN(4) > 0 {
+			eth0.Addrs = append(eth0.Addrs, netip.MustParsePrefix(s))
+		}
+	}
+	l := Links{Links: []Link{eth0, {Name: "eth1", Up: true, MTU: 9000, Addrs: []netip.Prefix{netip.MustParsePrefix(pick(h, "172.19.0.1/16", "192.0.2.1/32"))}}}}
+	for _, r := range []HostRoute{
+		{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("172.18.0.254"), "eth0"},
+		{netip.MustParsePrefix("172.18.0.3/32"), netip.MustParseAddr("172.19.0.9"), "eth1"},
+		{netip.MustParsePrefix("10.2.0.0/30"), netip.Addr{}, "eth1"},
+		{netip.MustParsePrefix("172.19.0.4/31"), netip.Addr{}, "eth1"},
+		{netip.MustParsePrefix("::/0"), netip.MustParseAddr("fd18::fe"), "eth0"},
+	} {
+		if h.r.IntN(3) > 0 {
+			l.Routes = append(l.Routes, r)
+		}
+	}
+	return l
+}
+
+func (h *history) learn() Learned {
+	p := pick(h, "10.1.0.0/29", "10.1.0.8/29", "10.1.0.3/32", "10.1.0.0/31", "10.2.0.0/30", "10.2.0.7/32", "0.0.0.0/0", "127.0.0.0/16", "172.18.0.0/30", "10.0.0.0/8", "fd00:1::/125", "fd00:1::3/128", "fe80::/64")
+	l := Learned{Prefix: netip.MustParsePrefix(p)}
+	for range h.r.IntN(3) {
+		l.Paths = append(l.Paths, Path{
+			NextHop: netip.MustParseAddr(pick(h, "172.18.0.1", "172.18.0.2", "172.18.0.3", "172.19.0.4", "172.18.0.254", "fd18::2", "fd18::fe", "fd19::3")),
+			Peer:    netip.MustParseAddr(pick(h, "172.18.0.2", "172.18.0.2", "172.18.0.254", "fd18::2", "fd18::fe", "8.8.8.8")),
+		})
+	}
+	return l
+}
+
+// happen changes the world and tells an engine, twice over at times.
+func (h *history) happen(e *Engine) {
+	for again := true; again; again = h.r.IntN(3) == 0 {
+		switch h.r.IntN(10) {
+		case 0:
+			h.w.links = h.newLinks()
+			e.SetLinks(h.w.links)
+		case 1, 2:
+			l := h.learn()
+			if len(l.Paths) == 0 {
+				delete(h.w.learned, l.Prefix)
+			} else {
+				h.w.learned[l.Prefix] = l.Paths
+			}
+			e.Learn(l)
+		default:
+			entry := h.entry()
+			h.w.put(entry)
+			e.Update(entry)
+			if h.r.IntN(4) == 0 {
+				e.Update(entry)
+			}
+		}
+	}
+}
+
+func sameState() cmp.Option {
+	return cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.IgnoreFields(Problem{}, "Reason")}
+}
+
+// check compares what an engine has told with the world worked out anew.
+func check(t *testing.T, w world, settings Settings, told State) {
+	t.Helper()
+	if diff := cmp.Diff(w.compute(settings), told, sameState()); diff != "" {
+		for _, path := range slices.Sorted(maps.Keys(w.entries)) {
+			t.Logf("%s = %+v %v", path, w.entries[path].Value, w.entries[path].Err)
+		}
+		t.Logf("links %+v", w.links)
+		for p, paths := range w.learned {
+			t.Logf("learned %s %+v", p, paths)
+		}
+		t.Fatalf("worked out anew (-) and told by the engine (+):\n%s", diff)
+	}
+}
+
+func run(t *testing.T, seed uint64, steps int) {
+	t.Helper()
+	h := newHistory(rand.New(rand.NewPCG(seed, 1)))
+	e := NewEngine("a", Settings{})
+	var told State
+	for range steps {
+		h.happen(e)
+		told.Apply(e.Flush())
+		check(t, h.w, Settings{}, told)
+		checkState(t, h.w, told)
+	}
+	if c := e.Flush(); !c.Empty() {
+		t.Fatalf("a second Flush tells changes where nothing changed: %+v", c)
+	}
+
+	// The same world in any order, told at once.
+	fresh := NewEngine("a", Settings{})
+	entries := slices.Collect(maps.Values(h.w.entries))
+	h.r.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
+	fresh.Update(entries...)
+	for p, paths := range h.w.learned {
+		fresh.Learn(Learned{p, paths})
+	}
+	fresh.SetLinks(h.w.links)
+	var at State
+	at.Apply(fresh.Flush())
+	check(t, h.w, Settings{}, at)
+
+	// And all of it gone again: nothing is left behind.
+	for i, entry := range entries {
+		entries[i] = model.Entry{Path: entry.Path, Key: entry.Key}
+	}
+	e.Update(entries...)
+	for p := range h.w.learned {
+		e.Learn(Learned{Prefix: p})
+	}
+	e.SetLinks(Links{})
+	told.Apply(e.Flush())
+	check(t, world{self: "a"}, Settings{}, told)
+	if n := len(e.objects) + len(e.odd) + len(e.claims) + len(e.addrs) + len(e.blocks.all) + len(e.owned) + len(e.holds) + len(e.ends) +
+		len(e.pools.all) + len(e.peers) + len(e.learned.all) + len(e.byHost) + len(e.byGateway) + len(e.byPeer) + len(e.hopUsers) +
+		len(e.needs) + len(e.reached); n != 0 || len(e.hosts) > 1 {
+		t.Fatalf("the engine remembers %d things and the hosts %v of an empty world", n, e.hosts)
+	}
+}
+
+// checkState holds what must be true of every state whatever led to it.
+func checkState(t *testing.T, w world, st State) {
+	t.Helper()
+	for p, r := range st.Routes {
+		if r.Destination != p || (r.Kind == Blackhole) != (len(r.Hops) == 0) {
+			t.Fatalf("route %s is %+v", p, r)
+		}
+		if _, ours := st.Advertisements[p]; ours && r.Kind != Blackhole {
+			t.Fatalf("%s is advertised and led away: %+v", p, r)
+		}
+	}
+	s := &slow{world: w, objects: map[model.Key]model.Entry{}, names: []string{w.self}}
+	for path, e := range w.entries {
+		if path == e.Key.Path() {
+			s.objects[e.Key] = e
+		}
+	}
+	for p := range st.Advertisements {
+		block, ok := s.block(p)
+		switch {
+		case ok && block.CIDR == p && block.Affinity == w.self && !p.IsSingleIP():
+		case p.IsSingleIP() && (s.owner(p.Addr()) == w.self || block.CIDR == p && block.Affinity == w.self && s.owner(p.Addr()) == ""):
+		default:
+			t.Fatalf("%s is advertised and is not ours: block %+v", p, block)
+		}
+	}
+}
+
+func TestHistories(t *testing.T) {
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { run(t, seed, 60) })
+	}
+}
+
+func FuzzHistories(f *testing.F) {
+	f.Add(uint64(1), uint8(20))
+	f.Fuzz(func(t *testing.T, seed uint64, steps uint8) { run(t, seed, int(steps)) })
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// DefaultAS is the AS number of hosts where nothing is set.
+const DefaultAS model.ASNumber = 64512
+
+// hostAddr is what a host says is its address.
+type hostAddr struct {
+	addr    netip.Addr // invalid = it says none
+	path    string     // of the key that says so
+	created int64      // when
+}
+
+// host is what etcd says of one; the zero value is of one that isn't there.
+type host struct {
+	// alive: the agent's lease holds, or it never reported at all.
+	exists, alive bool
+	addrs         [2]hostAddr // by family
+	as            model.ASNumber
+	asBad         bool // what as_num says can't be read
+	cluster       netip.Addr
+	// mine are the addresses that are the host's for us: no other comes first.
+	mine [2]netip.Addr
+}
+
+// readHost puts together what etcd says of a host.
+func (e *Engine) readHost(name string) host {
+	self := name == e.self
+	bird := e.objects[model.HostBirdIPKey{Host: name}]
+	h := host{exists: self || bird != nil || e.objects[model.HostMetadataKey{Host: name}] != nil}
+	if !h.exists {
+		return host{}
+	}
+	h.alive = self || e.objects[model.StatusKey{Host: name}] != nil || e.objects[model.LastStatusKey{Host: name}] == nil
+	v4 := e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostIPv4}]
+	if v4 == nil || v4.err == nil && v4.value == "" {
+		v4 = bird
+	}
+	h.addrs = [2]hostAddr{addrOf(v4, true), addrOf(e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostIPv6}], false)}
+	if o := e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostAS}]; o != nil {
+		text := valueOf[string](o)
+		as, err := model.ParseASNumber(text)
+		h.as, h.asBad = as, o.err != nil || text != "" && err != nil
+	}
+	h.cluster = addrOf(e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostReflector}], true).addr
+	return h
+}
+
+// addrOf reads an address that stands in a key. One that no host can have is none.
+func addrOf(o *object, is4 bool) hostAddr {
+	if o == nil {
+		return hostAddr{}
+	}
+	a, err := netip.ParseAddr(valueOf[string](o))
+	if err != nil || a.Is4() != is4 || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() {
+		return hostAddr{}
+	}
+	return hostAddr{a, o.path, o.created}
+}
+
+// flushHosts follows from what became of hosts to what depends on them.
+func (e *Engine) flushHosts() {
+	affected := map[string]struct{}{}
+	for name := range e.dirty.hosts {
+		affected[name] = struct{}{}
+		was, is := e.hosts[name], e.readHost(name)
+		for f := range is.addrs {
+			e.claim(name, was.addrs[f], is.addrs[f], affected)
+		}
+		is.mine = was.mine
+		e.hosts[name] = is
+	}
+	for name := range affected {
+		e.settle(name)
+	}
+}
+
+// claim follows a host from one address to another; all that have either are affected.
+func (e *Engine) claim(name string, was, is hostAddr, affected map[string]struct{}) {
+	if was.path != "" {
+		e.report(SameAddress, was.path, "")
+	}
+	if was.addr != is.addr && was.addr.IsValid() {
+		e.claims.remove(was.addr, name)
+		if e.claims[was.addr] == nil {
+			i, _ := slices.BinarySearchFunc(e.addrs, was.addr, netip.Addr.Compare)
+			e.addrs = slices.Delete(e.addrs, i, i+1)
+			e.touchAround(was.addr)
+		}
+	}
+	if was.addr != is.addr && is.addr.IsValid() {
+		if e.claims[is.addr] == nil {
+			i, _ := slices.BinarySearchFunc(e.addrs, is.addr, netip.Addr.Compare)
+			e.addrs = slices.Insert(e.addrs, i, is.addr)
+			e.touchAround(is.addr)
+		}
+		e.claims.add(is.addr, name)
+	}
+	for _, a := range []netip.Addr{was.addr, is.addr} {
+		for other := range e.claims[a] {
+			affected[other] = struct{}{}
+		}
+	}
+}
+
+// touchAround has what an address lies in looked at again.
+func (e *Engine) touchAround(a netip.Addr) {
+	p := single(a)
+	e.touch(p)
+	for block := range e.blocks.around(p) {
+		e.touch(block)
+	}
+	for learned := range e.learned.around(p) {
+		e.touch(learned)
+	}
+}
+
+// hostAt is the host to which an address belongs, "" = none. Where several say
+// that it is theirs: for us this host, then a live one, then the first to say so.
+func (e *Engine) hostAt(a netip.Addr) string {
+	best := ""
+	for name := range e.claims[a] {
+		if best == "" || e.before(name, best, familyOf(a)) {
+			best = name
+		}
+	}
+	return best
+}
+
+func (e *Engine) before(a, b string, family int) bool {
+	x, y := e.hosts[a], e.hosts[b]
+	switch {
+	case a == e.self || b == e.self:
+		return a == e.self
+	case x.alive != y.alive:
+		return x.alive
+	}
+	return cmp.Or(cmp.Compare(x.addrs[family].created, y.addrs[family].created), strings.Compare(a, b)) < 0
+}
+
+// settle finds which addresses are a host's, and has looked at again what goes by it.
+func (e *Engine) settle(name string) {
+	h := e.hosts[name]
+	was := h.mine
+	h.mine = [2]netip.Addr{}
+	for f, said := range h.addrs {
+		if said.addr.IsValid() {
+			winner := e.hostAt(said.addr)
+			reason := ""
+			if winner == name {
+				h.mine[f] = said.addr
+			} else {
+				reason = fmt.Sprintf("host %s says that it has %s, which is host %s's: packets for it go to %s; give one of them another address, or delete the host that is gone",
+					name, said.addr, winner, winner)
+			}
+			e.report(SameAddress, said.path, reason)
+		}
+		reason := ""
+		if owned := e.owned[name]; owned != nil && owned[f] > 0 && h.exists && !said.addr.IsValid() {
+			reason = fmt.Sprintf("host %s holds %s blocks but has no address that can be read: they are not routed until its agent has written one", name, familyName(f))
+		}
+		e.report(NoHostAddress, model.BGPHostKey{Host: name, Field: addrField(f)}.Path(), reason)
+	}
+	for f := range was {
+		e.dirty.peers[was[f]] = struct{}{}
+		e.dirty.peers[h.mine[f]] = struct{}{}
+	}
+	e.hosts[name] = h
+	if !h.exists && name != e.self {
+		delete(e.hosts, name)
+	}
+	for p := range e.byHost[name] {
+		e.touch(p)
+	}
+	if name == e.self {
+		e.dirty.config, e.dirty.neighbours = true, true
+		e.dirty.all = e.dirty.all || was != h.mine
+	}
+}
+
+func familyName(family int) string {
+	if family == 0 {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+func addrField(family int) model.BGPHostField {
+	if family == 0 {
+		return model.BGPHostIPv4
+	}
+	return model.BGPHostIPv6
+}
+
+// asOf is a host's AS number, 0 where it can't be read.
+func (e *Engine) asOf(h host) model.ASNumber {
+	global := e.objects[model.BGPGlobalASKey{}]
+	switch {
+	case h.asBad:
+		return 0
+	case h.as != 0:
+		return h.as
+	case global != nil && global.err != nil:
+		return 0
+	}
+	return cmp.Or(valueOf[model.ASNumber](global), DefaultAS)
+}
+
+// isSelf reports whether an address is one of this host's.
+func (e *Engine) isSelf(a netip.Addr) bool {
+	_, onLink := e.links.own[a]
+	return onLink || a.IsValid() && a == e.hosts[e.self].mine[familyOf(a)]
+}
+
+// Holder is the host that has an address by what Update has told, and whether
+// its agent lives; "" = none. A host that starts asks it before it takes an
+// address; a Flush must have followed what was told.
+func (e *Engine) Holder(a netip.Addr) (name string, alive bool) {
+	name = e.hostAt(a)
+	return name, e.hosts[name].alive
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// Learn takes in what BGP knows now of some prefixes. A prefix with host bits, or
+// of IPv4 written as IPv6, is ignored.
+func (e *Engine) Learn(routes ...Learned) {
+	for _, l := range routes {
+		p := l.Prefix
+		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
+			continue
+		}
+		if slices.Equal(e.learned.all[p], l.Paths) {
+			continue
+		}
+		if len(l.Paths) == 0 {
+			e.learned.remove(p)
+		} else {
+			e.learned.set(p, slices.Clone(l.Paths))
+		}
+		e.touch(p)
+	}
+}
+
+// accepted are the paths of a learned prefix that the filters of their neighbours
+// let in. The speaker filters as well; this follows at once when filters or pools
+// change.
+func (e *Engine) accepted(p netip.Prefix, n *needs) []Path {
+	var paths []Path
+	for _, path := range e.learned.all[p] {
+		n.peers = append(n.peers, path.Peer)
+		if neighbour, ok := e.neighbourNow(path.Peer); ok && neighbour.takes(p, e.speaker.Import) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// takes reports whether a neighbour may send a prefix.
+func (n *Neighbour) takes(p netip.Prefix, imports []netip.Prefix) bool {
+	if p.Addr().Is4() != n.Address.Is4() {
+		return false
+	}
+	for _, f := range n.Import {
+		if within(p, f.CIDR.Masked()) {
+			return f.Action == "accept"
+		}
+	}
+	return slices.ContainsFunc(imports, func(outer netip.Prefix) bool { return within(p, outer) })
+}
+
+// strange says why nobody may send us a prefix, "" = it is an ordinary one.
+func (e *Engine) strange(p netip.Prefix) string {
+	for _, text := range []string{"127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "::1/128", "fe80::/10", "ff00::/8"} {
+		if within(p, netip.MustParsePrefix(text)) {
+			return "it lies in " + text
+		}
+	}
+	if _, ok := e.links.routes.all[p]; ok {
+		return "the host has a route of its own to it"
+	}
+	if _, ok := e.links.subnets.all[p]; ok {
+		return "it is the subnet of a link of this host"
+	}
+	return ""
+}
+
+// learnedRoute is the route by the paths whose next hop can be reached, nil where
+// none can.
+func (e *Engine) learnedRoute(p netip.Prefix, paths []Path, n *needs) *Route {
+	r := &Route{Destination: p, Kind: Unicast, Origin: FromBGP}
+	for _, path := range paths {
+		a := path.NextHop
+		if !a.IsValid() || a.Is4() != p.Addr().Is4() || e.isSelf(a) {
+			continue
+		}
+		n.gateways = append(n.gateways, a)
+		n.hops = append(n.hops, a)
+		if by := e.reach(a); by.ok() {
+			r.Hops = append(r.Hops, by.hop)
+		}
+	}
+	if len(r.Hops) == 0 {
+		return nil
+	}
+	slices.SortFunc(r.Hops, compareHops)
+	r.Hops = slices.Compact(r.Hops)
+	r.Source = e.source(p)
+	return r
+}
+
+func compareHops(a, b Hop) int {
+	return cmp.Or(a.Gateway.Compare(b.Gateway), cmp.Compare(a.Device, b.Device))
+}

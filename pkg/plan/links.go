@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+)
+
+// links are Links in the shape in which they are asked.
+type links struct {
+	all     []Link
+	own     map[netip.Addr]string // link by address
+	up      map[string]bool
+	subnets index[string] // link by subnet, of those that are up
+	routes  index[HostRoute]
+	given   Links
+}
+
+func newLinks(given Links) links {
+	l := links{own: map[netip.Addr]string{}, up: map[string]bool{}, subnets: newIndex[string](), routes: newIndex[HostRoute](), given: given}
+	for _, link := range given.Links {
+		if isTunnelDevice(link.Name) {
+			continue
+		}
+		l.all = append(l.all, link)
+		l.up[link.Name] = link.Up
+		for _, p := range link.Addrs {
+			if !p.IsValid() {
+				continue
+			}
+			if _, ok := l.own[p.Addr()]; !ok {
+				l.own[p.Addr()] = link.Name
+			}
+			subnet := p.Masked()
+			if _, ok := l.subnets.all[subnet]; !ok && link.Up && !p.IsSingleIP() {
+				l.subnets.set(subnet, link.Name)
+			}
+		}
+	}
+	for _, r := range given.Routes {
+		r.Destination = r.Destination.Masked()
+		if !r.Destination.IsValid() || isTunnelDevice(r.Device) {
+			continue
+		}
+		if _, ok := l.routes.all[r.Destination]; !ok {
+			l.routes.set(r.Destination, r)
+		}
+	}
+	return l
+}
+
+// SetLinks replaces what is known of the host's own links and routes. Of routes
+// to one destination the first counts.
+func (e *Engine) SetLinks(given Links) {
+	if reflect.DeepEqual(given, e.links.given) {
+		return
+	}
+	was := e.links
+	e.links = newLinks(clone(given))
+	e.dirty.config = true
+	if !reflect.DeepEqual(was.own, e.links.own) || !reflect.DeepEqual(was.subnets, e.links.subnets) {
+		e.dirty.neighbours, e.dirty.all = true, true
+	}
+	for a, before := range e.reached {
+		if now := e.reachNow(a); now != before {
+			e.reached[a] = now
+			e.reportHop(a)
+			for p := range e.byGateway[a] {
+				e.touch(p)
+			}
+		}
+	}
+	for p := range was.routes.all {
+		e.touchIfLearned(p)
+	}
+	for p := range e.links.routes.all {
+		e.touchIfLearned(p)
+	}
+}
+
+func (e *Engine) touchIfLearned(p netip.Prefix) {
+	if _, ok := e.learned.all[p]; ok {
+		e.touch(p)
+	}
+}
+
+func clone(l Links) Links {
+	out := Links{slices.Clone(l.Links), slices.Clone(l.Routes)}
+	for i := range out.Links {
+		out.Links[i].Addrs = slices.Clone(out.Links[i].Addrs)
+	}
+	return out
+}
+
+// reach is how the host gets to an address by its own routes; the zero value:
+// not at all.
+type reach struct {
+	hop Hop
+	// direct: the address is in a subnet of one of our links.
+	direct bool
+}
+
+func (r reach) ok() bool { return r.hop.Device != "" }
+
+// reachNow resolves a next hop by the host's own links and routes, as the kernel
+// would; routes of ours don't count, so that none leads through another.
+func (e *Engine) reachNow(a netip.Addr) reach {
+	if a.Zone() != "" {
+		if e.links.up[a.Zone()] {
+			return reach{hop: Hop{Gateway: a.WithZone(""), Device: a.Zone()}, direct: true}
+		}
+		return reach{}
+	}
+	if _, own := e.links.own[a]; own || a.IsLinkLocalUnicast() {
+		return reach{}
+	}
+	p := single(a)
+	subnet, device, direct := e.links.subnets.longest(p)
+	for to, r := range e.links.routes.around(p) {
+		up, known := e.links.up[r.Device]
+		if known && !up || !known && r.Device == "" {
+			continue
+		}
+		if direct && subnet.Bits() >= to.Bits() {
+			break
+		}
+		if r.Gateway.IsValid() {
+			return reach{hop: Hop{Gateway: r.Gateway, Device: r.Device}}
+		}
+		return reach{hop: Hop{Gateway: a, Device: r.Device}, direct: to.Bits() > 0}
+	}
+	if direct {
+		return reach{hop: Hop{Gateway: a, Device: device}, direct: true}
+	}
+	return reach{}
+}
+
+// reach is reachNow, remembered while a route needs it.
+func (e *Engine) reach(a netip.Addr) reach {
+	if r, ok := e.reached[a]; ok {
+		return r
+	}
+	return e.reachNow(a)
+}
+
+// uplinks are the links that lead to other hosts: those said to, and what has
+// this host's address.
+func (e *Engine) uplinks() []Link {
+	me := e.hosts[e.self].mine
+	return slices.DeleteFunc(slices.Clone(e.links.all), func(l Link) bool {
+		return !l.Uplink && !slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == me[0] || p.Addr() == me[1] })
+	})
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// meshMultihop lets eBGP sessions of the mesh cross routers: hosts may be in
+// racks of their own.
+const meshMultihop = 255
+
+// flushNeighbours works out what there is one of for an address of another host
+// or a peer: neighbours, remotes, who may use tunnels.
+func (e *Engine) flushNeighbours() {
+	work := e.dirty.peers
+	if e.dirty.neighbours {
+		for a := range e.told.Neighbours {
+			work[a] = struct{}{}
+		}
+		for a := range e.claims {
+			work[a] = struct{}{}
+		}
+		for a := range e.peers {
+			work[a] = struct{}{}
+		}
+	}
+	delete(work, netip.Addr{})
+	for a := range work {
+		e.flushAddr(a)
+	}
+}
+
+func (e *Engine) flushAddr(a netip.Addr) {
+	name := e.hostAt(a)
+	if name == e.self {
+		name = ""
+	}
+	if name == e.told.Hosts[a] {
+		delete(e.out.Hosts, a)
+	} else {
+		e.out.Hosts[a] = name
+	}
+	for _, t := range tunnelTypes() {
+		var r *Remote
+		if _, on := e.tunnels[t.kind]; on && t.kind != IPIP && familyOf(a) == t.family && name != "" && e.hosts[name].alive {
+			r = remote(t.kind, name, a)
+		}
+		tell(e.out.Remotes, e.told.Remotes, RemoteID{t.kind, a}, r)
+	}
+	before, was := e.neighbourNow(a)
+	n := e.neighbour(a, name)
+	tellBy(e.out.Neighbours, e.told.Neighbours, a, n, Neighbour.equal)
+	if (n != nil) != was || n != nil && !slices.Equal(n.Import, before.Import) {
+		for p := range e.byPeer[a] {
+			e.touch(p)
+		}
+	}
+}
+
+// neighbourNow is the neighbour at an address as it was last worked out.
+func (e *Engine) neighbourNow(a netip.Addr) (Neighbour, bool) {
+	if n, changed := e.out.Neighbours[a]; changed {
+		if n == nil {
+			return Neighbour{}, false
+		}
+		return *n, true
+	}
+	n, ok := e.told.Neighbours[a]
+	return n, ok
+}
+
+func (n Neighbour) equal(o Neighbour) bool {
+	return n.Address == o.Address && n.AS == o.AS && n.Local == o.Local && n.Kind == o.Kind && n.Host == o.Host &&
+		n.PasswordFile == o.PasswordFile && n.Multihop == o.Multihop && n.Client == o.Client &&
+		slices.Equal(n.Import, o.Import) && slices.Equal(n.Export, o.Export) && n.MaxPrefixes == o.MaxPrefixes
+}
+
+// neighbour works out the session with an address, which is that of the host of
+// that name, "" = of none. An explicit peer comes before what the mesh says, one
+// of this host before one of all; one that cannot be read is none, so that no
+// session does without its filters.
+func (e *Engine) neighbour(a netip.Addr, name string) *Neighbour {
+	own, isOwn := e.peerAt(e.self, a)
+	global, isGlobal := e.peerAt("", a)
+	e.reportSelfPeer(a, own)
+	me := e.hosts[e.self]
+	local := me.mine[familyOf(a)]
+	if e.speaker.AS == 0 || !local.IsValid() || e.isSelf(a) {
+		return nil
+	}
+	n := &Neighbour{Address: a, Local: local, Host: name, MaxPrefixes: e.settings.MaxPrefixes}
+	switch {
+	case isOwn:
+		n.Kind = FromOwn
+		n.explicit(valueOf[model.BGPPeer](own))
+	case isGlobal:
+		n.Kind = FromGlobal
+		n.explicit(valueOf[model.BGPPeer](global))
+	case name == "":
+		return nil
+	case me.cluster.IsValid() && e.hasForPeer(name, local):
+		n.Kind, n.AS, n.Multihop = FromReflects, e.asOf(e.hosts[name]), meshMultihop
+	case e.mesh():
+		n.Kind, n.AS, n.Multihop = FromMesh, e.asOf(e.hosts[name]), meshMultihop
+	}
+	if n.AS == 0 {
+		return nil
+	}
+	if n.AS == e.speaker.AS {
+		n.Multihop = 0 // iBGP takes any number
+		n.Client = me.cluster.IsValid() && n.Kind != FromMesh && !e.hosts[name].cluster.IsValid()
+	}
+	return n
+}
+
+func (n *Neighbour) explicit(p model.BGPPeer) {
+	n.AS, n.PasswordFile, n.Multihop = p.AS, p.PasswordFile, p.EBGPMultihop
+	n.Import, n.Export = slices.Clone(p.Import), slices.Clone(p.Export)
+}
+
+func (e *Engine) reportSelfPeer(a netip.Addr, own *object) {
+	for _, legacy := range []bool{false, true} {
+		key := model.BGPPeerKey{Host: e.self, IP: a, Legacy: legacy}
+		reason := ""
+		if own != nil && e.objects[key] == own && e.isSelf(a) {
+			reason = fmt.Sprintf("peer %s of host %s is that host itself, so there is no session: delete it", a, e.self)
+		}
+		e.report(SelfPeer, key.Path(), reason)
+	}
+}
+
+// hasForPeer reports whether a host has an address of ours for its explicit peer.
+func (e *Engine) hasForPeer(name string, local netip.Addr) bool {
+	hosts := e.peers[local]
+	_, own := hosts[name]
+	_, all := hosts[""]
+	return own || all
+}
+
+// mesh reports whether all hosts have sessions with all others: where nothing
+// that can be read says otherwise.
+func (e *Engine) mesh() bool {
+	o := e.objects[model.BGPMeshKey{}]
+	if o == nil {
+		o = e.objects[model.BGPMeshKey{Legacy: true}]
+	}
+	return o == nil || o.err != nil || valueOf[model.Mesh](o).Enabled
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// needs are what a route was made from, beside what bears its very prefix.
+type needs struct {
+	host     string       // that it leads to, or would
+	gateways []netip.Addr // that were resolved for it
+	hops     []netip.Addr // those of them without which the route can't be
+	peers    []netip.Addr // that its paths came from
+}
+
+func (n needs) empty() bool {
+	return n.host == "" && len(n.gateways) == 0 && len(n.peers) == 0
+}
+
+// refresh works out all that is said of one prefix.
+func (e *Engine) refresh(p netip.Prefix) {
+	var n needs
+	route, advertisement := e.decide(p, &n)
+	e.need(p, n)
+	tellBy(e.out.Routes, e.told.Routes, p, route, Route.equal)
+	tell(e.out.Advertisements, e.told.Advertisements, p, advertisement)
+}
+
+func (r Route) equal(o Route) bool {
+	return r.Destination == o.Destination && r.Kind == o.Kind && slices.Equal(r.Hops, o.Hops) &&
+		r.Source == o.Source && r.Origin == o.Origin && r.Host == o.Host
+}
+
+// need remembers what a route was made from.
+func (e *Engine) need(p netip.Prefix, n needs) {
+	was := e.needs[p]
+	if was.host != n.host && was.host != "" {
+		e.byHost.remove(was.host, p)
+	}
+	for _, a := range was.peers {
+		e.byPeer.remove(a, p)
+	}
+	for _, a := range was.gateways {
+		e.byGateway.remove(a, p)
+	}
+	for _, a := range was.hops {
+		e.hopUsers.remove(a, p)
+	}
+	if n.host != "" {
+		e.byHost.add(n.host, p)
+	}
+	for _, a := range n.peers {
+		e.byPeer.add(a, p)
+	}
+	for _, a := range n.gateways {
+		e.byGateway.add(a, p)
+	}
+	for _, a := range n.hops {
+		e.hopUsers.add(a, p)
+	}
+	for _, list := range [][]netip.Addr{was.gateways, n.gateways} {
+		for _, a := range list {
+			if e.byGateway[a] == nil {
+				delete(e.reached, a)
+			} else if _, ok := e.reached[a]; !ok {
+				e.reached[a] = e.reachNow(a)
+			}
+			e.reportHop(a)
+		}
+	}
+	if n.empty() {
+		delete(e.needs, p)
+	} else {
+		e.needs[p] = n
+	}
+}
+
+// reportHop says of a next hop whether it can be reached.
+func (e *Engine) reportHop(a netip.Addr) {
+	reason := ""
+	if e.hopUsers[a] != nil && !e.reach(a).ok() {
+		reason = fmt.Sprintf("no link that is up and no route of this host leads to next hop %s: what BGP learned by way of it is left out", a)
+	}
+	e.report(NoNextHop, a.String(), reason)
+}
+
+// decide works out the route and the advertisement of a prefix, at most one of each.
+func (e *Engine) decide(p netip.Prefix, n *needs) (*Route, *Advertisement) {
+	_, pool, inPool := e.pools.longest(p)
+	holder, ours := e.holder(p)
+	hit := e.hostIn(p)
+	e.reportPrefix(p, inPool, hit)
+	paths := e.accepted(p, n)
+	refused := ""
+	var route *Route
+	var advertisement *Advertisement
+	switch {
+	case holder == e.self:
+		route = e.ownRoute(p, hit)
+		if inPool && hit == "" {
+			advertisement = e.advertise(p, pool)
+		}
+		refused = "it is this host's own"
+	case ours:
+		refused = "it is in a block or an endpoint of this host"
+	case hit != "" && (holder != "" || inPool):
+		refused = hit
+	case holder != "" && inPool && pool.tunnel != "":
+		route = e.toHost(p, holder, pool, n)
+	case !inPool || pool.tunnel == "":
+		if refused = e.strange(p); refused == "" {
+			route = e.learnedRoute(p, paths, n)
+		}
+	}
+	if len(paths) == 0 {
+		refused = ""
+	} else if refused != "" {
+		refused = fmt.Sprintf("neighbour %s sends %s, which is not taken: %s; correct its filters", paths[0].Peer, p, refused)
+	}
+	e.report(RefusedRoute, p.String(), refused)
+	return route, advertisement
+}
+
+// holder is the host that packets to a prefix must go to by what etcd says, ""
+// where it does not say, or a larger block says it. ours: it lies in what is this
+// host's.
+func (e *Engine) holder(p netip.Prefix) (host string, ours bool) {
+	at, block, ok := e.blocks.longest(p)
+	affinity, exact := "", ok && at == p
+	if ok {
+		affinity = block.affinity
+	}
+	ours = affinity == e.self && ok
+	if p.IsSingleIP() {
+		owner := e.owner(p.Addr())
+		switch {
+		case owner != e.self && slices.Contains(e.ends[p.Addr()], e.self):
+			return "", true // two hosts have it: here it is led to our endpoint
+		case owner != "" && (exact || owner != affinity):
+			return owner, owner == e.self
+		}
+	}
+	if exact {
+		return affinity, ours
+	}
+	return "", ours
+}
+
+// owner is the host that has an address: the one whose endpoint has it, else the
+// one for which it is allocated. Of several that have endpoints with it, the one
+// for which it is allocated, else the first by name.
+func (e *Engine) owner(a netip.Addr) string {
+	allocated := ""
+	if at, block, ok := e.blocks.longest(single(a)); ok && block.isTaken(ordinal(at, a)) {
+		if allocated = block.others[a]; allocated == "" {
+			allocated = block.affinity
+		}
+	}
+	ends := e.ends[a]
+	if len(ends) == 0 || slices.Contains(ends, allocated) {
+		return allocated
+	}
+	return slices.Min(ends)
+}
+
+// ordinal is the place of an address in its block, which has 2^12 at most.
+func ordinal(block netip.Prefix, a netip.Addr) int {
+	b := a.AsSlice()
+	low := int(b[len(b)-2])<<8 | int(b[len(b)-1])
+	return low & (1<<(a.BitLen()-block.Bits()) - 1)
+}
+
+// hostIn says which part of the hosts' own network lies in a prefix, or has the
+// prefix inside; "" = none. To route such a prefix would cut hosts off.
+func (e *Engine) hostIn(p netip.Prefix) string {
+	i, _ := slices.BinarySearchFunc(e.addrs, p.Addr(), netip.Addr.Compare)
+	if i < len(e.addrs) && p.Contains(e.addrs[i]) {
+		return fmt.Sprintf("%s, the address of a host, lies in it", e.addrs[i])
+	}
+	for _, f := range e.fabric {
+		switch {
+		case p.Contains(f.Addr()):
+			return fmt.Sprintf("%s, an address of this host, lies in it", f.Addr())
+		case within(p, f.Masked()):
+			return fmt.Sprintf("it lies in %s, the subnet of a link of this host", f.Masked())
+		}
+	}
+	return ""
+}
+
+func (e *Engine) reportPrefix(p netip.Prefix, inPool bool, hit string) {
+	block, isBlock := e.blocks.all[p]
+	path, reason := model.BlockKey{CIDR: p}.Path(), ""
+	if isBlock && hit != "" {
+		reason = fmt.Sprintf("block %s is not routed: %s; delete the pool, and choose one that is used nowhere else", p, hit)
+	}
+	e.report(HostInBlock, path, reason)
+	reason = ""
+	if isBlock && block.affinity == e.self && !inPool {
+		reason = fmt.Sprintf("block %s of this host is in no pool, so other hosts are not told of it: make the pool again, or remove the workloads that have addresses of it", p)
+	}
+	e.report(NoPool, path, reason)
+	if !p.IsSingleIP() {
+		return
+	}
+	reason = ""
+	if hosts := slices.Compact(slices.Sorted(slices.Values(e.ends[p.Addr()]))); len(hosts) > 1 {
+		reason = fmt.Sprintf("endpoints of hosts %s have %s: packets go to %s; delete the others",
+			strings.Join(hosts, ", "), p.Addr(), e.owner(p.Addr()))
+	}
+	e.report(SameEndpointAddress, p.Addr().String(), reason)
+}
+
+// ownRoute is the blackhole of a block of ours. An address that is taken has a
+// route to its endpoint, which is not ours to make.
+func (e *Engine) ownRoute(p netip.Prefix, hit string) *Route {
+	_, isBlock := e.blocks.all[p]
+	if !isBlock || hit != "" || p.IsSingleIP() && e.owner(p.Addr()) == e.self {
+		return nil
+	}
+	return &Route{Destination: p, Kind: Blackhole, Origin: FromBlock, Host: e.self}
+}
+
+func (e *Engine) advertise(p netip.Prefix, pool poolFact) *Advertisement {
+	a := e.hosts[e.self].mine[familyOf(p.Addr())]
+	if !a.IsValid() {
+		return nil
+	}
+	return &Advertisement{Prefix: p, NextHop: a, NoMesh: pool.tunnel != ""}
+}
+
+// toHost is the route to what another host holds in a pool with an encapsulation.
+func (e *Engine) toHost(p netip.Prefix, name string, pool poolFact, n *needs) *Route {
+	n.host = name
+	h := e.hosts[name]
+	outer := h.mine[familyOf(p.Addr())]
+	if !h.alive || !outer.IsValid() {
+		return nil
+	}
+	r := &Route{Destination: p, Kind: Unicast, Origin: FromHost, Host: name}
+	if pool.cross {
+		n.gateways = append(n.gateways, outer)
+		if by := e.reach(outer); by.direct {
+			r.Hops, r.Source = []Hop{by.hop}, e.source(p)
+			return r
+		}
+	}
+	t, ok := e.tunnels[pool.tunnel]
+	if !ok {
+		return nil
+	}
+	hop := Hop{Gateway: outer, Device: t.Device, OnLink: true}
+	if pool.tunnel == VXLAN6 {
+		hop = Hop{Gateway: linkLocal(tunnelMAC(VXLAN6, name)), Device: t.Device}
+	}
+	r.Hops = []Hop{hop}
+	return r
+}
+
+// source is what the host shall send from when no tunnel changes its packets: the
+// address that the other hosts know it by.
+func (e *Engine) source(p netip.Prefix) netip.Addr {
+	a := e.hosts[e.self].mine[familyOf(p.Addr())]
+	if _, ok := e.links.own[a]; !ok {
+		return netip.Addr{}
+	}
+	return a
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+func (s *slow) isSelf(a netip.Addr) bool {
+	_, on := s.onLink(a)
+	return on || a.IsValid() && s.mine(s.self, familyOf(a)) == a
+}
+
+// explicit is the entry of an explicit peer.
+func (s *slow) explicit(host string, a netip.Addr) (model.Entry, bool) {
+	for _, legacy := range []bool{false, true} {
+		if entry, ok := s.objects[model.BGPPeerKey{Host: host, IP: a, Legacy: legacy}]; ok {
+			return entry, true
+		}
+	}
+	return model.Entry{}, false
+}
+
+func (s *slow) neighbours(settings Settings) {
+	addrs := maps.Clone(s.st.Hosts)
+	for key := range s.objects {
+		if k, ok := key.(model.BGPPeerKey); ok && (k.Host == "" || k.Host == s.self) {
+			addrs[k.IP] = s.st.Hosts[k.IP]
+		}
+	}
+	mesh := true
+	for _, legacy := range []bool{true, false} {
+		if entry, ok := s.objects[model.BGPMeshKey{Legacy: legacy}]; ok {
+			m, read := entry.Value.(model.Mesh)
+			mesh = !read || m.Enabled
+		}
+	}
+	for a, name := range addrs {
+		local := s.mine(s.self, familyOf(a))
+		own, isOwn := s.explicit(s.self, a)
+		if isOwn && s.isSelf(a) {
+			s.problem(SelfPeer, own.Key.Path())
+		}
+		if !local.IsValid() || s.isSelf(a) || s.st.Speaker.AS == 0 {
+			continue
+		}
+		n := Neighbour{Address: a, Local: local, Host: name, MaxPrefixes: settings.MaxPrefixes}
+		_, theirs := s.explicit(name, local)
+		_, everybodys := s.explicit("", local)
+		global, isGlobal := s.explicit("", a)
+		entry, kind := own, FromOwn
+		if !isOwn {
+			entry, kind = global, FromGlobal
+		}
+		switch {
+		case isOwn || isGlobal:
+			p, _ := entry.Value.(model.BGPPeer)
+			n.Kind, n.AS, n.PasswordFile, n.Multihop, n.Import, n.Export = kind, p.AS, p.PasswordFile, p.EBGPMultihop, p.Import, p.Export
+		case s.cluster(s.self).IsValid() && (theirs || everybodys):
+			n.Kind, n.AS, n.Multihop = FromReflects, s.as(name), 255
+		case mesh:
+			n.Kind, n.AS, n.Multihop = FromMesh, s.as(name), 255
+		}
+		if n.AS == s.st.Speaker.AS {
+			n.Multihop = 0
+			n.Client = s.cluster(s.self).IsValid() && n.Kind != FromMesh && !s.cluster(name).IsValid()
+		}
+		if n.AS != 0 {
+			s.st.Neighbours[a] = n
+		}
+	}
+}
+
+func (s *slow) routes() {
+	all := map[netip.Prefix]bool{}
+	for _, b := range s.blocks() {
+		all[b.CIDR] = true
+		a := b.CIDR.Addr()
+		for _, n := range b.Allocations {
+			if n >= 0 {
+				all[single(a)] = true
+			}
+			a = a.Next()
+		}
+	}
+	for _, entry := range s.objects {
+		if w, ok := entry.Value.(model.WorkloadEndpoint); ok {
+			for _, a := range endpointFacts(w) {
+				all[single(a)] = true
+			}
+		}
+	}
+	for p := range s.learned {
+		all[p] = true
+	}
+	for p := range all {
+		s.route(p)
+	}
+}
+
+// ends are the hosts of the active endpoints that have an address.
+func (s *slow) ends(a netip.Addr) []string {
+	var hosts []string
+	for key, entry := range s.objects {
+		if w, ok := entry.Value.(model.WorkloadEndpoint); ok && slices.Contains(endpointFacts(w), a) {
+			hosts = append(hosts, key.(model.WorkloadEndpointKey).Host)
+		}
+	}
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}
+
+// block is the smallest block around a prefix.
+func (s *slow) block(p netip.Prefix) (model.Block, bool) {
+	var best model.Block
+	for _, b := range s.blocks() {
+		if within(p, b.CIDR) && (!best.CIDR.IsValid() || b.CIDR.Bits() > best.CIDR.Bits()) {
+			best = b
+		}
+	}
+	return best, best.CIDR.IsValid()
+}
+
+// owner is the host that has an address.
+func (s *slow) owner(a netip.Addr) string {
+	allocated := ""
+	if b, ok := s.block(single(a)); ok {
+		i := 0
+		for at := b.CIDR.Addr(); at != a; at = at.Next() {
+			i++
+		}
+		if n := b.Allocations[i]; n >= 0 {
+			if allocated = b.Attributes[n].Secondary["node"]; allocated == "" {
+				allocated = b.Affinity
+			}
+		}
+	}
+	ends := s.ends(a)
+	if len(ends) == 0 || slices.Contains(ends, allocated) {
+		return allocated
+	}
+	return ends[0]
+}
+
+// hit reports whether hosts' own addresses or subnets would be led astray.
+func (s *slow) hit(p netip.Prefix) bool {
+	for _, name := range s.names {
+		for f := range 2 {
+			if a, _ := s.claimed(name, f); p.Contains(a) {
+				return true
+			}
+		}
+	}
+	for _, l := range s.uplinks() {
+		for _, subnet := range l.Addrs {
+			if p.Contains(subnet.Addr()) || within(p, subnet.Masked()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *slow) route(p netip.Prefix) {
+	pool, inPool := s.poolOf(p)
+	block, inBlock := s.block(p)
+	isBlock := inBlock && block.CIDR == p
+	hit := s.hit(p)
+	if isBlock && hit {
+		s.problem(HostInBlock, model.BlockKey{CIDR: p}.Path())
+	}
+	if isBlock && block.Affinity == s.self && !inPool {
+		s.problem(NoPool, model.BlockKey{CIDR: p}.Path())
+	}
+	holder, owner, here := "", "", false
+	if isBlock {
+		holder = block.Affinity
+	}
+	if p.IsSingleIP() {
+		ends := s.ends(p.Addr())
+		if len(ends) > 1 {
+			s.problem(SameEndpointAddress, p.Addr().String())
+		}
+		here = slices.Contains(ends, s.self)
+		if owner = s.owner(p.Addr()); owner != "" && owner != block.Affinity {
+			holder = owner
+		}
+	}
+	paths := s.paths(p)
+	encapsulated := inPool && pool.kind() != ""
+	switch {
+	case holder == s.self && !hit:
+		if isBlock && owner != s.self {
+			s.st.Routes[p] = Route{Destination: p, Kind: Blackhole, Origin: FromBlock, Host: s.self}
+		}
+		if next := s.mine(s.self, familyOf(p.Addr())); inPool && next.IsValid() {
+			s.st.Advertisements[p] = Advertisement{p, next, encapsulated}
+		}
+		fallthrough
+	case holder == s.self, here, inBlock && block.Affinity == s.self && holder == "", hit && (holder != "" || inPool):
+		if len(paths) > 0 {
+			s.problem(RefusedRoute, p.String())
+		}
+	case encapsulated:
+		if holder != "" {
+			s.toHost(p, holder, pool)
+		}
+	case len(paths) > 0 && s.strange(p):
+		s.problem(RefusedRoute, p.String())
+	default:
+		s.byBGP(p, paths)
+	}
+}
+
+// paths are those that the neighbours' filters let in.
+func (s *slow) paths(p netip.Prefix) []Path {
+	var paths []Path
+	for _, path := range s.learned[p] {
+		n, ok := s.st.Neighbours[path.Peer]
+		if !ok || n.Address.Is4() != p.Addr().Is4() {
+			continue
+		}
+		filters := slices.Clone(n.Import)
+		for _, outer := range s.st.Speaker.Import {
+			filters = append(filters, model.RouteFilter{CIDR: outer, Action: "accept"})
+		}
+		i := slices.IndexFunc(filters, func(f model.RouteFilter) bool { return within(p, f.CIDR) })
+		if i >= 0 && filters[i].Action == "accept" {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+func (s *slow) strange(p netip.Prefix) bool {
+	for _, r := range s.links.Routes {
+		if r.Destination == p {
+			return true
+		}
+	}
+	for _, l := range s.links.Links {
+		for _, subnet := range l.Addrs {
+			if l.Up && subnet.Masked() == p && !p.IsSingleIP() {
+				return true
+			}
+		}
+	}
+	a := p.Addr()
+	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.Is4() && a.As4()[0] >= 224 && p.Bits() > 2
+}
+
+// hop resolves an address by the links and routes of the host, longest first; of
+// equally long ones a link's own subnet.
+func (s *slow) hop(a netip.Addr) (hop Hop, direct bool) {
+	if _, own := s.onLink(a); own || a.IsLinkLocalUnicast() {
+		return Hop{}, false
+	}
+	best := -1
+	for _, l := range s.links.Links {
+		for _, p := range l.Addrs {
+			if l.Up && !p.IsSingleIP() && p.Contains(a) && p.Bits() > best {
+				hop, direct, best = Hop{Gateway: a, Device: l.Name}, true, p.Bits()
+			}
+		}
+	}
+	for _, r := range s.links.Routes {
+		up := slices.ContainsFunc(s.links.Links, func(l Link) bool { return l.Name == r.Device && l.Up })
+		if !up || !r.Destination.Contains(a) || r.Destination.Bits() <= best {
+			continue
+		}
+		best = r.Destination.Bits()
+		if hop, direct = (Hop{Gateway: r.Gateway, Device: r.Device}), false; !r.Gateway.IsValid() {
+			hop.Gateway, direct = a, best > 0
+		}
+	}
+	return hop, direct
+}
+
+func (s *slow) source(p netip.Prefix) netip.Addr {
+	a := s.mine(s.self, familyOf(p.Addr()))
+	if _, on := s.onLink(a); !on {
+		return netip.Addr{}
+	}
+	return a
+}
+
+func (s *slow) toHost(p netip.Prefix, name string, pool slowPool) {
+	kind := pool.kind()
+	outer := s.mine(name, familyOf(p.Addr()))
+	if !s.alive(name) || !outer.IsValid() {
+		return
+	}
+	r := Route{Destination: p, Kind: Unicast, Origin: FromHost, Host: name}
+	hop, direct := s.hop(outer)
+	switch {
+	case direct && (pool.pool.VXLANMode == model.EncapCrossSubnet || pool.pool.IPIPMode == model.EncapCrossSubnet):
+		r.Source = s.source(p)
+	case s.device(kind) == "":
+		return
+	case kind == VXLAN6:
+		hop = Hop{Gateway: s.st.Remotes[RemoteID{kind, outer}].Gateway, Device: s.device(kind)}
+	default:
+		hop = Hop{Gateway: outer, Device: s.device(kind), OnLink: true}
+	}
+	r.Hops = []Hop{hop}
+	s.st.Routes[p] = r
+}
+
+func (s *slow) byBGP(p netip.Prefix, paths []Path) {
+	hops := map[Hop]bool{}
+	for _, path := range paths {
+		a := path.NextHop
+		if !a.IsValid() || a.Is4() != p.Addr().Is4() || s.isSelf(a) {
+			continue
+		}
+		if hop, _ := s.hop(a); hop.Device == "" {
+			s.problem(NoNextHop, a.String())
+		} else {
+			hops[hop] = true
+		}
+	}
+	if len(hops) == 0 {
+		return
+	}
+	sorted := slices.SortedFunc(maps.Keys(hops), compareHops)
+	s.st.Routes[p] = Route{Destination: p, Kind: Unicast, Hops: sorted, Source: s.source(p), Origin: FromBGP}
+}
