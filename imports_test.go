@@ -33,7 +33,7 @@ const (
 var layers = map[string]layer{
 	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/policy/scale": layerPure,
 	"netconf":   layerConf,
-	"pkg/store": layerEdge, "pkg/kernel": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge,
+	"pkg/store": layerEdge, "pkg/kernel": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/bgp": layerEdge,
 	"pkg/cni": layerShell, "pkg/agent": layerShell,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-lab": layerMain,
 	"scripts/isolate": layerMain,
@@ -66,6 +66,7 @@ var bans = []ban{
 	{"github.com/vishvananda/netlink/...", []string{"pkg/kernel", "test/..."}, "one package knows netlink: dumps that must be repeated, errors that mean gone, namespaces and threads"},
 	{"github.com/vishvananda/netns/...", []string{"pkg/kernel", "test/..."}, "switching a thread's namespace is the kernel edge's business"},
 	{"github.com/google/nftables/...", []string{"pkg/nft"}, "one package knows nftables' bytecode; the rest reads and writes policy"},
+	{"github.com/osrg/gobgp/...", []string{"pkg/bgp"}, "one package knows the BGP library; the rest knows neighbours, prefixes and next hops"},
 	{"github.com/containernetworking/plugins/...", []string{"pkg/kernel"}, "only its namespace package is used, and only where threads are switched"},
 	{"github.com/containernetworking/cni/...", []string{"pkg/cni", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "the CNI protocol is spoken by the plugins and by what calls them"},
 	{"github.com/prometheus/...", []string{"pkg/agent"}, "only a process that lives has metrics; an exec'd plugin would pay for the library at each start"},

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// learnTime is how long neighbours have to say what they have where there is no graceful
+// restart that says it.
+const learnTime = 30 * time.Second
+
+// Apply makes the speaker do what is desired. What cannot be done is in the error and the
+// rest is done; a neighbour whose settings are wrong has no session, or keeps the one it has.
+//
+// Settings that a session in progress can go on without (times, the limit of prefixes) hold
+// from the next session on.
+func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	if desired.Speaker.AS == 0 {
+		return s.silence(ctx)
+	}
+	if err := check(desired.Speaker); err != nil {
+		return err
+	}
+	s.desired = Desired{desired.Speaker, maps.Clone(desired.Neighbours), maps.Clone(desired.Advertisements)}
+	if s.run != nil && needsRestart(s.run.speaker, desired.Speaker) {
+		graceful := s.run.speaker.AS == desired.Speaker.AS && s.run.speaker.RouterID == desired.Speaker.RouterID
+		if err := s.halt(ctx, graceful); err != nil {
+			return err
+		}
+	}
+	if s.run == nil {
+		r, err := s.start(ctx, desired.Speaker)
+		if err != nil {
+			return err
+		}
+		s.run = r
+		r.restarting = true
+		s.learned.setComplete(false)
+		wait := desired.Speaker.RestartTime
+		if wait <= 0 {
+			wait = learnTime
+		}
+		s.sessions.wait(time.Now().Add(wait))
+	}
+	err := s.difference(ctx)
+	s.run.restarting = false
+	s.nudge() // tend sets its alarm
+	return err
+}
+
+// check refuses a speaker that the library would choke on.
+func check(s plan.Speaker) error {
+	switch {
+	case !s.RouterID.Is4() || s.RouterID.IsUnspecified():
+		return fmt.Errorf("BGP router id %s: want an IPv4 address that isn't 0.0.0.0", s.RouterID)
+	case s.ClusterID.IsValid() && !s.ClusterID.Is4():
+		return fmt.Errorf("BGP cluster id %s: want the form of an IPv4 address", s.ClusterID)
+	case s.HoldTime < 3*time.Second || s.HoldTime > 65535*time.Second:
+		return fmt.Errorf("BGP hold time %s: want 3 s to 65535 s", s.HoldTime)
+	case s.KeepaliveTime < time.Second || s.KeepaliveTime > s.HoldTime:
+		return fmt.Errorf("BGP keepalive time %s: want 1 s to the hold time", s.KeepaliveTime)
+	case s.ListenPort == 0:
+		return errors.New("BGP has no port to listen at")
+	}
+	for _, a := range s.Listen {
+		if !plain(a) {
+			return fmt.Errorf("BGP shall listen at %s: want an IPv4 or IPv6 address without zone", a)
+		}
+	}
+	for _, p := range s.Import {
+		if !p.IsValid() {
+			return errors.New("BGP shall take routes inside what is no prefix")
+		}
+	}
+	return nil
+}
+
+// silence ends all sessions, for good.
+func (s *Speaker) silence(ctx context.Context) error {
+	s.desired = Desired{}
+	if s.run == nil {
+		return nil
+	}
+	return s.halt(ctx, false)
+}
+
+// halt ends the library's run.
+func (s *Speaker) halt(ctx context.Context, graceful bool) error {
+	r := s.run
+	s.run = nil
+	err := r.stop(ctx, graceful)
+	s.learned.clear()
+	s.sessions.keep(nil)
+	if err != nil {
+		return fmt.Errorf("stop BGP: %w", err)
+	}
+	return nil
+}
+
+// difference changes what isn't as desired.
+func (s *Speaker) difference(ctx context.Context) error {
+	r, d := s.run, s.desired
+	var errs []error
+	wanted := make(map[netip.Addr]session, len(d.Neighbours))
+	for a, n := range d.Neighbours {
+		s.sessions.want(n)
+		w, err := newSession(d.Speaker, n)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("BGP neighbour %s: %w", a, err))
+			s.sessions.fail(a, err.Error())
+			if _, runs := r.sessions[a]; !runs {
+				s.sessions.set(a, Refused)
+				continue
+			}
+			w = r.sessions[a]
+		}
+		wanted[a] = w
+	}
+	s.sessions.keep(d.Neighbours)
+
+	sound := maps.Clone(d.Neighbours)
+	maps.DeleteFunc(sound, func(a netip.Addr, _ plan.Neighbour) bool { _, ok := wanted[a]; return !ok })
+	r.watch.setOwn(ownAddresses(d))
+	errs = append(errs, r.setFilters(ctx, filtersOf(d.Speaker, sound)), r.setAdvertisements(d.Advertisements))
+	for _, a := range slices.SortedFunc(maps.Keys(r.sessions), netip.Addr.Compare) {
+		if _, ok := wanted[a]; !ok {
+			errs = append(errs, r.remove(ctx, r.sessions[a]))
+		}
+	}
+	now := time.Now()
+	for _, a := range slices.SortedFunc(maps.Keys(wanted), netip.Addr.Compare) {
+		if err := s.setSession(ctx, wanted[a], now); err != nil {
+			errs = append(errs, fmt.Errorf("BGP neighbour %s: %w", a, err))
+		}
+	}
+	s.learned.setComplete(s.sessions.complete(now))
+	return errors.Join(errs...)
+}
+
+// setSession makes one session as it is wanted.
+func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time) error {
+	r, a := s.run, wanted.address
+	has, runs := r.sessions[a]
+	state, until := s.sessions.state(a)
+	switch {
+	case state == Flooded && runs:
+		// The library has closed the session and keeps the routes for a graceful restart.
+		if err := r.remove(ctx, has); err != nil {
+			return err
+		}
+		s.sessions.pause(a, now.Add(s.floodPause))
+		return nil
+	case state == Flooded && now.Before(until):
+		return nil
+	case runs && has == wanted:
+		return nil
+	case runs:
+		was := has
+		was.terms = wanted.terms
+		if was == wanted && state == Established {
+			return nil
+		}
+		if err := r.remove(ctx, has); err != nil {
+			return err
+		}
+	}
+	if err := r.add(ctx, wanted); err != nil {
+		return err
+	}
+	s.sessions.pause(a, time.Time{})
+	s.sessions.set(a, Idle)
+	return nil
+}
+
+// ownAddresses are this host's, as far as neighbours may name them as next hops.
+func ownAddresses(d Desired) map[netip.Addr]bool {
+	own := make(map[netip.Addr]bool)
+	for _, n := range d.Neighbours {
+		if n.Local.IsValid() {
+			own[n.Local] = true
+		}
+	}
+	for _, a := range d.Advertisements {
+		own[a.NextHop] = true
+	}
+	return own
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// learned are the best routes, and who wants to hear of them. The zero value is empty.
+type learned struct {
+	mu       sync.Mutex
+	routes   map[netip.Prefix]plan.Learned
+	complete bool
+	readers  map[*Subscription]struct{}
+}
+
+// A Subscription tells its reader what was learned and withdrawn. It keeps the latest of
+// each prefix, however slow the reader is.
+type Subscription struct {
+	from  *learned
+	ready chan struct{}
+	dirty map[netip.Prefix]struct{} // guarded by from.mu
+}
+
+// Learned is all that is learned now, sorted by prefix.
+func (s *Speaker) Learned() []plan.Learned {
+	s.learned.mu.Lock()
+	defer s.learned.mu.Unlock()
+	return slices.SortedFunc(maps.Values(s.learned.routes), func(a, b plan.Learned) int {
+		return comparePrefixes(a.Prefix, b.Prefix)
+	})
+}
+
+// Complete reports whether all neighbours of the first Apply have said what they have, or
+// have had their time. Before, a route that isn't learned may just not be learned yet.
+func (s *Speaker) Complete() bool {
+	s.learned.mu.Lock()
+	defer s.learned.mu.Unlock()
+	return s.learned.complete
+}
+
+// Subscribe starts with all that is learned now. Close it when done.
+func (s *Speaker) Subscribe() *Subscription {
+	l := &s.learned
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sub := &Subscription{from: l, ready: make(chan struct{}, 1), dirty: make(map[netip.Prefix]struct{})}
+	for p := range l.routes {
+		sub.dirty[p] = struct{}{}
+	}
+	if l.readers == nil {
+		l.readers = make(map[*Subscription]struct{})
+	}
+	l.readers[sub] = struct{}{}
+	sub.ready <- struct{}{}
+	return sub
+}
+
+// Ready receives when Take has something to say, or Complete has changed.
+func (sub *Subscription) Ready() <-chan struct{} { return sub.ready }
+
+// Take returns what changed since the last time, sorted; what has no paths is gone.
+func (sub *Subscription) Take() []plan.Learned {
+	sub.from.mu.Lock()
+	defer sub.from.mu.Unlock()
+	changed := make([]plan.Learned, 0, len(sub.dirty))
+	for p := range sub.dirty {
+		changed = append(changed, plan.Learned{Prefix: p, Paths: sub.from.routes[p].Paths})
+	}
+	clear(sub.dirty)
+	slices.SortFunc(changed, func(a, b plan.Learned) int { return comparePrefixes(a.Prefix, b.Prefix) })
+	return changed
+}
+
+// Close ends the subscription.
+func (sub *Subscription) Close() {
+	sub.from.mu.Lock()
+	defer sub.from.mu.Unlock()
+	delete(sub.from.readers, sub)
+}
+
+// set takes in what is known of some prefixes now.
+func (l *learned) set(routes []plan.Learned) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.routes == nil {
+		l.routes = make(map[netip.Prefix]plan.Learned)
+	}
+	changed := false
+	for _, r := range routes {
+		if slices.Equal(l.routes[r.Prefix].Paths, r.Paths) {
+			continue
+		}
+		if len(r.Paths) == 0 {
+			delete(l.routes, r.Prefix)
+		} else {
+			l.routes[r.Prefix] = r
+		}
+		for sub := range l.readers {
+			sub.dirty[r.Prefix] = struct{}{}
+		}
+		changed = true
+	}
+	if changed {
+		l.tell()
+	}
+}
+
+// clear forgets all.
+func (l *learned) clear() {
+	l.mu.Lock()
+	gone := make([]plan.Learned, 0, len(l.routes))
+	for p := range l.routes {
+		gone = append(gone, plan.Learned{Prefix: p})
+	}
+	l.mu.Unlock()
+	l.set(gone)
+}
+
+// setComplete says whether all is known that neighbours had at the start.
+func (l *learned) setComplete(complete bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.complete != complete {
+		l.complete = complete
+		l.tell()
+	}
+}
+
+// tell wakes all readers.
+func (l *learned) tell() {
+	for sub := range l.readers {
+		select {
+		case sub.ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// used counts the learned routes that go through each neighbour.
+func (l *learned) used() map[netip.Addr]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := make(map[netip.Addr]int)
+	for _, r := range l.routes {
+		for _, p := range r.Paths {
+			n[p.Peer]++
+		}
+	}
+	return n
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+)
+
+// libraryLog is where the library logs. What it says about a session becomes that
+// session's last error; sessions are logged by us, once each time that something
+// changes. The rest comes through one level lower than the library thinks.
+type libraryLog struct {
+	next slog.Handler
+	peer netip.Addr
+	fail func(peer netip.Addr, text string)
+}
+
+// Enabled is true for all: why a connection failed is a debug message.
+func (l *libraryLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *libraryLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	c := *l
+	c.next = l.next.WithAttrs(attrs)
+	for _, a := range attrs {
+		if a.Key == "Key" {
+			if addr, err := netip.ParseAddr(a.Value.String()); err == nil {
+				c.peer = addr
+			}
+		}
+	}
+	return &c
+}
+
+func (l *libraryLog) WithGroup(name string) slog.Handler {
+	c := *l
+	c.next = l.next.WithGroup(name)
+	return &c
+}
+
+func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
+	if l.peer.IsValid() {
+		if text := sessionError(r); text != "" {
+			l.fail(l.peer, text)
+			return nil
+		}
+	}
+	switch {
+	case r.Level >= slog.LevelError:
+		r.Level = slog.LevelWarn
+	case r.Level >= slog.LevelInfo:
+		r.Level = slog.LevelDebug
+	default:
+		return nil
+	}
+	if !l.next.Enabled(ctx, r.Level) {
+		return nil
+	}
+	c := slog.NewRecord(r.Time, r.Level, "BGP library", r.PC)
+	c.AddAttrs(slog.String("text", r.Message))
+	r.Attrs(func(a slog.Attr) bool { c.AddAttrs(a); return true })
+	return l.next.Handle(ctx, c)
+}
+
+// sessionError is what the library's record says about why there is no session, ""
+// if it says nothing of the kind.
+func sessionError(r slog.Record) string {
+	attr := func(key string) (v slog.Value) {
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == key {
+				v = a.Value
+			}
+			return a.Key != key
+		})
+		return v
+	}
+	switch r.Message {
+	case "failed to connect":
+		return "connect: " + attr("Error").String()
+	case "sent notification", "received notification":
+		code, subcode := attr("Code"), attr("Subcode")
+		if code.Kind() != slog.KindInt64 || subcode.Kind() != slog.KindInt64 {
+			return ""
+		}
+		what := bgp.NewNotificationErrorCode(uint8(code.Int64()), uint8(subcode.Int64())).String()
+		if r.Message == "sent notification" {
+			return "we ended the session: " + what
+		}
+		return "the neighbour ended the session: " + what
+	case "Session will be reset due to malformed BGP Header",
+		"Session will be reset due to malformed BGP message",
+		"Session will be reset due to malformed BGP update message",
+		"the received Update message was treated as withdraw":
+		return fmt.Sprintf("it sent what is no BGP message: %v", attr("Error"))
+	case "failed to set md5":
+		return fmt.Sprintf("set the password of its connections: %v", attr("Err"))
+	}
+	return ""
+}

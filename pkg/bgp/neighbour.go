@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// maxPassword is TCP_MD5SIG_MAXKEYLEN of linux/tcp.h.
+const maxPassword = 80
+
+// connectRetry is the pause between two tries to connect, in seconds.
+const connectRetry = 5
+
+// session is how a neighbour is set up. Two that are equal need no change.
+type session struct {
+	address, local netip.Addr
+	as             uint32
+	password       string
+	multihop       int
+	clusterID      netip.Addr // of a client; invalid = it is none
+	port           uint16
+	// These are said when a session begins: a change of them waits for it to end.
+	terms terms
+}
+
+// terms are what a session in progress can go on without.
+type terms struct {
+	hold, keepalive, restart time.Duration
+	maxPrefixes              int
+}
+
+// newSession is the session that is wanted with a neighbour.
+func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
+	s := session{
+		address: n.Address, local: n.Local, as: uint32(n.AS), multihop: n.Multihop, port: 179,
+		terms: terms{speaker.HoldTime, speaker.KeepaliveTime, speaker.RestartTime, n.MaxPrefixes},
+	}
+	if n.Client {
+		s.clusterID = speaker.ClusterID
+	}
+	if n.Host != "" && speaker.ListenPort != 0 {
+		s.port = speaker.ListenPort // our own hosts listen where we do
+	}
+	switch {
+	case !plain(n.Address):
+		return s, fmt.Errorf("its address %s: want an IPv4 or IPv6 address without zone", n.Address)
+	case n.Local.IsValid() && (!plain(n.Local) || n.Local.Is4() != n.Address.Is4()):
+		return s, fmt.Errorf("the address to speak from, %s, is not of its family", n.Local)
+	case n.Local == n.Address:
+		return s, errors.New("it is this host: remove the peer")
+	case n.AS == 0:
+		return s, errors.New("it has no AS number")
+	case n.Multihop < 0 || n.Multihop > 255:
+		return s, fmt.Errorf("%d hops: want 0 to 255", n.Multihop)
+	case n.MaxPrefixes < 0 || n.MaxPrefixes > 1<<31:
+		return s, fmt.Errorf("at most %d prefixes: want 0 (any number) to %d", n.MaxPrefixes, 1<<31)
+	case n.Client && !speaker.ClusterID.Is4():
+		return s, errors.New("it is a client, but this host is no route reflector: set its cluster id")
+	}
+	for _, f := range n.Import {
+		if !f.CIDR.IsValid() {
+			return s, errors.New("an import filter has no prefix")
+		}
+	}
+	for _, f := range n.Export {
+		if !f.CIDR.IsValid() {
+			return s, errors.New("an export filter has no prefix")
+		}
+	}
+	var err error
+	if n.PasswordFile != "" {
+		s.password, err = readPassword(n.PasswordFile)
+	}
+	return s, err
+}
+
+// plain says whether an address is one that sessions are held with.
+func plain(a netip.Addr) bool { return a.IsValid() && a.Zone() == "" && !a.Is4In6() }
+
+// readPassword reads a TCP MD5 password: the file's one line. No error quotes it.
+func readPassword(path string) (string, error) {
+	// What isn't a regular file might never end, or not even open.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", fmt.Errorf("password_file: %w: create it with the password that the neighbour has", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("password_file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("password_file %s: want a regular file", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, 4*maxPassword))
+	if err != nil {
+		return "", fmt.Errorf("password_file: %w", err)
+	}
+	data = bytes.TrimRight(data, "\r\n")
+	switch {
+	case len(data) == 0:
+		return "", fmt.Errorf("password_file %s is empty: write the password into it", path)
+	case len(data) > maxPassword:
+		return "", fmt.Errorf("password_file %s is too long: a password has at most %d bytes", path, maxPassword)
+	case bytes.ContainsAny(data, "\r\n\x00"):
+		return "", fmt.Errorf("password_file %s: want one line", path)
+	}
+	return string(data), nil
+}
+
+// peer is the session as the library takes it. With restarting, the neighbour is told
+// that we have just restarted and have kept our routes (RFC 4724, section 4.1).
+func (s session) peer(restarting bool) *api.Peer {
+	family := &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
+	local := "0.0.0.0"
+	if s.address.Is6() {
+		family.Afi, local = api.Family_AFI_IP6, "::"
+	}
+	if s.local.IsValid() {
+		local = s.local.String()
+	}
+	graceful := s.terms.restart >= time.Second
+	p := &api.Peer{
+		Conf: &api.PeerConf{
+			NeighborAddress: s.address.String(),
+			PeerAsn:         s.as,
+			AuthPassword:    s.password,
+		},
+		Transport: &api.Transport{LocalAddress: local, RemotePort: uint32(s.port)},
+		Timers: &api.Timers{Config: &api.TimersConfig{
+			ConnectRetry:           connectRetry,
+			HoldTime:               uint64(s.terms.hold / time.Second),
+			KeepaliveInterval:      uint64(s.terms.keepalive / time.Second),
+			IdleHoldTimeAfterReset: connectRetry,
+		}},
+		AfiSafis: []*api.AfiSafi{{
+			Config:            &api.AfiSafiConfig{Family: family, Enabled: true},
+			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: graceful}},
+			PrefixLimits:      &api.PrefixLimit{Family: family, MaxPrefixes: uint32(s.terms.maxPrefixes)},
+		}},
+	}
+	if s.multihop > 0 {
+		p.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(s.multihop)}
+	}
+	if s.clusterID.IsValid() {
+		p.RouteReflector = &api.RouteReflector{RouteReflectorClient: true, RouteReflectorClusterId: s.clusterID.String()}
+	}
+	if graceful {
+		p.GracefulRestart = &api.GracefulRestart{
+			Enabled: true, RestartTime: uint32(min(s.terms.restart/time.Second, 4095)),
+			DeferralTime:    s.deferral(),
+			LocalRestarting: restarting,
+		}
+	}
+	return p
+}
+
+// deferral is for how many seconds a restarted host waits, once a session is up, for what
+// its neighbours have before it says that it has sent all. What a host has itself it knows
+// at once; a reflector must have heard what it passes on.
+func (s session) deferral() uint32 {
+	if s.clusterID.IsValid() {
+		return uint32(max(1, s.terms.restart/time.Second/4))
+	}
+	return 1
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/osrg/gobgp/v4/api"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// The two policies, and the library's name for the table that they stand before.
+const (
+	importPolicy = "import"
+	exportPolicy = "export"
+	globalTable  = "global"
+)
+
+// noMesh marks, by the ORIGIN of a path of ours, that it isn't for the mesh. The mark
+// never leaves: the export policy makes the ORIGIN what it should be.
+const noMesh = api.OriginType_ORIGIN_TYPE_INCOMPLETE
+
+// filters is what the policies are made of: they are made anew when it changes.
+type filters struct {
+	importFrom []netip.Prefix
+	reflector  bool
+	mesh       []netip.Addr // sorted
+	neighbours []neighbourFilters
+}
+
+// neighbourFilters are a neighbour's own ones.
+type neighbourFilters struct {
+	address netip.Addr
+	in, out []model.RouteFilter
+}
+
+// filtersOf finds what of the desired state is policy.
+func filtersOf(speaker plan.Speaker, neighbours map[netip.Addr]plan.Neighbour) filters {
+	f := filters{importFrom: speaker.Import, reflector: speaker.ClusterID.IsValid()}
+	for _, a := range slices.SortedFunc(maps.Keys(neighbours), netip.Addr.Compare) {
+		n := neighbours[a]
+		if n.Kind == plan.FromMesh {
+			f.mesh = append(f.mesh, a)
+		}
+		if len(n.Import) > 0 || len(n.Export) > 0 {
+			f.neighbours = append(f.neighbours, neighbourFilters{a, n.Import, n.Export})
+		}
+	}
+	return f
+}
+
+// sameImport and sameExport say whether what has been received, or sent, must be
+// looked at again.
+func (f filters) sameImport(g filters) bool {
+	return slices.Equal(f.importFrom, g.importFrom) &&
+		slices.EqualFunc(f.neighbours, g.neighbours, func(a, b neighbourFilters) bool {
+			return a.address == b.address && slices.Equal(a.in, b.in)
+		})
+}
+
+func (f filters) sameExport(g filters) bool {
+	return f.reflector == g.reflector && slices.Equal(f.mesh, g.mesh) &&
+		slices.EqualFunc(f.neighbours, g.neighbours, func(a, b neighbourFilters) bool {
+			return a.address == b.address && slices.Equal(a.out, b.out)
+		})
+}
+
+// A policyBuilder collects statements and the sets that they name.
+type policyBuilder struct {
+	sets       []*api.DefinedSet
+	statements []*api.Statement
+}
+
+func (b *policyBuilder) add(c *api.Conditions, a *api.Actions) {
+	b.statements = append(b.statements, &api.Statement{
+		Name: fmt.Sprintf("statement-%d", len(b.statements)), Conditions: c, Actions: a,
+	})
+}
+
+// take returns the statements so far as a policy, and starts the next.
+func (b *policyBuilder) take(name string) *api.Policy {
+	p := &api.Policy{Name: name, Statements: b.statements}
+	for _, s := range p.Statements {
+		s.Name = name + "-" + s.Name
+	}
+	b.statements = nil
+	return p
+}
+
+// inside is the set of all prefixes inside one; exactly has only the prefix itself.
+func (b *policyBuilder) inside(p netip.Prefix) *api.MatchSet {
+	return b.prefixes(p, uint32(p.Addr().BitLen()))
+}
+
+func (b *policyBuilder) exactly(p netip.Prefix) *api.MatchSet {
+	return b.prefixes(p, uint32(p.Bits()))
+}
+
+func (b *policyBuilder) prefixes(p netip.Prefix, longest uint32) *api.MatchSet {
+	return b.set(&api.DefinedSet{
+		DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX,
+		Prefixes: []*api.Prefix{{
+			IpPrefix: p.String(), MaskLengthMin: uint32(p.Bits()), MaskLengthMax: longest,
+		}},
+	})
+}
+
+func (b *policyBuilder) neighbours(addrs ...netip.Addr) *api.MatchSet {
+	s := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR}
+	for _, a := range addrs {
+		s.List = append(s.List, netip.PrefixFrom(a, a.BitLen()).String())
+	}
+	return b.set(s)
+}
+
+func (b *policyBuilder) set(s *api.DefinedSet) *api.MatchSet {
+	s.Name = fmt.Sprintf("set-%d", len(b.sets))
+	b.sets = append(b.sets, s)
+	return &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: s.Name}
+}
+
+func decide(accept bool) *api.Actions {
+	if accept {
+		return &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT}
+	}
+	return &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT}
+}
+
+// filter adds a neighbour's own filters: the first one that has a prefix inside decides.
+func (b *policyBuilder) filter(neighbour netip.Addr, list []model.RouteFilter) {
+	for _, f := range list {
+		b.add(&api.Conditions{PrefixSet: b.inside(f.CIDR.Masked()), NeighborSet: b.neighbours(neighbour)}, decide(f.Action == "accept"))
+	}
+}
+
+// policies are the statements, in their order; what none decides about is refused on
+// import and sent on export.
+func (f filters) policies() *api.SetPoliciesRequest {
+	var b policyBuilder
+	ours := &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL}
+
+	b.add(ours, decide(true))
+	// A default route is the fabric's own business: one learned here would compete with
+	// the host's.
+	for _, p := range []string{"0.0.0.0/0", "::/0"} {
+		b.add(&api.Conditions{PrefixSet: b.exactly(netip.MustParsePrefix(p))}, decide(false))
+	}
+	for _, n := range f.neighbours {
+		b.filter(n.address, n.in)
+	}
+	for _, p := range f.importFrom {
+		b.add(&api.Conditions{PrefixSet: b.inside(p.Masked())}, decide(true))
+	}
+	in := b.take(importPolicy)
+
+	if len(f.mesh) > 0 {
+		b.add(&api.Conditions{RouteType: ours.RouteType, Origin: noMesh, NeighborSet: b.neighbours(f.mesh...)}, decide(false))
+	}
+	b.add(ours, &api.Actions{
+		LocalPref:    &api.LocalPrefAction{Value: defaultPreference},
+		OriginAction: &api.OriginAction{Origin: api.OriginType_ORIGIN_TYPE_IGP},
+	})
+	for _, learned := range []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_INTERNAL, api.Conditions_ROUTE_TYPE_EXTERNAL} {
+		c := &api.Conditions{RouteType: learned}
+		if f.reflector {
+			b.add(c, &api.Actions{Nexthop: &api.NexthopAction{Unchanged: true}})
+		} else {
+			b.add(c, decide(false))
+		}
+	}
+	for _, n := range f.neighbours {
+		b.filter(n.address, n.out)
+	}
+	out := b.take(exportPolicy)
+
+	return &api.SetPoliciesRequest{DefinedSets: b.sets, Policies: []*api.Policy{in, out}}
+}
+
+// assignments put the policies before the table.
+func assignments() []*api.PolicyAssignment {
+	return []*api.PolicyAssignment{{
+		Name: globalTable, Direction: api.PolicyDirection_POLICY_DIRECTION_IMPORT,
+		Policies:      []*api.Policy{{Name: importPolicy}},
+		DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
+	}, {
+		Name: globalTable, Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT,
+		Policies:      []*api.Policy{{Name: exportPolicy}},
+		DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT,
+	}}
+}
+
+// sends says whether an advertisement goes to a neighbour: what the export policy does,
+// for counting.
+func sends(n plan.Neighbour, a plan.Advertisement) bool {
+	if a.Prefix.Addr().Is4() != n.Address.Is4() || a.NoMesh && n.Kind == plan.FromMesh {
+		return false
+	}
+	for _, f := range n.Export {
+		if f.CIDR.Bits() <= a.Prefix.Bits() && f.CIDR.Contains(a.Prefix.Addr()) {
+			return f.Action == "accept"
+		}
+	}
+	return true
+}
+
+// comparePrefixes sorts by address, then length.
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// Preferences of paths (RFC 4271, section 5.1.5). Ours are the best in our own table
+// whatever others send; they leave with the default.
+const (
+	ownPreference     = math.MaxUint32
+	defaultPreference = 100
+)
+
+// running is a speaker that speaks, and what it has been told.
+type running struct {
+	log     *slog.Logger
+	srv     *server.BgpServer
+	watch   *watch
+	speaker plan.Speaker
+
+	filters   filters
+	filtered  bool // the policies are in force
+	sessions  map[netip.Addr]session
+	advertise map[netip.Prefix]plan.Advertisement
+	// restarting tells neighbours of the first Apply that our routes have been kept.
+	restarting bool
+}
+
+// start makes the library listen.
+func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, error) {
+	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail}
+	r := &running{
+		log: s.log, srv: server.NewBgpServer(server.LoggerOption(slog.New(tap), nil)), speaker: speaker,
+		sessions:  make(map[netip.Addr]session),
+		advertise: make(map[netip.Prefix]plan.Advertisement),
+	}
+	go r.srv.Serve()
+	err := r.srv.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
+		Asn:              uint32(speaker.AS),
+		RouterId:         speaker.RouterID.String(),
+		ListenPort:       int32(speaker.ListenPort),
+		ListenAddresses:  listenAddresses(speaker.Listen),
+		Families:         []uint32{familyIPv4, familyIPv6},
+		UseMultiplePaths: true,
+	}})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for BGP: %w", err), r.stop(ctx, false))
+	}
+	if r.watch, err = newWatch(r.srv, &s.sessions, &s.learned); err != nil {
+		return nil, errors.Join(err, r.stop(ctx, false))
+	}
+	return r, nil
+}
+
+// The library's numbers for families when it starts (oc.IntToAfiSafiTypeMap).
+const (
+	familyIPv4 = 0
+	familyIPv6 = 1
+)
+
+// listenAddresses are those given, or all: of IPv6 only where the host has it.
+func listenAddresses(given []netip.Addr) (list []string) {
+	for _, a := range given {
+		list = append(list, a.String())
+	}
+	if len(list) > 0 {
+		return list
+	}
+	list = []string{netip.IPv4Unspecified().String()}
+	if fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err == nil {
+		_ = unix.Close(fd) // nothing was done with it
+		list = append(list, netip.IPv6Unspecified().String())
+	}
+	return list
+}
+
+// stop ends all sessions: gracefully, so that neighbours keep our routes, or not.
+func (r *running) stop(ctx context.Context, graceful bool) error {
+	if r.watch != nil {
+		r.watch.stop()
+	}
+	err := r.srv.StopBgp(ctx, &api.StopBgpRequest{AllowGracefulRestart: graceful})
+	r.srv.Stop() // what StopBgp leaves running
+	return err
+}
+
+// needsRestart says whether the library must be started anew for a change. Neighbours would
+// have to be told anyhow, but for a change of the port.
+func needsRestart(a, b plan.Speaker) bool {
+	return a.AS != b.AS || a.RouterID != b.RouterID || a.ListenPort != b.ListenPort || !slices.Equal(a.Listen, b.Listen)
+}
+
+// setFilters puts the policies in force. What neighbours have sent, and were sent, is looked
+// at again where they changed.
+func (r *running) setFilters(ctx context.Context, f filters) error {
+	in, out := r.filters.sameImport(f), r.filters.sameExport(f)
+	if r.filtered && in && out {
+		return nil
+	}
+	if err := r.srv.SetPolicies(ctx, f.policies()); err != nil {
+		return fmt.Errorf("set the policies: %w", err)
+	}
+	if !r.filtered {
+		for _, a := range assignments() {
+			if err := r.srv.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: a}); err != nil {
+				return fmt.Errorf("set the policies: %w", err)
+			}
+		}
+		in, out = true, true // there is nothing to look at yet
+	}
+	r.filters, r.filtered = f, true
+	reset := &api.ResetPeerRequest{Address: "all", Soft: true}
+	switch {
+	case in && out:
+		return nil
+	case in:
+		reset.Direction = api.ResetPeerRequest_DIRECTION_OUT
+	case out:
+		reset.Direction = api.ResetPeerRequest_DIRECTION_IN
+	default:
+		reset.Direction = api.ResetPeerRequest_DIRECTION_BOTH
+	}
+	if err := r.srv.ResetPeer(ctx, reset); err != nil {
+		return fmt.Errorf("look at all routes again: %w", err)
+	}
+	return nil
+}
+
+// setAdvertisements makes the table have these prefixes of ours.
+func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) error {
+	var add, remove []*apiutil.Path
+	var errs []error
+	for p, a := range wanted {
+		if had, ok := r.advertise[p]; ok && had == a {
+			continue
+		}
+		path, err := pathOf(a)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("advertise %s: %w", p, err))
+			continue
+		}
+		add = append(add, path)
+		r.advertise[p] = a
+	}
+	for p, a := range r.advertise {
+		if _, ok := wanted[p]; ok {
+			continue
+		}
+		path, err := pathOf(a)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("withdraw %s: %w", p, err))
+			continue
+		}
+		remove = append(remove, path)
+		delete(r.advertise, p)
+	}
+	if len(add) > 0 {
+		if _, err := r.srv.AddPath(apiutil.AddPathRequest{Paths: add}); err != nil {
+			errs = append(errs, fmt.Errorf("advertise: %w", err))
+		}
+	}
+	if len(remove) > 0 {
+		if err := r.srv.DeletePath(apiutil.DeletePathRequest{Paths: remove}); err != nil {
+			errs = append(errs, fmt.Errorf("withdraw: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pathOf is an advertisement as the library takes it.
+func pathOf(a plan.Advertisement) (*apiutil.Path, error) {
+	switch {
+	case !a.Prefix.IsValid() || a.Prefix != a.Prefix.Masked():
+		return nil, errors.New("want a network prefix")
+	case !plain(a.NextHop) || a.NextHop.Is4() != a.Prefix.Addr().Is4():
+		return nil, fmt.Errorf("the next hop %s is not of its family: this host needs an address of it", a.NextHop)
+	}
+	nlri, err := bgp.NewIPAddrPrefix(a.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	origin := uint8(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)
+	if a.NoMesh {
+		origin = bgp.BGP_ORIGIN_ATTR_TYPE_INCOMPLETE
+	}
+	attrs := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(origin), bgp.NewPathAttributeLocalPref(ownPreference)}
+	family := familyOf(a.Prefix.Addr())
+	if a.Prefix.Addr().Is4() {
+		hop, err := bgp.NewPathAttributeNextHop(a.NextHop)
+		if err != nil {
+			return nil, err
+		}
+		attrs = append(attrs, hop)
+	} else {
+		hop, err := bgp.NewPathAttributeMpReachNLRI(family, []bgp.PathNLRI{{NLRI: nlri}}, a.NextHop)
+		if err != nil {
+			return nil, err
+		}
+		attrs = append(attrs, hop)
+	}
+	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs, Age: time.Now().Unix()}, nil
+}
+
+// add sets a session up.
+func (r *running) add(ctx context.Context, s session) error {
+	if err := r.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: s.peer(r.restarting)}); err != nil {
+		return err
+	}
+	r.sessions[s.address] = s
+	return nil
+}
+
+// remove ends a session and forgets what it taught us.
+func (r *running) remove(ctx context.Context, s session) error {
+	delete(r.sessions, s.address)
+	if s.password != "" {
+		// The listening socket keeps the password of a neighbour that is deleted with it; that
+		// of one that is changed to have none is forgotten.
+		open := s
+		open.password = ""
+		if _, err := r.srv.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: open.peer(false)}); err != nil {
+			return err
+		}
+	}
+	return r.srv.DeletePeer(ctx, &api.DeletePeerRequest{Address: s.address.String()})
+}

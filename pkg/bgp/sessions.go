@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// States of a session: RFC 4271's, and our own for neighbours that are left alone.
+const (
+	Idle        = "idle"
+	Connecting  = "connecting" // RFC 4271's Connect and Active
+	OpenSent    = "open-sent"
+	OpenConfirm = "open-confirm"
+	Established = "established"
+	Flooded     = "flooded" // it sent too many routes
+	Refused     = "refused" // it isn't set up: its settings are wrong
+)
+
+// quiet is how long a neighbour that doesn't say when it has sent all is given for it.
+const quiet = 3 * time.Second
+
+// sessions is what is known of each neighbour's session.
+type sessions struct {
+	log  *slog.Logger
+	wake func()
+
+	mu    sync.Mutex
+	table map[netip.Addr]*sessionState
+	// deadline is when nobody is waited for any longer.
+	deadline time.Time
+}
+
+type sessionState struct {
+	neighbour plan.Neighbour
+	state     string
+	since     time.Time
+	err       string // the last error, kept when the session is up again
+	errAt     time.Time
+	told      string    // what was logged last
+	until     time.Time // of a flooded one's pause
+	sentAll   bool
+	says      bool // it says when it has sent all
+}
+
+// want sets a neighbour's settings, and makes its entry.
+func (t *sessions) want(n plan.Neighbour) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.table == nil {
+		t.table = make(map[netip.Addr]*sessionState)
+	}
+	if e := t.table[n.Address]; e != nil {
+		e.neighbour = n
+		return
+	}
+	t.table[n.Address] = &sessionState{neighbour: n, state: Idle, since: time.Now()}
+}
+
+// keep forgets all neighbours but these.
+func (t *sessions) keep(wanted map[netip.Addr]plan.Neighbour) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for a := range t.table {
+		if _, ok := wanted[a]; !ok {
+			delete(t.table, a)
+		}
+	}
+}
+
+// set notes a state that isn't the library's.
+func (t *sessions) set(a netip.Addr, state string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.table[a]; e != nil && e.state != state {
+		e.state, e.since = state, time.Now()
+	}
+}
+
+// state is that of a neighbour's session, and until when it is paused.
+func (t *sessions) state(a netip.Addr) (string, time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.table[a]; e != nil {
+		return e.state, e.until
+	}
+	return Idle, time.Time{}
+}
+
+// pause leaves a flooded neighbour alone for a while; the zero time ends it.
+func (t *sessions) pause(a netip.Addr, until time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.table[a]; e != nil {
+		e.until = until
+	}
+}
+
+// fail notes why there is no session, and logs it if it is news.
+func (t *sessions) fail(a netip.Addr, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.table[a]
+	if e == nil {
+		return
+	}
+	if e.neighbour.PasswordFile != "" && strings.HasPrefix(text, "connect:") && strings.Contains(text, "timeout") {
+		text += "; it is down, or its password is not the one in " + e.neighbour.PasswordFile
+	}
+	e.err, e.errAt = text, time.Now()
+	if e.told == text || e.state == Flooded {
+		return
+	}
+	e.told = text
+	t.log.Warn("BGP session failed", "neighbour", a, "as", e.neighbour.AS, "error", text)
+}
+
+// event takes in what the library says of a session.
+func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
+	a, now := ev.Peer.State.NeighborAddress, stateOf(ev.Peer.State.SessionState)
+	if ev.Peer.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT {
+		now = Flooded
+	}
+	t.mu.Lock()
+	e := t.table[a]
+	if e == nil || e.state == now || e.state == Flooded || e.state == Refused {
+		t.mu.Unlock()
+		return
+	}
+	before := e.state
+	e.state, e.since = now, at
+	why := ""
+	switch {
+	case now == Flooded:
+		why = fmt.Sprintf("it sent more than %d routes: cut off; let it send fewer, or raise the limit", e.neighbour.MaxPrefixes)
+		e.err, e.errAt = why, at
+		t.log.Error("BGP neighbour floods", "neighbour", a, "as", e.neighbour.AS, "error", why)
+	case now == Established:
+		e.says = saysEnd(ev.Peer.State.RemoteCap)
+		e.told = ""
+		t.log.Info("BGP session up", "neighbour", a, "as", ev.Peer.State.PeerASN)
+	case before == Established:
+		e.sentAll = false
+		why = ended(ev.Peer.State.DisconnectReason)
+		if why == "" {
+			why = e.err
+		} else {
+			e.err, e.errAt = why, at
+		}
+		t.log.Warn("BGP session down", "neighbour", a, "as", e.neighbour.AS, "error", why)
+	}
+	t.mu.Unlock()
+	if now == Established || before == Established || now == Flooded {
+		t.wake()
+	}
+}
+
+// sentAll notes neighbours that have said that they sent all they have.
+func (t *sessions) sentAll(from []netip.Addr) {
+	if len(from) == 0 {
+		return
+	}
+	t.mu.Lock()
+	for _, a := range from {
+		if e := t.table[a]; e != nil {
+			e.sentAll = true
+		}
+	}
+	t.mu.Unlock()
+	t.wake()
+}
+
+// wait starts the time that neighbours have to say what they have.
+func (t *sessions) wait(deadline time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.deadline = deadline
+}
+
+// complete says whether nobody is to be waited for any longer.
+func (t *sessions) complete(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !now.Before(t.deadline) {
+		return true
+	}
+	for _, e := range t.table {
+		silent := e.state == Established && !e.says && now.Sub(e.since) >= quiet
+		if !e.sentAll && !silent && e.state != Flooded && e.state != Refused {
+			return false
+		}
+	}
+	return true
+}
+
+// due is when something is to be looked at again without an event.
+func (t *sessions) due(now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := time.Hour
+	at := func(when time.Time) {
+		if d := when.Sub(now); d > 0 {
+			next = min(next, d)
+		}
+	}
+	at(t.deadline)
+	for _, e := range t.table {
+		at(e.until)
+		if e.state == Established && !e.says {
+			at(e.since.Add(quiet))
+		}
+	}
+	return next + time.Millisecond
+}
+
+// stateOf names the library's state.
+func stateOf(s bgp.FSMState) string {
+	switch s {
+	case bgp.BGP_FSM_CONNECT, bgp.BGP_FSM_ACTIVE:
+		return Connecting
+	case bgp.BGP_FSM_OPENSENT:
+		return OpenSent
+	case bgp.BGP_FSM_OPENCONFIRM:
+		return OpenConfirm
+	case bgp.BGP_FSM_ESTABLISHED:
+		return Established
+	}
+	return Idle
+}
+
+// ended says why a session ended, "" where the library has logged it better.
+func ended(why api.PeerState_DisconnectReason) string {
+	switch why {
+	case api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:
+		return "nothing was heard for the hold time"
+	case api.PeerState_DISCONNECT_REASON_READ_FAILED, api.PeerState_DISCONNECT_REASON_WRITE_FAILED:
+		return "the connection broke"
+	case api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART:
+		return "the connection broke, or nothing was heard for the hold time; its routes stay for its restart time"
+	}
+	return ""
+}
+
+// saysEnd says whether the neighbour agreed to graceful restart, and thus to end-of-RIB.
+func saysEnd(caps []bgp.ParameterCapabilityInterface) bool {
+	for _, c := range caps {
+		if c.Code() == bgp.BGP_CAP_GRACEFUL_RESTART {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// PeerStatus is how the session with a neighbour stands.
+type PeerStatus struct {
+	Address netip.Addr
+	AS      model.ASNumber
+	Kind    plan.NeighbourKind
+	Host    string // that it is, "" = no host of ours
+	State   string // Idle … Established, Flooded, Refused
+	Since   time.Time
+	// Received is how many prefixes it has sent, Used how many learned routes go through
+	// it, Sent how many it was sent.
+	Received, Used, Sent int
+	// Error is the last one, kept when the session is up again; "" = none since the
+	// neighbour was added.
+	Error   string
+	ErrorAt time.Time
+}
+
+// Status is that of all neighbours, sorted by address.
+func (s *Speaker) Status(ctx context.Context) ([]PeerStatus, error) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	list := s.sessions.status()
+	if s.run == nil {
+		return list, nil
+	}
+	received, sent, err := s.run.counts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	used := s.learned.used()
+	for i := range list {
+		p := &list[i]
+		if p.State != Established {
+			continue
+		}
+		p.Received, p.Used = received[p.Address], used[p.Address]
+		if s.run.filters.reflector {
+			p.Sent = sent[p.Address]
+			continue
+		}
+		for _, a := range s.run.advertise {
+			if sends(s.desired.Neighbours[p.Address], a) {
+				p.Sent++
+			}
+		}
+	}
+	return list, nil
+}
+
+func (t *sessions) status() []PeerStatus {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]PeerStatus, 0, len(t.table))
+	for a, e := range t.table {
+		list = append(list, PeerStatus{
+			Address: a, AS: e.neighbour.AS, Kind: e.neighbour.Kind, Host: e.neighbour.Host,
+			State: e.state, Since: e.since, Error: e.err, ErrorAt: e.errAt,
+		})
+	}
+	slices.SortFunc(list, func(a, b PeerStatus) int { return a.Address.Compare(b.Address) })
+	return list
+}
+
+// counts asks the library what neighbours have sent; and what they were sent, which it must
+// work out, only for a reflector: what others send is known.
+func (r *running) counts(ctx context.Context) (received, sent map[netip.Addr]int, err error) {
+	received, sent = make(map[netip.Addr]int), make(map[netip.Addr]int)
+	err = r.srv.ListPeer(ctx, &api.ListPeerRequest{EnableAdvertised: r.filters.reflector}, func(p *api.Peer) {
+		a, err := netip.ParseAddr(p.GetConf().GetNeighborAddress())
+		if err != nil {
+			return
+		}
+		for _, f := range p.GetAfiSafis() {
+			received[a] += int(f.GetState().GetReceived())
+			sent[a] += int(f.GetState().GetAdvertised())
+		}
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask for BGP neighbours: %w", err)
+	}
+	return received, sent, nil
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/vishvananda/netns"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// A fabric is one Ethernet; a host is a namespace on it.
+type fabric struct {
+	ns netns.NsHandle
+}
+
+type host struct {
+	name   string
+	v4, v6 netip.Addr
+	ns     netns.NsHandle
+}
+
+// newNamespace makes a namespace that ends with the test.
+func newNamespace(tb testing.TB) netns.NsHandle {
+	tb.Helper()
+	var ns netns.NsHandle
+	in(tb, netns.None(), func() error {
+		var err error
+		if ns, err = netns.New(); err != nil {
+			return err
+		}
+		return exec.Command("ip", "link", "set", "lo", "up").Run()
+	})
+	tb.Cleanup(func() {
+		if err := ns.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return ns
+}
+
+// in calls fn on a thread that is in ns; None is to begin where the test is.
+func in(tb testing.TB, ns netns.NsHandle, fn func() error) {
+	tb.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		err := error(nil)
+		if ns.IsOpen() {
+			err = netns.Set(ns)
+		}
+		if err == nil {
+			err = fn()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// ip runs iproute2 in a namespace.
+func ip(tb testing.TB, ns netns.NsHandle, args string) {
+	tb.Helper()
+	in(tb, ns, func() error {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", args, err, out)
+		}
+		return nil
+	})
+}
+
+func newFabric(tb testing.TB) *fabric {
+	tb.Helper()
+	f := &fabric{ns: newNamespace(tb)}
+	ip(tb, f.ns, "link add br0 type bridge")
+	ip(tb, f.ns, "link set br0 up")
+	return f
+}
+
+// host makes number n, 10.0.0.n and fd00::n.
+func (f *fabric) host(tb testing.TB, n int) *host {
+	tb.Helper()
+	h := &host{
+		name: fmt.Sprintf("host-%d", n), ns: newNamespace(tb),
+		v4: netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}),
+		v6: netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(n >> 8), 15: byte(n)}),
+	}
+	ip(tb, h.ns, fmt.Sprintf("link add eth0 type veth peer name port%d", n))
+	in(tb, h.ns, func() error {
+		out, err := exec.Command("ip", "link", "set", fmt.Sprintf("port%d", n), "netns", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(f.ns))).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	ip(tb, f.ns, fmt.Sprintf("link set port%d master br0 up", n))
+	ip(tb, h.ns, "link set eth0 up")
+	ip(tb, h.ns, fmt.Sprintf("addr add %s/16 dev eth0", h.v4))
+	ip(tb, h.ns, fmt.Sprintf("addr add %s/64 dev eth0 nodad", h.v6))
+	return h
+}
+
+// A speaker is a Speaker in a process of its own.
+type speaker struct {
+	tb   testing.TB
+	name string
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *json.Decoder
+	log  *syncBuffer
+}
+
+// syncBuffer is what a process logs, to read while it does.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// start starts a speaker's process in the host's namespace.
+func (h *host) start(tb testing.TB) *speaker { return h.startLogging(tb, "info") }
+
+func (h *host) startLogging(tb testing.TB, level string) *speaker {
+	tb.Helper()
+	s := &speaker{tb: tb, name: h.name, cmd: exec.Command(os.Args[0]), log: new(syncBuffer)}
+	s.cmd.Env = append(os.Environ(), speakerEnv+"="+level)
+	s.cmd.Stderr = s.log
+	stdin, err := s.cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.in, s.out = stdin, json.NewDecoder(stdout)
+	in(tb, h.ns, s.cmd.Start)
+	tb.Cleanup(func() {
+		if s.cmd.ProcessState == nil {
+			_ = s.in.Close() // it ends when there are no more orders
+			if err := s.cmd.Wait(); err != nil {
+				tb.Errorf("%s: %v", s.name, err)
+			}
+		}
+		if tb.Failed() {
+			tb.Logf("log of %s:\n%s", s.name, s.log)
+		}
+	})
+	return s
+}
+
+// ask gives an order and returns the answer.
+func (s *speaker) ask(o order) answer {
+	s.tb.Helper()
+	var a answer
+	data, err := json.Marshal(o)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	if _, err := s.in.Write(append(data, '\n')); err != nil {
+		s.tb.Fatalf("%s: %v\n%s", s.name, err, s.log)
+	}
+	if err := s.out.Decode(&a); err != nil {
+		s.tb.Fatalf("%s: %v\n%s", s.name, err, s.log)
+	}
+	return a
+}
+
+// apply has the desired state applied.
+func (s *speaker) apply(d Desired) time.Time {
+	s.tb.Helper()
+	a := s.ask(order{Do: "apply", Desired: d})
+	if a.Err != "" {
+		s.tb.Fatalf("%s: %s", s.name, a.Err)
+	}
+	return a.At
+}
+
+func (s *speaker) look() answer { s.tb.Helper(); return s.ask(order{Do: "look"}) }
+
+// close ends the speaker as an agent that is restarted does, and its process.
+func (s *speaker) close() {
+	s.tb.Helper()
+	if a := s.ask(order{Do: "close"}); a.Err != "" {
+		s.tb.Errorf("%s: %s", s.name, a.Err)
+	}
+	_ = s.in.Close() // it ends when there are no more orders
+	if err := s.cmd.Wait(); err != nil {
+		s.tb.Errorf("%s: %v", s.name, err)
+	}
+}
+
+// kill ends the process as the kernel does when memory is short.
+func (s *speaker) kill() {
+	s.tb.Helper()
+	if err := s.cmd.Process.Kill(); err != nil {
+		s.tb.Fatal(err)
+	}
+	_ = s.cmd.Wait() // it was killed, which is an error
+}
+
+// patience is for what happens within seconds; only a fault uses it up.
+const patience = 90 * time.Second
+
+// eventually waits until want is what got returns.
+func eventually[T any](tb testing.TB, what string, want T, got func() T) {
+	tb.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.Now().Add(patience)
+	for {
+		diff := cmp.Diff(want, got(), comparers())
+		if diff == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("%s (-want +got):\n%s", what, diff)
+		}
+		<-tick.C
+	}
+}
+
+func comparers() cmp.Option {
+	return cmp.Options{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmpopts.EquateEmpty()}
+}
+
+// learns is what is learned, as text: "10.1.0.0/26 via 10.0.0.2 from 10.0.0.2".
+func (s *speaker) learns() []string {
+	s.tb.Helper()
+	var list []string
+	for _, l := range s.look().Learned {
+		text := l.Prefix.String()
+		for _, p := range l.Paths {
+			text += " via " + p.NextHop.String()
+			if p.Peer != p.NextHop {
+				text += " from " + p.Peer.String()
+			}
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+// mustLearn waits until the speaker has learned this and no more.
+func (s *speaker) mustLearn(want ...string) {
+	s.tb.Helper()
+	eventually(s.tb, s.name+" learns", want, s.learns)
+}
+
+// states are the neighbours' states: "10.0.0.2 established".
+func (s *speaker) states() []string {
+	s.tb.Helper()
+	var list []string
+	for _, p := range s.look().Status {
+		list = append(list, p.Address.String()+" "+p.State)
+	}
+	return list
+}
+
+func (s *speaker) mustBe(want ...string) {
+	s.tb.Helper()
+	eventually(s.tb, s.name+"'s sessions", want, s.states)
+}
+
+// peer returns the status of a neighbour.
+func (s *speaker) peer(a netip.Addr) PeerStatus {
+	s.tb.Helper()
+	for _, p := range s.look().Status {
+		if p.Address == a {
+			return p
+		}
+	}
+	s.tb.Fatalf("%s has no neighbour %s", s.name, a)
+	return PeerStatus{}
+}
+
+// desired is a host's part in AS 64512, with pools 10.1.0.0/16 and fd01::/48.
+func (h *host) desired() Desired {
+	return Desired{
+		Speaker: plan.Speaker{
+			AS: 64512, RouterID: h.v4, ListenPort: 179,
+			HoldTime: 9 * time.Second, KeepaliveTime: 3 * time.Second, RestartTime: 60 * time.Second,
+			Import: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd01::/48")},
+		},
+		Neighbours:     make(map[netip.Addr]plan.Neighbour),
+		Advertisements: make(map[netip.Prefix]plan.Advertisement),
+	}
+}
+
+// meets adds the other host as a neighbour of the mesh, over IPv4.
+func (h *host) meets(d Desired, other *host) plan.Neighbour {
+	n := plan.Neighbour{Address: other.v4, AS: d.Speaker.AS, Local: h.v4, Kind: plan.FromMesh, Host: other.name, MaxPrefixes: 50000}
+	d.Neighbours[n.Address] = n
+	return n
+}
+
+// meets6 does so over IPv6.
+func (h *host) meets6(d Desired, other *host) plan.Neighbour {
+	n := plan.Neighbour{Address: other.v6, AS: d.Speaker.AS, Local: h.v6, Kind: plan.FromMesh, Host: other.name, MaxPrefixes: 50000}
+	d.Neighbours[n.Address] = n
+	return n
+}
+
+// has adds advertisements.
+func (h *host) has(d Desired, prefixes ...string) {
+	for _, s := range prefixes {
+		p := netip.MustParsePrefix(s)
+		a := plan.Advertisement{Prefix: p, NextHop: h.v4}
+		if p.Addr().Is6() {
+			a.NextHop = h.v6
+		}
+		d.Advertisements[p] = a
+	}
+}
+
+// filterList reads "accept 10.0.0.0/8" and the like.
+func filterList(list ...string) (filters []model.RouteFilter) {
+	for _, s := range list {
+		action, cidr, _ := strings.Cut(s, " ")
+		filters = append(filters, model.RouteFilter{CIDR: netip.MustParsePrefix(cidr), Action: action})
+	}
+	return filters
+}
+
+// passwordFile writes a password for a neighbour.
+func passwordFile(tb testing.TB, password string) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "password")
+	if err := os.WriteFile(path, []byte(password+"\n"), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}

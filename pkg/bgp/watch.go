@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// A watch turns the library's events into what is learned. Events say only which prefixes
+// to look at; what holds is read from the table.
+type watch struct {
+	srv      *server.BgpServer
+	sessions *sessions
+	learned  *learned
+
+	mu    sync.Mutex
+	dirty map[netip.Prefix]struct{}
+	done  []netip.Addr // neighbours that have sent all
+	wake  chan struct{}
+
+	ownMu sync.Mutex
+	own   map[netip.Addr]bool // addresses that are ours: no next hops
+
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+func newWatch(srv *server.BgpServer, sessions *sessions, learned *learned) (*watch, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watch{
+		srv: srv, sessions: sessions, learned: learned,
+		dirty: make(map[netip.Prefix]struct{}), wake: make(chan struct{}, 1),
+		cancel: cancel, ended: make(chan struct{}),
+	}
+	err := srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{
+		OnBestPath: func(paths []*apiutil.Path, _ time.Time) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for _, p := range paths {
+				if prefix, ok := prefixOf(p.Nlri); ok {
+					w.dirty[prefix] = struct{}{}
+				}
+			}
+			w.nudge()
+		},
+		OnPathEor: func(p *apiutil.Path, _ time.Time) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.done = append(w.done, p.PeerAddress)
+			w.nudge()
+		},
+		OnPeerUpdate: func(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
+			if e.Type == apiutil.PEER_EVENT_STATE && ctx.Err() == nil {
+				sessions.event(e, at)
+			}
+		},
+	}, server.WatchBestPath(true), server.WatchEor(true), server.WatchPeer())
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	go w.read(ctx)
+	return w, nil
+}
+
+// stop ends the watch; what was learned stays.
+func (w *watch) stop() {
+	w.cancel()
+	<-w.ended
+}
+
+func (w *watch) nudge() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// setOwn says which addresses are ours.
+func (w *watch) setOwn(own map[netip.Addr]bool) {
+	w.ownMu.Lock()
+	defer w.ownMu.Unlock()
+	w.own = own
+}
+
+// read looks at what events named. What is said of a neighbour that has sent all comes
+// after its routes.
+func (w *watch) read(ctx context.Context) {
+	defer close(w.ended)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+		}
+		w.mu.Lock()
+		dirty, done := w.dirty, w.done
+		w.dirty, w.done = make(map[netip.Prefix]struct{}), nil
+		w.mu.Unlock()
+		routes := w.look(dirty)
+		if ctx.Err() != nil {
+			return
+		}
+		w.learned.set(routes)
+		w.sessions.sentAll(done)
+	}
+}
+
+// look reads prefixes from the table.
+func (w *watch) look(prefixes map[netip.Prefix]struct{}) []plan.Learned {
+	found := make(map[netip.Prefix]plan.Learned, len(prefixes))
+	lookups := make(map[bgp.Family][]*apiutil.LookupPrefix)
+	for p := range prefixes {
+		found[p] = plan.Learned{Prefix: p}
+		lookups[familyOf(p.Addr())] = append(lookups[familyOf(p.Addr())], &apiutil.LookupPrefix{Prefix: p.String()})
+	}
+	w.ownMu.Lock()
+	own := w.own
+	w.ownMu.Unlock()
+	for family, l := range lookups {
+		// It fails only when the speaker has been stopped: then nobody wants to know.
+		_ = w.srv.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family, Prefixes: l},
+			func(nlri bgp.NLRI, paths []*apiutil.Path) {
+				if p, ok := prefixOf(nlri); ok {
+					found[p] = plan.Learned{Prefix: p, Paths: pathsOf(paths, own)}
+				}
+			})
+	}
+	routes := make([]plan.Learned, 0, len(found))
+	for _, r := range found {
+		routes = append(routes, r)
+	}
+	return routes
+}
+
+// pathsOf are the best of the table's paths, sorted. There are none where the best one is
+// ours: what others say of a prefix that we advertise is not taken.
+func pathsOf(paths []*apiutil.Path, own map[netip.Addr]bool) []plan.Path {
+	var best []plan.Path
+	for _, p := range paths {
+		if !p.Best || p.IsNexthopInvalid || !p.PeerAddress.IsValid() {
+			continue
+		}
+		if hop := nextHop(p); hop.IsValid() && !own[hop] {
+			best = append(best, plan.Path{NextHop: hop, Peer: p.PeerAddress})
+		}
+	}
+	slices.SortFunc(best, func(a, b plan.Path) int {
+		if c := a.NextHop.Compare(b.NextHop); c != 0 {
+			return c
+		}
+		return a.Peer.Compare(b.Peer)
+	})
+	return best
+}
+
+// nextHop is the path's next hop, invalid if it has none that can be used.
+func nextHop(p *apiutil.Path) netip.Addr {
+	for _, a := range p.Attrs {
+		switch a := a.(type) {
+		case *bgp.PathAttributeNextHop:
+			return a.Value
+		case *bgp.PathAttributeMpReachNLRI:
+			return a.Nexthop.Unmap()
+		}
+	}
+	return netip.Addr{}
+}
+
+func prefixOf(nlri bgp.NLRI) (netip.Prefix, bool) {
+	p, ok := nlri.(*bgp.IPAddrPrefix)
+	if !ok || !p.Prefix.IsValid() {
+		return netip.Prefix{}, false
+	}
+	return p.Prefix.Masked(), true
+}
+
+func familyOf(a netip.Addr) bgp.Family {
+	if a.Is4() {
+		return bgp.RF_IPv4_UC
+	}
+	return bgp.RF_IPv6_UC
+}
