@@ -21,12 +21,8 @@ var allowed = MarkIs{markAllowed, markAllowed}
 
 func unmark() Rule { return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier}}} }
 
-// returnEvery is after how many policies a packet that one of them allowed
-// stops being compared with the marks of the rest.
-const returnEvery = 10
-
 // asks are the rules that ask policies and profiles. A packet that they let
-// pass returns from the chain, at the latest at its end. There are few rules:
+// pass reaches the end of the chain. There is one rule for each, and no more:
 // the kernel walks those of all endpoints with every change of one.
 func asks(v policy.Verdicts, d model.Direction) []Rule {
 	out := []Rule{unmark()}
@@ -36,9 +32,6 @@ func asks(v policy.Verdicts, d model.Direction) []Rule {
 		r := jump(rulesChain(id, d), comment("policy "+id.Name, ""))
 		if i > 0 {
 			r.Do = slices.Insert(r.Do, 0, undecided)
-		}
-		if i > 0 && i%returnEvery == 0 {
-			out = append(out, Rule{Do: []Statement{allowed, Verdict{Kind: Return}}})
 		}
 		out = append(out, r)
 	}
