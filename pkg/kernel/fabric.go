@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// FabricProtocol is the protocol number of a Fabric's routes. It is not
+// RouteProtocol, so that neither Fabric nor HostPath takes the other's routes for
+// its own, and each reads its own alone.
+const FabricProtocol = 81
+
+// FabricMetric is the metric of a Fabric's routes, of both families. Nobody else
+// has it, so that a route can be replaced in one step without hitting a foreign
+// one; and the route to an endpoint of this host, which has a smaller one, comes
+// first while an address moves from another host to this one.
+const FabricMetric = 1100
+
+// tunnelAlias marks the tunnel devices that are ours to remove.
+const tunnelAlias = "calico tunnel"
+
+// FabricConfig says what is ours on the host.
+type FabricConfig struct {
+	Protocol uint8        // of our routes; 0 = FabricProtocol; never a HostPath's
+	Prefixes []string     // of workload interfaces' names, whose events don't matter; empty = "cali"
+	Logger   *slog.Logger // nil = none
+}
+
+// Fabric keeps what leads packets to other hosts: routes, and tunnel devices with
+// their addresses, neighbours and forwarding entries. It owns the routes of its
+// protocol; of devices those that the plan names, which it marks by their alias,
+// and all that is on them; and changes nothing else. It belongs to the network
+// namespace that it was made in. Safe for concurrent use.
+type Fabric struct {
+	cfg  FabricConfig
+	ns   netns
+	port uint32 // of sock, to know our own changes among the events
+	hash maphash.Hash
+
+	mu      sync.Mutex
+	sock    *socket
+	routes  map[netip.Prefix]plan.Route
+	remotes map[plan.RemoteID]plan.Remote
+	tunnels []plan.Tunnel
+	held    map[netip.Prefix]fabricRoute // as desired, and seen in the kernel so
+	// heldRemotes likewise, or written and not yet read back.
+	heldRemotes    map[plan.RemoteID]plan.Remote
+	settledTunnels map[plan.TunnelKind]plan.Tunnel // those that were right when last seen
+	devices        map[plan.TunnelKind]int         // indices of those that were right when last seen
+	ready          bool                            // Apply has been through: what differs now has drifted
+	right          *fabricGlance                   // what the kernel showed when there was nothing to do; nil = there was, or is
+}
+
+// FabricProblem is something that the kernel doesn't hold as desired.
+type FabricProblem struct {
+	Subject string // a prefix, a device, or a host's address
+	Err     error
+}
+
+// FabricReport says what an Apply found and did.
+type FabricReport struct {
+	// Problems, sorted by subject: of Apply all that there are, of ApplySome those
+	// of what it was asked to change.
+	Problems []FabricProblem
+	// Writes is how many changes were made, Repairs how many of them undid what
+	// someone else had done to state that was right before.
+	Writes, Repairs int
+}
+
+// NewFabric opens the current network namespace.
+func NewFabric(cfg FabricConfig) (*Fabric, error) {
+	if cfg.Protocol == 0 {
+		cfg.Protocol = FabricProtocol
+	}
+	if cfg.Protocol == RouteProtocol {
+		return nil, fmt.Errorf("protocol %d is that of the routes to workloads: those to other hosts need another", cfg.Protocol)
+	}
+	if len(cfg.Prefixes) == 0 {
+		cfg.Prefixes = []string{"cali"}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	ns, err := openNetns(ownNamespace)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fabric{
+		cfg: cfg, ns: ns,
+		routes:         make(map[netip.Prefix]plan.Route),
+		remotes:        make(map[plan.RemoteID]plan.Remote),
+		held:           make(map[netip.Prefix]fabricRoute),
+		heldRemotes:    make(map[plan.RemoteID]plan.Remote),
+		settledTunnels: make(map[plan.TunnelKind]plan.Tunnel),
+		devices:        make(map[plan.TunnelKind]int),
+	}
+	err = ns.enter(func() (err error) {
+		f.sock, err = openSocket()
+		return err
+	})
+	if err != nil {
+		ns.close()
+		return nil, err
+	}
+	f.port = f.sock.port
+	return f, nil
+}
+
+// Close releases what Fabric holds. What it programmed stays.
+func (f *Fabric) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sock.close()
+	f.ns.close()
+}
+
+// Apply makes the kernel hold exactly the routes, tunnels and remotes of the
+// state and reports what it lacks, read back. The error says that the kernel
+// could not be read, or that the context ended.
+func (f *Fabric) Apply(ctx context.Context, desired plan.State) (FabricReport, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.routes, f.remotes, f.tunnels = maps.Clone(desired.Routes), maps.Clone(desired.Remotes), slices.Clone(desired.Tunnels)
+	if f.routes == nil {
+		f.routes = make(map[netip.Prefix]plan.Route)
+	}
+	if f.remotes == nil {
+		f.remotes = make(map[plan.RemoteID]plan.Remote)
+	}
+	return f.converge(ctx)
+}
+
+// ApplySome changes the desired state by what changed of the routes, devices and
+// remotes. While the devices stay as they are its cost doesn't grow with the
+// routes and remotes that are there.
+func (f *Fabric) ApplySome(ctx context.Context, changes plan.Changes) (FabricReport, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for p, r := range changes.Routes {
+		if r == nil {
+			delete(f.routes, p)
+		} else {
+			f.routes[p] = *r
+		}
+	}
+	before := make(map[plan.RemoteID]plan.Remote, len(changes.Remotes))
+	for id, r := range changes.Remotes {
+		if was, ok := f.remotes[id]; ok {
+			before[id] = was
+		}
+		if r == nil {
+			delete(f.remotes, id)
+		} else {
+			f.remotes[id] = *r
+		}
+	}
+	if changes.Devices != nil {
+		f.tunnels = slices.Clone(changes.Devices.Tunnels)
+	}
+	if changes.Devices != nil || !f.ready || len(changes.Routes)+len(changes.Remotes) > max(maxSome, len(f.routes)/4) {
+		return f.converge(ctx)
+	}
+	return f.convergeSome(ctx, slices.Collect(maps.Keys(changes.Routes)), changes.Remotes, before)
+}
+
+// converge reads, writes the difference and reads again, of everything.
+func (f *Fabric) converge(ctx context.Context) (FabricReport, error) {
+	if err := ctx.Err(); err != nil {
+		return FabricReport{}, err
+	}
+	before := f.right
+	f.right = nil
+	// Before all is read: what changes later will be seen by one or the other.
+	seen, unseen := f.glance()
+	p := newFabricPass(f)
+	for _, t := range f.tunnels {
+		if err := p.ensureTunnel(t); err != nil {
+			return FabricReport{}, err
+		}
+	}
+	if err := p.round(ctx); err != nil {
+		return FabricReport{}, err
+	}
+	if err := p.removeTunnels(); err != nil {
+		return FabricReport{}, err
+	}
+	if p.writes > 0 || len(p.refusals) > 0 { // read back
+		again := newFabricPass(f)
+		again.refusals = p.refusals
+		if err := again.check(); err != nil {
+			return FabricReport{}, err
+		}
+		again.writes, again.repairs = p.writes, p.repairs
+		p = again
+	}
+	f.ready = true
+	report := p.report()
+	switch {
+	case report.Writes == 0 && unseen == nil && len(report.Problems) == 0:
+		f.right = &seen
+	case report.Writes == 0:
+		f.right = before
+	}
+	return report, nil
+}
+
+// convergeSome does so of a few routes and remotes.
+func (f *Fabric) convergeSome(ctx context.Context, routes []netip.Prefix, remotes map[plan.RemoteID]*plan.Remote, before map[plan.RemoteID]plan.Remote) (FabricReport, error) {
+	if err := ctx.Err(); err != nil {
+		return FabricReport{}, err
+	}
+	f.right = nil
+	p := newFabricPass(f)
+	slices.SortFunc(routes, comparePrefixes)
+	if err := p.someRemotes(remotes, before); err != nil {
+		return FabricReport{}, err
+	}
+	if err := p.someRoutes(routes); err != nil {
+		return FabricReport{}, err
+	}
+	if err := p.goneRemotes(remotes, before); err != nil {
+		return FabricReport{}, err
+	}
+	return p.report(), nil
+}
+
+// fabricPass is one pass over the kernel's state.
+type fabricPass struct {
+	*Fabric
+	links    map[string]Link // those asked for so far; the zero Link = none
+	sources  map[netip.Addr]bool
+	refusals map[string]error // what the kernel said to a write, by subject
+	problems []FabricProblem
+	writes   int
+	repairs  int
+	tell     bool // the log has been told of a repair
+	// What was right before this pass.
+	hadDevices map[plan.TunnelKind]int
+	hadTunnels map[plan.TunnelKind]plan.Tunnel
+}
+
+func newFabricPass(f *Fabric) *fabricPass {
+	return &fabricPass{
+		Fabric: f, links: make(map[string]Link), sources: make(map[netip.Addr]bool), refusals: make(map[string]error),
+		hadDevices: maps.Clone(f.devices), hadTunnels: maps.Clone(f.settledTunnels),
+	}
+}
+
+func (p *fabricPass) problem(subject string, err error) {
+	p.problems = append(p.problems, FabricProblem{subject, err})
+}
+
+// unmet reports what is still to do after all was written: what the kernel said
+// to it, or that it has been undone.
+func (p *fabricPass) unmet(subject, what string) {
+	if err := p.refusals[subject]; err != nil {
+		p.problem(subject, err)
+		return
+	}
+	p.problem(subject, fmt.Errorf("read back: still to do: %s", what))
+}
+
+func (p *fabricPass) report() FabricReport {
+	slices.SortStableFunc(p.problems, func(a, b FabricProblem) int { return strings.Compare(a.Subject, b.Subject) })
+	return FabricReport{Problems: p.problems, Writes: p.writes, Repairs: p.repairs}
+}
+
+// link returns the link of that name, and false where there is none.
+func (p *fabricPass) link(name string) (Link, bool, error) {
+	l, known := p.links[name]
+	if !known && checkName(name) == nil {
+		var err error
+		l, err = p.sock.link(0, name)
+		if err != nil && !isNotExist(err) {
+			return Link{}, false, fmt.Errorf("read link %s: %w", name, err)
+		}
+		p.links[name] = l
+	}
+	return l, l.Index != 0, nil
+}
+
+// fabricChange is one difference between the desired state and the kernel's.
+type fabricChange struct {
+	change
+	subject string
+	drifted bool // it was right before
+}
+
+// write makes the changes: what adds before what takes away. What is refused
+// stands in refusals; the error is of the socket or the context.
+func (p *fabricPass) write(ctx context.Context, changes []*fabricChange) error {
+	slices.SortStableFunc(changes, func(a, b *fabricChange) int { return btoi(a.late) - btoi(b.late) })
+	for batch := range slices.Chunk(changes, maxBatch) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := p.send(batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *fabricPass) send(changes []*fabricChange) error {
+	var requests []*message
+	for _, c := range changes {
+		requests = append(requests, c.requests...)
+	}
+	answers, err := p.sock.do(requests...)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		for _, a := range answers[:len(c.requests)] {
+			if c.err == nil && !(c.late && isGone(a.err)) {
+				c.err = a.err
+			}
+		}
+		answers = answers[len(c.requests):]
+		p.wrote(c)
+	}
+	return nil
+}
+
+func (p *fabricPass) wrote(c *fabricChange) {
+	if c.err != nil {
+		p.refusals[c.subject] = errors.Join(p.refusals[c.subject], fmt.Errorf("%s: %w", c.what, c.err))
+		return
+	}
+	p.writes++
+	if !c.drifted {
+		return
+	}
+	p.repairs++
+	if !p.tell {
+		p.tell = true
+		p.cfg.Logger.Warn("repaired what leads to other hosts: something else changed it", slog.String("first", c.what))
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

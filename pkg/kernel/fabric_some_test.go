@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/google/go-cmp/cmp"
+)
+
+// shapes are routes to one prefix of each family, of each form that there is.
+func shapes(dst netip.Prefix) map[string]plan.Route {
+	hop := func(n int) plan.Hop {
+		if dst.Addr().Is4() {
+			return plan.Hop{Gateway: netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), Device: "up0"}
+		}
+		return plan.Hop{Gateway: netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", n)), Device: "up0"}
+	}
+	onlink := hop(9)
+	onlink.OnLink = true
+	if dst.Addr().Is4() {
+		onlink.Gateway = netip.MustParseAddr("198.51.100.7")
+	}
+	source := netip.MustParseAddr("192.0.2.1")
+	if dst.Addr().Is6() {
+		source = netip.MustParseAddr("2001:db8::1")
+	}
+	return map[string]plan.Route{
+		"blackhole": {Destination: dst, Kind: plan.Blackhole},
+		"one hop":   {Destination: dst, Kind: plan.Unicast, Hops: []plan.Hop{hop(2)}},
+		"other hop": {Destination: dst, Kind: plan.Unicast, Hops: []plan.Hop{hop(3)}},
+		"on link":   {Destination: dst, Kind: plan.Unicast, Hops: []plan.Hop{onlink}},
+		"source":    {Destination: dst, Kind: plan.Unicast, Hops: []plan.Hop{hop(2)}, Source: source},
+		"two hops":  {Destination: dst, Kind: plan.Unicast, Hops: []plan.Hop{hop(2), hop(3)}},
+		"three hops": {Destination: dst, Kind: plan.Unicast, Hops: []plan.Hop{hop(3), hop(4),
+			{Gateway: onlink.Gateway, Device: "up0", OnLink: true}}},
+	}
+}
+
+func uplink(tb testing.TB) {
+	tb.Helper()
+	ip(tb, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
+	ip(tb, "link", "set", "up0", "up")
+	ip(tb, "link", "set", "up1", "up")
+	ip(tb, "addr", "add", "192.0.2.1/24", "dev", "up0")
+	ip(tb, "addr", "add", "2001:db8::1/64", "dev", "up0", "nodad")
+}
+
+// Every form of a route replaces every other, leaves nothing of it behind, and is
+// found again by another Fabric, which writes nothing.
+func TestRouteShapes(t *testing.T) {
+	inHost(t, func() {
+		uplink(t)
+		for _, dst := range []netip.Prefix{netip.MustParsePrefix("10.65.7.0/26"), netip.MustParsePrefix("10.65.8.1/32"),
+			netip.MustParsePrefix("fd00:7::/122"), netip.MustParsePrefix("fd00:8::1/128")} {
+			f := newFabric(t)
+			mustHold(t, f, plan.State{})
+			forms := shapes(dst)
+			for from, a := range forms {
+				for to, b := range forms {
+					for _, some := range []bool{false, true} {
+						apply := func(r *plan.Route) FabricReport {
+							if some {
+								return mustHoldSome(t, f, plan.Changes{Routes: map[netip.Prefix]*plan.Route{dst: r}})
+							}
+							st := plan.State{Routes: map[netip.Prefix]plan.Route{}}
+							if r != nil {
+								st.Routes[dst] = *r
+							}
+							return mustHold(t, f, st)
+						}
+						apply(&a)
+						r := apply(&b)
+						if want := btoi(from != to); r.Writes != want || r.Repairs != 0 {
+							t.Errorf("%s: %s after %s, some=%v: %d writes, %d repairs; want %d, 0", dst, to, from, some, r.Writes, r.Repairs, want)
+						}
+						again := newFabric(t)
+						if r := mustHold(t, again, plan.State{Routes: map[netip.Prefix]plan.Route{dst: b}}); r.Writes != 0 {
+							t.Errorf("%s: %s after %s, some=%v: another made %d writes: %q", dst, to, from, some, r.Writes, heldByFabric(t))
+						}
+						apply(nil)
+						if held := heldByFabric(t); len(held) > 0 {
+							t.Errorf("%s: after %s is gone: %q", dst, to, held)
+						}
+					}
+				}
+			}
+			f.Close()
+		}
+	})
+}
+
+// What a Fabric can't have is a problem that names it; the rest is programmed.
+func TestFabricProblems(t *testing.T) {
+	inHost(t, func() {
+		uplink(t)
+		ip(t, "link", "add", "vxlan.calico", "type", "bridge")
+		ip(t, "route", "add", "10.1.0.0/16", "dev", "up0", "proto", "12", "metric", "32")
+		ip(t, "link", "add", "down0", "type", "veth", "peer", "name", "down1")
+		route := func(dst string, hops ...plan.Hop) plan.Route {
+			return plan.Route{Destination: netip.MustParsePrefix(dst), Kind: plan.Unicast, Hops: hops}
+		}
+		good := plan.Hop{Gateway: netip.MustParseAddr("192.0.2.2"), Device: "up0"}
+		st := plan.State{
+			Tunnels: []plan.Tunnel{{Kind: plan.VXLAN4, Device: "vxlan.calico", VNI: 1, Port: 4789}},
+			Routes:  make(map[netip.Prefix]plan.Route),
+		}
+		noSource := route("10.9.0.0/16", good)
+		noSource.Source = netip.MustParseAddr("203.0.113.1")
+		for _, r := range []plan.Route{
+			route("10.1.0.0/16", good),
+			route("10.2.0.0/16", good, plan.Hop{Gateway: netip.MustParseAddr("192.0.2.3"), Device: "gone0"}),
+			route("10.3.0.0/16", plan.Hop{Gateway: netip.MustParseAddr("192.0.2.3"), Device: "down0"}),
+			route("10.4.0.0/16"),
+			route("10.5.0.0/16", plan.Hop{Gateway: netip.MustParseAddr("203.0.113.1"), Device: "up0"}),
+			route("10.6.0.0/16", plan.Hop{Gateway: netip.MustParseAddr("2001:db8::2"), Device: "up0"}),
+			route("10.7.0.1/16", good),
+			route("10.8.0.0/16", plan.Hop{Gateway: netip.MustParseAddr("192.0.2.3"), Device: "a/b"}),
+			noSource,
+		} {
+			st.Routes[r.Destination] = r
+		}
+		want := []string{
+			"10.1.0.0/16: there is a route that is not ours and comes first, of protocol 12 and metric 32: delete it with `ip route del 10.1.0.0/16 proto 12`",
+			"10.2.0.0/16: interface gone0 is not there",
+			"10.3.0.0/16: interface down0 is down",
+			"10.4.0.0/16: it has no next hop",
+			"10.5.0.0/16: set route to 10.5.0.0/16: network is unreachable (Nexthop has invalid gateway)",
+			"10.6.0.0/16: next hop 2001:db8::2 is not of the family of 10.6.0.0/16",
+			"10.7.0.1/16: 10.7.0.1/16 is not a prefix that can be routed",
+			"10.8.0.0/16: interface a/b is not there",
+			"10.9.0.0/16: source address 203.0.113.1 is not this host's: the route is without",
+			"vxlan.calico: there is a link vxlan.calico of kind \"bridge\" that is not ours: rename or delete it",
+		}
+		texts := func(r FabricReport) []string {
+			var got []string
+			for _, p := range r.Problems {
+				got = append(got, p.Subject+": "+p.Err.Error())
+			}
+			return got
+		}
+		f := newFabric(t)
+		for range 2 {
+			r, err := f.Apply(context.Background(), st)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, texts(r)); diff != "" {
+				t.Errorf("Apply (-want +got):\n%s", diff)
+			}
+		}
+		g := newFabric(t)
+		mustHold(t, g, plan.State{})
+		changes := plan.Changes{Routes: make(map[netip.Prefix]*plan.Route)}
+		for p, r := range st.Routes {
+			changes.Routes[p] = &r
+		}
+		r, err := g.ApplySome(context.Background(), changes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want[:len(want)-1], texts(r)); diff != "" {
+			t.Errorf("ApplySome (-want +got):\n%s", diff)
+		}
+		held := heldByFabric(t)
+		if !slices.ContainsFunc(held, func(l string) bool { return strings.HasPrefix(l, "10.2.0.0/16 via 192.0.2.2") }) {
+			t.Errorf("the hop that there is has no route: %q", held)
+		}
+		ip(t, "link", "show", "vxlan.calico", "type", "bridge") // is still there
+	})
+}

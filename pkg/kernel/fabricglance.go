@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// fabricGlance is what little effort shows of the kernel's state. Two are equal
+// where nothing that they show has changed between them.
+type fabricGlance struct{ routes, neighs, fdb, links, addrs uint64 }
+
+// Unchanged says whether the kernel still holds what it held when the last Apply
+// found nothing to do: our routes, and the tunnels with all that is on them. It
+// doesn't see foreign routes that come before ours. Its cost is a part of Apply's.
+func (f *Fabric) Unchanged(ctx context.Context) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	if f.right == nil {
+		return false, nil
+	}
+	now, err := f.glance()
+	return err == nil && now == *f.right, err
+}
+
+func (f *Fabric) glance() (fabricGlance, error) {
+	var g fabricGlance
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		sum, err := f.sock.sum(fabricRequest(family, f.cfg.Protocol), func(m received) uint64 {
+			if len(m.body) < unix.SizeofRtMsg || m.body[5] != f.cfg.Protocol {
+				return 0
+			}
+			return f.digest(m.body, unix.SizeofRtMsg, unix.RTA_CACHEINFO)
+		})
+		if err != nil && !errors.Is(err, unix.ENOENT) { // no such table
+			return g, fmt.Errorf("list routes: %w", err)
+		}
+		g.routes += sum
+	}
+	for kind, d := range tunnelDevices() {
+		l, err := f.sock.tunnel(d.name)
+		if isNotExist(err) {
+			continue
+		} else if err != nil {
+			return g, fmt.Errorf("read link %s: %w", d.name, err)
+		}
+		if err := f.glanceTunnel(&g, l); err != nil {
+			return g, fmt.Errorf("read %s: %w", kind, err)
+		}
+	}
+	return g, nil
+}
+
+func (f *Fabric) glanceTunnel(g *fabricGlance, l tunnelLink) error {
+	g.links += f.digestOf(fmt.Appendf(nil, "%d %s %d %v %s %s %d %d %v %d %v", l.Index, l.MAC, l.MTU, l.Up, l.Alias, l.Kind, l.vni, l.port, l.local, l.under, l.learning))
+	addrs, err := f.sock.addrsOf(l.Index)
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		g.addrs += f.digestOf(fmt.Appendf(nil, "%d %s", l.Index, a))
+	}
+	request := newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
+	request.attr32(unix.NDA_IFINDEX, uint32(l.Index))
+	sum, err := f.sock.sum(request, func(m received) uint64 {
+		n, ok := parseNeigh(m.body)
+		if !ok || n.index != l.Index || n.state&unix.NUD_PERMANENT == 0 {
+			return 0
+		}
+		return f.digestOf(append(append([]byte{}, n.mac[:]...), n.addr.AsSlice()...))
+	})
+	if err != nil {
+		return err
+	}
+	g.neighs += sum
+	sum, err = f.sock.sum(newMessage(unix.RTM_GETNEIGH, 0, neighBody(unix.AF_BRIDGE, l.Index, 0, 0)), func(m received) uint64 {
+		e, ok := parseFDB(m.body)
+		if !ok || e.index != l.Index {
+			return 0
+		}
+		return f.digestOf(append(append([]byte{}, e.mac[:]...), e.outer.AsSlice()...))
+	})
+	g.fdb += sum
+	return err
+}
+
+func (f *Fabric) digestOf(b []byte) uint64 {
+	f.hash.Reset()
+	f.hash.Write(b)
+	return f.hash.Sum64()
+}
+
+// digest is of a message's fixed part and its attributes but for one kind, which
+// holds counters.
+func (f *Fabric) digest(body []byte, fixed int, but uint16) uint64 {
+	f.hash.Reset()
+	f.hash.Write(body[:fixed])
+	attributes(body[fixed:], func(kind uint16, data []byte) {
+		if kind == but && but != 0 {
+			return
+		}
+		f.hash.Write([]byte{byte(kind), byte(len(data))})
+		f.hash.Write(data)
+	})
+	return f.hash.Sum64()
+}

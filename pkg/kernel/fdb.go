@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+	"golang.org/x/sys/unix"
+)
+
+// fdbEntry is an entry of a VXLAN device's forwarding table: frames to the MAC
+// address go to that host.
+type fdbEntry struct {
+	index int
+	mac   model.MAC
+	outer netip.Addr
+}
+
+// parseFDB reads struct ndmsg and its attributes; false for what is not an entry
+// of a device's own table.
+func parseFDB(b []byte) (fdbEntry, bool) {
+	if len(b) < unix.SizeofNdMsg || b[0] != unix.AF_BRIDGE || b[10]&unix.NTF_SELF == 0 {
+		return fdbEntry{}, false
+	}
+	e := fdbEntry{index: int(u32(b[4:]))}
+	hasMAC := false
+	attributes(b[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
+		switch {
+		case kind == unix.NDA_DST:
+			e.outer = addrOf(data)
+		case kind == unix.NDA_LLADDR && len(data) == len(e.mac):
+			e.mac, hasMAC = model.MAC(data), true
+		}
+	})
+	return e, hasMAC
+}
+
+// message is a request about the entry.
+func (e fdbEntry) message(kind, flags uint16) *message {
+	m := newMessage(kind, flags, neighBody(unix.AF_BRIDGE, e.index, unix.NUD_PERMANENT, unix.NTF_SELF))
+	m.attr(unix.NDA_LLADDR, e.mac[:])
+	if e.outer.IsValid() {
+		m.attrAddr(unix.NDA_DST, e.outer)
+	}
+	return m
+}
+
+func (e fdbEntry) set() *message {
+	return e.message(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
+}
+
+// fdb reads a device's forwarding table.
+func (s *socket) fdb(index int) (map[model.MAC][]netip.Addr, error) {
+	table := make(map[model.MAC][]netip.Addr)
+	request := newMessage(unix.RTM_GETNEIGH, 0, neighBody(unix.AF_BRIDGE, index, 0, 0))
+	err := s.walk(request, func() { clear(table) }, func(m received) {
+		if e, ok := parseFDB(m.body); ok && e.index == index && m.kind == unix.RTM_NEWNEIGH {
+			table[e.mac] = append(table[e.mac], e.outer)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list forwarding entries: %w", err)
+	}
+	return table, nil
+}
+
+// permanent reads a device's permanent neighbours.
+func (s *socket) permanent(index int) (map[netip.Addr]model.MAC, error) {
+	table := make(map[netip.Addr]model.MAC)
+	request := newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
+	request.attr32(unix.NDA_IFINDEX, uint32(index))
+	err := s.walk(request, func() { clear(table) }, func(m received) {
+		n, ok := parseNeigh(m.body)
+		if ok && n.index == index && n.state&unix.NUD_PERMANENT != 0 && m.kind == unix.RTM_NEWNEIGH {
+			table[n.addr] = n.mac
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list neighbours: %w", err)
+	}
+	return table, nil
+}
+
+// entries compares the neighbours and forwarding entries of the tunnels that are
+// there.
+func (p *fabricPass) entries() ([]*fabricChange, error) {
+	var changes []*fabricChange
+	for _, t := range p.tunnels {
+		if t.Kind == plan.IPIP {
+			continue
+		}
+		l, there, err := p.link(t.Device)
+		if err != nil {
+			return nil, err
+		}
+		if !there || l.Kind != "vxlan" {
+			continue // a problem of the device, reported there
+		}
+		c, err := p.entriesOf(t, l.Index)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", t.Device, err)
+		}
+		changes = append(changes, c...)
+	}
+	return changes, nil
+}
+
+func (p *fabricPass) entriesOf(t plan.Tunnel, index int) ([]*fabricChange, error) {
+	fdb, err := p.sock.fdb(index)
+	if err != nil {
+		return nil, err
+	}
+	neighs, err := p.sock.permanent(index)
+	if err != nil {
+		return nil, err
+	}
+	var remotes []plan.Remote
+	for id, r := range p.remotes {
+		if id.Tunnel == t.Kind {
+			remotes = append(remotes, r)
+		}
+	}
+	slices.SortFunc(remotes, func(a, b plan.Remote) int { return a.Outer.Compare(b.Outer) })
+	wantFDB, wantNeighs := make(map[model.MAC]netip.Addr), make(map[netip.Addr]model.MAC)
+	var changes []*fabricChange
+	fresh := p.hadDevices[t.Kind] != index
+	add := func(subject, what string, drifted bool, request *message) *fabricChange {
+		c := &fabricChange{change: change{what: what, requests: []*message{request}}, subject: subject, drifted: drifted && !fresh}
+		changes = append(changes, c)
+		return c
+	}
+	formerFDB, formerNeighs := make(map[model.MAC]bool), make(map[netip.Addr]bool)
+	for id, r := range p.heldRemotes {
+		if id.Tunnel == t.Kind {
+			formerFDB[r.MAC], formerNeighs[r.Gateway] = true, true
+			if p.remotes[id] != r {
+				delete(p.heldRemotes, id)
+			}
+		}
+	}
+	for _, r := range remotes {
+		subject := r.Outer.String()
+		held := p.heldRemotes[r.RemoteID] == r
+		if other, twice := wantFDB[r.MAC]; twice {
+			p.problem(subject, fmt.Errorf("host %s has the MAC address %s of %s on %s: it is not reached through the tunnel", r.Host, r.MAC, other, t.Device))
+			continue
+		}
+		wantFDB[r.MAC] = r.Outer
+		wantNeighs[r.Gateway] = r.MAC
+		if o := fdb[r.MAC]; len(o) != 1 || o[0] != r.Outer {
+			add(subject, fmt.Sprintf("set forwarding entry %s on %s to %s", r.MAC, t.Device, r.Outer), held, fdbEntry{index, r.MAC, r.Outer}.set())
+		}
+		if neighs[r.Gateway] != r.MAC {
+			add(subject, fmt.Sprintf("set neighbour %s on %s to %s", r.Gateway, t.Device, r.MAC), held, setNeigh(index, r.Gateway, r.MAC))
+		}
+		p.heldRemotes[r.RemoteID] = r
+	}
+	for _, m := range slices.SortedFunc(maps.Keys(fdb), func(a, b model.MAC) int { return strings.Compare(string(a[:]), string(b[:])) }) {
+		if _, wanted := wantFDB[m]; !wanted {
+			for _, outer := range fdb[m] {
+				add(outer.String(), fmt.Sprintf("delete forwarding entry %s on %s", m, t.Device), p.ready && !formerFDB[m], fdbEntry{index, m, outer}.message(unix.RTM_DELNEIGH, 0)).late = true
+			}
+		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(neighs), netip.Addr.Compare) {
+		if _, wanted := wantNeighs[a]; !wanted {
+			add(a.String(), fmt.Sprintf("delete neighbour %s on %s", a, t.Device), p.ready && !formerNeighs[a], deleteNeigh(index, a)).late = true
+		}
+	}
+	return changes, nil
+}
+
+// getNeigh asks for one neighbour, or one forwarding entry.
+func getNeigh(family uint8, index int, kind uint16, key []byte) *message {
+	m := newMessage(unix.RTM_GETNEIGH, 0, neighBody(family, index, 0, 0))
+	if family == unix.AF_BRIDGE {
+		(*m)[unix.SizeofNlMsghdr+10] = unix.NTF_SELF
+	}
+	m.attr(kind, key)
+	return m
+}
+
+// someRemotes sets the entries of a few remotes, and reads each back.
+func (p *fabricPass) someRemotes(changed map[plan.RemoteID]*plan.Remote, before map[plan.RemoteID]plan.Remote) error {
+	for _, id := range sortedRemotes(changed) {
+		r, wanted := p.remotes[id]
+		was, known := before[id]
+		if !wanted || known && was == r {
+			continue
+		}
+		subject := id.Outer.String()
+		index, err := p.deviceOf(id.Tunnel)
+		if err != nil {
+			return err
+		}
+		if index == 0 {
+			p.problem(subject, fmt.Errorf("this host has no tunnel of kind %s to host %s", id.Tunnel, r.Host))
+			continue
+		}
+		answers, err := p.sock.do(fdbEntry{index, r.MAC, r.Outer}.set(), setNeigh(index, r.Gateway, r.MAC),
+			getNeigh(unix.AF_BRIDGE, index, unix.NDA_LLADDR, r.MAC[:]),
+			getNeigh(familyOf(r.Gateway), index, unix.NDA_DST, r.Gateway.AsSlice()))
+		if err != nil {
+			return err
+		}
+		for i, what := range []string{"set forwarding entry", "set neighbour"} {
+			p.wrote(&fabricChange{change: change{what: what, err: answers[i].err}, subject: subject})
+		}
+		if !heldFDB(answers[2].data, fdbEntry{index, r.MAC, r.Outer}) || !heldNeigh(answers[3].data, neigh{index: index, addr: r.Gateway, mac: r.MAC}) {
+			p.unmet(subject, "neighbour and forwarding entry of host "+r.Host)
+			continue
+		}
+		p.heldRemotes[id] = r
+	}
+	return nil
+}
+
+func heldFDB(data []received, want fdbEntry) bool {
+	return slices.ContainsFunc(data, func(m received) bool {
+		e, ok := parseFDB(m.body)
+		return ok && e == want
+	})
+}
+
+func heldNeigh(data []received, want neigh) bool {
+	return slices.ContainsFunc(data, func(m received) bool {
+		n, ok := parseNeigh(m.body)
+		permanent := n.state&unix.NUD_PERMANENT != 0
+		n.state = 0
+		return ok && permanent && n == want
+	})
+}
+
+// goneRemotes deletes the entries of the former remotes that none of those
+// desired has.
+func (p *fabricPass) goneRemotes(changed map[plan.RemoteID]*plan.Remote, before map[plan.RemoteID]plan.Remote) error {
+	for _, id := range sortedRemotes(changed) {
+		was, known := before[id]
+		if !known {
+			continue
+		}
+		index, err := p.deviceOf(id.Tunnel)
+		if err != nil {
+			return err
+		}
+		now := p.remotes[id] // zero if gone
+		if p.heldRemotes[id] == was && now != was {
+			delete(p.heldRemotes, id)
+		}
+		var changes []*fabricChange
+		remove := func(what string, m *message) {
+			changes = append(changes, &fabricChange{change: change{what: what, requests: []*message{m}, late: true}, subject: id.Outer.String()})
+		}
+		if index != 0 && now.MAC != was.MAC && !p.usesMAC(changed, id.Tunnel, was.MAC) {
+			remove("delete forwarding entry", fdbEntry{index, was.MAC, was.Outer}.message(unix.RTM_DELNEIGH, 0))
+		}
+		if index != 0 && now.Gateway != was.Gateway {
+			remove("delete neighbour", deleteNeigh(index, was.Gateway))
+		}
+		if len(changes) == 0 {
+			continue
+		}
+		if err := p.send(changes); err != nil {
+			return err
+		}
+		for _, c := range changes {
+			if c.err != nil {
+				p.problem(c.subject, fmt.Errorf("%s: %w", c.what, c.err))
+			}
+		}
+	}
+	return nil
+}
+
+// usesMAC says whether one of the changed remotes has the MAC address now: a host
+// keeps it when its address changes, and its entry has been replaced then.
+func (p *fabricPass) usesMAC(changed map[plan.RemoteID]*plan.Remote, kind plan.TunnelKind, m model.MAC) bool {
+	for id := range changed {
+		if r, ok := p.remotes[id]; ok && id.Tunnel == kind && r.MAC == m {
+			return true
+		}
+	}
+	return false
+}
+
+func sortedRemotes(m map[plan.RemoteID]*plan.Remote) []plan.RemoteID {
+	return slices.SortedFunc(maps.Keys(m), func(a, b plan.RemoteID) int {
+		if c := strings.Compare(string(a.Tunnel), string(b.Tunnel)); c != 0 {
+			return c
+		}
+		return a.Outer.Compare(b.Outer)
+	})
+}
+
+// deviceOf is the index of the VXLAN device of a kind, 0 = there is none.
+func (p *fabricPass) deviceOf(kind plan.TunnelKind) (int, error) {
+	for _, t := range p.tunnels {
+		if t.Kind != kind || kind == plan.IPIP {
+			continue
+		}
+		l, _, err := p.link(t.Device)
+		if l.Kind != "vxlan" {
+			return 0, err
+		}
+		return l.Index, err
+	}
+	return 0, nil
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/plan"
+	"golang.org/x/sys/unix"
+)
+
+// fabricRoute is a route of the main table, with all its next hops.
+type fabricRoute struct {
+	dst      netip.Prefix
+	kind     uint8 // RTN_UNICAST, …
+	protocol uint8
+	metric   uint32
+	source   netip.Addr
+	hops     []fabricHop // sorted; none but for RTN_UNICAST
+}
+
+// fabricHop is a next hop.
+type fabricHop struct {
+	gateway netip.Addr // invalid = the link itself
+	index   int
+	onLink  bool
+	weight  uint8 // less one
+}
+
+func (r fabricRoute) equal(o fabricRoute) bool {
+	return r.dst == o.dst && r.kind == o.kind && r.protocol == o.protocol && r.metric == o.metric &&
+		r.source == o.source && slices.Equal(r.hops, o.hops)
+}
+
+func compareHops(a, b fabricHop) int {
+	return cmp.Or(a.gateway.Compare(b.gateway), cmp.Compare(a.index, b.index))
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }
+
+// message is a request about the route; everything that tells it from others is
+// in it, so that a deletion finds this one alone.
+func (r fabricRoute) message(kind, flags uint16) *message {
+	body := routeBody(familyOf(r.dst.Addr()), r.dst.Bits(), r.protocol, unix.RT_SCOPE_UNIVERSE)
+	body[7] = r.kind
+	one := len(r.hops) == 1
+	if one && r.hops[0].onLink {
+		binary.NativeEndian.PutUint32(body[8:], unix.RTNH_F_ONLINK)
+	}
+	switch {
+	case kind == unix.RTM_DELROUTE:
+		body[6] = unix.RT_SCOPE_NOWHERE // any
+	case one && r.dst.Addr().Is4() && !r.hops[0].gateway.IsValid():
+		body[6] = unix.RT_SCOPE_LINK
+	}
+	m := newMessage(kind, flags, body)
+	if r.dst.Bits() > 0 {
+		m.attrAddr(unix.RTA_DST, r.dst.Addr())
+	}
+	if r.metric != 0 {
+		m.attr32(unix.RTA_PRIORITY, r.metric)
+	}
+	if r.source.IsValid() {
+		m.attrAddr(unix.RTA_PREFSRC, r.source)
+	}
+	switch {
+	case one:
+		if g := r.hops[0].gateway; g.IsValid() {
+			m.attrAddr(unix.RTA_GATEWAY, g)
+		}
+		m.attr32(unix.RTA_OIF, uint32(r.hops[0].index))
+	case len(r.hops) > 1:
+		m.attr(unix.RTA_MULTIPATH, encodeHops(r.hops))
+	}
+	return m
+}
+
+// encodeHops is a list of struct rtnexthop, each with its gateway.
+func encodeHops(hops []fabricHop) []byte {
+	var b []byte
+	for _, h := range hops {
+		start := len(b)
+		var flags uint8
+		if h.onLink {
+			flags = unix.RTNH_F_ONLINK
+		}
+		b = append(b, 0, 0, flags, h.weight)
+		b = binary.NativeEndian.AppendUint32(b, uint32(h.index))
+		if h.gateway.IsValid() {
+			g := h.gateway.AsSlice()
+			b = binary.NativeEndian.AppendUint16(b, uint16(unix.SizeofRtAttr+len(g)))
+			b = binary.NativeEndian.AppendUint16(b, unix.RTA_GATEWAY)
+			b = append(b, g...)
+		}
+		binary.NativeEndian.PutUint16(b[start:], uint16(len(b)-start))
+	}
+	return b
+}
+
+// parseFabricRoute reads struct rtmsg and its attributes; false for what is not a
+// route of the main table.
+func parseFabricRoute(b []byte) (fabricRoute, bool) {
+	if len(b) < unix.SizeofRtMsg {
+		return fabricRoute{}, false
+	}
+	table := uint32(b[4])
+	r := fabricRoute{kind: b[7], protocol: b[5]}
+	var dst netip.Addr
+	switch b[0] {
+	case unix.AF_INET:
+		dst = netip.IPv4Unspecified()
+	case unix.AF_INET6:
+		dst = netip.IPv6Unspecified()
+	default:
+		return fabricRoute{}, false
+	}
+	hop := fabricHop{onLink: u32(b[8:])&unix.RTNH_F_ONLINK != 0}
+	attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+		switch kind {
+		case unix.RTA_DST:
+			dst = addrOf(data)
+		case unix.RTA_GATEWAY:
+			hop.gateway = addrOf(data)
+		case unix.RTA_OIF:
+			hop.index = int(u32(data))
+		case unix.RTA_PRIORITY:
+			r.metric = u32(data)
+		case unix.RTA_TABLE:
+			table = u32(data)
+		case unix.RTA_PREFSRC:
+			r.source = addrOf(data)
+		case unix.RTA_MULTIPATH:
+			r.hops = decodeHops(data)
+		}
+	})
+	r.dst = netip.PrefixFrom(dst, int(b[1]))
+	if hop.index != 0 && r.hops == nil {
+		r.hops = []fabricHop{hop}
+	}
+	if r.kind != unix.RTN_UNICAST {
+		r.hops = nil // of IPv6 the kernel names the loopback
+	}
+	slices.SortFunc(r.hops, compareHops)
+	return r, table == unix.RT_TABLE_MAIN && r.dst.IsValid()
+}
+
+func decodeHops(data []byte) []fabricHop {
+	var hops []fabricHop
+	for len(data) >= unix.SizeofRtNexthop {
+		n := int(binary.NativeEndian.Uint16(data))
+		if n < unix.SizeofRtNexthop || n > len(data) {
+			return hops
+		}
+		h := fabricHop{onLink: data[2]&unix.RTNH_F_ONLINK != 0, weight: data[3], index: int(u32(data[4:]))}
+		attributes(data[unix.SizeofRtNexthop:n], func(kind uint16, data []byte) {
+			if kind == unix.RTA_GATEWAY {
+				h.gateway = addrOf(data)
+			}
+		})
+		hops = append(hops, h)
+		data = data[min(align4(n), len(data)):]
+	}
+	return hops
+}
+
+// fabricRoutes reads the main table's routes of a protocol, of 0 all of them.
+func (s *socket) fabricRoutes(family, protocol uint8) ([]fabricRoute, error) {
+	var routes []fabricRoute
+	request := fabricRequest(family, protocol)
+	err := s.walk(request, func() { routes = nil }, func(m received) {
+		if m.kind != unix.RTM_NEWROUTE {
+			return
+		}
+		if r, ok := parseFabricRoute(m.body); ok && (protocol == 0 || r.protocol == protocol) {
+			routes = append(routes, r)
+		}
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil // nobody has made a route here yet: the table isn't there
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	return routes, nil
+}
+
+func fabricRequest(family, protocol uint8) *message {
+	body := make([]byte, unix.SizeofRtMsg)
+	body[0], body[4], body[5] = family, unix.RT_TABLE_MAIN, protocol
+	return newMessage(unix.RTM_GETROUTE, 0, body)
+}
+
+// resolve is the route as the kernel shall have it now. The error says what of it
+// can't be; with ok false nothing can.
+func (p *fabricPass) resolve(want plan.Route) (r fabricRoute, ok bool, lacks, err error) {
+	if !want.Destination.IsValid() || want.Destination != want.Destination.Masked() || want.Destination.Addr().Is4In6() {
+		return r, false, fmt.Errorf("%s is not a prefix that can be routed", want.Destination), nil
+	}
+	r = fabricRoute{dst: want.Destination, kind: unix.RTN_UNICAST, protocol: p.cfg.Protocol, metric: FabricMetric}
+	if want.Source.IsValid() {
+		if want.Source.Is4() == r.dst.Addr().Is4() && p.local(want.Source) {
+			r.source = want.Source
+		} else {
+			lacks = fmt.Errorf("source address %s is not this host's: the route is without", want.Source)
+		}
+	}
+	if want.Kind == plan.Blackhole {
+		r.kind, r.source = unix.RTN_BLACKHOLE, netip.Addr{}
+		return r, true, nil, nil
+	}
+	for _, h := range want.Hops {
+		l, there, err := p.link(h.Device)
+		switch {
+		case err != nil:
+			return r, false, nil, err
+		case !there:
+			lacks = errors.Join(lacks, &LinkDownError{h.Device, "is not there"})
+		case !l.Up:
+			lacks = errors.Join(lacks, &LinkDownError{h.Device, "is down"})
+		case h.Gateway.IsValid() && h.Gateway.Is4() != r.dst.Addr().Is4():
+			lacks = errors.Join(lacks, fmt.Errorf("next hop %s is not of the family of %s", h.Gateway, r.dst))
+		default:
+			r.hops = append(r.hops, fabricHop{gateway: h.Gateway.WithZone(""), index: l.Index, onLink: h.OnLink})
+		}
+	}
+	slices.SortFunc(r.hops, compareHops)
+	r.hops = slices.Compact(r.hops)
+	if len(r.hops) == 0 && lacks == nil {
+		lacks = errors.New("it has no next hop")
+	}
+	return r, len(r.hops) > 0, lacks, nil
+}
+
+// local says whether an address is the namespace's own.
+func (p *fabricPass) local(a netip.Addr) bool {
+	is, known := p.sources[a]
+	if !known {
+		r, ok := p.sock.lookup(a, 0)
+		is = ok && r.local
+		p.sources[a] = is
+	}
+	return is
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/plan"
+	"golang.org/x/sys/unix"
+)
+
+// round reads routes, neighbours and forwarding entries and writes the
+// difference.
+func (p *fabricPass) round(ctx context.Context) error {
+	changes, err := p.differences()
+	if err != nil {
+		return err
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	return p.write(ctx, changes)
+}
+
+// check reads everything and reports what differs; it writes nothing.
+func (p *fabricPass) check() error {
+	for _, t := range p.tunnels {
+		if err := p.checkTunnel(t); err != nil {
+			return err
+		}
+	}
+	changes, err := p.differences()
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		p.unmet(c.subject, c.what)
+	}
+	return nil
+}
+
+// differences are what routes, neighbours and forwarding entries need; what
+// cannot be done now is a problem.
+func (p *fabricPass) differences() ([]*fabricChange, error) {
+	changes, err := p.entries()
+	if err != nil {
+		return nil, err
+	}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		more, err := p.routeDifferences(family)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, more...)
+	}
+	return changes, nil
+}
+
+// routeDifferences compares the routes of one family.
+func (p *fabricPass) routeDifferences(family uint8) ([]*fabricChange, error) {
+	all, err := p.sock.fabricRoutes(family, 0)
+	if err != nil {
+		return nil, err
+	}
+	there := make(map[netip.Prefix][]fabricRoute, len(all))
+	for _, r := range all {
+		if _, wanted := p.routes[r.dst]; wanted || r.protocol == p.cfg.Protocol {
+			there[r.dst] = append(there[r.dst], r)
+		}
+	}
+	var changes []*fabricChange
+	for dst, want := range p.routes {
+		if dst.IsValid() && familyOf(dst.Addr()) != family || !dst.IsValid() && family != unix.AF_INET {
+			continue
+		}
+		if c, err := p.routeChange(want, there[dst]); err != nil {
+			return nil, err
+		} else if c != nil {
+			changes = append(changes, c)
+		}
+	}
+	for dst, routes := range there {
+		stale := p.staleRoutes(dst, routes)
+		changes = append(changes, stale...)
+	}
+	for dst := range p.held {
+		if _, wanted := p.routes[dst]; !wanted && familyOf(dst.Addr()) == family {
+			delete(p.held, dst)
+		}
+	}
+	// Maps have no order: a log that names the first shall name the same each time.
+	slices.SortFunc(changes, func(a, b *fabricChange) int { return strings.Compare(a.subject, b.subject) })
+	return changes, nil
+}
+
+// routeChange is what a desired route needs, nil = nothing.
+func (p *fabricPass) routeChange(want plan.Route, there []fabricRoute) (*fabricChange, error) {
+	dst := want.Destination
+	r, ok, lacks, err := p.resolve(want)
+	if err != nil {
+		return nil, err
+	}
+	if lacks != nil {
+		p.problem(dst.String(), lacks)
+	}
+	if !ok {
+		return nil, nil
+	}
+	for _, o := range there {
+		if o.protocol != p.cfg.Protocol && o.protocol != RouteProtocol && o.metric < r.metric {
+			p.problem(dst.String(), foreignRoute(o))
+			break
+		}
+	}
+	was, known := p.held[dst]
+	if slices.ContainsFunc(there, r.equal) {
+		p.held[dst] = r
+		return nil, nil
+	}
+	delete(p.held, dst)
+	return &fabricChange{
+		change:  change{what: "set route to " + dst.String(), requests: []*message{r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)}},
+		subject: dst.String(),
+		drifted: known && was.equal(r),
+	}, nil
+}
+
+func foreignRoute(o fabricRoute) error {
+	return fmt.Errorf("there is a route that is not ours and comes first, of protocol %d and metric %d: delete it with `ip route del %s proto %d`", o.protocol, o.metric, o.dst, o.protocol)
+}
+
+// staleRoutes deletes what is there of ours and not desired so. What has our
+// metric and is replaced is gone by then.
+func (p *fabricPass) staleRoutes(dst netip.Prefix, there []fabricRoute) []*fabricChange {
+	want, wanted := p.routes[dst]
+	var r fabricRoute
+	if wanted {
+		r, wanted, _, _ = p.resolve(want) // links are known by now
+	}
+	_, known := p.held[dst]
+	replaced := false // by the write of the desired route: one, the first of our metric
+	if wanted && !slices.ContainsFunc(there, r.equal) {
+		replaced = true
+	}
+	var changes []*fabricChange
+	right := false
+	for _, o := range there {
+		if o.protocol != p.cfg.Protocol {
+			continue
+		}
+		if wanted && o.equal(r) && !right {
+			right = true
+			continue
+		}
+		if replaced && o.metric == r.metric {
+			replaced = false
+			continue
+		}
+		changes = append(changes, &fabricChange{
+			change:  change{what: "delete route to " + dst.String(), requests: []*message{o.message(unix.RTM_DELROUTE, 0)}, late: true},
+			subject: dst.String(),
+			drifted: p.ready && (wanted || !known),
+		})
+	}
+	return changes
+}
+
+// someRoutes brings the routes to a few destinations to what is desired. The
+// kernel's echo of each tells what it holds now.
+func (p *fabricPass) someRoutes(destinations []netip.Prefix) error {
+	var sets, deletions []*fabricChange
+	var wants []fabricRoute
+	for _, dst := range destinations {
+		want, wanted := p.routes[dst]
+		var r fabricRoute
+		ok := false
+		if wanted {
+			var lacks, err error
+			if r, ok, lacks, err = p.resolve(want); err != nil {
+				return err
+			}
+			if lacks != nil {
+				p.problem(dst.String(), lacks)
+			}
+		}
+		was, known := p.held[dst]
+		switch {
+		case ok && known && was.equal(r):
+		case ok:
+			wants = append(wants, r)
+			sets = append(sets, &fabricChange{
+				change:  change{what: "set route to " + dst.String(), requests: []*message{r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ECHO)}},
+				subject: dst.String(),
+			})
+		case known:
+			deletions = append(deletions, &fabricChange{
+				change:  change{what: "delete route to " + dst.String(), requests: []*message{was.message(unix.RTM_DELROUTE, 0)}, late: true},
+				subject: dst.String(),
+			})
+			delete(p.held, dst)
+		}
+	}
+	for start := 0; start < len(sets); start += maxBatch {
+		end := min(start+maxBatch, len(sets))
+		if err := p.sendEchoed(sets[start:end], wants[start:end]); err != nil {
+			return err
+		}
+	}
+	for batch := range slices.Chunk(deletions, maxBatch) {
+		if err := p.send(batch); err != nil {
+			return err
+		}
+		for _, c := range batch {
+			if c.err != nil {
+				p.problem(c.subject, p.refusals[c.subject])
+			}
+		}
+	}
+	return nil
+}
+
+// sendEchoed writes routes, one request each, and compares what the kernel says
+// it holds now with what was asked for.
+func (p *fabricPass) sendEchoed(sets []*fabricChange, wants []fabricRoute) error {
+	var requests []*message
+	for _, c := range sets {
+		requests = append(requests, c.requests...)
+	}
+	answers, err := p.sock.do(requests...)
+	if err != nil {
+		return err
+	}
+	for i, c := range sets {
+		dst := wants[i].dst
+		delete(p.held, dst)
+		c.err = answers[i].err
+		p.wrote(c)
+		if c.err != nil {
+			p.problem(c.subject, p.refusals[c.subject])
+			continue
+		}
+		if !slices.ContainsFunc(answers[i].data, func(m received) bool {
+			r, ok := parseFabricRoute(m.body)
+			return ok && m.kind == unix.RTM_NEWROUTE && r.equal(wants[i])
+		}) {
+			p.unmet(c.subject, c.what)
+			continue
+		}
+		p.held[dst] = wants[i]
+		if o, ok := p.sock.lookup(dst.Addr(), 0); ok && o.dst == dst && o.protocol != p.cfg.Protocol && o.protocol != RouteProtocol && !o.local {
+			p.problem(c.subject, foreignRoute(fabricRoute{dst: o.dst, protocol: o.protocol, metric: o.metric}))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import "golang.org/x/sys/unix"
+
+// Attributes of IP tunnels, linux/if_tunnel.h (IFLA_IPTUN_…).
+const (
+	iptunLink     = 1
+	iptunLocal    = 2
+	iptunProto    = 9
+	iptunPMTUDisc = 10
+)
+
+// ipip adds what makes a device an IPIP tunnel (RFC 2003) to whatever host a
+// route names by its gateway: it has neither a remote nor a local address, and
+// takes the outer source from the route to the gateway. TTL and TOS are the inner
+// packet's.
+//
+// The kernel makes tunl0 itself where the module ipip is loaded, unless the
+// sysctl net.core.fb_tunnels_only_for_init_net says otherwise; asking for the
+// kind loads the module. That tunl0 is just so, and its parameters can't be
+// changed (ipip_changelink).
+func ipip(m *message) {
+	m.nest(unix.IFLA_LINKINFO, func() {
+		m.attrString(unix.IFLA_INFO_KIND, "ipip")
+		m.nest(unix.IFLA_INFO_DATA, func() {
+			m.attr8(iptunProto, unix.IPPROTO_IPIP)
+			m.attr8(iptunPMTUDisc, 1)
+		})
+	})
+}
+
+func (l *tunnelLink) parseIPIP(b []byte) {
+	attributes(b, func(kind uint16, data []byte) {
+		switch kind {
+		case iptunLink:
+			l.under = int(u32(data))
+		case iptunLocal:
+			if a := addrOf(data); a.IsValid() && !a.IsUnspecified() {
+				l.local = a
+			}
+		}
+	})
+}
