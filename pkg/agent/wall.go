@@ -140,10 +140,12 @@ func uses(ep *policy.Endpoint, rules map[policy.RulesID]*policy.Rules) bool {
 		slices.ContainsFunc(ep.UntrackedInbound, isThere) || slices.ContainsFunc(ep.UntrackedOutbound, isThere)
 }
 
-// suspect notes the addresses of an endpoint that was there before and changed.
+// suspect notes the addresses of an endpoint that changed. Connections with a
+// former holder of a new workload's address are over; those of the host go on
+// when its interface becomes an endpoint.
 func (w *wall) suspect(before, after *policy.Endpoint) {
-	if before == nil {
-		return // connections with a former holder of the address are over
+	if before == nil && after.Workload {
+		return
 	}
 	for _, ep := range []*policy.Endpoint{before, after} {
 		switch {

@@ -158,6 +158,11 @@ func (x renderer) input(u uses) []Rule {
 
 func (x renderer) output(u uses) []Rule {
 	out := x.workload(outName, noEndpoint)
+	out = append(out, x.workload(outName, func(s Statement) Rule {
+		r := dropCut()
+		r.Do = append([]Statement{s}, r.Do...)
+		return r
+	})...)
 	if u.Hosts {
 		out = append(out, x.workload(outName, func(s Statement) Rule { return accept(Accept, "to the host's own workloads", s) })...)
 		out = append(out, Rule{Do: []Statement{Dispatch{outName, mapHostOut}}})

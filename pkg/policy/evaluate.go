@@ -67,7 +67,7 @@ import (
 //     Pools.All: masqueraded.
 //
 // A connection that policy allowed when it began and has come to deny is cut: in
-// 4(c), 5 and 6(b) its packets, in both directions, count as invalid, before
+// 4(c), 5 and 6 its packets, in both directions, count as invalid, before
 // anything there is accepted, until policy allows it again.
 //
 // Inbound and Outbound of an endpoint are asked like this: Policies in order,

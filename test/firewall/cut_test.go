@@ -109,3 +109,67 @@ func (r *rig) quietFor(clock *stream, packets int64, streams []*stream) bool {
 	r.pause(clock, packets)
 	return slices.Equal(before, counts(streams))
 }
+
+// TestCutElsewhere has policy come to deny what runs to and from the host, and
+// what runs behind translated addresses.
+func TestCutElsewhere(t *testing.T) {
+	r := newRig(t)
+	pod := r.pod("pod", [2]string{"role", "pod"})
+	for path, value := range map[string]string{
+		"v4/pool/192.168.0.0-16": `{"cidr": "192.168.0.0/16", "masquerade": true}`, "v6/pool/fd80:24e2:f998:72d6::-64": `{"cidr": "fd80:24e2:f998:72d6::/64", "masquerade": true}`,
+	} {
+		r.put("/calico/v1/ipam/"+path, value)
+	}
+	v4, v6 := netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("2001:db8:7::7")
+	r.routes("198.51.100.7/32", "2001:db8:7::7/128")
+	r.endpoint(pod, func(e *model.WorkloadEndpoint) {
+		e.IPv4NAT, e.IPv6NAT = []model.NAT{{IntIP: pod.addrs[0], ExtIP: v4}}, []model.NAT{{IntIP: pod.addrs[1], ExtIP: v6}}
+		e.ProfileIDs = []string{"open"}
+	})
+	r.profile("open", `{"inbound_rules": [{"action": "allow"}], "outbound_rules": [{"action": "allow"}]}`)
+	far := r.at(r.outside, "203.0.113.1", "2001:db8::1") // in no pool
+	r.enforced()
+	for _, test := range []struct {
+		name     string
+		from, to *place
+		inside   *place // where packets to it arrive
+		path     string
+		deny     string
+	}{
+		{"behind 1:1 NAT", r.outside, pod.at("the pod's outer address", v4, v6), pod, policyPath("no"), `{"selector": "role == 'pod'", "types": ["inbound"], "inbound_rules": []}`},
+		{"masqueraded", pod, far, far, policyPath("no"), `{"selector": "role == 'pod'", "types": ["outbound"], "outbound_rules": []}`},
+		{"from a pod to its host", pod, r.self, r.self, configPath("DefaultEndpointToHostAction"), "DROP"},
+		{"to the host", r.outside, r.self, r.self, hostPath("uplink"), `{"name": "eth0", "profile_ids": []}`},
+		{"from the host", r.self, r.outside, r.outside, hostPath("uplink"), `{"name": "eth0", "profile_ids": []}`},
+	} {
+		runs := r.reaching(test.from, test.to, test.inside)
+		r.flows(test.name, runs...)
+		r.put(test.path, test.deny)
+		r.enforced()
+		r.until(test.name+": the connections are cut", func() bool { return r.quietFor(runs[0], 50, runs) })
+		before := counts(runs)
+		r.pause(runs[0], 200)
+		for i, s := range runs {
+			if n := s.arrived.Load() - before[i]; n != 0 {
+				t.Errorf("%s: %s goes on: %d", test.name, s.name, n)
+			}
+		}
+		for _, s := range runs {
+			s.end()
+		}
+		r.del(test.path)
+		if test.path == configPath("DefaultEndpointToHostAction") {
+			r.put(test.path, "ACCEPT")
+		}
+		r.enforced()
+	}
+}
+
+// reaching are connections to addresses that may be translated on the way to a place.
+func (r *rig) reaching(from, to, inside *place) (all []*stream) {
+	for _, a := range to.addrs {
+		up, down := r.datagrams(from, inside, netip.AddrPortFrom(a, 8000))
+		all = append(all, up, down, r.transfer(from, inside, netip.AddrPortFrom(a, 8001), true), r.transfer(from, inside, netip.AddrPortFrom(a, 8002), false))
+	}
+	return all
+}

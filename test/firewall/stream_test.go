@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,12 +66,9 @@ func (s *stream) send(fn func(n int64) error) {
 			if s.resting.Load() {
 				continue
 			}
-			n := s.sent.Add(1)
-			if err := fn(n); err != nil {
-				s.sent.Add(-1)
-				if errors.Is(err, net.ErrClosed) {
-					return
-				}
+			// What the firewall drops on its own host is an error here.
+			if err := fn(s.sent.Add(1)); errors.Is(err, net.ErrClosed) {
+				return
 			}
 		}
 	})
@@ -177,9 +175,16 @@ func (r *rig) pinging(from *place, to netip.Addr, each bool) *stream {
 func (r *rig) datagrams(from, at *place, to netip.AddrPort) (up, down *stream) {
 	r.Helper()
 	up, down = r.stream(fmt.Sprintf("UDP from %s to %s", from.name, to)), r.stream(fmt.Sprintf("UDP from %s back to %s", to, from.name))
+	local := netip.AddrPortFrom(to.Addr(), to.Port())
+	if !slices.Contains(at.addrs[:], to.Addr()) { // it is translated on its way
+		local = netip.AddrPortFrom(at.addrs[0], to.Port())
+		if to.Addr().Is6() {
+			local = netip.AddrPortFrom(at.addrs[1], to.Port())
+		}
+	}
 	var server *net.UDPConn
 	err := at.ns.Do(func() (err error) {
-		server, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(to))
+		server, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
 		return err
 	})
 	if err != nil {
@@ -191,25 +196,28 @@ func (r *rig) datagrams(from, at *place, to netip.AddrPort) (up, down *stream) {
 	}
 	up.closers, down.closers = []io.Closer{server}, []io.Closer{client}
 	buf := make([]byte, 64)
-	known := make(chan struct{})
-	var once sync.Once
+	known := make(chan netip.AddrPort, 1)
 	up.receive(func() (int64, error) {
-		if _, _, err := server.ReadFromUDPAddrPort(buf); err != nil {
+		_, source, err := server.ReadFromUDPAddrPort(buf)
+		if err != nil {
 			return 0, err
 		}
-		once.Do(func() { close(known) })
+		select {
+		case known <- source:
+		default: // known already
+		}
 		return 1, nil
 	})
 	up.send(func(n int64) error {
 		_, err := client.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
 		return err
 	})
+	var peer netip.AddrPort
 	select {
-	case <-known:
+	case peer = <-known:
 	case <-time.After(patience):
 		r.Fatalf("%s never arrives", up.name)
 	}
-	peer := client.LocalAddr().(*net.UDPAddr).AddrPort()
 	back := make([]byte, 64)
 	down.receive(func() (int64, error) {
 		if _, err := client.Read(back); err != nil {
