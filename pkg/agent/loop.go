@@ -40,9 +40,9 @@ type hostPath interface {
 
 // system is the host as the loop sees it; a test puts another in its place.
 type system struct {
-	open              func(prefixes []string) (hostPath, error)
-	openFirewall      func() (firewall, error)
-	deleteConntrack   func([]netip.Addr) (int, error)
+	open            func(prefixes []string) (hostPath, error)
+	openFirewall    func() (firewall, error)
+	deleteConntrack func([]netip.Addr) (int, error)
 	// markConnections has the connections for which isCut says so marked with
 	// nft.CutMark, and no others.
 	markConnections func(isCut func(kernel.Connection) bool) (set, cleared int, err error)
