@@ -17,6 +17,9 @@ import (
 func compare(s policy.Settings, st *policy.State, p probe, f fate) (diff string, r policy.Result, err error) {
 	to := routes(st)
 	packet := p.packet(outOf(to, p.Dst))
+	if p.To != nil {
+		packet.Out = outOf(to, p.To.Src) // which its destination stands for
+	}
 	switch f.state {
 	case "", "new", "untracked":
 	default:
@@ -52,7 +55,7 @@ func compareAccepted(to map[netip.Addr]string, p probe, packet policy.Packet, f 
 		return fmt.Sprintf("untracked: the kernel: %t; Evaluate: %t", untracked, r.Untracked)
 	}
 	if packet.Conn != policy.ConnNew {
-		return "" // its addresses are those of its connection, not of a rule
+		return compareAnswer(p, f)
 	}
 	dst := p.Dst
 	if r.DNAT.IsValid() {
@@ -75,6 +78,15 @@ func compareAccepted(to map[netip.Addr]string, p probe, packet policy.Packet, f 
 		}
 	case f.src != p.Src:
 		return fmt.Sprintf("source: the kernel: %s; Evaluate: %s", f.src, p.Src)
+	}
+	return ""
+}
+
+// compareAnswer: the addresses are those of the connection, not of a rule. Where
+// the answer is for the host itself they are put back after the filter.
+func compareAnswer(p probe, f fate) string {
+	if p.To != nil && f.out != "" && (f.src != p.To.Dst || f.dst != p.To.Src) {
+		return fmt.Sprintf("answer to %s: the kernel: %s -> %s", p.To, f.src, f.dst)
 	}
 	return ""
 }

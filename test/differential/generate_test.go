@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
@@ -100,9 +101,9 @@ func (c chance) ports() []model.Port {
 // icmpType is most often one that begins a connection, or is of none.
 func (c chance) icmpType(version int) uint8 {
 	if version == 4 {
-		return one[uint8](c, 8, 8, 8, 13, 13, 15, 17, 0, 3, 5)
+		return one[uint8](c, 8, 8, 8, 8, 13, 13, 13, 15, 15, 17, 17, 0, 3)
 	}
-	return one[uint8](c, 128, 128, 128, 139, 139, 133, 134, 135, 136, 143, 129, 1)
+	return one[uint8](c, 128, 128, 128, 128, 139, 139, 139, 133, 134, 135, 136, 143, 129, 1)
 }
 
 func (c chance) protocol() model.Protocol {
@@ -121,7 +122,7 @@ func (c chance) rule() model.Rule {
 	if c.in(3) {
 		r.Match.Protocol = c.protocol()
 	}
-	for range c.IntN(3) {
+	for range one(c, 0, 1, 1, 2) {
 		c.criterion(&r, &r.Match, 6)
 	}
 	if c.in(2) {
@@ -222,7 +223,10 @@ func (c chance) change(w *world, revision int64) {
 	case len(paths) > 30 || len(paths) > 0 && c.in(4):
 		delete(w.Items, one(c, paths...))
 	default:
-		path, data := c.object()
+		path, data := c.object(c.IntN(14))
+		if workloads(w) < pods-2 {
+			path, data = c.object(0)
+		}
 		i := item{path, data, revision}
 		if old, ok := w.Items[path]; ok {
 			i.Created = old.Created
@@ -231,12 +235,23 @@ func (c chance) change(w *world, revision int64) {
 	}
 }
 
-// object is a key with its value.
-func (c chance) object() (path, data string) {
+// workloads counts the host's.
+func workloads(w *world) int {
+	n := 0
+	for path := range w.Items {
+		if strings.HasPrefix(path, model.WorkloadEndpointPrefix(host)) {
+			n++
+		}
+	}
+	return n
+}
+
+// object is a key of some kind with its value.
+func (c chance) object(kind int) (path, data string) {
 	var key model.Key
 	var value any
 	var bad []string // values that don't parse
-	switch c.IntN(14) {
+	switch kind {
 	case 0, 1, 2, 3:
 		i := c.IntN(pods)
 		key = model.WorkloadEndpointKey{Host: one(c, host, host, host, host, peer), Orchestrator: "k8s", Workload: fmt.Sprintf("w%d", i), Endpoint: one(c, "eth0", "eth0", "eth0", "net1")}
@@ -257,7 +272,11 @@ func (c chance) object() (path, data string) {
 	case 9:
 		key, value = model.ProfileLabelsKey{Profile: one(c, "p1", "p2", "p3")}, model.Labels(c.labels())
 	case 10, 11, 12:
-		key, value = model.PolicyKey{Tier: "default", Policy: one(c, "q1", "q2", "q3", "q4", "odd one/ä")}, c.policy()
+		k := model.PolicyKey{Tier: "default", Policy: one(c, "q1", "q2", "q3", "q4", "odd one/ä")}
+		if c.in(20) {
+			k.Tier = "other"
+		}
+		key, value = k, c.policy()
 		bad = []string{`{"selector":"a == 'x'","inbound_rules":[{"src_sel":"x"}]}`, `{"selector":"==="}`, `{"selector":"all()","untracked":true,"outbound_rules":[{"dst_ports":[80]}]}`}
 	default:
 		p := one(c, netip.MustParsePrefix("10.65.0.0/16"), netip.MustParsePrefix("10.65.2.0/24"), netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("fd65::/64"), netip.MustParsePrefix("fd65::2:0/112"))
@@ -277,7 +296,7 @@ func (c chance) object() (path, data string) {
 func (c chance) workload(i int) model.WorkloadEndpoint {
 	e := model.WorkloadEndpoint{
 		State: model.StateActive, Name: podPort(i), MAC: macOf(podPort(i), true),
-		ProfileIDs: some(c, 3, "p1", "p2", "p3", "gone"), Labels: c.labels(),
+		ProfileIDs: some(c, 3, "p1", "p2", "p3", "p3", "p1", "p2", "gone"), Labels: c.labels(),
 		Ports: some(c, 3, model.EndpointPort{Name: "http", Protocol: model.ProtocolTCP, Port: 80}, model.EndpointPort{Name: "http", Protocol: model.ProtocolTCP, Port: 81},
 			model.EndpointPort{Name: "dns", Protocol: model.ProtocolUDP, Port: 53}, model.EndpointPort{Name: "alt", Protocol: model.ProtocolSCTP, Port: 8080}),
 	}
@@ -332,10 +351,10 @@ func (c chance) policy() model.Policy {
 		p.Order = &order
 	}
 	p.Types = one(c, nil, nil, []model.Direction{model.Inbound}, []model.Direction{model.Outbound})
-	if c.in(4) {
+	if c.in(2) {
 		p.Inbound = append(p.Inbound, model.Rule{Action: one(c, model.ActionAllow, model.ActionNextTier)})
 	}
-	if c.in(4) {
+	if c.in(2) {
 		p.Outbound = append(p.Outbound, model.Rule{Action: one(c, model.ActionAllow, model.ActionNextTier)})
 	}
 	return p

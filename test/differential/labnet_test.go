@@ -72,12 +72,8 @@ func neighbour(p *port, a netip.Addr) error {
 	return nil
 }
 
-// prepare makes the host's routes those of a state, as its agent does, and has
-// it forget all connections.
-func (l *lab) prepare(st *policy.State) error {
-	if err := l.route(routes(st)); err != nil {
-		return err
-	}
+// forget has the host forget all connections.
+func (l *lab) forget() error {
 	_, err := kernel.DeleteConnections(func(kernel.Connection) bool { return true })
 	return err
 }

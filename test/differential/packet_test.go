@@ -23,7 +23,9 @@ type probe struct {
 	SrcPort, DstPort   uint16
 	ICMPType, ICMPCode uint8
 	TCPFlags           uint8
-	About              *probe // the packet that an ICMP error is about
+	Options            bool   // there are some between the IP header and what it carries
+	About              *probe // the packet that an ICMP error is about, as it left the host
+	To                 *probe // that it answers
 	// Expect is what connection tracking must make of it if it comes that far,
 	// "" = whatever it does.
 	Expect string
@@ -52,6 +54,9 @@ func (p probe) String() string {
 	}
 	if p.Protocol == model.ProtocolTCP {
 		fmt.Fprintf(&b, " flags %#x", p.TCPFlags)
+	}
+	if p.Options {
+		b.WriteString(" with options")
 	}
 	if p.About != nil {
 		fmt.Fprintf(&b, " about [%s]", p.About)
@@ -135,14 +140,28 @@ func (p probe) bytes(id uint32) []byte {
 // header is that of IP before n bytes.
 func (p probe) header(id uint32, n int) []byte {
 	if p.Src.Is4() {
-		h := []byte{0x45, 0, byte((20 + n) >> 8), byte(20 + n), byte(id >> 8), byte(id) | 1, 0, 0, 64, byte(p.Protocol), 0, 0}
-		h = slices.Concat(h, p.Src.AsSlice(), p.Dst.AsSlice())
+		var options []byte
+		if p.Options {
+			options = []byte{1, 1, 1, 0} // no operation, thrice, and the end
+		}
+		size := 20 + len(options)
+		h := []byte{0x40 | byte(size/4), 0, byte((size + n) >> 8), byte(size + n), byte(id >> 8), byte(id) | 1, 0, 0, 64, byte(p.Protocol), 0, 0}
+		h = slices.Concat(h, p.Src.AsSlice(), p.Dst.AsSlice(), options)
 		binary.BigEndian.PutUint16(h[10:], checksum(h))
 		return h
 	}
-	h := []byte{0x60, 0, 0, 0, byte(n >> 8), byte(n), byte(p.Protocol), 64}
-	return slices.Concat(h, p.Src.AsSlice(), p.Dst.AsSlice())
+	var options []byte
+	next := byte(p.Protocol)
+	if p.Options {
+		options = []byte{next, 0, 1, 4, 0, 0, 0, 0} // destination options: padding
+		next = destinationOptions
+	}
+	n += len(options)
+	h := []byte{0x60, 0, 0, 0, byte(n >> 8), byte(n), next, 64}
+	return slices.Concat(h, p.Src.AsSlice(), p.Dst.AsSlice(), options)
 }
+
+const destinationOptions = 60
 
 // checksum is that of RFC 1071.
 func checksum(b []byte) uint16 {
@@ -181,14 +200,17 @@ func identify(b []byte) (id uint32, src, dst netip.Addr, ok bool) {
 	var protocol model.Protocol
 	var rest []byte
 	switch {
-	case len(b) >= 20 && b[0] == 0x45:
-		protocol, rest = model.Protocol(b[9]), b[20:]
+	case len(b) >= 24 && b[0]>>4 == 4:
+		protocol, rest = model.Protocol(b[9]), b[min(len(b), 4*int(b[0]&15)):]
 		src, _ = netip.AddrFromSlice(b[12:16])
 		dst, _ = netip.AddrFromSlice(b[16:20])
 	case len(b) >= 40 && b[0]>>4 == 6:
 		protocol, rest = model.Protocol(b[6]), b[40:]
 		src, _ = netip.AddrFromSlice(b[8:24])
 		dst, _ = netip.AddrFromSlice(b[24:40])
+		if protocol == destinationOptions && len(rest) >= 8 {
+			protocol, rest = model.Protocol(rest[0]), rest[8:]
+		}
 	default:
 		return 0, src, dst, false
 	}

@@ -19,14 +19,21 @@ type flow struct {
 }
 
 // probes makes a batch of packets, each of a connection of its own.
-func (c chance) probes(st *policy.State, n int) []probe {
+func (c chance) probes(s policy.Settings, st *policy.State, n int) []probe {
 	taken := map[flow]bool{}
+	to := routes(st)
+	seen := map[string]int{} // decisions
 	var out []probe
 	for len(out) < n {
-		p, ok := c.aimed(st)
-		if !ok || c.in(3) {
-			p = c.probe(st)
-		}
+		p := c.novel(func(p probe) bool {
+			for _, step := range policy.Evaluate(s, st, p.packet(outOf(to, p.Dst))).Trail {
+				if step.Rules != (policy.RulesID{}) && seen[step.String()] < 3 {
+					seen[step.String()]++
+					return true
+				}
+			}
+			return false
+		}, st)
 		f := flow{versionOf(p.Src), p.Protocol, min(p.SrcPort, p.DstPort), max(p.SrcPort, p.DstPort)}
 		if p.icmp() {
 			p.SrcPort = uint16(len(out) + 1) // the identifier
@@ -38,6 +45,24 @@ func (c chance) probes(st *policy.State, n int) []probe {
 		}
 	}
 	return out
+}
+
+// novel tries for a packet that a rule decides which decided few so far. Every
+// fourth is any.
+func (c chance) novel(is func(probe) bool, st *policy.State) (p probe) {
+	if c.in(4) {
+		return c.probe(st)
+	}
+	for range 8 {
+		var ok bool
+		if p, ok = c.aimed(st); !ok {
+			p = c.probe(st)
+		}
+		if is(p) {
+			break
+		}
+	}
+	return p
 }
 
 // probe is any packet.
@@ -72,6 +97,7 @@ func (c chance) probe(st *policy.State) probe {
 		p.Dst = c.addr(version)
 	}
 	c.protocols(&p)
+	p.Options = c.in(10)
 	if p.In != "" && c.in(12) {
 		c.service(&p)
 	}
@@ -92,6 +118,7 @@ func (c chance) protocols(p *probe) {
 
 // details are what belongs to the protocol.
 func (c chance) details(p *probe) {
+	p.SrcPort, p.DstPort, p.TCPFlags, p.ICMPType, p.ICMPCode = 0, 0, 0, 0, 0
 	switch {
 	case p.icmp():
 		p.ICMPType, p.ICMPCode = c.icmpType(versionOf(p.Src)), uint8(max(0, c.IntN(4)-1))
@@ -104,7 +131,7 @@ func (c chance) details(p *probe) {
 			p.SrcPort = c.port()
 		}
 		p.TCPFlags = flagSYN
-		if p.Protocol == model.ProtocolTCP && c.in(12) {
+		if p.Protocol == model.ProtocolTCP && c.in(25) {
 			p.TCPFlags = one[uint8](c, flagSYN|flagFIN, flagRST, flagACK, flagSYN|flagACK)
 		}
 	}
@@ -140,6 +167,7 @@ func (c chance) service(p *probe) {
 		if version == 4 {
 			return
 		}
+		p.SrcPort, p.DstPort, p.TCPFlags = 0, 0, 0
 		p.Protocol, p.ICMPType, p.ICMPCode = model.ProtocolICMPv6, one[uint8](c, 130, 131, 132, 133, 134, 135, 136, 137, 143), 0
 		if c.in(2) {
 			p.Dst = one(c, addr("ff02::1"), addr("ff02::2"))
@@ -151,18 +179,23 @@ func (c chance) service(p *probe) {
 }
 
 // answers are what comes back to probes that passed: the other side's packets,
-// and errors about them; to are the probes that they answer. Those whose
-// addresses were changed have none here.
-func (c chance) answers(probes []probe, fates []fate, ports map[string]*port) (out, to []probe) {
+// and errors about them; to are the probes that they answer. An answer to what
+// has the host's address as its source is for the host itself until connection
+// tracking sees it, so there are none where untracked policy is asked before.
+func (c chance) answers(st *policy.State, probes []probe, fates []fate, ports map[string]*port) (out, to []probe) {
 	for i, p := range probes {
 		f := fates[i]
-		if f.verdict != policy.Accept || f.state != "new" || f.out == "" || f.src != p.Src || f.dst != p.Dst || c.in(2) {
+		if f.verdict != policy.Accept || f.state != "new" || f.out == "" || c.in(2) || f.src != p.Src && hasUntracked(st, f.out) {
 			continue
 		}
-		back := probe{In: f.out, MAC: ports[f.out].far, Src: p.Dst, Dst: p.Src, Protocol: p.Protocol, SrcPort: p.DstPort, DstPort: p.SrcPort, Expect: "established"}
+		back := probe{
+			In: f.out, MAC: ports[f.out].far, Src: f.dst, Dst: f.src, Protocol: p.Protocol, SrcPort: p.DstPort, DstPort: p.SrcPort,
+			Expect: "established", To: &probes[i],
+		}
 		switch {
 		case c.in(4):
 			about := p
+			about.Src, about.Dst = f.src, f.dst
 			back.Protocol, back.SrcPort, back.DstPort, back.ICMPType, back.ICMPCode = model.ProtocolICMP, 0, 0, 3, 1
 			if !p.Src.Is4() {
 				back.Protocol, back.ICMPType = model.ProtocolICMPv6, 1
@@ -187,4 +220,13 @@ func (c chance) answers(probes []probe, fates []fate, ports map[string]*port) (o
 		out, to = append(out, back), append(to, p)
 	}
 	return out, to
+}
+
+func hasUntracked(st *policy.State, name string) bool {
+	for _, ep := range st.Endpoints {
+		if !ep.Workload && ep.Interface == name && len(ep.UntrackedInbound) > 0 {
+			return true
+		}
+	}
+	return false
 }

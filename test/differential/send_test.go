@@ -5,6 +5,7 @@ package differential
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"slices"
@@ -168,23 +169,26 @@ func (l *lab) send(probes []probe) ([]fate, error) {
 	for i := range fates {
 		fates[i].settle(l.names)
 	}
-	return fates, l.receive(first, fates)
+	return fates, l.receive(first, probes, fates)
 }
 
 // receive compares what arrives at the other ends with what the host let go.
-func (l *lab) receive(first uint32, fates []fate) error {
+func (l *lab) receive(first uint32, probes []probe, fates []fate) error {
 	deadline := time.Now().Add(l.patience)
-	want := map[string]int{}
+	want := map[string]map[int]bool{}
+	for name := range l.ports {
+		want[name] = map[int]bool{}
+	}
 	for i := range fates {
-		if fates[i].out != "" {
-			want[fates[i].out]++
+		if name := fates[i].out; name != "" {
+			want[name][i] = true
 		}
 	}
 	buf := make([]byte, 1<<16)
 	for name, p := range l.ports {
 		for {
 			wait := 0
-			if want[name] > 0 {
+			if len(want[name]) > 0 {
 				wait = max(0, int(time.Until(deadline).Milliseconds()))
 			}
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, wait)
@@ -207,13 +211,13 @@ func (l *lab) receive(first uint32, fates []fate) error {
 				if f.out != name || f.src != src || f.dst != dst {
 					return fmt.Errorf("packet %d arrived at %s as %s -> %s; the host let it go by %q as %s -> %s; it was seen %s", i, name, src, dst, f.out, f.src, f.dst, strings.Join(f.seen, ", "))
 				}
-				want[name]--
+				delete(want[name], int(i))
 			} else if ok && id >= l.warmed {
 				return fmt.Errorf("a packet that the host had dropped arrived at %s, later: %s -> %s", name, src, dst)
 			}
 		}
-		if want[name] != 0 {
-			return fmt.Errorf("%d packets that the host let go did not arrive at %s", want[name], name)
+		for i := range want[name] {
+			return fmt.Errorf("%s: the host let it go, but it did not arrive at %s; it was seen %s", probes[i], name, strings.Join(fates[i].seen, ", "))
 		}
 	}
 	return nil
@@ -230,7 +234,7 @@ func (l *lab) warm() error {
 		}
 	}
 	deadline := time.Now().Add(patience)
-	l.patience = patience / 100
+	l.patience, l.warmed = patience/100, math.MaxUint32
 	defer func() { l.patience = patience }()
 	for {
 		fates, err := l.send(probes)

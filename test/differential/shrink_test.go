@@ -4,6 +4,7 @@ package differential
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"os/exec"
 	"slices"
@@ -63,7 +64,7 @@ func (l *lab) try(before *world, w world, probes []probe) (*difference, error) {
 	if err := n.become(w); err != nil {
 		return nil, err
 	}
-	if err := l.prepare(&n.state); err != nil {
+	if err := errors.Join(l.route(routes(&n.state)), l.forget()); err != nil {
 		return nil, err
 	}
 	var last fate

@@ -100,34 +100,3 @@ func apply(wall *nft.Firewall) error {
 	}
 	return errors.Join(append(errs, err)...)
 }
-
-// whole is a state as if all of it were new.
-func whole(st *policy.State) policy.Changes {
-	c := policy.Changes{Endpoints: maps.Clone(st.Endpoints), Rules: maps.Clone(st.Rules), Sets: map[policy.SetID]*policy.SetChange{}}
-	for id, s := range st.Sets {
-		c.Sets[id] = &policy.SetChange{Kind: s.Kind, Text: s.Text, New: true, Added: slices.Collect(maps.Keys(s.Members))}
-	}
-	pools := st.Pools
-	c.Pools = &pools
-	return c
-}
-
-// audit compares the table in the kernel with what a firewall that begins now
-// with the same state would make of it: nothing but what is there.
-func (n *node) audit() error {
-	fresh, err := nft.Open(nft.Config{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
-	defer fresh.Close()
-	fresh.Configure(cloneSettings(n.now.Settings))
-	fresh.Update(whole(&n.state))
-	report, err := fresh.Apply(context.Background())
-	if err != nil {
-		return err
-	}
-	if report.Writes != 0 || report.Repairs != 0 {
-		return fmt.Errorf("the table was not what a new firewall makes of the same state: %d writes, %d of them repairs", report.Writes, report.Repairs)
-	}
-	return nil
-}

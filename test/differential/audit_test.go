@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// whole is a state as if all of it were new.
+func whole(st *policy.State) policy.Changes {
+	c := policy.Changes{Endpoints: maps.Clone(st.Endpoints), Rules: maps.Clone(st.Rules), Sets: map[policy.SetID]*policy.SetChange{}}
+	for id, s := range st.Sets {
+		c.Sets[id] = &policy.SetChange{Kind: s.Kind, Text: s.Text, New: true, Added: slices.Collect(maps.Keys(s.Members))}
+	}
+	pools := st.Pools
+	c.Pools = &pools
+	return c
+}
+
+// begin makes a firewall of the current namespace that begins with the node's state.
+func (n *node) begin() (nft.Report, error) {
+	wall, err := nft.Open(nft.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nft.Report{}, err
+	}
+	wall.Configure(cloneSettings(n.now.Settings))
+	wall.Update(whole(&n.state))
+	report, err := wall.Apply(context.Background())
+	return report, errors.Join(err, wall.Close())
+}
+
+// audit compares the table, which came about change by change, with that which
+// a firewall makes of the same state where there was none, as the nft tool lists
+// them; and lets a new firewall take it over, which must find nothing to do.
+func (n *node) audit() error {
+	have, err := listing()
+	if err != nil {
+		return err
+	}
+	ns, err := newNamespace()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	var want string
+	err = within(ns, func() error {
+		if _, err := n.begin(); err != nil {
+			return err
+		}
+		var err error
+		want, err = listing()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("program the same in another namespace: %w", err)
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		return fmt.Errorf("the table differs from one that is made anew (-anew +changed):\n%s", diff)
+	}
+	report, err := n.begin()
+	if err == nil && report.Writes+report.Repairs > 0 {
+		err = fmt.Errorf("a new firewall made %d writes, %d of them repairs, where there was nothing to do", report.Writes, report.Repairs)
+	}
+	return err
+}
+
+// listing is the table without what its rules counted, its parts sorted. It is
+// without the comments of chains as well: the kernel keeps the one that a chain
+// was made with, which may have been another endpoint's.
+func listing() (string, error) {
+	out, err := exec.Command("nft", "list", "table", "inet", nft.TableName).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("nft list table: %w: %s", err, out)
+	}
+	text := regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(string(out), "counter")
+	text = regexp.MustCompile(`(chain \S+ {\n)\t\tcomment "[^"\n]*"\n`).ReplaceAllString(text, "$1")
+	parts := strings.Split(text, "\n\t}\n")
+	slices.Sort(parts)
+	return strings.Join(parts, "\n\t}\n"), nil
+}
