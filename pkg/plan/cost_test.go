@@ -3,7 +3,6 @@
 package plan
 
 import (
-	"fmt"
 	"net/netip"
 	"testing"
 
@@ -55,6 +54,6 @@ func TestCostOfOneChange(t *testing.T) {
 		if many > few*1.2 {
 			t.Errorf("%s: %v allocations among 5,000 routes, %v among 100", name, many, few)
 		}
-		t.Log(fmt.Sprintf("%s: %v allocations among 100 routes, %v among 5,000", name, few, many))
+		t.Logf("%s: %v allocations among 100 routes, %v among 5,000", name, few, many)
 	}
 }

@@ -5,6 +5,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -223,10 +224,26 @@ func (e *Engine) isSelf(a netip.Addr) bool {
 	return onLink || a.IsValid() && a == e.hosts[e.self].mine[familyOf(a)]
 }
 
-// Holder is the host that has an address by what Update has told, and whether
-// its agent lives; "" = none. A host that starts asks it before it takes an
-// address; a Flush must have followed what was told.
-func (e *Engine) Holder(a netip.Addr) (name string, alive bool) {
-	name = e.hostAt(a)
-	return name, e.hosts[name].alive
+// Conflict says why this host must not take the addresses that it has found: one is
+// another live host's, or the name is. Live is whose agent's lease holds. own are the
+// addresses by family; an invalid one is none. What was told must have been flushed.
+//
+// The name is taken by another where its lease holds with an address that no link
+// of ours has; a host that has changed its address waits for its own lease to end.
+func (e *Engine) Conflict(own ...netip.Addr) error {
+	live := func(name string) bool { return e.objects[model.StatusKey{Host: name}] != nil }
+	for _, said := range e.hosts[e.self].addrs {
+		_, here := e.links.own[said.addr]
+		if said.addr.IsValid() && live(e.self) && !here && !slices.Contains(own, said.addr) {
+			return fmt.Errorf("another host that is called %s lives and has %s: give this one another name, or wait until that one's status is gone", e.self, said.addr)
+		}
+	}
+	for _, a := range own {
+		for _, name := range slices.Sorted(maps.Keys(e.claims[a])) {
+			if name != e.self && live(name) {
+				return fmt.Errorf("address %s is that of host %s, which lives: give one of them another address", a, name)
+			}
+		}
+	}
+	return nil
 }

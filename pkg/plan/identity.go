@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// MethodKind says how a host finds its own address.
+type MethodKind string
+
+const (
+	MethodNone       MethodKind = "none"           // it has none of the family
+	MethodFirstFound MethodKind = "first-found"    // the first link with a suitable address
+	MethodCanReach   MethodKind = "can-reach"      // what the kernel sends from to a target
+	MethodInterface  MethodKind = "interface"      // the first link that one of the patterns matches
+	MethodSkip       MethodKind = "skip-interface" // first-found without the links that one matches
+	MethodCIDR       MethodKind = "cidr"           // the first address inside one of the CIDRs
+	MethodAddress    MethodKind = "address"        // this very address
+)
+
+// Method is how a host finds its own address of one family: the value of IP or
+// IP6. The zero value is invalid: use ParseMethod.
+type Method struct {
+	Kind MethodKind
+	// Target of can-reach is an address or a name that is to be looked up.
+	Target   string
+	patterns []*regexp.Regexp
+	cidrs    []netip.Prefix
+	// address is a single one where no length was given.
+	address netip.Prefix
+	text    string
+}
+
+// ParseMethod reads the value of IP (v6 false) or IP6. "autodetect" and
+// "first-found" are one; nothing at all is first-found for IPv4 and none for
+// IPv6, as Calico's users know it.
+func ParseMethod(text string, v6 bool) (Method, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		text = string(MethodFirstFound)
+		if v6 {
+			text = string(MethodNone)
+		}
+	}
+	m := Method{text: text}
+	name, value, hasValue := strings.Cut(text, "=")
+	m.Kind = MethodKind(name)
+	var err error
+	switch {
+	case !hasValue && (text == "autodetect" || m.Kind == MethodFirstFound):
+		m.Kind = MethodFirstFound
+		m.patterns, err = compile(notUplinks)
+	case !hasValue && m.Kind == MethodNone:
+	case hasValue && m.Kind == MethodCanReach:
+		if m.Target = strings.TrimSpace(value); m.Target == "" {
+			err = errors.New("want an address or a name to reach")
+		} else if a, notAddr := netip.ParseAddr(m.Target); notAddr == nil {
+			err = ofFamily(a, v6)
+		}
+	case hasValue && m.Kind == MethodInterface:
+		m.patterns, err = compile(value)
+	case hasValue && m.Kind == MethodSkip:
+		m.patterns, err = compile(value + "," + notUplinks)
+	case hasValue && m.Kind == MethodCIDR:
+		m.cidrs, err = parseCIDRs(value, v6)
+	case !hasValue:
+		m.Kind = MethodAddress
+		m.address, err = parseOwn(text, v6)
+	default:
+		err = errWord
+	}
+	if err != nil {
+		return Method{}, fmt.Errorf("%.128q: %w", text, err)
+	}
+	return m, nil
+}
+
+var errWord = errors.New("want an address, none, autodetect, first-found, can-reach=, interface=, skip-interface= or cidr=")
+
+// String is what ParseMethod was given.
+func (m Method) String() string { return m.text }
+
+// notUplinks are names of links by which no host is reached from outside.
+const notUplinks = `^docker.*,^cbr.*,^dummy.*,^virbr.*,^lxcbr.*,^veth.*,^lo$,^cali.*,^tap.*,^tunl.*,^flannel.*,^kube-ipvs.*,^cni.*,^vxlan.*,^wireguard.*,^nodelocaldns.*,^br-.*`
+
+// compile reads regular expressions with commas between. As in Calico they match
+// anywhere in a name: interface=eth0 fits veth0a, too; write ^eth0$.
+func compile(list string) ([]*regexp.Regexp, error) {
+	var all []*regexp.Regexp
+	for text := range strings.SplitSeq(list, ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			return nil, errors.New("want regular expressions for names of links, with commas between")
+		}
+		re, err := regexp.Compile(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, re)
+	}
+	return all, nil
+}
+
+func parseCIDRs(list string, v6 bool) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for text := range strings.SplitSeq(list, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return nil, fmt.Errorf("%.64q: want a CIDR like 192.168.0.0/24", text)
+		}
+		if err := ofFamily(p.Addr(), v6); err != nil {
+			return nil, err
+		}
+		all = append(all, p.Masked())
+	}
+	return all, nil
+}
+
+func parseOwn(text string, v6 bool) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return netip.Prefix{}, errWord
+		}
+		p = single(a)
+	}
+	if !suits(p.Addr(), v6) {
+		return netip.Prefix{}, fmt.Errorf("want an %s address that other hosts can reach", familyName(familyIndex(v6)))
+	}
+	return p, nil
+}
+
+func familyIndex(v6 bool) int {
+	if v6 {
+		return 1
+	}
+	return 0
+}
+
+func ofFamily(a netip.Addr, v6 bool) error {
+	if a.Is4() == v6 || a.Is4In6() {
+		return fmt.Errorf("%s: want %s", a, familyName(familyIndex(v6)))
+	}
+	return nil
+}
+
+// suits reports whether other hosts may know a host by an address.
+func suits(a netip.Addr, v6 bool) bool {
+	return a.IsGlobalUnicast() && a.Is4() != v6 && !a.Is4In6() && a.Zone() == ""
+}
+
+// Identity is what a host found to be its address.
+type Identity struct {
+	// Addr has the length of its subnet; that of a single address where no link
+	// says one.
+	Addr netip.Prefix
+	// Link has the address; "" = none does, which the host should warn of.
+	Link string
+}
+
+// Choose finds the host's own address among its links', in their order; addresses
+// of pods' pools are none. reached is for can-reach alone: the address from which
+// the kernel sends to the target, invalid where it has no route. The zero
+// Identity means that the host has no address of the family, as was wished.
+func (m Method) Choose(links []Link, pools []netip.Prefix, v6 bool, reached netip.Addr) (Identity, error) {
+	var found []Identity
+	for _, l := range links {
+		for _, p := range l.Addrs {
+			if suits(p.Addr(), v6) && (l.Up || m.Kind == MethodAddress) {
+				found = append(found, Identity{p, l.Name})
+			}
+		}
+	}
+	var fits func(Identity) bool
+	switch m.Kind {
+	case MethodNone:
+		return Identity{}, nil
+	case MethodAddress:
+		return m.given(found), nil
+	case MethodCanReach:
+		if !reached.IsValid() {
+			return Identity{}, fmt.Errorf("%s: no route of this host leads to %s", m, m.Target)
+		}
+		fits = func(i Identity) bool { return i.Addr.Addr() == reached }
+	case MethodInterface:
+		fits = func(i Identity) bool { return matches(m.patterns, i.Link) }
+	case MethodFirstFound, MethodSkip:
+		fits = func(i Identity) bool { return !matches(m.patterns, i.Link) }
+	case MethodCIDR:
+		fits = func(i Identity) bool {
+			return slices.ContainsFunc(m.cidrs, func(p netip.Prefix) bool { return p.Contains(i.Addr.Addr()) })
+		}
+	default:
+		return Identity{}, errors.New("no way to find the host's address was chosen")
+	}
+	for _, i := range found {
+		inPool := slices.ContainsFunc(pools, func(p netip.Prefix) bool { return p.Contains(i.Addr.Addr()) && p.Bits() > 0 })
+		if fits(i) && (!inPool || m.Kind != MethodFirstFound && m.Kind != MethodSkip) {
+			return i, nil
+		}
+	}
+	return Identity{}, fmt.Errorf("%s finds no %s address on a link that is up; there are: %s", m, familyName(familyIndex(v6)), describe(found))
+}
+
+// given is the address that stands in the method, with the subnet that a link
+// says unless the method says one.
+func (m Method) given(found []Identity) Identity {
+	out := Identity{Addr: m.address}
+	for _, i := range found {
+		if i.Addr.Addr() == m.address.Addr() {
+			out.Link = i.Link
+			if m.address.IsSingleIP() {
+				out.Addr = i.Addr
+			}
+			break
+		}
+	}
+	return out
+}
+
+func matches(patterns []*regexp.Regexp, name string) bool {
+	return slices.ContainsFunc(patterns, func(re *regexp.Regexp) bool { return re.MatchString(name) })
+}
+
+func describe(found []Identity) string {
+	if len(found) == 0 {
+		return "none"
+	}
+	words := make([]string, len(found))
+	for i, f := range found {
+		words[i] = fmt.Sprintf("%s on %s", f.Addr, f.Link)
+	}
+	return strings.Join(words, ", ")
+}

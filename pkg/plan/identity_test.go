@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+func hostLinks() []Link {
+	prefixes := func(all ...string) []netip.Prefix {
+		var out []netip.Prefix
+		for _, s := range all {
+			out = append(out, netip.MustParsePrefix(s))
+		}
+		return out
+	}
+	return []Link{
+		{Name: "lo", Up: true, Addrs: prefixes("127.0.0.1/8", "::1/128")},
+		{Name: "docker0", Up: true, Addrs: prefixes("172.17.0.1/16")},
+		{Name: "eth9", Addrs: prefixes("192.0.2.9/24")},
+		{Name: "eth0", Up: true, Addrs: prefixes("169.254.3.3/16", "172.18.203.125/24", "172.18.204.125/24", "fe80::1/64")},
+		{Name: "bond0", Up: true, Addrs: prefixes("10.65.3.1/16", "10.9.0.1/31", "fd18::125/64")},
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for _, tt := range []struct {
+		method  string
+		v6      bool
+		reached string
+		want    string // link and address, or a part of the error
+	}{
+		{"", false, "", "eth0 172.18.203.125/24"},
+		{"", true, "", " invalid Prefix"},
+		{"autodetect", true, "", "bond0 fd18::125/64"},
+		{"first-found", false, "", "eth0 172.18.203.125/24"},
+		{"skip-interface=eth.*", false, "", "bond0 10.9.0.1/31"},
+		{"skip-interface=eth.*,bond", false, "", `skip-interface=eth.*,bond finds no IPv4 address on a link that is up; there are: 172.17.0.1/16 on docker0`},
+		{"interface=docker", false, "", "docker0 172.17.0.1/16"},
+		{"interface=^bond0$", false, "", "bond0 10.65.3.1/16"},
+		{"interface=eth9", false, "", "finds no IPv4 address"},
+		{"interface=nothing,eth0", false, "", "eth0 172.18.203.125/24"},
+		{"cidr=192.168.0.0/16, 172.18.204.0/24", false, "", "eth0 172.18.204.125/24"},
+		{"cidr=fd18::/32", true, "", "bond0 fd18::125/64"},
+		{"can-reach=8.8.8.8", false, "172.18.204.125", "eth0 172.18.204.125/24"},
+		{"can-reach=tor.example", false, "", "no route of this host leads to tor.example"},
+		{"can-reach=8.8.8.8", false, "127.0.0.1", "finds no IPv4 address"},
+		{"172.18.204.125", false, "", "eth0 172.18.204.125/24"},
+		{"172.18.204.125/20", false, "", "eth0 172.18.204.125/20"},
+		{"192.0.2.9", false, "", "eth9 192.0.2.9/24"},
+		{"198.51.100.7", false, "", " 198.51.100.7/32"},
+		{"none", false, "", " invalid Prefix"},
+	} {
+		m, err := ParseMethod(tt.method, tt.v6)
+		if err != nil {
+			t.Errorf("%q: %v", tt.method, err)
+			continue
+		}
+		var reached netip.Addr
+		if tt.reached != "" {
+			reached = netip.MustParseAddr(tt.reached)
+		}
+		id, err := m.Choose(hostLinks(), []netip.Prefix{netip.MustParsePrefix("10.65.0.0/16")}, tt.v6, reached)
+		got := id.Link + " " + id.Addr.String()
+		if err != nil {
+			got = err.Error()
+		}
+		if got != tt.want && (err == nil || !strings.Contains(got, tt.want)) {
+			t.Errorf("%q: %s, want %s", tt.method, got, tt.want)
+		}
+	}
+	if _, err := (Method{}).Choose(hostLinks(), nil, false, netip.Addr{}); err == nil {
+		t.Error("the zero Method finds an address")
+	}
+}
+
+func TestParseMethodRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		method string
+		v6     bool
+		want   string
+	}{
+		{"nonsense", false, "want an address, none, autodetect"},
+		{"autodetect=yes", false, "want an address, none, autodetect"},
+		{"can-reach=", false, "want an address or a name to reach"},
+		{"can-reach=::1", false, "::1: want IPv4"},
+		{"interface=", false, "want regular expressions"},
+		{"interface=eth[", false, "missing closing ]"},
+		{"skip-interface=,", false, "want regular expressions"},
+		{"cidr=10.0.0.0", false, "want a CIDR"},
+		{"cidr=fd00::/8", false, "want IPv4"},
+		{"127.0.0.1", false, "want an IPv4 address that other hosts can reach"},
+		{"fe80::1", true, "want an IPv6 address that other hosts can reach"},
+		{"172.18.0.1", true, "want an IPv6 address"},
+		{"::ffff:172.18.0.1", true, "want an IPv6 address"},
+	} {
+		if _, err := ParseMethod(tt.method, tt.v6); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want %q", tt.method, err, tt.want)
+		}
+	}
+}
+
+func FuzzParseMethod(f *testing.F) {
+	for _, s := range []string{"", "can-reach=a", "interface=eth.*,b", "skip-interface=x", "cidr=10.0.0.0/8,1.0.0.0/8", "10.0.0.1/24", "fd00::1"} {
+		f.Add(s, false)
+		f.Add(s, true)
+	}
+	f.Fuzz(func(t *testing.T, s string, v6 bool) {
+		m, err := ParseMethod(s, v6)
+		if err != nil {
+			return
+		}
+		again, err := ParseMethod(m.String(), v6)
+		if err != nil || again.Kind != m.Kind || again.Target != m.Target {
+			t.Fatalf("%q reads as %+v, and %q as %+v, %v", s, m, m, again, err)
+		}
+		id, err := m.Choose(hostLinks(), nil, v6, netip.MustParseAddr("172.18.204.125"))
+		if err == nil && m.Kind != MethodNone && !suits(id.Addr.Addr(), v6) {
+			t.Fatalf("%q chooses %+v", s, id)
+		}
+	})
+}
+
+func TestConflict(t *testing.T) {
+	a1, a2 := netip.MustParseAddr("172.18.203.125"), netip.MustParseAddr("172.18.203.126")
+	c := &cluster{}
+	address := func(host string, a netip.Addr) model.Entry {
+		return c.entry(model.BGPHostKey{Host: host, Field: model.BGPHostIPv4}, model.Text(a.String()))
+	}
+	lease := func(host string) model.Entry { return c.entry(model.StatusKey{Host: host}, model.Status{}) }
+	other := c.entry(model.HostMetadataKey{Host: "host-2"}, model.HostMetadata{})
+	for name, tt := range map[string]struct {
+		told []model.Entry
+		own  netip.Addr
+		want string // "" = none
+	}{
+		"nobody else":                    {nil, a1, ""},
+		"own, after a restart":           {[]model.Entry{address("host-1", a1), lease("host-1")}, a1, ""},
+		"another's":                      {[]model.Entry{other, address("host-2", a1), lease("host-2")}, a1, "address 172.18.203.125 is that of host host-2"},
+		"another's, although we said so": {[]model.Entry{other, address("host-1", a1), address("host-2", a1), lease("host-2")}, a1, "host-2"},
+		"another's, which is dead":       {[]model.Entry{other, address("host-2", a1)}, a1, ""},
+		"the name of another":            {[]model.Entry{address("host-1", a2), lease("host-1")}, a1, "another host that is called host-1"},
+		"the name of one that is dead":   {[]model.Entry{address("host-1", a2)}, a1, ""},
+		"none of IPv6":                   {nil, netip.Addr{}, ""},
+	} {
+		e := NewEngine("host-1", Settings{})
+		e.SetLinks(Links{Links: []Link{{Name: "eth0", Up: true, Addrs: []netip.Prefix{netip.MustParsePrefix("172.18.203.125/24")}}}})
+		e.Update(tt.told...)
+		e.Flush()
+		err := e.Conflict(tt.own)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
