@@ -37,6 +37,7 @@ var sections = []section{
 	{"agent", agentAtScale},
 	{"engine", policyEngine},
 	{"enforce", enforce},
+	{"packets", packets},
 }
 
 // bench is what the sections share.

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/lab"
+)
+
+const (
+	packetEndpoints = 1000
+	packetRounds    = 60
+	packetTime      = 150 * time.Millisecond // of one flow
+)
+
+// road is a host with two pods, between which packets are counted.
+type road struct {
+	name     string
+	policies int // that apply to the host's other endpoints; -1 = there are no rules at all
+	host     *lab.Host
+	pods     [2]*lab.Pod
+	runs     map[string][]traffic // by kind, one for each round
+}
+
+// packets compares the traffic between two pods of hosts that differ in how
+// many policies there are for their other endpoints, and of one without rules.
+func packets(ctx context.Context, b *bench) (_ result, err error) {
+	scratch, err := os.MkdirTemp("", "calico-bench-")
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	roads := []*road{{name: "plain", policies: -1}, {name: "one", policies: 1}, {name: "some", policies: 100}, {name: "many", policies: 1000}}
+	var names []string
+	for _, r := range roads {
+		names = append(names, r.name)
+	}
+	l, err := lab.Start(ctx, lab.Config{Name: "bench-packets", Hosts: names, BinDir: b.bin, DataDir: scratch, NoAgent: true})
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	for _, r := range roads {
+		if err := r.build(ctx, l); err != nil {
+			return result{}, fmt.Errorf("host %s: %w", r.name, err)
+		}
+	}
+	for range packetRounds {
+		for _, i := range rand.Perm(len(roads)) {
+			if err := ctx.Err(); err != nil {
+				return result{}, err
+			}
+			if err := roads[i].drive(); err != nil {
+				return result{}, fmt.Errorf("host %s: %w", roads[i].name, err)
+			}
+		}
+	}
+	return packetResult(roads), nil
+}
+
+// build fills the host with endpoints and policies for them, and adds the pods.
+func (r *road) build(ctx context.Context, l *lab.Lab) (err error) {
+	r.runs = map[string][]traffic{}
+	if r.host, err = l.FindHost(r.name); err != nil {
+		return err
+	}
+	etcd, err := l.OpenEtcd()
+	if err != nil {
+		return err
+	}
+	if r.policies > 0 {
+		ends, err := l.NewNamespace(r.name + "-ends")
+		if err != nil {
+			return err
+		}
+		s := &scale{lab: l, host: r.host, pods: ends}
+		var puts []model.Put
+		for i := range r.policies {
+			puts = append(puts, r.policy(i))
+		}
+		for i := range packetEndpoints {
+			if err := s.link(i); err != nil {
+				return err
+			}
+			puts = append(puts, r.endpoint(s, i))
+		}
+		for len(puts) > 0 {
+			n := min(100, len(puts))
+			if _, err := etcd.Commit(ctx, model.Change{Puts: puts[:n]}); err != nil {
+				return err
+			}
+			puts = puts[n:]
+		}
+	}
+	if err := r.host.StartAgent(ctx); err != nil {
+		return err
+	}
+	for i := range r.pods {
+		if r.pods[i], err = r.host.AddPod(ctx, fmt.Sprintf("%s-%d", r.name, i), lab.PodConfig{}); err != nil {
+			return err
+		}
+	}
+	if r.policies >= 0 {
+		agent, err := r.host.Agent()
+		if err != nil {
+			return err
+		}
+		return settle(ctx, agent.PID)
+	}
+	// The routes stay, the rules go, and with them connection tracking.
+	if err := r.host.StopAgent(); err != nil {
+		return err
+	}
+	_, err = r.host.Exec(ctx, "nft", "delete", "table", "inet", "calico")
+	return err
+}
+
+// label is that of the host's endpoints alone: policies are the whole cluster's.
+func (r *road) label() string { return "app-" + r.name }
+
+func (r *road) policy(i int) model.Put {
+	own := fmt.Sprintf("%s == %q", r.label(), fmt.Sprint(i))
+	tcp := model.Match{Protocol: model.ProtocolTCP, SrcSelector: own, HasSrcSelector: true, DstPorts: []model.Port{{Min: 80, Max: 80}}}
+	return model.Put{
+		Key: model.PolicyKey{Tier: "default", Policy: fmt.Sprintf("%s-%d", r.name, i)},
+		Value: model.Policy{Selector: own, Inbound: []model.Rule{
+			{Action: model.ActionAllow, Match: tcp},
+			{Action: model.ActionDeny, Match: model.Match{SrcNets: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}},
+		}, Outbound: []model.Rule{{Action: model.ActionAllow}}},
+	}
+}
+
+// endpoint is one of those that the policies are for. Addresses are those of no pool.
+func (r *road) endpoint(s *scale, i int) model.Put {
+	high, low := byte(i>>8), byte(i)
+	return model.Put{Key: s.key(i), Value: model.WorkloadEndpoint{
+		State: model.StateActive, Name: hostLink(i), MAC: model.MAC{2, 0, 0, 0, high, low},
+		ProfileIDs: []string{lab.Network}, Labels: map[string]string{r.label(): fmt.Sprint(i % r.policies)},
+		IPv4Nets: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(len(r.name)), high, low}), 32)},
+	}}
+}
+
+// drive measures each kind of traffic once.
+func (r *road) drive() error {
+	for _, k := range trafficKinds {
+		t, err := k.measure(r.pods[0], r.pods[1])
+		if err != nil {
+			return fmt.Errorf("%s: %w", k.name, err)
+		}
+		r.runs[k.name] = append(r.runs[k.name], t)
+	}
+	return nil
+}
+
+func packetResult(roads []*road) result {
+	t := table{
+		title: fmt.Sprintf("Packets between two pods of a host with %d other endpoints", packetEndpoints),
+		note: fmt.Sprintf("%d rounds, the hosts in a new order each, %v for each kind of traffic; both ends on one processor. The policies apply to the other endpoints, not to the pods, "+
+			"which have the network's own profile. Without rules there is no connection tracking either. Figures are medians; ratios are the medians of the rounds' ratios.", packetRounds, packetTime),
+		header: []string{"traffic", "rules for", "rate", "over 1 policy", "over no rules", "per second of CPU", "over 1 policy", "over no rules"},
+	}
+	var r result
+	for _, k := range trafficKinds {
+		relative := func(a, b *road, of func(traffic) float64) float64 {
+			var all []float64
+			for i := range a.runs[k.name] {
+				all = append(all, of(a.runs[k.name][i])/of(b.runs[k.name][i]))
+			}
+			return median(all)
+		}
+		for _, a := range roads {
+			name := fmt.Sprintf("%d policies", a.policies)
+			switch a.policies {
+			case -1:
+				name = "nothing: no table"
+			case 1:
+				name = "1 policy"
+			}
+			runs := a.runs[k.name]
+			plain, one := relative(a, roads[0], traffic.perCPU), relative(a, roads[1], traffic.perCPU)
+			t.add(k.name, name, k.text(median(each(runs, traffic.rate))), ratio(relative(a, roads[1], traffic.rate)), ratio(relative(a, roads[0], traffic.rate)),
+				k.text(median(each(runs, traffic.perCPU))), ratio(one), ratio(plain))
+			if !k.goal || a.policies < 0 {
+				continue
+			}
+			if a != roads[1] {
+				r.goals = append(r.goals, goal{"packets, " + k.name + " with " + name + ", over 1 policy", "0.97–1.03", fmt.Sprintf("%.3f", one), one >= 0.97 && one <= 1.03})
+			}
+			r.goals = append(r.goals, goal{"packets, " + k.name + " with " + name + ", over a veth without rules", "≥ 0.90", fmt.Sprintf("%.3f", plain), plain >= 0.9})
+		}
+	}
+	r.tables = []table{t}
+	return r
+}

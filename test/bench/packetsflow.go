@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+const trafficPort = 9000
+
+// traffic is what one flow did.
+type traffic struct {
+	amount    float64 // transactions, or bytes
+	wall, cpu time.Duration
+}
+
+func (t traffic) rate() float64 { return t.amount / t.wall.Seconds() }
+
+// perCPU is the rate that one processor alone would have reached: that others
+// need the processor as well doesn't show.
+func (t traffic) perCPU() float64 { return t.amount / t.cpu.Seconds() }
+
+// trafficKind is a kind of flow: what both ends do until the client's time is up.
+type trafficKind struct {
+	name   string
+	goal   bool
+	text   func(rate float64) string
+	client func(to unix.Sockaddr, until time.Time) (amount float64, err error)
+	server func(listener int) error
+}
+
+var trafficKinds = []trafficKind{
+	{"TCP request and response", true, perSecond, requests, answer},
+	{"TCP stream", true, gigabits, pour, drain},
+	{"TCP connect, request, response", false, perSecond, connects, answerMany},
+}
+
+func perSecond(rate float64) string { return fmt.Sprintf("%.0f/s", rate) }
+func gigabits(rate float64) string  { return fmt.Sprintf("%.2f Gbit/s", rate*8/1e9) }
+
+// measure runs one flow, both ends on one processor.
+func (k trafficKind) measure(from, to *lab.Pod) (traffic, error) {
+	addr := &unix.SockaddrInet4{Addr: to.Addrs()[0].As4(), Port: trafficPort}
+	listener := -1
+	err := to.Do(func() (err error) {
+		listener, err = listen(addr)
+		return err
+	})
+	if err != nil {
+		return traffic{}, err
+	}
+	var server time.Duration
+	done := make(chan error, 1)
+	go func() {
+		done <- to.Do(func() error { return pinned(&server, func() error { return k.server(listener) }) })
+	}()
+	t := traffic{}
+	err = from.Do(func() error {
+		return pinned(&t.cpu, func() (err error) {
+			begin := time.Now()
+			t.amount, err = k.client(addr, begin.Add(packetTime))
+			t.wall = time.Since(begin)
+			return err
+		})
+	})
+	// Where the client failed, the server still waits for it.
+	_ = unix.Shutdown(listener, unix.SHUT_RD)
+	err = errors.Join(err, <-done, os.NewSyscallError("close", unix.Close(listener)))
+	t.cpu += server
+	if err == nil && t.amount == 0 {
+		err = errors.New("nothing got through")
+	}
+	return t, err
+}
+
+// pinned runs fn on the first processor and adds up what it used.
+func pinned(used *time.Duration, fn func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, first unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return os.NewSyscallError("sched_getaffinity", err)
+	}
+	for cpu := range 1024 {
+		if before.IsSet(cpu) {
+			first.Set(cpu)
+			break
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &first); err != nil {
+		return os.NewSyscallError("sched_setaffinity", err)
+	}
+	start, err := threadTime()
+	if err == nil {
+		err = fn()
+	}
+	end, e := threadTime()
+	*used += end - start
+	return errors.Join(err, e, os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
+}
+
+func threadTime() (time.Duration, error) {
+	var ts unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts)
+	return time.Duration(ts.Nano()), os.NewSyscallError("clock_gettime", err)
+}
+
+func listen(addr *unix.SockaddrInet4) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	err = errors.Join(os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)),
+		os.NewSyscallError("bind", unix.Bind(fd, addr)), os.NewSyscallError("listen", unix.Listen(fd, 128)))
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// dial connects; a closing end leaves no TIME_WAIT behind, so that ports don't run out.
+func dial(to unix.Sockaddr) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	err = errors.Join(os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)),
+		os.NewSyscallError("setsockopt", unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})))
+	if err == nil {
+		err = os.NewSyscallError("connect", unix.Connect(fd, to))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// echo sends one byte and waits for it.
+func echo(fd int) error {
+	var b [1]byte
+	if _, err := unix.Write(fd, b[:]); err != nil {
+		return os.NewSyscallError("write", err)
+	}
+	n, err := unix.Read(fd, b[:])
+	if err == nil && n == 0 {
+		err = errors.New("the other end closed the connection")
+	}
+	return err
+}
+
+func requests(to unix.Sockaddr, until time.Time) (n float64, err error) {
+	fd, err := dial(to)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, unix.Close(fd)) }()
+	for time.Now().Before(until) {
+		if err := echo(fd); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+func connects(to unix.Sockaddr, until time.Time) (n float64, err error) {
+	for time.Now().Before(until) {
+		fd, err := dial(to)
+		if err != nil {
+			return n, err
+		}
+		if err := errors.Join(echo(fd), unix.Close(fd)); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// pour sends as much as it can.
+func pour(to unix.Sockaddr, until time.Time) (n float64, err error) {
+	fd, err := dial(to)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, unix.Close(fd)) }()
+	b := make([]byte, 128<<10)
+	for time.Now().Before(until) {
+		sent, err := unix.Write(fd, b)
+		if err != nil {
+			return n, os.NewSyscallError("write", err)
+		}
+		n += float64(sent)
+	}
+	return n, nil
+}
+
+// accept waits for a connection and serves it until it ends; the client's end
+// resets it.
+func accept(listener int, serve func(fd int, b []byte) error) error {
+	fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("accept", err)
+	}
+	defer func() { _ = unix.Close(fd) }() // the client has closed it
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return os.NewSyscallError("setsockopt", err)
+	}
+	b := make([]byte, 128<<10)
+	for err == nil {
+		err = serve(fd, b)
+	}
+	if errors.Is(err, errEnd) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
+		return nil
+	}
+	return err
+}
+
+var errEnd = errors.New("the connection ended")
+
+func swallow(fd int, b []byte) error {
+	n, err := unix.Read(fd, b)
+	if err == nil && n == 0 {
+		return errEnd
+	}
+	return err
+}
+
+func reply(fd int, b []byte) error {
+	err := swallow(fd, b[:1])
+	if err == nil {
+		_, err = unix.Write(fd, b[:1])
+	}
+	return err
+}
+
+func answer(listener int) error { return accept(listener, reply) }
+func drain(listener int) error  { return accept(listener, swallow) }
+
+// answerMany serves one connection after the other until the listener is shut down.
+func answerMany(listener int) error {
+	for {
+		err := accept(listener, reply)
+		if errors.Is(err, unix.EINVAL) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
