@@ -49,10 +49,13 @@ const operUp = 6
 // filterSkipStats is RTEXT_FILTER_SKIP_STATS: counters are most of a link's size.
 const filterSkipStats = 1 << 3
 
-// checkName says whether the kernel could have a link of that name (dev_valid_name).
+// checkName says whether the kernel could have a link of that name: dev_valid_name, and %, in place of which the kernel
+// puts a number, and the directories of sysctls that are of all links.
 func checkName(name string) error {
 	switch {
 	case name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r\x00"):
+		return fmt.Errorf("%q is not a name that a network interface can have", name)
+	case strings.Contains(name, "%"), name == "all", name == "default":
 		return fmt.Errorf("%q is not a name that a network interface can have", name)
 	case len(name) >= unix.IFNAMSIZ:
 		return fmt.Errorf("interface name %q is longer than %d bytes", name, unix.IFNAMSIZ-1)

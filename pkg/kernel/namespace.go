@@ -60,7 +60,8 @@ func (n *Namespace) Close() {
 }
 
 func openNetns(path string) (netns, error) {
-	file, err := os.Open(path)
+	// Not blocking: the path may be a pipe's, which nobody writes to.
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ESRCH) { // /proc/<pid>/ns/net of a process that just died
 		err = fmt.Errorf("open %s: %w", path, os.ErrNotExist)
 	}

@@ -94,7 +94,11 @@ func TestOpenNamespaceErrors(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{file, t.TempDir(), "/proc/self/ns/mnt", "/dev/null"} {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, pipe, t.TempDir(), "/proc/self/ns/mnt", "/dev/null"} {
 		if ns, err := OpenNamespace(path); err == nil {
 			ns.Close()
 			t.Errorf("OpenNamespace(%q) succeeded", path)

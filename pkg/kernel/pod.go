@@ -91,6 +91,12 @@ func (n *Namespace) configure(p PodNet) error {
 			return err
 		}
 	}
+	if v6 && !pod.Up && pod.hasIPv6() {
+		// Somebody took it down, and its addresses with that.
+		if err := bringUpPod(n.sock, pod); err != nil {
+			return err
+		}
+	}
 	if err := n.enter(func() error { return setForwarding(p.IPForward, v4, v6) }); err != nil {
 		return err
 	}

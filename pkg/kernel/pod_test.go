@@ -4,12 +4,14 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func TestConfigurePod(t *testing.T) {
@@ -106,6 +108,52 @@ func TestConfigurePod(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestConfigurePodThatIsDown: what takes the link down takes its IPv6 addresses
+// along. They are to be of use at once when it is up again.
+func TestConfigurePodThatIsDown(t *testing.T) {
+	inHost(t, func() {
+		ns := newPod(t)
+		if _, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "net0"}); err != nil {
+			t.Fatal(err)
+		}
+		p := PodNet{IfName: "net0", Addrs: addrs("10.0.0.1", "fd00::1"), DefaultV4: true, DefaultV6: true}
+		if err := ConfigurePod(ns, p); err != nil {
+			t.Fatal(err)
+		}
+		want, err := ReadPod(ns, "net0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ns.sock.ask(newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, want.Index, 0, unix.IFF_UP))); err != nil {
+			t.Fatal(err)
+		}
+		later, err := OpenNamespace("/proc/self/fd/" + fdOf(ns))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer later.Close()
+		if err := ConfigurePod(later, p); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadPod(later, "net0")
+		if diff := cmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); err != nil || diff != "" {
+			t.Errorf("%v, (-before +after):\n%s", err, diff)
+		}
+		request := newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
+		(*request)[unix.SizeofNlMsghdr] = unix.AF_INET6
+		all, err := later.sock.dump(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range all {
+			a, index, ok := parseAddr(r.body)
+			if flags := r.body[2]; ok && index == want.Index && (flags&unix.IFA_F_NODAD == 0 || flags&unix.IFA_F_TENTATIVE != 0) {
+				t.Errorf("%s has flags %#x: it is not of use yet", a, flags)
+			}
+		}
+	})
 }
 
 func addrs(texts ...string) []netip.Addr {

@@ -146,10 +146,18 @@ func (v Veth) create(ns *Namespace, host *socket) (Link, error) {
 	if err := answers[0].err; err != nil {
 		return Link{}, v.explain(ns, host, answers[1], err)
 	}
-	if err := answers[1].err; err != nil {
-		return Link{}, fmt.Errorf("read %s, just made in %s: %w", v.PodName, ns.path, err)
+	pod, err := firstLink(answers[1].data)
+	if answers[1].err != nil {
+		err = answers[1].err
 	}
-	return firstLink(answers[1].data)
+	if err == nil {
+		return pod, nil
+	}
+	err = fmt.Errorf("read %s, just made in %s: %w", v.PodName, ns.path, err)
+	if link, lost := host.link(0, v.HostName); lost == nil {
+		err = errors.Join(err, deleteLink(link.Index, v.HostName))
+	}
+	return Link{}, err
 }
 
 // explain finds out which of the two names is taken.

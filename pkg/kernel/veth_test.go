@@ -109,6 +109,10 @@ func TestBadVeth(t *testing.T) {
 			{HostName: "cali1", PodName: "eth0", PodMAC: mac("01:00:00:00:00:01")},
 			{HostName: "cali1", PodName: "lo"},
 			{HostName: "lo", PodName: "eth0"},
+			{HostName: "cali1", PodName: "eth%d"},
+			{HostName: "cali1", PodName: "100%"},
+			{HostName: "cali1", PodName: "all"},
+			{HostName: "cali1", PodName: "default"},
 		} {
 			_, undo, err := CreateVeth(ns, v)
 			if err == nil || undo != nil {
