@@ -22,25 +22,22 @@ import (
 // The library knows neither the mark's mask nor the identity of an ICMP query, so
 // that its messages are made here.
 func MarkConnections(bit uint32, want func(Connection) bool) (set, cleared int, err error) {
-	var errs []error
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		for try := 1; ; try++ {
-			s, c, err := markFamily(family, bit, want)
-			set, cleared = set+s, cleared+c
-			if errors.Is(err, netlink.ErrDumpInterrupted) && try < conntrackTries {
-				continue
-			}
-			if err != nil {
-				errs = append(errs, fmt.Errorf("mark tracked connections: %w", err))
-			}
-			break
+	for try := 1; ; try++ {
+		s, c, err := markAll(bit, want)
+		set, cleared = set+s, cleared+c
+		switch {
+		case err == nil:
+			return set, cleared, nil
+		case !errors.Is(err, netlink.ErrDumpInterrupted) || try == conntrackTries:
+			return set, cleared, fmt.Errorf("mark tracked connections: %w", err)
 		}
 	}
-	return set, cleared, errors.Join(errs...)
 }
 
-func markFamily(family uint8, bit uint32, want func(Connection) bool) (set, cleared int, err error) {
-	all, err := conntrackRequest(nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, family).Execute(unix.NETLINK_NETFILTER, 0)
+// markAll goes once through the table, for both families: to walk it takes the
+// kernel longer than what there is in it.
+func markAll(bit uint32, want func(Connection) bool) (set, cleared int, err error) {
+	all, err := conntrackRequest(nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, unix.AF_UNSPEC).Execute(unix.NETLINK_NETFILTER, 0)
 	switch {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
 		return 0, 0, nil // EINVAL: there is no ctnetlink (nfnetlink_rcv_msg)
@@ -62,7 +59,7 @@ func markFamily(family uint8, bit uint32, want func(Connection) bool) (set, clea
 		if shall {
 			value = bit
 		}
-		r := conntrackRequest(nl.IPCTNL_MSG_CT_NEW, unix.NLM_F_ACK, family)
+		r := conntrackRequest(nl.IPCTNL_MSG_CT_NEW, unix.NLM_F_ACK, message[0])
 		r.AddRawData(identity)
 		r.AddData(nl.NewRtAttr(nl.CTA_MARK, nl.BEUint32Attr(value)))
 		r.AddData(nl.NewRtAttr(ctaMarkMask, nl.BEUint32Attr(bit)))
