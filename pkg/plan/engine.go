@@ -34,7 +34,7 @@ type Engine struct {
 	pools  index[poolFact]            // with those that can't be read
 	peers  groups[netip.Addr, string] // hosts with an explicit peer of this address, "" = all
 
-	learned index[[]Path]
+	learned index[bgpFact]
 	links   links
 	speaker Speaker
 	fabric  []netip.Prefix // of the uplinks, addresses with their subnets
@@ -82,7 +82,7 @@ func NewEngine(self string, settings Settings) *Engine {
 		hosts: map[string]host{}, claims: groups[netip.Addr, string]{},
 		blocks: newIndex[*blockFact](), owned: map[string]*[2]int{}, holds: groups[string, heldAddr]{},
 		ends: map[netip.Addr][]string{}, pools: newIndex[poolFact](), peers: groups[netip.Addr, string]{},
-		learned: newIndex[[]Path](),
+		learned: newIndex[bgpFact](),
 		byHost:  groups[string, netip.Prefix]{}, byGateway: groups[netip.Addr, netip.Prefix]{},
 		byPeer: groups[netip.Addr, netip.Prefix]{}, hopUsers: groups[netip.Addr, netip.Prefix]{}, needs: map[netip.Prefix]needs{}, reached: map[netip.Addr]reach{},
 		dirty: newDirt(),

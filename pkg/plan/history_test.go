@@ -208,6 +208,15 @@ func (h *history) learn() Learned {
 	return l
 }
 
+// retain changes what was learned before, to nothing as often as not.
+func (h *history) retain() {
+	h.w.retained = map[netip.Prefix]Route{}
+	for range h.r.IntN(2) * h.r.IntN(5) {
+		p := h.learn().Prefix
+		h.w.retained[p] = Route{Destination: p, Kind: Unicast, Origin: FromBGP, Hops: []Hop{{Gateway: p.Addr().Next(), Device: "eth7"}}}
+	}
+}
+
 // happen changes the world and tells an engine, twice over at times.
 func (h *history) happen(e *Engine) {
 	for again := true; again; again = h.r.IntN(3) == 0 {
@@ -215,6 +224,9 @@ func (h *history) happen(e *Engine) {
 		case 0:
 			h.w.links = h.newLinks()
 			e.SetLinks(h.w.links)
+		case 3:
+			h.retain()
+			e.Retain(slices.Collect(maps.Values(h.w.retained))...)
 		case 1, 2:
 			l := h.learn()
 			if len(l.Paths) == 0 {
@@ -258,6 +270,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	h := newHistory(rand.New(rand.NewPCG(seed, 1)))
 	e := NewEngine("a", Settings{})
 	var told State
+	told.Apply(e.Flush())
 	for range steps {
 		h.happen(e)
 		told.Apply(e.Flush())
@@ -276,6 +289,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	for p, paths := range h.w.learned {
 		fresh.Learn(Learned{p, paths})
 	}
+	fresh.Retain(slices.Collect(maps.Values(h.w.retained))...)
 	fresh.SetLinks(h.w.links)
 	var at State
 	at.Apply(fresh.Flush())
@@ -289,6 +303,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	for p := range h.w.learned {
 		e.Learn(Learned{Prefix: p})
 	}
+	e.Retain()
 	e.SetLinks(Links{})
 	told.Apply(e.Flush())
 	check(t, world{self: "a"}, Settings{}, told)

@@ -8,23 +8,54 @@ import (
 	"slices"
 )
 
+// bgpFact is what BGP has to do with a prefix.
+type bgpFact struct {
+	paths    []Path // that it knows now
+	retained *Route // that it made before the agent started anew
+}
+
+// remember sets what BGP has to do with a prefix.
+func (e *Engine) remember(p netip.Prefix, f bgpFact) {
+	if len(f.paths) == 0 && f.retained == nil {
+		e.learned.remove(p)
+	} else {
+		e.learned.set(p, f)
+	}
+	e.touch(p)
+}
+
+func isDestination(p netip.Prefix) bool { return p.IsValid() && p == p.Masked() && !p.Addr().Is4In6() }
+
 // Learn takes in what BGP knows now of some prefixes. A prefix with host bits, or
 // of IPv4 written as IPv6, is ignored.
 func (e *Engine) Learn(routes ...Learned) {
 	for _, l := range routes {
-		p := l.Prefix
-		if !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {
+		if f := e.learned.all[l.Prefix]; isDestination(l.Prefix) && !slices.Equal(f.paths, l.Paths) {
+			f.paths = slices.Clone(l.Paths)
+			e.remember(l.Prefix, f)
+		}
+	}
+}
+
+// Retain says which routes BGP had brought into the kernel before the agent started
+// anew; they replace those that it said before. They stay as they are, unless they
+// must not be taken, until their prefix is learned again or they are no longer
+// retained: say so, with none, when the neighbours have told all that they know.
+func (e *Engine) Retain(routes ...Route) {
+	for p, f := range e.learned.all {
+		if f.retained != nil {
+			f.retained = nil
+			e.remember(p, f)
+		}
+	}
+	for _, r := range routes {
+		if r.Kind != Unicast || len(r.Hops) == 0 || !isDestination(r.Destination) {
 			continue
 		}
-		if slices.Equal(e.learned.all[p], l.Paths) {
-			continue
-		}
-		if len(l.Paths) == 0 {
-			e.learned.remove(p)
-		} else {
-			e.learned.set(p, slices.Clone(l.Paths))
-		}
-		e.touch(p)
+		r.Hops, r.Origin, r.Host = slices.Clone(r.Hops), FromBGP, ""
+		f := e.learned.all[r.Destination]
+		f.retained = &r
+		e.remember(r.Destination, f)
 	}
 }
 
@@ -33,7 +64,7 @@ func (e *Engine) Learn(routes ...Learned) {
 // change.
 func (e *Engine) accepted(p netip.Prefix, n *needs) []Path {
 	var paths []Path
-	for _, path := range e.learned.all[p] {
+	for _, path := range e.learned.all[p].paths {
 		n.peers = append(n.peers, path.Peer)
 		if neighbour, ok := e.neighbourNow(path.Peer); ok && neighbour.takes(p, e.speaker.Import) {
 			paths = append(paths, path)

@@ -84,9 +84,10 @@ type Tunnel struct {
 	// through the tunnel. Invalid = it has none yet: one is to be allocated from
 	// one of Pools by Handle, with the attribute node = this host, and written as
 	// the host's setting AddrConfig. Routes don't wait for it.
-	Addr       netip.Addr
-	Handle     string
-	Pools      []netip.Prefix // sorted
+	Addr   netip.Addr
+	Handle string
+	// Pools are sorted; where there is none, no address is to be had now.
+	Pools      []netip.Prefix
 	AddrConfig string
 	MTU        int // bytes, 0 = not known
 	// MAC, VNI and Port are VXLAN's. Learning and the UDP checksums' defaults are

@@ -108,7 +108,9 @@ func (e *Engine) decide(p netip.Prefix, n *needs) (*Route, *Advertisement) {
 		}
 		refused = "it is this host's own"
 	case ours:
-		refused = "it is in a block or an endpoint of this host"
+		refused = "it lies in a block of this host, or an endpoint of it has it"
+	case e.inBlock(p) && holder == "":
+		refused = "it lies in a block of another host, which etcd does not give to a third"
 	case hit != "" && (holder != "" || inPool):
 		refused = hit
 	case holder != "" && inPool && pool.tunnel != "":
@@ -116,6 +118,9 @@ func (e *Engine) decide(p netip.Prefix, n *needs) (*Route, *Advertisement) {
 	case !inPool || pool.tunnel == "":
 		if refused = e.strange(p); refused == "" {
 			route = e.learnedRoute(p, paths, n)
+			if was := e.learned.all[p]; was.retained != nil && len(was.paths) == 0 {
+				route = was.retained
+			}
 		}
 	}
 	if len(paths) == 0 {
@@ -150,6 +155,12 @@ func (e *Engine) holder(p netip.Prefix) (host string, ours bool) {
 		return affinity, ours
 	}
 	return "", ours
+}
+
+// inBlock reports whether a prefix is a part of a block with an affinity.
+func (e *Engine) inBlock(p netip.Prefix) bool {
+	at, block, ok := e.blocks.longest(p)
+	return ok && at != p && block.affinity != ""
 }
 
 // owner is the host that has an address: the one whose endpoint has it, else the

@@ -13,10 +13,11 @@ import (
 
 // world is all that an engine was told, in the plainest form.
 type world struct {
-	self    string
-	entries map[string]model.Entry // that exist, by path
-	links   Links
-	learned map[netip.Prefix][]Path
+	self     string
+	entries  map[string]model.Entry // that exist, by path
+	links    Links
+	learned  map[netip.Prefix][]Path
+	retained map[netip.Prefix]Route
 }
 
 // slow works a State out anew from everything, by looking through everything. It

@@ -97,6 +97,9 @@ func (s *slow) routes() {
 	for p := range s.learned {
 		all[p] = true
 	}
+	for p := range s.retained {
+		all[p] = true
+	}
 	for p := range all {
 		s.route(p)
 	}
@@ -205,12 +208,22 @@ func (s *slow) route(p netip.Prefix) {
 		if len(paths) > 0 {
 			s.problem(RefusedRoute, p.String())
 		}
+	case inBlock && !isBlock && block.Affinity != "" && holder == "":
+		if len(paths) > 0 {
+			s.problem(RefusedRoute, p.String())
+		}
 	case encapsulated:
 		if holder != "" {
 			s.toHost(p, holder, pool)
 		}
-	case len(paths) > 0 && s.strange(p):
-		s.problem(RefusedRoute, p.String())
+	case s.strange(p):
+		if len(paths) > 0 {
+			s.problem(RefusedRoute, p.String())
+		}
+	case len(s.learned[p]) == 0:
+		if r, ok := s.retained[p]; ok {
+			s.st.Routes[p] = r
+		}
 	default:
 		s.byBGP(p, paths)
 	}
