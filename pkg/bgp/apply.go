@@ -163,8 +163,9 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 			return err
 		}
 		s.sessions.pause(a, now.Add(s.floodPause))
+		r.flooded[a] = has
 		return nil
-	case state == Flooded && now.Before(until):
+	case state == Flooded && now.Before(until) && r.flooded[a] == wanted:
 		return nil
 	case runs && has == wanted:
 		return nil
@@ -178,12 +179,9 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 			return err
 		}
 	}
-	if err := r.add(ctx, wanted); err != nil {
-		return err
-	}
-	s.sessions.pause(a, time.Time{})
-	s.sessions.set(a, Idle)
-	return nil
+	s.sessions.begin(a)
+	delete(r.flooded, a)
+	return r.add(ctx, wanted)
 }
 
 // ownAddresses are this host's, as far as neighbours may name them as next hops.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
@@ -43,9 +44,15 @@ func (l *libraryLog) WithGroup(name string) slog.Handler {
 }
 
 func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
-	if l.peer.IsValid() {
-		if text := sessionError(r); text != "" {
-			l.fail(l.peer, text)
+	if text := sessionError(r); text != "" {
+		peer := l.peer
+		if key := attr(r, "Key"); key.Kind() == slog.KindString {
+			if a, err := netip.ParseAddr(key.String()); err == nil {
+				peer = a
+			}
+		}
+		if peer.IsValid() {
+			l.fail(peer, text)
 			return nil
 		}
 	}
@@ -66,25 +73,36 @@ func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 	return l.next.Handle(ctx, c)
 }
 
+// wrongAS is completed with the number. refused is what can be said of a neighbour that didn't
+// like how we began: the library doesn't tell what it answered.
+const (
+	wrongAS = "it is not in AS "
+	refused = "it refuses us: does it expect another AS number of us?"
+)
+
 // sessionError is what the library's record says about why there is no session, ""
 // if it says nothing of the kind.
 func sessionError(r slog.Record) string {
-	attr := func(key string) (v slog.Value) {
-		r.Attrs(func(a slog.Attr) bool {
-			if a.Key == key {
-				v = a.Value
-			}
-			return a.Key != key
-		})
-		return v
-	}
 	switch r.Message {
 	case "failed to connect":
-		return "connect: " + attr("Error").String()
+		text := attr(r, "Error").String()
+		if i := strings.LastIndex(text, ": "); i >= 0 {
+			text = text[i+len(": "):]
+		}
+		return "connect: " + text
 	case "sent notification", "received notification":
-		code, subcode := attr("Code"), attr("Subcode")
+		code, subcode := attr(r, "Code"), attr(r, "Subcode")
 		if code.Kind() != slog.KindInt64 || subcode.Kind() != slog.KindInt64 {
 			return ""
+		}
+		if code.Int64() == bgp.BGP_ERROR_OPEN_MESSAGE_ERROR && subcode.Int64() == bgp.BGP_ERROR_SUB_BAD_PEER_AS {
+			if r.Message == "sent notification" {
+				return wrongAS
+			}
+			return refused
+		}
+		if code.Int64() == bgp.BGP_ERROR_CEASE && subcode.Int64() == bgp.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED && r.Message == "sent notification" {
+			return "" // the end of a flood is told as such
 		}
 		what := bgp.NewNotificationErrorCode(uint8(code.Int64()), uint8(subcode.Int64())).String()
 		if r.Message == "sent notification" {
@@ -95,9 +113,20 @@ func sessionError(r slog.Record) string {
 		"Session will be reset due to malformed BGP message",
 		"Session will be reset due to malformed BGP update message",
 		"the received Update message was treated as withdraw":
-		return fmt.Sprintf("it sent what is no BGP message: %v", attr("Error"))
+		return fmt.Sprintf("it sent what is no BGP message: %v", attr(r, "Error"))
 	case "failed to set md5":
-		return fmt.Sprintf("set the password of its connections: %v", attr("Err"))
+		return fmt.Sprintf("set the password of its connections: %v", attr(r, "Err"))
 	}
 	return ""
+}
+
+// attr is an attribute of a record.
+func attr(r slog.Record, key string) (v slog.Value) {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == key {
+			v = a.Value
+		}
+		return a.Key != key
+	})
+	return v
 }

@@ -39,6 +39,8 @@ type running struct {
 	filtered  bool // the policies are in force
 	sessions  map[netip.Addr]session
 	advertise map[netip.Prefix]plan.Advertisement
+	// flooded are sessions that are left alone. Other settings end that early.
+	flooded map[netip.Addr]session
 	// restarting tells neighbours of the first Apply that our routes have been kept.
 	restarting bool
 }
@@ -49,6 +51,7 @@ func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, er
 	r := &running{
 		log: s.log, srv: server.NewBgpServer(server.LoggerOption(slog.New(tap), nil)), speaker: speaker,
 		sessions:  make(map[netip.Addr]session),
+		flooded:   make(map[netip.Addr]session),
 		advertise: make(map[netip.Prefix]plan.Advertisement),
 	}
 	go r.srv.Serve()
@@ -96,9 +99,38 @@ func (r *running) stop(ctx context.Context, graceful bool) error {
 	if r.watch != nil {
 		r.watch.stop()
 	}
+	if !graceful {
+		r.goodbye(ctx)
+	}
 	err := r.srv.StopBgp(ctx, &api.StopBgpRequest{AllowGracefulRestart: graceful})
 	r.srv.Stop() // what StopBgp leaves running
 	return err
+}
+
+// goodbye tells all neighbours that this is the end, and waits for that to be sent: StopBgp may
+// close connections before, which neighbours take for a restart.
+func (r *running) goodbye(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if r.srv.DisablePeer(ctx, &api.DisablePeerRequest{}) != nil {
+		return // it doesn't run
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		up := false
+		err := r.srv.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
+			up = up || p.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
+		})
+		if err != nil || !up {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // needsRestart says whether the library must be started anew for a change. Neighbours would

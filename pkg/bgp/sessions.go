@@ -50,6 +50,7 @@ type sessionState struct {
 	errAt     time.Time
 	told      string    // what was logged last
 	until     time.Time // of a flooded one's pause
+	began     time.Time // when the library was told of it: events before are of one that is gone
 	sentAll   bool
 	says      bool // it says when it has sent all
 }
@@ -88,6 +89,16 @@ func (t *sessions) set(a netip.Addr, state string) {
 	}
 }
 
+// begin expects events of a neighbour that the library is about to be told of.
+func (t *sessions) begin(a netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.table[a]; e != nil {
+		e.began, e.until, e.sentAll = time.Now(), time.Time{}, false
+		e.state, e.since = Idle, e.began
+	}
+}
+
 // state is that of a neighbour's session, and until when it is paused.
 func (t *sessions) state(a netip.Addr) (string, time.Time) {
 	t.mu.Lock()
@@ -98,7 +109,7 @@ func (t *sessions) state(a netip.Addr) (string, time.Time) {
 	return Idle, time.Time{}
 }
 
-// pause leaves a flooded neighbour alone for a while; the zero time ends it.
+// pause leaves a flooded neighbour alone for a while.
 func (t *sessions) pause(a netip.Addr, until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,8 +129,13 @@ func (t *sessions) fail(a netip.Addr, text string) {
 	if e.neighbour.PasswordFile != "" && strings.HasPrefix(text, "connect:") && strings.Contains(text, "timeout") {
 		text += "; it is down, or its password is not the one in " + e.neighbour.PasswordFile
 	}
+	if text == wrongAS {
+		text = fmt.Sprintf("%s%s, which is set for it: correct it here, or there", wrongAS, e.neighbour.AS)
+	}
 	e.err, e.errAt = text, time.Now()
-	if e.told == text || e.state == Flooded {
+	// The end of a session in progress is logged as such.
+	ends := e.state == Established && strings.Contains(text, "ended the session")
+	if e.told == text || e.state == Flooded || ends {
 		return
 	}
 	e.told = text
@@ -134,7 +150,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	}
 	t.mu.Lock()
 	e := t.table[a]
-	if e == nil || e.state == now || e.state == Flooded || e.state == Refused {
+	if e == nil || at.Before(e.began) || e.state == now || e.state == Flooded || e.state == Refused {
 		t.mu.Unlock()
 		return
 	}
@@ -161,6 +177,9 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		t.log.Warn("BGP session down", "neighbour", a, "as", e.neighbour.AS, "error", why)
 	}
 	t.mu.Unlock()
+	if (before == OpenSent || before == OpenConfirm) && ev.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_INVALID_MSG {
+		t.fail(a, refused)
+	}
 	if now == Established || before == Established || now == Flooded {
 		t.wake()
 	}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// TestRestart ends a speaker in both ways, and what its neighbours learned of it stays all the
+// time; what it doesn't have any more when it is back goes then.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*speaker){"closed": (*speaker).close, "killed": (*speaker).kill} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t)
+			a, b, dead := f.host(t, 1), f.host(t, 2), f.host(t, 3)
+			da, db := a.desired(), b.desired()
+			for _, over := range []func(*host, Desired, *host) plan.Neighbour{(*host).meets, (*host).meets6} {
+				over(a, da, b)
+				over(b, db, a)
+				over(a, da, dead) // nobody is there, and all goes on
+			}
+			a.has(da, "10.1.1.0/26", "10.1.1.64/26", "fd01:0:0:1::/122")
+			b.has(db, "10.1.2.0/26")
+			sa, sb := a.start(t), b.start(t)
+			sb.apply(db)
+			sa.apply(da)
+			all := []string{"10.1.1.0/26 via 10.0.0.1", "10.1.1.64/26 via 10.0.0.1", "fd01:0:0:1::/122 via fd00::1"}
+			sb.mustLearn(all...)
+			end(sa)
+
+			// What b learned is looked at all the time until the sessions are up again and the
+			// difference has been made.
+			since := time.Now()
+			gone := prefix("10.1.1.64/26")
+			delete(da.Advertisements, gone)
+			sa = a.start(t)
+			sa.apply(da)
+			kept := fmt.Sprint([]string{all[0], all[2]})
+			eventually(t, "after the restart", "only what is still there", func() string {
+				got := fmt.Sprint(sb.learns())
+				if got != fmt.Sprint(all) && got != kept {
+					t.Fatalf("in the restart: %s", got)
+				}
+				for _, p := range sb.look().Status {
+					if p.State != Established || p.Since.Before(since) {
+						return "still restarting"
+					}
+				}
+				if got == kept {
+					return "only what is still there"
+				}
+				return got
+			})
+			sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
+			if sa.look().Complete {
+				t.Error("all is learned, but one neighbour hasn't been heard")
+			}
+			delete(da.Neighbours, dead.v4)
+			delete(da.Neighbours, dead.v6)
+			sa.apply(da)
+			eventually(t, "complete", true, func() bool { return sa.look().Complete })
+		})
+	}
+}
+
+// TestDead has a host die: what it taught stays for its restart time and goes then.
+func TestDead(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, b := f.host(t, 1), f.host(t, 2)
+	da, db := a.desired(), b.desired()
+	a.meets(da, b)
+	b.meets(db, a)
+	a.has(da, "10.1.1.0/26")
+	da.Speaker.RestartTime = 3 * time.Second
+	da.Speaker.HoldTime, da.Speaker.KeepaliveTime = 3*time.Second, time.Second
+	sa, sb := a.start(t), b.start(t)
+	sa.apply(da)
+	sb.apply(db)
+	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
+	ip(t, a.ns, "link set eth0 down") // not even the end of a connection is heard
+	eventually(t, "the session", false, func() bool { return sb.peer(a.v4).State == Established })
+	if got := sb.learns(); len(got) != 1 {
+		t.Errorf("in the restart time: %s", got)
+	}
+	sb.mustLearn()
+	ip(t, a.ns, "link set eth0 up")
+	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
+}
+
+// TestNoRestart has no graceful restart, and a speaker that is silenced: routes go at once.
+func TestNoRestart(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, b, c := f.host(t, 1), f.host(t, 2), f.host(t, 3)
+	da, db, dc := a.desired(), b.desired(), c.desired()
+	da.Speaker.RestartTime = 0
+	b.meets(db, a)
+	b.meets(db, c)
+	a.meets(da, b)
+	c.meets(dc, b)
+	a.has(da, "10.1.1.0/26")
+	c.has(dc, "10.1.3.0/26")
+	sa, sb, sc := a.start(t), b.start(t), c.start(t)
+	sa.apply(da)
+	sb.apply(db)
+	sc.apply(dc)
+	sb.mustLearn("10.1.1.0/26 via 10.0.0.1", "10.1.3.0/26 via 10.0.0.3")
+	sa.close()
+	sb.mustLearn("10.1.3.0/26 via 10.0.0.3")
+	sc.apply(Desired{})
+	sb.mustLearn()
+	if got := sc.look(); len(got.Status) != 0 || len(got.Learned) != 0 {
+		t.Errorf("silenced: %+v", got)
+	}
+	sc.apply(dc) // and it can speak again
+	sb.mustLearn("10.1.3.0/26 via 10.0.0.3")
+}
+
+// TestTerms changes what a session can go on without, and what it can't.
+func TestTerms(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, b := f.host(t, 1), f.host(t, 2)
+	da, db := a.desired(), b.desired()
+	n := a.meets(da, b)
+	b.meets(db, a)
+	a.has(da, "10.1.1.0/26")
+	b.has(db, "10.1.2.0/26")
+	sa, sb := a.start(t), b.start(t)
+	sa.apply(da)
+	sb.apply(db)
+	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
+	before := sa.look().Status
+	da.Speaker.HoldTime, da.Speaker.RestartTime, n.MaxPrefixes = 30*time.Second, 30*time.Second, 10
+	da.Neighbours[b.v4] = n
+	sa.apply(da)
+	sa.apply(da)
+	a.meets6(da, b) // another one
+	sa.apply(da)
+	delete(da.Neighbours, b.v6)
+	sa.apply(da)
+	sameSessions(t, before, sa.look().Status)
+	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
+	// An address to listen at, or a router id, is what all sessions begin with.
+	da.Speaker.Listen, da.Speaker.RouterID = []netip.Addr{a.v4}, netip.MustParseAddr("9.9.9.9")
+	sa.apply(da)
+	eventually(t, "a new session", true, func() bool {
+		p := sa.peer(b.v4)
+		return p.State == Established && p.Since.After(before[0].Since)
+	})
+	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
+	// The limit holds from now on.
+	for i := range 11 {
+		b.has(db, fmt.Sprintf("10.1.2.%d/32", i))
+	}
+	sb.apply(db)
+	sa.mustBe("10.0.0.2 flooded")
+}
+
+// TestFlood has a neighbour send 100,000 prefixes. It is cut off, and others don't suffer.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, b, c := f.host(t, 1), f.host(t, 2), f.host(t, 3)
+	da, db, dc := a.desired(), b.desired(), c.desired()
+	a.meets(da, b)
+	limited := a.outside(da, c, 65001)
+	limited.MaxPrefixes = 50000
+	da.Neighbours[c.v4] = limited
+	b.meets(db, a)
+	dc.Speaker.AS = 65001
+	c.outside(dc, a, 64512)
+	a.has(da, "10.1.1.0/26")
+	b.has(db, "10.1.2.0/26")
+	for i := range 100000 {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
+		dc.Advertisements[p] = plan.Advertisement{Prefix: p, NextHop: c.v4}
+	}
+	c.has(dc, "10.1.3.0/26")
+	sa, sb, sc := a.start(t), b.start(t), c.start(t)
+	sa.apply(da)
+	sb.apply(db)
+	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
+	before := sa.peer(b.v4).Since
+	sc.apply(dc)
+	eventually(t, "the flooding neighbour", Flooded, func() string { return sa.peer(c.v4).State })
+	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
+	if p := sa.peer(c.v4); !strings.Contains(p.Error, "more than 50000 routes") {
+		t.Errorf("status says %q", p.Error)
+	}
+	if !strings.Contains(sa.log.String(), "BGP neighbour floods") {
+		t.Error("the log doesn't name it")
+	}
+	if p := sa.peer(b.v4); p.State != Established || p.Since != before {
+		t.Errorf("the other session: %+v", p)
+	}
+	// It is left alone, until it may send more.
+	limited.MaxPrefixes = 200000
+	da.Neighbours[c.v4] = limited
+	sa.apply(da)
+	sa.mustLearn("10.1.2.0/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.3")
+	eventually(t, "received and used", [2]int{100001, 1}, func() [2]int {
+		p := sa.peer(c.v4)
+		return [2]int{p.Received, p.Used}
+	})
+}
