@@ -67,7 +67,7 @@ func ParseArgs(s string) (Args, error) {
 			if value == "" {
 				continue
 			}
-			mac, err := model.ParseMAC(value)
+			mac, err := parseMAC(value)
 			if err != nil {
 				return Args{}, fmt.Errorf("CNI_ARGS: MAC: %w", err)
 			}

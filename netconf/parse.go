@@ -31,6 +31,9 @@ func Parse(stdin []byte) (*Config, error) {
 	o.str("cniVersion", &c.CNIVersion)
 	c.parseName(o)
 	o.str("type", &c.Type)
+	if c.Type == "" && kind(o.get("plugins")) == "list" {
+		o.fail("plugins", "this is a list of plugins: pass the configuration of one, with the name and the cniVersion of the list")
+	}
 	c.Etcd.parse(o)
 	c.Nodename.parse(o)
 	c.IPAM.parse(o)

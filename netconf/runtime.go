@@ -20,8 +20,8 @@ func (c *Config) parseRuntime(o object) {
 	var mac string
 	if r.str("mac", &mac) && mac != "" {
 		var err error
-		if c.RuntimeMAC, err = model.ParseMAC(mac); err != nil {
-			r.fail("mac", "want six bytes like 02:00:00:00:00:01, got %q", mac)
+		if c.RuntimeMAC, err = parseMAC(mac); err != nil {
+			r.fail("mac", "%v", err)
 		}
 	}
 	if r.get("dns") != nil {
@@ -62,6 +62,17 @@ func parseAddr(s string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
+// parseMAC reads the address of an interface, which is one interface's.
+func parseMAC(s string) (model.MAC, error) {
+	mac, err := model.ParseMAC(s)
+	if err == nil && (mac.IsZero() || mac[0]&1 != 0) {
+		return model.MAC{}, fmt.Errorf("MAC address %s: want that of a single interface, like 02:00:00:00:00:01", mac)
+	}
+	return mac, err
+}
+
+// parseAttachments reads what GC keeps. An entry that doesn't say whose it is
+// would let GC take away what is in use.
 func (c *Config) parseAttachments(o object) {
 	const field = "cni.dev/valid-attachments"
 	raw := o.get(field)
@@ -76,11 +87,23 @@ func (c *Config) parseAttachments(o object) {
 	c.ValidAttachments = make([]Attachment, len(list))
 	for i, item := range list {
 		a := object{path: fmt.Sprintf("%s[%d]", field, i), errs: o.errs}
-		if json.Unmarshal(item, &a.fields) != nil {
+		if json.Unmarshal(item, &a.fields) != nil || a.fields == nil {
 			*o.errs = append(*o.errs, &FieldError{a.path, "want an object, got " + kind(item)})
 			return
 		}
-		a.str("containerID", &c.ValidAttachments[i].ContainerID)
-		a.str("ifname", &c.ValidAttachments[i].IfName)
+		keep := &c.ValidAttachments[i]
+		wrong := len(*o.errs)
+		a.str("containerID", &keep.ContainerID)
+		a.str("ifname", &keep.IfName)
+		switch {
+		case len(*o.errs) > wrong:
+			return
+		case keep.ContainerID == "":
+			a.fail("containerID", "missing")
+			return
+		case keep.IfName == "":
+			a.fail("ifname", "missing")
+			return
+		}
 	}
 }

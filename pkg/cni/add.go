@@ -99,6 +99,9 @@ func (a *attachment) enter(etcd context.Context) (int64, error) {
 
 // checkAdd finds what can't work before anything is done.
 func (s *session) checkAdd(id identity) error {
+	if err := id.check(); err != nil {
+		return err
+	}
 	switch {
 	case s.conf.IPAM.Type == "":
 		return failf(CodeConfig, "set ipam.type to calico-ipam, or to the name of another IPAM plugin", "ipam.type: missing")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -32,7 +33,7 @@ func differs(format string, args ...any) error {
 }
 
 // prevResult reads the result of the ADD.
-func (s *session) prevResult() (*previous, error) {
+func (s *session) prevResult(id identity) (*previous, error) {
 	if s.conf.PrevResult == nil {
 		return nil, failf(CodeConfig, "the container runtime must pass the result of the ADD", "prevResult: missing")
 	}
@@ -48,16 +49,17 @@ func (s *session) prevResult() (*previous, error) {
 	if err != nil {
 		return nil, failf(CodeDecode, "the container runtime must pass the result of the ADD", "prevResult: %w", err)
 	}
+	if err := complete(r); err != nil {
+		return nil, failf(CodeDecode, "the container runtime must pass the result of the ADD", "prevResult: %w", err)
+	}
 	p := &previous{Result: r}
 	index := -1
 	for i, link := range r.Interfaces {
 		switch {
 		case link.Sandbox != "" && link.Name == s.env.ifName:
 			p.pod, index = link, i
-		case link.Sandbox == "":
-			if p.host == nil {
-				p.host = link
-			}
+		case link.Sandbox == "" && link.Name == id.hostIf:
+			p.host = link
 		}
 	}
 	for _, ip := range r.IPs {
@@ -71,10 +73,24 @@ func (s *session) prevResult() (*previous, error) {
 	return p, nil
 }
 
+// complete refuses entries that are null.
+func complete(r *types100.Result) error {
+	if i := slices.Index(r.Interfaces, nil); i >= 0 {
+		return fmt.Errorf("interfaces[%d]: want an object, got null", i)
+	}
+	if i := slices.Index(r.IPs, nil); i >= 0 {
+		return fmt.Errorf("ips[%d]: want an object, got null", i)
+	}
+	if i := slices.Index(r.Routes, nil); i >= 0 {
+		return fmt.Errorf("routes[%d]: want an object, got null", i)
+	}
+	return nil
+}
+
 // check compares what the ADD reported with the kernel and with etcd.
 func (s *session) check(ctx context.Context) error {
 	id := newIdentity(s.conf.Name, s.node, s.env)
-	p, err := s.prevResult()
+	p, err := s.prevResult(id)
 	if err != nil {
 		return err
 	}
@@ -83,6 +99,13 @@ func (s *session) check(ctx context.Context) error {
 		return err
 	}
 	s.cleanup = append(s.cleanup, ns.Close)
+	switch {
+	case len(p.Interfaces) == 0: // as in a result of a version before 0.3.0
+	case p.pod == nil:
+		return differs("prevResult has no interface %s of the container", s.env.ifName)
+	case p.host == nil:
+		return differs("prevResult has no host interface %s", id.hostIf)
+	}
 	if err := checkKernel(id, ns, p); err != nil {
 		return err
 	}
@@ -118,7 +141,7 @@ func checkKernel(id identity, ns *kernel.Namespace, p *previous) error {
 		return differs("host interface %s has the alias %q, not %q", id.hostIf, link.Alias, id.alias)
 	case !link.Up:
 		return differs("host interface %s is down", id.hostIf)
-	case p.host != nil && p.host.Name == id.hostIf && p.host.Mac != "" && link.MAC.String() != p.host.Mac:
+	case p.host != nil && p.host.Mac != "" && link.MAC.String() != p.host.Mac:
 		return differs("host interface %s has the MAC address %s, not %s", id.hostIf, link.MAC, p.host.Mac)
 	}
 	pod, err := kernel.ReadPod(ns, id.ifName)

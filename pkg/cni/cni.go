@@ -111,7 +111,7 @@ func (c Call) run(ctx context.Context, conf *netconf.Config) error {
 	log, closeLog, logErr := newLogger(conf.Log, c.Stderr, now)
 	defer closeLog()
 	log = log.With("plugin", string(c.Plugin), "command", env.command, "pid", os.Getpid())
-	if env.containerID != "" {
+	if len(verbs[env.command]) > 0 { // it is about one container
 		log = log.With("container", env.containerID, "interface", env.ifName)
 	}
 	if logErr != nil {

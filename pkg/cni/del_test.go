@@ -159,6 +159,9 @@ func TestGC(t *testing.T) {
 	r.must(verb("DEL", foreign))
 	r.empty()
 	r.fails(verb("GC", call("", conf)), 7, "cni.dev/valid-attachments: missing")
+	// An entry that names no interface must not have its container collected.
+	half := r.conf(map[string]any{"cni.dev/valid-attachments": []map[string]string{{"containerID": "c0"}}})
+	r.fails(verb("GC", call("", half)), 7, "cni.dev/valid-attachments[0].ifname: missing")
 }
 
 func TestGCOfTheIPAMPlugin(t *testing.T) {
@@ -187,6 +190,21 @@ func TestCheck(t *testing.T) {
 	check := verb("CHECK", withResult(r, c, reply))
 	if out := r.must(check).Stdout; len(out) != 0 {
 		t.Errorf("CHECK wrote %s", out)
+	}
+	for _, tt := range []struct {
+		was, is string
+		code    uint
+		want    string
+	}{
+		{`"name": "` + hostIf + `"`, `"name": "cali00000000000"`, 107, "prevResult has no host interface " + hostIf},
+		{`"name": "eth0"`, `"name": "eth1"`, 107, "prevResult has no interface eth0 of the container"},
+		{`"ips": [`, `"ips": [null,`, 6, "prevResult: ips[0]: want an object, got null"},
+		{`"routes": [`, `"routes": [null,`, 6, "prevResult: routes[0]: want an object, got null"},
+		{`"interfaces": [`, `"interfaces": [null,`, 6, "prevResult: interfaces[0]: want an object, got null"},
+	} {
+		altered := reply
+		altered.Stdout = []byte(strings.Replace(string(reply.Stdout), tt.was, tt.is, 1))
+		r.fails(verb("CHECK", withResult(r, c, altered)), tt.code, tt.want)
 	}
 	inPod := func(command string) { r.sh("nsenter --net=" + c.Netns + " " + command) }
 	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}

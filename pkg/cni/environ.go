@@ -81,7 +81,10 @@ func parseEnviron(getenv func(string) string) (environ, error) {
 		return e, failf(CodeEnvironment, "letters, digits, '_', '.' and '-' are allowed", "CNI_CONTAINERID %q: invalid characters", e.containerID)
 	}
 	if err := utils.ValidateInterfaceName(e.ifName); err != nil {
-		return e, failf(CodeEnvironment, "give an interface name of at most 15 characters", "CNI_IFNAME %q: %s", e.ifName, err.Msg)
+		return e, failf(CodeEnvironment, "give an interface name of at most 15 characters, without /, : and white space", "CNI_IFNAME %q: %s", e.ifName, err.Msg)
+	}
+	if strings.Contains(e.ifName, "%") || e.ifName == "all" || e.ifName == "default" {
+		return e, failf(CodeEnvironment, "give another name, without %", "CNI_IFNAME %q: the kernel has no interface of that name", e.ifName)
 	}
 	var err error
 	if e.args, err = netconf.ParseArgs(e.rawArgs); err != nil {

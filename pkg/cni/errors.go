@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/store"
@@ -84,7 +85,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // fail makes an error from its cause.
 func fail(code uint, err error, hint string) *Error {
-	return &Error{Code: code, Text: err.Error(), Hint: hint, Err: err}
+	// Joined errors are a line each.
+	return &Error{Code: code, Text: strings.ReplaceAll(err.Error(), "\n", "; "), Hint: hint, Err: err}
 }
 
 // failf makes an error without a further cause than what a %w in format names.

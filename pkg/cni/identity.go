@@ -44,6 +44,18 @@ func newIdentity(network, node string, e environ) identity {
 	return id
 }
 
+// check refuses names that are too long for keys in etcd: what is written under
+// them could not be read again, nor deleted.
+func (id identity) check() error {
+	for _, n := range []struct{ what, name string }{{"node's name", id.key.Host}, {"workload's name", id.key.Workload}, {"handle", id.handle}} {
+		if len(n.name) > model.MaxName {
+			return failf(CodeEnvironment, "give the container, the pod or the network a shorter name",
+				"the %s would be %d bytes long: at most %d", n.what, len(n.name), model.MaxName)
+		}
+	}
+	return nil
+}
+
 // handleID names the addresses of one sandbox's interface, so that the late
 // DEL of an old sandbox never frees a new one's.
 func handleID(network, containerID, ifName string) string {

@@ -23,6 +23,9 @@ import (
 // stays so.
 func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 	id := newIdentity(s.conf.Name, s.node, s.env)
+	if err := id.check(); err != nil {
+		return nil, err
+	}
 	if err := s.checkFamilies(); err != nil {
 		return nil, err
 	}
@@ -190,7 +193,7 @@ func (s *session) allocated(ctx context.Context, v *view, handle string) ([]neti
 // ipamCheck compares prevResult with what is allocated.
 func (s *session) ipamCheck(ctx context.Context) error {
 	id := newIdentity(s.conf.Name, s.node, s.env)
-	previous, err := s.prevResult()
+	previous, err := s.prevResult(id)
 	if err != nil {
 		return err
 	}
