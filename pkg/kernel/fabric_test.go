@@ -84,3 +84,22 @@ func TestFabricHolds(t *testing.T) {
 		})
 	})
 }
+
+// command runs iproute2's tools in the current namespace.
+func command(tb testing.TB, args ...string) {
+	tb.Helper()
+	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+		tb.Fatalf("%q: %v: %s", args, err, out)
+	}
+}
+
+// withoutIndices takes the numbers of links from lines of `ip -o addr`: a device
+// made anew has another.
+func withoutIndices(lines []string) []string {
+	for i, line := range lines {
+		if _, rest, ok := strings.Cut(line, ": "); ok {
+			lines[i] = rest
+		}
+	}
+	return lines
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+// fabricBreakages is what somebody else may do on host 1 of two.
+func fabricBreakages() [][]string {
+	return [][]string{
+		{"ip", "route", "del", "10.65.2.0/24"},
+		{"ip", "-6", "route", "del", "fd00:2::/64"},
+		{"ip", "route", "del", "blackhole", "10.65.1.0/24"},
+		{"ip", "route", "replace", "10.65.2.0/24", "via", "192.0.2.2", "dev", "eth0", "proto", "81", "metric", "1100"},
+		{"ip", "route", "add", "10.65.77.0/24", "via", "192.0.2.2", "dev", "eth0", "proto", "81", "metric", "1100"},
+		{"ip", "route", "add", "10.65.2.0/24", "via", "192.0.2.2", "dev", "eth0", "proto", "81"},
+		{"ip", "-6", "route", "append", "fd00:2::/64", "via", "2001:db8::2", "dev", "eth0", "proto", "81", "metric", "1100"},
+		{"ip", "neigh", "replace", "192.0.2.2", "dev", "vxlan.calico", "lladdr", "02:00:00:00:00:99", "nud", "permanent"},
+		{"ip", "neigh", "del", "192.0.2.2", "dev", "vxlan.calico"},
+		{"ip", "neigh", "add", "192.0.2.77", "dev", "vxlan.calico", "lladdr", "02:00:00:00:00:99", "nud", "permanent"},
+		{"bridge", "fdb", "replace", "66:04:00:00:00:02", "dev", "vxlan.calico", "dst", "192.0.2.77", "self", "permanent"},
+		{"bridge", "fdb", "del", "66:06:00:00:00:02", "dev", "vxlan-v6.calico", "self"},
+		{"bridge", "fdb", "add", "66:04:00:00:00:99", "dev", "vxlan.calico", "dst", "192.0.2.77", "self", "permanent"},
+		{"ip", "link", "set", "vxlan.calico", "mtu", "1400"},
+		{"ip", "link", "set", "vxlan.calico", "down"},
+		{"ip", "link", "set", "vxlan-v6.calico", "down"},
+		{"ip", "link", "set", "vxlan.calico", "address", "66:04:00:00:00:99"},
+		{"ip", "link", "set", "vxlan.calico", "alias", "mine"},
+		{"ip", "link", "set", "vxlan.calico", "type", "vxlan", "learning"},
+		{"ip", "link", "set", "vxlan.calico", "type", "vxlan", "local", "192.0.2.99"},
+		{"ip", "link", "del", "vxlan.calico"},
+		{"ip", "link", "del", "vxlan-v6.calico"},
+		{"ip", "addr", "del", "10.65.1.0/32", "dev", "vxlan.calico"},
+		{"ip", "addr", "add", "10.65.1.9/32", "dev", "vxlan.calico"},
+		{"ip", "addr", "del", "fd00:1::/128", "dev", "vxlan-v6.calico"},
+		{"ip", "link", "set", "eth0", "down"}, // comes up again below
+	}
+}
+
+// signalled waits for a signal.
+func signalled(tb testing.TB, signals <-chan struct{}, what any) {
+	tb.Helper()
+	select {
+	case _, ok := <-signals:
+		if !ok {
+			tb.Fatal("the channel was closed")
+		}
+	case <-time.After(5 * time.Second):
+		tb.Errorf("no signal of %q", what)
+	}
+}
+
+// settleFabric applies until nothing is signalled of what was done so far. A link
+// of its own says when all before it has been.
+func settleFabric(tb testing.TB, signals <-chan struct{}) {
+	tb.Helper()
+	ip(tb, "link", "set", "lo", "mtu", "60000")
+	signalled(tb, signals, "the MTU of lo")
+	ip(tb, "link", "set", "lo", "mtu", "65536")
+	signalled(tb, signals, "the MTU of lo")
+}
+
+// Whatever somebody else does is signalled, seen at a glance, and repaired.
+func TestFabricRepairs(t *testing.T) {
+	inHost(t, func() {
+		hosts := virtualHosts(t, 2)
+		v := hosts[0]
+		mustHold(t, hosts[1].fabric, hosts[1].vxlanState(hosts))
+		st := v.vxlanState(hosts)
+		within(t, v.ns, func() {
+			mustHold(t, v.fabric, st)
+			mustHold(t, v.fabric, st)
+			right := withoutIndices(heldByFabric(t))
+			ctx, cancel := context.WithCancel(context.Background())
+			signals, err := v.fabric.Subscribe(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range fabricBreakages() {
+				settleFabric(t, signals)
+				if same, err := v.fabric.Unchanged(ctx); !same || err != nil {
+					t.Errorf("before %q: unchanged %v, %v", args, same, err)
+				}
+				command(t, args...)
+				signalled(t, signals, args)
+				if args[3] == "eth0" && args[4] == "down" {
+					command(t, "ip", "link", "set", "eth0", "up")
+					command(t, "ip", "addr", "add", v.addr6().String()+"/64", "dev", "eth0", "nodad")
+					ip(t, "route", "add", "default", "via", "192.0.2.254")
+				} else if same, err := v.fabric.Unchanged(ctx); same || err != nil {
+					t.Errorf("after %q: unchanged %v, %v", args, same, err)
+				}
+				r := mustHold(t, v.fabric, st)
+				if r.Repairs == 0 && args[3] != "eth0" {
+					t.Errorf("%q: %d writes, %d repairs", args, r.Writes, r.Repairs)
+				}
+				if diff := cmp.Diff(right, withoutIndices(heldByFabric(t))); diff != "" {
+					t.Errorf("%q: after the repair (-want +got):\n%s", args, diff)
+				}
+				if r := mustHold(t, v.fabric, st); r.Writes != 0 {
+					t.Errorf("%q: a second Apply made %d writes", args, r.Writes)
+				}
+				ping(t, v.pod, hosts[1].pod4())
+				ping(t, v.pod, hosts[1].pod6())
+			}
+			cancel()
+			for range signals { // closed in the end
+			}
+		})
+	})
+	goleak.VerifyNone(t)
+}
+
+// What a Fabric changes itself of routes, neighbours and forwarding entries it
+// doesn't signal.
+func TestFabricDoesNotSignalItself(t *testing.T) {
+	inHost(t, func() {
+		hosts := virtualHosts(t, 2)
+		v := hosts[0]
+		st := v.vxlanState(hosts)
+		within(t, v.ns, func() {
+			mustHold(t, v.fabric, st)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			signals, err := v.fabric.Subscribe(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := plan.RemoteID{Tunnel: plan.VXLAN4, Outer: netip.MustParseAddr("192.0.2.3")}
+			remote := plan.Remote{RemoteID: id, Host: "host3", Gateway: id.Outer, MAC: mac("66:04:00:00:00:03")}
+			dst := netip.MustParsePrefix("10.65.3.0/24")
+			route := plan.Route{Destination: dst, Kind: plan.Unicast, Hops: []plan.Hop{{Gateway: id.Outer, Device: "vxlan.calico", OnLink: true}}}
+			for range 3 {
+				mustHoldSome(t, v.fabric, plan.Changes{
+					Routes:  map[netip.Prefix]*plan.Route{dst: &route},
+					Remotes: map[plan.RemoteID]*plan.Remote{id: &remote},
+				})
+				mustHoldSome(t, v.fabric, plan.Changes{
+					Routes:  map[netip.Prefix]*plan.Route{dst: nil},
+					Remotes: map[plan.RemoteID]*plan.Remote{id: nil},
+				})
+			}
+			select {
+			case <-signals:
+				t.Error("its own changes were signalled")
+			default:
+			}
+			ip(t, "link", "set", "lo", "mtu", "60000") // the last of all
+			signalled(t, signals, "the MTU of lo")
+			select {
+			case <-signals:
+				t.Error("its own changes were signalled")
+			default:
+			}
+		})
+	})
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// leastMTU6 is what IPv6 needs of a link (RFC 8200, 5): the kernel takes IPv6 from
+// one that has less, with all its addresses and routes.
+const leastMTU6 = 1280
+
+// ShrinkMTU gives the workload interfaces with a greater MTU that one, both ends:
+// the workload's first, so that it doesn't send what the host's end would drop
+// without a word. It returns how many it changed. Where the workload's end can't
+// be reached the host's stays too: then the workload learns by ICMP how much fits.
+// One that was deleted meanwhile is no error; others that can't be changed don't
+// hinder the rest.
+func (h *HostPath) ShrinkMTU(ctx context.Context, mtu int) (changed int, err error) {
+	if mtu <= 0 {
+		return 0, fmt.Errorf("MTU %d is not positive", mtu)
+	}
+	s, links, err := h.mtuLinks()
+	if err != nil {
+		return 0, err
+	}
+	defer s.close()
+	var refused []error
+	p := peers{sock: s}
+	for _, l := range links {
+		if err := ctx.Err(); err != nil {
+			return changed, errors.Join(append(refused, err)...)
+		}
+		did, err := p.shrink(l, mtu)
+		if err != nil {
+			refused = append(refused, fmt.Errorf("set MTU of %s to %d: %w", l.Name, mtu, err))
+		} else if did {
+			changed++
+		}
+	}
+	return changed, errors.Join(refused...)
+}
+
+// mtuLinks lists the workload interfaces, through a socket of its own: what
+// HostPath does meanwhile need not wait.
+func (h *HostPath) mtuLinks() (s *socket, links []Link, err error) {
+	err = h.ns.enter(func() (err error) {
+		s, err = openSocket()
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if links, err = s.links(h.owns); err != nil {
+		s.close()
+		return nil, nil, err
+	}
+	slices.SortFunc(links, func(a, b Link) int { return strings.Compare(a.Name, b.Name) })
+	return s, links, nil
+}
+
+// peers reaches the other ends of this namespace's veths.
+type peers struct {
+	sock  *socket
+	paths map[int]string // of namespaces, by the id that this one has for them; nil = not looked for
+}
+
+// shrink sets both ends of a veth.
+func (p *peers) shrink(l Link, mtu int) (did bool, err error) {
+	if l.Kind != "veth" || l.PeerNSID < 0 || l.Parent == 0 {
+		return p.shrinkAlone(l, mtu)
+	}
+	request := getLink(l.Parent, "")
+	request.attr32(unix.IFLA_TARGET_NETNSID, uint32(l.PeerNSID))
+	data, err := p.sock.ask(request)
+	if err != nil {
+		return false, ignoreGone(fmt.Errorf("read the workload's end: %w", err))
+	}
+	peer, err := firstLink(data)
+	if err != nil {
+		return false, err
+	}
+	if l.MTU <= mtu && peer.MTU <= mtu {
+		return false, nil
+	}
+	if mtu < leastMTU6 && peer.inet6 {
+		return false, fmt.Errorf("it is less than %d: the workload would lose IPv6", leastMTU6)
+	}
+	if peer.MTU > mtu {
+		// The kernel reads links by a namespace's id, but takes the id in a request
+		// to change one for where to move it: the namespace has to be opened.
+		if err := p.setThere(l, mtu); err != nil {
+			return false, ignoreGone(fmt.Errorf("at the workload's end: %w", err))
+		}
+	}
+	if l.MTU > mtu {
+		_, err = p.sock.ask(setMTU(l.Index, mtu))
+	}
+	return err == nil, ignoreGone(err)
+}
+
+func (p *peers) shrinkAlone(l Link, mtu int) (did bool, err error) {
+	if l.MTU <= mtu {
+		return false, nil
+	}
+	_, err = p.sock.ask(setMTU(l.Index, mtu))
+	return err == nil, ignoreGone(err)
+}
+
+func (p *peers) setThere(l Link, mtu int) error {
+	if p.paths == nil {
+		p.paths = make(map[int]string)
+		if err := p.find(); err != nil {
+			return err
+		}
+	}
+	path, found := p.paths[l.PeerNSID]
+	if !found {
+		return errors.New("its network namespace is neither below /run/netns nor a visible process's: the agent needs the host's /run/netns and process ids")
+	}
+	ns, err := OpenNamespace(path)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	_, err = ns.sock.ask(setMTU(l.Parent, mtu))
+	return err
+}
+
+// find looks for the namespaces that this one has an id for, as ip-netns and
+// processes keep them.
+func (p *peers) find() error {
+	var paths []string
+	for _, pattern := range []string{"/run/netns/*", "/run/docker/netns/*", "/proc/[0-9]*/ns/net"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		paths = append(paths, found...)
+	}
+	seen := make(map[uint64]bool)
+	for _, path := range paths {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) != nil || seen[st.Ino] {
+			continue // it has ended, or was another's
+		}
+		seen[st.Ino] = true
+		id, err := p.idOf(path)
+		if err != nil {
+			return err
+		}
+		if id >= 0 {
+			p.paths[id] = path
+		}
+	}
+	return nil
+}
+
+// idOf is the id that this namespace has for the one at the path, -1 = none.
+func (p *peers) idOf(path string) (int, error) {
+	ns, err := openNetns(path)
+	if err != nil {
+		return -1, nil // gone, or no namespace
+	}
+	defer ns.close()
+	request := newMessage(unix.RTM_GETNSID, 0, []byte{unix.AF_UNSPEC, 0, 0, 0})
+	request.attr32(unix.NETNSA_FD, uint32(ns.file.Fd()))
+	data, err := p.sock.ask(request)
+	if err != nil {
+		return -1, fmt.Errorf("ask for the id of namespace %s: %w", path, err)
+	}
+	id := -1
+	for _, m := range data {
+		attributes(m.body[min(4, len(m.body)):], func(kind uint16, data []byte) {
+			if kind == unix.NETNSA_NSID {
+				id = int(int32(u32(data)))
+			}
+		})
+	}
+	return id, nil
+}
+
+func setMTU(index, mtu int) *message {
+	m := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
+	m.attr32(unix.IFLA_MTU, uint32(mtu))
+	return m
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}

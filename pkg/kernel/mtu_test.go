@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func TestShrinkMTU(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		a, b := wire(t, 1), wire(t, 2) // of 1450
+		inhabit(t, a.ns)
+		ip(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
+		mustApply(t, h, a.endpoint, b.endpoint)
+		mtus := func() (all [4]int) {
+			for i, w := range []wired{a, b} {
+				host, err := HostLink(w.endpoint.Interface)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all[2*i] = host.MTU
+				within(t, w.ns, func() {
+					pod, err := HostLink("eth0")
+					if err != nil {
+						t.Fatal(err)
+					}
+					all[2*i+1] = pod.MTU
+				})
+			}
+			return all
+		}
+		shrink := func(mtu, changed int, refused string, want [4]int) {
+			t.Helper()
+			n, err := h.ShrinkMTU(context.Background(), mtu)
+			if n != changed || (err == nil) != (refused == "") || err != nil && !strings.Contains(err.Error(), refused) {
+				t.Errorf("%d: %d changed, %v; want %d, %q", mtu, n, err, changed, refused)
+			}
+			if got := mtus(); got != want {
+				t.Errorf("%d: MTUs are %v, want %v", mtu, got, want)
+			}
+		}
+		shrink(1500, 0, "", [4]int{1450, 1450, 1450, 1450})
+		shrink(1400, 1, "set MTU of cali2 to 1400: at the workload's end: its network namespace is neither", [4]int{1400, 1400, 1450, 1450})
+		inhabit(t, b.ns)
+		shrink(1400, 1, "", [4]int{1400, 1400, 1400, 1400})
+		shrink(1400, 0, "", [4]int{1400, 1400, 1400, 1400})
+		ip(t, "link", "set", "cali1", "mtu", "1450")
+		within(t, b.ns, func() { ip(t, "link", "set", "eth0", "mtu", "1450") })
+		shrink(1400, 2, "", [4]int{1400, 1400, 1400, 1400})
+		shrink(1200, 0, "would lose IPv6", [4]int{1400, 1400, 1400, 1400})
+		shrink(0, 0, "not positive", [4]int{1400, 1400, 1400, 1400})
+		if l, err := HostLink("other0"); err != nil || l.MTU != 1500 {
+			t.Errorf("a foreign link: %v, %v", l.MTU, err)
+		}
+		for _, to := range b.endpoint.Addrs {
+			ping(t, a.ns, to)
+		}
+		if r := mustApply(t, h, a.endpoint, b.endpoint); r.Writes != 0 {
+			t.Errorf("%d writes after it", r.Writes)
+		}
+	})
+}
+
+// inhabit runs a process in a namespace until the test ends.
+func inhabit(tb testing.TB, ns *Namespace) {
+	tb.Helper()
+	cmd := exec.Command("cat")
+	stdin, err := cmd.StdinPipe() // at whose end it ends
+	if err != nil {
+		tb.Fatal(err)
+	}
+	within(tb, ns, func() { err = cmd.Start() })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+}
