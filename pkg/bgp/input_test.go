@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+func TestReadPassword(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", maxPassword)
+	for _, c := range []struct{ path, want, err string }{
+		{file("plain", "secret"), "secret", ""},
+		{file("line", "se cret\r\n"), "se cret", ""},
+		{file("longest", long+"\n"), long, ""},
+		{file("too-long", long+"x"), "", "at most 80 bytes"},
+		{file("huge", strings.Repeat(long, 1000)), "", "at most 80 bytes"},
+		{file("empty", "\n"), "", "is empty"},
+		{file("lines", "a\nb\n"), "", "want one line"},
+		{filepath.Join(dir, "missing"), "", "create it"},
+		{dir, "", "want a regular file"},
+		{fifo, "", "want a regular file"},
+	} {
+		got, err := readPassword(c.path)
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %q, %v; want %q, %q", filepath.Base(c.path), got, err, c.want, c.err)
+		}
+		if err != nil && strings.Contains(err.Error(), "xxx") {
+			t.Errorf("the error quotes the password: %v", err)
+		}
+	}
+}
+
+// TestRefused has what cannot be: it is named, nothing panics, and the rest is done.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	us, them := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	good := plan.Speaker{
+		AS: 64512, RouterID: us, Listen: []netip.Addr{us}, ListenPort: 1790,
+		HoldTime: 90 * time.Second, KeepaliveTime: 30 * time.Second,
+	}
+	sound := plan.Neighbour{Address: them, AS: 64512, Local: us}
+	for name, c := range map[string]struct {
+		change func(*Desired)
+		want   string
+	}{
+		"router id":      {func(d *Desired) { d.Speaker.RouterID = netip.Addr{} }, "router id"},
+		"router id v6":   {func(d *Desired) { d.Speaker.RouterID = netip.IPv6Loopback() }, "router id"},
+		"hold time":      {func(d *Desired) { d.Speaker.HoldTime = time.Second }, "hold time"},
+		"keepalive time": {func(d *Desired) { d.Speaker.KeepaliveTime = time.Hour }, "keepalive time"},
+		"port":           {func(d *Desired) { d.Speaker.ListenPort = 0 }, "no port"},
+		"listen":         {func(d *Desired) { d.Speaker.Listen = []netip.Addr{{}} }, "listen"},
+		"cluster id":     {func(d *Desired) { d.Speaker.ClusterID = netip.IPv6Loopback() }, "cluster id"},
+		"import":         {func(d *Desired) { d.Speaker.Import = []netip.Prefix{{}} }, "no prefix"},
+	} {
+		d := Desired{Speaker: good}
+		c.change(&d)
+		s := New(Config{})
+		if err := s.Apply(t.Context(), d); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want an error about %q", name, err, c.want)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Errorf("%s: close: %v", name, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*plan.Neighbour)
+		want   string
+	}{
+		"no address":   {func(n *plan.Neighbour) { n.Address = netip.Addr{} }, "address"},
+		"zone":         {func(n *plan.Neighbour) { n.Address = netip.MustParseAddr("fe80::1%lo") }, "zone"},
+		"mapped":       {func(n *plan.Neighbour) { n.Address = netip.MustParseAddr("::ffff:10.0.0.1") }, "address"},
+		"other family": {func(n *plan.Neighbour) { n.Local = netip.IPv6Loopback() }, "family"},
+		"itself":       {func(n *plan.Neighbour) { n.Address = n.Local }, "this host"},
+		"no AS":        {func(n *plan.Neighbour) { n.AS = 0 }, "AS number"},
+		"hops":         {func(n *plan.Neighbour) { n.Multihop = 256 }, "0 to 255"},
+		"limit":        {func(n *plan.Neighbour) { n.MaxPrefixes = -1 }, "prefixes"},
+		"client":       {func(n *plan.Neighbour) { n.Client = true }, "cluster id"},
+		"import":       {func(n *plan.Neighbour) { n.Import = make([]model.RouteFilter, 1) }, "no prefix"},
+		"export":       {func(n *plan.Neighbour) { n.Export = make([]model.RouteFilter, 1) }, "no prefix"},
+		"password":     {func(n *plan.Neighbour) { n.PasswordFile = "/nonexistent" }, "password_file"},
+	} {
+		n := sound
+		c.change(&n)
+		if _, err := newSession(good, n); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want an error about %q", name, err, c.want)
+		}
+	}
+	for _, a := range []plan.Advertisement{
+		{},
+		{Prefix: netip.MustParsePrefix("10.0.0.1/8"), NextHop: us},
+		{Prefix: netip.MustParsePrefix("10.0.0.0/8")},
+		{Prefix: netip.MustParsePrefix("10.0.0.0/8"), NextHop: netip.IPv6Loopback()},
+	} {
+		if p, err := pathOf(a); err == nil {
+			t.Errorf("%v is taken: %v", a, p)
+		}
+	}
+}
+
+// TestRest does what is sound beside what isn't.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, b, c := f.host(t, 1), f.host(t, 2), f.host(t, 3)
+	da, db := a.desired(), b.desired()
+	a.meets(da, b)
+	b.meets(db, a)
+	n := a.meets(da, c)
+	n.PasswordFile = "/nonexistent"
+	da.Neighbours[c.v4] = n
+	a.has(da, "10.1.1.0/26")
+	bad := prefix("10.1.1.64/26")
+	da.Advertisements[bad] = plan.Advertisement{Prefix: bad}
+	sa, sb := a.start(t), b.start(t)
+	sb.apply(db)
+	got := sa.ask(order{Do: "apply", Desired: da}).Err
+	for _, want := range []string{"10.0.0.3: password_file: open /nonexistent", "advertise 10.1.1.64/26: "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("Apply says %q, not %q", got, want)
+		}
+	}
+	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
+	sa.mustBe("10.0.0.2 established", "10.0.0.3 refused")
+}
+
+// TestListenInUse has another daemon at the port.
+func TestListenInUse(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	h := f.host(t, 1)
+	first, second := h.start(t), h.start(t)
+	first.apply(h.desired())
+	if got := second.ask(order{Do: "apply", Desired: h.desired()}).Err; !strings.Contains(got, "listen for BGP: ") || !strings.Contains(got, "address already in use") {
+		t.Errorf("Apply says %q", got)
+	}
+	first.apply(Desired{})
+	second.apply(h.desired())
+	second.close()
+}
+
+func TestLibraryLog(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	var failed []string
+	plainText := slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})
+	l := slog.New(&libraryLog{next: plainText, fail: func(a netip.Addr, text string) { failed = append(failed, a.String()+": "+text) }})
+	of := l.With("Topic", "Peer", "Key", "10.0.0.2")
+	of.Debug("failed to connect", "Error", "dial tcp 10.0.0.1:0->10.0.0.2:179: connect: connection refused")
+	of.Info("sent notification", "Code", bgp.BGP_ERROR_OPEN_MESSAGE_ERROR, "Subcode", bgp.BGP_ERROR_SUB_BAD_PEER_AS)
+	of.Info("received notification", "Code", bgp.BGP_ERROR_CEASE, "Subcode", bgp.BGP_ERROR_SUB_ADMINISTRATIVE_RESET)
+	of.Info("sent notification", "Code", "x")
+	l.Warn("failed to set md5", "Key", "10.0.0.3", "Err", "no such device")
+	of.Warn("Closed an accepted connection")
+	l.Error("what nobody expects", "State", "x")
+	of.Debug("received update")
+	if diff := cmp.Diff([]string{
+		"10.0.0.2: connect: connection refused",
+		"10.0.0.2: it is not in AS ",
+		"10.0.0.2: the neighbour ended the session: code 6(cease) subcode 4(administrative reset)",
+		"10.0.0.3: set the password of its connections: no such device",
+	}, failed); diff != "" {
+		t.Errorf("failures (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff("level=WARN msg=\"BGP library\" text=\"what nobody expects\" State=x\n", out.String()); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
+}
+
+// TestClosed has orders after the end.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	s := New(Config{})
+	for range 2 {
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Apply(context.Background(), Desired{}); err == nil {
+		t.Error("a closed speaker takes orders")
+	}
+	if got, err := s.Status(t.Context()); len(got) != 0 || err != nil {
+		t.Errorf("status: %v, %v", got, err)
+	}
+}
