@@ -257,10 +257,10 @@ func (p *fabricPass) goneRemotes(changed map[plan.RemoteID]*plan.Remote, before 
 		remove := func(what string, m *message) {
 			changes = append(changes, &fabricChange{change: change{what: what, requests: []*message{m}, late: true}, subject: id.Outer.String()})
 		}
-		if index != 0 && now.MAC != was.MAC && !p.usesMAC(changed, id.Tunnel, was.MAC) {
+		if index != 0 && now.MAC != was.MAC && !p.anyChanged(changed, id.Tunnel, func(r plan.Remote) bool { return r.MAC == was.MAC }) {
 			remove("delete forwarding entry", fdbEntry{index, was.MAC, was.Outer}.message(unix.RTM_DELNEIGH, 0))
 		}
-		if index != 0 && now.Gateway != was.Gateway {
+		if index != 0 && now.Gateway != was.Gateway && !p.anyChanged(changed, id.Tunnel, func(r plan.Remote) bool { return r.Gateway == was.Gateway }) {
 			remove("delete neighbour", deleteNeigh(index, was.Gateway))
 		}
 		if len(changes) == 0 {
@@ -278,11 +278,12 @@ func (p *fabricPass) goneRemotes(changed map[plan.RemoteID]*plan.Remote, before 
 	return nil
 }
 
-// usesMAC says whether one of the changed remotes has the MAC address now: a host
-// keeps it when its address changes, and its entry has been replaced then.
-func (p *fabricPass) usesMAC(changed map[plan.RemoteID]*plan.Remote, kind plan.TunnelKind, m model.MAC) bool {
+// anyChanged says whether one of the changed remotes is so now: a host keeps its MAC
+// address, and what follows from it, when its own address changes, and its entries
+// have been replaced then.
+func (p *fabricPass) anyChanged(changed map[plan.RemoteID]*plan.Remote, kind plan.TunnelKind, is func(plan.Remote) bool) bool {
 	for id := range changed {
-		if r, ok := p.remotes[id]; ok && id.Tunnel == kind && r.MAC == m {
+		if r, ok := p.remotes[id]; ok && id.Tunnel == kind && is(r) {
 			return true
 		}
 	}
