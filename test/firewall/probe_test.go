@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // silence is how long what must not come is waited for. On the way there is
@@ -81,15 +84,25 @@ func (r *rig) probeOne(when string, e expect, to netip.Addr) {
 	}
 }
 
-// listenUDP listens at a place, on the wildcard address where to isn't one of
-// the place's own.
-func listenUDP(at *place, port uint16) (*net.UDPConn, error) {
-	var conn *net.UDPConn
-	err := at.ns.Do(func() (err error) {
+// listenUDP listens at a place, for both families.
+func listenUDP(at *place, port uint16) (conn *net.UDPConn, err error) {
+	err = bound(at, func() (err error) {
 		conn, err = net.ListenUDP("udp", &net.UDPAddr{Port: int(port)})
 		return err
 	})
 	return conn, err
+}
+
+// bound runs what binds a port at a place. A child that is being started holds
+// what this process has closed until it becomes another program.
+func bound(at *place, bind func() error) error {
+	for deadline := time.Now().Add(patience); ; {
+		err := at.ns.Do(bind)
+		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func dialUDP(at *place, to netip.AddrPort) (*net.UDPConn, error) {
@@ -138,9 +151,8 @@ func sendUDPFrom(from, at *place, to netip.AddrPort, wait time.Duration) (netip.
 	}
 }
 
-func listenTCP(at *place, port uint16) (net.Listener, error) {
-	var l net.Listener
-	err := at.ns.Do(func() (err error) {
+func listenTCP(at *place, port uint16) (l net.Listener, err error) {
+	err = bound(at, func() (err error) {
 		l, err = net.Listen("tcp", fmt.Sprintf(":%d", port))
 		return err
 	})

@@ -183,7 +183,7 @@ func (r *rig) datagrams(from, at *place, to netip.AddrPort) (up, down *stream) {
 		}
 	}
 	var server *net.UDPConn
-	err := at.ns.Do(func() (err error) {
+	err := bound(at, func() (err error) {
 		server, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
 		return err
 	})
