@@ -60,7 +60,7 @@ func options() []option {
 			c.Node = strings.TrimSpace(s)
 			return checkNode(c.Node)
 		}},
-		{"etcd-endpoints", "ETCD_ENDPOINTS", "", "comma list of URLs of etcd; default: http://127.0.0.1:2379", func(c *Config, s string) error {
+		{"etcd-endpoints", "ETCD_ENDPOINTS", "", "comma list of URLs of etcd; default: http://127.0.0.1:2379, https with certificate files", func(c *Config, s string) error {
 			for e := range strings.SplitSeq(s, ",") {
 				if e = strings.TrimSpace(e); e != "" {
 					c.Store.Endpoints = append(c.Store.Endpoints, e)
@@ -140,7 +140,11 @@ func ParseConfig(args, environ []string, hostname string, out io.Writer) (Invoca
 		}
 	}
 	if len(in.Config.Store.Endpoints) == 0 && in.Config.Store.DiscoverySRV == "" {
-		in.Config.Store.Endpoints = []string{"http://127.0.0.1:2379"}
+		scheme := "http"
+		if s := in.Config.Store; s.CAFile != "" || s.CertFile != "" || s.KeyFile != "" {
+			scheme = "https"
+		}
+		in.Config.Store.Endpoints = []string{scheme + "://127.0.0.1:2379"}
 	}
 	in.Config.Felix, in.Unknown = felixEnviron(environ)
 	return in, nil

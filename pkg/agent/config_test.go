@@ -51,6 +51,9 @@ func TestParseConfig(t *testing.T) {
 		{"flags win", []string{"-nodename", "flag", "--etcd-discovery-srv=example.org"}, []string{"NODENAME=env"},
 			defaults(func(c *Config) { c.Node, c.Store.Endpoints, c.Store.DiscoverySRV = "flag", nil, "example.org" }), nil, ""},
 		{"empty variables are not set", nil, []string{"NODENAME=", "CALICO_RUN_DIR=", "ETCD_CA_CERT_FILE="}, defaults(func(*Config) {}), nil, ""},
+		{"certificates without endpoints", nil, []string{"ETCD_CA_CERT_FILE=" + file}, defaults(func(c *Config) {
+			c.Store.Endpoints, c.Store.CAFile = []string{"https://127.0.0.1:2379"}, file
+		}), nil, ""},
 		{"name of two words", nil, []string{"NODENAME=a b"}, Config{}, nil, `NODENAME: host name "a b": want letters`},
 		{"relative directory", nil, []string{"CALICO_VAR_DIR=var"}, Config{}, nil, `CALICO_VAR_DIR: "var": want an absolute path`},
 		{"file that is not there", nil, []string{"ETCD_KEY_FILE=/no/such"}, Config{}, nil, "ETCD_KEY_FILE: open /no/such: no such file"},

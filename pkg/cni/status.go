@@ -34,7 +34,13 @@ func (s *session) status(ctx context.Context) error {
 		return err
 	})
 	etcd := s.etcdStatus(ctx)
-	if err := agent.wait(); err != nil {
+	err := agent.wait()
+	// An agent that says why it can't serve looks after the pods that exist. If
+	// etcd is the reason, that is what must be seen to.
+	if _, says := errors.AsType[*gate.RejectedError](err); says && etcd != nil {
+		err = nil
+	}
+	if err != nil {
 		return failf(CodeLimited, "check that calico-node runs on this node, and its log", "the agent can't serve an ADD: %w", err)
 	}
 	if etcd != nil {

@@ -135,6 +135,10 @@ func TestStatus(t *testing.T) {
 	a := &agent{ready: errors.New("not in sync with etcd")}
 	r.serve(a)
 	r.failsLike(c, 51, `the agent can't serve an ADD: the agent is not ready: not in sync with etcd`)
+	// etcd is the reason, and says what to do.
+	r.put(model.ReadyKey{}, model.Ready(false))
+	r.fails(c, 50, "calico's data in etcd is not ready: /calico/v1/Ready is false")
+	r.put(model.ReadyKey{}, model.Ready(true))
 	a.ready = nil
 	r.must(c)
 	for _, plugin := range []string{"calico", "calico-ipam"} {

@@ -22,6 +22,9 @@ func (s *session) open(ctx context.Context) error {
 		Endpoints: e.Endpoints, DiscoverySRV: e.DiscoverySRV,
 		CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
 		Username: e.Username, PasswordFile: e.PasswordFile, Logger: s.log,
+		// Long enough for etcd to be started again; then the runtime, which asks
+		// again, should know.
+		RefusedTimeout: s.conf.DatastoreTimeout / 4,
 	})
 	if err != nil {
 		if errors.Is(err, store.ErrAuth) || ctx.Err() != nil {

@@ -35,6 +35,9 @@ func openNamespace(path string) (*kernel.Namespace, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, failf(CodeEnvironment, "the container is gone: delete its sandbox", "CNI_NETNS: %w", err)
 	}
+	if errors.Is(err, os.ErrPermission) {
+		return nil, failf(CodeIO, "run the plugin as root, with the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN", "CNI_NETNS: %w", err)
+	}
 	if err != nil {
 		return nil, failf(CodeEnvironment, "it must be the path of a network namespace", "CNI_NETNS: %w", err)
 	}

@@ -46,6 +46,7 @@ func (c *Client) call(ctx context.Context, r request) error {
 		defer cancel()
 	}
 	var seen failures
+	served := start // when a member last did other than refuse the connection
 	renewals := 0
 	for n := 1; ; n++ {
 		m, ring, err := c.member(ctx)
@@ -62,6 +63,9 @@ func (c *Client) call(ctx context.Context, r request) error {
 			}
 		}
 		seen.note(f)
+		if !isRefusedText(f.reason) {
+			served = time.Now()
+		}
 		if f.next == renew {
 			if renewals++; renewals > maxRenewals {
 				f.next = stop
@@ -74,7 +78,8 @@ func (c *Client) call(ctx context.Context, r request) error {
 			return c.gaveUp(ctx, r, start, seen, true)
 		case ctx.Err() != nil, seen.refused(ring) && f.next == elsewhere:
 			return c.gaveUp(ctx, r, start, seen, false)
-		case c.dialTimeout > 0 && time.Since(start) >= c.dialTimeout:
+		case c.dialTimeout > 0 && time.Since(start) >= c.dialTimeout,
+			c.refused > 0 && time.Since(served) >= c.refused:
 			return c.gaveUp(ctx, r, start, seen, false)
 		case f.next == renew:
 			continue

@@ -71,6 +71,33 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// TestRefused: where nothing listens at any member's place, a request ends
+// sooner than where one may still answer.
+func TestRefused(t *testing.T) {
+	const patience = 300 * time.Millisecond
+	nowhere := []string{freeAddr(t), "http://127.0.0.1:1", "unix://" + t.TempDir() + "/etcd"}
+	start := time.Now()
+	s := open(t, Config{Endpoints: nowhere, RefusedTimeout: patience})
+	wantError(t, ready(within(t, time.Minute), s), ErrUnavailable, "connection refused", "no such file or directory")
+	if took := time.Since(start); took < patience || took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	// It comes while the request waits.
+	c := startCluster(t, clusterOptions{})
+	s = c.open(func(cfg *Config) { cfg.Endpoints, cfg.RefusedTimeout = append(cfg.Endpoints, nowhere...), time.Minute })
+	if err := ready(within(t, time.Minute), s); err != nil {
+		t.Fatal(err)
+	}
+	// One that hangs isn't gone.
+	c.members[0].proxy.set(stall)
+	s = c.open(func(cfg *Config) { cfg.Endpoints, cfg.RefusedTimeout = append(cfg.Endpoints, nowhere...), patience })
+	start = time.Now()
+	wantError(t, ready(within(t, 3*time.Second), s), ErrUnavailable, "connection refused")
+	if took := time.Since(start); took < 2*time.Second {
+		t.Errorf("given up after %v", took)
+	}
+}
+
 func TestWaitsForEtcd(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	c.members[0].proxy.set(refuse)

@@ -116,6 +116,11 @@ func isCertificateText(s string) bool {
 	return strings.Contains(s, "x509: ") || strings.Contains(s, "tls: ")
 }
 
+// isRefusedText tells that nothing listens where the member should be.
+func isRefusedText(s string) bool {
+	return strings.HasPrefix(s, "dial ") && (strings.HasSuffix(s, ": connection refused") || strings.HasSuffix(s, ": no such file or directory"))
+}
+
 // isCutOff tells a connection that the other side closed while it was set up.
 func isCutOff(s string) bool {
 	return strings.Contains(s, "broken pipe") || strings.Contains(s, "connection reset by peer") || strings.HasSuffix(s, "EOF")

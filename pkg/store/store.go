@@ -42,6 +42,9 @@ type Config struct {
 	// DialTimeout is how long a request tries to reach etcd. 0: until its
 	// context's deadline, or 20 s where it has none.
 	DialTimeout time.Duration
+	// RefusedTimeout is how long a request goes on where every member refuses
+	// the connection: nothing listens there. 0: as DialTimeout.
+	RefusedTimeout time.Duration
 	// Logger, nil = none, is told of what Watch and leases go through by
 	// themselves; errors that are returned are not logged.
 	Logger *slog.Logger
@@ -61,6 +64,7 @@ type Client struct {
 	username     string
 	passwordFile string
 	dialTimeout  time.Duration
+	refused      time.Duration
 	oldEtcd      bool // tests: take every etcd for one of before 3.4.25
 	log          *slog.Logger
 
@@ -92,6 +96,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		username:     cfg.Username,
 		passwordFile: cfg.PasswordFile,
 		dialTimeout:  cfg.DialTimeout,
+		refused:      cfg.RefusedTimeout,
 		log:          cfg.Logger,
 		done:         make(chan struct{}),
 	}
