@@ -6,9 +6,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/google/go-cmp/cmp"
@@ -50,6 +52,26 @@ func uplink(tb testing.TB) {
 	ip(tb, "link", "set", "up1", "up")
 	ip(tb, "addr", "add", "192.0.2.1/24", "dev", "up0")
 	ip(tb, "addr", "add", "2001:db8::1/64", "dev", "up0", "nodad")
+	awaitAddr(tb, netip.MustParseAddr("2001:db8::1"))
+}
+
+// awaitAddr waits until an address that was just added can be named: see settle.
+func awaitAddr(tb testing.TB, a netip.Addr) {
+	tb.Helper()
+	s, err := openSocket()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer s.close()
+	for end := time.Now().Add(5 * time.Second); ; {
+		if r, ok := s.lookup(a, 0); ok && r.local {
+			return
+		}
+		if time.Now().After(end) {
+			tb.Fatalf("%s never became local", a)
+		}
+		runtime.Gosched()
+	}
 }
 
 // Every form of a route replaces every other, leaves nothing of it behind, and is
