@@ -157,11 +157,10 @@ func (c chance) place(st *policy.State, p *probe, ep *policy.Endpoint, d model.D
 		*mine = one(c, own...)
 	}
 	to := routes(st)
-	if d == model.Inbound && ep.Workload && c.in(4) {
-		for _, n := range ep.NAT {
-			if n.IntIP == p.Dst {
-				p.Dst = n.ExtIP
-			}
+	for _, n := range ep.NAT {
+		// To its address outside, from another or from itself.
+		if n.IntIP == p.Dst && c.in(4) || n.IntIP == p.Src && c.in(8) {
+			p.Dst = n.ExtIP
 		}
 	}
 	p.In = outOf(to, p.Src)

@@ -13,8 +13,8 @@ import (
 
 var (
 	seedFlag     = flag.Uint64("seed", 1, "of the random rulesets and packets; 0 = another one each time")
-	rulesetsFlag = flag.Int("rulesets", 100, "how many `rulesets` to program")
-	packetsFlag  = flag.Int("packets", 12000, "how many `packets` to send through all of them together")
+	rulesetsFlag = flag.Int("rulesets", 60, "how many `rulesets` to program")
+	packetsFlag  = flag.Int("packets", 9000, "how many `packets` to send through all of them together")
 )
 
 // TestKernel programs random rulesets one after the other, each by what differs
@@ -25,6 +25,9 @@ func TestKernel(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("-seed %d -rulesets %d -packets %d", seed, *rulesetsFlag, *packetsFlag)
+	if *rulesetsFlag < 1 {
+		t.Fatal("-rulesets: want at least 1")
+	}
 	err := inNamespace(func() error {
 		l, err := newLab()
 		if err != nil {
@@ -33,6 +36,9 @@ func TestKernel(t *testing.T) {
 		run := &run{t: t, lab: l, chance: chance{rand.New(rand.NewPCG(seed, 3))}, tally: tally{}}
 		err = run.play()
 		t.Logf("%s", run.tally)
+		if err == nil && *packetsFlag >= enough {
+			err = run.tally.check()
+		}
 		return err
 	})
 	if err != nil {
@@ -53,13 +59,14 @@ type run struct {
 
 func (r *run) play() error {
 	r.world = world{r.chance.settings(), map[string]item{}}
+	packets := *packetsFlag / *rulesetsFlag
 	for n := range *rulesetsFlag {
 		if n%15 == 0 {
 			if err := r.restart(); err != nil {
 				return err
 			}
 		}
-		if err := r.ruleset(n, *packetsFlag / *rulesetsFlag); err != nil {
+		if err := r.ruleset(n, packets); err != nil {
 			return fmt.Errorf("ruleset %d: %w", n, err)
 		}
 		if n%5 == 4 {
@@ -70,6 +77,9 @@ func (r *run) play() error {
 	}
 	return nil
 }
+
+// maxBatch is how many packets are sent before the log is read.
+const maxBatch = 500
 
 // ruleset changes the world a little, the first time a lot, and sends packets
 // through it.
@@ -89,15 +99,15 @@ func (r *run) ruleset(n, packets int) error {
 		return err
 	}
 	d, err := r.old()
-	if err == nil && d == nil {
+	for ; packets > 0 && err == nil && d == nil; packets -= maxBatch {
 		if err = r.lab.forget(); err == nil {
-			d, err = r.batch(packets)
+			d, err = r.batch(min(packets, maxBatch))
 		}
 	}
 	if err != nil || d == nil {
 		return err
 	}
-	d.before, d.world = &before, r.world.clone()
+	d.before, d.world, d.table = &before, r.world.clone(), table()
 	smallest, again := r.lab.shrink(*d)
 	return errors.New(smallest.report(again))
 }

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// report tells all that there is to know about a difference. The table is what
-// the kernel holds after the last trial.
+// report tells all that there is to know about a difference.
 func (d difference) report(again bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "the kernel and Evaluate differ.\n%s\n", d.what)
@@ -44,12 +44,17 @@ func (d difference) report(again bool) string {
 	if d.fate.verdict == policy.Accept {
 		fmt.Fprintf(&b, "\tby %q as %s -> %s\n", d.fate.out, d.fate.src, d.fate.dst)
 	}
-	out, err := exec.Command("nft", "list", "table", "inet", "calico").CombinedOutput()
-	fmt.Fprintf(&b, "\n%s", inhabited(string(out)))
-	if err != nil {
-		fmt.Fprintf(&b, "nft list table inet calico: %v\n", err)
-	}
+	fmt.Fprintf(&b, "\n%s", d.table)
 	return b.String()
+}
+
+// table is what the kernel holds.
+func table() string {
+	out, err := exec.Command("nft", "list", "table", "inet", nft.TableName).CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("nft list table: %v: %s", err, out)
+	}
+	return inhabited(string(out))
 }
 
 // inhabited is a table without its empty sets.
@@ -97,4 +102,17 @@ func (t tally) String() string {
 		parts = append(parts, fmt.Sprintf("%s %d", what, t[what]))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// enough is how many packets must have met everything that check wants.
+const enough = 5000
+
+// check fails where something never happened.
+func (t tally) check() error {
+	for _, what := range [...]string{"accept", "drop", "established", "related", "invalid", "untracked", "by an untracked policy", "logged", "masqueraded", "dnat"} {
+		if t[what] == 0 {
+			return fmt.Errorf("of %d packets not one was %s: the test does not test it", t["packets"], what)
+		}
+	}
+	return nil
 }

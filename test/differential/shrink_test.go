@@ -24,6 +24,7 @@ type difference struct {
 	what   string
 	fate   fate
 	result policy.Result
+	table  string // as the kernel had it
 }
 
 // maxTrials bounds the search for a smaller case.
@@ -79,7 +80,7 @@ func (l *lab) try(before *world, w world, probes []probe) (*difference, error) {
 	if err != nil || what == "" {
 		return nil, err
 	}
-	return &difference{before, w, probes, what, last, result}, nil
+	return &difference{before: before, world: w, probes: probes, what: what, fate: last, result: result}, nil
 }
 
 // shrink makes a difference smaller. One that is not there when its world is
@@ -99,6 +100,7 @@ func (l *lab) shrink(d difference) (smallest difference, again bool) {
 	if err := exec.Command("nft", "delete", "table", "inet", nft.TableName).Run(); err == nil {
 		s.again(s.best.before, s.best.world)
 	}
+	s.best.table = table()
 	return s.best, true
 }
 
