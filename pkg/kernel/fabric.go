@@ -4,14 +4,12 @@ package kernel
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/calico-go/calico/pkg/plan"
@@ -234,125 +232,4 @@ func (f *Fabric) convergeSome(ctx context.Context, routes []netip.Prefix, remote
 		return FabricReport{}, err
 	}
 	return p.report(), nil
-}
-
-// fabricPass is one pass over the kernel's state.
-type fabricPass struct {
-	*Fabric
-	links    map[string]Link // those asked for so far; the zero Link = none
-	sources  map[netip.Addr]bool
-	refusals map[string]error // what the kernel said to a write, by subject
-	problems []FabricProblem
-	writes   int
-	repairs  int
-	tell     bool // the log has been told of a repair
-	// What was right before this pass.
-	hadDevices map[plan.TunnelKind]int
-	hadTunnels map[plan.TunnelKind]plan.Tunnel
-}
-
-func newFabricPass(f *Fabric) *fabricPass {
-	return &fabricPass{
-		Fabric: f, links: make(map[string]Link), sources: make(map[netip.Addr]bool), refusals: make(map[string]error),
-		hadDevices: maps.Clone(f.devices), hadTunnels: maps.Clone(f.settledTunnels),
-	}
-}
-
-func (p *fabricPass) problem(subject string, err error) {
-	p.problems = append(p.problems, FabricProblem{subject, err})
-}
-
-// unmet reports what is still to do after all was written: what the kernel said
-// to it, or that it has been undone.
-func (p *fabricPass) unmet(subject, what string) {
-	if err := p.refusals[subject]; err != nil {
-		p.problem(subject, err)
-		return
-	}
-	p.problem(subject, fmt.Errorf("read back: still to do: %s", what))
-}
-
-func (p *fabricPass) report() FabricReport {
-	slices.SortStableFunc(p.problems, func(a, b FabricProblem) int { return strings.Compare(a.Subject, b.Subject) })
-	return FabricReport{Problems: p.problems, Writes: p.writes, Repairs: p.repairs}
-}
-
-// link returns the link of that name, and false where there is none.
-func (p *fabricPass) link(name string) (Link, bool, error) {
-	l, known := p.links[name]
-	if !known && checkName(name) == nil {
-		var err error
-		l, err = p.sock.link(0, name)
-		if err != nil && !isNotExist(err) {
-			return Link{}, false, fmt.Errorf("read link %s: %w", name, err)
-		}
-		p.links[name] = l
-	}
-	return l, l.Index != 0, nil
-}
-
-// fabricChange is one difference between the desired state and the kernel's.
-type fabricChange struct {
-	change
-	subject string
-	drifted bool // it was right before
-}
-
-// write makes the changes: what adds before what takes away. What is refused
-// stands in refusals; the error is of the socket or the context.
-func (p *fabricPass) write(ctx context.Context, changes []*fabricChange) error {
-	slices.SortStableFunc(changes, func(a, b *fabricChange) int { return btoi(a.late) - btoi(b.late) })
-	for batch := range slices.Chunk(changes, maxBatch) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := p.send(batch); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *fabricPass) send(changes []*fabricChange) error {
-	var requests []*message
-	for _, c := range changes {
-		requests = append(requests, c.requests...)
-	}
-	answers, err := p.sock.do(requests...)
-	if err != nil {
-		return err
-	}
-	for _, c := range changes {
-		for _, a := range answers[:len(c.requests)] {
-			if c.err == nil && !(c.late && isGone(a.err)) {
-				c.err = a.err
-			}
-		}
-		answers = answers[len(c.requests):]
-		p.wrote(c)
-	}
-	return nil
-}
-
-func (p *fabricPass) wrote(c *fabricChange) {
-	if c.err != nil {
-		p.refusals[c.subject] = errors.Join(p.refusals[c.subject], fmt.Errorf("%s: %w", c.what, c.err))
-		return
-	}
-	p.writes++
-	if !c.drifted {
-		return
-	}
-	p.repairs++
-	if !p.tell {
-		p.tell = true
-		p.cfg.Logger.Warn("repaired what leads to other hosts: something else changed it", slog.String("first", c.what))
-	}
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
