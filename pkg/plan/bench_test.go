@@ -166,6 +166,16 @@ func BenchmarkLearned(b *testing.B) {
 	})
 }
 
+// BenchmarkFlap is an uplink that goes down or comes up where nothing goes through
+// it directly.
+func BenchmarkFlap(b *testing.B) {
+	each(b, model.EncapAlways, func(c *cluster, e *Engine) []func() {
+		up, down := benchLinks(), benchLinks()
+		down.Links[0].Up, down.Links[0].MTU = false, 1400
+		return []func(){func() { e.SetLinks(down) }, func() { e.SetLinks(up) }}
+	})
+}
+
 // BenchmarkMode is a pool whose encapsulation changes: every route does.
 func BenchmarkMode(b *testing.B) {
 	each(b, model.EncapAlways, func(c *cluster, e *Engine) []func() {

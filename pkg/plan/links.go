@@ -60,7 +60,7 @@ func (e *Engine) SetLinks(given Links) {
 	was := e.links
 	e.links = newLinks(clone(given))
 	e.dirty.config = true
-	if !reflect.DeepEqual(was.own, e.links.own) || !reflect.DeepEqual(was.subnets, e.links.subnets) {
+	if !reflect.DeepEqual(was.own, e.links.own) {
 		e.dirty.neighbours, e.dirty.all = true, true
 	}
 	for a, before := range e.reached {
@@ -72,11 +72,13 @@ func (e *Engine) SetLinks(given Links) {
 			}
 		}
 	}
-	for p := range was.routes.all {
-		e.touchIfLearned(p)
-	}
-	for p := range e.links.routes.all {
-		e.touchIfLearned(p)
+	for _, l := range []*links{&was, &e.links} {
+		for p := range l.routes.all {
+			e.touchIfLearned(p)
+		}
+		for p := range l.subnets.all {
+			e.touchIfLearned(p)
+		}
 	}
 }
 

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// What no reader of etcd, kernel or BGP should hand on does no harm.
+func TestOddInput(t *testing.T) {
+	c := &cluster{pool: model.Pool{}}
+	e := NewEngine("h0", Settings{RestartTime: -1})
+	e.SetLinks(Links{
+		Links: []Link{
+			{Name: "eth0", Up: true, Uplink: true, Addrs: []netip.Prefix{{}, netip.MustParsePrefix("172.18.0.1/16"), netip.MustParsePrefix("fd18::1/64")}},
+			{Name: "vxlan.calico", Up: true, MTU: 100, Uplink: true, Addrs: []netip.Prefix{netip.MustParsePrefix("10.64.0.1/10")}},
+		},
+		Routes: []HostRoute{{}, {netip.MustParsePrefix("10.64.0.0/10"), netip.Addr{}, "tunl0"}, {Destination: netip.MustParsePrefix("0.0.0.0/0")}},
+	})
+	e.Update(c.entries(2)...)
+	block := c.block(1, 0)
+	wrong := block.Value.(model.Block)
+	wrong.Allocations = wrong.Allocations[1:]
+	other := c.block(1, 1)
+	peer := model.BGPPeerKey{IP: netip.MustParseAddr("172.18.0.99")}
+	e.Update(
+		model.Entry{Path: "/elsewhere", Revision: 9},
+		model.Entry{Path: "/calico/v1/ipam/v4/pool/nonsense", Revision: 9},
+		model.Entry{Path: "/calico/v1/ipam/v6/pool/fd00:1::-64", Revision: 9, Value: model.Pool{CIDR: netip.MustParsePrefix("fd00:1::/64")}},
+		c.entry(block.Key, wrong),
+		c.entry(other.Key, block.Value),
+		c.entry(model.BGPMeshKey{}, model.Text("true")),
+		c.entry(peer, model.BGPPeer{IP: peer.IP}),
+		c.entry(model.BGPHostKey{Host: "h0", Field: model.BGPHostIPv6}, model.Text("fd18::1")),
+		c.entry(model.HostMetadataKey{Host: "h1"}, model.HostMetadata{}),
+		c.entry(model.BGPHostKey{Host: "h1", Field: model.BGPHostIPv6}, model.Text("fd18::2")),
+	)
+	peer4, peer6 := hostAddrOf(1), netip.MustParseAddr("fd18::2")
+	e.Learn(
+		Learned{},
+		Learned{netip.MustParsePrefix("10.65.0.1/16"), []Path{{peer4, peer4}}},
+		Learned{netip.MustParsePrefix("10.66.0.0/16"), []Path{{netip.Addr{}, peer4}, {hostAddrOf(0), peer4}, {peer6, peer4}, {peer4, netip.Addr{}}}},
+		Learned{netip.MustParsePrefix("fd00:1::/80"), []Path{{netip.MustParseAddr("fe80::9%eth0"), peer6}}},
+		Learned{netip.MustParsePrefix("fd00:1:0:0:1::/80"), []Path{{netip.MustParseAddr("fe80::9%eth7"), peer6}}},
+		Learned{netip.MustParsePrefix("fd00:1:0:0:2::/80"), []Path{{netip.MustParseAddr("fe80::9"), peer6}}},
+		Learned{netip.MustParsePrefix("10.67.0.0/16"), []Path{{peer6, peer6}}},
+	)
+	e.Retain(Route{}, Route{Destination: netip.MustParsePrefix("10.68.0.0/16"), Kind: Blackhole})
+	var st State
+	st.Apply(e.Flush())
+	for p, r := range st.Routes {
+		if r.Kind == Unicast && p != netip.MustParsePrefix("fd00:1::/80") {
+			t.Errorf("%s is routed", r)
+		}
+	}
+	if r := st.Routes[netip.MustParsePrefix("fd00:1::/80")]; r.String() != "fd00:1::/80 via fe80::9 dev eth0 src fd18::1" {
+		t.Errorf("by a link-local next hop: %s", r)
+	}
+	for _, subject := range []string{block.Path, other.Path, model.BGPMeshKey{}.Path(), peer.Path()} {
+		if _, ok := st.Problems[ProblemID{BadValue, subject}]; !ok {
+			t.Errorf("nothing is said of %s:\n%s", subject, st)
+		}
+	}
+	if st.Speaker.RestartTime != 0 || st.MTU != (MTU{}) {
+		t.Errorf("restart time %s, MTU %+v, want none", st.Speaker.RestartTime, st.MTU)
+	}
+}
+
+// A route that BGP made before a restart stays while nothing better is known.
+func TestRetain(t *testing.T) {
+	c := &cluster{}
+	e := NewEngine("h0", Settings{})
+	e.SetLinks(benchLinks())
+	e.Update(c.entries(3)...)
+	l := c.learned(1)[0]
+	was := Route{Destination: l.Prefix, Kind: Unicast, Hops: []Hop{{hostAddrOf(7), "eth0", false}}}
+	hop := func() string {
+		e.told.Apply(e.Flush())
+		return e.told.Routes[l.Prefix].String()
+	}
+	e.Retain(was)
+	if got := hop(); got != l.Prefix.String()+" via "+hostAddrOf(7).String()+" dev eth0" {
+		t.Errorf("retained: %s", got)
+	}
+	e.Learn(l)
+	learned := hop()
+	if learned != l.Prefix.String()+" via "+hostAddrOf(1).String()+" dev eth0 src 172.18.0.1" {
+		t.Errorf("learned: %s", learned)
+	}
+	e.Retain()
+	if got := hop(); got != learned {
+		t.Errorf("no longer retained: %s, want %s", got, learned)
+	}
+	e.Learn(Learned{Prefix: l.Prefix})
+	if hop(); len(e.told.Routes) != blocksPerHost {
+		t.Errorf("withdrawn: %s", e.told)
+	}
+}
