@@ -113,3 +113,19 @@ func BenchmarkFabricOneMore(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkFabricOneMoreHost programs a host's entries where there are those of
+// many, and removes them.
+func BenchmarkFabricOneMoreHost(b *testing.B) {
+	inHost(b, func() {
+		uplink(b)
+		f, st := newFabric(b), manyRoutes(5000)
+		mustHold(b, f, st)
+		id := plan.RemoteID{Tunnel: plan.VXLAN4, Outer: netip.MustParseAddr("192.2.0.1")}
+		remote := plan.Remote{RemoteID: id, Host: "one more", Gateway: id.Outer, MAC: mac("66:02:00:00:00:01")}
+		for b.Loop() {
+			mustHoldSome(b, f, plan.Changes{Remotes: map[plan.RemoteID]*plan.Remote{id: &remote}})
+			mustHoldSome(b, f, plan.Changes{Remotes: map[plan.RemoteID]*plan.Remote{id: nil}})
+		}
+	})
+}

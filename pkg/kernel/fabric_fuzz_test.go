@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ func FuzzFabricMessages(f *testing.F) {
 			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_BLACKHOLE, protocol: 81, metric: FabricMetric},
 			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_UNICAST, protocol: 81, hops: []fabricHop{{index: 3, onLink: true}}},
 			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_UNICAST, hops: []fabricHop{{index: 3}, {index: 4, weight: 2}}},
+			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_UNICAST, hops: []fabricHop{{index: 3, weight: 1}}},
 		} {
 			f.Add([]byte((*r.message(unix.RTM_NEWROUTE, 0))[unix.SizeofNlMsghdr:]))
 		}
@@ -29,8 +31,8 @@ func FuzzFabricMessages(f *testing.F) {
 		parseFDB(b)
 		parseTunnel(b)
 		r, ok := parseFabricRoute(b)
-		if !ok || r.dst.Addr().Is4() != (b[0] == unix.AF_INET) {
-			return
+		if !ok || r.dst != r.dst.Masked() || r.dst.Addr().Is4() != (b[0] == unix.AF_INET) || slices.ContainsFunc(r.hops, func(h fabricHop) bool { return h.index <= 0 }) {
+			return // no kernel says so
 		}
 		again, ok := parseFabricRoute((*r.message(unix.RTM_NEWROUTE, 0))[unix.SizeofNlMsghdr:])
 		if !ok || !again.equal(r) {

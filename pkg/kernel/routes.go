@@ -53,7 +53,7 @@ func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }
 func (r fabricRoute) message(kind, flags uint16) *message {
 	body := routeBody(familyOf(r.dst.Addr()), r.dst.Bits(), r.protocol, unix.RT_SCOPE_UNIVERSE)
 	body[7] = r.kind
-	one := len(r.hops) == 1
+	one := len(r.hops) == 1 && r.hops[0].weight == 0
 	if one && r.hops[0].onLink {
 		binary.NativeEndian.PutUint32(body[8:], unix.RTNH_F_ONLINK)
 	}
@@ -79,7 +79,7 @@ func (r fabricRoute) message(kind, flags uint16) *message {
 			m.attrAddr(unix.RTA_GATEWAY, g)
 		}
 		m.attr32(unix.RTA_OIF, uint32(r.hops[0].index))
-	case len(r.hops) > 1:
+	case len(r.hops) > 0:
 		m.attr(unix.RTA_MULTIPATH, encodeHops(r.hops))
 	}
 	return m
