@@ -38,6 +38,7 @@ var sections = []section{
 	{"engine", policyEngine},
 	{"enforce", enforce},
 	{"packets", packets},
+	{"changes", policyChanges},
 }
 
 // bench is what the sections share.
