@@ -3,6 +3,10 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"os"
+
 	"github.com/spf13/cobra"
 
 	"github.com/calico-go/calico/test/lab"
@@ -23,7 +27,11 @@ func agentCommand(o *options) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return fn(cmd, h)
+				err = fn(cmd, h)
+				if errors.Is(err, os.ErrProcessDone) {
+					return fmt.Errorf("the agent of host %s does not run: %s", args[0], o.hint("agent start "+args[0]))
+				}
+				return err
 			},
 		})
 	}

@@ -28,6 +28,7 @@ DEL that succeeds. The configuration is the first plugin of the host's list, or
 what --stdin names.`,
 		Example: `  calico-lab cni ADD by-hand --host a
   calico-lab cni DEL by-hand --host a
+  calico-lab cni STATUS --host a
   calico-lab cni VERSION --host a --plugin calico-ipam`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,6 +45,12 @@ what --stdin names.`,
 				return err
 			}
 			call.Verb = strings.ToUpper(args[0])
+			if stdin == "" && (call.Verb == "GC" || call.Verb == "STATUS") {
+				// The host's list is for runtimes of today, which don't have these.
+				if call.Stdin, err = withVersion(call.Stdin, "1.1.0"); err != nil {
+					return err
+				}
+			}
 			if len(args) == 2 {
 				call.ContainerID = args[1]
 				if call.Netns == "" {
@@ -106,6 +113,16 @@ func stdinOf(h *lab.Host, file string) ([]byte, error) {
 	default:
 		return os.ReadFile(file)
 	}
+}
+
+// withVersion is the configuration, of another version.
+func withVersion(conf []byte, version string) ([]byte, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(conf, &fields); err != nil {
+		return nil, err
+	}
+	fields["cniVersion"] = version
+	return json.MarshalIndent(fields, "", "  ")
 }
 
 // firstPlugin is what a runtime gives to the first plugin of a list.

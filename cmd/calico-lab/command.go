@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -44,9 +45,31 @@ It needs root. Without root, a shell in a user namespace does as well:
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if o.name == "" {
+				return errors.New("--name: want a name, or leave it out")
+			}
+			return nil
+		},
 	}
 	root.PersistentFlags().StringVar(&o.name, "name", "default", "name of the lab; several can be up at once")
 	root.AddCommand(upCommand(&o), downCommand(&o), statusCommand(&o), podCommand(&o), execCommand(&o), pingCommand(&o),
 		cniCommand(&o), dumpCommand(&o), agentCommand(&o), demoCommand(&o), etcdCommand())
+	sayUsage(root)
 	return root
+}
+
+// sayUsage has commands that get too few or too many arguments say which they want.
+func sayUsage(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return fmt.Errorf("%w: %s", err, cmd.UseLine())
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		sayUsage(sub)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ import (
 )
 
 func execCommand(o *options) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "exec NAME -- COMMAND [ARGUMENT...]",
 		Short: "Run a command in the network of a pod, a host, or the fabric",
 		Long: `exec runs a command in the network of a pod or a host; NAME "fabric" is the
@@ -33,6 +34,9 @@ programs where they are.`,
 				return err
 			}
 			defer l.Close()
+			if args[1] == "--" && len(args) > 2 {
+				args = slices.Delete(args, 1, 2)
+			}
 			ns, env, err := find(l, args[0])
 			if err != nil {
 				return err
@@ -52,6 +56,9 @@ programs where they are.`,
 			})
 		},
 	}
+	// What follows the name is the command's, flags included, with -- or without.
+	cmd.Flags().SetInterspersed(false)
+	return cmd
 }
 
 // find looks for a pod or a host, or the fabric.

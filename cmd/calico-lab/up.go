@@ -25,6 +25,9 @@ func upCommand(o *options) *cobra.Command {
 labs that crashed have left is removed first. Interrupted, it leaves nothing.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(cfg.Hosts) == 0 {
+				return errors.New("--hosts: want the name of at least one host")
+			}
 			cfg.Name, cfg.Log = o.name, cmd.ErrOrStderr()
 			for _, text := range pools {
 				cidr, err := netip.ParsePrefix(text)

@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 
@@ -150,6 +151,19 @@ func (cfg Config) complete() (Config, error) {
 	}
 	if err := checkName("lab", cfg.Name); err != nil {
 		return cfg, err
+	}
+	for i, host := range cfg.Hosts {
+		if err := checkName("host", host); err != nil {
+			return cfg, err
+		}
+		if slices.Contains(cfg.Hosts[:i], host) {
+			return cfg, fmt.Errorf("host %s: the name is taken by another", host)
+		}
+	}
+	for _, pool := range cfg.Pools {
+		if pool != pool.Masked() {
+			return cfg, fmt.Errorf("pool %s: it has bits set after its length: want %s", pool, pool.Masked())
+		}
 	}
 	if cfg.EtcdMembers == 0 {
 		cfg.EtcdMembers = 1

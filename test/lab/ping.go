@@ -103,7 +103,10 @@ func (n Namespace) Ping(ctx context.Context, to netip.Addr) (time.Duration, erro
 			}
 		}
 	}
-	return 0, fmt.Errorf("ping %s: no answer: %w", to, errors.Join(ctx.Err(), last))
+	if last == nil || errors.Is(last, os.ErrDeadlineExceeded) {
+		last = ctx.Err() // nothing came, which is not worth the words of the socket
+	}
+	return 0, fmt.Errorf("ping %s: no answer: %w", to, last)
 }
 
 // echo sends one request and waits for its reply.
