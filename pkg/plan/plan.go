@@ -191,19 +191,6 @@ type Advertisement struct {
 	NoMesh bool
 }
 
-// Learned is all that BGP knows of a prefix now; without Paths it is gone.
-type Learned struct {
-	Prefix netip.Prefix
-	// Paths are the best ones, several where they are equally good (ECMP).
-	Paths []Path
-}
-
-// Path is one way to a learned prefix.
-type Path struct {
-	NextHop netip.Addr // a link-local one has the link as its zone
-	Peer    netip.Addr // the neighbour that sent it
-}
-
 // ProblemKind is a word for metrics and logs.
 type ProblemKind string
 
@@ -282,43 +269,4 @@ type Changes struct {
 type Devices struct {
 	Tunnels  []Tunnel
 	Releases []string // sorted
-}
-
-// Link is one of the host's own interfaces: no workload's, no tunnel of ours.
-type Link struct {
-	Name  string
-	Up    bool
-	MTU   int
-	Addrs []netip.Prefix // each with its subnet
-	// Uplink: a default route leads here, or would if there were one.
-	Uplink bool
-}
-
-// HostRoute is a route of the main table that is not ours: it says how next hops are
-// reached. Those of the links' own subnets may be left out.
-type HostRoute struct {
-	Destination netip.Prefix
-	Gateway     netip.Addr // invalid = on the link
-	Device      string
-}
-
-// Links are the host's own part in the network, as the kernel has it.
-type Links struct {
-	Links  []Link
-	Routes []HostRoute
-}
-
-// Settings of the agent; the zero value is the default.
-type Settings struct {
-	VXLANPort uint16 // 0 = 4789
-	VXLANVNI  uint32 // 0 = 4096
-	// MTU is that of the uplinks, where links shall not be asked.
-	MTU           int
-	Listen        []netip.Addr
-	ListenPort    uint16        // 0 = 179
-	HoldTime      time.Duration // 0 = 90 s
-	KeepaliveTime time.Duration // 0 = a third of HoldTime
-	// RestartTime is that of graceful restart: 0 = 120 s, negative = none.
-	RestartTime time.Duration
-	MaxPrefixes int // 0 = 50000
 }
