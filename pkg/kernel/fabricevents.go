@@ -20,7 +20,8 @@ import (
 // needs for that: its routes, the tunnels and what is on them, and the links and
 // addresses of the host that are no workload's. It never says what: Unchanged and
 // Apply find out. Signals that nobody has taken become one. Of what this Fabric
-// changes itself only the coming, going and changing of devices is signalled. The
+// changes itself it signals the coming, going and changing of devices, and a
+// forwarding entry that is no longer desired when the watcher comes to it. The
 // channel is closed when the context ends.
 func (f *Fabric) Subscribe(ctx context.Context) (<-chan struct{}, error) {
 	w := &fabricWatcher{fabric: f, seen: make(map[int]fabricSight), out: make(chan struct{}, 1), buf: make([]byte, receiveSize)}
