@@ -300,6 +300,9 @@ func (v *view) checkReady() error {
 	if ready, ok := e.Value.(model.Ready); ok && bool(ready) {
 		return nil
 	}
+	if e.Err != nil {
+		return failf(CodeData, "`etcdctl put` it as true, or as false while calico's data is being changed", "%s: %w", model.ReadyKey{}.Path(), e.Err)
+	}
 	if !e.Exists() {
 		return failf(CodeTryAgain, "make the pools, then `etcdctl put /calico/v1/Ready true`", "calico's data in etcd is not ready: %s is missing", model.ReadyKey{}.Path())
 	}

@@ -13,10 +13,22 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// TestReadyThatDoesNotParse: it is not the same as false, and nothing to wait for.
+func TestReadyThatDoesNotParse(t *testing.T) {
+	v := newView()
+	k := model.ReadyKey{}
+	v.entries[k] = model.Entry{Path: k.Path(), Key: k, Err: errors.New(`"banana": want true or false`), Revision: 1}
+	e := explain(v.checkReady())
+	if want := `/calico/v1/Ready: "banana": want true or false`; e.Code != CodeData || e.Text != want || e.Hint == "" {
+		t.Errorf("got %d %s, want %d %s", e.Code, e.Text, CodeData, want)
+	}
+}
 
 func TestIdentity(t *testing.T) {
 	e := environ{containerID: "0123abc", ifName: "eth0"}

@@ -207,6 +207,9 @@ func (c *Client) gaveUp(ctx context.Context, r request, start time.Time, seen fa
 		return fmt.Errorf("%s: %w", r.what, ctx.Err())
 	}
 	kind, hint := ErrUnavailable, "check that etcd runs and that the endpoints are right"
+	if seen.otherScheme() {
+		hint += ", https or http included"
+	}
 	if seen.refused(1) {
 		kind, hint = ErrAuth, "check the certificate files and that etcd's certificate names the endpoint"
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -40,7 +41,7 @@ type member struct {
 func parseEndpoint(s string, files *tlsFiles) (*member, error) {
 	s = strings.TrimSpace(s)
 	bad := func(why string) (*member, error) {
-		return nil, fmt.Errorf("etcd endpoint %q: %s: want a URL such as https://10.0.0.1:2379", s, why)
+		return nil, fmt.Errorf("etcd endpoint %q: %s: want a URL such as https://10.0.0.1:2379", withoutUser(s), why)
 	}
 	scheme, rest, ok := strings.Cut(s, "://")
 	switch scheme = strings.ToLower(scheme); {
@@ -88,9 +89,23 @@ func parseEndpoint(s string, files *tlsFiles) (*member, error) {
 	if port == "" {
 		port = "2379"
 	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return bad("port " + port + ": want 1 to 65535")
+	}
 	addr := net.JoinHostPort(host, port)
 	m.url, m.target = (&url.URL{Scheme: scheme, Host: addr}).String(), "passthrough:///"+addr
 	return m, nil
+}
+
+// withoutUser hides the user and the password of a URL: they belong elsewhere,
+// and not into a log.
+func withoutUser(s string) string {
+	scheme, rest, ok := strings.Cut(s, "://")
+	i := strings.LastIndexByte(rest, '@')
+	if !ok || i < 0 {
+		return s
+	}
+	return scheme + "://…" + rest[i:]
 }
 
 // notInHost finds what is in no host name, address or zone.

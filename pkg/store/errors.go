@@ -186,6 +186,18 @@ func (fs failures) refused(n int) bool {
 	return len(fs) >= n
 }
 
+// otherScheme reports whether a member hung up as one does that is spoken to by
+// http and wants https, or the other way round.
+func (fs failures) otherScheme() bool {
+	for _, f := range fs {
+		plain := strings.HasPrefix(f.member, "http:") && strings.Contains(f.reason, "server preface")
+		if plain || strings.HasPrefix(f.member, "https:") && isCutOff(f.reason) {
+			return true
+		}
+	}
+	return false
+}
+
 func (fs failures) String() string {
 	var parts []string
 	for _, f := range fs {

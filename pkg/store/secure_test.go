@@ -131,7 +131,7 @@ func TestTLS(t *testing.T) {
 		{"system roots", Config{Endpoints: []string{url}}, ErrAuth, "certificate signed by unknown authority"},
 		{"name not in certificate", Config{Endpoints: []string{elsewhere.addr}, CAFile: ca, CertFile: cert, KeyFile: key},
 			ErrAuth, "valid for 127.0.0.1, not 127.0.0.2"},
-		{"plaintext", Config{Endpoints: []string{strings.Replace(url, "https", "http", 1)}}, ErrUnavailable, ""},
+		{"plaintext", Config{Endpoints: []string{strings.Replace(url, "https", "http", 1)}}, ErrUnavailable, ", https or http included"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
