@@ -21,8 +21,7 @@ const learnTime = 30 * time.Second
 // Apply makes the speaker do what is desired. What cannot be done is in the error and the
 // rest is done; a neighbour whose settings are wrong has no session, or keeps the one it has.
 //
-// Settings that a session in progress can go on without (times, the limit of prefixes) hold
-// from the next session on.
+// Times hold from the next session on: one in progress isn't ended for them.
 func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -142,6 +141,7 @@ func (s *Speaker) difference(ctx context.Context) error {
 		}
 	}
 	now := time.Now()
+	errs = append(errs, s.count(ctx, now))
 	for _, a := range slices.SortedFunc(maps.Keys(wanted), netip.Addr.Compare) {
 		if err := s.setSession(ctx, wanted[a], now); err != nil {
 			errs = append(errs, fmt.Errorf("BGP neighbour %s: %w", a, err))
@@ -156,16 +156,16 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 	r, a := s.run, wanted.address
 	has, runs := r.sessions[a]
 	state, until := s.sessions.state(a)
+	cut := flooded{wanted, s.desired.Neighbours[a].MaxPrefixes}
 	switch {
 	case state == Flooded && runs:
-		// The library has closed the session and keeps the routes for a graceful restart.
 		if err := r.remove(ctx, has); err != nil {
 			return err
 		}
 		s.sessions.pause(a, now.Add(s.floodPause))
-		r.flooded[a] = has
+		r.flooded[a] = cut
 		return nil
-	case state == Flooded && now.Before(until) && r.flooded[a] == wanted:
+	case state == Flooded && now.Before(until) && r.flooded[a] == cut:
 		return nil
 	case runs && has == wanted:
 		return nil

@@ -24,17 +24,21 @@ func BenchmarkAdvertise(b *testing.B) {
 	for _, many := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprintf("%d", many), func(b *testing.B) {
 			f := newFabric(b)
-			one, two := f.host(b, 1), f.host(b, 2)
-			d1, d2 := one.desired(), two.desired()
+			one, two, other := f.host(b, 1), f.host(b, 2), f.host(b, 3)
+			d1, d2, d3 := one.desired(), two.desired(), other.desired()
 			d2.Speaker.Import = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 			one.meets(d1, two)
 			two.meets(d2, one)
+			two.meets(d2, other)
+			other.meets(d3, two)
 			for i := range many {
-				d1.Advertisements[block(i)] = plan.Advertisement{Prefix: block(i), NextHop: one.v4}
+				d3.Advertisements[block(i)] = plan.Advertisement{Prefix: block(i), NextHop: other.v4}
 			}
 			s1, s2 := one.start(b), two.start(b)
 			s2.apply(d2)
 			s1.apply(d1)
+			other.start(b).apply(d3)
+			s2.mustBe("10.0.0.1 established", "10.0.0.3 established")
 			eventually(b, "learned", many, func() int { return len(s2.look().Learned) })
 			var took []time.Duration
 			for i := 0; b.Loop(); i++ {

@@ -18,10 +18,12 @@ import (
 type libraryLog struct {
 	next slog.Handler
 	peer netip.Addr
-	fail func(peer netip.Addr, text string)
+	// fail and announced take what is said of a session.
+	fail      func(peer netip.Addr, text string)
+	announced func(peer netip.Addr, prefixes int)
 }
 
-// Enabled is true for all: why a connection failed is a debug message.
+// Enabled is true for all: why a connection failed is a debug message, and what an update has.
 func (l *libraryLog) Enabled(context.Context, slog.Level) bool { return true }
 
 func (l *libraryLog) WithAttrs(attrs []slog.Attr) slog.Handler {
@@ -44,6 +46,10 @@ func (l *libraryLog) WithGroup(name string) slog.Handler {
 }
 
 func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "received update" && l.peer.IsValid() {
+		l.announced(l.peer, announcedBy(r))
+		return nil
+	}
 	if text := sessionError(r); text != "" {
 		peer := l.peer
 		if key := attr(r, "Key"); key.Kind() == slog.KindString {
@@ -100,9 +106,6 @@ func sessionError(r slog.Record) string {
 				return wrongAS
 			}
 			return refused
-		}
-		if code.Int64() == bgp.BGP_ERROR_CEASE && subcode.Int64() == bgp.BGP_ERROR_SUB_MAXIMUM_NUMBER_OF_PREFIXES_REACHED && r.Message == "sent notification" {
-			return "" // the end of a flood is told as such
 		}
 		what := bgp.NewNotificationErrorCode(uint8(code.Int64()), uint8(subcode.Int64())).String()
 		if r.Message == "sent notification" {

@@ -38,14 +38,13 @@ type session struct {
 // terms are what a session in progress can go on without.
 type terms struct {
 	hold, keepalive, restart time.Duration
-	maxPrefixes              int
 }
 
 // newSession is the session that is wanted with a neighbour.
 func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
 	s := session{
 		address: n.Address, local: n.Local, as: uint32(n.AS), multihop: n.Multihop, port: 179,
-		terms: terms{speaker.HoldTime, speaker.KeepaliveTime, speaker.RestartTime, n.MaxPrefixes},
+		terms: terms{speaker.HoldTime, speaker.KeepaliveTime, speaker.RestartTime},
 	}
 	if n.Client {
 		s.clusterID = speaker.ClusterID
@@ -148,7 +147,6 @@ func (s session) peer(restarting bool) *api.Peer {
 		AfiSafis: []*api.AfiSafi{{
 			Config:            &api.AfiSafiConfig{Family: family, Enabled: true},
 			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: graceful}},
-			PrefixLimits:      &api.PrefixLimit{Family: family, MaxPrefixes: uint32(s.terms.maxPrefixes)},
 		}},
 	}
 	if s.multihop > 0 {

@@ -40,18 +40,24 @@ type running struct {
 	sessions  map[netip.Addr]session
 	advertise map[netip.Prefix]plan.Advertisement
 	// flooded are sessions that are left alone. Other settings end that early.
-	flooded map[netip.Addr]session
+	flooded map[netip.Addr]flooded
 	// restarting tells neighbours of the first Apply that our routes have been kept.
 	restarting bool
 }
 
+// flooded is what was wanted with a neighbour when it was cut off.
+type flooded struct {
+	session
+	limit int
+}
+
 // start makes the library listen.
 func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, error) {
-	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail}
+	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, announced: s.sessions.announced}
 	r := &running{
 		log: s.log, srv: server.NewBgpServer(server.LoggerOption(slog.New(tap), nil)), speaker: speaker,
 		sessions:  make(map[netip.Addr]session),
-		flooded:   make(map[netip.Addr]session),
+		flooded:   make(map[netip.Addr]flooded),
 		advertise: make(map[netip.Prefix]plan.Advertisement),
 	}
 	go r.srv.Serve()

@@ -51,6 +51,7 @@ type sessionState struct {
 	told      string    // what was logged last
 	until     time.Time // of a flooded one's pause
 	began     time.Time // when the library was told of it: events before are of one that is gone
+	flood     floodWatch
 	sentAll   bool
 	says      bool // it says when it has sent all
 }
@@ -63,6 +64,9 @@ func (t *sessions) want(n plan.Neighbour) {
 		t.table = make(map[netip.Addr]*sessionState)
 	}
 	if e := t.table[n.Address]; e != nil {
+		if n.MaxPrefixes < e.neighbour.MaxPrefixes && e.flood.countAt.IsZero() {
+			e.flood.countAt = time.Now()
+		}
 		e.neighbour = n
 		return
 	}
@@ -94,7 +98,7 @@ func (t *sessions) begin(a netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.table[a]; e != nil {
-		e.began, e.until, e.sentAll = time.Now(), time.Time{}, false
+		e.began, e.until, e.sentAll, e.flood = time.Now(), time.Time{}, false, floodWatch{}
 		e.state, e.since = Idle, e.began
 	}
 }
@@ -123,7 +127,7 @@ func (t *sessions) fail(a netip.Addr, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.table[a]
-	if e == nil {
+	if e == nil || e.state == Flooded { // which says more than how it was cut off
 		return
 	}
 	if e.neighbour.PasswordFile != "" && strings.HasPrefix(text, "connect:") && strings.Contains(text, "timeout") {
@@ -135,7 +139,7 @@ func (t *sessions) fail(a netip.Addr, text string) {
 	e.err, e.errAt = text, time.Now()
 	// The end of a session in progress is logged as such.
 	ends := e.state == Established && strings.Contains(text, "ended the session")
-	if e.told == text || e.state == Flooded || ends {
+	if e.told == text || ends {
 		return
 	}
 	e.told = text
@@ -145,9 +149,6 @@ func (t *sessions) fail(a netip.Addr, text string) {
 // event takes in what the library says of a session.
 func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	a, now := ev.Peer.State.NeighborAddress, stateOf(ev.Peer.State.SessionState)
-	if ev.Peer.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT {
-		now = Flooded
-	}
 	t.mu.Lock()
 	e := t.table[a]
 	if e == nil || at.Before(e.began) || e.state == now || e.state == Flooded || e.state == Refused {
@@ -158,16 +159,12 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	e.state, e.since = now, at
 	why := ""
 	switch {
-	case now == Flooded:
-		why = fmt.Sprintf("it sent more than %d routes: cut off; let it send fewer, or raise the limit", e.neighbour.MaxPrefixes)
-		e.err, e.errAt = why, at
-		t.log.Error("BGP neighbour floods", "neighbour", a, "as", e.neighbour.AS, "error", why)
 	case now == Established:
 		e.says = saysEnd(ev.Peer.State.RemoteCap)
 		e.told = ""
 		t.log.Info("BGP session up", "neighbour", a, "as", ev.Peer.State.PeerASN)
 	case before == Established:
-		e.sentAll = false
+		e.sentAll, e.flood = false, floodWatch{}
 		why = ended(ev.Peer.State.DisconnectReason)
 		if why == "" {
 			why = e.err
@@ -180,7 +177,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	if (before == OpenSent || before == OpenConfirm) && ev.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_INVALID_MSG {
 		t.fail(a, refused)
 	}
-	if now == Established || before == Established || now == Flooded {
+	if now == Established || before == Established {
 		t.wake()
 	}
 }
@@ -236,6 +233,7 @@ func (t *sessions) due(now time.Time) time.Duration {
 	at(t.deadline)
 	for _, e := range t.table {
 		at(e.until)
+		at(e.flood.countAt)
 		if e.state == Established && !e.says {
 			at(e.since.Add(quiet))
 		}
