@@ -61,6 +61,7 @@ func serve() error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	s := New(Config{Logger: log, FloodPause: time.Hour})
+	sub := s.Subscribe()
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 64<<20)
 	out := json.NewEncoder(os.Stdout)
@@ -69,7 +70,7 @@ func serve() error {
 		if err := json.Unmarshal(in.Bytes(), &o); err != nil {
 			return err
 		}
-		a, err := s.obey(o)
+		a, err := s.obey(o, sub)
 		if err != nil {
 			a.Err = err.Error()
 		}
@@ -80,7 +81,7 @@ func serve() error {
 	return in.Err()
 }
 
-func (s *Speaker) obey(o order) (a answer, err error) {
+func (s *Speaker) obey(o order, sub *Subscription) (a answer, err error) {
 	ctx := context.Background()
 	switch o.Do {
 	case "apply":
@@ -90,8 +91,6 @@ func (s *Speaker) obey(o order) (a answer, err error) {
 		a.Learned, a.Complete = s.Learned(), s.Complete()
 		a.Status, err = s.Status(ctx)
 	case "await":
-		sub := s.Subscribe()
-		defer sub.Close()
 		for a.At.IsZero() {
 			<-sub.Ready()
 			if slices.ContainsFunc(sub.Take(), func(l plan.Learned) bool { return l.Prefix == o.Prefix && len(l.Paths) > 0 }) {
@@ -106,6 +105,7 @@ func (s *Speaker) obey(o order) (a answer, err error) {
 		err = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 		a.Memory, a.CPU = m.HeapInuse+m.StackInuse, time.Duration(u.Utime.Nano()+u.Stime.Nano())
 	case "close":
+		sub.Close()
 		if err = s.Close(ctx); err == nil {
 			err = goleak.Find(goleak.IgnoreCurrent())
 		}
