@@ -114,14 +114,18 @@ func (d *desired) configure(s policy.Settings) {
 }
 
 func (d *desired) putBase() {
+	needed := make(map[string]bool)
 	for _, c := range d.renderer().base(d.uses) {
+		needed[c.Name] = true
 		d.putChain(c.Name, func() Chain {
 			all := d.renderer().base(d.uses)
 			return all[slices.IndexFunc(all, func(o Chain) bool { return o.Name == c.Name })]
 		})
 	}
-	if !d.uses.Untracked {
-		d.removeChain(chainUntracked)
+	for _, c := range d.renderer().base(everything) {
+		if !needed[c.Name] {
+			d.removeChain(c.Name)
+		}
 	}
 }
 

@@ -47,3 +47,30 @@ func TestRanges(t *testing.T) {
 		}
 	})
 }
+
+// TestUnneededChainsGo has chains of hooks come when they are needed and go when
+// they aren't, also in the middle of an audit.
+func TestUnneededChainsGo(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		mustApply(t, f)
+		before := listed(t)
+		pools := policy.Pools{All: cidrs("10.65.0.0/16"), Masquerade: cidrs("10.65.0.0/16")}
+		for range 2 {
+			f.Update(policy.Changes{Pools: &pools})
+			mustApply(t, f)
+			if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+				t.Fatalf("with masquerading: -ours +nft's:\n%s", diff)
+			}
+			f.Update(policy.Changes{Pools: &policy.Pools{}})
+			f.generation = 0 // everything is read
+			f.Audit()
+			if r := mustApply(t, f); r.Repairs != 0 {
+				t.Errorf("%d repairs", r.Repairs)
+			}
+			if diff := cmp.Diff(canonical(before), canonical(listed(t))); diff != "" {
+				t.Fatalf("without: -before +after:\n%s", diff)
+			}
+		}
+	})
+}

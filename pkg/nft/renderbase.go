@@ -8,20 +8,19 @@ import (
 )
 
 // uses are what the chains that every packet passes are needed for; what isn't
-// needed costs nothing.
+// needed costs nothing: an empty chain of a hook isn't free.
 type uses struct {
 	Wildcard, Hosts, Untracked, NAT, Masquerade bool
 }
+
+// everything needs all chains that there can be.
+var everything = uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, Masquerade: true}
 
 // base are the chains that don't belong to an endpoint, policy or profile. They
 // follow the order of policy.Evaluate.
 func (x renderer) base(u uses) []Chain {
 	chains := []Chain{
 		{Name: "raw-prerouting", Hook: Hook{"filter", "prerouting", "raw"}, Rules: x.rawIn(u)},
-		{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Rules: x.rawOut(u)},
-		{Name: "nat-prerouting", Hook: Hook{"nat", "prerouting", "dstnat"}, Rules: dnat(u)},
-		{Name: "nat-output", Hook: Hook{"nat", "output", "-100"}, Rules: dnat(u)},
-		{Name: "nat-postrouting", Hook: Hook{"nat", "postrouting", "srcnat"}, Rules: snat(u)},
 		{Name: "filter-forward", Hook: Hook{"filter", "forward", "filter"}, Rules: x.forwardHook(u)},
 		{Name: "filter-input", Hook: Hook{"filter", "input", "filter"}, Rules: x.input(u)},
 		{Name: "filter-output", Hook: Hook{"filter", "output", "filter"}, Rules: x.output(u)},
@@ -36,9 +35,17 @@ func (x renderer) base(u uses) []Chain {
 		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost()},
 	}
 	if u.Untracked {
-		chains = append(chains, Chain{Name: chainUntracked, Rules: []Rule{
-			{Do: []Statement{MarkSet{Clear: markAll, Set: markUntracked}, NoTrack{}, Count{}, Verdict{Kind: Accept}}},
-		}})
+		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Rules: x.rawOut()},
+			Chain{Name: chainUntracked, Rules: []Rule{
+				{Do: []Statement{MarkSet{Clear: markAll, Set: markUntracked}, NoTrack{}, Count{}, Verdict{Kind: Accept}}},
+			}})
+	}
+	if u.NAT {
+		chains = append(chains, Chain{Name: "nat-prerouting", Hook: Hook{"nat", "prerouting", "dstnat"}, Rules: dnat()},
+			Chain{Name: "nat-output", Hook: Hook{"nat", "output", "-100"}, Rules: dnat()})
+	}
+	if u.NAT || u.Masquerade {
+		chains = append(chains, Chain{Name: "nat-postrouting", Hook: Hook{"nat", "postrouting", "srcnat"}, Rules: snat(u)})
 	}
 	return chains
 }
@@ -83,10 +90,7 @@ func (x renderer) rawIn(u uses) []Rule {
 
 func clearMarks() Rule { return Rule{Do: []Statement{MarkSet{Clear: markAll}}} }
 
-func (x renderer) rawOut(u uses) []Rule {
-	if !u.Untracked {
-		return nil
-	}
+func (x renderer) rawOut() []Rule {
 	out := x.workload(outName, func(s Statement) Rule { return accept(Return, "", s) })
 	return append(out, clearMarks(), Rule{Do: []Statement{Dispatch{outName, mapUntrackOut}}})
 }
@@ -110,19 +114,21 @@ func sources() []Rule {
 	return append(out, drop("spoofed source"))
 }
 
-// forwardHook goes to the chain in one place: with every change of a rule the
-// kernel walks all that a hook can reach, once for each way that leads there.
+// forwardHook is short for what most packets are, those of connections that were
+// accepted. What isn't decided here goes on in one place: with every change of a
+// rule the kernel walks all that a hook can reach.
 func (x renderer) forwardHook(u uses) []Rule {
-	var out []Rule
+	out := append(x.workload(outName, noEndpoint),
+		accept(Accept, "", ConnectionMarkIs{CutMark, 0}, State{Established: true, Related: true}))
 	if !u.Wildcard {
 		out = append(out, accept(Accept, "of no endpoint", append(x.notWorkload(inName), x.notWorkload(outName)...)...))
 	}
 	return append(out, Rule{Do: []Statement{Verdict{Goto, chainForward}}})
 }
 
+// forward is for packets of connections that are new, invalid, or cut.
 func (x renderer) forward(u uses) []Rule {
-	out := x.workload(outName, noEndpoint)
-	out = append(out, tracked()...)
+	out := []Rule{dropCut(), dropInvalid()}
 	out = append(out, x.workload(inName, verdict(Jump, chainFrom))...)
 	if u.Wildcard {
 		out = append(out, Rule{Do: append(x.notWorkload(inName), Verdict{Jump, chainWildIn})})
@@ -139,8 +145,12 @@ func tracked() []Rule {
 	return []Rule{
 		dropCut(),
 		accept(Accept, "", State{Established: true, Related: true}),
-		{Do: []Statement{State{Invalid: true}, Count{}, Verdict{Kind: Drop}}, Comment: "invalid"},
+		dropInvalid(),
 	}
+}
+
+func dropInvalid() Rule {
+	return Rule{Do: []Statement{State{Invalid: true}, Count{}, Verdict{Kind: Drop}}, Comment: "invalid"}
 }
 
 // dropCut drops the packets of connections that policy has come to deny.
@@ -186,10 +196,7 @@ func (x renderer) toHost() []Rule {
 	return append(out, drop("endpoint to host action DROP"))
 }
 
-func dnat(u uses) []Rule {
-	if !u.NAT {
-		return nil
-	}
+func dnat() []Rule {
 	var out []Rule
 	for _, version := range [...]int{4, 6} {
 		out = append(out, Rule{Do: []Statement{Translate{true, []Field{address(version, true)}, versioned(mapDNAT, version)}}})
@@ -198,10 +205,7 @@ func dnat(u uses) []Rule {
 }
 
 func snat(u uses) []Rule {
-	var out []Rule
-	if u.NAT || u.Masquerade {
-		out = append(out, accept(Return, "", Is{outName, false, nameBytes("lo")}))
-	}
+	out := []Rule{accept(Return, "", Is{outName, false, nameBytes("lo")})}
 	for _, version := range [...]int{4, 6} {
 		if u.NAT {
 			fields := []Field{address(version, false), address(version, true)}

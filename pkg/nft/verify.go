@@ -189,7 +189,7 @@ func (d *desired) unfit(t table) bool {
 		return true // dormant
 	}
 	hooks := make(map[string]string)
-	for _, c := range d.renderer().base(d.uses) {
+	for _, c := range d.renderer().base(everything) {
 		hooks[c.Name] = c.hookKey()
 	}
 	for name, c := range t.chains {
