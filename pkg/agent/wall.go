@@ -135,6 +135,11 @@ func uses(ep *policy.Endpoint, rules map[policy.RulesID]*policy.Rules) bool {
 		_, ok := rules[id]
 		return ok
 	}
+	if len(rules) == 1 { // as mostly: no need to hash each name
+		for the := range rules {
+			isThere = func(id policy.RulesID) bool { return id == the }
+		}
+	}
 	return slices.ContainsFunc(ep.Inbound.Policies, isThere) || slices.ContainsFunc(ep.Outbound.Policies, isThere) ||
 		slices.ContainsFunc(ep.Inbound.Profiles, isThere) || slices.ContainsFunc(ep.Outbound.Profiles, isThere) ||
 		slices.ContainsFunc(ep.UntrackedInbound, isThere) || slices.ContainsFunc(ep.UntrackedOutbound, isThere)
