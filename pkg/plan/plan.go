@@ -176,8 +176,8 @@ type Neighbour struct {
 	// prefix inside. If none does: Speaker.Import. Export decides about what it is
 	// sent; what none has inside is sent.
 	Import, Export []model.RouteFilter
-	// MaxPrefixes is how many routes it may send after Import; more are a fault of
-	// that neighbour, and none of the others may suffer.
+	// MaxPrefixes is how many routes it may send, taken or not: that is what costs
+	// memory. More are a fault of that neighbour, and none of the others may suffer.
 	MaxPrefixes int
 }
 
