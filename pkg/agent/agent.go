@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -63,6 +64,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	release, err := alone(cfg.RunDir)
+	if err != nil {
+		return fmt.Errorf("run directory %s (CALICO_RUN_DIR): %w", cfg.RunDir, err)
+	}
+	defer release()
 	trouble := newProblems(cfg.Logger)
 	file, err := readConfigFile(cfg.ConfigFile)
 	trouble.reportSetting(cfg.ConfigFile, err, "what else it says")
@@ -94,6 +100,9 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.Logger.Info("calico-node runs", "version", cfg.Version, "node", cfg.Node)
 	err = group.Wait()
 	cfg.Logger.Info("calico-node stops; what is programmed stays")
+	if errors.Is(err, os.ErrPermission) {
+		err = fmt.Errorf("%w: run it as root, with the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN", err)
+	}
 	return err
 }
 
