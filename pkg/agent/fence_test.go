@@ -223,6 +223,26 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestCutFails has the tracker refuse: it is asked again, later each time.
+func TestCutFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tries []time.Duration
+		c := startClockwork(t, func(c *clockwork) {
+			c.system.markConnections = func(func(kernel.Connection) bool) (int, int, error) {
+				tries = append(tries, time.Since(c.start))
+				return 0, 0, errors.New("no")
+			}
+		})
+		time.Sleep(9 * time.Second)
+		c.cancel()
+		synctest.Wait()
+		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}
+		if diff := cmp.Diff(want, tries); diff != "" {
+			t.Errorf("tries (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // TestCut has a policy come that denies what runs.
 func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

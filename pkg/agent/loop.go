@@ -86,6 +86,7 @@ type loop struct {
 	tampered   <-chan nft.Event
 	interfaces []policy.Interface // the host's own
 	cutting    bool               // connections are being cut
+	uncut      bool               // that failed, and is to be tried again
 	suspicious bool               // somebody else changed the firewall
 	lastAudit  time.Time          // of the firewall, because of that
 
@@ -162,13 +163,17 @@ func (l *loop) run(ctx context.Context) error {
 			continue
 		case err := <-l.cutDone:
 			l.cutting = false
-			l.wall.all = l.wall.all || err != nil
+			if err != nil {
+				l.uncut = true
+				l.again()
+			}
 		case _, ok := <-l.tampered:
 			l.noteTampering(ok)
 		case <-firewallAudit.C:
 			l.firewall.Audit()
 		case <-l.retry.C:
 			maps.Copy(l.drifted, l.desired.failing)
+			l.wall.all, l.uncut = l.wall.all || l.uncut, false
 		case <-audit.C:
 			l.audit(ctx)
 		case <-beat.C:
