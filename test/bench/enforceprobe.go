@@ -27,9 +27,10 @@ const (
 	probeFrom, probeTo = 10_000, 60_000
 
 	probeEvery = 500 * time.Microsecond
-	// probeAfter is how long packets are sent on after the gate's answer, and
-	// waited for after the last.
-	probeAfter = 10 * time.Millisecond
+	// probesAfter is how many packets are sent after the gate's answer, and
+	// probeAfter how long the last are waited for.
+	probesAfter = 20
+	probeAfter  = 50 * time.Millisecond
 )
 
 // probed is what packets felt of a change.
@@ -119,7 +120,10 @@ func (p *policyHost) probeOnce(ctx context.Context, s *sender, from *lab.Pod, co
 		err = p.enforced(ctx, 0, revision)
 	}
 	answered := time.Now()
-	if err := errors.Join(err, wait(ctx, probeAfter), end()); err != nil {
+	for enough := s.count.Load() + probesAfter; err == nil && s.count.Load() < enough && time.Since(answered) < 10*time.Second; {
+		err = wait(ctx, probeEvery)
+	}
+	if err := errors.Join(err, end()); err != nil {
 		return 0, 0, err
 	}
 	first := -1
@@ -170,6 +174,7 @@ type sender struct {
 	port  int           // of the next
 	ready chan struct{} // closed after the first
 	stop  atomic.Bool
+	count atomic.Int64
 	done  chan error
 	sent  []time.Time
 }
@@ -188,6 +193,7 @@ func (s *sender) run(from *lab.Pod) {
 			if s.port++; s.port == probeTo {
 				s.port = probeFrom
 			}
+			s.count.Add(1)
 			if s.sent = append(s.sent, at); len(s.sent) == 1 {
 				close(s.ready)
 			}
