@@ -59,6 +59,9 @@ func (p *policyHost) probe(ctx context.Context, count int) ([]probed, error) {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }() // nothing is written to it
+	if err := enlarge(conn); err != nil {
+		return nil, err
+	}
 	out := []probed{{name: "a packet that policy comes to allow"}, {name: "a packet that policy comes to deny"}}
 	deny, allow := probePolicy(probePort+1), probePolicy(probePort)
 	// The first change has all packets denied.
@@ -141,6 +144,18 @@ func (p *policyHost) probeOnce(ctx context.Context, s *sender, from *lab.Pod, co
 		return 0, 0, fmt.Errorf("none of %d packets felt it", len(s.sent))
 	}
 	return written, s.sent[first].Sub(begin), nil
+}
+
+// enlarge makes room for all packets that may arrive before they are counted.
+func enlarge(conn *net.UDPConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	control := raw.Control(func(fd uintptr) {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20))
+	})
+	return errors.Join(control, err)
 }
 
 // receive notes the packets that have arrived.
