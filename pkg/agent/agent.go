@@ -74,7 +74,7 @@ func Run(ctx context.Context, cfg Config) error {
 	trouble.reportSetting(cfg.ConfigFile, err, "what else it says")
 	cfg.file = file
 	params := resolve(cfg.layers(settings{})...).params
-	if err := writeFile(filepath.Join(cfg.VarDir, NodenameName), []byte(cfg.Node+"\n")); err != nil {
+	if err := writeNode(cfg); err != nil {
 		return fmt.Errorf("leave the node's name for the plugin (CALICO_VAR_DIR): %w", err)
 	}
 	cfg.Store.Logger = cfg.Logger
@@ -147,6 +147,7 @@ func hostSystem(cfg Config) system {
 		},
 		interfaces:  kernel.HostInterfaces,
 		interfaceTo: kernel.InterfaceTo,
+		writeNode:   func() error { return writeNode(cfg) },
 		writeMTU: func(prefixes []string) error {
 			mtu, err := kernel.UplinkMTU(prefixes...)
 			if err != nil {
@@ -155,6 +156,11 @@ func hostSystem(cfg Config) system {
 			return writeFile(filepath.Join(cfg.VarDir, MTUName), []byte(strconv.Itoa(mtu)+"\n"))
 		},
 	}
+}
+
+// writeNode leaves the node's name for the plugin.
+func writeNode(cfg Config) error {
+	return writeFile(filepath.Join(cfg.VarDir, NodenameName), []byte(cfg.Node+"\n"))
 }
 
 // watch hands on what etcd holds. The store rides out what etcd goes through.

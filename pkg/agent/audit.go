@@ -20,6 +20,7 @@ func (l *loop) audit(ctx context.Context) {
 	if due {
 		l.whole, l.glances = true, 0
 		l.mtu()
+		l.leaveName()
 		l.readInterfaces()
 	}
 }

@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -41,6 +42,7 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 	g.loop.metrics.waits.WithLabelValues("left").Inc()
 	select {
 	case g.loop.leaves <- w:
+		return <-w.reply
 	case <-g.loop.stopped:
 	}
 	return context.Cause(ctx)
@@ -75,6 +77,35 @@ func (l *loop) answer() {
 		delete(l.waiting, w)
 		w.reply <- err
 	}
+}
+
+// leave lets somebody go who waits no longer, with the reason why it was in vain.
+func (l *loop) leave(w *wait) {
+	if _, ok := l.waiting[w]; !ok {
+		return // answered meanwhile
+	}
+	delete(l.waiting, w)
+	w.reply <- &gate.RejectedError{Reason: l.lacks(w.request), Retry: true}
+}
+
+// lacks says why the endpoint of a request is not programmed yet.
+func (l *loop) lacks(r gate.Request) string {
+	path := r.Endpoint.Path()
+	t := l.desired.targets[path]
+	switch reason := l.health.unready(); {
+	case reason != "":
+		return reason
+	case l.state.revision < r.Revision:
+		return fmt.Sprintf("etcd's revision %d has not come yet, the latest is %d", r.Revision, l.state.revision)
+	case t != nil && t.problem != nil:
+		return "endpoint " + path + " is not programmed: " + t.problem.Error()
+	case l.isFlushing(r):
+		return "connections of those who had the addresses of endpoint " + path + " before are still being deleted"
+	}
+	if err := l.wall.stands(path); err != nil {
+		return "the firewall of endpoint " + path + " is not programmed: " + err.Error()
+	}
+	return "endpoint " + path + " is not programmed yet"
 }
 
 // isFlushing says that connections of the endpoint's addresses with a former

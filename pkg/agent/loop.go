@@ -49,6 +49,7 @@ type system struct {
 	interfaces      func(prefixes []string) ([]kernel.Interface, error)
 	interfaceTo     func(netip.Addr) (string, error)
 	writeMTU        func(prefixes []string) error
+	writeNode       func() error
 }
 
 // loop is the one goroutine that owns the state: it takes in what happened, all
@@ -150,7 +151,7 @@ func (l *loop) run(ctx context.Context) error {
 		case w := <-l.waits:
 			l.waiting[w] = struct{}{}
 		case w := <-l.leaves:
-			delete(l.waiting, w)
+			l.leave(w)
 			continue
 		case addrs := <-l.flushed:
 			for _, a := range addrs {

@@ -126,6 +126,25 @@ func TestMetadataIsMade(t *testing.T) {
 	h.until("metadata", func() bool { return h.get(model.HostMetadataKey{Host: h.name}) != nil })
 }
 
+// TestFilesComeBack: whoever cleans up below /var/lib and /run has not stopped the agent.
+func TestFilesComeBack(t *testing.T) {
+	h := newHost(t)
+	h.felix = map[string]string{"routerefreshinterval": "1"}
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.start()
+	h.ready()
+	for _, file := range []string{filepath.Join("var", NodenameName), filepath.Join("run", SocketName)} {
+		path := filepath.Join(h.dir, file)
+		if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+			t.Fatal(err)
+		}
+		h.until(file+" is there again", func() bool {
+			_, err := os.Stat(path)
+			return err == nil
+		})
+	}
+}
+
 // TestGate asks before, early, late and wrong.
 func TestGate(t *testing.T) {
 	h := newHost(t)
@@ -144,12 +163,16 @@ func TestGate(t *testing.T) {
 	}
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.ready()
-	if err := h.ask(p.key, revision, 100*time.Millisecond); err == nil {
-		t.Error("passed without an interface")
+	waited := func(what string, revision int64, reason string) {
+		t.Helper()
+		err := h.ask(p.key, revision, time.Second)
+		var rejected *gate.RejectedError
+		if !errors.As(err, &rejected) || !rejected.Retry || !strings.Contains(rejected.Reason, reason) {
+			t.Errorf("%s: %v, want that %s", what, err, reason)
+		}
 	}
-	if err := h.ask(p.key, revision+100, 100*time.Millisecond); err == nil {
-		t.Error("passed at a revision to come")
-	}
+	waited("without an interface", revision, "endpoint "+p.key.Path()+" is not programmed: ")
+	waited("at a revision to come", revision+100, "has not come yet, the latest is ")
 	passed := make(chan error)
 	go func() { passed <- h.ask(p.key, revision, patience) }()
 	h.until("somebody waits", func() bool { return h.metric("calico_node_gate_waiting") >= 1 })

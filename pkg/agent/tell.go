@@ -75,7 +75,11 @@ func (l *loop) tellTarget(t *target) {
 	case isAbsent(t.problem):
 		l.log.Debug("endpoint has no interface yet", "key", t.path, "reason", t.problem)
 	default:
-		l.log.Warn("endpoint is not programmed", "key", t.path, "reason", t.problem)
+		reason := t.problem
+		if reason == nil {
+			reason = l.wall.stands(t.path)
+		}
+		l.log.Warn("endpoint is not programmed", "key", t.path, "reason", reason)
 	}
 	l.report.set(t.path, t.key, l.status(t))
 	l.recount = true
@@ -127,6 +131,14 @@ func (l *loop) mtu() {
 		l.log.Warn("the MTU of workloads is not known; the plugin takes what is in the file, or 1500", "reason", text)
 	}
 	l.mtuProblem = text
+}
+
+// leaveName keeps the file in which the plugin finds the node's name, and by
+// which it knows that an agent is to be waited for.
+func (l *loop) leaveName() {
+	if err := l.system.writeNode(); err != nil {
+		l.log.Warn("the node's name is not left for the plugin", "err", err)
+	}
 }
 
 // lose notes addresses that no longer lead where they led.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"syscall"
+	"time"
 )
 
 // maxAnswer bounds what is read of a response.
@@ -19,9 +20,14 @@ const maxAnswer = 64 << 10
 
 // Wait returns when the agent listening on the socket says that the endpoint is
 // programmed. It returns ErrNoAgent when nothing listens, *RejectedError when
-// the agent refuses, and the context's error when that ends first.
+// the agent refuses, and the context's error when that ends first. An agent that
+// lives says a little before the context's deadline what it still waits for.
 func Wait(ctx context.Context, socket string, r Request) error {
-	return ask(ctx, socket, pathProgrammed+"?"+r.query())
+	query := r.query()
+	if deadline, ok := ctx.Deadline(); ok {
+		query += withinQuery(time.Until(deadline) * 9 / 10)
+	}
+	return ask(ctx, socket, pathProgrammed+"?"+query)
 }
 
 // Ping returns nil when the agent listening on the socket could serve a Wait

@@ -3,11 +3,12 @@
 // Package gate is the protocol by which the CNI plugin asks the node agent to
 // say when a workload endpoint is programmed: HTTP/1.1 over a unix socket.
 //
-//	GET /v1/programmed?host=&orchestrator=&workload=&endpoint=&revision=
+//	GET /v1/programmed?host=&orchestrator=&workload=&endpoint=&revision=[&within=9s]
 //	GET /v1/ready
 //
 // The answer is 200 and {} when it is so, 409 and {"reason": "…"} when it never
-// will be, and 503 and {"reason": "…"} when the agent cannot say now.
+// will be, and 503 and {"reason": "…"} when the agent cannot say now, or it isn't
+// so within the time that the client gives.
 package gate
 
 import (
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -57,6 +59,21 @@ func (r Request) query() string {
 		"endpoint":     {r.Endpoint.Endpoint},
 		"revision":     {strconv.FormatInt(r.Revision, 10)},
 	}.Encode()
+}
+
+// withinQuery asks for an answer within a time.
+func withinQuery(d time.Duration) string {
+	return "&within=" + url.QueryEscape(d.String())
+}
+
+// parseWithin is the inverse of withinQuery, false where no time is given.
+func parseWithin(raw string) (time.Duration, bool) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return 0, false
+	}
+	d, err := time.ParseDuration(values.Get("within"))
+	return d, err == nil
 }
 
 // parseQuery is the inverse of query. Unknown parameters are allowed.

@@ -146,14 +146,48 @@ func TestWaitEndsWithTheContext(t *testing.T) {
 		left <- ctx.Err()
 		return ctx.Err()
 	}})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if err := Wait(ctx, socket, request()); !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if err := Wait(ctx, socket, request()); !errors.Is(err, context.Canceled) {
 		t.Errorf("Wait: %v", err)
 	}
 	if err := <-left; !errors.Is(err, context.Canceled) { // the server noticed
 		t.Errorf("the agent's wait: %v", err)
 	}
+}
+
+// TestReasonBeforeTheDeadline: the client learns what it has waited for.
+func TestReasonBeforeTheDeadline(t *testing.T) {
+	socket, _ := serve(t, waiter{wait: func(ctx context.Context, _ Request) error {
+		<-ctx.Done()
+		return &RejectedError{Reason: "its route is missing", Retry: true}
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	var rejected *RejectedError
+	if err := Wait(ctx, socket, request()); !errors.As(err, &rejected) || rejected.Reason != "its route is missing" {
+		t.Errorf("Wait: %v", err)
+	}
+}
+
+// TestSocketIsMadeAgain: whoever removes it has not stopped the agent.
+func TestSocketIsMadeAgain(t *testing.T) {
+	socket, stop := serve(t, waiter{ready: errors.New("here")})
+	for range 2 {
+		if err := os.RemoveAll(filepath.Dir(socket)); err != nil {
+			t.Fatal(err)
+		}
+		for errors.Is(Ping(t.Context(), socket), ErrNoAgent) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket was left: %v", err)
+	}
+	goleak.VerifyNone(t)
 }
 
 func TestStopWhileWaiting(t *testing.T) {

@@ -19,6 +19,8 @@ const (
 	headerTimeout = 5 * time.Second
 	// stopTimeout is how long answers already due may take when stopping.
 	stopTimeout = time.Second
+	// lookInterval is how often the server looks whether its socket is there.
+	lookInterval = 2 * time.Second
 )
 
 // Waiter is the agent behind the gate.
@@ -26,7 +28,8 @@ type Waiter interface {
 	// Wait returns nil once the endpoint has been read back from the kernel as
 	// programmed at the revision or later. A *RejectedError is handed on as it
 	// is; any other error asks the client to try again later. The context ends
-	// when the client goes away.
+	// when the client goes away, or a little before the client's own: then the
+	// error says what the endpoint still lacks.
 	Wait(ctx context.Context, r Request) error
 	// Ready returns nil when Wait can be served now.
 	Ready() error
@@ -45,6 +48,13 @@ func Serve(ctx context.Context, socket string, w Waiter) error {
 		MaxHeaderBytes:    maxAnswer,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}
+	p := &place{socket: socket, own: own}
+	kept := make(chan struct{})
+	keeping, enough := context.WithCancel(ctx)
+	go func() {
+		defer close(kept)
+		p.keep(keeping, server)
+	}()
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -55,16 +65,48 @@ func Serve(ctx context.Context, socket string, w Waiter) error {
 		}
 	})
 	err = server.Serve(listener)
+	enough()
+	<-kept
 	if stop() {
 		_ = server.Close() // Serve failed by itself; its error is the one to tell
-		_ = removeOwn(socket, own)
+		_ = removeOwn(socket, p.own)
 		return fmt.Errorf("serve the gate on %s: %w", socket, err)
 	}
 	<-stopped
-	if err := removeOwn(socket, own); err != nil {
+	if err := removeOwn(socket, p.own); err != nil {
 		return fmt.Errorf("serve the gate on %s: %w", socket, err)
 	}
 	return nil
+}
+
+// place is where the socket is.
+type place struct {
+	socket string
+	own    os.FileInfo // the socket that this process has put there
+}
+
+// keep makes the socket again where somebody has removed it, as those do who
+// clean up below /run, until the context ends. The agent would go on without it,
+// and no pod could start.
+func (p *place) keep(ctx context.Context, server *http.Server) {
+	beat := time.NewTicker(lookInterval)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+		}
+		if _, err := os.Lstat(p.socket); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		listener, own, err := listen(p.socket)
+		if err != nil {
+			continue // the next time, perhaps
+		}
+		p.own = own
+		go func() { _ = server.Serve(listener) }() // it ends with the server
+	}
 }
 
 // listen makes the socket beside its place and renames it there, so that at the
@@ -118,7 +160,13 @@ func handler(w Waiter) http.Handler {
 			reply(out, http.StatusBadRequest, err.Error())
 			return
 		}
-		replyError(out, in, w.Wait(in.Context(), r))
+		ctx := in.Context()
+		if within, ok := parseWithin(in.URL.RawQuery); ok {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, within)
+			defer cancel()
+		}
+		replyError(out, in, w.Wait(ctx, r))
 	})
 	mux.HandleFunc("GET "+pathReady, func(out http.ResponseWriter, in *http.Request) {
 		replyError(out, in, w.Ready())
