@@ -105,6 +105,9 @@ type loop struct {
 	flushing  map[netip.Addr]int      // these are being deleted, how many times
 	retry     *time.Timer
 	pause     time.Duration // before the last retry
+	lookAgain *time.Timer
+	looked    time.Time     // when the host's own links were read for a notice
+	lookPause time.Duration // how long no notice has them read again
 	lastDrift time.Time
 	flushes   sync.WaitGroup
 }
@@ -131,6 +134,8 @@ func (l *loop) run(ctx context.Context) error {
 	l.tellHealth()
 	l.retry = time.NewTimer(time.Hour)
 	defer l.retry.Stop()
+	l.lookAgain = time.NewTimer(time.Hour)
+	defer l.lookAgain.Stop()
 	interval := l.params.RefreshInterval
 	audit := time.NewTicker(interval)
 	defer audit.Stop()
@@ -175,6 +180,8 @@ func (l *loop) run(ctx context.Context) error {
 		case <-l.retry.C:
 			maps.Copy(l.drifted, l.desired.failing)
 			l.wall.all, l.uncut = l.wall.all || l.uncut, false
+		case <-l.lookAgain.C:
+			l.look()
 		case <-audit.C:
 			l.audit(ctx)
 		case <-beat.C:
@@ -242,9 +249,22 @@ func (l *loop) note(e kernel.Event, ok bool) {
 		}
 	}
 	if e.All || e.Host {
-		l.mtu()
-		l.readInterfaces()
+		l.look()
 	}
+}
+
+// look reads the host's own links and addresses anew. Where links come and go by
+// the hundred it does so for a tenth of the time: each look reads all of them.
+func (l *loop) look() {
+	if since := time.Since(l.looked); since < l.lookPause {
+		l.lookAgain.Reset(l.lookPause - since)
+		return
+	}
+	start := time.Now()
+	l.mtu()
+	l.readInterfaces()
+	l.looked = time.Now()
+	l.lookPause = max(driftPause, 10*l.looked.Sub(start))
 }
 
 // turn acts on what has been taken in.
