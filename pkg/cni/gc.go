@@ -48,9 +48,20 @@ func (s *session) gc(ctx context.Context) error {
 		if err == nil && knows {
 			err = s.delegateVerb(ctx, "GC")
 		}
-		errs = append(errs, err)
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
 	s.log = s.log.With("collected", len(g.stale)-len(errs))
+	return firstOf(errs)
+}
+
+// firstOf joins the first few errors, and counts the rest: one cause fails each.
+func firstOf(errs []error) error {
+	const most = 3
+	if more := len(errs) - most; more > 0 {
+		errs = append(errs[:most:most], fmt.Errorf("and %d more", more))
+	}
 	return errors.Join(errs...)
 }
 

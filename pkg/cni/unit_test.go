@@ -30,6 +30,22 @@ func TestReadyThatDoesNotParse(t *testing.T) {
 	}
 }
 
+func TestFirstOf(t *testing.T) {
+	var errs []error
+	for i := range 5 {
+		errs = append(errs, fmt.Errorf("cause %d", i+1))
+	}
+	if err := firstOf(nil); err != nil {
+		t.Error(err)
+	}
+	if got := fail(CodeKernel, firstOf(errs[:3]), "").Text; got != "cause 1; cause 2; cause 3" {
+		t.Error(got)
+	}
+	if got := fail(CodeKernel, firstOf(errs), "").Text; got != "cause 1; cause 2; cause 3; and 2 more" {
+		t.Error(got)
+	}
+}
+
 func TestIdentity(t *testing.T) {
 	e := environ{containerID: "0123abc", ifName: "eth0"}
 	id := newIdentity("net1", "node-1", e)
