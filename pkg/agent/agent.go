@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -32,6 +33,10 @@ const (
 	NodenameName = "nodename"
 	MTUName      = "mtu"
 )
+
+// refusedTimeout is when the log says that nothing listens where etcd should be.
+// The agent goes on trying.
+const refusedTimeout = 3 * time.Second
 
 // Config is what an agent is told when it starts.
 type Config struct {
@@ -77,7 +82,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := writeNode(cfg); err != nil {
 		return fmt.Errorf("leave the node's name for the plugin (CALICO_VAR_DIR): %w", err)
 	}
-	cfg.Store.Logger = cfg.Logger
+	cfg.Store.Logger, cfg.Store.RefusedTimeout = cfg.Logger, refusedTimeout
 	client, err := store.Open(ctx, cfg.Store)
 	if err != nil {
 		return fmt.Errorf("etcd (ETCD_ENDPOINTS and its like): %w", err)
