@@ -87,7 +87,7 @@ func run(ctx context.Context, bin, out string, count int, only []string) (err er
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	b := &bench{bin: bin, peers: filepath.Dir(ptp), peak: filepath.Join(scratch, "peak"), count: count, log: os.Stderr}
-	build := exec.CommandContext(ctx, "go", "build", "-o", b.peak, "./test/bench/peak")
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", b.peak, "./test/bench/peak")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", build, err, output)
