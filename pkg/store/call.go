@@ -47,6 +47,7 @@ func (c *Client) call(ctx context.Context, r request) error {
 	}
 	var seen failures
 	served := start // when a member last did other than refuse the connection
+	refusals := 0   // since then
 	renewals := 0
 	for n := 1; ; n++ {
 		m, ring, err := c.member(ctx)
@@ -63,8 +64,8 @@ func (c *Client) call(ctx context.Context, r request) error {
 			}
 		}
 		seen.note(f)
-		if !isRefusedText(f.reason) {
-			served = time.Now()
+		if refusals++; !isRefusedText(f.reason) {
+			served, refusals = time.Now(), 0
 		}
 		if f.next == renew {
 			if renewals++; renewals > maxRenewals {
@@ -79,7 +80,7 @@ func (c *Client) call(ctx context.Context, r request) error {
 		case ctx.Err() != nil, seen.refused(ring) && f.next == elsewhere:
 			return c.gaveUp(ctx, r, start, seen, false)
 		case c.dialTimeout > 0 && time.Since(start) >= c.dialTimeout,
-			c.refused > 0 && time.Since(served) >= c.refused:
+			c.refused > 0 && refusals >= ring && time.Since(served) >= c.refused:
 			return c.gaveUp(ctx, r, start, seen, false)
 		case f.next == renew:
 			continue
