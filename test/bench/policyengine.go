@@ -38,7 +38,7 @@ func policyEngine(ctx context.Context, _ *bench) (_ result, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	program := filepath.Join(scratch, "policyengine")
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./test/bench/policyengine")
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, "./test/bench/policyengine")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		return result{}, fmt.Errorf("%s: %w\n%s", build, err, output)
