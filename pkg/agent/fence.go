@@ -17,6 +17,7 @@ import (
 type firewall interface {
 	Configure(policy.Settings)
 	Update(policy.Changes)
+	Tunnels(nft.Tunnels)
 	Apply(context.Context) (nft.Report, error)
 	Audit()
 	Subscribe(context.Context) (<-chan nft.Event, error)

@@ -43,6 +43,9 @@ func (w *wallside) Update(c policy.Changes) {
 	}
 }
 
+// Tunnels is of firewall.
+func (w *wallside) Tunnels(nft.Tunnels) {}
+
 // Apply is of firewall.
 func (w *wallside) Apply(context.Context) (nft.Report, error) {
 	w.mu.Lock()

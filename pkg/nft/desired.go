@@ -20,6 +20,7 @@ type desired struct {
 	setUsers  map[policy.SetID]map[policy.RulesID]struct{} // rules that ask a set
 	known     map[policy.SetID]policy.SetKind
 	pools     policy.Pools
+	tunnels   tunnels
 	uses      uses
 
 	interfaces map[string][]string // paths of those that claim a workload interface, sorted
@@ -148,11 +149,17 @@ func (d *desired) update(c policy.Changes) {
 		}
 	}
 	d.dropUnused(c)
+	d.putUses()
+}
+
+// putUses renders the chains that every packet passes again where others are needed.
+func (d *desired) putUses() {
 	u := uses{
 		Wildcard: len(d.wildcards) > 0, Hosts: len(d.hosts) > 0,
 		NAT:        len(d.sets[versioned(mapDNAT, 4)].elems)+len(d.sets[versioned(mapDNAT, 6)].elems) > 0,
 		Untracked:  len(d.sets[mapUntrackIn].elems)+len(d.sets[mapUntrackOut].elems) > 0,
 		Masquerade: len(d.pools.Masquerade) > 0,
+		Tunnels:    d.tunnels,
 	}
 	if u != d.uses {
 		d.uses = u

@@ -20,6 +20,7 @@ const (
 	mapHostOut     = "hosts-out"
 	mapUntrackIn   = "untracked-in"
 	mapUntrackOut  = "untracked-out"
+	setHosts       = "hosts"           // + IP version: addresses of other hosts
 	setSources     = "sources"         // + IP version: interface, MAC and address
 	setSourcesNo   = "sources-any-mac" // + IP version: interface and address
 	mapDNAT        = "dnat"            // + IP version

@@ -11,6 +11,7 @@ import (
 // needed costs nothing: an empty chain of a hook isn't free.
 type uses struct {
 	Wildcard, Hosts, Untracked, NAT, Masquerade bool
+	Tunnels                                     tunnels
 }
 
 // everything needs all chains that there can be.
@@ -159,7 +160,7 @@ func dropCut() Rule {
 }
 
 func (x renderer) input(u uses) []Rule {
-	out := x.workload(inName, verdict(Goto, chainToHost))
+	out := append(strangers(u.Tunnels), x.workload(inName, verdict(Goto, chainToHost))...)
 	if u.Hosts {
 		out = append(out, Rule{Do: []Statement{Dispatch{inName, mapHostIn}}})
 	}
@@ -239,6 +240,7 @@ func baseSets() []Set {
 	for _, version := range [...]int{4, 6} {
 		addr := address(version, false).kind
 		sets = append(sets,
+			Set{Name: versioned(setHosts, version), Key: []Type{addr}, Comment: "the other hosts, from which tunnels take packets"},
 			Set{Name: versioned(setSources, version), Key: []Type{typeInterface, typeEther, addr}},
 			Set{Name: versioned(setSourcesNo, version), Key: []Type{typeInterface, addr}},
 			Set{Name: versioned(mapDNAT, version), Key: []Type{addr}, Data: addr},

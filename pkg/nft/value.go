@@ -179,6 +179,8 @@ func protocolText(p byte) string {
 	switch p {
 	case 1:
 		return "icmp"
+	case 4:
+		return "ipencap"
 	case 6:
 		return "tcp"
 	case 17:

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+const (
+	vxlanPort = 4789
+	noVXLAN   = "VXLAN from no host of the cluster"
+	noIPIP    = "IPIP from no host of the cluster"
+)
+
+// TestTunnels sends packets through real VXLAN devices, and IPIP packets, from a
+// host of the cluster, from a stranger, and from a workload of this host.
+func TestTunnels(t *testing.T) {
+	inHost(t, func() {
+		asHost(t)
+		pod, other := newSpace(t, 1, "cali1"), newSpace(t, 2, "eth0")
+		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
+		inner := make([]netip.Addr, len(own))
+		for v, o := range own {
+			run(t, "ip", "addr", "add", netip.PrefixFrom(o, o.BitLen()).String(), "dev", "eth0", "nodad")
+			inner[v] = netip.AddrFrom4([4]byte{10, 70, byte(v), 1})
+			vxlan(t, v, o, netip.Addr{}, inner[v], 1)
+			for _, s := range []space{pod, other} {
+				s.do(func() { vxlan(t, v, s.ep.Addrs[v], o, netip.AddrFrom4([4]byte{10, 70, byte(v), 2}), 2) })
+			}
+		}
+		f := open(t)
+		s := settings()
+		s.EndpointToHost = policy.ToHostAccept
+		f.Configure(s)
+		pod.ep.Inbound, pod.ep.Outbound = policy.Verdicts{}, policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
+		f.Update(policy.Changes{Endpoints: endpoints(pod.ep), Rules: rules(policy.Rules{ID: profileID("prod"), Outbound: []policy.Rule{{Action: model.ActionAllow}}})})
+		at := listen(t, 80)
+		ipip, err := net.ListenPacket("ip4:4", own[0].String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ipip.Close()
+		for _, step := range []struct {
+			name    string
+			tunnels Tunnels
+			from    space
+			through bool
+		}{
+			{"no tunnel is in use", Tunnels{Hosts: other.ep.Addrs}, other, true},
+			{"no host is known", Tunnels{VXLANPort: vxlanPort, IPIP: true}, other, false},
+			{"from a host", Tunnels{VXLANPort: vxlanPort, IPIP: true, Hosts: other.ep.Addrs}, other, true},
+			{"from a workload", Tunnels{VXLANPort: vxlanPort, IPIP: true, Hosts: other.ep.Addrs}, pod, false},
+			{"the host is gone", Tunnels{VXLANPort: vxlanPort, IPIP: true, Hosts: own}, other, false},
+			{"no tunnel is left", Tunnels{}, other, true},
+		} {
+			f.Tunnels(step.tunnels)
+			mustApply(t, f)
+			vxlans, ipips := count(t, f, "filter-input", noVXLAN), count(t, f, "filter-input", noIPIP)
+			for v := range own {
+				step.from.do(func() { sendThrough(t, v, netip.AddrPortFrom(inner[v], 80)) })
+			}
+			step.from.do(func() { sendIPIP(t, step.from.ep.Addrs[0], own[0]) })
+			if !step.through {
+				waitCount(t, f, "filter-input", noVXLAN, vxlans+2)
+				waitCount(t, f, "filter-input", noIPIP, ipips+1)
+				continue
+			}
+			buf := make([]byte, 100)
+			for range own {
+				if _, _, err := at.ReadFrom(buf); err != nil {
+					t.Errorf("%s: VXLAN: %v", step.name, err)
+				}
+			}
+			if _, _, err := ipip.ReadFrom(buf); err != nil {
+				t.Errorf("%s: IPIP: %v", step.name, err)
+			}
+		}
+		if n := len(f.desired.sets["hosts4"].elems) + len(f.desired.sets["hosts6"].elems); n != 0 {
+			t.Errorf("without a tunnel the firewall still knows %d hosts", n)
+		}
+	})
+}
+
+// vxlan makes a VXLAN device in the current namespace, with the other end's entries.
+func vxlan(t *testing.T, v int, local, remote, inner netip.Addr, n int) {
+	t.Helper()
+	name := fmt.Sprintf("vxlan%d", v)
+	args := []string{"ip", "link", "add", name, "address", fmt.Sprintf("02:02:00:00:0%d:0%d", v, n), "type", "vxlan",
+		"id", fmt.Sprint(4096 + v), "local", local.String(), "dstport", fmt.Sprint(vxlanPort), "nolearning"}
+	if remote.IsValid() {
+		args = append(args, "remote", remote.String())
+	}
+	run(t, args...)
+	// So that it sends nothing of itself.
+	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "ip", "link", "set", name, "up")
+	run(t, "ip", "addr", "add", netip.PrefixFrom(inner, 24).String(), "dev", name)
+	run(t, "ip", "neigh", "add", fmt.Sprintf("10.70.%d.%d", v, 3-n), "lladdr", fmt.Sprintf("02:02:00:00:0%d:0%d", v, 3-n), "dev", name, "nud", "permanent")
+}
+
+func sendThrough(t *testing.T, v int, to netip.AddrPort) {
+	t.Helper()
+	c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(10, 70, byte(v), 2)}, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sendIPIP(t *testing.T, from, to netip.Addr) {
+	t.Helper()
+	c, err := net.DialIP("ip4:4", &net.IPAddr{IP: from.AsSlice()}, &net.IPAddr{IP: to.AsSlice()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write(make([]byte, 40)); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Tunnels are what the firewall must know of the tunnels between hosts. The zero
+// value is a host that uses none, whose packets pay nothing for them.
+type Tunnels struct {
+	VXLANPort uint16 // UDP port that a VXLAN device listens at, 0 = there is none
+	IPIP      bool   // there is an IPIP device
+	// Hosts are the addresses of the other hosts. From anybody else nothing gets
+	// into a tunnel: while there are none, nothing at all.
+	Hosts []netip.Addr
+}
+
+// Tunnels sets which tunnels there are, and between whom. It does no I/O.
+func (f *Firewall) Tunnels(t Tunnels) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.desired.setTunnels(t)
+}
+
+func (d *desired) setTunnels(t Tunnels) {
+	if t.VXLANPort == 0 && !t.IPIP {
+		t.Hosts = nil // nobody asks
+	}
+	hosts := map[int]map[string]string{4: {}, 6: {}}
+	for _, a := range t.Hosts {
+		switch a = a.Unmap().WithZone(""); {
+		case a.Is4():
+			hosts[4][addrBytes(a)] = ""
+		case a.Is6():
+			hosts[6][addrBytes(a)] = ""
+		}
+	}
+	for version, elements := range hosts {
+		d.replace(versioned(setHosts, version), elements)
+	}
+	d.tunnels = tunnels{t.VXLANPort, t.IPIP}
+	d.putUses()
+}
+
+// tunnels are those that rules are made for.
+type tunnels struct {
+	vxlanPort uint16
+	ipip      bool
+}
+
+// strangers drops what would come out of a tunnel and wasn't put in by a host of
+// the cluster: whoever could send that would have any source address, and pass as
+// any endpoint. It is looked at where packets for the host itself come by, when
+// fragments have been put together and before the tunnel's device has them, so
+// that what is forwarded pays nothing.
+func strangers(t tunnels) []Rule {
+	var out []Rule
+	from := func(version int, why string, match Statement) {
+		r := drop(why)
+		host := InSet{[]Field{address(version, false)}, true, versioned(setHosts, version)}
+		r.Do = append([]Statement{match, host}, r.Do...)
+		out = append(out, r)
+	}
+	if t.vxlanPort != 0 {
+		to := Is{port(model.ProtocolUDP, true), false, portBytes(t.vxlanPort)}
+		from(4, "VXLAN from no host of the cluster", to)
+		from(6, "VXLAN from no host of the cluster", to)
+	}
+	if t.ipip {
+		from(4, "IPIP from no host of the cluster", Is{l4proto, false, string([]byte{protocolIPIP})})
+	}
+	return out
+}
+
+const protocolIPIP = 4 // IP in IP, RFC 2003
