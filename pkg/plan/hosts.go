@@ -224,24 +224,51 @@ func (e *Engine) isSelf(a netip.Addr) bool {
 	return onLink || a.IsValid() && a == e.hosts[e.self].mine[familyOf(a)]
 }
 
-// Conflict says why this host must not take the addresses that it has found: one is
-// another live host's, or the name is. Live is whose agent's lease holds. own are the
-// addresses by family; an invalid one is none. What was told must have been flushed.
+// ConflictError says that another live host has what this host would take.
+type ConflictError struct {
+	// Host is the other one. It is this host's own name where that is what the
+	// other has.
+	Host string
+	// Addr is the address that both would have, or that of our namesake.
+	Addr     netip.Addr
+	SameName bool
+}
+
+// Error says what to do.
+func (e *ConflictError) Error() string {
+	if e.SameName {
+		return fmt.Sprintf("another host that is called %s lives and has %s: give this one another name, or wait until that one's status is gone", e.Host, e.Addr)
+	}
+	return fmt.Sprintf("address %s is that of host %s, which lives: give one of them another address", e.Addr, e.Host)
+}
+
+// Conflict says why this host must not take the addresses that it has found, own:
+// one is another live host's, or the name is. Live is whose agent's lease holds.
+// said are the addresses that this very agent has written since it started. What
+// was told must have been flushed. Errors are *ConflictError.
 //
-// The name is taken by another where its lease holds with an address that no link
-// of ours has; a host that has changed its address waits for its own lease to end.
-func (e *Engine) Conflict(own ...netip.Addr) error {
+// The name is taken by another where its lease holds with an address that is not
+// ours by the links, by own, or by said. Of two hosts that took one address at
+// the same time, the first to write it keeps it.
+func (e *Engine) Conflict(own, said []netip.Addr) error {
 	live := func(name string) bool { return e.objects[model.StatusKey{Host: name}] != nil }
-	for _, said := range e.hosts[e.self].addrs {
-		_, here := e.links.own[said.addr]
-		if said.addr.IsValid() && live(e.self) && !here && !slices.Contains(own, said.addr) {
-			return fmt.Errorf("another host that is called %s lives and has %s: give this one another name, or wait until that one's status is gone", e.self, said.addr)
+	self := e.hosts[e.self]
+	for _, stored := range self.addrs {
+		_, here := e.links.own[stored.addr]
+		if stored.addr.IsValid() && live(e.self) && !here && !slices.Contains(own, stored.addr) && !slices.Contains(said, stored.addr) {
+			return &ConflictError{Host: e.self, Addr: stored.addr, SameName: true}
 		}
 	}
 	for _, a := range own {
+		if !a.IsValid() {
+			continue
+		}
+		f := familyOf(a)
+		ours := self.addrs[f]
 		for _, name := range slices.Sorted(maps.Keys(e.claims[a])) {
-			if name != e.self && live(name) {
-				return fmt.Errorf("address %s is that of host %s, which lives: give one of them another address", a, name)
+			first := slices.Contains(said, a) && ours.addr == a && ours.created < e.hosts[name].addrs[f].created
+			if name != e.self && live(name) && !first {
+				return &ConflictError{Host: name, Addr: a}
 			}
 		}
 	}

@@ -136,22 +136,26 @@ func TestConflict(t *testing.T) {
 	for name, tt := range map[string]struct {
 		told []model.Entry
 		own  netip.Addr
+		said []netip.Addr
 		want string // "" = none
 	}{
-		"nobody else":                    {nil, a1, ""},
-		"own, after a restart":           {[]model.Entry{address("host-1", a1), lease("host-1")}, a1, ""},
-		"another's":                      {[]model.Entry{other, address("host-2", a1), lease("host-2")}, a1, "address 172.18.203.125 is that of host host-2"},
-		"another's, although we said so": {[]model.Entry{other, address("host-1", a1), address("host-2", a1), lease("host-2")}, a1, "host-2"},
-		"another's, which is dead":       {[]model.Entry{other, address("host-2", a1)}, a1, ""},
-		"the name of another":            {[]model.Entry{address("host-1", a2), lease("host-1")}, a1, "another host that is called host-1"},
-		"the name of one that is dead":   {[]model.Entry{address("host-1", a2)}, a1, ""},
-		"none of IPv6":                   {nil, netip.Addr{}, ""},
+		"nobody else":                    {nil, a1, nil, ""},
+		"own, after a restart":           {[]model.Entry{address("host-1", a1), lease("host-1")}, a1, nil, ""},
+		"another's":                      {[]model.Entry{other, address("host-2", a1), lease("host-2")}, a1, nil, "address 172.18.203.125 is that of host host-2"},
+		"another's, although we said so": {[]model.Entry{other, address("host-1", a1), address("host-2", a1), lease("host-2")}, a1, nil, "host-2"},
+		"another's, which is dead":       {[]model.Entry{other, address("host-2", a1)}, a1, nil, ""},
+		"the name of another":            {[]model.Entry{address("host-1", a2), lease("host-1")}, a1, nil, "another host that is called host-1"},
+		"the name of one that is dead":   {[]model.Entry{address("host-1", a2)}, a1, nil, ""},
+		"another came later":             {[]model.Entry{other, address("host-1", a1), address("host-2", a1), lease("host-2")}, a1, []netip.Addr{a1}, ""},
+		"another came first":             {[]model.Entry{other, address("host-2", a1), lease("host-2"), address("host-1", a1)}, a1, []netip.Addr{a1}, "host-2"},
+		"own, of before a change":        {[]model.Entry{address("host-1", a2), lease("host-1")}, a1, []netip.Addr{a2}, ""},
+		"none of IPv6":                   {nil, netip.Addr{}, nil, ""},
 	} {
 		e := NewEngine("host-1", Settings{})
 		e.SetLinks(Links{Links: []Link{{Name: "eth0", Up: true, Addrs: []netip.Prefix{netip.MustParsePrefix("172.18.203.125/24")}}}})
 		e.Update(tt.told...)
 		e.Flush()
-		err := e.Conflict(tt.own)
+		err := e.Conflict([]netip.Addr{tt.own, {}}, tt.said)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
