@@ -4,23 +4,14 @@ package agent
 
 import "context"
 
-// wholeAudit is how many interfaces an audit reads in full.
-const wholeAudit = 64
-
-// audit has the kernel looked at. With few interfaces all is read each time;
-// with more, a short look that shows nearly everything is enough several times
-// over, and all is read at once where it shows a change.
+// audit has all read that the agent keeps right. Adding it up tells whether
+// anything changed; only where something did is it taken apart.
 func (l *loop) audit(ctx context.Context) {
-	l.glances++
-	due := l.whole || l.glances*wholeAudit >= len(l.desired.interfaces)
-	if !due {
-		same, err := l.path.Unchanged(ctx)
-		due = !same || err != nil // where an error lasts, reading everything tells of it
+	l.leaveName()
+	if same, err := l.path.Unchanged(ctx); same && err == nil && !l.whole {
+		return
 	}
-	if due {
-		l.whole, l.glances = true, 0
-		l.mtu()
-		l.leaveName()
-		l.readInterfaces()
-	}
+	l.whole = true // where an error lasts, taking all apart tells of it
+	l.mtu()
+	l.readInterfaces()
 }

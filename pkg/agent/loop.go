@@ -97,7 +97,6 @@ type loop struct {
 	unsettled bool                    // settings in etcd changed
 	whole     bool                    // the whole state is due
 	applied   bool                    // it has been applied once
-	glances   int                     // audits since one read everything
 	dirty     map[string]struct{}     // endpoints to follow
 	drifted   map[string]struct{}     // interfaces to read
 	recount   bool                    // endpoints changed their status

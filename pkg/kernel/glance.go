@@ -3,10 +3,13 @@
 package kernel
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +18,7 @@ import (
 // nothing that they show has changed between them.
 type glance struct {
 	// Digests: sums over what is listed, in whatever order.
-	routes, neighs, confs uint64
+	routes, neighs, links, delays uint64
 
 	forwards [2]int // IPv4, IPv6
 	gateway  route  // to HostGateway
@@ -23,12 +26,8 @@ type glance struct {
 }
 
 // Unchanged says whether the kernel still holds what it held when the last Apply
-// found nothing to do. It reads the routes, which tell too of links that went
-// away, went down or lost their other end; the permanent neighbours; and of the
-// sysctls forwarding, rp_filter, proxy_arp and proxy_ndp. It doesn't see
-// accept_ra, route_localnet and proxy_delay, of which the kernel has no short
-// list: for them Apply has to be called from time to time. Its cost is a small
-// part of Apply's.
+// found nothing to do. It reads all that Apply reads, and that the host's own
+// links are as they were, but only adds it up: its cost is a part of Apply's.
 func (h *HostPath) Unchanged(ctx context.Context) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,26 +56,26 @@ func (h *HostPath) glance() (glance, error) {
 		return g, err
 	}
 	g.gateway, g.reached = h.sock.lookup(HostGateway(), 0)
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		for _, part := range []struct {
-			what    string
-			request *message
-			into    *uint64
-			digest  func(received) uint64
-		}{
-			{"routes", routeFilter{family: family, protocol: h.cfg.Protocol}.request(), &g.routes, h.routeDigest},
-			{"neighbours", newMessage(unix.RTM_GETNEIGH, 0, neighBody(family, 0, 0, 0)), &g.neighs, h.neighDigest},
-			{"settings of links", newMessage(unix.RTM_GETNETCONF, 0, []byte{family, 0, 0, 0}), &g.confs, h.confDigest},
-		} {
-			sum, err := h.sock.sum(part.request, part.digest)
-			switch {
-			case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
-				continue // there is no such table, or no IPv6
-			case err != nil:
-				return g, fmt.Errorf("list %s: %w", part.what, err)
-			}
-			*part.into += sum
+	for _, part := range []struct {
+		what    string
+		request *message
+		into    *uint64
+		digest  func(received) uint64
+	}{
+		{"links", listLinks(), &g.links, h.linkDigest},
+		{"neighbour tables", newMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)), &g.delays, h.delayDigest},
+		{"routes", routeFilter{family: unix.AF_INET, protocol: h.cfg.Protocol}.request(), &g.routes, h.routeDigest},
+		{"IPv6 routes", routeFilter{family: unix.AF_INET6, protocol: h.cfg.Protocol}.request(), &g.routes, h.routeDigest},
+		{"neighbours", newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg)), &g.neighs, h.neighDigest},
+	} {
+		sum, err := h.sock.sum(part.request, part.digest)
+		switch {
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
+			continue // there is no such table, or no IPv6
+		case err != nil:
+			return g, fmt.Errorf("list %s: %w", part.what, err)
 		}
+		*part.into += sum
 	}
 	return g, nil
 }
@@ -102,14 +101,52 @@ func (h *HostPath) neighDigest(m received) uint64 {
 	return h.digest(m.body, unix.SizeofNdMsg, unix.NDA_CACHEINFO)
 }
 
-// sizeofNetconfMsg is that of struct netconfmsg, aligned.
-const sizeofNetconfMsg = 4
-
-func (h *HostPath) confDigest(m received) uint64 {
-	if len(m.body) < sizeofNetconfMsg {
+// linkDigest is of a link's name, MTU, flags and whether it runs; of a workload's
+// of its settings too.
+func (h *HostPath) linkDigest(m received) uint64 {
+	if len(m.body) < unix.SizeofIfInfomsg {
 		return 0
 	}
-	return h.digest(m.body, sizeofNetconfMsg, 0)
+	h.hash.Reset()
+	h.hash.Write(m.body[4:12]) // index, flags
+	var ours bool
+	attributes(m.body[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
+		switch kind {
+		case unix.IFLA_IFNAME: // comes first
+			ours = slices.ContainsFunc(h.cfg.Prefixes, func(p string) bool { return bytes.HasPrefix(data, []byte(p)) })
+			h.hash.Write(data)
+		case unix.IFLA_MTU, unix.IFLA_OPERSTATE:
+			h.hash.Write(data)
+		case unix.IFLA_AF_SPEC:
+			if ours {
+				h.addSettings(data)
+			}
+		}
+	})
+	return h.hash.Sum64()
+}
+
+// addSettings adds the sysctls of a link that plan looks at.
+func (h *HostPath) addSettings(families []byte) {
+	var l Link
+	l.parseFamilies(families)
+	for _, s := range settings4() {
+		h.hash.Write(l.conf4.raw(s.number - 1))
+	}
+	for _, s := range settings6() {
+		h.hash.Write(l.conf6.raw(s.number))
+	}
+}
+
+func (h *HostPath) delayDigest(m received) uint64 {
+	key, delay, ok := parseDelay(m.body)
+	if !ok {
+		return 0
+	}
+	h.hash.Reset()
+	maphash.WriteComparable(&h.hash, key)
+	maphash.WriteComparable(&h.hash, delay)
+	return h.hash.Sum64()
 }
 
 // digest is of a message's fixed part and its attributes but for one kind, which

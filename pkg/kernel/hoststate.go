@@ -203,30 +203,34 @@ func (h *HostPath) readDelays(st *state) error {
 		return fmt.Errorf("list neighbour tables: %w", err)
 	}
 	for _, m := range all {
-		if len(m.body) < sizeofNdtMsg {
-			continue
-		}
-		key := delayKey{family: m.body[0]}
-		var delay uint64
-		var found bool
-		attributes(m.body[sizeofNdtMsg:], func(kind uint16, data []byte) {
-			if kind != ndtaParms {
-				return
-			}
-			attributes(data, func(kind uint16, data []byte) {
-				switch {
-				case kind == ndtpaIfIndex:
-					key.index = int(u32(data))
-				case kind == ndtpaProxyDelay && len(data) == 8:
-					delay, found = binary.NativeEndian.Uint64(data), true
-				}
-			})
-		})
-		if found && key.index != 0 {
+		if key, delay, ok := parseDelay(m.body); ok {
 			st.delays[key] = delay
 		}
 	}
 	return nil
+}
+
+// parseDelay reads proxy_delay, in milliseconds, out of a link's settings of a
+// neighbour table; false for what is no link's.
+func parseDelay(b []byte) (key delayKey, delay uint64, ok bool) {
+	if len(b) < sizeofNdtMsg {
+		return key, 0, false
+	}
+	key.family = b[0]
+	attributes(b[sizeofNdtMsg:], func(kind uint16, data []byte) {
+		if kind != ndtaParms {
+			return
+		}
+		attributes(data, func(kind uint16, data []byte) {
+			switch {
+			case kind == ndtpaIfIndex:
+				key.index = int(u32(data))
+			case kind == ndtpaProxyDelay && len(data) == 8:
+				delay, ok = binary.NativeEndian.Uint64(data), true
+			}
+		})
+	})
+	return key, delay, ok && key.index != 0
 }
 
 // setDelay sets proxy_delay of one link's neighbour table, in milliseconds.

@@ -37,10 +37,16 @@ type devconf []byte
 
 // at returns the value at a position, and false if this kernel has none.
 func (d devconf) at(i int) (int32, bool) {
+	raw := d.raw(i)
+	return int32(u32(raw)), raw != nil
+}
+
+// raw is the value at a position as the kernel wrote it, nil if it has none.
+func (d devconf) raw(i int) []byte {
 	if i < 0 || 4*i+4 > len(d) {
-		return 0, false
+		return nil
 	}
-	return int32(u32(d[4*i:])), true
+	return d[4*i : 4*i+4]
 }
 
 // operUp is IF_OPER_UP of linux/if.h.
@@ -69,6 +75,12 @@ func getLink(index int, name string) *message {
 	if index == 0 {
 		m.attrString(unix.IFLA_IFNAME, name)
 	}
+	m.attr32(unix.IFLA_EXT_MASK, filterSkipStats)
+	return m
+}
+
+func listLinks() *message {
+	m := newMessage(unix.RTM_GETLINK, 0, linkBody(unix.AF_UNSPEC, 0, 0, 0))
 	m.attr32(unix.IFLA_EXT_MASK, filterSkipStats)
 	return m
 }
@@ -158,9 +170,7 @@ func firstLink(data []received) (Link, error) {
 
 // links returns the links whose name keep accepts.
 func (s *socket) links(keep func(name string) bool) ([]Link, error) {
-	m := newMessage(unix.RTM_GETLINK, 0, linkBody(unix.AF_UNSPEC, 0, 0, 0))
-	m.attr32(unix.IFLA_EXT_MASK, filterSkipStats)
-	all, err := s.dump(m)
+	all, err := s.dump(listLinks())
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}

@@ -38,16 +38,22 @@ func Uplinks(workloadPrefixes ...string) ([]Link, error) {
 			}
 		}
 	}
-	for _, uplink := range []func(Link) bool{
+	isUplink := uplinkRule(links, byDefault)
+	return slices.DeleteFunc(links, func(l Link) bool { return !isUplink(l) }), nil
+}
+
+// uplinkRule tells by which of the links the world is reached: the first of three
+// ways to know that finds one which is up.
+func uplinkRule(links []Link, byDefault map[int]bool) func(Link) bool {
+	for _, isUplink := range []func(Link) bool{
 		func(l Link) bool { return byDefault[l.Index] },
 		func(l Link) bool { return l.Kind == "" },
-		func(Link) bool { return true },
 	} {
-		if found := slices.DeleteFunc(slices.Clone(links), func(l Link) bool { return !uplink(l) }); len(found) > 0 {
-			return found, nil
+		if slices.ContainsFunc(links, func(l Link) bool { return l.Up && !l.loopback && isUplink(l) }) {
+			return isUplink
 		}
 	}
-	return nil, nil
+	return func(Link) bool { return true }
 }
 
 // ErrNoUplink is UplinkMTU's error where Uplinks returns none.

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/plan"
+	"golang.org/x/sys/unix"
+)
+
+// HostNetwork reads the current namespace's own part in the network: its links
+// but for those with the prefixes, which are workloads', and the tunnels of a
+// Fabric; and the routes by them that neither a HostPath nor a Fabric made.
+// Addresses that mean nothing beyond a link are left out, and so are the routes
+// that the kernel makes of the others.
+func HostNetwork(workloadPrefixes ...string) (plan.Links, error) {
+	s, err := openSocket()
+	if err != nil {
+		return plan.Links{}, err
+	}
+	defer s.close()
+	links, err := s.links(func(name string) bool {
+		return !isFabricDevice(name) &&
+			!slices.ContainsFunc(workloadPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	})
+	if err != nil {
+		return plan.Links{}, err
+	}
+	links = slices.DeleteFunc(links, func(l Link) bool { return l.Alias == tunnelAlias })
+	slices.SortFunc(links, func(a, b Link) int { return a.Index - b.Index })
+	addrs, err := s.hostAddrs()
+	if err != nil {
+		return plan.Links{}, err
+	}
+	byIndex := make(map[int]string, len(links))
+	for _, l := range links {
+		byIndex[l.Index] = l.Name
+	}
+	var out plan.Links
+	byDefault := make(map[int]bool)
+	if out.Routes, err = s.hostRoutes(byIndex, byDefault); err != nil {
+		return plan.Links{}, err
+	}
+	isUplink := uplinkRule(links, byDefault)
+	for _, l := range links {
+		out.Links = append(out.Links, plan.Link{
+			Name: l.Name, Up: l.Up, MTU: l.MTU, Addrs: addrs[l.Index], Uplink: l.Up && !l.loopback && isUplink(l),
+		})
+	}
+	return out, nil
+}
+
+func isFabricDevice(name string) bool {
+	for _, d := range tunnelDevices() {
+		if d.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// hostAddrs are the addresses of all links that others can reach, by link.
+func (s *socket) hostAddrs() (map[int][]netip.Prefix, error) {
+	all, err := s.dump(newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg)))
+	if err != nil {
+		return nil, fmt.Errorf("list the host's addresses: %w", err)
+	}
+	addrs := make(map[int][]netip.Prefix)
+	for _, r := range all {
+		p, index, ok := parseAddr(r.body)
+		if ok && r.kind == unix.RTM_NEWADDR && p.IsValid() && !p.Addr().IsLinkLocalUnicast() && !p.Addr().IsLoopback() {
+			addrs[index] = append(addrs[index], p)
+		}
+	}
+	return addrs, nil
+}
+
+// hostRoutes are the routes by some links that aren't ours, the best of each
+// destination first. It notes the links that have a default route.
+func (s *socket) hostRoutes(links map[int]string, byDefault map[int]bool) ([]plan.HostRoute, error) {
+	var found []route
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		err := s.foreignRoutes(family, func(r route) {
+			if _, ours := links[r.index]; !ours {
+				return
+			}
+			if r.dst.Bits() == 0 {
+				byDefault[r.index] = true
+			}
+			if r.protocol != unix.RTPROT_KERNEL {
+				found = append(found, r)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(found, func(a, b route) int {
+		return cmp.Or(comparePrefixes(a.dst, b.dst), cmp.Compare(a.metric, b.metric))
+	})
+	var out []plan.HostRoute
+	for _, r := range found {
+		out = append(out, plan.HostRoute{Destination: r.dst, Gateway: r.gateway, Device: links[r.index]})
+	}
+	return out, nil
+}
+
+// foreignRoutes walks the main table but for our own routes, one next hop at a
+// time. Of ours there may be thousands: they aren't kept.
+func (s *socket) foreignRoutes(family uint8, fn func(route)) error {
+	var routes []route
+	err := s.walk(routeFilter{family: family}.request(), func() { routes = nil }, func(m received) {
+		if len(m.body) < unix.SizeofRtMsg || m.body[5] == RouteProtocol || m.body[5] == FabricProtocol || m.kind != unix.RTM_NEWROUTE {
+			return
+		}
+		r, ok := parseRoute(m.body)
+		switch {
+		case !ok:
+		case r.index == 0:
+			routes = append(routes, parseHops(r, m.body)...)
+		default:
+			routes = append(routes, r)
+		}
+	})
+	if err != nil && !errors.Is(err, unix.ENOENT) { // no such table
+		return fmt.Errorf("list the host's routes: %w", err)
+	}
+	for _, r := range routes {
+		fn(r)
+	}
+	return nil
+}
+
+// FabricRoutes reads the routes with next hops that a Fabric made in the current
+// namespace, but for those through its tunnels.
+func FabricRoutes() ([]plan.Route, error) {
+	s, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	links, err := s.links(func(name string) bool { return !isFabricDevice(name) })
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[int]string, len(links))
+	for _, l := range links {
+		if l.Alias != tunnelAlias {
+			names[l.Index] = l.Name
+		}
+	}
+	var out []plan.Route
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		routes, err := s.fabricRoutes(family, FabricProtocol)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range routes {
+			if route, ok := r.planned(names); ok {
+				out = append(out, route)
+			}
+		}
+	}
+	return out, nil
+}
+
+// planned is a route of the kernel as a plan has it; ok is false where it has no
+// next hop by one of the links.
+func (r fabricRoute) planned(names map[int]string) (route plan.Route, ok bool) {
+	if r.kind != unix.RTN_UNICAST {
+		return plan.Route{}, false
+	}
+	route = plan.Route{Destination: r.dst, Kind: plan.Unicast, Source: r.source}
+	for _, h := range r.hops {
+		name, there := names[h.index]
+		if !there || !h.gateway.IsValid() {
+			return plan.Route{}, false
+		}
+		route.Hops = append(route.Hops, plan.Hop{Gateway: h.gateway, Device: name, OnLink: h.onLink})
+	}
+	return route, len(route.Hops) > 0
+}
