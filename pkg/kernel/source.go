@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// SourceTo returns the address from which the current namespace sends to another.
+// The error wraps os.ErrNotExist where there is no way to it.
+func SourceTo(a netip.Addr) (netip.Addr, error) {
+	s, err := openSocket()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer s.close()
+	body := make([]byte, unix.SizeofRtMsg)
+	body[0], body[1] = familyOf(a), uint8(a.BitLen())
+	request := newMessage(unix.RTM_GETROUTE, 0, body)
+	request.attrAddr(unix.RTA_DST, a)
+	answers, err := s.ask(request)
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENONET),
+		errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL): // the last two: prohibit and blackhole routes
+		return netip.Addr{}, fmt.Errorf("route to %s: %w", a, os.ErrNotExist)
+	case err != nil:
+		return netip.Addr{}, fmt.Errorf("route to %s: %w", a, err)
+	}
+	var source netip.Addr
+	for _, m := range answers {
+		if m.kind != unix.RTM_NEWROUTE || len(m.body) < unix.SizeofRtMsg {
+			continue
+		}
+		if kind := m.body[7]; kind != unix.RTN_UNICAST && kind != unix.RTN_LOCAL {
+			continue // IPv6 answers with the route that refuses
+		}
+		attributes(m.body[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+			if kind == unix.RTA_PREFSRC {
+				source = addrOf(data)
+			}
+		})
+	}
+	if !source.IsValid() {
+		return netip.Addr{}, fmt.Errorf("route to %s: %w", a, os.ErrNotExist)
+	}
+	return source, nil
+}

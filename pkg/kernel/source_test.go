@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"testing"
+)
+
+// The source is what the kernel says, by whichever of its routes: that of the
+// link, that which a route names, or none where the way is refused.
+func TestSourceTo(t *testing.T) {
+	inHost(t, func() {
+		ip(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
+		ip(t, "addr", "add", "192.0.2.1/24", "dev", "eth0")
+		ip(t, "addr", "add", "192.0.2.7/24", "dev", "eth0")
+		ip(t, "addr", "add", "2001:db8::9/64", "dev", "eth0", "nodad")
+		ip(t, "link", "set", "far0", "up")
+		ip(t, "link", "set", "eth0", "up")
+		ip(t, "route", "add", "203.0.113.0/24", "via", "192.0.2.2", "src", "192.0.2.7")
+		ip(t, "route", "add", "198.51.100.0/24", "via", "192.0.2.2")
+		ip(t, "route", "add", "blackhole", "10.1.0.0/16")
+		ip(t, "route", "add", "prohibit", "10.2.0.0/16")
+		ip(t, "route", "add", "unreachable", "10.3.0.0/16")
+		ip(t, "-6", "route", "add", "2001:db8:1::/64", "via", "2001:db8::1")
+		ip(t, "-6", "route", "add", "blackhole", "2001:db8:2::/64")
+		for _, tt := range []struct{ to, want string }{
+			{"192.0.2.9", "192.0.2.1"},
+			{"203.0.113.9", "192.0.2.7"},
+			{"198.51.100.9", "192.0.2.1"},
+			{"192.0.2.1", "192.0.2.1"},
+			{"8.8.8.8", "none"},
+			{"10.1.0.1", "none"},
+			{"10.2.0.1", "none"},
+			{"10.3.0.1", "none"},
+			{"2001:db8::5", "2001:db8::9"},
+			{"2001:db8:1::5", "2001:db8::9"},
+			{"2001:db8:2::5", "none"},
+		} {
+			got, err := SourceTo(netip.MustParseAddr(tt.to))
+			text := got.String()
+			if errors.Is(err, os.ErrNotExist) {
+				text = "none"
+			} else if err != nil {
+				t.Error(err)
+			}
+			if text != tt.want {
+				t.Errorf("to %s: %s, want %s", tt.to, text, tt.want)
+			}
+		}
+	})
+}
