@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -27,8 +28,18 @@ func (s Settings) withDefaults() Settings {
 	s.KeepaliveTime = cmp.Or(s.KeepaliveTime, s.HoldTime/3)
 	s.RestartTime = max(0, cmp.Or(s.RestartTime, 120*time.Second))
 	s.MaxPrefixes = cmp.Or(s.MaxPrefixes, 50000)
-	s.Listen = slices.Clone(s.Listen)
+	s.Listen, s.TunnelMTU = slices.Clone(s.Listen), maps.Clone(s.TunnelMTU)
 	return s
+}
+
+// SetSettings replaces the settings.
+func (e *Engine) SetSettings(settings Settings) {
+	settings = settings.withDefaults()
+	if reflect.DeepEqual(settings, e.settings) {
+		return
+	}
+	e.settings = settings
+	e.dirty.config, e.dirty.neighbours = true, true
 }
 
 // flushConfig works out what there is one of: tunnels, MTU, the speaker.
@@ -73,7 +84,9 @@ func (e *Engine) flushMTU(uplinks []Link) (int, map[TunnelKind][]netip.Prefix) {
 	m := MTU{Uplink: uplink, Pods: uplink}
 	for _, t := range tunnelTypes() {
 		if len(pools[t.kind]) > 0 {
-			m.Pods = min(m.Pods, inside(uplink, t.overhead))
+			if mtu := e.settings.inside(uplink, t); mtu > 0 && (m.Pods == 0 || mtu < m.Pods) {
+				m.Pods = mtu
+			}
 		}
 	}
 	e.out.MTU = nil
@@ -90,11 +103,14 @@ func (e *Engine) flushMTU(uplinks []Link) (int, map[TunnelKind][]netip.Prefix) {
 }
 
 // inside is what a tunnel leaves of an MTU, 0 of one that isn't known.
-func inside(uplink, overhead int) int {
-	if uplink == 0 {
+func (s Settings) inside(uplink int, t tunnelType) int {
+	switch given := s.TunnelMTU[t.kind]; {
+	case given > 0:
+		return given
+	case uplink == 0:
 		return 0
 	}
-	return max(uplink-overhead, minMTU)
+	return max(uplink-t.overhead, minMTU)
 }
 
 func (e *Engine) flushTunnels(uplink int, pools map[TunnelKind][]netip.Prefix) {
@@ -122,7 +138,7 @@ func (e *Engine) flushTunnels(uplink int, pools map[TunnelKind][]netip.Prefix) {
 		}
 		tunnel := Tunnel{
 			Kind: t.kind, Device: t.device, Local: local, Parent: e.links.own[local], Addr: addr,
-			Handle: handle, AddrConfig: t.addrConfig, MTU: inside(uplink, t.overhead),
+			Handle: handle, AddrConfig: t.addrConfig, MTU: e.settings.inside(uplink, t),
 		}
 		for _, p := range pools[t.kind] {
 			if e.pools.all[p].gives {

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/google/go-cmp/cmp"
@@ -20,6 +21,7 @@ import (
 type history struct {
 	r        *rand.Rand
 	w        world
+	settings Settings
 	revision int64
 }
 
@@ -220,7 +222,10 @@ func (h *history) retain() {
 // happen changes the world and tells an engine, twice over at times.
 func (h *history) happen(e *Engine) {
 	for again := true; again; again = h.r.IntN(3) == 0 {
-		switch h.r.IntN(10) {
+		switch h.r.IntN(11) {
+		case 10:
+			h.settings = h.newSettings()
+			e.SetSettings(h.settings)
 		case 0:
 			h.w.links = h.newLinks()
 			e.SetLinks(h.w.links)
@@ -244,6 +249,23 @@ func (h *history) happen(e *Engine) {
 			}
 		}
 	}
+}
+
+// newSettings are those that a running agent may be given.
+func (h *history) newSettings() Settings {
+	s := Settings{
+		VXLANPort: pick(h, uint16(0), 8472), VXLANVNI: pick(h, uint32(0), 7), MTU: pick(h, 0, 0, 1400, 9000), MaxPrefixes: pick(h, 0, 10),
+		ListenPort: pick(h, uint16(0), 1179), HoldTime: pick(h, 0, 30*time.Second), RestartTime: pick(h, 0, -1, time.Minute),
+	}
+	for _, kind := range []TunnelKind{IPIP, VXLAN4, VXLAN6} {
+		if mtu := pick(h, 0, 0, 1300, 8900); mtu > 0 {
+			if s.TunnelMTU == nil {
+				s.TunnelMTU = map[TunnelKind]int{}
+			}
+			s.TunnelMTU[kind] = mtu
+		}
+	}
+	return s
 }
 
 func sameState() cmp.Option {
@@ -274,7 +296,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	for range steps {
 		h.happen(e)
 		told.Apply(e.Flush())
-		check(t, h.w, Settings{}, told)
+		check(t, h.w, h.settings, told)
 		checkState(t, h.w, told)
 	}
 	if c := e.Flush(); !c.Empty() {
@@ -282,7 +304,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	}
 
 	// The same world in any order, told at once.
-	fresh := NewEngine("a", Settings{})
+	fresh := NewEngine("a", h.settings)
 	entries := slices.Collect(maps.Values(h.w.entries))
 	h.r.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
 	fresh.Update(entries...)
@@ -293,7 +315,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	fresh.SetLinks(h.w.links)
 	var at State
 	at.Apply(fresh.Flush())
-	check(t, h.w, Settings{}, at)
+	check(t, h.w, h.settings, at)
 
 	// And all of it gone again: nothing is left behind.
 	for i, entry := range entries {
@@ -306,7 +328,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	e.Retain()
 	e.SetLinks(Links{})
 	told.Apply(e.Flush())
-	check(t, world{self: "a"}, Settings{}, told)
+	check(t, world{self: "a"}, h.settings, told)
 	if n := len(e.objects) + len(e.odd) + len(e.claims) + len(e.addrs) + len(e.blocks.all) + len(e.owned) + len(e.holds) + len(e.ends) +
 		len(e.pools.all) + len(e.peers) + len(e.learned.all) + len(e.byHost) + len(e.byGateway) + len(e.byPeer) + len(e.hopUsers) +
 		len(e.needs) + len(e.reached); n != 0 || len(e.hosts) > 1 {

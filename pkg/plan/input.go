@@ -49,7 +49,9 @@ type Settings struct {
 	VXLANPort uint16 // 0 = 4789
 	VXLANVNI  uint32 // 0 = 4096
 	// MTU is that of the uplinks, where links shall not be asked.
-	MTU           int
+	MTU int
+	// TunnelMTU is that of tunnels, where it shall not follow from the uplinks'.
+	TunnelMTU     map[TunnelKind]int
 	Listen        []netip.Addr
 	ListenPort    uint16        // 0 = 179
 	HoldTime      time.Duration // 0 = 90 s

@@ -73,8 +73,8 @@ func (s *slow) config(settings Settings) {
 	s.st.MTU = MTU{uplink, uplink}
 	v6 := false
 	for _, p := range s.pools() {
-		if n := less[p.kind()]; uplink > 0 && uplink-n < s.st.MTU.Pods {
-			s.st.MTU.Pods = max(68, uplink-n)
+		if mtu := slowMTU(uplink, less[p.kind()], settings.TunnelMTU[p.kind()]); mtu > 0 && (s.st.MTU.Pods == 0 || mtu < s.st.MTU.Pods) {
+			s.st.MTU.Pods = mtu
 		}
 		v6 = v6 || p.cidr.Addr().Is6()
 		for _, l := range s.links.Links {
@@ -85,7 +85,7 @@ func (s *slow) config(settings Settings) {
 			}
 		}
 	}
-	if v6 && uplink > 0 && s.st.MTU.Pods < 1280 {
+	if v6 && s.st.MTU.Pods > 0 && s.st.MTU.Pods < 1280 {
 		s.problem(SmallMTU, "mtu")
 	}
 	for _, t := range []Tunnel{
@@ -115,6 +115,16 @@ func (s *slow) config(settings Settings) {
 			s.st.Speaker.Import = append(s.st.Speaker.Import, p.cidr)
 		}
 	}
+}
+
+func slowMTU(uplink, less, given int) int {
+	switch {
+	case given > 0:
+		return given
+	case uplink == 0 || less == 0:
+		return uplink
+	}
+	return max(68, uplink-less)
 }
 
 func (s *slow) tunnel(t Tunnel, uplink, less int, settings Settings) {
@@ -150,9 +160,7 @@ func (s *slow) tunnel(t Tunnel, uplink, less int, settings Settings) {
 		return
 	}
 	t.Parent, _ = s.onLink(t.Local)
-	if uplink > 0 {
-		t.MTU = max(68, uplink-less)
-	}
+	t.MTU = slowMTU(uplink, less, settings.TunnelMTU[t.Kind])
 	for _, p := range pools {
 		if p.pool.IPAM && !p.pool.Disabled {
 			t.Pools = append(t.Pools, p.cidr)

@@ -31,6 +31,16 @@ func tunnelTypes() [3]tunnelType {
 	}
 }
 
+// OwnTunnels are the tunnels that a host may have, with what is fixed of them:
+// kind, device, handle and AddrConfig.
+func OwnTunnels(host string) []Tunnel {
+	var all []Tunnel
+	for _, t := range tunnelTypes() {
+		all = append(all, Tunnel{Kind: t.kind, Device: t.device, Handle: t.handle(host), AddrConfig: t.addrConfig})
+	}
+	return all
+}
+
 func isTunnelDevice(name string) bool {
 	for _, t := range tunnelTypes() {
 		if t.device == name {
