@@ -14,7 +14,7 @@ RACE     := $(shell command -v $$($(GO) env CC | cut -d' ' -f1) >/dev/null 2>&1 
 ISOLATE  := bin/tools/isolate
 TAGS     := $(shell scripts/tags.sh shipped)
 
-.PHONY: build demo test e2e bench fuzz lint clean tools isolate modules
+.PHONY: build demo test e2e e2e-vm bench fuzz lint clean tools isolate modules
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags '$(TAGS)' -ldflags '-s -w -X main.version=$(VERSION)' \
@@ -32,6 +32,13 @@ endif
 
 e2e: build isolate modules tools
 	PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) test -tags e2e -count=1 -timeout $(TIMEOUT) $(E2EFLAGS) ./test/e2e/... ./pkg/bgp
+
+# What this machine's kernel may lack, IPIP first, on Debian's, in an emulated machine. VMFLAGS=-run=IPIP runs a part.
+e2e-vm: build modules
+	scripts/vmkernel.sh bin/vm/kernel
+	CGO_ENABLED=0 $(GO) test -c -trimpath -tags e2evm,$(TAGS) -o bin/vm/kernel.test ./pkg/kernel
+	CGO_ENABLED=0 $(GO) test -c -trimpath -tags e2evm,$(TAGS) -o bin/vm/guest.test ./test/vm/guest
+	$(GO) run ./test/vm $(VMFLAGS) bin/vm/kernel.test bin/vm/guest.test
 
 bench: build isolate modules tools
 	PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) run ./test/bench $(BENCHFLAGS)

@@ -189,7 +189,9 @@ func (w *fabricWatcher) note(h header, body []byte) bool {
 		return ok && r.protocol == w.fabric.cfg.Protocol && h.port != w.fabric.port
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		if e, ok := parseFDB(body); ok {
-			return w.isTunnel(e.index) && !w.fabric.wantsFDB(e, h.kind == unix.RTM_NEWNEIGH)
+			// Older kernels tell of a forwarding entry twice, once without its
+			// remote (rtnl_fdb_notify in Linux 6.1).
+			return e.outer.IsValid() && w.isTunnel(e.index) && !w.fabric.wantsFDB(e, h.kind == unix.RTM_NEWNEIGH)
 		}
 		// A permanent entry that is deleted or changed is reported as what it is
 		// then, so the state isn't looked at.

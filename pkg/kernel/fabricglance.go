@@ -59,7 +59,7 @@ func (f *Fabric) glance() (fabricGlance, error) {
 }
 
 func (f *Fabric) glanceTunnel(g *fabricGlance, l tunnelLink) error {
-	g.links += f.digestOf(fmt.Appendf(nil, "%d %s %d %v %s %s %d %d %v %d %v", l.Index, l.MAC, l.MTU, l.Up, l.Alias, l.Kind, l.vni, l.port, l.local, l.under, l.learning))
+	g.links += f.digestOf(fmt.Appendf(nil, "%d %s %d %v %s %s %d %d %v %v %d %v", l.Index, l.MAC, l.MTU, l.Up, l.Alias, l.Kind, l.vni, l.port, l.local, l.remote, l.under, l.learning))
 	addrs, err := f.sock.addrsOf(l.Index)
 	if err != nil {
 		return err

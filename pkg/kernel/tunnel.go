@@ -34,7 +34,8 @@ type tunnelLink struct {
 	vni      uint32
 	port     uint16
 	local    netip.Addr
-	under    int // index of the link below
+	remote   netip.Addr // of IPIP
+	under    int        // index of the link below
 	learning bool
 }
 
@@ -156,6 +157,9 @@ func (l *tunnelLink) steps(t plan.Tunnel, under int) []tunnelStep {
 	// Marked first: what is half made can be removed.
 	if l.Alias != tunnelAlias {
 		set("mark by its alias", func(m *message) { m.attr(unix.IFLA_IFALIAS, []byte(tunnelAlias)) })
+	}
+	if l.bound() {
+		return []tunnelStep{{step{what: "make it anew without local and remote address"}, true}}
 	}
 	if t.Kind != plan.IPIP {
 		if l.vni != t.VNI || l.port != t.Port {

@@ -53,7 +53,7 @@ func (p *fabricPass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 	case err != nil:
 		return false, fmt.Errorf("read link %s: %w", t.Device, err)
 	}
-	if l.Kind != kindOf(t.Kind) {
+	if l.isForeign(t) {
 		p.problem(t.Device, foreignLink(l))
 		return false, nil
 	}
@@ -153,6 +153,9 @@ func (p *fabricPass) tunnelAddrs(t plan.Tunnel, index int) (missing, stale []net
 }
 
 func foreignLink(l tunnelLink) error {
+	if l.bound() {
+		return fmt.Errorf("there is a link %s with local or remote address that is not ours: rename or delete it", l.Name)
+	}
 	return fmt.Errorf("there is a link %s of kind %q that is not ours: rename or delete it", l.Name, l.Kind)
 }
 
@@ -189,7 +192,7 @@ func (p *fabricPass) checkTunnel(t plan.Tunnel) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("read link %s: %w", t.Device, err)
-	case l.Kind != kindOf(t.Kind):
+	case l.isForeign(t):
 		p.problem(t.Device, foreignLink(l))
 		return nil
 	case refused != nil:

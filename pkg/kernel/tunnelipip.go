@@ -2,12 +2,16 @@
 
 package kernel
 
-import "golang.org/x/sys/unix"
+import (
+	"github.com/calico-go/calico/pkg/plan"
+	"golang.org/x/sys/unix"
+)
 
 // Attributes of IP tunnels, linux/if_tunnel.h (IFLA_IPTUN_…).
 const (
 	iptunLink     = 1
 	iptunLocal    = 2
+	iptunRemote   = 3
 	iptunProto    = 9
 	iptunPMTUDisc = 10
 )
@@ -40,6 +44,21 @@ func (l *tunnelLink) parseIPIP(b []byte) {
 			if a := addrOf(data); a.IsValid() && !a.IsUnspecified() {
 				l.local = a
 			}
+		case iptunRemote:
+			if a := addrOf(data); a.IsValid() && !a.IsUnspecified() {
+				l.remote = a
+			}
 		}
 	})
+}
+
+// bound says whether an IPIP tunnel has ends of its own: then all packets go to
+// the one remote, whatever the route's gateway is.
+func (l *tunnelLink) bound() bool {
+	return l.Kind == "ipip" && (l.local.IsValid() || l.remote.IsValid())
+}
+
+// isForeign says whether the device is somebody else's and is left alone.
+func (l *tunnelLink) isForeign(t plan.Tunnel) bool {
+	return l.Kind != kindOf(t.Kind) || l.bound() && l.Alias != tunnelAlias
 }

@@ -95,7 +95,7 @@ func packets(tb testing.TB, v *virtualHost) (n string) {
 // fallback says whether the kernel makes a tunl0 in each namespace itself.
 func fallback(tb testing.TB, makes bool) {
 	tb.Helper()
-	const sysctl = "net/core/fb_tunnels_only_for_init_net"
+	const sysctl = "core/fb_tunnels_only_for_init_net"
 	set := func(v string) {
 		if err := writeSysctl(sysctl, v); err != nil {
 			tb.Fatal(err)
@@ -149,6 +149,7 @@ func TestIPIPComesAndGoes(t *testing.T) {
 
 // What others do to tunl0 is seen, undone, and said.
 func TestIPIPRepairs(t *testing.T) {
+	fallback(t, false) // the parameters of the kernel's own can't be changed
 	inHost(t, func() {
 		hosts := virtualHosts(t, 2)
 		for _, v := range hosts {
@@ -162,6 +163,8 @@ func TestIPIPRepairs(t *testing.T) {
 				{"addr", "flush", "dev", "tunl0"},
 				{"addr", "add", "10.9.9.9/32", "dev", "tunl0"},
 				{"link", "set", "tunl0", "alias", "mine"},
+				{"link", "set", "tunl0", "type", "ipip", "local", "192.0.2.1"},
+				{"link", "del", "tunl0"},
 				{"route", "del", "10.65.2.0/24"},
 			} {
 				ip(t, harm...)

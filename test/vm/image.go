@@ -29,6 +29,9 @@ func makeImage(ctx context.Context, o options, tmp, name string) (size int64, er
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	a := newArchive(f)
+	if err := a.bytes("etc/protocols", []byte("icmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\n")); err != nil {
+		return 0, err
+	}
 	for _, d := range []string{"dev", "proc", "sys", "run", "tmp", "bin", "sbin"} {
 		if err := a.dir(d); err != nil {
 			return 0, err
