@@ -122,7 +122,7 @@ func TestEveryFieldOfTheWrongType(t *testing.T) {
 		"runtimeConfig": "object", "runtimeConfig.ips": "list", "runtimeConfig.mac": "string", "runtimeConfig.dns": "object",
 		"runtimeConfig.dns.servers": "list", "runtimeConfig.dns.searches": "list", "runtimeConfig.dns.options": "list",
 		"dns": "object", "dns.nameservers": "list", "dns.domain": "string", "dns.search": "list", "dns.options": "list",
-		"args.cni.ips": "list", "prevResult": "object", "cni.dev/valid-attachments": "list",
+		"args": "object", "args.cni": "object", "args.cni.ips": "list", "isGateway": "boolean", "isDefaultGateway": "boolean", "prevResult": "object", "cni.dev/valid-attachments": "list",
 	}
 	for field, allowed := range fields {
 		for kind, value := range types {

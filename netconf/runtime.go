@@ -28,12 +28,8 @@ func (c *Config) parseRuntime(o object) {
 		d = r.object("dns")
 		c.DNS = DNS{Nameservers: d.strings("servers"), Search: d.strings("searches"), Options: d.strings("options")}
 	}
-	// args may hold anything; only what the conventions define is read.
-	if raw := o.get("args"); kind(raw) == "object" {
-		if args := o.object("args"); kind(args.get("cni")) == "object" {
-			c.ArgsIPs = args.object("cni").addrs("ips")
-		}
-	}
+	// Of args only what the conventions define is read.
+	c.ArgsIPs = o.object("args").object("cni").addrs("ips")
 }
 
 func (o object) addrs(field string) []netip.Addr {

@@ -81,36 +81,76 @@ func pathOf(r *rig) string {
 	return ""
 }
 
-// TestEveryFieldOfTheWrongType has the plugin say which field it is.
+// TestEveryFieldOfTheWrongType has the plugin say which field it is, what it
+// wants there and what it got.
 func TestEveryFieldOfTheWrongType(t *testing.T) {
 	r := newRig(t, small())
 	pod := r.pod("pod")
-	wrong := []any{true, 1.5, map[string]any{}, []any{1}}
-	for _, path := range []string{
-		"etcd_endpoints", "etcd_ca_cert_file", "etcd_cert_file", "etcd_key_file", "etcd_discovery_srv", "etcd_authority", "etcd_scheme",
-		"etcd_username", "etcd_password_file", "nodename", "nodename_file", "hostname", "ipam.type", "ipam.subnet",
-		"policy.type", "policy.k8s_api_root", "policy.k8s_auth_token", "policy.k8s_client_certificate", "policy.k8s_client_key",
-		"policy.k8s_certificate_authority", "kubernetes.kubeconfig", "kubernetes.k8s_api_root", "kubernetes.node_name",
-		"log_level", "log_file_path", "agent_socket", "cniVersion", "type",
+	values := []struct {
+		kind  string
+		value any
+	}{
+		{"string", "s"}, {"number", 1.5}, {"boolean", true}, {"list", []any{1}}, {"object", map[string]any{"a": 1}},
+	}
+	for _, fields := range []struct {
+		want, kind string // what it says, and the type that it may have
+		names      string
+	}{
+		{"a string", "string", `
+			name cniVersion type log_level log_file_path agent_socket nodename nodename_file hostname
+			etcd_endpoints etcd_ca_cert_file etcd_cert_file etcd_key_file etcd_discovery_srv etcd_authority etcd_scheme
+			etcd_username etcd_password_file ipam.type ipam.subnet ipam.gateway
+			policy.type policy.k8s_api_root policy.k8s_auth_token policy.k8s_client_certificate policy.k8s_client_key
+			policy.k8s_certificate_authority kubernetes.kubeconfig kubernetes.k8s_api_root kubernetes.node_name
+			runtimeConfig.mac dns.domain`},
+		{"true or false", "boolean", `
+			nodename_file_optional container_settings.allow_ip_forwarding include_default_routes
+			feature_control.ip_addrs_no_ipam feature_control.floating_ips isGateway isDefaultGateway`},
+		{`true/false or "true"/"false"`, "boolean", "ipam.assign_ipv4 ipam.assign_ipv6"},
+		{"a whole number", "number", `
+			mtu log_file_max_size log_file_max_age log_file_max_count policy_setup_timeout_seconds datastore_timeout_seconds`},
+		{"an object", "object", `
+			ipam policy kubernetes container_settings feature_control runtimeConfig runtimeConfig.dns dns args args.cni prevResult`},
+		{"a list of strings", "list", `
+			ipam.ipv4_pools ipam.ipv6_pools runtimeConfig.ips args.cni.ips runtimeConfig.dns.servers runtimeConfig.dns.searches
+			runtimeConfig.dns.options dns.nameservers dns.search dns.options`},
+		{"a list", "list", "cni.dev/valid-attachments"},
 	} {
-		for _, value := range wrong {
-			var v any = value
-			parts := strings.Split(path, ".")
-			for i := len(parts) - 1; i > 0; i-- {
-				v = map[string]any{parts[i]: v}
+		for _, name := range strings.Fields(fields.names) {
+			for _, v := range values {
+				path, got := name, v.kind
+				switch {
+				case v.kind == fields.kind && fields.want == "a list of strings":
+					path, got = name+"[0]", "number"
+				case v.kind == fields.kind && fields.want == "a whole number":
+					got = "1.5"
+				case v.kind == fields.kind:
+					continue
+				case v.kind == "string" && strings.HasPrefix(name, "ipam.assign"):
+					got = `"s"`
+				}
+				want := fields.want
+				if path != name {
+					want = "a string"
+				}
+				r.fails(call(pod, r.conf(under(name, v.value))), 7, path+": want "+want+", got "+got)
 			}
-			kind := ""
-			switch value.(type) {
-			case float64:
-				kind = "number"
-			case map[string]any:
-				kind = "object"
-			case []any:
-				kind = "list"
-			case bool:
-				kind = "boolean"
-			}
-			r.fails(call(pod, r.conf(map[string]any{parts[0]: v})), 7, path+": want a string, got "+kind)
 		}
 	}
+	r.empty()
+}
+
+// under is an object with the value where the path leads.
+func under(path string, value any) map[string]any {
+	parts := []string{path}
+	if !strings.HasPrefix(path, "cni.dev/") {
+		parts = strings.Split(path, ".")
+	}
+	for i := len(parts) - 1; i > 0; i-- {
+		value = map[string]any{parts[i]: value}
+	}
+	if ipam, ok := value.(map[string]any); ok && parts[0] == "ipam" && ipam["type"] == nil {
+		ipam["type"] = "calico-ipam" // other plugins' fields are their own
+	}
+	return map[string]any{parts[0]: value}
 }
