@@ -47,10 +47,13 @@ func (t Type) number() uint32 {
 }
 
 // shape is all that makes a set what it is.
-type shape struct{ flags, keyType, keySize, dataType, dataSize uint32 }
+type shape struct {
+	flags, keyType, keySize, dataType, dataSize uint32
+	counts                                      bool
+}
 
 func (s *Set) shape() shape {
-	out := shape{keySize: uint32(keySize(s.Key))}
+	out := shape{keySize: uint32(keySize(s.Key)), counts: s.Count}
 	for _, t := range s.Key {
 		out.keyType = out.keyType<<6 | t.number()
 	}
@@ -67,6 +70,14 @@ func (s *Set) shape() shape {
 	return out
 }
 
+// verdict is that of a verdict map's elements.
+func (s *Set) verdict() int {
+	if s.Jump {
+		return unix.NFT_JUMP
+	}
+	return unix.NFT_GOTO
+}
+
 // Types of user data of a set, of libnftnl's udata.h.
 const (
 	udataKeyOrder   = 0
@@ -74,6 +85,8 @@ const (
 	orderBig        = 2
 	orderHost       = 1
 )
+
+const setExpr = 17 // NFTA_SET_EXPR: of every element
 
 func (b *batch) addSet(s Set, flags, id uint32) {
 	kind := s.shape()
@@ -86,6 +99,12 @@ func (b *batch) addSet(s Set, flags, id uint32) {
 	if s.Data != "" {
 		b.msgs = appendUint32(b.msgs, unix.NFTA_SET_DATA_TYPE, kind.dataType)
 		b.msgs = appendUint32(b.msgs, unix.NFTA_SET_DATA_LEN, kind.dataSize)
+	}
+	if s.Count {
+		var at int
+		b.msgs, at = openAttr(b.msgs, unix.NLA_F_NESTED|setExpr)
+		b.msgs = appendString(b.msgs, unix.NFTA_EXPR_NAME, "counter")
+		b.msgs = closeAttr(b.msgs, at)
 	}
 	order := uint32(orderBig)
 	if s.Key[0] == typeInterface {
@@ -176,12 +195,15 @@ func appendElements(b []byte, s *Set, elements []rawElement) []byte {
 		b, part = openAttr(b, unix.NFTA_SET_ELEM_KEY)
 		b = appendAttr(b, unix.NFTA_DATA_VALUE, []byte(e.key))
 		b = closeAttr(b, part)
-		if e.data != "" {
+		if e.data != "" && s.Data == "" {
+			user := append([]byte{udataComment, byte(len(e.data) + 1)}, e.data...)
+			b = appendAttr(b, unix.NFTA_SET_ELEM_USERDATA, append(user, 0))
+		} else if e.data != "" {
 			b, part = openAttr(b, unix.NFTA_SET_ELEM_DATA)
 			if s.Data == typeVerdict {
 				var v int
 				b, v = openAttr(b, unix.NFTA_DATA_VERDICT)
-				code := int32(unix.NFT_GOTO)
+				code := int32(s.verdict())
 				b = appendUint32(b, unix.NFTA_VERDICT_CODE, uint32(code))
 				b = appendString(b, unix.NFTA_VERDICT_CHAIN, e.data)
 				b = closeAttr(b, v)

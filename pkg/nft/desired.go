@@ -26,6 +26,7 @@ type desired struct {
 	interfaces map[string][]string // paths of those that claim a workload interface, sorted
 	hosts      map[string][]string // the same of a host's interface
 	wildcards  []string
+	groups     map[string]*group // chains of workload endpoints, by name
 	claims     map[slot][]claim  // elements that endpoints claim, the first has it
 	claimed    map[string][]slot // by path
 
@@ -44,7 +45,7 @@ func newDesired() *desired {
 		endpoints: make(map[string]*policy.Endpoint), rules: make(map[policy.RulesID]*policy.Rules),
 		users: make(map[policy.RulesID]int), setUsers: make(map[policy.SetID]map[policy.RulesID]struct{}),
 		known: make(map[policy.SetID]policy.SetKind), interfaces: make(map[string][]string), hosts: make(map[string][]string),
-		claims: make(map[slot][]claim), claimed: make(map[string][]slot),
+		groups: make(map[string]*group), claims: make(map[slot][]claim), claimed: make(map[string][]slot),
 		chains: make(map[string]*chain), sets: make(map[string]*set),
 		dirty: make(map[string]bool), changed: make(map[string]bool), touched: make(map[string]bool),
 	}

@@ -105,31 +105,26 @@ func (d *desired) putWorkload(name string) {
 	if name == "" {
 		return
 	}
-	to, from := "to-"+identifier(name), "from-"+identifier(name)
 	owners := d.interfaces[name]
 	key := nameBytes(name)
 	if len(owners) == 0 {
-		d.sets[setWorkloads].remove(key)
-		d.sets[mapFrom].remove(key)
-		d.sets[mapTo].remove(key)
-		d.removeChain(to)
-		d.removeChain(from)
+		for _, set := range [...]string{setWorkloads, setDeniedFrom, setDeniedTo} {
+			d.sets[set].remove(key)
+		}
+		d.join(mapFrom, name, nil, model.Outbound)
+		d.join(mapTo, name, nil, model.Inbound)
 	} else {
-		path := owners[0]
 		for _, other := range owners {
 			d.touched[other] = true
 		}
-		d.sets[setWorkloads].put(key, "")
-		d.sets[mapFrom].put(key, from)
-		d.sets[mapTo].put(key, to)
-		d.putChain(to, func() Chain {
-			return Chain{Name: to, Comment: path, Rules: asks(d.endpoints[path].Inbound, model.Inbound)}
-		})
-		d.putChain(from, func() Chain {
-			return Chain{Name: from, Comment: path, Rules: asks(d.endpoints[path].Outbound, model.Outbound)}
-		})
+		ep := d.endpoints[owners[0]]
+		d.sets[setWorkloads].put(key, comment(owners[0], ""))
+		d.sets[setDeniedFrom].put(key, "")
+		d.sets[setDeniedTo].put(key, "")
+		d.join(mapFrom, name, &ep.Outbound, model.Outbound)
+		d.join(mapTo, name, &ep.Inbound, model.Inbound)
 	}
-	for _, set := range [...]string{setWorkloads, mapFrom, mapTo} {
+	for _, set := range [...]string{setWorkloads, setDeniedFrom, setDeniedTo} {
 		d.changed[set] = true
 	}
 	d.putSources(name)

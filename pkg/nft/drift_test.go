@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/calico-go/calico/pkg/model"
+
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -42,11 +44,12 @@ func TestDrift(t *testing.T) {
 		do      func(testing.TB)
 		repairs int // 0 = any number
 	}{
-		{"rule added", nft("add", "rule", "inet", TableName, "from-cali1", "accept"), 1},
+		{"rule added", nft("add", "rule", "inet", TableName, "from-workload", "accept"), 1},
 		{"rule inserted in a hook", nft("insert", "rule", "inet", TableName, "filter-forward", "accept"), 1},
-		{"rule deleted", on("delete", "from-cali1", "no profile decides"), 1},
-		{"rule replaced", on("replace", "to-cali1", "no profile decides", "accept"), 1},
-		{"chain flushed", nft("flush", "chain", "inet", TableName, "to-cali1"), 1},
+		{"rule deleted", on("delete", "from-workload", noneAllows), 1},
+		{"rule replaced", on("replace", "to-workload", noneAllows, "accept"), 1},
+		{"chain flushed", nft("flush", "chain", "inet", TableName, groupChain(workload(1, "web").Inbound, model.Inbound)), 1},
+		{"chain of a group renamed", nft("rename", "chain", "inet", TableName, groupChain(workload(1, "web").Inbound, model.Inbound), "other"), 3},
 		{"chain added", nft("add", "chain", "inet", TableName, "other"), 1},
 		{"base chain added", nft("add", "chain", "inet", TableName, "other", "{ type filter hook input priority 5; }"), 1},
 		{"base chain drops", nft("add", "chain", "inet", TableName, "filter-input", "{ policy drop; }"), 0},
@@ -172,7 +175,7 @@ func TestQuietAudit(t *testing.T) {
 				t.Errorf("%d requests, want 1", n)
 			}
 		}
-		run(t, "nft", "add rule inet calico from-cali1 accept")
+		run(t, "nft", "add rule inet calico from-workload accept")
 		f.Audit()
 		wantWrites(t, f, 1, 1)
 	})

@@ -16,6 +16,8 @@ const (
 	setWorkloads   = "workloads"      // interfaces with an endpoint
 	mapFrom        = "workloads-from" // what their endpoints send
 	mapTo          = "workloads-to"   // what is for their endpoints
+	setDeniedFrom  = "denied-from"    // counts what nothing allowed them to send
+	setDeniedTo    = "denied-to"      // and to receive
 	mapHostIn      = "hosts-in"
 	mapHostOut     = "hosts-out"
 	mapUntrackIn   = "untracked-in"

@@ -114,6 +114,8 @@ func parseShape(body []byte) shape {
 			s.dataType = v
 		case unix.NFTA_SET_DATA_LEN:
 			s.dataSize = v
+		case setExpr:
+			s.counts = text(attr(data, unix.NFTA_EXPR_NAME)) == "counter"
 		}
 	}
 	if s.dataType == unix.NFT_DATA_VERDICT {
@@ -213,7 +215,11 @@ func parseElements(def *Set, body []byte, fn func(key, data string)) {
 			case unix.NFTA_SET_ELEM_KEY:
 				key = string(attr(value, unix.NFTA_DATA_VALUE))
 			case unix.NFTA_SET_ELEM_DATA:
-				data = parseData(value)
+				data = parseData(def, value)
+			case unix.NFTA_SET_ELEM_USERDATA:
+				if def.Data == "" {
+					data = text(udata(value, udataComment))
+				}
 			case unix.NFTA_SET_ELEM_FLAGS:
 				if number(value)&unix.NFT_SET_ELEM_INTERVAL_END != 0 {
 					end = endEnd
@@ -229,14 +235,14 @@ func parseElements(def *Set, body []byte, fn func(key, data string)) {
 
 // parseData is the data of an element of a map: of a verdict map the chain to go
 // to, and what is never wanted for any other verdict.
-func parseData(b []byte) string {
+func parseData(def *Set, b []byte) string {
 	v := attr(b, unix.NFTA_DATA_VERDICT)
 	if v == nil {
 		return string(attr(b, unix.NFTA_DATA_VALUE))
 	}
 	chain := text(attr(v, unix.NFTA_VERDICT_CHAIN))
-	if code := attr(v, unix.NFTA_VERDICT_CODE); len(code) != 4 || int32(binary.BigEndian.Uint32(code)) != unix.NFT_GOTO {
-		return "not goto " + chain
+	if code := attr(v, unix.NFTA_VERDICT_CODE); len(code) != 4 || int32(binary.BigEndian.Uint32(code)) != int32(def.verdict()) {
+		return "another verdict, " + chain
 	}
 	return chain
 }

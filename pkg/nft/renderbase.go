@@ -27,12 +27,8 @@ func (x renderer) base(u uses) []Chain {
 		{Name: "filter-output", Hook: Hook{"filter", "output", "filter"}, Rules: x.output(u)},
 		{Name: chainSpoof, Comment: "before connection tracking: is it from who it says", Rules: sources()},
 		{Name: chainForward, Rules: x.forward(u)},
-		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: []Rule{
-			{Do: []Statement{Dispatch{inName, mapFrom}}}, drop("no endpoint has the interface"),
-		}},
-		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: []Rule{
-			{Do: []Statement{Dispatch{outName, mapTo}}}, drop("no endpoint has the interface"),
-		}},
+		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: asksGroup(inName, mapFrom, setDeniedFrom)},
+		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: asksGroup(outName, mapTo, setDeniedTo)},
 		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost()},
 	}
 	if u.Untracked {
@@ -230,8 +226,10 @@ func snat(u uses) []Rule {
 func baseSets() []Set {
 	sets := []Set{
 		{Name: setWorkloads, Key: []Type{typeInterface}},
-		{Name: mapFrom, Key: []Type{typeInterface}, Data: typeVerdict},
-		{Name: mapTo, Key: []Type{typeInterface}, Data: typeVerdict},
+		{Name: mapFrom, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true},
+		{Name: mapTo, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true},
+		{Name: setDeniedFrom, Key: []Type{typeInterface}, Count: true, Comment: "what nothing allowed the endpoint to send"},
+		{Name: setDeniedTo, Key: []Type{typeInterface}, Count: true, Comment: "what nothing allowed the endpoint to receive"},
 		{Name: mapHostIn, Key: []Type{typeInterface}, Data: typeVerdict},
 		{Name: mapHostOut, Key: []Type{typeInterface}, Data: typeVerdict},
 		{Name: mapUntrackIn, Key: []Type{typeInterface}, Data: typeVerdict},

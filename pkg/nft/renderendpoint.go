@@ -21,37 +21,57 @@ var allowed = MarkIs{markAllowed, markAllowed}
 
 func unmark() Rule { return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier}}} }
 
-// asks are the rules that ask policies and profiles. A packet that they let
-// pass reaches the end of the chain. There is one rule for each, and no more:
-// the kernel walks those of all endpoints with every change of one.
-func asks(v policy.Verdicts, d model.Direction) []Rule {
-	out := []Rule{unmark()}
-	undecided := Statement(MarkIs{markAllowed | markNextTier, 0})
-	notAllowed := Statement(MarkIs{markAllowed, 0})
+// choices are the rules that ask policies and profiles of an unmarked packet: one
+// for each, and no more. What none allows comes to their end without the mark.
+func choices(v policy.Verdicts, d model.Direction) []Rule {
+	const decided = markAllowed | markNextTier
+	var out []Rule
 	for i, id := range v.Policies {
 		r := jump(rulesChain(id, d), comment("policy "+id.Name, ""))
 		if i > 0 {
-			r.Do = slices.Insert(r.Do, 0, undecided)
+			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{decided, 0}))
 		}
-		out = append(out, r)
-	}
-	if len(v.Policies) > 0 {
-		r := drop("policies apply and none decides")
-		r.Do = slices.Insert(r.Do, 0, undecided)
 		out = append(out, r)
 	}
 	for i, id := range v.Profiles {
 		r := jump(rulesChain(id, d), comment("profile "+id.Name, ""))
-		if i > 0 || len(v.Policies) > 0 {
-			r.Do = slices.Insert(r.Do, 0, notAllowed)
+		switch {
+		case len(v.Policies) > 0: // one must have said next-tier
+			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{decided, markNextTier}))
+		case i > 0:
+			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{markAllowed, 0}))
 		}
 		out = append(out, r)
 	}
-	last := drop("no profile decides")
+	return out
+}
+
+// asks are the rules that ask policies and profiles, for one endpoint. A packet
+// that they let pass reaches the end of the chain.
+func asks(v policy.Verdicts, d model.Direction) []Rule {
+	out := append([]Rule{unmark()}, choices(v, d)...)
+	last := drop(noneAllows)
 	if len(v.Policies)+len(v.Profiles) > 0 {
-		last.Do = slices.Insert(last.Do, 0, notAllowed)
+		last.Do = slices.Insert(last.Do, 0, Statement(MarkIs{markAllowed, 0}))
 	}
 	return append(out, last)
+}
+
+const noneAllows = "no policy or profile allows it"
+
+// asksGroup are the rules that ask what the endpoint of a workload interface
+// asks: its group's chain comes back with a mark, or the packet is dropped and
+// counted with the endpoint.
+func asksGroup(f Field, dispatch, denied string) []Rule {
+	nobody := drop(noneAllows)
+	nobody.Do = slices.Insert(nobody.Do, 0, Statement(InSet{Fields: []Field{f}, Set: denied}))
+	return []Rule{
+		unmark(),
+		{Do: []Statement{Dispatch{f, dispatch}}},
+		accept(Return, "", allowed),
+		nobody,
+		drop("no endpoint has the interface"),
+	}
 }
 
 // untracked are the rules that ask untracked policies, of which none need decide.

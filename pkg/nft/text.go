@@ -38,6 +38,9 @@ func (s Set) String() string {
 	if s.Interval {
 		b.WriteString("\t\tflags interval\n")
 	}
+	if s.Count {
+		b.WriteString("\t\tcounter\n")
+	}
 	if s.Comment != "" {
 		b.WriteString("\t\tcomment " + quote(s.Comment) + "\n")
 	}

@@ -45,6 +45,8 @@ type Set struct {
 	Name     string
 	Key      []Type // concatenated
 	Data     Type   // "" = a set
+	Jump     bool   // a verdict map's elements come back; else they go for good
+	Count    bool   // each element counts the packets that found it
 	Interval bool   // each key is the start of a range, its end in End
 	Comment  string
 	Elements []Element
@@ -55,7 +57,7 @@ type Set struct {
 type Element struct {
 	Key  string
 	End  string // first after the range; "" = up to the last there is
-	Data string // of a map; the chain to go to, of a verdict map
+	Data string // of a map; the chain to go to, of a verdict map; of a set, a comment
 }
 
 // Type is what nftables calls the type of a datum.
@@ -230,10 +232,17 @@ func (s *Set) text(e Element) string {
 	if s.Interval {
 		b = rangeText(s.Key[0], e.Key, e.End)
 	}
-	switch s.Data {
-	case "":
+	if s.Count {
+		b += " counter"
+	}
+	switch {
+	case s.Data == "" && e.Data != "":
+		return b + " comment " + quote(e.Data)
+	case s.Data == "":
 		return b
-	case typeVerdict:
+	case s.Data == typeVerdict && s.Jump:
+		return b + " : jump " + e.Data
+	case s.Data == typeVerdict:
 		return b + " : goto " + e.Data
 	}
 	return b + " : " + s.Data.text(e.Data)

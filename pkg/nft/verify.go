@@ -11,13 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// maxSingly is how many chains are read back one by one; more are read with
-	// all others in one dump.
-	maxSingly = 64
-	// maxFind is the same of the elements of a set.
-	maxFind = 4 * maxElements
-)
+// maxFind is how many elements of a set are read back one by one; more are read
+// with all others in one dump.
+const maxFind = 4 * maxElements
+
+// perChain is how many rules of a dump take as long as asking for one chain.
+const perChain = 4
+
+// singly says whether to ask for each of the chains of a plan takes less than
+// to read all rules there are.
+func (d *desired) singly(p plan) bool {
+	n := perChain * len(p.chains)
+	for _, want := range p.chains {
+		n += len(want)
+	}
+	return n < d.total.rules
+}
 
 // verify reads back what a batch changed, and notes it.
 func (d *desired) verify(s *socket, p plan) error {
@@ -27,16 +36,14 @@ func (d *desired) verify(s *socket, p plan) error {
 			rules[chain] = append(rules[chain], r)
 		}
 	}
-	if len(p.chains) > maxSingly {
-		if err := s.readRules("", note); err != nil {
-			return err
-		}
-	} else {
+	if d.singly(p) {
 		for name := range p.chains {
 			if err := s.readRules(name, note); err != nil {
 				return err
 			}
 		}
+	} else if err := s.readRules("", note); err != nil {
+		return err
 	}
 	for name, want := range p.chains {
 		c := d.chains[name]

@@ -46,17 +46,23 @@ var elements = regexp.MustCompile(`elements = \{([^}]*)\}`)
 // tamperings are what somebody may do to our table.
 func (r *rig) tamperings(server, client *place) map[string][]string {
 	r.Helper()
-	to := "to-" + r.spec(server).Name
-	rules := r.run(r.self, "nft", "-a", "list", "chain", "inet", "calico", to)
-	handles := regexp.MustCompile(`drop comment "policies apply and none decides" # handle (\d+)`).FindStringSubmatch(rules)
-	if handles == nil {
-		r.Fatalf("the chain has no rule that drops:\n%s", rules)
+	find := func(in, what string) string {
+		r.Helper()
+		found := regexp.MustCompile(what).FindStringSubmatch(in)
+		if found == nil {
+			r.Fatalf("there is no %s in:\n%s", what, in)
+		}
+		return found[1]
 	}
+	element := fmt.Sprintf("{ %q }", r.spec(server).Name)
+	to := find(r.run(r.self, "nft", "get", "element", "inet", "calico", "workloads-to", element), `: jump (to-[0-9a-f]+)`)
+	handle := find(r.run(r.self, "nft", "-a", "list", "chain", "inet", "calico", "to-workload"),
+		`drop comment "no policy or profile allows it" # handle (\d+)`)
 	return map[string][]string{
 		"flush table":              {"flush table inet calico"},
 		"delete table":             {"delete table inet calico"},
 		"flush ruleset":            {"flush ruleset"},
-		"delete a rule":            {fmt.Sprintf("delete rule inet calico %s handle %s", to, handles[1])},
+		"delete a rule":            {"delete rule inet calico to-workload handle " + handle},
 		"insert a rule in forward": {"insert rule inet calico forward-calico accept"},
 		"insert a rule in a chain": {fmt.Sprintf("insert rule inet calico %s accept", to)},
 		"delete an interface":      {fmt.Sprintf("delete element inet calico workloads { %q }", r.spec(client).Name)},
