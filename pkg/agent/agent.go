@@ -23,7 +23,9 @@ import (
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -47,6 +49,11 @@ type Config struct {
 	// Health and Metrics are where these are served, host:port, whatever the
 	// parameters say; 0 = nowhere, "" = as they say.
 	Health, Metrics string
+	// Methods are how the host finds its addresses, of IPv4 and of IPv6; the zero
+	// value is as IP and IP6 that aren't set.
+	Methods [2]plan.Method
+	// AS is the host's own number, 0 = as etcd says.
+	AS model.ASNumber
 	// Felix are the parameters in the environment, by name without FELIX_.
 	Felix map[string]string
 	// ConfigFile is the file of parameters, which need not be there.

@@ -11,6 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
 )
 
 // option is one setting of the process: a flag, and the variable that holds
@@ -55,6 +58,12 @@ func options() []option {
 			return err
 		}
 	}
+	method := func(family int) func(*Config, string) error {
+		return func(c *Config, s string) (err error) {
+			c.Methods[family], err = plan.ParseMethod(s, family == 1)
+			return err
+		}
+	}
 	return []option{
 		{"nodename", "NODENAME", "", "name of this host; default: the operating system's, lower case", func(c *Config, s string) error {
 			c.Node = strings.TrimSpace(s)
@@ -78,6 +87,15 @@ func options() []option {
 		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + NodenameName + " and " + MTUName, absolute(func(c *Config) *string { return &c.VarDir })},
 		{"config", "CALICO_CONFIG_FILE", DefaultConfigFile, "file of parameters, [global] and lines Name = value; it need not be there", absolute(func(c *Config) *string { return &c.ConfigFile })},
 		{"health", "CALICO_HEALTH_ADDRESS", "", "host:port of /liveness, /readiness and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", address(func(c *Config) *string { return &c.Health })},
+		{"ip", "IP", "", "how this host finds its IPv4 address: an address, first-found, can-reach=<address or name>, interface=<regular expressions>, skip-interface=<the same>, cidr=<list>, or none; default: first-found", method(0)},
+		{"ip6", "IP6", "", "the same for IPv6; default: none", method(1)},
+		{"as", "AS", "", "number of this host's BGP autonomous system, which is written to etcd; default: what etcd says, or 64512", func(c *Config, s string) (err error) {
+			if s = strings.TrimSpace(s); s == "" {
+				return nil
+			}
+			c.AS, err = model.ParseASNumber(s)
+			return err
+		}},
 		{"metrics", "CALICO_METRICS_ADDRESS", "", "host:port of /metrics; 0 = off; default: as the PrometheusMetrics parameters say, :9091", address(func(c *Config) *string { return &c.Metrics })},
 	}
 }

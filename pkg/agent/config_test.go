@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -21,9 +22,19 @@ func TestParseConfig(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	methods := func(v4, v6 string) (m [2]plan.Method) {
+		for family, text := range []string{v4, v6} {
+			var err error
+			if m[family], err = plan.ParseMethod(text, family == 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return m
+	}
 	defaults := func(change func(*Config)) Config {
 		c := Config{
-			Node: "box", Store: store.Config{Endpoints: []string{"http://127.0.0.1:2379"}},
+			Methods: methods("", ""),
+			Node:    "box", Store: store.Config{Endpoints: []string{"http://127.0.0.1:2379"}},
 			RunDir: "/run/calico", VarDir: "/var/lib/calico", ConfigFile: DefaultConfigFile,
 			Felix: map[string]string{},
 		}
@@ -45,7 +56,8 @@ func TestParseConfig(t *testing.T) {
 			"CALICO_HEALTH_ADDRESS=0", "CALICO_METRICS_ADDRESS=127.0.0.1:1", "FELIX_InterfacePrefix=tap", "FELIX_LOGSEVERITYSCREEN=debug",
 			"FELIX_BOGUS=1", "FELIX_LogPrefix=", "PATH=/bin", "CALICO_CONFIG_FILE=/etc/other",
 		}, Config{
-			Node: "node-1", Store: store.Config{Endpoints: []string{"https://a:2379", "https://b:2379"}, CAFile: file, CertFile: file, KeyFile: file, Username: "u", PasswordFile: file},
+			Methods: methods("", ""),
+			Node:    "node-1", Store: store.Config{Endpoints: []string{"https://a:2379", "https://b:2379"}, CAFile: file, CertFile: file, KeyFile: file, Username: "u", PasswordFile: file},
 			RunDir: "/r", VarDir: "/v", Health: "0", Metrics: "127.0.0.1:1", ConfigFile: "/etc/other", Felix: map[string]string{"InterfacePrefix": "tap", "LOGSEVERITYSCREEN": "debug"},
 		}, []string{"FELIX_BOGUS"}, ""},
 		{"flags win", []string{"-nodename", "flag", "--etcd-discovery-srv=example.org"}, []string{"NODENAME=env"},
@@ -54,6 +66,12 @@ func TestParseConfig(t *testing.T) {
 		{"certificates without endpoints", nil, []string{"ETCD_CA_CERT_FILE=" + file}, defaults(func(c *Config) {
 			c.Store.Endpoints, c.Store.CAFile = []string{"https://127.0.0.1:2379"}, file
 		}), nil, ""},
+		{"who the host is", []string{"-ip", "can-reach=192.0.2.1"}, []string{"IP=none", "IP6= autodetect", "AS=1.10"}, defaults(func(c *Config) {
+			c.Methods, c.AS = methods("can-reach=192.0.2.1", "autodetect"), 65546
+		}), nil, ""},
+		{"IP of nothing known", nil, []string{"IP=eth0"}, Config{}, nil, `IP: "eth0": want an address, none, autodetect`},
+		{"IP6 of the other family", nil, []string{"IP6=192.0.2.1"}, Config{}, nil, `IP6: "192.0.2.1": want an IPv6 address`},
+		{"AS of no number", nil, []string{"AS=as"}, Config{}, nil, `AS: "as": want an AS number`},
 		{"name of two words", nil, []string{"NODENAME=a b"}, Config{}, nil, `NODENAME: host name "a b": want letters`},
 		{"relative directory", nil, []string{"CALICO_VAR_DIR=var"}, Config{}, nil, `CALICO_VAR_DIR: "var": want an absolute path`},
 		{"file that is not there", nil, []string{"ETCD_KEY_FILE=/no/such"}, Config{}, nil, "ETCD_KEY_FILE: open /no/such: no such file"},
@@ -71,7 +89,7 @@ func TestParseConfig(t *testing.T) {
 			}
 			continue
 		}
-		if diff := cmp.Diff(test.want, in.Config, cmp.AllowUnexported(Config{})); diff != "" || err != nil {
+		if diff := cmp.Diff(test.want, in.Config, cmp.AllowUnexported(Config{}), cmp.Comparer(sameMethod)); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", test.name, err, diff)
 		}
 		if diff := cmp.Diff(test.unknown, in.Unknown); diff != "" {
@@ -152,3 +170,5 @@ func TestWriteFile(t *testing.T) {
 		t.Errorf("below a file: %v", err)
 	}
 }
+
+func sameMethod(a, b plan.Method) bool { return a.Kind == b.Kind && a.String() == b.String() }

@@ -65,6 +65,93 @@ func TestStatusLeaseLost(t *testing.T) {
 	}
 }
 
+// TestStatusOutlivesAgent: an agent that is stopped leaves the host's status to
+// its lease, which ends by itself, and the next agent takes it over.
+func TestStatusOutlivesAgent(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.felix = map[string]string{"reportingttlsecs": "5"}
+	key := model.StatusKey{Host: h.name}
+	stop := h.start()
+	h.until("status", func() bool { return h.get(key) != nil })
+	first := h.leaseOf(key)
+	stop()
+	if h.get(key) == nil || h.leaseOf(key) != first {
+		t.Fatal("the status did not stay under its lease")
+	}
+	stop = h.start()
+	h.until("status under another lease", func() bool { return h.leaseOf(key) != first })
+	if h.get(key) == nil {
+		t.Error("the status was gone for a while")
+	}
+	stop()
+	h.until("status is gone", func() bool { return h.get(key) == nil })
+	if h.get(model.LastStatusKey{Host: h.name}) == nil {
+		t.Error("the last status is gone as well")
+	}
+}
+
+// TestStatusTurnedOff: a host that doesn't report is not one that is dead, which
+// would be the last status without the live one.
+func TestStatusTurnedOff(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	live, last := model.StatusKey{Host: h.name}, model.LastStatusKey{Host: h.name}
+	stop := h.start()
+	h.until("status", func() bool { return h.get(live) != nil && h.get(last) != nil })
+	together := h.deletion(live, last)
+	setting := model.HostConfigKey{Host: h.name, Name: "ReportingIntervalSecs"}
+	h.put(setting, model.Text("0"))
+	h.until("no status", func() bool { return h.get(live) == nil && h.get(last) == nil })
+	if n := <-together; n != 2 {
+		t.Errorf("%d of the two were deleted at once", n)
+	}
+	h.put(setting, model.Text("30"))
+	h.until("status", func() bool { return h.get(live) != nil && h.get(last) != nil })
+	stop()
+	// What an agent that reported has left is cleared by one that doesn't.
+	h.felix = map[string]string{"reportingintervalsecs": "0"}
+	h.start()
+	h.until("no status", func() bool { return h.get(live) == nil && h.get(last) == nil })
+}
+
+// deletion tells how many of the keys the first transaction deletes that deletes any.
+func (h *host) deletion(keys ...model.Key) <-chan int {
+	h.Helper()
+	counts, watching := make(chan int, 1), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	var prefixes []string
+	for _, key := range keys {
+		prefixes = append(prefixes, key.Path())
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- h.store.Watch(ctx, prefixes, func(u store.Update) error {
+			if u.Resync {
+				close(watching)
+				return nil
+			}
+			n := 0
+			for _, e := range u.Entries {
+				if !e.Exists() {
+					n++
+				}
+			}
+			if n > 0 {
+				counts <- n
+				cancel()
+			}
+			return nil
+		})
+	}()
+	h.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	<-watching
+	return counts
+}
+
 // leaseOf is the lease that a key hangs on, 0 for none.
 func (h *host) leaseOf(key model.Key) (id int64) {
 	h.Helper()

@@ -22,6 +22,7 @@ type health struct {
 	mu     sync.Mutex
 	reason string // why it doesn't serve
 	etcd   string // why etcd doesn't, as last heard
+	other  string // why this host can't be who it says it is
 }
 
 func newHealth() *health {
@@ -57,6 +58,13 @@ func (h *health) setEtcd(err error) {
 	h.etcd = errorText(err)
 }
 
+// setIdentity says why the host can't be who it says it is; "" = it can.
+func (h *health) setIdentity(reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.other = reason
+}
+
 // unready says why the agent can't serve now; "" = it can.
 func (h *health) unready() string {
 	if s := h.stuck(); s != "" {
@@ -64,9 +72,12 @@ func (h *health) unready() string {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	reasons := make([]string, 0, 2)
+	reasons := make([]string, 0, 3)
 	if h.reason != "" {
 		reasons = append(reasons, h.reason)
+	}
+	if h.other != "" {
+		reasons = append(reasons, h.other)
 	}
 	if h.etcd != "" {
 		reasons = append(reasons, "reports to etcd fail: "+h.etcd)

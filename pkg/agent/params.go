@@ -53,6 +53,8 @@ type Params struct {
 	ReportDelay     time.Duration
 
 	Health, Metrics Serving
+
+	RoutingParams
 }
 
 // Serving says whether and where something is served over HTTP.

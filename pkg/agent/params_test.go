@@ -4,13 +4,16 @@ package agent
 
 import (
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -39,8 +42,14 @@ func defaults() Params {
 		ReportDelay:       100 * time.Millisecond,
 		Health:            Serving{Enabled: true, Host: "127.0.0.1", Port: 9099},
 		Metrics:           Serving{Enabled: true, Port: 9091},
+		RoutingParams: RoutingParams{
+			VXLANPort: 4789, VXLANVNI: 4096, MTULiveUpdate: true,
+			BGPPort: 179, HoldTime: 90 * time.Second, RestartTime: 2 * time.Minute, MaxPrefixes: 50000,
+		},
 	}
 }
+
+func sameParams() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}) }
 
 // TestParamValues gives every parameter values that make sense and others.
 func TestParamValues(t *testing.T) {
@@ -91,6 +100,10 @@ func TestParamValues(t *testing.T) {
 	badTimes := []string{"", "soon", "NaN", "Inf", "-1", "1e300", "-1e300", "0.000001", "9000h", "1 s"}
 	badFlags := []string{"", "2", "on", "enabled"}
 	badNumbers := []string{"", "-1", "65536", "1.5", "0x10", "+1"}
+	mtus := func(field func(*Params) *int) good {
+		return good{"0": func(p *Params) { *field(p) = 0 }, "68": func(p *Params) { *field(p) = 68 }, " 9000\n": func(p *Params) { *field(p) = 9000 }}
+	}
+	badMTUs := append(badNumbers, "67", "1")
 	badHosts := []string{"node-1", "10.0.0.0/8", "127.0.0.1:80", "::1]", "*"}
 	tests := map[string]struct {
 		good good
@@ -134,6 +147,29 @@ func TestParamValues(t *testing.T) {
 		"PrometheusMetricsEnabled": {booleans(func(p *Params) *bool { return &p.Metrics.Enabled }), badFlags},
 		"PrometheusMetricsHost":    {hosts(func(p *Params) *string { return &p.Metrics.Host }), badHosts},
 		"PrometheusMetricsPort":    {ports(func(p *Params) *uint16 { return &p.Metrics.Port }), append(badNumbers, "0")},
+		"VXLANPort":                {ports(func(p *Params) *uint16 { return &p.VXLANPort }), append(badNumbers, "0")},
+		"VXLANVNI": {good{"1": func(p *Params) { p.VXLANVNI = 1 }, "16777215": func(p *Params) { p.VXLANVNI = 1<<24 - 1 }},
+			[]string{"", "0", "16777216", "-1", "+1", "4294967297", "99999999999999999999"}},
+		"UplinkMTU":     {mtus(func(p *Params) *int { return &p.MTU }), badMTUs},
+		"VXLANMTU":      {mtus(func(p *Params) *int { return &p.VXLANMTU }), badMTUs},
+		"VXLANMTUV6":    {mtus(func(p *Params) *int { return &p.VXLANMTU6 }), badMTUs},
+		"IpInIpMtu":     {mtus(func(p *Params) *int { return &p.IPIPMTU }), badMTUs},
+		"MTULiveUpdate": {booleans(func(p *Params) *bool { return &p.MTULiveUpdate }), badFlags},
+		"BGPListenAddresses": {good{
+			" ": func(p *Params) { p.BGPListen = nil },
+			"fd00::1, 192.0.2.1,fd00::1": func(p *Params) {
+				p.BGPListen = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::1")}
+			},
+		}, []string{",", "localhost", "192.0.2.1:179", "fe80::1%eth0", "::ffff:192.0.2.1", "224.0.0.1"}},
+		"BGPListenPort": {ports(func(p *Params) *uint16 { return &p.BGPPort }), append(badNumbers, "0")},
+		"BGPHoldTimeSecs": {durations(func(p *Params) *time.Duration { return &p.HoldTime },
+			map[string]time.Duration{"3": 3 * time.Second, "65535": 65535 * time.Second}), append(badTimes, "0", "2", "65536")},
+		"BGPKeepaliveTimeSecs": {durations(func(p *Params) *time.Duration { return &p.KeepaliveTime },
+			map[string]time.Duration{"0": 0, "1": time.Second, "30s": 30 * time.Second}), append(badTimes, "0.5", "21846")},
+		"BGPRestartTimeSecs": {durations(func(p *Params) *time.Duration { return &p.RestartTime },
+			map[string]time.Duration{"0": 0, "1": time.Second, "4095": 4095 * time.Second}), append(badTimes, "4096")},
+		"BGPMaxPrefixes": {good{"1": func(p *Params) { p.MaxPrefixes = 1 }, "100000\n": func(p *Params) { p.MaxPrefixes = 100000 }},
+			[]string{"", "0", "-1", "10000001", "1e5"}},
 	}
 	for _, p := range paramTable() {
 		test, ok := tests[p.name]
@@ -145,13 +181,13 @@ func TestParamValues(t *testing.T) {
 				want := defaults()
 				change(&want)
 				r := resolve(map[string]string{name: text})
-				if diff := cmp.Diff(want, r.params); diff != "" || len(r.wrong) != 0 {
+				if diff := cmp.Diff(want, r.params, sameParams()); diff != "" || len(r.wrong) != 0 {
 					t.Errorf("%s %q: %v (-want +got):\n%s", name, text, r.wrong, diff)
 				}
 			}
 			for _, text := range test.bad {
 				r := resolve(map[string]string{name: text})
-				if diff := cmp.Diff(defaults(), r.params); diff != "" {
+				if diff := cmp.Diff(defaults(), r.params, sameParams()); diff != "" {
 					t.Errorf("%s %q (-want +got):\n%s", name, text, diff)
 				}
 				if len(r.wrong) != 1 || r.wrong[0].name != p.name || r.wrong[0].given != name || r.wrong[0].err == nil {
@@ -173,6 +209,41 @@ func TestFirewall(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, p.Firewall()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestRouting: what the plan is told of the settings.
+func TestRouting(t *testing.T) {
+	defaulted := plan.Settings{
+		VXLANPort: 4789, VXLANVNI: 4096, ListenPort: 179, HoldTime: 90 * time.Second, RestartTime: 2 * time.Minute, MaxPrefixes: 50000,
+	}
+	with := func(change func(*plan.Settings)) plan.Settings {
+		s := defaulted
+		change(&s)
+		return s
+	}
+	for name, tt := range map[string]struct {
+		given map[string]string
+		want  plan.Settings
+	}{
+		"nothing": {nil, defaulted},
+		"tunnels": {map[string]string{"VXLANPORT": "8472", "vxlanvni": "7", "VXLANMTU": "1400", "VXLANMTUV6": "1380", "IPINIPMTU": "1480", "UplinkMTU": "1500"},
+			with(func(s *plan.Settings) {
+				s.VXLANPort, s.VXLANVNI, s.MTU = 8472, 7, 1500
+				s.TunnelMTU = map[plan.TunnelKind]int{plan.VXLAN4: 1400, plan.VXLAN6: 1380, plan.IPIP: 1480}
+			})},
+		"BGP": {map[string]string{"BGPListenAddresses": "192.0.2.1", "BGPListenPort": "1179", "BGPHoldTimeSecs": "30", "BGPKeepaliveTimeSecs": "5", "BGPMaxPrefixes": "9"},
+			with(func(s *plan.Settings) {
+				s.Listen, s.ListenPort = []netip.Addr{netip.MustParseAddr("192.0.2.1")}, 1179
+				s.HoldTime, s.KeepaliveTime, s.MaxPrefixes = 30*time.Second, 5*time.Second, 9
+			})},
+		"no graceful restart": {map[string]string{"BGPRestartTimeSecs": "0"}, with(func(s *plan.Settings) { s.RestartTime = -1 })},
+		"keepalives that are too rare": {map[string]string{"BGPHoldTimeSecs": "9", "BGPKeepaliveTimeSecs": "4"},
+			with(func(s *plan.Settings) { s.HoldTime = 9 * time.Second })},
+	} {
+		if diff := cmp.Diff(tt.want, resolve(tt.given).params.Routing(), sameParams()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 
@@ -209,7 +280,7 @@ func TestResolve(t *testing.T) {
 	for _, test := range tests {
 		r := resolve(test.layers...)
 		got, wrong := r.params, r.wrong
-		if diff := cmp.Diff(test.want, got); diff != "" {
+		if diff := cmp.Diff(test.want, got, sameParams()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 		var names []string
@@ -233,7 +304,7 @@ func FuzzResolve(f *testing.F) {
 		r := resolve(map[string]string{p.name: strong}, map[string]string{p.name: weak})
 		// What was chosen reads the same again, and it is what the first good layer says.
 		c := r.choices[p.name]
-		if again := resolve(map[string]string{p.name: c.text}); len(again.wrong) != 0 || !cmp.Equal(again.params, r.params) {
+		if again := resolve(map[string]string{p.name: c.text}); len(again.wrong) != 0 || !cmp.Equal(again.params, r.params, sameParams()) {
 			t.Errorf("%s %q: %v, then %v", p.name, c.text, r.params, again.params)
 		}
 		if wrong := len(r.wrong); c.layer >= 0 && c.layer != wrong || c.layer < 0 && wrong != 2 {

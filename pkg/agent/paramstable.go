@@ -14,11 +14,13 @@ import (
 const (
 	atOnce     = "at once"
 	nextReport = "with the next report"
+	// A BGP session in progress isn't ended for it.
+	nextSession = "with each neighbour's next session"
 )
 
 // paramTable is every parameter of the agent. docs/configuration.md is made of it.
 func paramTable() []param {
-	return []param{
+	return append([]param{
 		{
 			name: "InterfacePrefix", initial: "cali", effect: atOnce,
 			values: interfacePrefixes(func(p *Params) *[]string { return &p.InterfacePrefixes }),
@@ -139,5 +141,5 @@ func paramTable() []param {
 			values: number(1, 65535, func(p *Params) *uint16 { return &p.Metrics.Port }),
 			does:   "The TCP port of the same.",
 		},
-	}
+	}, routingTable()...)
 }

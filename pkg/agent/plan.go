@@ -12,9 +12,9 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// plan says what the kernel shall hold for a valid workload endpoint. An error
+// endpointOf says what the kernel shall hold for a valid workload endpoint. An error
 // says why this host cannot have such an endpoint.
-func plan(spec model.WorkloadEndpoint, prefixes []string) (kernel.Endpoint, error) {
+func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (kernel.Endpoint, error) {
 	if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(spec.Name, p) }) {
 		return kernel.Endpoint{}, fmt.Errorf("interface %.32q: the name of a workload's interface begins with %s here (InterfacePrefix)",
 			spec.Name, strings.Join(prefixes, " or "))

@@ -30,6 +30,7 @@ type problems struct {
 const (
 	problemObject  = "object"
 	problemSetting = "setting"
+	problemHost    = "host"
 )
 
 // problem is why something is not acted upon.

@@ -37,6 +37,7 @@ type reporter struct {
 	ttl        time.Duration // of the lease
 	former     *store.Lease  // what is in etcd hangs on it still
 	registered bool
+	silent     bool // nothing in etcd says whether the host lives
 	// stored is what etcd holds, by path; nil = unknown, to be read.
 	stored map[string]model.EndpointStatus
 
@@ -48,6 +49,8 @@ type reporter struct {
 	want  map[string]endpointReport // by the endpoint's path
 	first bool                      // the first update is done: want is whole
 	doubt bool                      // etcd may hold something else than was written
+	// withheld is why nothing is said of the host, "" = it is.
+	withheld string
 }
 
 // endpointReport is what is to be written of one endpoint.
@@ -127,6 +130,27 @@ func (r *reporter) configure(p Params) {
 	}
 }
 
+// withhold has nothing said of the host, and what was said taken back, for a
+// reason; "" has it said again.
+func (r *reporter) withhold(reason string) {
+	r.mu.Lock()
+	changed := (r.withheld == "") != (reason == "")
+	r.withheld = reason
+	r.mu.Unlock()
+	if changed {
+		select {
+		case r.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (r *reporter) isWithheld() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.withheld != ""
+}
+
 func (r *reporter) params() Params {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +170,9 @@ func (r *reporter) ring() {
 	}
 }
 
-// run reports until the context ends; then the host's live status goes.
+// run reports until the context ends. The host's live status stays then until its
+// lease is over: what the agent has programmed stays as well, and most often
+// another agent comes at once.
 func (r *reporter) run(ctx context.Context) error {
 	defer r.leave()
 	host := &task{log: r.log.With("what", "the host's status"), timer: time.NewTimer(0)}
@@ -195,10 +221,17 @@ func (r *reporter) reportHost(ctx context.Context) error {
 	defer cancel()
 	how := r.params()
 	first := r.isFirst()
+	if r.isWithheld() {
+		r.takeBack()
+		return nil
+	}
 	if how.ReportInterval == 0 {
-		r.leave()
+		if err := r.fallSilent(ctx); err != nil {
+			return err
+		}
 		return r.registerAfter(ctx, first)
 	}
+	r.silent = false
 	if err := r.hold(ctx, how.ReportTTL); err != nil {
 		return err
 	}
@@ -266,7 +299,7 @@ func (r *reporter) reportEndpoints(ctx context.Context) (err error) {
 	}()
 	r.mu.Lock()
 	if r.doubt {
-		r.stored, r.registered, r.doubt = nil, false, false
+		r.stored, r.registered, r.silent, r.doubt = nil, false, false, false
 	}
 	want := make(map[string]endpointReport, len(r.want))
 	if r.how.ReportEndpoints {
@@ -323,8 +356,33 @@ func (r *reporter) readStored(ctx context.Context) error {
 	return nil
 }
 
-// leave has etcd delete the host's live status.
+// fallSilent has etcd say nothing about whether the host lives: it is taken to
+// live then. Both keys go at once, as one without the other is of a dead host.
+func (r *reporter) fallSilent(ctx context.Context) error {
+	if r.silent {
+		return nil
+	}
+	change := model.Change{Deletes: []model.Key{model.StatusKey{Host: r.host}, model.LastStatusKey{Host: r.host}}}
+	if _, err := r.store.Commit(ctx, change); err != nil {
+		return fmt.Errorf("delete the host's status: %w", err)
+	}
+	r.silent = true
+	r.takeBack()
+	return nil
+}
+
+// leave has the host's live status stay until its lease is over.
 func (r *reporter) leave() {
+	for _, lease := range []*store.Lease{r.lease, r.former} {
+		if lease != nil {
+			lease.Leave()
+		}
+	}
+	r.lease, r.former = nil, nil
+}
+
+// takeBack has etcd delete the host's live status.
+func (r *reporter) takeBack() {
 	for _, lease := range []*store.Lease{r.lease, r.former} {
 		if lease != nil {
 			r.drop(lease)

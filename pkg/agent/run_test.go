@@ -70,8 +70,8 @@ func TestEndpointLife(t *testing.T) {
 	h.until("status is gone", func() bool { return h.get(p.statusKey()) == nil })
 
 	stop()
-	if got := h.get(model.StatusKey{Host: h.name}); got != nil {
-		t.Errorf("the host's status is still in etcd: %v", got)
+	if got := h.get(model.StatusKey{Host: h.name}); got == nil {
+		t.Error("the host's status is not in etcd: others would take the host for dead")
 	}
 	if got := h.get(model.LastStatusKey{Host: h.name}); got == nil {
 		t.Error("the host's last status is not in etcd")

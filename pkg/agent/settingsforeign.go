@@ -13,9 +13,9 @@ func foreign(name string) bool {
 		// of the cluster
 		"clusterguid", "clustertype", "calicoversion", "marker", "nodeip",
 		// of tunnels
-		"ipinipenabled", "ipinipmtu", "ipiniptunneladdr",
-		"vxlanenabled", "vxlanmtu", "vxlanport", "vxlanvni", "vxlantunnelmacaddr", "ipv4vxlantunneladdr",
-		"vxlanmtuv6", "vxlantunnelmacaddrv6", "ipv6vxlantunneladdr",
+		"ipinipenabled", "ipiniptunneladdr",
+		"vxlanenabled", "vxlantunnelmacaddr", "ipv4vxlantunneladdr",
+		"vxlantunnelmacaddrv6", "ipv6vxlantunneladdr",
 		"wireguardenabled", "wireguardinterfaceaddr", "wireguardlisteningport", "wireguardmtu",
 		// of iptables and ipset
 		"chaininsertmode", "iptablesbackend", "iptablesfilterallowaction", "iptableslockfilepath",

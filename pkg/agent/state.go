@@ -190,7 +190,7 @@ func (s *state) takeEndpoint(key model.WorkloadEndpointKey, entry model.Entry, e
 func (s *state) claim(ep *endpoint, e *effect) {
 	ep.want, ep.refused = kernel.Endpoint{}, ep.invalid
 	if ep.invalid == nil {
-		ep.want, ep.refused = plan(ep.spec, s.prefixes)
+		ep.want, ep.refused = endpointOf(ep.spec, s.prefixes)
 	}
 	for _, c := range claimsOf(ep) {
 		for _, other := range s.claims[c] {

@@ -206,7 +206,7 @@ func TestPlan(t *testing.T) {
 		{"no NAT address", with(func(s *model.WorkloadEndpoint) { s.IPv4NAT = []model.NAT{{}} }), kernel.Endpoint{}, "cannot be a workload's"},
 	}
 	for _, test := range tests {
-		got, err := plan(test.spec, []string{"cali", "tap"})
+		got, err := endpointOf(test.spec, []string{"cali", "tap"})
 		if test.err != "" {
 			if err == nil || !strings.Contains(err.Error(), test.err) {
 				t.Errorf("%s: %v, want %q", test.name, err, test.err)

@@ -31,7 +31,7 @@ type Lease struct {
 }
 
 // Lease grants a lease of ttl, rounded up to seconds (etcd may grant more), and
-// keeps it alive until it is closed or the client is. The context is that of the
+// keeps it alive until it is closed or left, or the client is closed. The context is that of the
 // grant only.
 func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 	if ttl <= 0 {
@@ -86,6 +86,15 @@ func (l *Lease) Close() error {
 		l.err = l.revoke()
 	})
 	return l.err
+}
+
+// Leave keeps the lease alive no longer: its keys stay until the time to live is
+// over, or another lease is put in its place.
+func (l *Lease) Leave() {
+	l.once.Do(func() {
+		l.stop()
+		<-l.done
+	})
 }
 
 func (l *Lease) revoke() error {

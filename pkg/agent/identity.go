@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// identity writes to etcd who this host is: its addresses, and those of its
+// tunnels. It finds the first by its links, allocates the second, and follows
+// what becomes of both. It never holds up the router, which only leaves it notes.
+//
+// What another live host holds is refused: then nothing of this host's addresses
+// is in etcd, and of a host whose name is taken not even that it lives.
+type identity struct {
+	log   *slog.Logger
+	store *store.Client
+	host  string
+	// methods are those of IPv4 and of IPv6.
+	methods [2]plan.Method
+	as      model.ASNumber // 0 = not this agent's to say
+	reach   reach
+	kinds   []plan.Tunnel // those that a host may have
+	tells   identityTells
+	now     func() time.Time
+
+	wake  chan struct{}
+	found chan struct{}
+
+	mu   sync.Mutex
+	note identityNote
+
+	// The rest is run's alone.
+	keys      effort
+	tunnels   map[string]*effort // by handle
+	looked    [2]sight           // by family
+	departing [2]time.Time       // since when another address than the former is found
+}
+
+// identityTells is whom identity tells how it stands.
+type identityTells struct {
+	report   *reporter
+	health   *health
+	problems *problems
+}
+
+// identityWish is what the router knows of the host.
+type identityWish struct {
+	Links   plan.Links
+	Devices plan.Devices
+	// Conflict is plan.Engine's, of what was flushed. It is called by want alone.
+	Conflict func(own, said []netip.Addr) error
+}
+
+// identityNote is what others have left.
+type identityNote struct {
+	synced, ready bool
+	// revision is the latest that was folded; commits are not made on what is older
+	// than the last of them, awaits.
+	revision, awaits int64
+	// stored are the keys that are written here, as etcd holds them, by path.
+	stored map[string]model.Entry
+	pools  map[string]netip.Prefix // by path
+	linked bool                    // links are known
+	links  plan.Links
+	sight  int // counts the changes of links
+	// devices are the tunnels that there shall be.
+	devices plan.Devices
+	// own is what was found; judged: conflict is about that.
+	own      [2]plan.Identity
+	judged   bool
+	conflict error
+	// said are the addresses that this process has written.
+	said []netip.Addr
+}
+
+// newIdentity makes the identity of the agent's host. Until the router has made
+// a wish the host's status is withheld: who it is isn't known to be right.
+func newIdentity(cfg Config, client *store.Client, tells identityTells) *identity {
+	tells.report.withhold("it isn't known yet whether another host has this one's name")
+	return &identity{
+		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
+		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now,
+		wake: make(chan struct{}, 1), found: make(chan struct{}, 1),
+		note:    identityNote{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
+		tunnels: map[string]*effort{},
+	}
+}
+
+// fold takes in one update of the watch, which is to cover the host's settings,
+// the pools and /calico/bgp/v1/host/<host>/. The router calls it for each, in
+// their order; it does not wait.
+func (i *identity) fold(u store.Update) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := &i.note
+	changed := false
+	if u.Resync {
+		// etcd may be another now, in which revisions mean something else.
+		changed, n.synced, n.ready, n.awaits = true, true, false, 0
+		clear(n.stored)
+		clear(n.pools)
+	}
+	for _, e := range u.Entries {
+		if e.Key == nil || e.Path != e.Key.Path() {
+			continue
+		}
+		switch key := e.Key.(type) {
+		case model.ReadyKey:
+			ready, ok := e.Value.(model.Ready)
+			n.ready, changed = ok && bool(ready), true
+		case model.PoolKey:
+			changed = true
+			delete(n.pools, e.Path)
+			if e.Exists() && e.Err == nil {
+				n.pools[e.Path] = key.CIDR
+			}
+		default:
+			if i.writes(e.Key) {
+				changed = true
+				delete(n.stored, e.Path)
+				if e.Exists() {
+					n.stored[e.Path] = e
+				}
+			}
+		}
+	}
+	awaited := n.revision < n.awaits && n.awaits <= u.Revision
+	n.revision = u.Revision
+	if changed || awaited {
+		i.ring()
+	}
+}
+
+// writes says whether a key is one of those that are written here.
+func (i *identity) writes(key model.Key) bool {
+	switch key := key.(type) {
+	case model.BGPHostKey:
+		return key.Host == i.host && key.Field != model.BGPHostReflector
+	case model.HostConfigKey:
+		return key.Host == i.host && slices.ContainsFunc(i.kinds, func(t plan.Tunnel) bool { return t.AddrConfig == key.Name })
+	}
+	return false
+}
+
+// want leaves a note of what the router knows. It is to be called after each
+// Flush, and when Found says that there is something new to be judged.
+func (i *identity) want(w identityWish) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := &i.note
+	changed := !n.linked || !reflect.DeepEqual(n.links, w.Links) || !reflect.DeepEqual(n.devices, w.Devices)
+	if !n.linked || !reflect.DeepEqual(n.links, w.Links) {
+		n.linked, n.links = true, cloneLinks(w.Links)
+		n.sight++
+	}
+	n.devices = cloneDevices(w.Devices)
+	conflict := w.Conflict(addresses(n.own), slices.Clone(n.said))
+	changed = changed || !n.judged || errorText(conflict) != errorText(n.conflict)
+	n.judged, n.conflict = true, conflict
+	if changed {
+		i.ring()
+	}
+}
+
+// Found receives when another address was found: it is used once want was called.
+func (i *identity) Found() <-chan struct{} { return i.found }
+
+func (i *identity) ring() {
+	select {
+	case i.wake <- struct{}{}:
+	default:
+	}
+}
+
+// notes are what others have left until now.
+func (i *identity) notes() identityNote {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := i.note
+	n.stored, n.pools, n.said = maps.Clone(n.stored), maps.Clone(n.pools), slices.Clone(n.said)
+	return n // links and devices are replaced, never changed
+}
+
+// run follows the notes until the context ends. What is written stays.
+func (i *identity) run(ctx context.Context) error {
+	retry := time.NewTimer(time.Hour)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-i.wake:
+		case <-retry.C:
+		}
+		if again := i.turn(ctx); again > 0 {
+			retry.Reset(again)
+		}
+	}
+}
+
+// addresses are by family; an invalid one is none.
+func addresses(own [2]plan.Identity) []netip.Addr {
+	return []netip.Addr{own[0].Addr.Addr(), own[1].Addr.Addr()}
+}
+
+func cloneLinks(l plan.Links) plan.Links {
+	out := plan.Links{Links: slices.Clone(l.Links), Routes: slices.Clone(l.Routes)}
+	for i := range out.Links {
+		out.Links[i].Addrs = slices.Clone(out.Links[i].Addrs)
+	}
+	return out
+}
+
+func cloneDevices(d plan.Devices) plan.Devices {
+	out := plan.Devices{Tunnels: slices.Clone(d.Tunnels), Releases: slices.Clone(d.Releases)}
+	for i := range out.Tunnels {
+		out.Tunnels[i].Pools = slices.Clone(out.Tunnels[i].Pools)
+	}
+	return out
+}
+
+// isNamesake says whether a conflict is with another host of this one's name.
+func isNamesake(err error) bool {
+	conflict, ok := errors.AsType[*plan.ConflictError](err)
+	return ok && conflict.SameName
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+const (
+	// departure is how long an address that can't be used is waited for before
+	// another one is taken, or none: a link that goes down for a moment must not
+	// move the host for all others. One that no link has any more isn't waited for.
+	departure = 10 * time.Second
+	// lookupTimeout bounds the look for the target of can-reach.
+	lookupTimeout = 5 * time.Second
+)
+
+// chosenMethods are the methods, those that aren't set included.
+func chosenMethods(given [2]plan.Method) [2]plan.Method {
+	for family, m := range given {
+		if m.Kind == "" {
+			// Nothing is always a method.
+			given[family], _ = plan.ParseMethod("", family == 1)
+		}
+	}
+	return given
+}
+
+// finding is what the host's addresses are.
+type finding struct {
+	own [2]plan.Identity // by family
+	// keep: what etcd says of the family stays as it is.
+	keep [2]bool
+	errs [2]error
+	// again is when to look again though nothing changes; 0 = needn't be.
+	again time.Duration
+}
+
+// reach is the address from which the host sends to a target, invalid where no
+// route leads there. The error is of a name that couldn't be looked up.
+type reach func(ctx context.Context, target string, v6 bool) (netip.Addr, error)
+
+// sight is what can-reach last saw.
+type sight struct {
+	links int // which of the notes' links it was
+	addr  netip.Addr
+	err   error
+	at    time.Time
+}
+
+// find finds the host's addresses.
+func (i *identity) find(ctx context.Context, n identityNote) finding {
+	var f finding
+	pools := slices.Collect(maps.Values(n.pools))
+	for family, m := range i.methods {
+		reached, lookup := i.reached(ctx, family, m, n.sight)
+		id, err := m.Choose(n.links.Links, pools, family == 1, reached)
+		if lookup != nil {
+			id, err = plan.Identity{}, lookup
+			f.again = sooner(f.again, mostBackoff)
+		}
+		former := n.own[family].Addr.Addr()
+		if !former.IsValid() {
+			former = storedAddress(n.stored, i.host, family)
+		}
+		there := hasAddress(n.links.Links, former)
+		left := i.leaving(family, m, id.Addr.Addr(), former, there)
+		switch {
+		case lookup != nil && there, left > 0:
+			// It stays as it was: n.own is of before the start invalid still.
+			f.own[family], f.keep[family] = n.own[family], true
+			f.again = sooner(f.again, left)
+			if lookup != nil {
+				f.errs[family] = lookup
+			}
+		case err != nil:
+			f.errs[family] = err
+		default:
+			f.own[family] = id
+		}
+	}
+	return f
+}
+
+// leaving says how long the former address is yet waited for.
+func (i *identity) leaving(family int, m plan.Method, found, former netip.Addr, there bool) time.Duration {
+	wished := m.Kind == plan.MethodNone || m.Kind == plan.MethodAddress
+	if wished || !former.IsValid() || found == former || !there && found.IsValid() {
+		i.departing[family] = time.Time{}
+		return 0
+	}
+	now := i.now()
+	if i.departing[family].IsZero() {
+		i.departing[family] = now
+	}
+	return max(0, departure-now.Sub(i.departing[family]))
+}
+
+func hasAddress(links []plan.Link, a netip.Addr) bool {
+	return slices.ContainsFunc(links, func(l plan.Link) bool {
+		return slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+}
+
+// storedAddress is what etcd says is the host's address, invalid for none.
+func storedAddress(stored map[string]model.Entry, host string, family int) netip.Addr {
+	field := model.BGPHostIPv4
+	if family == 1 {
+		field = model.BGPHostIPv6
+	}
+	text, _ := stored[model.BGPHostKey{Host: host, Field: field}.Path()].Value.(model.Text)
+	a, _ := netip.ParseAddr(string(text)) // what can't be read is none
+	return a
+}
+
+// reached is what can-reach sees with these links; it looks again where a look failed.
+func (i *identity) reached(ctx context.Context, family int, m plan.Method, links int) (netip.Addr, error) {
+	if m.Kind != plan.MethodCanReach {
+		return netip.Addr{}, nil
+	}
+	s := &i.looked[family]
+	if s.links == links && (s.err == nil || i.now().Sub(s.at) < mostBackoff) {
+		return s.addr, s.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	addr, err := i.reach(ctx, m.Target, family == 1)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", m, err)
+	}
+	*s = sight{links, addr, err, i.now()}
+	return s.addr, s.err
+}
+
+// reachByKernel asks the resolver for the name and the kernel for the way.
+func reachByKernel(ctx context.Context, target string, v6 bool) (netip.Addr, error) {
+	targets := []netip.Addr{}
+	if a, err := netip.ParseAddr(target); err == nil {
+		targets = append(targets, a)
+	} else {
+		network := "ip4"
+		if v6 {
+			network = "ip6"
+		}
+		if targets, err = net.DefaultResolver.LookupNetIP(ctx, network, target); err != nil {
+			return netip.Addr{}, err
+		}
+	}
+	for _, a := range targets {
+		source, err := kernel.SourceTo(a.Unmap())
+		if err == nil {
+			return source, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return netip.Addr{}, err
+		}
+	}
+	return netip.Addr{}, nil
+}

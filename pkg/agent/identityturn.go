@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// What the identity's problems are called: by what a person would change.
+const (
+	problemName = "NODENAME"
+	problemKeys = "the host's addresses in etcd"
+)
+
+func problemAddress(family int) string { return [...]string{"IP", "IP6"}[family] }
+
+// turn does what the notes ask for, and says after how long to come again; 0 =
+// when there is another note.
+func (i *identity) turn(ctx context.Context) (again time.Duration) {
+	n := i.notes()
+	if !n.synced || !n.linked {
+		return 0
+	}
+	f := i.find(ctx, n)
+	if !i.adopt(f.own) {
+		i.tellAddresses(f.errs)
+		return f.again
+	}
+	i.tells.health.setIdentity(errorText(n.conflict))
+	if isNamesake(n.conflict) {
+		i.tellAddresses(f.errs)
+		i.tell(problemName, n.conflict)
+		i.tells.report.withhold(n.conflict.Error())
+		return f.again
+	}
+	i.tell(problemName, nil)
+	want := wantedKeys(i.host, f, i.as)
+	if conflict, ok := errors.AsType[*plan.ConflictError](n.conflict); ok {
+		f.errs[familyOf(conflict.Addr)] = conflict
+		want = refusedKeys(i.host)
+	}
+	i.tellAddresses(f.errs)
+	change := want.change(n.stored)
+	if n.conflict == nil || change.Empty() {
+		// The other must not find this host alive while etcd says that it has the address.
+		i.tells.report.withhold("")
+	}
+	if !n.ready || n.revision < n.awaits || ctx.Err() != nil {
+		return f.again
+	}
+	if !change.Empty() {
+		i.keys.run(func() error { return i.write(ctx, n, change) })
+		i.tell(problemKeys, i.keys.err)
+		return sooner(f.again, i.keys.after())
+	}
+	i.tell(problemKeys, nil)
+	if n.conflict != nil {
+		return f.again
+	}
+	return sooner(f.again, i.turnTunnels(ctx, n))
+}
+
+// adopt notes what was found, and says whether want has judged that.
+func (i *identity) adopt(own [2]plan.Identity) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.note.own != own {
+		i.note.own, i.note.judged = own, false
+	}
+	if !i.note.judged {
+		select {
+		case i.found <- struct{}{}:
+		default:
+		}
+	}
+	return i.note.judged
+}
+
+// write changes the host's keys in etcd.
+func (i *identity) write(ctx context.Context, n identityNote, change model.Change) error {
+	i.mu.Lock()
+	for _, a := range addresses(n.own) {
+		if a.IsValid() {
+			i.note.said = addOnce(i.note.said, a)
+		}
+	}
+	i.mu.Unlock()
+	revision, err := i.commit(ctx, change)
+	if err != nil {
+		return fmt.Errorf("write the host's addresses: %w", err)
+	}
+	i.log.Info("the host's addresses are in etcd", "ipv4", shown(n.own[0]), "ipv6", shown(n.own[1]), "revision", revision)
+	return nil
+}
+
+// commit makes a change; nothing more is changed until the watch has shown it.
+func (i *identity) commit(ctx context.Context, change model.Change) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	revision, err := i.store.Commit(ctx, change)
+	if err == nil {
+		i.await(revision)
+	}
+	return revision, err
+}
+
+func (i *identity) await(revision int64) {
+	i.mu.Lock()
+	i.note.awaits = max(i.note.awaits, revision)
+	i.mu.Unlock()
+}
+
+// shown is an identity for the log.
+func shown(own plan.Identity) string {
+	switch {
+	case !own.Addr.IsValid():
+		return "none"
+	case own.Link == "":
+		return own.Addr.String() + " (no link has it)"
+	}
+	return own.Addr.String() + " on " + own.Link
+}
+
+func addOnce(all []netip.Addr, a netip.Addr) []netip.Addr {
+	for _, o := range all {
+		if o == a {
+			return all
+		}
+	}
+	return append(all, a)
+}
+
+func (i *identity) tellAddresses(errs [2]error) {
+	for f, err := range errs {
+		i.tell(problemAddress(f), err)
+	}
+}
+
+// tell says how it stands with something of the host: once, and when that is over.
+func (i *identity) tell(what string, err error) {
+	switch before, after := i.tells.problems.note(problemHost, what, err); {
+	case after == before:
+	case after == "":
+		i.log.Info("the host is in order again", "what", what)
+	default:
+		i.log.Warn("the host is not in order", "what", what, "reason", after)
+	}
+}
+
+// effort is something to be done in etcd, again and again until that works.
+type effort struct {
+	backoff time.Duration // 0 = it worked last time
+	err     error         // of the last time
+}
+
+func (e *effort) run(do func() error) {
+	e.err = do()
+	var conflict *store.ConflictError
+	if errors.As(e.err, &conflict) {
+		e.err = nil // somebody was faster: what they wrote is on its way here
+		e.backoff = leastBackoff
+		return
+	}
+	if e.err == nil {
+		e.backoff = 0
+		return
+	}
+	e.backoff = min(max(2*e.backoff, leastBackoff), mostBackoff)
+}
+
+// after is when to try again, 0 = not.
+func (e *effort) after() time.Duration { return e.backoff }
+
+// sooner is the lesser of two times, where 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// familyOf is 0 for IPv4, 1 for IPv6.
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// RoutingParams are the settings of what leads to other hosts.
+type RoutingParams struct {
+	VXLANPort uint16
+	VXLANVNI  uint32
+	// MTU is that of the uplinks, and the others are those of the tunnels' devices;
+	// 0 = as the links have it, and what is left of that.
+	MTU, VXLANMTU, VXLANMTU6, IPIPMTU int
+	// MTULiveUpdate has the interfaces of running workloads follow an MTU that shrinks.
+	MTULiveUpdate bool
+
+	BGPListen     []netip.Addr // empty = all
+	BGPPort       uint16
+	HoldTime      time.Duration
+	KeepaliveTime time.Duration // 0 = a third of HoldTime
+	RestartTime   time.Duration // 0 = no graceful restart
+	MaxPrefixes   int
+}
+
+// Routing are the settings that bear on routes, tunnels and BGP.
+func (p Params) Routing() plan.Settings {
+	r := p.RoutingParams
+	s := plan.Settings{
+		VXLANPort: r.VXLANPort, VXLANVNI: r.VXLANVNI, MTU: r.MTU,
+		Listen: slices.Clone(r.BGPListen), ListenPort: r.BGPPort,
+		HoldTime: r.HoldTime, KeepaliveTime: r.KeepaliveTime, RestartTime: r.RestartTime, MaxPrefixes: r.MaxPrefixes,
+	}
+	if s.RestartTime == 0 {
+		s.RestartTime = -1 // as the plan says it
+	}
+	// A keepalive is due several times in a hold time (RFC 4271, 4.4).
+	if s.KeepaliveTime > s.HoldTime/3 {
+		s.KeepaliveTime = 0
+	}
+	for kind, mtu := range map[plan.TunnelKind]int{plan.VXLAN4: r.VXLANMTU, plan.VXLAN6: r.VXLANMTU6, plan.IPIP: r.IPIPMTU} {
+		if mtu == 0 {
+			continue
+		}
+		if s.TunnelMTU == nil {
+			s.TunnelMTU = map[plan.TunnelKind]int{}
+		}
+		s.TunnelMTU[kind] = mtu
+	}
+	return s
+}
+
+// routingTable are the parameters of routes, tunnels and BGP.
+func routingTable() []param {
+	return []param{
+		{
+			name: "VXLANPort", initial: "4789", effect: atOnce,
+			values: number(1, 65535, func(p *Params) *uint16 { return &p.VXLANPort }),
+			does:   "UDP port of the VXLAN tunnels. It must be the same on all hosts.",
+		},
+		{
+			name: "VXLANVNI", initial: "4096", effect: atOnce,
+			values: integer(1, 1<<24-1, func(p *Params) *uint32 { return &p.VXLANVNI }),
+			does:   "Network identifier of the VXLAN tunnels. It must be the same on all hosts.",
+		},
+		{
+			name: "UplinkMTU", initial: "0", effect: atOnce,
+			values: mtu(func(p *Params) *int { return &p.MTU }),
+			does: "MTU of the links to other hosts, from which those of tunnels and workloads follow. " +
+				"0 is the least of the links' own.",
+		},
+		{
+			name: "VXLANMTU", initial: "0", effect: atOnce,
+			values: mtu(func(p *Params) *int { return &p.VXLANMTU }),
+			does:   "MTU of the VXLAN tunnel of IPv4. 0 is the uplinks' less 50.",
+		},
+		{
+			name: "VXLANMTUV6", initial: "0", effect: atOnce,
+			values: mtu(func(p *Params) *int { return &p.VXLANMTU6 }),
+			does:   "MTU of the VXLAN tunnel of IPv6. 0 is the uplinks' less 70.",
+		},
+		{
+			name: "IpInIpMtu", initial: "0", effect: atOnce,
+			values: mtu(func(p *Params) *int { return &p.IPIPMTU }),
+			does:   "MTU of the IPIP tunnel. 0 is the uplinks' less 20.",
+		},
+		{
+			name: "MTULiveUpdate", aliases: []string{"mtu_live_update"}, initial: "true", effect: atOnce,
+			values: boolean(func(p *Params) *bool { return &p.MTULiveUpdate }),
+			does: "Whether the interfaces of running workloads are given a smaller MTU when that of the network shrinks. " +
+				"They are never given a greater one.",
+		},
+		{
+			name: "BGPListenAddresses", initial: "", effect: atOnce,
+			values: listenAddresses(func(p *Params) *[]netip.Addr { return &p.BGPListen }),
+			does:   "Where BGP listens. A change ends all sessions, as a restart does.",
+		},
+		{
+			name: "BGPListenPort", initial: "179", effect: atOnce,
+			values: number(1, 65535, func(p *Params) *uint16 { return &p.BGPPort }),
+			does:   "The TCP port of the same. Hosts connect to one another at their own BGPListenPort.",
+		},
+		{
+			name: "BGPHoldTimeSecs", initial: "90", effect: nextSession,
+			values: seconds(3*time.Second, 65535*time.Second, func(p *Params) *time.Duration { return &p.HoldTime }),
+			does:   "How long a BGP neighbour may be silent until its session ends (RFC 4271). The lesser of both neighbours' holds.",
+		},
+		{
+			name: "BGPKeepaliveTimeSecs", initial: "0", effect: nextSession,
+			values: secondsOrNever(time.Second, 21845*time.Second, func(p *Params) *time.Duration { return &p.KeepaliveTime }),
+			does:   "How often a BGP neighbour is told that this host lives. 0, or more than a third of BGPHoldTimeSecs, is a third of that.",
+		},
+		{
+			name: "BGPRestartTimeSecs", initial: "120", effect: nextSession,
+			values: secondsOrNever(time.Second, 4095*time.Second, func(p *Params) *time.Duration { return &p.RestartTime }),
+			does: "How long BGP neighbours keep this host's routes while its agent restarts, and it theirs (RFC 4724). " +
+				"0 is no graceful restart.",
+		},
+		{
+			name: "BGPMaxPrefixes", initial: "50000", effect: nextSession,
+			values: integer(1, 10_000_000, func(p *Params) *int { return &p.MaxPrefixes }),
+			does:   "How many routes a BGP neighbour may send. One that sends more is left alone for 5 minutes.",
+		},
+	}
+}
+
+// integer is a number of any size and type.
+func integer[T ~int | ~uint32](least, most int, field func(*Params) *T) values {
+	allowed := fmt.Sprintf("%d to %d", least, most)
+	return read("number", allowed, field, func(text string) (T, error) {
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
+		if err != nil || int(n) < least || int(n) > most {
+			return 0, fmt.Errorf("%.64q: want a number, %s", text, allowed)
+		}
+		return T(n), nil
+	})
+}
+
+// mtu is what a link may have: IPv4's least (RFC 791) and the kernel's most.
+func mtu(field func(*Params) *int) values {
+	return read("bytes", "0, or 68 to 65535", field, func(text string) (int, error) {
+		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
+		if err != nil || n != 0 && n < 68 {
+			return 0, fmt.Errorf("MTU %.64q: want bytes, 68 to 65535, or 0 for what follows from the links", text)
+		}
+		return int(n), nil
+	})
+}
+
+func listenAddresses(field func(*Params) *[]netip.Addr) values {
+	return read("addresses", "comma list of IP addresses of the host, or nothing for all", field, func(text string) ([]netip.Addr, error) {
+		if strings.TrimSpace(text) == "" {
+			return nil, nil
+		}
+		var all []netip.Addr
+		for one := range strings.SplitSeq(text, ",") {
+			a, err := netip.ParseAddr(strings.TrimSpace(one))
+			if err == nil && (a.Zone() != "" || a.Is4In6() || a.IsMulticast()) {
+				err = errors.New("none of a host")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("address %.64q: want a comma list of IP addresses of the host, or nothing for all", one)
+			}
+			all = append(all, a)
+		}
+		slices.SortFunc(all, netip.Addr.Compare)
+		return slices.Compact(all), nil
+	})
+}

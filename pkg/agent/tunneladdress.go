@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// tunnelNeed is what becomes of one tunnel's own address.
+type tunnelNeed struct {
+	handle, config string
+	// keep are the addresses that the tunnel has; others that the handle holds are
+	// freed where release is set.
+	keep    netip.Addr
+	release bool
+	// pools are where to take one from, none = none is to be taken.
+	pools []netip.Prefix
+	// write has keep written to the key config, or what is taken.
+	write bool
+}
+
+// tunnelNeeds compares the tunnels that there shall be with what etcd holds.
+func tunnelNeeds(host string, kinds []plan.Tunnel, n identityNote) []tunnelNeed {
+	var needs []tunnelNeed
+	for _, kind := range kinds {
+		need := tunnelNeed{handle: kind.Handle, config: kind.AddrConfig}
+		need.release = slices.Contains(n.devices.Releases, kind.Handle)
+		stored := n.stored[model.HostConfigKey{Host: host, Name: kind.AddrConfig}.Path()]
+		at := slices.IndexFunc(n.devices.Tunnels, func(t plan.Tunnel) bool { return t.Handle == kind.Handle })
+		if at >= 0 {
+			t := n.devices.Tunnels[at]
+			need.keep = t.Addr
+			if !t.Addr.IsValid() {
+				need.pools = t.Pools
+			}
+			text, _ := stored.Value.(model.Text)
+			need.write = t.Addr.IsValid() && string(text) != t.Addr.String()
+		}
+		if need.release || len(need.pools) > 0 || need.write {
+			needs = append(needs, need)
+		}
+	}
+	return needs
+}
+
+// turnTunnels sees to the tunnels' own addresses.
+func (i *identity) turnTunnels(ctx context.Context, n identityNote) (again time.Duration) {
+	needs := tunnelNeeds(i.host, i.kinds, n)
+	there := map[string]struct{}{}
+	for _, need := range needs {
+		there[need.handle] = struct{}{}
+		e := i.tunnels[need.handle]
+		if e == nil {
+			e = &effort{}
+			i.tunnels[need.handle] = e
+		}
+		e.run(func() error { return i.address(ctx, need) })
+		if ctx.Err() != nil {
+			return 0
+		}
+		i.tell(problemTunnel(need.handle), e.err)
+		again = sooner(again, e.after())
+	}
+	for _, handle := range slices.Sorted(maps.Keys(i.tunnels)) {
+		if _, ok := there[handle]; !ok {
+			delete(i.tunnels, handle)
+			i.tell(problemTunnel(handle), nil)
+		}
+	}
+	return again
+}
+
+func problemTunnel(handle string) string { return "address of " + handle }
+
+// maxRounds bounds the reading for one decision.
+const maxRounds = 1000
+
+// address brings what etcd holds of a tunnel's address in line, in one
+// transaction. A handle that has an address finds it again: a host that returns,
+// and one whose commit was never answered.
+func (i *identity) address(ctx context.Context, need tunnelNeed) error {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	config := model.HostConfigKey{Host: i.host, Name: need.config}
+	request := i.request(need)
+	first := append([]ipam.Want{{Key: model.ReadyKey{}}, {Key: config}}, ipam.FirstRead(request)...)
+	for attempt := 0; ; attempt++ {
+		revision, addr, err := i.attempt(ctx, need, config, request, first)
+		conflict, again := errors.AsType[*store.ConflictError](err)
+		switch {
+		case err == nil:
+			i.await(revision)
+			i.log.Info("tunnel's own address", "handle", need.handle, "address", addr, "revision", revision)
+			return nil
+		case !again:
+			return err
+		}
+		if err := store.Pause(ctx, attempt); err != nil {
+			return errors.Join(err, conflict)
+		}
+	}
+}
+
+func (i *identity) request(need tunnelNeed) ipam.Request {
+	r := ipam.Request{
+		Host: i.host, Handle: need.handle, Now: i.now(),
+		Attributes: map[string]string{"node": i.host, "type": "tunnel-address"},
+	}
+	for _, p := range need.pools {
+		if p.Addr().Is4() {
+			r.IPv4, r.Pools4 = true, append(r.Pools4, p)
+		} else {
+			r.IPv6, r.Pools6 = true, append(r.Pools6, p)
+		}
+	}
+	return r
+}
+
+// attempt reads, decides and commits once. The address is that of the tunnel then,
+// invalid for none.
+func (i *identity) attempt(ctx context.Context, need tunnelNeed, config model.HostConfigKey, request ipam.Request, wants []ipam.Want) (int64, netip.Addr, error) {
+	view := ipam.NewView()
+	var stored model.Entry
+	var revision int64
+	for range maxRounds {
+		s, err := i.store.Read(ctx, store.Ranges(wants)...)
+		if err != nil {
+			return 0, netip.Addr{}, err
+		}
+		revision = s.Revision
+		for at, entries := range s.Ranges {
+			view.Add(wants[at], entries)
+		}
+		if e, ok := s.Get(config); ok {
+			stored = e
+		}
+		if e, ok := s.Get(model.ReadyKey{}); len(wants) > 0 && wants[0].Key == (model.ReadyKey{}) {
+			if ready, _ := e.Value.(model.Ready); !ok || !bool(ready) {
+				return 0, netip.Addr{}, errNotReady
+			}
+		}
+		kernel.Step("tunnel address read")
+		change, addr, err := decideTunnel(view, need, request, i.now())
+		if more, ok := errors.AsType[*ipam.NeedError](err); ok {
+			wants = more.Wants
+			continue
+		}
+		if err != nil {
+			return 0, netip.Addr{}, err
+		}
+		change.Merge(configChange(config, stored, need, addr))
+		if change.Empty() {
+			return revision, addr, nil
+		}
+		kernel.Step("tunnel address before commit")
+		revision, err = i.store.Commit(ctx, change)
+		kernel.Step("tunnel address committed")
+		return revision, addr, err
+	}
+	return 0, netip.Addr{}, fmt.Errorf("%d rounds of reading did not suffice", maxRounds)
+}
+
+var errNotReady = errors.New("calico's data in etcd is not ready")
+
+// decideTunnel frees what the tunnel shall not have and takes what it lacks.
+func decideTunnel(view *ipam.View, need tunnelNeed, request ipam.Request, now time.Time) (model.Change, netip.Addr, error) {
+	p := ipam.NewPlan(view)
+	addr := need.keep
+	if need.release {
+		held, err := view.Held(need.handle)
+		if err != nil {
+			return model.Change{}, addr, err
+		}
+		for _, a := range held {
+			wanted := slices.ContainsFunc(need.pools, func(p netip.Prefix) bool { return p.Contains(a.Addr) })
+			if a.Addr == need.keep || wanted {
+				continue
+			}
+			if _, _, err := p.ReleaseAddr(a.Addr, now); err != nil {
+				return model.Change{}, addr, err
+			}
+		}
+	}
+	if len(need.pools) > 0 {
+		choice, err := p.Assign(request)
+		if err != nil {
+			return model.Change{}, addr, err
+		}
+		addr = choice.Addrs[0].Addr
+	}
+	return p.Change(), addr, nil
+}
+
+// configChange has the host's setting say the address.
+func configChange(config model.HostConfigKey, stored model.Entry, need tunnelNeed, addr netip.Addr) model.Change {
+	text, _ := stored.Value.(model.Text)
+	c := model.Change{Compares: []model.Compare{{Key: config, Revision: stored.Revision}}}
+	switch {
+	case addr.IsValid() && string(text) != addr.String():
+		c.Puts = []model.Put{{Key: config, Value: model.Text(addr.String())}}
+	case !addr.IsValid() && need.release && stored.Exists():
+		c.Deletes = []model.Key{config}
+	}
+	return c
+}
