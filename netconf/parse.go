@@ -13,7 +13,8 @@ import (
 )
 
 // Parse reads one network configuration. It returns a *SyntaxError where the
-// input isn't a JSON object, else every *FieldError, joined.
+// input isn't a JSON object; else every *FieldError, joined, and what the other
+// fields say.
 func Parse(stdin []byte) (*Config, error) {
 	var errs []error
 	o, err := parseObject(stdin, &errs)
@@ -64,10 +65,7 @@ func Parse(stdin []byte) (*Config, error) {
 	if c.PrevResult = o.get("prevResult"); c.PrevResult != nil && kind(c.PrevResult) != "object" {
 		o.fail("prevResult", "want an object, got %s", kind(c.PrevResult))
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return c, nil
+	return c, errors.Join(errs...)
 }
 
 const nameCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"

@@ -25,6 +25,7 @@ import (
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 )
 
@@ -71,7 +72,7 @@ func Main(plugin Plugin, build string) int {
 // Run does what the environment and stdin say, and writes the result or CNI's
 // error object to stdout. It returns the exit code.
 func (c Call) Run(ctx context.Context) int {
-	conf := &netconf.Config{}
+	conf := &netconf.Config{CNIVersion: types100.ImplementedSpecVersion} // until we know
 	err := c.run(ctx, conf)
 	if err == nil {
 		return 0
@@ -90,13 +91,8 @@ func (c Call) run(ctx context.Context, conf *netconf.Config) error {
 	if env.command == "VERSION" {
 		return supported().Encode(c.Stdout)
 	}
-	parsed, err := readConfig(c.Stdin, env.command)
-	if err != nil {
+	if err := readConfig(conf, c.Stdin, env.command); err != nil {
 		return err
-	}
-	*conf = *parsed
-	if conf.CNIVersion == "" {
-		conf.CNIVersion = "0.1.0"
 	}
 	if err := checkVersion(conf.CNIVersion, env.command); err != nil {
 		return err
@@ -211,7 +207,8 @@ const (
 	maxStdinGC = 16 << 20
 )
 
-func readConfig(stdin io.Reader, command string) (*netconf.Config, error) {
+// readConfig leaves in conf what could be read, with an error too.
+func readConfig(conf *netconf.Config, stdin io.Reader, command string) error {
 	limit := maxStdin
 	if command == "GC" {
 		limit = maxStdinGC
@@ -219,20 +216,24 @@ func readConfig(stdin io.Reader, command string) (*netconf.Config, error) {
 	data, err := io.ReadAll(io.LimitReader(stdin, int64(limit)+1))
 	switch {
 	case err != nil:
-		return nil, failf(CodeIO, "", "read the network configuration from stdin: %w", err)
+		return failf(CodeIO, "", "read the network configuration from stdin: %w", err)
 	case len(data) > limit:
-		return nil, failf(CodeDecode, "pass one plugin's network configuration on stdin, and nothing else",
+		return failf(CodeDecode, "pass one plugin's network configuration on stdin, and nothing else",
 			"network configuration: stdin has more than %d KiB", limit>>10)
 	}
-	conf, err := netconf.Parse(data)
+	parsed, err := netconf.Parse(data)
 	var syntax *netconf.SyntaxError
-	switch {
-	case errors.As(err, &syntax):
-		return nil, fail(CodeDecode, err, "pass one plugin's network configuration on stdin, as JSON")
-	case err != nil:
-		return nil, fail(CodeConfig, err, "correct the network configuration, most often in /etc/cni/net.d")
+	if errors.As(err, &syntax) {
+		return fail(CodeDecode, err, "pass one plugin's network configuration on stdin, as JSON")
 	}
-	return conf, nil
+	*conf = *parsed
+	if conf.CNIVersion == "" {
+		conf.CNIVersion = "0.1.0"
+	}
+	if err != nil {
+		return fail(CodeConfig, err, "correct the network configuration, most often in /etc/cni/net.d")
+	}
+	return nil
 }
 
 // since is the version that introduced a verb.

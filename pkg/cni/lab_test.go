@@ -123,6 +123,10 @@ func (r *rig) fails(c lab.Call, code uint, msg string) {
 	if said.Details == "" {
 		r.Errorf("%s: the error doesn't say what to do", c.Verb)
 	}
+	var object struct{ CNIVersion string }
+	if err := json.Unmarshal(reply.Stdout, &object); err != nil || object.CNIVersion == "" {
+		r.Errorf("%s: the error has no version: %v in %s", c.Verb, err, reply.Stdout)
+	}
 }
 
 // empty checks that nothing of any pod is left, in the kernel and in etcd, and

@@ -169,7 +169,7 @@ func TestRunNeverSilent(t *testing.T) {
 			Plugin: Calico, Getenv: func(k string) string { return env[k] },
 			Stdin: strings.NewReader("{}"), Stdout: &out, Stderr: io.Discard,
 		}.Run(t.Context())
-		if code != 1 || !strings.HasPrefix(out.String(), "{\n    \"code\": ") {
+		if code != 1 || !strings.HasPrefix(out.String(), "{\n    \"cniVersion\": ") {
 			t.Errorf("%v: exit code %d, %s", env, code, out.String())
 		}
 	}
