@@ -65,7 +65,7 @@ var bans = []ban{
 	{"go.etcd.io/etcd/server/...", []string{"test/lab/...", "cmd/calico-lab"}, "an embedded etcd is for labs and tests; nobody runs a datastore by accident"},
 	{"github.com/vishvananda/netlink/...", []string{"pkg/kernel", "test/..."}, "one package knows netlink: dumps that must be repeated, errors that mean gone, namespaces and threads"},
 	{"github.com/vishvananda/netns/...", []string{"pkg/kernel", "test/..."}, "switching a thread's namespace is the kernel edge's business"},
-	{"github.com/google/nftables/...", []string{"pkg/nft"}, "one package knows nftables' bytecode; the rest reads and writes policy"},
+	{"github.com/google/nftables/...", []string{"pkg/nft", "test/..."}, "one package knows nftables' bytecode; the rest reads and writes policy"},
 	{"github.com/osrg/gobgp/...", []string{"pkg/bgp"}, "one package knows the BGP library; the rest knows neighbours, prefixes and next hops"},
 	{"github.com/containernetworking/plugins/...", nil, "the reference plugins are programs that tests run, pinned in tools/go.mod"},
 	{"github.com/containernetworking/cni/...", []string{"pkg/cni", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "the CNI protocol is spoken by the plugins and by what calls them"},

@@ -41,7 +41,7 @@ func Build(t testing.TB, opts BuildOptions) string {
 	return dir
 }
 
-func buildOnce(opts BuildOptions) (string, error) {
+func buildOnce(opts BuildOptions) (_ string, err error) {
 	if dir := os.Getenv("CALICO_BIN_DIR"); dir != "" && opts == (BuildOptions{}) {
 		return filepath.Abs(dir)
 	}
@@ -62,6 +62,11 @@ func buildOnce(opts BuildOptions) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("lock %s: %w", dir, err)
 	}
+	defer func() {
+		if err != nil {
+			unix.Close(lock) // or the next try in this process would wait for this one
+		}
+	}()
 	done := filepath.Join(dir, ".done")
 	for _, how := range []int{unix.LOCK_SH, unix.LOCK_EX} {
 		if err := unix.Flock(lock, how); err != nil {

@@ -57,10 +57,11 @@ func (l *Lab) seed(ctx context.Context) error {
 			model.Put{Key: model.GlobalConfigKey{Name: "DefaultEndpointToHostAction"}, Value: model.Text("ACCEPT")})
 	}
 	for _, cidr := range l.cfg.Pools {
-		change.Puts = append(change.Puts, model.Put{
-			Key:   model.PoolKey{CIDR: cidr},
-			Value: model.Pool{CIDR: cidr, IPAM: true, BlockSize: model.DefaultBlockSize(cidr.Addr().Is6())},
-		})
+		pool := model.Pool{CIDR: cidr, IPAM: true, BlockSize: model.DefaultBlockSize(cidr.Addr().Is6())}
+		if l.cfg.Pool != nil {
+			l.cfg.Pool(&pool)
+		}
+		change.Puts = append(change.Puts, model.Put{Key: model.PoolKey{CIDR: cidr}, Value: pool})
 	}
 	if change.Empty() {
 		return nil

@@ -15,19 +15,44 @@ import (
 )
 
 // The fabric is one Ethernet: a bridge in a namespace of its own, which is
-// also the hosts' default gateway and where the etcd members live.
+// also the default gateway of the hosts on it and where the etcd members live.
 const fabricBridge = "fabric0"
 
-func fabricAddr(v6 bool, n int) netip.Prefix {
+// subnetAddr is address n of a rack's subnet; that of rack 0 is the fabric's.
+func subnetAddr(v6 bool, rack, n int) netip.Prefix {
 	if v6 {
-		return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 0xfa, 0, 0x0b, 14: byte(n >> 8), 15: byte(n)}), 64)
+		return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0, 0, 0xfa, 0, 0x0b, 7: byte(rack), 14: byte(n >> 8), 15: byte(n)}), 64)
 	}
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 20, byte(n >> 8), byte(n)}), 16)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 20 + byte(rack), byte(n >> 8), byte(n)}), 16)
 }
 
-func gatewayAddr(v6 bool) netip.Prefix         { return fabricAddr(v6, 1) }
-func memberAddr(v6 bool, i int) netip.Prefix   { return fabricAddr(v6, 10+i) }      // from 1
-func hostAddr(v6 bool, index int) netip.Prefix { return fabricAddr(v6, 256+index) } // from 1
+func gatewayAddr(v6 bool, rack int) netip.Prefix { return subnetAddr(v6, rack, 1) }
+func memberAddr(v6 bool, i int) netip.Prefix     { return subnetAddr(v6, 0, 10+i) }     // from 1
+func uplinkAddr(v6 bool, rack int) netip.Prefix  { return subnetAddr(v6, 0, 100+rack) } // from 1
+func hostAddr(v6 bool, rack, index int) netip.Prefix {
+	return subnetAddr(v6, rack, 256+index) // from 1
+}
+
+// A wire is the bridge that hosts are plugged into: the fabric's, or a rack's.
+type wire struct {
+	ns     Namespace
+	bridge string
+	rack   int
+}
+
+func (l *Lab) wire(rack int) wire {
+	if rack == 0 {
+		return wire{l.fabric, fabricBridge, 0}
+	}
+	return wire{l.named(rackName(rack)), rackBridge, rack}
+}
+
+// forward makes a router of the namespace that the thread is in. It tells
+// nobody of shorter ways: a route that a host has learned so is not its agent's.
+func forward() error {
+	return errors.Join(writeSysctl("net/ipv4/ip_forward", "1"), writeSysctl("net/ipv6/conf/all/forwarding", "1"),
+		writeSysctl("net/ipv4/conf/all/send_redirects", "0"), writeSysctl("net/ipv4/conf/default/send_redirects", "0"))
+}
 
 // links runs fn with a netlink handle for the namespace.
 func (n Namespace) links(fn func(*netlink.Handle) error) error {
@@ -50,82 +75,112 @@ func (l *Lab) makeFabric() error {
 		return err
 	}
 	l.fabric = ns
-	err = ns.Do(func() error {
-		return errors.Join(writeSysctl("net/ipv4/ip_forward", "1"), writeSysctl("net/ipv6/conf/all/forwarding", "1"))
-	})
-	if err != nil {
+	if err := ns.Do(forward); err != nil {
 		return err
 	}
-	return ns.links(func(h *netlink.Handle) error {
-		// Without an address of its own a bridge has the lowest of its ports',
-		// and each new host could change what the others have in their caches.
-		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{
-			Name: fabricBridge, HardwareAddr: net.HardwareAddr{0x02, 0xca, 0x11, 0xc0, 0, 0x01},
-		}}
-		if err := h.LinkAdd(bridge); err != nil {
-			return fmt.Errorf("add bridge: %w", err)
-		}
-		for _, v6 := range []bool{false, true} {
-			addrs := []netip.Prefix{gatewayAddr(v6)}
-			for i := 1; i <= l.cfg.EtcdMembers; i++ {
-				addrs = append(addrs, memberAddr(v6, i))
-			}
-			for _, a := range addrs {
-				if err := addAddr(h, bridge, a); err != nil {
-					return err
-				}
-			}
-		}
-		return h.LinkSetUp(bridge)
-	})
+	var members []netip.Prefix
+	for i := 1; i <= l.cfg.EtcdMembers; i++ {
+		members = append(members, memberAddr(false, i), memberAddr(true, i))
+	}
+	return ns.links(func(h *netlink.Handle) error { return l.wire(0).addBridge(h, members...) })
 }
 
-// plug gives a host its eth0 on the fabric, addresses and default routes.
-func (l *Lab) plug(host *Host) error {
-	port := fmt.Sprintf("host%d", host.index)
-	fd, err := netns.GetFromPath(host.ns.path)
+// addBridge makes the bridge, with the addresses of a gateway and others.
+func (w wire) addBridge(h *netlink.Handle, more ...netip.Prefix) error {
+	// Without an address of its own a bridge has the lowest of its ports',
+	// and each new host could change what the others have in their caches.
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{
+		Name: w.bridge, HardwareAddr: net.HardwareAddr{0x02, 0xca, 0x11, 0xc0, byte(w.rack), 0x01},
+	}}
+	if err := h.LinkAdd(bridge); err != nil {
+		return fmt.Errorf("add bridge: %w", err)
+	}
+	for _, a := range append([]netip.Prefix{gatewayAddr(false, w.rack), gatewayAddr(true, w.rack)}, more...) {
+		if err := addAddr(h, bridge, a); err != nil {
+			return err
+		}
+	}
+	return h.LinkSetUp(bridge)
+}
+
+// addPort makes the veth, from a port of the bridge to a link of another
+// namespace, which gets these addresses.
+func (w wire) addPort(veth *netlink.Veth, to Namespace, addrs ...netip.Prefix) error {
+	fd, err := netns.GetFromPath(to.path)
 	if err != nil {
 		return err
 	}
 	defer fd.Close()
-	err = l.fabric.links(func(h *netlink.Handle) error {
-		bridge, err := h.LinkByName(fabricBridge)
+	err = w.ns.links(func(h *netlink.Handle) error {
+		bridge, err := h.LinkByName(w.bridge)
 		if err != nil {
 			return err
 		}
-		veth := &netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: port, MasterIndex: bridge.Attrs().Index, Alias: "host " + host.name},
-			PeerName:  "eth0", PeerNamespace: netlink.NsFd(int(fd)),
-		}
+		veth.MasterIndex, veth.PeerNamespace = bridge.Attrs().Index, netlink.NsFd(int(fd))
 		if err := h.LinkAdd(veth); err != nil {
-			return fmt.Errorf("add veth %s: %w", port, err)
+			return fmt.Errorf("add veth %s: %w", veth.Name, err)
 		}
 		return h.LinkSetUp(veth)
 	})
 	if err != nil {
 		return err
 	}
-	return host.ns.links(func(h *netlink.Handle) error {
-		eth0, err := h.LinkByName("eth0")
+	return to.links(func(h *netlink.Handle) error {
+		end, err := h.LinkByName(veth.PeerName)
 		if err != nil {
 			return err
 		}
-		for _, v6 := range []bool{false, true} {
-			if err := addAddr(h, eth0, hostAddr(v6, host.index)); err != nil {
+		for _, a := range addrs {
+			if err := addAddr(h, end, a); err != nil {
 				return err
 			}
 		}
-		if err := h.LinkSetUp(eth0); err != nil {
-			return err
-		}
+		return h.LinkSetUp(end)
+	})
+}
+
+// plug gives a host its eth0 on its wire, addresses and default routes.
+func (l *Lab) plug(host *Host) error {
+	veth := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: host.port(), Alias: "host " + host.name}, PeerName: "eth0",
+		// The same after a reboot: others have it in their caches.
+		PeerHardwareAddr: net.HardwareAddr{0x02, 0xca, 0x11, 0xc1, byte(host.index >> 8), byte(host.index)},
+	}
+	addrs := []netip.Prefix{hostAddr(false, host.rack, host.index), hostAddr(true, host.rack, host.index)}
+	if err := l.wire(host.rack).addPort(veth, host.ns, addrs...); err != nil {
+		return err
+	}
+	return host.ns.links(func(h *netlink.Handle) error {
 		for _, v6 := range []bool{false, true} {
-			route := &netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: gatewayAddr(v6).Addr().AsSlice()}
-			if err := h.RouteAdd(route); err != nil {
-				return fmt.Errorf("add default route via %s: %w", gatewayAddr(v6).Addr(), err)
+			if err := addRoute(h, netip.Prefix{}, gatewayAddr(v6, host.rack).Addr()); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
+}
+
+// unplug takes a host's port away, and with it its eth0.
+func (l *Lab) unplug(host *Host) error {
+	return l.wire(host.rack).ns.links(func(h *netlink.Handle) error {
+		port, err := h.LinkByName(host.port())
+		if err != nil {
+			return fmt.Errorf("find port %s: %w", host.port(), err)
+		}
+		return h.LinkDel(port)
+	})
+}
+
+// addRoute adds a route by a neighbour; the zero destination is the default.
+func addRoute(h *netlink.Handle, to netip.Prefix, via netip.Addr) error {
+	route := &netlink.Route{Gw: via.AsSlice()}
+	if to.IsValid() {
+		route.Dst = &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
+	}
+	if err := h.RouteAdd(route); err != nil {
+		return fmt.Errorf("add route to %s via %s: %w", route.Dst, via, err)
+	}
+	return nil
 }
 
 func addAddr(h *netlink.Handle, link netlink.Link, a netip.Prefix) error {

@@ -12,13 +12,14 @@ import (
 	"strings"
 )
 
-// Host is a virtual host: a namespace with eth0 on the fabric, directories
+// Host is a virtual host: a namespace with eth0 on the fabric or in a rack, directories
 // that stand for /run/calico, /var/lib/calico and /var/log/calico, a CNI
 // configuration and, unless Config.NoAgent, an agent.
 type Host struct {
 	lab   *Lab
 	name  string
-	index int // from 1
+	index int // from 1, unique in the lab
+	rack  int // 0 = on the fabric itself
 	ns    Namespace
 }
 
@@ -26,12 +27,17 @@ type Host struct {
 type hostRecord struct {
 	Name  string     `json:"name"`
 	Index int        `json:"index"`
+	Rack  int        `json:"rack,omitempty"`
 	IPv4  netip.Addr `json:"ipv4"`
 	IPv6  netip.Addr `json:"ipv6"`
 }
 
-// AddHost makes a host and starts its agent.
+// AddHost makes a host on the fabric and starts its agent.
 func (l *Lab) AddHost(ctx context.Context, name string) (*Host, error) {
+	return l.addHost(ctx, name, 0)
+}
+
+func (l *Lab) addHost(ctx context.Context, name string, rack int) (*Host, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -43,10 +49,14 @@ func (l *Lab) AddHost(ctx context.Context, name string) (*Host, error) {
 		return nil, fmt.Errorf("add host %s: %w", name, err)
 	}
 	l.mu.Lock()
-	h := &Host{lab: l, name: name, index: len(l.hosts) + 1, ns: ns}
+	h := &Host{lab: l, name: name, index: len(l.hosts) + 1, rack: rack, ns: ns}
 	l.hosts[name] = h
 	l.mu.Unlock()
-	l.say("host %s: %s, %s", name, h.IPv4(), h.IPv6())
+	if rack > 0 {
+		l.say("host %s in %s: %s, %s", name, rackName(rack), h.IPv4(), h.IPv6())
+	} else {
+		l.say("host %s: %s, %s", name, h.IPv4(), h.IPv6())
+	}
 
 	if err := l.plug(h); err != nil {
 		return nil, fmt.Errorf("connect host %s to the fabric: %w", name, err)
@@ -59,14 +69,14 @@ func (l *Lab) AddHost(ctx context.Context, name string) (*Host, error) {
 	if err := h.writeConf(); err != nil {
 		return nil, err
 	}
-	err = writeJSON(filepath.Join(h.dir(), "host.json"), hostRecord{h.name, h.index, h.IPv4(), h.IPv6()})
+	err = writeJSON(filepath.Join(h.dir(), "host.json"), hostRecord{h.name, h.index, h.rack, h.IPv4(), h.IPv6()})
 	if err != nil {
 		return nil, err
 	}
-	if l.state.NoAgent {
-		return h, nil
+	if err := l.keepFaults(); err != nil {
+		return nil, err
 	}
-	return h, h.StartAgent(ctx)
+	return h, h.start(ctx)
 }
 
 // Host returns the host of that name. Asking for one that doesn't exist ends
@@ -109,14 +119,17 @@ func (l *Lab) Hosts() []*Host {
 // Name is the host's, and its agent's NODENAME.
 func (h *Host) Name() string { return h.name }
 
-// IPv4 is the host's address on the fabric.
-func (h *Host) IPv4() netip.Addr { return hostAddr(false, h.index).Addr() }
+// IPv4 is the address of the host's eth0.
+func (h *Host) IPv4() netip.Addr { return hostAddr(false, h.rack, h.index).Addr() }
 
-// IPv6 is the host's address on the fabric.
-func (h *Host) IPv6() netip.Addr { return hostAddr(true, h.index).Addr() }
+// IPv6 is the address of the host's eth0.
+func (h *Host) IPv6() netip.Addr { return hostAddr(true, h.rack, h.index).Addr() }
 
 // Addrs are both addresses.
 func (h *Host) Addrs() []netip.Addr { return []netip.Addr{h.IPv4(), h.IPv6()} }
+
+// port is the other end of eth0, on the wire.
+func (h *Host) port() string { return fmt.Sprintf("host%d", h.index) }
 
 // Namespace is the host's network.
 func (h *Host) Namespace() Namespace { return h.ns }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lab makes a whole Calico network on one machine: an etcd of one or
-// three members, virtual hosts that are network namespaces on a shared fabric,
-// the real agent in each, and pods that are namespaces wired by the real plugin
+// three members, virtual hosts that are network namespaces on a shared fabric
+// or in racks of their own behind routers, the real agent in each, and pods that are namespaces wired by the real plugin
 // binaries through the CNI protocol.
 //
 //	l := lab.ForTest(t, lab.Config{Hosts: []string{"a"}})
@@ -27,6 +27,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -37,7 +38,11 @@ const Root = "/run/calico-lab"
 // etcd member, plain text, and the default pools.
 type Config struct {
 	Name  string   // unique on the machine; "" = "default"
-	Hosts []string // virtual hosts; their names and those of pods share one name space
+	Hosts []string // virtual hosts on the fabric; all names of a lab share one name space
+	// Racks are more hosts, in subnets of their own, each behind a router:
+	// "rack1", "rack2", …, by which they reach each other, the hosts on the
+	// fabric, and etcd. No router knows of pods.
+	Racks [][]string
 
 	EtcdMembers int   // 1 or 3; 0 = 1
 	TLS         bool  // clients and etcd prove who they are by certificate
@@ -45,8 +50,10 @@ type Config struct {
 	NoFsync     bool  // etcd does not wait for the disk
 	EtcdQuota   int64 // bytes after which etcd turns read-only; 0 = etcd's default
 
-	Pools   []netip.Prefix // IP pools; nil = DefaultPools, empty = none
-	NoReady bool           // don't set the Ready flag in etcd
+	Pools []netip.Prefix // IP pools; nil = DefaultPools, empty = none
+	// Pool, where set, changes each pool before it is written: its encapsulation.
+	Pool    func(*model.Pool)
+	NoReady bool // don't set the Ready flag in etcd
 
 	NoAgent bool // hosts without calico-node
 	// AgentEnv is added to the agents' environment: "FELIX_…=…".
@@ -152,13 +159,8 @@ func (cfg Config) complete() (Config, error) {
 	if err := checkName("lab", cfg.Name); err != nil {
 		return cfg, err
 	}
-	for i, host := range cfg.Hosts {
-		if err := checkName("host", host); err != nil {
-			return cfg, err
-		}
-		if slices.Contains(cfg.Hosts[:i], host) {
-			return cfg, fmt.Errorf("host %s: the name is taken by another", host)
-		}
+	if err := cfg.checkHosts(); err != nil {
+		return cfg, err
 	}
 	for _, pool := range cfg.Pools {
 		if pool != pool.Masked() {
@@ -196,6 +198,26 @@ func (cfg Config) complete() (Config, error) {
 	return cfg, nil
 }
 
+func (cfg Config) checkHosts() error {
+	if len(cfg.Racks) > maxRacks {
+		return fmt.Errorf("%d racks: a lab has %d at most", len(cfg.Racks), maxRacks)
+	}
+	taken := map[string]bool{"fabric": true}
+	for i := range cfg.Racks {
+		taken[rackName(i+1)] = true
+	}
+	for _, host := range slices.Concat(append([][]string{cfg.Hosts}, cfg.Racks...)...) {
+		if err := checkName("host", host); err != nil {
+			return err
+		}
+		if taken[host] {
+			return fmt.Errorf("host %s: the name is taken by another", host)
+		}
+		taken[host] = true
+	}
+	return nil
+}
+
 // build does what Start promises, and leaves undoing to Start.
 func (l *Lab) build(ctx context.Context) error {
 	for _, sub := range []string{"", "ns", "log", "proc", "hosts", "pods", "etcd"} {
@@ -212,6 +234,9 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := l.makeFabric(); err != nil {
 		return fmt.Errorf("make the fabric: %w", err)
 	}
+	if err := l.makeRouters(); err != nil {
+		return err
+	}
 	l.say("etcd: starting %d", l.cfg.EtcdMembers)
 	if err := l.startMembers(ctx); err != nil {
 		return err
@@ -222,6 +247,13 @@ func (l *Lab) build(ctx context.Context) error {
 	for _, name := range l.cfg.Hosts {
 		if _, err := l.AddHost(ctx, name); err != nil {
 			return err
+		}
+	}
+	for i, hosts := range l.cfg.Racks {
+		for _, name := range hosts {
+			if _, err := l.addHost(ctx, name, i+1); err != nil {
+				return err
+			}
 		}
 	}
 	l.state.Ready = true

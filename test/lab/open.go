@@ -43,7 +43,7 @@ func Open(name string) (*Lab, error) {
 		if err := readJSON(file, &rec); err != nil {
 			return nil, err
 		}
-		l.hosts[rec.Name] = &Host{lab: l, name: rec.Name, index: rec.Index, ns: Namespace{filepath.Join(l.dir, "ns", rec.Name)}}
+		l.hosts[rec.Name] = &Host{lab: l, name: rec.Name, index: rec.Index, rack: rec.Rack, ns: Namespace{filepath.Join(l.dir, "ns", rec.Name)}}
 	}
 	return l, nil
 }

@@ -77,6 +77,9 @@ func (h *Host) AddPod(ctx context.Context, name string, cfg PodConfig) (*Pod, er
 	if cfg.ConfFile == "" {
 		cfg.ConfFile = h.ConfFile()
 	}
+	if p, err := h.lab.FindPod(name); err == nil && !p.Exists() {
+		return nil, fmt.Errorf("add pod %s: the name is taken by one that has gone with host %s: delete it first", name, p.rec.Host)
+	}
 	ns, err := createNamespace(filepath.Join(h.lab.dir, "ns", name))
 	if err != nil {
 		return nil, fmt.Errorf("add pod %s: %w", name, err)
@@ -195,6 +198,10 @@ func (p *Pod) Addrs() []netip.Addr {
 	}
 	return addrs
 }
+
+// Exists reports whether the pod still has its namespace: that of a pod whose
+// host was rebooted is gone.
+func (p *Pod) Exists() bool { return p.ns.inode() != 0 }
 
 // Do runs fn in the pod's network; see Namespace.Do.
 func (p *Pod) Do(fn func() error) error { return p.ns.Do(fn) }

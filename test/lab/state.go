@@ -24,6 +24,7 @@ type state struct {
 	BinDir      string   `json:"bin_dir"`
 	DataDir     string   `json:"data_dir"`
 	EtcdMembers int      `json:"etcd_members"`
+	Racks       int      `json:"racks,omitempty"`
 	TLS         bool     `json:"tls,omitempty"`
 	Auth        bool     `json:"auth,omitempty"`
 	NoFsync     bool     `json:"no_fsync,omitempty"`
@@ -50,7 +51,7 @@ func (l *Lab) makeDataDir() error {
 	}
 	l.state = state{
 		Name: l.name, Background: l.background, BinDir: l.cfg.BinDir, DataDir: dir,
-		EtcdMembers: l.cfg.EtcdMembers, TLS: l.cfg.TLS, Auth: l.cfg.Auth, NoFsync: l.cfg.NoFsync,
+		EtcdMembers: l.cfg.EtcdMembers, Racks: len(l.cfg.Racks), TLS: l.cfg.TLS, Auth: l.cfg.Auth, NoFsync: l.cfg.NoFsync,
 		EtcdQuota: l.cfg.EtcdQuota, NoAgent: l.cfg.NoAgent, AgentEnv: l.cfg.AgentEnv, CNIPath: l.cfg.CNIPath,
 	}
 	return os.WriteFile(filepath.Join(dir, dataMark), []byte(l.name+"\n"), 0o600)

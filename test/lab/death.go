@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kill is the death of a host, as far as others can tell: its link is cut, and
+// then the agent is killed, so that not even the kernel says farewell for it.
+// Its lease in etcd runs out, its BGP sessions time out. Its pods are beyond
+// reach, but live on: see Return and Reboot.
+func (h *Host) Kill() error {
+	if err := h.fault(func(f *Faults) { f.Dead = true }); err != nil {
+		return err
+	}
+	err := h.KillAgent()
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// Return brings a host that was killed back with all that it had: disk, pods
+// and kernel are as they were, as those of a virtual machine that was halted.
+// Its agent is started, and waited for.
+func (h *Host) Return(ctx context.Context) error {
+	if err := h.dead(); err != nil {
+		return err
+	}
+	if err := h.fault(func(f *Faults) { f.Dead = false }); err != nil {
+		return err
+	}
+	return h.start(ctx)
+}
+
+// Reboot brings a host that was killed back as after a loss of power. Its name,
+// its addresses and its disk (VarDir, LogDir, the plugins' cache) are the same;
+// what its kernel held, RunDir, its pods' namespaces and every process of the
+// lab in them are gone. The pods stay on record, as they do with a container
+// runtime, which deletes the old containers: Delete is for the caller to call.
+func (h *Host) Reboot(ctx context.Context) error {
+	if err := h.dead(); err != nil {
+		return err
+	}
+	pods, err := h.lab.Pods()
+	if err != nil {
+		return err
+	}
+	gone := []Namespace{h.ns}
+	for _, p := range pods {
+		if p.host.name == h.name {
+			gone = append(gone, p.ns)
+		}
+	}
+	if err := h.lab.endIn(gone); err != nil {
+		return fmt.Errorf("end what runs on host %s: %w", h.name, err)
+	}
+	if err := h.lab.unplug(h); err != nil {
+		return err
+	}
+	for _, ns := range gone {
+		if err := ns.Remove(); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(h.RunDir()); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(h.RunDir(), 0o755); err != nil {
+		return err
+	}
+	if _, err := createNamespace(h.ns.path); err != nil {
+		return err
+	}
+	if err := h.lab.plug(h); err != nil {
+		return fmt.Errorf("connect host %s: %w", h.name, err)
+	}
+	if err := h.fault(func(f *Faults) { f.Dead = false }); err != nil {
+		return err
+	}
+	return h.start(ctx)
+}
+
+// dead is an error for a host that lives.
+func (h *Host) dead() error {
+	f, err := h.Faults()
+	if err == nil && !f.Dead {
+		err = fmt.Errorf("host %s is not dead: kill it first", h.name)
+	}
+	return err
+}
+
+func (h *Host) start(ctx context.Context) error {
+	if h.lab.state.NoAgent {
+		return nil
+	}
+	return h.StartAgent(ctx)
+}
+
+// endIn kills the processes on record that run in one of the namespaces.
+func (l *Lab) endIn(gone []Namespace) error {
+	inodes := map[uint64]bool{}
+	for _, ns := range gone {
+		if ino := ns.inode(); ino != 0 {
+			inodes[ino] = true
+		}
+	}
+	var errs []error
+	own := l.ownProcesses()
+	for _, p := range processes(l.name) {
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join("/proc", strconv.Itoa(p.PID), "ns/net"), &st) != nil || !inodes[st.Ino] || !p.matches() {
+			continue
+		}
+		if mine := own[p.Role]; mine != nil && mine.PID == p.PID {
+			p = mine
+		}
+		errs = append(errs, p.Kill())
+	}
+	return errors.Join(errs...)
+}

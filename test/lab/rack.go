@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+)
+
+const (
+	// rackBridge is what the hosts of a rack are plugged into, and rackUplink
+	// leads to the fabric: both are links of the rack's router.
+	rackBridge, rackUplink = "rack0", "uplink"
+	// maxRacks is how many subnets there are from 172.21.0.0/16 on.
+	maxRacks = 11
+)
+
+func rackName(i int) string { return fmt.Sprintf("rack%d", i) }
+
+// Router is a rack's: a namespace that forwards between the rack's subnet, on
+// its link rack0, and the fabric, on its link uplink. It has static routes to
+// the subnets of the other racks, and none to pods: a test may run a routing
+// daemon in it, as a switch on top of the rack would.
+type Router struct {
+	lab  *Lab
+	rack int // from 1
+	ns   Namespace
+}
+
+// makeRouters makes those of all racks.
+func (l *Lab) makeRouters() error {
+	for i := range l.cfg.Racks {
+		if err := l.makeRouter(i + 1); err != nil {
+			return fmt.Errorf("make the router of %s: %w", rackName(i+1), err)
+		}
+	}
+	return nil
+}
+
+func (l *Lab) makeRouter(rack int) error {
+	ns, err := createNamespace(filepath.Join(l.dir, "ns", rackName(rack)))
+	if err != nil {
+		return err
+	}
+	if err := ns.Do(forward); err != nil {
+		return err
+	}
+	if err := ns.links(func(h *netlink.Handle) error { return l.wire(rack).addBridge(h) }); err != nil {
+		return err
+	}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: rackName(rack), Alias: "router of " + rackName(rack)}, PeerName: rackUplink}
+	if err := l.wire(0).addPort(veth, ns, uplinkAddr(false, rack), uplinkAddr(true, rack)); err != nil {
+		return err
+	}
+	err = ns.links(func(h *netlink.Handle) error {
+		for _, v6 := range []bool{false, true} {
+			if err := addRoute(h, netip.Prefix{}, gatewayAddr(v6, 0).Addr()); err != nil {
+				return err
+			}
+			for other := range l.cfg.Racks {
+				if other+1 == rack {
+					continue
+				}
+				if err := routeToRack(h, v6, other+1); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return l.fabric.links(func(h *netlink.Handle) error {
+		for _, v6 := range []bool{false, true} {
+			if err := routeToRack(h, v6, rack); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func routeToRack(h *netlink.Handle, v6 bool, rack int) error {
+	return addRoute(h, subnetAddr(v6, rack, 0), uplinkAddr(v6, rack).Addr())
+}
+
+// Routers returns those of all racks, in order.
+func (l *Lab) Routers() []*Router {
+	var routers []*Router
+	for i := 1; i <= l.state.Racks; i++ {
+		routers = append(routers, &Router{lab: l, rack: i, ns: l.named(rackName(i))})
+	}
+	return routers
+}
+
+// Router returns that of rack i, from 1. Asking for one that doesn't exist ends
+// the test.
+func (l *Lab) Router(i int) *Router {
+	if i < 1 || i > l.state.Racks {
+		l.fatal(fmt.Errorf("no rack %d in lab %s: it has %d", i, l.name, l.state.Racks))
+	}
+	return l.Routers()[i-1]
+}
+
+// Router is the one of the host's rack; nil for a host on the fabric itself.
+func (h *Host) Router() *Router {
+	if h.rack == 0 {
+		return nil
+	}
+	return &Router{lab: h.lab, rack: h.rack, ns: h.lab.named(rackName(h.rack))}
+}
+
+// AddHost makes a host in the rack and starts its agent.
+func (r *Router) AddHost(ctx context.Context, name string) (*Host, error) {
+	return r.lab.addHost(ctx, name, r.rack)
+}
+
+// Name is the rack's: "rack1".
+func (r *Router) Name() string { return rackName(r.rack) }
+
+// Namespace is the router's network.
+func (r *Router) Namespace() Namespace { return r.ns }
+
+// Addrs are those in the rack, on link rack0: its hosts' default gateway.
+func (r *Router) Addrs() []netip.Addr {
+	return []netip.Addr{gatewayAddr(false, r.rack).Addr(), gatewayAddr(true, r.rack).Addr()}
+}
+
+// Uplinks are the router's addresses on the fabric, on link uplink.
+func (r *Router) Uplinks() []netip.Addr {
+	return []netip.Addr{uplinkAddr(false, r.rack).Addr(), uplinkAddr(true, r.rack).Addr()}
+}
+
+// Subnets are the rack's, of both families.
+func (r *Router) Subnets() []netip.Prefix {
+	return []netip.Prefix{subnetAddr(false, r.rack, 0), subnetAddr(true, r.rack, 0)}
+}
+
+// Hosts returns those of the rack, in the order of their making.
+func (r *Router) Hosts() []*Host {
+	var hosts []*Host
+	for _, h := range r.lab.Hosts() {
+		if h.rack == r.rack {
+			hosts = append(hosts, h)
+		}
+	}
+	return hosts
+}
+
+// Do runs fn in the router's network; see Namespace.Do.
+func (r *Router) Do(fn func() error) error { return r.ns.Do(fn) }
+
+// Exec runs a command on the router and returns what it wrote to stdout.
+func (r *Router) Exec(ctx context.Context, command string, args ...string) ([]byte, error) {
+	return run(ctx, r.ns, os.Environ(), command, args...)
+}
+
+// Start starts a command on the router that runs until it is stopped or the lab
+// is closed. The role is its name in the lab.
+func (r *Router) Start(role, command string, args ...string) (*Process, error) {
+	return r.lab.startNamed(role, r.ns, os.Environ(), command, args)
+}
+
+// Ping is Pod.Ping from the router.
+func (r *Router) Ping(ctx context.Context, target Target) error {
+	if err := pingAll(ctx, r.ns, target); err != nil {
+		return fmt.Errorf("from the router of %s: %w", r.Name(), err)
+	}
+	return nil
+}
