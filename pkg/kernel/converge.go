@@ -160,11 +160,29 @@ func (h *HostPath) execute(ctx context.Context, plans []interfacePlan) error {
 }
 
 func (h *HostPath) send(changes []*change) error {
+	if err := h.sock.carryOut(changes); err != nil {
+		return err
+	}
+	for _, c := range changes {
+		if c.add != nil && errors.Is(c.err, unix.EEXIST) {
+			refused, err := h.takeOver(*c.add)
+			if err != nil {
+				return err
+			}
+			c.err = refused
+		}
+	}
+	return nil
+}
+
+// carryOut has the kernel make the changes. What it refuses stands in each; the
+// error is the socket's.
+func (s *socket) carryOut(changes []*change) error {
 	var requests []*message
 	for _, c := range changes {
 		requests = append(requests, c.requests...)
 	}
-	answers, err := h.sock.do(requests...)
+	answers, err := s.do(requests...)
 	if err != nil {
 		return err
 	}
@@ -175,11 +193,6 @@ func (h *HostPath) send(changes []*change) error {
 			}
 		}
 		answers = answers[len(c.requests):]
-		if c.add != nil && errors.Is(c.err, unix.EEXIST) {
-			if c.err, err = h.takeOver(*c.add); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }

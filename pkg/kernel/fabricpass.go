@@ -92,22 +92,15 @@ func (p *fabricPass) write(ctx context.Context, changes []*fabricChange) error {
 	return nil
 }
 
-func (p *fabricPass) send(changes []*fabricChange) error {
-	var requests []*message
-	for _, c := range changes {
-		requests = append(requests, c.requests...)
+func (p *fabricPass) send(batch []*fabricChange) error {
+	changes := make([]*change, len(batch))
+	for i, c := range batch {
+		changes[i] = &c.change
 	}
-	answers, err := p.sock.do(requests...)
-	if err != nil {
+	if err := p.sock.carryOut(changes); err != nil {
 		return err
 	}
-	for _, c := range changes {
-		for _, a := range answers[:len(c.requests)] {
-			if c.err == nil && !(c.late && isGone(a.err)) {
-				c.err = a.err
-			}
-		}
-		answers = answers[len(c.requests):]
+	for _, c := range batch {
 		p.wrote(c)
 	}
 	return nil

@@ -98,17 +98,11 @@ func parseRoute(b []byte) (route, bool) {
 	if len(b) < unix.SizeofRtMsg || b[7] != unix.RTN_UNICAST {
 		return route{}, false
 	}
-	family, bits, table := b[0], int(b[1]), uint32(b[4])
-	r := route{protocol: b[5], scope: b[6]}
-	var dst netip.Addr
-	switch family {
-	case unix.AF_INET:
-		dst = netip.IPv4Unspecified()
-	case unix.AF_INET6:
-		dst = netip.IPv6Unspecified()
-	default:
+	dst, bits, table := unspecified(b[0]), int(b[1]), uint32(b[4])
+	if !dst.IsValid() {
 		return route{}, false
 	}
+	r := route{protocol: b[5], scope: b[6]}
 	attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
 		switch kind {
 		case unix.RTA_DST:
@@ -125,6 +119,18 @@ func parseRoute(b []byte) (route, bool) {
 	})
 	r.dst = netip.PrefixFrom(dst, bits)
 	return r, table == unix.RT_TABLE_MAIN && r.dst.IsValid()
+}
+
+// unspecified is the family's, which a default route leads to; invalid for
+// families other than the two.
+func unspecified(family uint8) netip.Addr {
+	switch family {
+	case unix.AF_INET:
+		return netip.IPv4Unspecified()
+	case unix.AF_INET6:
+		return netip.IPv6Unspecified()
+	}
+	return netip.Addr{}
 }
 
 // lookup returns the route that the kernel would take to the address, by the

@@ -113,17 +113,11 @@ func parseFabricRoute(b []byte) (fabricRoute, bool) {
 	if len(b) < unix.SizeofRtMsg {
 		return fabricRoute{}, false
 	}
-	table := uint32(b[4])
-	r := fabricRoute{kind: b[7], protocol: b[5]}
-	var dst netip.Addr
-	switch b[0] {
-	case unix.AF_INET:
-		dst = netip.IPv4Unspecified()
-	case unix.AF_INET6:
-		dst = netip.IPv6Unspecified()
-	default:
+	dst, table := unspecified(b[0]), uint32(b[4])
+	if !dst.IsValid() {
 		return fabricRoute{}, false
 	}
+	r := fabricRoute{kind: b[7], protocol: b[5]}
 	hop := fabricHop{onLink: u32(b[8:])&unix.RTNH_F_ONLINK != 0}
 	attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
 		switch kind {
