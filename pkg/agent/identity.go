@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -35,6 +36,7 @@ type identity struct {
 	kinds   []plan.Tunnel // those that a host may have
 	tells   identityTells
 	now     func() time.Time
+	step    func(string) // marks where a test may end the process
 
 	wake  chan struct{}
 	found chan struct{}
@@ -58,8 +60,10 @@ type identityTells struct {
 
 // identityWish is what the router knows of the host.
 type identityWish struct {
-	Links   plan.Links
-	Devices plan.Devices
+	// Revision is up to which of etcd's all else is known.
+	Revision int64
+	Links    plan.Links
+	Devices  plan.Devices
 	// Conflict is plan.Engine's, of what was flushed. It is called by want alone.
 	Conflict func(own, said []netip.Addr) error
 }
@@ -70,6 +74,9 @@ type identityNote struct {
 	// revision is the latest that was folded; commits are not made on what is older
 	// than the last of them, awaits.
 	revision, awaits int64
+	// changed is when etcd last said something else of this host's addresses: a
+	// wish that knows less says nothing about conflicts.
+	changed int64
 	// stored are the keys that are written here, as etcd holds them, by path.
 	stored map[string]model.Entry
 	pools  map[string]netip.Prefix // by path
@@ -92,7 +99,7 @@ func newIdentity(cfg Config, client *store.Client, tells identityTells) *identit
 	tells.report.withhold("it isn't known yet whether another host has this one's name")
 	return &identity{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
-		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now,
+		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now, step: kernel.Step,
 		wake: make(chan struct{}, 1), found: make(chan struct{}, 1),
 		note:    identityNote{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
 		tunnels: map[string]*effort{},
@@ -110,6 +117,7 @@ func (i *identity) fold(u store.Update) {
 	if u.Resync {
 		// etcd may be another now, in which revisions mean something else.
 		changed, n.synced, n.ready, n.awaits = true, true, false, 0
+		n.changed, n.judged = u.Revision, false
 		clear(n.stored)
 		clear(n.pools)
 	}
@@ -130,6 +138,9 @@ func (i *identity) fold(u store.Update) {
 		default:
 			if i.writes(e.Key) {
 				changed = true
+				if _, ok := e.Key.(model.BGPHostKey); ok {
+					n.changed, n.judged = u.Revision, false
+				}
 				delete(n.stored, e.Path)
 				if e.Exists() {
 					n.stored[e.Path] = e
@@ -166,7 +177,12 @@ func (i *identity) want(w identityWish) {
 		n.linked, n.links = true, cloneLinks(w.Links)
 		n.sight++
 	}
-	n.devices = cloneDevices(w.Devices)
+	if changed {
+		n.devices = cloneDevices(w.Devices)
+	}
+	if w.Revision < n.changed {
+		return // what etcd holds of this host now is yet to be judged
+	}
 	conflict := w.Conflict(addresses(n.own), slices.Clone(n.said))
 	changed = changed || !n.judged || errorText(conflict) != errorText(n.conflict)
 	n.judged, n.conflict = true, conflict

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/ipam"
-	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -151,7 +150,7 @@ func (i *identity) attempt(ctx context.Context, need tunnelNeed, config model.Ho
 				return 0, netip.Addr{}, errNotReady
 			}
 		}
-		kernel.Step("tunnel address read")
+		i.step("tunnel address read")
 		change, addr, err := decideTunnel(view, need, request, i.now())
 		if more, ok := errors.AsType[*ipam.NeedError](err); ok {
 			wants = more.Wants
@@ -164,9 +163,9 @@ func (i *identity) attempt(ctx context.Context, need tunnelNeed, config model.Ho
 		if change.Empty() {
 			return revision, addr, nil
 		}
-		kernel.Step("tunnel address before commit")
+		i.step("tunnel address before commit")
 		revision, err = i.store.Commit(ctx, change)
-		kernel.Step("tunnel address committed")
+		i.step("tunnel address committed")
 		return revision, addr, err
 	}
 	return 0, netip.Addr{}, fmt.Errorf("%d rounds of reading did not suffice", maxRounds)
