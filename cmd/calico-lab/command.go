@@ -30,8 +30,8 @@ func command(version string) *cobra.Command {
 		Use:   "calico-lab",
 		Short: "A whole Calico network on one machine",
 		Long: `calico-lab makes a Calico network on this machine: an etcd, virtual hosts that
-are network namespaces on a shared fabric, the node agent in each, and pods that
-are namespaces wired by the CNI plugins. The machine's own network is not touched.
+are network namespaces on one wire or in racks, the node agent in each, and pods
+that are namespaces wired by the CNI plugins. The machine's own network is not touched.
 
 It needs root. Without root, a shell in a user namespace does as well:
 
@@ -41,6 +41,7 @@ It needs root. Without root, a shell in a user namespace does as well:
   calico-lab pod add db --host a
   calico-lab exec web -- sh
   calico-lab status
+  calico-lab host kill a
   calico-lab down`,
 		Version:       version,
 		SilenceUsage:  true,
@@ -53,8 +54,8 @@ It needs root. Without root, a shell in a user namespace does as well:
 		},
 	}
 	root.PersistentFlags().StringVar(&o.name, "name", "default", "name of the lab; several can be up at once")
-	root.AddCommand(upCommand(&o), downCommand(&o), statusCommand(&o), podCommand(&o), execCommand(&o), pingCommand(&o),
-		cniCommand(&o), dumpCommand(&o), agentCommand(&o), demoCommand(&o), etcdCommand())
+	root.AddCommand(upCommand(&o), downCommand(&o), statusCommand(&o), hostCommand(&o), podCommand(&o), execCommand(&o), pingCommand(&o),
+		cniCommand(&o), dumpCommand(&o), agentCommand(&o), partitionCommand(&o), healCommand(&o), lossCommand(&o), demoCommand(&o), etcdCommand())
 	sayUsage(root)
 	return root
 }

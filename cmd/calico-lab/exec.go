@@ -21,7 +21,7 @@ func execCommand(o *options) *cobra.Command {
 		Use:   "exec NAME -- COMMAND [ARGUMENT...]",
 		Short: "Run a command in the network of a pod, a host, or the fabric",
 		Long: `exec runs a command in the network of a pod or a host; NAME "fabric" is the
-namespace of etcd and of the wire between the hosts. Only the network is another:
+namespace of etcd and of the wire between the hosts, "rack1" that of a rack's router. Only the network is another:
 files and processes are the machine's. On a host, the environment tells Calico's
 programs where they are.`,
 		Example: `  calico-lab exec web -- sh
@@ -61,11 +61,16 @@ programs where they are.`,
 	return cmd
 }
 
-// find looks for a pod or a host, or the fabric.
+// find looks for a pod or a host, a router, or the fabric.
 func find(l *lab.Lab, name string) (lab.Namespace, []string, error) {
 	env := append(os.Environ(), "CALICO_LAB="+l.Name(), "CALICO_LAB_NAMESPACE="+name)
 	if name == "fabric" {
 		return l.Fabric(), env, nil
+	}
+	for _, r := range l.Routers() {
+		if r.Name() == name {
+			return r.Namespace(), env, nil
+		}
 	}
 	if h, err := l.FindHost(name); err == nil {
 		return h.Namespace(), append(env, h.Env()...), nil

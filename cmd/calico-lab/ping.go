@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/test/lab"
 )
 
-// pinger is a pod or a host.
+// pinger is a pod, a host or a router.
 type pinger interface {
 	lab.Target
 	Ping(context.Context, lab.Target) error
@@ -60,6 +60,11 @@ every address of each TO has answered. TO is a pod, a host or an address.`,
 func findPinger(l *lab.Lab, name string) (pinger, error) {
 	if h, err := l.FindHost(name); err == nil {
 		return h, nil
+	}
+	for _, r := range l.Routers() {
+		if r.Name() == name {
+			return r, nil
+		}
 	}
 	p, err := l.FindPod(name)
 	if errors.Is(err, os.ErrNotExist) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -37,16 +38,8 @@ func printStatus(ctx context.Context, out io.Writer, o *options, l *lab.Lab) err
 	for i, url := range l.EtcdEndpoints() {
 		fmt.Fprintf(w, "etcd%d\t%s\t%s\n", i+1, url, memberState(ctx, l, i+1))
 	}
-	fmt.Fprintln(w, "\nHOST\tADDRESSES\tAGENT")
-	for _, h := range l.Hosts() {
-		agent := "does not run"
-		if p, err := h.Agent(); err == nil {
-			agent = fmt.Sprintf("PID %d", p.PID)
-			if err := h.AgentReady(ctx); err != nil {
-				agent += ", not ready: " + err.Error()
-			}
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", h.Name(), join(h.Addrs()), agent)
+	if err := printHosts(ctx, w, l); err != nil {
+		return err
 	}
 	pods, err := l.Pods()
 	if err != nil {
@@ -54,7 +47,11 @@ func printStatus(ctx context.Context, out io.Writer, o *options, l *lab.Lab) err
 	}
 	fmt.Fprintln(w, "\nPOD\tADDRESSES\tHOST")
 	for _, p := range pods {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Name(), join(p.Addrs()), p.Host().Name())
+		host := p.Host().Name()
+		if !p.Exists() {
+			host += " (gone with the host's reboot)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Name(), join(p.Addrs()), host)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -70,6 +67,48 @@ a plugin by hand, on host %[1]s (%[2]s puts you there):
 or:
   %[4]s
 `, h.Name(), o.hint("exec "+h.Name()+" -- sh"), h.ConfFile(), o.hint("cni ADD by-hand --host "+h.Name()))
+	}
+	return nil
+}
+
+// printHosts has columns for racks and faults only where there are any.
+func printHosts(ctx context.Context, w io.Writer, l *lab.Lab) error {
+	hosts, routers := l.Hosts(), l.Routers()
+	if len(routers) > 0 {
+		fmt.Fprintln(w, "\nROUTER\tIN THE RACK\tON THE FABRIC")
+		for _, r := range routers {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", r.Name(), join(r.Addrs()), join(r.Uplinks()))
+		}
+	}
+	rows := [][]string{{"\nHOST", "RACK", "ADDRESSES", "AGENT", "FAULTS"}}
+	faulty := false
+	for _, h := range hosts {
+		agent := "does not run"
+		if p, err := h.Agent(); err == nil {
+			agent = fmt.Sprintf("PID %d", p.PID)
+			if err := h.AgentReady(ctx); err != nil {
+				agent += ", not ready: " + err.Error()
+			}
+		}
+		rack := "-"
+		if r := h.Router(); r != nil {
+			rack = r.Name()
+		}
+		f, err := h.Faults()
+		if err != nil {
+			return err
+		}
+		faulty = faulty || f.String() != ""
+		rows = append(rows, []string{h.Name(), rack, join(h.Addrs()), agent, f.String()})
+	}
+	for _, row := range rows {
+		if !faulty {
+			row = row[:4]
+		}
+		if len(routers) == 0 {
+			row = slices.Delete(row, 1, 2)
+		}
+		fmt.Fprintln(w, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
 	return nil
 }

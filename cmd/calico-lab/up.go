@@ -18,15 +18,23 @@ import (
 func upCommand(o *options) *cobra.Command {
 	cfg := lab.Config{Background: true}
 	var pools []string
+	var network network
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Make a lab, which runs until `calico-lab down`",
 		Long: `up makes a lab in the background: etcd, the hosts, and an agent on each. What
-labs that crashed have left is removed first. Interrupted, it leaves nothing.`,
+labs that crashed have left is removed first. Interrupted, it leaves nothing.
+
+The hosts are on one wire, or in racks: each has subnets of its own and a router, which
+knows the way to the other racks and to etcd, and nothing of pods. Those of different
+racks need an encapsulation (--vxlan), or BGP with the routers.`,
+		Example: `  calico-lab up
+  calico-lab up --hosts 3
+  calico-lab up --racks 2 --hosts 4 --vxlan cross-subnet`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(cfg.Hosts) == 0 {
-				return errors.New("--hosts: want the name of at least one host")
+			if err := network.apply(&cfg); err != nil {
+				return err
 			}
 			cfg.Name, cfg.Log = o.name, cmd.ErrOrStderr()
 			for _, text := range pools {
@@ -46,12 +54,12 @@ labs that crashed have left is removed first. Interrupted, it leaves nothing.`,
 			}
 			defer l.Leave()
 			fmt.Fprintf(cmd.ErrOrStderr(), "lab %s is up after %v; next: %s\n", l.Name(),
-				time.Since(start).Round(10*time.Millisecond), o.hint("pod add web --host "+cfg.Hosts[0]))
+				time.Since(start).Round(10*time.Millisecond), o.hint("pod add web --host "+l.Hosts()[0].Name()))
 			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&cfg.Hosts, "hosts", []string{"a"}, "names of the virtual hosts")
+	network.flags(cmd)
 	f.IntVar(&cfg.EtcdMembers, "etcd", 1, "number of etcd members, 1 or 3")
 	f.BoolVar(&cfg.TLS, "tls", false, "etcd and its clients prove who they are by certificate")
 	f.BoolVar(&cfg.Auth, "auth", false, "etcd asks for a user and a password")
