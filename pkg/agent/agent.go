@@ -97,17 +97,22 @@ func Run(ctx context.Context, cfg Config) error {
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
 	h := newHealth()
 	l := newLoop(cfg, params, h, trouble, newReporter(cfg.Logger, client, cfg.Node, h))
+	r := attach(cfg, client, l)
 	l.adopt()
 	errHealth, errMetrics := l.serving.move()
 	if err := errors.Join(fixed(cfg.Health, errHealth), fixed(cfg.Metrics, errMetrics)); err != nil {
 		l.serving.close()
+		r.talker.close(ctx)
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.serving.run(ctx) })
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, SocketName), gatekeeper{l}) })
 	group.Go(func() error { return l.report.run(ctx) })
-	group.Go(func() error { return l.watch(ctx, client) })
+	group.Go(func() error { return watch(ctx, client, l, r) })
+	group.Go(func() error { return r.talker.run(ctx) })
+	group.Go(func() error { return r.run(ctx) })
+	group.Go(func() error { return r.identity.run(ctx) })
 	group.Go(func() error { return l.runToEnd(ctx) })
 	cfg.Logger.Info("calico-node runs", "version", cfg.Version, "node", cfg.Node)
 	err = group.Wait()
@@ -129,6 +134,7 @@ func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporte
 		waits:   make(chan *wait), leaves: make(chan *wait),
 		flushed: make(chan []netip.Addr), stopped: make(chan struct{}),
 		inquiries: make(chan inquiry), cutDone: make(chan error),
+		handover: newHandover(), asks: make(chan chan string), route: route{done: make(chan shrunk)},
 		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{},
 		lost:     map[netip.Addr]struct{}{},
@@ -160,11 +166,7 @@ func hostSystem(cfg Config) system {
 		interfaces:  kernel.HostInterfaces,
 		interfaceTo: kernel.InterfaceTo,
 		writeNode:   func() error { return writeNode(cfg) },
-		writeMTU: func(prefixes []string) error {
-			mtu, err := kernel.UplinkMTU(prefixes...)
-			if err != nil {
-				return err
-			}
+		writeMTU: func(mtu int) error {
 			return writeFile(filepath.Join(cfg.VarDir, MTUName), []byte(strconv.Itoa(mtu)+"\n"))
 		},
 	}
@@ -175,9 +177,16 @@ func writeNode(cfg Config) error {
 	return writeFile(filepath.Join(cfg.VarDir, NodenameName), []byte(cfg.Node+"\n"))
 }
 
-// watch hands on what etcd holds. The store rides out what etcd goes through.
-func (l *loop) watch(ctx context.Context, client *store.Client) error {
+// watch hands on what etcd holds. The store rides out what etcd goes through. The
+// router is told first, as that never waits.
+func watch(ctx context.Context, client *store.Client, l *loop, r *router) error {
+	others := routesOnly()
 	return client.Watch(ctx, watched(), func(u store.Update) error {
+		r.hear(u)
+		u, ok := forLoop(u, others)
+		if !ok {
+			return nil
+		}
 		select {
 		case l.updates <- u:
 			return nil

@@ -2,16 +2,20 @@
 
 package agent
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // audit has all read that the agent keeps right. Adding it up tells whether
 // anything changed; only where something did is it taken apart.
 func (l *loop) audit(ctx context.Context) {
 	l.leaveName()
+	l.mtu()
+	l.route.due = l.route.due || time.Now().Before(l.route.until)
 	if same, err := l.path.Unchanged(ctx); same && err == nil && !l.whole {
 		return
 	}
 	l.whole = true // where an error lasts, taking all apart tells of it
-	l.mtu()
 	l.readInterfaces()
 }

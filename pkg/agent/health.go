@@ -22,6 +22,7 @@ type health struct {
 	mu     sync.Mutex
 	reason string // why it doesn't serve
 	etcd   string // why etcd doesn't, as last heard
+	routes string // why the way to other hosts isn't programmed
 	other  string // why this host can't be who it says it is
 }
 
@@ -65,6 +66,13 @@ func (h *health) setIdentity(reason string) {
 	h.other = reason
 }
 
+// setRoutes notes why the way to other hosts isn't programmed; "" = it is.
+func (h *health) setRoutes(reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.routes = reason
+}
+
 // unready says why the agent can't serve now; "" = it can.
 func (h *health) unready() string {
 	if s := h.stuck(); s != "" {
@@ -78,6 +86,9 @@ func (h *health) unready() string {
 	}
 	if h.other != "" {
 		reasons = append(reasons, h.other)
+	}
+	if h.routes != "" {
+		reasons = append(reasons, h.routes)
 	}
 	if h.etcd != "" {
 		reasons = append(reasons, "reports to etcd fail: "+h.etcd)

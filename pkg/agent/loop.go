@@ -35,6 +35,7 @@ type hostPath interface {
 	ApplySome(ctx context.Context, changed, removed []kernel.Endpoint) (kernel.Report, error)
 	Unchanged(ctx context.Context) (bool, error)
 	Subscribe(ctx context.Context) (<-chan kernel.Event, error)
+	ShrinkMTU(ctx context.Context, mtu int) (changed int, err error)
 	Close()
 }
 
@@ -48,7 +49,7 @@ type system struct {
 	markConnections func(isCut func(kernel.Connection) bool) (set, cleared int, err error)
 	interfaces      func(prefixes []string) ([]kernel.Interface, error)
 	interfaceTo     func(netip.Addr) (string, error)
-	writeMTU        func(prefixes []string) error
+	writeMTU        func(mtu int) error
 	writeNode       func() error
 }
 
@@ -70,7 +71,10 @@ type loop struct {
 	// inquiries and cutDone come from what runs beside the loop to cut connections.
 	inquiries chan inquiry
 	cutDone   chan error
-	stopped   chan struct{} // closed when the loop has ended
+	// handover is where the router leaves what the loop must know of other hosts.
+	handover *handover
+	asks     chan chan string // for a picture of the endpoints
+	stopped  chan struct{}    // closed when the loop has ended
 
 	params   Params
 	adoption *adoption
@@ -88,8 +92,9 @@ type loop struct {
 	interfaces []policy.Interface // the host's own
 	cutting    bool               // connections are being cut
 	uncut      bool               // that failed, and is to be tried again
-	suspicious bool               // somebody else changed the firewall
-	lastAudit  time.Time          // of the firewall, because of that
+	route      route
+	suspicious bool      // somebody else changed the firewall
+	lastAudit  time.Time // of the firewall, because of that
 
 	path      hostPath
 	events    <-chan kernel.Event
@@ -181,6 +186,14 @@ func (l *loop) run(ctx context.Context) error {
 			l.wall.all, l.uncut = l.wall.all || l.uncut, false
 		case <-l.lookAgain.C:
 			l.look()
+		case <-l.handover.forLoop:
+			l.noteRoutes()
+		case done := <-l.route.done:
+			l.noteShrunk(done)
+			continue
+		case ask := <-l.asks:
+			ask <- l.picture()
+			continue
 		case <-audit.C:
 			l.audit(ctx)
 		case <-beat.C:
@@ -248,6 +261,7 @@ func (l *loop) note(e kernel.Event, ok bool) {
 		}
 	}
 	if e.All || e.Host {
+		l.handover.look()
 		l.look()
 	}
 }
@@ -277,8 +291,10 @@ func (l *loop) turn(ctx context.Context) error {
 		if err := l.settle(ctx); err != nil {
 			return err
 		}
+		l.route.configured = false
 	}
 	if reason == "" {
+		l.tellRouter()
 		touched, l.dirty = l.dirty, touched
 		w = l.desired.follow(l.state, touched, now)
 		l.lose(w.lost)
@@ -287,7 +303,7 @@ func (l *loop) turn(ctx context.Context) error {
 	}
 	// While there is something to wait for, what was desired before stays, and
 	// is kept repaired: an etcd that was emptied cuts off nobody.
-	if (reason == "" || l.applied) && l.fence(ctx, now) {
+	if (reason == "" || l.applied) && !l.awaitsRoutes(now) && l.fence(ctx, now) {
 		if err := l.apply(ctx, w, now); err != nil && ctx.Err() == nil {
 			l.log.Error("the kernel's state could not be read, trying again", "err", err)
 			l.whole = true
@@ -297,6 +313,7 @@ func (l *loop) turn(ctx context.Context) error {
 	l.tell(touched)
 	l.flush()
 	l.cut()
+	l.shrink(ctx)
 	l.answer()
 	return nil
 }

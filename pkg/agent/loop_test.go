@@ -116,7 +116,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 			time.Sleep(c.tracked)
 			return 0, nil
 		},
-		writeMTU:  func([]string) error { return nil },
+		writeMTU:  func(int) error { return nil },
 		writeNode: func() error { return nil },
 	}
 	c.params.FirewallInterval = time.Hour // its audit would be a turn like any other

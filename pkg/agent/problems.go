@@ -23,7 +23,7 @@ type problems struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	open map[string]problem // by path
+	open map[problemID]problem
 }
 
 // What a problem is of.
@@ -32,6 +32,9 @@ const (
 	problemSetting = "setting"
 	problemHost    = "host"
 )
+
+// problemID names a problem: there is one of a kind for a path.
+type problemID struct{ kind, path string }
 
 // problem is why something is not acted upon.
 type problem struct {
@@ -42,7 +45,7 @@ type problem struct {
 }
 
 func newProblems(log *slog.Logger) *problems {
-	return &problems{log: log, open: map[string]problem{}}
+	return &problems{log: log, open: map[problemID]problem{}}
 }
 
 // maxReason bounds what is kept of a value that somebody wrote to etcd.
@@ -79,27 +82,34 @@ func (p *problems) note(kind, path string, err error) (before, after string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	was := p.open[path]
+	id := problemID{kind, path}
+	was := p.open[id]
 	if after == "" {
-		delete(p.open, path)
+		delete(p.open, id)
 		return was.Reason, after
 	}
 	since := was.Since
 	if since.IsZero() {
 		since = time.Now()
 	}
-	p.open[path] = problem{path, kind, after, since}
+	p.open[id] = problem{path, kind, after, since}
 	return was.Reason, after
 }
 
-// count is how many are not in order.
+// count is how many objects and settings are not in order.
 func (p *problems) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.open)
+	n := 0
+	for id := range p.open {
+		if id.kind == problemObject || id.kind == problemSetting {
+			n++
+		}
+	}
+	return n
 }
 
-// all are sorted by path.
+// all are sorted by path, then by kind.
 func (p *problems) all() []problem {
 	p.mu.Lock()
 	all := make([]problem, 0, len(p.open))
@@ -107,7 +117,7 @@ func (p *problems) all() []problem {
 		all = append(all, o)
 	}
 	p.mu.Unlock()
-	slices.SortFunc(all, func(a, b problem) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(all, func(a, b problem) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Kind, b.Kind)) })
 	return all
 }
 

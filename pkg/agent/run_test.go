@@ -92,6 +92,8 @@ func TestFiles(t *testing.T) {
 	h.ip("link", "set", "up1", "up")
 	h.ip("route", "add", "default", "dev", "up0")
 	h.felix = map[string]string{"routerefreshinterval": "3600"} // what follows is noticed, not found at the next look
+	h.put(model.HostMetadataKey{Host: h.name}, model.HostMetadata{Labels: map[string]string{"rack": "1"}})
+	h.put(model.ReadyKey{}, model.Ready(true))
 	h.start()
 	read := func(name string) string {
 		b, err := os.ReadFile(filepath.Join(h.dir, "var", name))
@@ -106,8 +108,6 @@ func TestFiles(t *testing.T) {
 	h.until("MTU follows the link", func() bool { return read(MTUName) == "1300\n" })
 	h.ip("link", "set", "up0", "mtu", "1350")
 	h.until("MTU follows the link up", func() bool { return read(MTUName) == "1350\n" })
-	h.put(model.HostMetadataKey{Host: h.name}, model.HostMetadata{Labels: map[string]string{"rack": "1"}})
-	h.put(model.ReadyKey{}, model.Ready(true))
 	h.ready()
 	p := h.newPod(1)
 	p.put()

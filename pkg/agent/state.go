@@ -86,10 +86,10 @@ func newState(host string, prefixes []string) *state {
 	}
 }
 
-// watched are the prefixes that fold and policy understand. Endpoints of other
-// hosts are members of the sets that rules refer to.
+// watched are the prefixes that fold, policy and the router understand. Endpoints
+// of other hosts are members of the sets that rules refer to.
 func watched() []string {
-	return []string{model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix()}
+	return append(routesOnly(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix())
 }
 
 // concerns says whether an object is this agent's to report on: not another host's.
@@ -261,11 +261,13 @@ func (s *state) setPrefixes(prefixes []string) effect {
 }
 
 // waitsFor says what must be known before anything is done; "" = nothing.
-func (s *state) waitsFor() string {
+func (s *state) waitsFor() string { return waitsFor(s.synced, s.ready) }
+
+func waitsFor(synced, ready bool) string {
 	switch {
-	case !s.synced:
+	case !synced:
 		return "etcd has not been read yet"
-	case !s.ready:
+	case !ready:
 		return (model.ReadyKey{}).Path() + " is not true in etcd"
 	}
 	return ""

@@ -124,15 +124,6 @@ func (l *loop) sayProblems(errs []error) {
 	l.hostProblem = text
 }
 
-// mtu keeps the file in which the plugin finds the MTU.
-func (l *loop) mtu() {
-	text := errorText(l.system.writeMTU(l.params.InterfacePrefixes))
-	if text != "" && text != l.mtuProblem {
-		l.log.Warn("the MTU of workloads is not known; the plugin takes what is in the file, or 1500", "reason", text)
-	}
-	l.mtuProblem = text
-}
-
 // leaveName keeps the file in which the plugin finds the node's name, and by
 // which it knows that an agent is to be waited for.
 func (l *loop) leaveName() {

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net/http"
+
+	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// attach makes the router that works beside the loop.
+func attach(cfg Config, client *store.Client, l *loop) *router {
+	m := newRouteMetrics()
+	m.register(l.metrics.registry)
+	r := newRouter(cfg, hostNetwork(cfg), l.problems, l.health, m, l.handover)
+	l.metrics.registry.MustRegister(newPeerMetrics(r.network.speaker))
+	l.route.attached = true
+	r.identity = newIdentity(cfg, client, identityTells{l.report, l.health, l.problems})
+	pages := http.NewServeMux()
+	pages.Handle("/", l.serving.health.handler)
+	pages.Handle("GET /debug/state", debugState{l, r})
+	l.serving.health.handler = pages
+	return r
+}
+
+// hostNetwork is that of the host which the process runs on.
+func hostNetwork(cfg Config) network {
+	s := bgp.New(bgp.Config{Logger: cfg.Logger})
+	return network{
+		open: func(prefixes []string) (fabric, error) {
+			return kernel.NewFabric(kernel.FabricConfig{Prefixes: prefixes, Logger: cfg.Logger})
+		},
+		links:   func(prefixes []string) (plan.Links, error) { return kernel.HostNetwork(prefixes...) },
+		routes:  kernel.FabricRoutes,
+		speaker: s,
+		lessons: s.Subscribe(),
+	}
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/calico-go/calico/pkg/bgp"
+)
+
+// debugState serves /debug/state: what this host has and wants, for people.
+type debugState struct {
+	loop   *loop
+	router *router
+}
+
+// picturePatience is what each part of the agent has to describe itself.
+const picturePatience = 3 * time.Second
+
+// ServeHTTP shows endpoints, BGP's neighbours, and what the router wants.
+func (d debugState) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	ctx, cancel := context.WithTimeout(req.Context(), picturePatience)
+	defer cancel()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	var b bytes.Buffer
+	ask(ctx, &b, "endpoints", d.loop.asks)
+	d.peers(ctx, &b)
+	ask(ctx, &b, "routes", d.router.asks)
+	_, _ = w.Write(b.Bytes()) // a client that left needs no answer
+}
+
+// ask has another goroutine describe what is its own.
+func ask(ctx context.Context, w io.Writer, what string, asks chan<- chan string) {
+	answer := make(chan string, 1)
+	select {
+	case asks <- answer:
+		_, _ = io.WriteString(w, <-answer)
+	case <-ctx.Done():
+		_, _ = fmt.Fprintf(w, "# %s\nbusy: there was no answer in %v\n", what, picturePatience)
+	}
+}
+
+// peers are the sessions as they stand.
+func (d debugState) peers(ctx context.Context, b *bytes.Buffer) {
+	_, _ = fmt.Fprintln(b, "# peers")
+	if err := d.router.talker.trouble(); err != nil {
+		_, _ = fmt.Fprintln(b, "not as it should be:", indent(err.Error()))
+	}
+	peers, err := d.router.network.speaker.Status(ctx)
+	if err != nil {
+		_, _ = fmt.Fprintln(b, "no answer:", err)
+		return
+	}
+	writePeers(b, peers, time.Now())
+}
+
+func writePeers(w io.Writer, peers []bgp.PeerStatus, now time.Time) {
+	if len(peers) == 0 {
+		return
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "address\tas\tkind\thost\tstate\tfor\treceived\tused\tsent\tlast error")
+	for _, p := range peers {
+		last := ""
+		if p.Error != "" {
+			last = fmt.Sprintf("%s (%v ago)", printable(p.Error), now.Sub(p.ErrorAt).Round(time.Second))
+		}
+		host := p.Host
+		if host == "" {
+			host = "-"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%v\t%d\t%d\t%d\t%s\n", p.Address, p.AS, p.Kind, host, p.State,
+			now.Sub(p.Since).Round(time.Second), p.Received, p.Used, p.Sent, last)
+	}
+	_ = t.Flush() // into memory
+}
+
+// picture is what the router wants, and what of that the kernel lacks.
+func (r *router) picture() string {
+	var b strings.Builder
+	if r.engine == nil {
+		reason := r.inbox.waits()
+		if reason == "" {
+			reason = "the settings in etcd have not been read yet"
+		}
+		_, _ = fmt.Fprintf(&b, "# routes\nnothing is wanted yet: %s\n", reason)
+		return b.String()
+	}
+	if r.waitsFor != "" {
+		_, _ = fmt.Fprintf(&b, "# frozen\n%s\n", r.waitsFor)
+	}
+	_, _ = b.WriteString(r.state.String())
+	_, _ = fmt.Fprintln(&b, "# not programmed")
+	for _, subject := range slices.Sorted(maps.Keys(r.lacks)) {
+		_, _ = fmt.Fprintf(&b, "%s: %s\n", subject, indent(r.lacks[subject].Error()))
+	}
+	return b.String()
+}
+
+// picture is the host's endpoints, and how they stand.
+func (l *loop) picture() string {
+	var b strings.Builder
+	_, _ = fmt.Fprintln(&b, "# endpoints")
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, path := range slices.Sorted(maps.Keys(l.desired.targets)) {
+		target := l.desired.targets[path]
+		iface := target.want.Interface
+		if iface == "" {
+			iface = "-"
+		}
+		words := make([]string, len(target.want.Addrs))
+		for i, a := range target.want.Addrs {
+			words[i] = a.String()
+		}
+		reason := target.refused
+		if reason == nil {
+			reason = target.problem
+		}
+		if reason == nil {
+			reason = l.wall.stands(path)
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", iface, l.status(target), strings.Join(words, ","), printable(path), printable(errorText(reason)))
+	}
+	_ = t.Flush() // into memory
+	return b.String()
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"sync"
+
+	"github.com/calico-go/calico/pkg/nft"
+)
+
+// handover is what loop and router leave each other. Each takes the latest when it
+// comes to it, so that neither waits for the other.
+type handover struct {
+	forLoop, forRouter chan struct{}
+
+	mu     sync.Mutex
+	news   *routeNews
+	orders routeOrders
+}
+
+// routeNews is what the loop must know of the way to other hosts.
+type routeNews struct {
+	tunnels nft.Tunnels
+	mtu     int // of workloads, 0 = not known
+}
+
+// routeOrders is what the router must know of the loop.
+type routeOrders struct {
+	params *Params // those that stand in etcd included; nil = as before
+	look   bool    // the host's own links or routes may have changed
+}
+
+func newHandover() *handover {
+	return &handover{forLoop: make(chan struct{}, 1), forRouter: make(chan struct{}, 1)}
+}
+
+// tell leaves the loop news.
+func (x *handover) tell(n routeNews) {
+	x.mu.Lock()
+	x.news = &n
+	x.mu.Unlock()
+	nudge(x.forLoop)
+}
+
+// takeNews gives the latest, nil where there is none.
+func (x *handover) takeNews() *routeNews {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := x.news
+	x.news = nil
+	return n
+}
+
+// configure leaves the router the parameters.
+func (x *handover) configure(p Params) {
+	x.mu.Lock()
+	x.orders.params = &p
+	x.mu.Unlock()
+	nudge(x.forRouter)
+}
+
+// look has the router read the host's own links and routes.
+func (x *handover) look() {
+	x.mu.Lock()
+	x.orders.look = true
+	x.mu.Unlock()
+	nudge(x.forRouter)
+}
+
+func (x *handover) takeOrders() routeOrders {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	o := x.orders
+	x.orders = routeOrders{}
+	return o
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// inbox is what etcd has told and the router has not taken in yet: of each key
+// the latest. So the watch never waits for the router, whatever that is doing, and
+// no more is kept than etcd holds.
+type inbox struct {
+	wake chan struct{}
+
+	mu     sync.Mutex
+	latest map[string]model.Entry
+	// known are the keys that exist, by path, of those that bear on routes.
+	known         map[string]model.Key
+	synced, ready bool
+	// revision is that of the latest update, taken that up to which all was taken.
+	revision, taken int64
+}
+
+func newInbox() *inbox {
+	return &inbox{wake: make(chan struct{}, 1), latest: map[string]model.Entry{}, known: map[string]model.Key{}}
+}
+
+// put takes in one update of the watch. It doesn't wait.
+func (b *inbox) put(u store.Update) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	told := u.Resync
+	b.revision = u.Revision
+	if u.Resync {
+		b.synced, b.ready = true, false
+		there := make(map[string]struct{}, len(u.Entries))
+		for _, e := range u.Entries {
+			there[e.Path] = struct{}{}
+		}
+		for path, key := range b.known {
+			if _, ok := there[path]; !ok {
+				delete(b.known, path)
+				b.latest[path] = model.Entry{Path: path, Key: key}
+			}
+		}
+	}
+	for _, e := range u.Entries {
+		if _, ok := e.Key.(model.ReadyKey); ok {
+			ready, ok := e.Value.(model.Ready)
+			b.ready, told = ok && bool(ready), true
+			continue
+		}
+		bears, byExistence := bearsOnRoutes(e.Key)
+		_, knew := b.known[e.Path]
+		if !bears || byExistence && knew == e.Exists() {
+			continue
+		}
+		if e.Exists() {
+			b.known[e.Path] = e.Key
+		} else {
+			delete(b.known, e.Path)
+		}
+		b.latest[e.Path], told = e, true
+	}
+	if told {
+		nudge(b.wake)
+	}
+}
+
+// waits says what is to be waited for before anything is taken; "" = nothing.
+func (b *inbox) waits() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return waitsFor(b.synced, b.ready)
+}
+
+// take gives what is new: nothing while there is something to wait for, so that
+// an etcd that was emptied cuts off nobody.
+func (b *inbox) take() []model.Entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if waitsFor(b.synced, b.ready) != "" {
+		return nil
+	}
+	b.taken = b.revision
+	if len(b.latest) == 0 {
+		return nil
+	}
+	entries := slices.Collect(maps.Values(b.latest))
+	if len(entries) > 1000 {
+		b.latest = map[string]model.Entry{} // a map never shrinks
+	}
+	clear(b.latest)
+	return entries
+}
+
+// upTo is the revision up to which all was taken.
+func (b *inbox) upTo() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.taken
+}
+
+// bearsOnRoutes says whether plan.Engine takes a key in, and whether all that
+// counts of it is that it is there.
+func bearsOnRoutes(key model.Key) (bears, byExistence bool) {
+	switch key.(type) {
+	case model.HostMetadataKey, model.StatusKey, model.LastStatusKey:
+		return true, true
+	case model.WorkloadEndpointKey, model.BlockKey, model.PoolKey, model.HostBirdIPKey, model.BGPHostKey,
+		model.BGPGlobalASKey, model.BGPMeshKey, model.BGPPeerKey:
+		return true, false
+	}
+	return false, false
+}
+
+// routesOnly are the watched prefixes of which the loop takes in nothing.
+func routesOnly() []string {
+	return []string{model.BGPPrefix(), model.BlockPrefix(false), model.BlockPrefix(true), model.StatusPrefix("")}
+}
+
+// forLoop is what of an update is for the loop, false where nothing is. That the
+// loop doesn't hear of the revision then doesn't matter: at the gate one waits for
+// the revision of an endpoint.
+func forLoop(u store.Update, others []string) (store.Update, bool) {
+	isOthers := func(e model.Entry) bool {
+		for _, p := range others {
+			if strings.HasPrefix(e.Path, p) {
+				return true
+			}
+		}
+		return false
+	}
+	n := 0
+	for _, e := range u.Entries {
+		if isOthers(e) {
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		return u, true
+	case n == len(u.Entries) && !u.Resync:
+		return store.Update{}, false
+	}
+	mine := make([]model.Entry, 0, len(u.Entries)-n)
+	for _, e := range u.Entries {
+		if !isOthers(e) {
+			mine = append(mine, e)
+		}
+	}
+	u.Entries = mine
+	return u, true
+}
+
+// nudge wakes who waits for the channel, once; it never blocks.
+func nudge(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
+
+// isRoutesOnly says whether a path lies where the loop takes in nothing.
+func isRoutesOnly(path string) bool {
+	return slices.ContainsFunc(routesOnly(), func(p string) bool { return strings.HasPrefix(path, p) })
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// routesPatience is how long a firewall that has not stood yet waits to hear
+	// from which hosts tunnels take packets. What a former run left stands meanwhile.
+	routesPatience = 2 * time.Second
+	// shrinkGrace is how long after the MTU went down workloads may still be made
+	// by the former one.
+	shrinkGrace = time.Minute
+)
+
+// route is what the loop knows of the way to other hosts, and does with it.
+type route struct {
+	attached   bool       // there is a router
+	configured bool       // it has the parameters
+	news       *routeNews // the latest, nil = none yet
+	deadline   time.Time  // when the firewall goes up without
+
+	mtu       int       // to which workloads were last shrunk
+	until     time.Time // until when that is done again
+	due       bool      // it is to be done now
+	shrinking bool
+	done      chan shrunk
+	problem   string // what was logged last
+}
+
+// shrunk is how it went to give workloads a smaller MTU.
+type shrunk struct {
+	mtu, changed int
+	err          error
+}
+
+// noteRoutes takes in what the router has left.
+func (l *loop) noteRoutes() {
+	n := l.handover.takeNews()
+	if n == nil {
+		return
+	}
+	before := l.route.news
+	l.route.news = n
+	l.firewall.Tunnels(n.tunnels)
+	if before != nil && before.mtu == n.mtu {
+		return
+	}
+	l.mtu()
+	// At the start, it may have gone down while no agent ran.
+	if n.mtu != 0 && (l.route.mtu == 0 || n.mtu < l.route.mtu) {
+		l.route.until, l.route.due = time.Now().Add(shrinkGrace), true
+	}
+	l.route.mtu = n.mtu
+}
+
+// tellRouter hands the router the parameters, those that stand in etcd included.
+func (l *loop) tellRouter() {
+	if !l.route.configured {
+		l.route.configured = true
+		l.handover.configure(l.params)
+	}
+}
+
+// awaitsRoutes says whether a firewall that has not stood yet must wait to hear
+// of tunnels: without, it would take packets out of them from anybody, and
+// with none allowed, those of hosts that talk with this one would be lost.
+func (l *loop) awaitsRoutes(now time.Time) bool {
+	r := &l.route
+	if !r.attached || r.news != nil || l.wall.applied {
+		return false
+	}
+	if r.deadline.IsZero() {
+		r.deadline = now.Add(routesPatience)
+	}
+	if left := r.deadline.Sub(now); left > 0 {
+		l.retry.Reset(left)
+		return true
+	}
+	return false
+}
+
+// mtu keeps the file in which the plugin finds the MTU. Until the router has said
+// what that is the file stays as a former run left it.
+func (l *loop) mtu() {
+	if l.route.news == nil {
+		return
+	}
+	err := errNoUplink
+	if mtu := l.route.news.mtu; mtu != 0 {
+		err = l.system.writeMTU(mtu)
+	}
+	text := errorText(err)
+	if text != "" && text != l.mtuProblem {
+		l.log.Warn("the MTU of workloads is not known; the plugin takes what is in the file, or 1500", "reason", text)
+	}
+	l.mtuProblem = text
+}
+
+var errNoUplink = errors.New("no network interface but the loopback is up")
+
+// shrink gives running workloads the MTU of new ones, where that is less. It is
+// done beside the loop: each workload's namespace has to be found and opened.
+func (l *loop) shrink(ctx context.Context) {
+	r := &l.route
+	if !r.due || r.shrinking || l.path == nil {
+		return
+	}
+	r.due = false
+	if !l.params.MTULiveUpdate || r.mtu == 0 {
+		return
+	}
+	r.shrinking = true
+	path, mtu := l.path, r.mtu
+	l.flushes.Go(func() {
+		changed, err := path.ShrinkMTU(ctx, mtu)
+		select {
+		case r.done <- shrunk{mtu, changed, err}:
+		case <-l.stopped:
+		}
+	})
+}
+
+// noteShrunk takes in how that went.
+func (l *loop) noteShrunk(s shrunk) {
+	r := &l.route
+	r.shrinking = false
+	if s.changed > 0 {
+		l.log.Info("workloads have a smaller MTU now", "mtu", s.mtu, "workloads", s.changed)
+	}
+	text := errorText(s.err)
+	if text != "" && text != r.problem {
+		l.log.Warn("not all workloads have the smaller MTU: some of what they send may be lost", "mtu", s.mtu, "reason", text)
+	}
+	r.problem = text
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// ShrinkMTU is of hostPath.
+func (c *clockwork) ShrinkMTU(_ context.Context, mtu int) (changed int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, fmt.Sprintf("shrink %d %v", mtu, time.Since(c.start)))
+	return 0, c.fail
+}
+
+// TestMTU follows what the router says: for the plugin, and for workloads that run.
+func TestMTU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var written []int
+		c := startClockwork(t, func(c *clockwork) {
+			c.system.writeMTU = func(mtu int) error {
+				written = append(written, mtu)
+				return nil
+			}
+		})
+		c.expect(t, "nothing is known", "whole 0s")
+		c.handover.tell(routeNews{mtu: 1500})
+		c.expect(t, "at the start", "shrink 1500 0s")
+		time.Sleep(125 * time.Second)
+		c.did()
+		c.handover.tell(routeNews{mtu: 1500})
+		c.expect(t, "as before")
+		c.handover.tell(routeNews{mtu: 1450})
+		c.expect(t, "it shrinks", "shrink 1450 2m5s")
+		time.Sleep(10 * time.Second)
+		c.expect(t, "once more, for what was made meanwhile", "look 2m10s", "shrink 1450 2m10s")
+		time.Sleep(time.Minute)
+		c.did()
+		c.handover.tell(routeNews{mtu: 1500})
+		c.expect(t, "it grows")
+		c.handover.tell(routeNews{})
+		c.expect(t, "it isn't known any more")
+		c.with(func() { c.fail = errors.New("no") })
+		c.params.MTULiveUpdate = false
+		c.handover.tell(routeNews{mtu: 1400})
+		c.expect(t, "workloads shall keep it")
+		if got := fmt.Sprint(slices.Compact(written)); got != "[1500 1450 1500 1400]" {
+			t.Errorf("written: %s", got)
+		}
+	})
+}
+
+// TestFenceAwaitsRoutes has a router that says nothing: the firewall waits for it, but
+// not for ever.
+func TestFenceAwaitsRoutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startClockwork(t, func(c *clockwork) { c.route.attached = true })
+		time.Sleep(time.Second)
+		c.expect(t, "it waits")
+		time.Sleep(5 * time.Second)
+		c.expect(t, "not for ever", "whole 2s")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := startClockwork(t, func(c *clockwork) { c.route.attached = true })
+		time.Sleep(time.Second)
+		c.handover.tell(routeNews{})
+		c.expect(t, "it is told", "whole 1s")
+	})
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// routeMetrics are what the agent counts of the way to other hosts.
+type routeMetrics struct {
+	routes, problems          *prometheus.GaugeVec
+	tunnels, remotes, hosts   prometheus.Gauge
+	advertised                prometheus.Gauge
+	applySeconds              *prometheus.HistogramVec
+	writes, repairs, failures prometheus.Counter
+}
+
+func newRouteMetrics() routeMetrics {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "calico_node_route_" + name, Help: help})
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "calico_node_route_" + name, Help: help})
+	}
+	m := routeMetrics{
+		routes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "calico_node_routes", Help: "Routes that this host shall have for others' workloads, by what they come from: a block of its own, etcd (host), BGP.",
+		}, []string{"origin"}),
+		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "calico_node_route_problems", Help: "What is wrong on the way to other hosts, by kind: see /debug/invalid.",
+		}, []string{"kind"}),
+		tunnels:    gauge("tunnels", "Tunnel devices that this host shall have."),
+		remotes:    gauge("remotes", "Other hosts that its VXLAN devices know."),
+		hosts:      gauge("hosts", "Addresses of other hosts."),
+		advertised: gauge("advertised", "Prefixes that this host advertises by BGP."),
+		applySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "calico_node_route_apply_seconds", Help: "Time to bring routes and tunnels in line and read them back: the whole, or what changed.", Buckets: latencies(),
+		}, []string{"scope"}),
+		writes:   counter("writes_total", "Changes made to routes to other hosts and to tunnels."),
+		repairs:  counter("drift_repaired_total", "Of these, those that undid what something else had changed."),
+		failures: counter("failures_total", "Times that routes and tunnels could not be read."),
+	}
+	for _, o := range []plan.Origin{plan.FromBlock, plan.FromHost, plan.FromBGP} {
+		m.routes.WithLabelValues(string(o)) // 0 where there is none
+	}
+	return m
+}
+
+func (m routeMetrics) register(r *prometheus.Registry) {
+	r.MustRegister(m.routes, m.problems, m.tunnels, m.remotes, m.hosts, m.advertised, m.applySeconds, m.writes, m.repairs, m.failures)
+}
+
+// count follows what changes of what was desired before.
+func (m routeMetrics) count(before plan.State, c plan.Changes) {
+	for p, r := range c.Routes {
+		if was, ok := before.Routes[p]; ok {
+			m.routes.WithLabelValues(string(was.Origin)).Dec()
+		}
+		if r != nil {
+			m.routes.WithLabelValues(string(r.Origin)).Inc()
+		}
+	}
+	for id, p := range c.Problems {
+		if _, ok := before.Problems[id]; ok {
+			m.problems.WithLabelValues(string(id.Kind)).Dec()
+		}
+		if p != nil {
+			m.problems.WithLabelValues(string(id.Kind)).Inc()
+		}
+	}
+	if c.Devices != nil {
+		m.tunnels.Set(float64(len(c.Devices.Tunnels)))
+	}
+}
+
+// size notes how much there is of what is desired now.
+func (m routeMetrics) size(now plan.State) {
+	m.remotes.Set(float64(len(now.Remotes)))
+	m.hosts.Set(float64(len(now.Hosts)))
+	m.advertised.Set(float64(len(now.Advertisements)))
+}
+
+// peerMetrics asks the speaker when somebody wants to know.
+type peerMetrics struct {
+	speaker                  speaker
+	peers, received, learned *prometheus.Desc
+}
+
+// scrapePatience is what the speaker has to answer.
+const scrapePatience = 5 * time.Second
+
+func newPeerMetrics(s speaker) *peerMetrics {
+	return &peerMetrics{
+		speaker:  s,
+		peers:    prometheus.NewDesc("calico_node_bgp_peers", "BGP neighbours, by the state of the session.", []string{"state"}, nil),
+		received: prometheus.NewDesc("calico_node_bgp_received_prefixes", "Prefixes that the neighbours have sent, taken or not.", nil, nil),
+		learned:  prometheus.NewDesc("calico_node_bgp_learned_paths", "Best paths to learned prefixes, by all neighbours.", nil, nil),
+	}
+}
+
+// Describe is of prometheus.Collector.
+func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- m.peers
+	out <- m.received
+	out <- m.learned
+}
+
+// Collect is of prometheus.Collector.
+func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
+	defer cancel()
+	peers, err := m.speaker.Status(ctx)
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(m.peers, err)
+		return
+	}
+	states := map[string]int{}
+	for _, s := range []string{bgp.Idle, bgp.Connecting, bgp.OpenSent, bgp.OpenConfirm, bgp.Established, bgp.Flooded, bgp.Refused} {
+		states[s] = 0
+	}
+	received, learned := 0, 0
+	for _, p := range peers {
+		states[p.State]++
+		received, learned = received+p.Received, learned+p.Used
+	}
+	for state, n := range states {
+		out <- prometheus.MustNewConstMetric(m.peers, prometheus.GaugeValue, float64(n), state)
+	}
+	out <- prometheus.MustNewConstMetric(m.received, prometheus.GaugeValue, float64(received))
+	out <- prometheus.MustNewConstMetric(m.learned, prometheus.GaugeValue, float64(learned))
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// fabric is what the router drives: kernel.Fabric.
+type fabric interface {
+	Apply(context.Context, plan.State) (kernel.FabricReport, error)
+	ApplySome(context.Context, plan.Changes) (kernel.FabricReport, error)
+	Unchanged(context.Context) (bool, error)
+	Subscribe(context.Context) (<-chan struct{}, error)
+	Close()
+}
+
+// lessons is where the router hears what BGP learned: bgp.Subscription.
+type lessons interface {
+	Ready() <-chan struct{}
+	Take() []plan.Learned
+}
+
+// network is the host's part in the network as the router sees it; a test puts
+// another in its place.
+type network struct {
+	open    func(prefixes []string) (fabric, error)
+	links   func(prefixes []string) (plan.Links, error)
+	routes  func() ([]plan.Route, error)
+	speaker speaker
+	lessons lessons
+}
+
+// router is the one goroutine that keeps the way to other hosts: it takes in what
+// etcd, the kernel and BGP say, has the engine decide, and programs routes and
+// tunnels. It is not the loop's, so that nothing of other hosts delays the gate or
+// the firewall.
+type router struct {
+	log      *slog.Logger
+	host     string
+	network  network
+	inbox    *inbox
+	handover *handover
+	talker   *talker
+	identity *identity // nil = others say who this host is
+	problems *problems
+	health   *health
+	metrics  routeMetrics
+	asks     chan chan string // for a picture of the state
+
+	params  Params
+	settled bool // params are those that stand in etcd, too
+	engine  *plan.Engine
+	state   plan.State
+	fabric  fabric
+	events  <-chan struct{}
+	unwatch context.CancelFunc
+
+	begun    time.Time // when the engine was first told of etcd
+	retained bool      // routes of a former run are kept until BGP has learned
+	waitsFor string    // what was logged last
+
+	whole     bool // everything is to be compared with the kernel
+	applied   bool // that was done once
+	look      bool // the kernel is to be looked at: the host's own links and routes, and ours
+	links     plan.Links
+	lookAgain *time.Timer
+	looked    time.Time
+	lookPause time.Duration
+	retry     *time.Timer
+	pause     time.Duration
+	told      routeNews
+	toldOnce  bool
+	lacks     map[string]error // what the kernel doesn't hold, by subject
+	trouble   [troubles]string // what was logged last
+}
+
+func newRouter(cfg Config, n network, trouble *problems, h *health, m routeMetrics, x *handover) *router {
+	return &router{
+		log: cfg.Logger, host: cfg.Node, network: n, inbox: newInbox(), handover: x,
+		talker: newTalker(cfg.Logger, n.speaker), problems: trouble, health: h, metrics: m,
+		asks: make(chan chan string), params: resolve().params,
+		lacks: map[string]error{},
+	}
+}
+
+// hear takes in one update of the watch. It doesn't wait.
+func (r *router) hear(u store.Update) {
+	if r.identity != nil {
+		r.identity.fold(u)
+	}
+	r.inbox.put(u)
+}
+
+// run turns until the context ends. What is programmed stays.
+func (r *router) run(ctx context.Context) error {
+	defer r.closeFabric()
+	r.retry = time.NewTimer(time.Hour)
+	defer r.retry.Stop()
+	r.lookAgain = time.NewTimer(time.Hour)
+	defer r.lookAgain.Stop()
+	interval := r.params.RefreshInterval
+	audit := time.NewTicker(interval)
+	defer audit.Stop()
+	var found <-chan struct{}
+	if r.identity != nil {
+		found = r.identity.Found()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.inbox.wake:
+		case <-r.handover.forRouter:
+		case <-r.network.lessons.Ready():
+		case <-found:
+		case _, ok := <-r.events:
+			if !ok {
+				r.events = nil // the timer remains
+			}
+			r.look = true
+		case <-audit.C:
+			r.look = true
+		case <-r.lookAgain.C:
+		case <-r.retry.C:
+			r.whole = true
+		case ask := <-r.asks:
+			ask <- r.picture()
+			continue
+		}
+		r.obey()
+		r.turn(ctx)
+		if interval != r.params.RefreshInterval {
+			interval = r.params.RefreshInterval
+			audit.Reset(interval)
+		}
+	}
+}
+
+// obey takes in what the loop has left.
+func (r *router) obey() {
+	o := r.handover.takeOrders()
+	r.look = r.look || o.look
+	if o.params == nil {
+		return
+	}
+	before := r.params
+	r.params, r.settled = *o.params, true
+	if r.fabric != nil && !slices.Equal(before.InterfacePrefixes, r.params.InterfacePrefixes) {
+		r.closeFabric()
+		r.look = true
+	}
+	if r.engine != nil {
+		r.engine.SetSettings(r.params.Routing())
+	}
+}
+
+// turn acts on what has been taken in. What fails is tried again after a while.
+func (r *router) turn(ctx context.Context) {
+	if !r.settled {
+		return // the loop has yet to read the settings in etcd
+	}
+	waits := r.inbox.waits()
+	if waits != r.waitsFor && r.engine != nil {
+		r.log.Info("etcd and the routes to other hosts", "waiting", waits)
+	}
+	r.waitsFor = waits
+	if r.engine == nil && (waits != "" || !r.begin()) {
+		return
+	}
+	r.engine.Update(r.inbox.take()...)
+	if !r.open(ctx) {
+		return
+	}
+	complete := r.network.speaker.Complete() // before what was learned until then is taken
+	learned := r.network.lessons.Take()
+	r.engine.Learn(learned...)
+	r.release(complete)
+	r.glance(ctx)
+	c := r.engine.Flush()
+	r.metrics.count(r.state, c)
+	r.state.Apply(c)
+	r.metrics.size(r.state)
+	r.sayProblems(c)
+	if !r.toldOnce || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
+		r.tellLoop()
+	}
+	r.wish()
+	if c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
+		r.speak()
+	}
+	r.program(ctx, c)
+}
+
+// well logs what is wrong, when that changes, and says whether nothing is.
+func (r *router) well(what int, message string, err error) bool {
+	text := errorText(err)
+	if text != r.trouble[what] {
+		if err == nil {
+			r.log.Info("the way to other hosts is in order again", "was", r.trouble[what])
+		} else {
+			r.log.Error(message, "err", err)
+		}
+		r.trouble[what] = text
+	}
+	return err == nil
+}
+
+// What trouble is kept of.
+const (
+	formerTrouble = iota // the routes of a former run
+	openTrouble          // the kernel's side
+	linkTrouble          // the host's own links
+	applyTrouble         // programming
+	troubles
+)

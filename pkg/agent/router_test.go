@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// crossroads is a router under a clock of the test, whose kernel and speaker do
+// what they are told: what is tested here is when it does what. What becomes of
+// packets is tested in test/fabric.
+type crossroads struct {
+	*router
+	start  time.Time
+	events chan struct{}
+	ready  chan struct{}
+
+	mu       sync.Mutex
+	calls    []string
+	fail     error // of the kernel
+	lacking  []kernel.FabricProblem
+	changed  bool
+	former   []plan.Route
+	learned  []plan.Learned
+	complete bool
+	said     []string // to the speaker
+	refuse   error    // of the speaker
+	hang     chan struct{}
+}
+
+func (c *crossroads) did(what string) (kernel.FabricReport, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, fmt.Sprintf("%s %v", what, time.Since(c.start)))
+	return kernel.FabricReport{Problems: c.lacking}, c.fail
+}
+
+// Apply is of fabric.
+func (c *crossroads) Apply(_ context.Context, st plan.State) (kernel.FabricReport, error) {
+	var words []string
+	for _, r := range st.Routes {
+		words = append(words, r.String())
+	}
+	slices.Sort(words)
+	return c.did("whole [" + strings.Join(words, ", ") + "]")
+}
+
+// ApplySome is of fabric.
+func (c *crossroads) ApplySome(_ context.Context, ch plan.Changes) (kernel.FabricReport, error) {
+	var words []string
+	for p, r := range ch.Routes {
+		if r == nil {
+			words = append(words, "no "+p.String())
+		} else {
+			words = append(words, r.String())
+		}
+	}
+	slices.Sort(words)
+	return c.did("some [" + strings.Join(words, ", ") + "]")
+}
+
+// Unchanged is of fabric.
+func (c *crossroads) Unchanged(context.Context) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.changed, c.fail
+}
+
+// Subscribe is of fabric.
+func (c *crossroads) Subscribe(context.Context) (<-chan struct{}, error) { return c.events, nil }
+
+// Close is of fabric.
+func (c *crossroads) Close() {}
+
+// Ready is of lessons.
+func (c *crossroads) Ready() <-chan struct{} { return c.ready }
+
+// Take is of lessons.
+func (c *crossroads) Take() []plan.Learned {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.learned
+	c.learned = nil
+	return taken
+}
+
+// mouth is the crossroads' speaker.
+type mouth struct{ *crossroads }
+
+func (m mouth) Apply(ctx context.Context, d bgp.Desired) error {
+	m.mu.Lock()
+	refuse, hang := m.refuse, m.hang
+	m.said = append(m.said, fmt.Sprintf("as %s neighbours %v advertises %v %v", d.Speaker.AS,
+		slices.SortedFunc(maps.Keys(d.Neighbours), netip.Addr.Compare),
+		slices.SortedFunc(maps.Keys(d.Advertisements), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }), time.Since(m.start)))
+	m.mu.Unlock()
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-ctx.Done():
+		}
+	}
+	return refuse
+}
+
+func (m mouth) Complete() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.complete
+}
+
+func (m mouth) Status(context.Context) ([]bgp.PeerStatus, error) { return nil, nil }
+
+func (m mouth) Close(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.said = append(m.said, "closed")
+	return nil
+}
+
+func (c *crossroads) with(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+// expect compares what was done since the last time.
+func (c *crossroads) expect(t *testing.T, name string, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if diff := cmp.Diff(want, c.calls); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+	c.calls = nil
+}
+
+// expectSaid compares what the speaker was told since the last time.
+func (c *crossroads) expectSaid(t *testing.T, name string, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if diff := cmp.Diff(want, c.said); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+	c.said = nil
+}
+
+// startCrossroads runs a router, in a synctest bubble, that has heard of nothing.
+func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
+	c := &crossroads{start: time.Now(), events: make(chan struct{}), ready: make(chan struct{}, 1)}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	n := network{
+		open: func([]string) (fabric, error) { return c, nil },
+		links: func([]string) (plan.Links, error) {
+			return plan.Links{Links: []plan.Link{{Name: "eth0", Up: true, MTU: 1500, Uplink: true,
+				Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}}}}, nil
+		},
+		routes:  func() ([]plan.Route, error) { return c.former, nil },
+		speaker: mouth{c},
+		lessons: c,
+	}
+	c.router = newRouter(Config{Node: "h", Logger: log}, n, newProblems(log), newHealth(), newRouteMetrics(), newHandover())
+	prepare(c)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	go func() { ended <- c.run(ctx) }()
+	go func() { ended <- c.talker.run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Errorf("run: %v", err)
+			}
+		}
+	})
+	return c
+}
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+func testBlock(cidr, host string, revision int64) model.Entry {
+	b := model.Block{CIDR: prefix(cidr), Affinity: host}
+	for i := range b.Size() {
+		b.Allocations = append(b.Allocations, model.Free)
+		b.Unallocated = append(b.Unallocated, i)
+	}
+	return put(model.BlockKey{CIDR: b.CIDR}, b, revision)
+}
+
+func testPool(cidr string, mode model.EncapMode, revision int64) model.Entry {
+	return put(model.PoolKey{CIDR: prefix(cidr)}, model.Pool{CIDR: prefix(cidr), VXLANMode: mode, IPIPMode: model.EncapNever, IPAM: true, BlockSize: 26}, revision)
+}
+
+func hostAddr(host, addr string, revision int64) model.Entry {
+	return put(model.BGPHostKey{Host: host, Field: model.BGPHostIPv4}, model.Text(addr), revision)
+}
+
+// cluster is this host, another, a pool with and one without an encapsulation, and
+// a block of both hosts in each.
+func cluster() []model.Entry {
+	return []model.Entry{
+		put(model.ReadyKey{}, model.Ready(true), 1),
+		put(model.HostMetadataKey{Host: "h"}, model.HostMetadata{}, 1), put(model.HostMetadataKey{Host: "o"}, model.HostMetadata{}, 1),
+		hostAddr("h", "192.0.2.1", 1), hostAddr("o", "192.0.2.2", 1),
+		testPool("10.1.0.0/16", model.EncapAlways, 1), testPool("10.2.0.0/16", model.EncapNever, 1),
+		testBlock("10.1.0.0/26", "h", 1), testBlock("10.1.1.0/26", "o", 1),
+		testBlock("10.2.0.0/26", "h", 1), testBlock("10.2.1.0/26", "o", 1),
+	}
+}
+
+const (
+	ownRoutes  = "blackhole 10.1.0.0/26, blackhole 10.2.0.0/26"
+	throughTun = "10.1.1.0/26 via 192.0.2.2 dev vxlan.calico onlink"
+	byBGP      = "10.2.1.0/26 via 192.0.2.2 dev eth0 src 192.0.2.1"
+)
+
+// newCrossroads runs a router that has seen the cluster.
+func newCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
+	c := startCrossroads(t, prepare)
+	c.handover.configure(resolve().params)
+	c.hear(store.Update{Revision: 1, Resync: true, Entries: cluster()})
+	return c
+}
+
+func learnedFrom(host, cidr string) plan.Learned {
+	a := netip.MustParseAddr(host)
+	return plan.Learned{Prefix: prefix(cidr), Paths: []plan.Path{{NextHop: a, Peer: a}}}
+}
+
+// TestRouterWaits does nothing until etcd was read whole, is ready, and the loop
+// has read the settings in it.
+func TestRouterWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCrossroads(t, func(*crossroads) {})
+		c.expect(t, "nothing is known")
+		c.handover.configure(resolve().params)
+		c.expect(t, "settings alone")
+		c.hear(store.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
+		c.expect(t, "etcd is not ready")
+		c.hear(store.Update{Revision: 2, Entries: cluster()[:1]})
+		c.expect(t, "etcd is ready", "whole ["+throughTun+", "+ownRoutes+"] 0s")
+		c.expectSaid(t, "the speaker", "as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26] 0s")
+		if n := c.handover.takeNews(); n == nil || n.mtu != 1450 || n.tunnels.VXLANPort != 4789 || len(n.tunnels.Hosts) != 1 {
+			t.Errorf("the loop is told %+v", n)
+		}
+	})
+}
+
+// TestRouterFollows etcd and BGP, and an etcd that was emptied not.
+func TestRouterFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(*crossroads) {})
+		synctest.Wait()
+		c.calls, c.said = nil, nil
+		time.Sleep(time.Second)
+		c.hear(store.Update{Revision: 2, Entries: []model.Entry{testBlock("10.1.1.64/26", "o", 2)}})
+		c.expect(t, "another host's block", "some [10.1.1.64/26 via 192.0.2.2 dev vxlan.calico onlink] 1s")
+		c.with(func() { c.learned = []plan.Learned{learnedFrom("192.0.2.2", "10.2.1.0/26")} })
+		c.ready <- struct{}{}
+		c.expect(t, "a learned route", "some ["+byBGP+"] 1s")
+		c.expectSaid(t, "nothing of that is the speaker's")
+		c.hear(store.Update{Revision: 3, Entries: []model.Entry{put(model.LastStatusKey{Host: "o"}, model.Status{}, 3)}})
+		c.expect(t, "the other host is dead", "some [no 10.1.1.0/26, no 10.1.1.64/26] 1s")
+		c.hear(store.Update{Revision: 4, Entries: []model.Entry{put(model.StatusKey{Host: "o"}, model.Status{}, 4)}})
+		c.expect(t, "and lives", "some ["+throughTun+", 10.1.1.64/26 via 192.0.2.2 dev vxlan.calico onlink] 1s")
+		for rev := range 5 {
+			c.hear(store.Update{Revision: int64(rev) + 5, Entries: []model.Entry{put(model.LastStatusKey{Host: "o"}, model.Status{}, int64(rev)+5)}})
+		}
+		c.expect(t, "and reports again and again")
+		c.hear(store.Update{Revision: 10, Resync: true})
+		c.hear(store.Update{Revision: 11, Entries: []model.Entry{gone(model.BlockKey{CIDR: prefix("10.1.1.0/26")})}})
+		c.expect(t, "etcd is empty")
+		c.hear(store.Update{Revision: 12, Resync: true, Entries: cluster()})
+		c.expect(t, "and is back", "some [no 10.1.1.64/26] 1s")
+	})
+}
+
+// TestRouterRetains what a former run learned, until BGP has learned all.
+func TestRouterRetains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hop := []plan.Hop{{Gateway: netip.MustParseAddr("192.0.2.2"), Device: "eth0"}}
+		c := newCrossroads(t, func(c *crossroads) {
+			c.former = []plan.Route{
+				{Destination: prefix("10.2.1.0/26"), Kind: plan.Unicast, Hops: hop, Source: netip.MustParseAddr("192.0.2.1")},
+				{Destination: prefix("10.2.7.0/26"), Kind: plan.Unicast, Hops: hop},
+			}
+		})
+		c.expect(t, "start", "whole ["+throughTun+", "+byBGP+", 10.2.7.0/26 via 192.0.2.2 dev eth0, "+ownRoutes+"] 0s")
+		time.Sleep(time.Second)
+		c.with(func() { c.learned = []plan.Learned{learnedFrom("192.0.2.2", "10.2.1.0/26")} })
+		c.ready <- struct{}{}
+		c.expect(t, "one is learned again: it is there already")
+		c.with(func() { c.complete = true })
+		c.ready <- struct{}{}
+		c.expect(t, "the other is not", "some [no 10.2.7.0/26] 1s")
+	})
+}
+
+// TestRouterRepairs what others change, at once where the kernel says so.
+func TestRouterRepairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(*crossroads) {})
+		whole := "whole [" + throughTun + ", " + ownRoutes + "] "
+		c.expect(t, "start", whole+"0s")
+		time.Sleep(31 * time.Second)
+		c.expect(t, "audits that find nothing")
+		c.with(func() { c.changed = true })
+		for range 5 { // another program that doesn't give up
+			c.events <- struct{}{}
+			time.Sleep(5 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		c.expect(t, "a fight", whole+"31s", whole+"31.02s", whole+"31.04s")
+		c.with(func() { c.changed, c.fail = false, errors.New("broken") })
+		time.Sleep(12 * time.Second)
+		c.expect(t, "a kernel that can't be read", whole+"40s", whole+"41s", whole+"43s")
+		c.health.turn() // there is no loop here
+		if got := c.health.unready(); !strings.Contains(got, "routes to other hosts: broken") {
+			t.Errorf("health: %q", got)
+		}
+		c.with(func() {
+			c.fail, c.lacking = nil, []kernel.FabricProblem{{Subject: "10.1.1.0/26", Err: errors.New("no")}}
+		})
+		time.Sleep(5 * time.Second)
+		c.expect(t, "a route that the kernel refuses", whole+"47s")
+		if got := c.problems.all(); len(got) != 1 || got[0].Reason != "no" || got[0].Kind != problemKernel {
+			t.Errorf("problems: %v", got)
+		}
+		c.with(func() { c.lacking = nil })
+		time.Sleep(time.Minute)
+		if got := c.problems.all(); len(got) != 0 {
+			t.Errorf("problems: %v", got)
+		}
+	})
+}
+
+// TestRouterProblems logs a plan's problem, and takes it back.
+func TestRouterProblems(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(*crossroads) {})
+		c.hear(store.Update{Revision: 2, Entries: []model.Entry{
+			put(model.HostMetadataKey{Host: "x"}, model.HostMetadata{}, 2), hostAddr("x", "192.0.2.2", 2),
+			put(model.BGPGlobalASKey{}, errors.New("not a number"), 2), testPool("10.3.0.0/16", model.EncapNever, 2),
+			put(model.PoolKey{CIDR: prefix("10.4.0.0/16")}, errors.New("the loop's to report"), 2),
+		}})
+		synctest.Wait()
+		var got []string
+		for _, p := range c.problems.all() {
+			got = append(got, p.Kind+" "+p.Path)
+		}
+		want := []string{"bad-value /calico/bgp/v1/global/as_num", "same-address /calico/bgp/v1/host/x/ip_addr_v4"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		c.hear(store.Update{Revision: 3, Entries: []model.Entry{hostAddr("x", "192.0.2.3", 3), gone(model.BGPGlobalASKey{})}})
+		synctest.Wait()
+		if got := c.problems.all(); len(got) != 0 {
+			t.Errorf("once they are in order: %v", got)
+		}
+	})
+}
+
+// TestTalker has a speaker that fails, one that hangs, and the end.
+func TestTalker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(c *crossroads) { c.refuse = errors.New("no port") })
+		time.Sleep(8 * time.Second)
+		text := "as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26] "
+		c.expectSaid(t, "a speaker that fails", text+"0s", text+"1s", text+"3s", text+"7s")
+		if err := c.talker.trouble(); err == nil || err.Error() != "no port" {
+			t.Errorf("trouble: %v", err)
+		}
+		c.with(func() { c.refuse, c.hang, c.calls = nil, make(chan struct{}), nil })
+		c.hear(store.Update{Revision: 2, Entries: []model.Entry{testBlock("10.2.0.64/26", "h", 2)}})
+		c.expect(t, "routes don't wait for a speaker that hangs", "some [blackhole 10.2.0.64/26] 8s")
+		c.hear(store.Update{Revision: 3, Entries: []model.Entry{testBlock("10.2.0.128/26", "h", 3)}})
+		c.expect(t, "nor do these", "some [blackhole 10.2.0.128/26] 8s")
+		c.with(func() {
+			close(c.hang)
+			c.hang = nil
+		})
+		c.expectSaid(t, "then it is told the latest",
+			"as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26 10.2.0.64/26] 8s",
+			"as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26 10.2.0.64/26 10.2.0.128/26] 8s")
+		if err := c.talker.trouble(); err != nil {
+			t.Errorf("trouble: %v", err)
+		}
+	})
+}
+
+// TestForLoop keeps what is the router's alone from the loop.
+func TestForLoop(t *testing.T) {
+	endpoint, block := put(testKey("a"), testSpec("cali1", "10.0.0.1"), 2), testBlock("10.1.0.0/26", "h", 2)
+	for _, c := range []struct {
+		name string
+		in   store.Update
+		want []model.Entry
+		ok   bool
+	}{
+		{"both", store.Update{Revision: 2, Entries: []model.Entry{block, endpoint}}, []model.Entry{endpoint}, true},
+		{"the loop's", store.Update{Revision: 2, Entries: []model.Entry{endpoint}}, []model.Entry{endpoint}, true},
+		{"the router's", store.Update{Revision: 2, Entries: []model.Entry{block}}, nil, false},
+		{"a snapshot", store.Update{Revision: 2, Resync: true, Entries: []model.Entry{block}}, []model.Entry{}, true},
+		{"nothing but a revision", store.Update{Revision: 2}, nil, true},
+	} {
+		got, ok := forLoop(c.in, routesOnly())
+		if diff := cmp.Diff(c.want, got.Entries); diff != "" || ok != c.ok || ok && (got.Revision != 2 || got.Resync != c.in.Resync) {
+			t.Errorf("%s: %v, revision %d:\n%s", c.name, ok, got.Revision, diff)
+		}
+	}
+}

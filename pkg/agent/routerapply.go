@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// program brings the kernel in line: all of it where that is due, else what changed.
+func (r *router) program(ctx context.Context, c plan.Changes) {
+	now := time.Now()
+	some := len(c.Routes) > 0 || len(c.Remotes) > 0 || c.Devices != nil
+	var report kernel.FabricReport
+	var err error
+	scope := "some"
+	switch {
+	case r.whole:
+		scope = "whole"
+		report, err = r.fabric.Apply(ctx, r.state)
+	case some:
+		report, err = r.fabric.ApplySome(ctx, c)
+	default:
+		return
+	}
+	r.metrics.applySeconds.WithLabelValues(scope).Observe(time.Since(now).Seconds())
+	if err != nil && ctx.Err() != nil {
+		return // the agent stops
+	}
+	r.whole = err != nil
+	if !r.well(applyTrouble, "the kernel's routes to other hosts could not be read, trying again", err) {
+		r.metrics.failures.Inc()
+		r.health.setRoutes("routes to other hosts: " + err.Error())
+		r.again()
+		return
+	}
+	r.metrics.writes.Add(float64(report.Writes))
+	r.metrics.repairs.Add(float64(report.Repairs))
+	if !r.applied {
+		r.applied = true
+		r.log.Info("the way to other hosts is programmed", "routes", len(r.state.Routes), "tunnels", len(r.state.Tunnels), "changes", report.Writes, "took", time.Since(now))
+	}
+	r.health.setRoutes("")
+	r.note(scope == "whole" || c.Devices != nil, c, report.Problems)
+}
+
+// note keeps what the kernel doesn't hold as desired; it is tried again.
+func (r *router) note(all bool, c plan.Changes, found []kernel.FabricProblem) {
+	now := make(map[string]error, len(found))
+	for _, p := range found {
+		now[p.Subject] = errors.Join(now[p.Subject], p.Err)
+	}
+	looked := map[string]struct{}{}
+	if all {
+		for subject := range r.lacks {
+			looked[subject] = struct{}{}
+		}
+	}
+	for p := range c.Routes {
+		looked[p.String()] = struct{}{}
+	}
+	for id := range c.Remotes {
+		looked[id.Outer.String()] = struct{}{}
+	}
+	said := newSayer(r)
+	for subject := range looked {
+		if _, still := now[subject]; !still && r.lacks[subject] != nil {
+			delete(r.lacks, subject)
+			said.say(problemKernel, subject, nil)
+		}
+	}
+	for _, subject := range slices.Sorted(maps.Keys(now)) {
+		r.lacks[subject] = now[subject]
+		said.say(problemKernel, subject, now[subject])
+	}
+	said.done()
+	r.metrics.problems.WithLabelValues(problemKernel).Set(float64(len(r.lacks)))
+	if len(r.lacks) > 0 {
+		r.again()
+	} else if r.look = r.look || r.trouble[linkTrouble] != ""; !r.look {
+		r.pause = 0
+	}
+}
+
+// again has the router try again after a while, longer each time.
+func (r *router) again() {
+	r.pause = min(max(2*r.pause, retryPause), r.params.RefreshInterval)
+	r.retry.Reset(r.pause)
+}
+
+// problemKernel is the kind of what the kernel doesn't hold; the others are plan's.
+const problemKernel = "not-programmed"
+
+// sayProblems says what the engine finds wrong, and what is in order again. What
+// the loop reports on it leaves out.
+func (r *router) sayProblems(c plan.Changes) {
+	if len(c.Problems) == 0 {
+		return
+	}
+	said := newSayer(r)
+	byName := func(a, b plan.ProblemID) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(c.Problems), byName) {
+		if id.Kind == plan.BadValue && !isRoutesOnly(id.Subject) {
+			continue
+		}
+		var err error
+		if p := c.Problems[id]; p != nil {
+			err = errors.New(p.Reason)
+		}
+		said.say(string(id.Kind), id.Subject, err)
+	}
+	said.done()
+}
+
+// mostSaid is how many lines of one kind the log gets at a time: a neighbour may
+// send thousands of routes that are refused.
+const mostSaid = 20
+
+// sayer logs problems, each once, and not too many at a time.
+type sayer struct {
+	r       *router
+	lines   int
+	unsaid  int
+	example string
+}
+
+func newSayer(r *router) *sayer { return &sayer{r: r} }
+
+// say says how it stands with something; nil is well.
+func (s *sayer) say(kind, subject string, err error) {
+	before, after := s.r.problems.note(kind, subject, err)
+	if before == after {
+		return
+	}
+	if s.lines++; s.lines > mostSaid {
+		s.unsaid, s.example = s.unsaid+1, fmt.Sprintf("%s %s", kind, subject)
+		return
+	}
+	if after == "" {
+		s.r.log.Info("the way to other hosts: in order again", "kind", kind, "subject", subject)
+	} else {
+		s.r.log.Warn("the way to other hosts is not in order", "kind", kind, "subject", subject, "reason", after)
+	}
+}
+
+func (s *sayer) done() {
+	if s.unsaid > 0 {
+		s.r.log.Warn("the way to other hosts: more changed than is logged, see /debug/invalid", "more", s.unsaid, "last", s.example)
+	}
+}

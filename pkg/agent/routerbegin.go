@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// leastRetention is how long a host that doesn't speak BGP keeps what it learned
+// before the agent was started anew: its address may be on its way to etcd.
+const leastRetention = 2 * time.Minute
+
+// begin makes the engine, which keeps the routes that a former run of the agent
+// learned until BGP has learned them again.
+func (r *router) begin() bool {
+	former, err := r.network.routes()
+	if !r.well(formerTrouble, "the routes that BGP learned before could not be read, trying again", err) {
+		r.again()
+		return false
+	}
+	r.engine = plan.NewEngine(r.host, r.params.Routing())
+	r.engine.Retain(former...)
+	r.begun, r.retained = time.Now(), len(former) > 0
+	r.look, r.whole = true, true
+	return true
+}
+
+// open opens the kernel's side, where it isn't.
+func (r *router) open(ctx context.Context) bool {
+	if r.fabric != nil {
+		return true
+	}
+	err := r.openFabric(ctx)
+	if err != nil && ctx.Err() != nil {
+		return false // the agent stops
+	}
+	if !r.well(openTrouble, "routes to other hosts can't be programmed, trying again", err) {
+		r.again()
+		return false
+	}
+	return true
+}
+
+func (r *router) openFabric(ctx context.Context) error {
+	f, err := r.network.open(r.params.InterfacePrefixes)
+	if err != nil {
+		return fmt.Errorf("open the way to other hosts: %w", err)
+	}
+	watch, unwatch := context.WithCancel(ctx)
+	events, err := f.Subscribe(watch)
+	if err != nil {
+		unwatch()
+		f.Close()
+		return errors.Join(err, ctx.Err())
+	}
+	r.fabric, r.events, r.unwatch, r.whole = f, events, unwatch, true
+	return nil
+}
+
+func (r *router) closeFabric() {
+	if r.fabric == nil {
+		return
+	}
+	r.unwatch()
+	r.fabric.Close()
+	r.fabric, r.events = nil, nil
+}
+
+// release ends the keeping of what a former run learned.
+func (r *router) release(complete bool) {
+	if !r.retained || !r.applied {
+		return
+	}
+	speaks := r.state.Speaker.AS != 0
+	if speaks && complete || !speaks && time.Since(r.begun) > leastRetention {
+		r.retained = false
+		r.engine.Retain()
+	}
+}
+
+// glance looks at the kernel where it may have changed: at the host's own links and
+// routes, and whether ours are as they were. Where links come and go by the hundred,
+// or another program undoes what is done here, that is done for a tenth of the time.
+func (r *router) glance(ctx context.Context) {
+	if !r.look {
+		return
+	}
+	if since := time.Since(r.looked); since < r.lookPause {
+		r.lookAgain.Reset(r.lookPause - since)
+		return
+	}
+	start := time.Now()
+	links, err := r.network.links(r.params.InterfacePrefixes)
+	if r.well(linkTrouble, "the host's own links could not be read; what was known of them is used", err) {
+		r.look, r.links = false, links
+		r.engine.SetLinks(links)
+	} else {
+		r.again()
+	}
+	if !r.whole {
+		same, err := r.fabric.Unchanged(ctx)
+		r.whole = !same || err != nil // where an error lasts, taking all apart tells of it
+	}
+	r.looked = time.Now()
+	r.lookPause = max(driftPause, 10*r.looked.Sub(start))
+}
+
+// tellLoop hands the loop what the firewall and the plugin must know.
+func (r *router) tellLoop() {
+	n := routeNews{mtu: r.state.MTU.Pods}
+	for _, t := range r.state.Tunnels {
+		if t.Kind == plan.IPIP {
+			n.tunnels.IPIP = true
+		} else {
+			n.tunnels.VXLANPort = t.Port
+		}
+	}
+	if n.tunnels.IPIP || n.tunnels.VXLANPort != 0 {
+		n.tunnels.Hosts = slices.SortedFunc(maps.Keys(r.state.Hosts), netip.Addr.Compare)
+	}
+	if r.toldOnce && n.equal(r.told) {
+		return
+	}
+	r.told, r.toldOnce = n, true
+	r.handover.tell(n)
+}
+
+func (n routeNews) equal(o routeNews) bool {
+	return n.mtu == o.mtu && n.tunnels.IPIP == o.tunnels.IPIP && n.tunnels.VXLANPort == o.tunnels.VXLANPort &&
+		slices.Equal(n.tunnels.Hosts, o.tunnels.Hosts)
+}
+
+// wish tells the identity what is known of this host.
+func (r *router) wish() {
+	if r.identity != nil {
+		r.identity.want(identityWish{
+			Revision: r.inbox.upTo(), Links: r.links, Devices: plan.Devices{Tunnels: r.state.Tunnels, Releases: r.state.Releases}, Conflict: r.engine.Conflict,
+		})
+	}
+}
+
+// speak has BGP do what is desired now.
+func (r *router) speak() {
+	r.talker.say(bgp.Desired{
+		Speaker: r.state.Speaker, Neighbours: maps.Clone(r.state.Neighbours), Advertisements: maps.Clone(r.state.Advertisements),
+	}, r.params.RefreshInterval)
+}
