@@ -31,7 +31,7 @@ endif
 	CALICO_BIN_DIR="$(CURDIR)/bin" CGO_ENABLED=$(if $(RACE),1,0) $(ISOLATE) $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) $(PKG)
 
 e2e: build isolate modules tools
-	PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) test -tags e2e -count=1 -timeout $(TIMEOUT) $(E2EFLAGS) ./test/e2e/... ./pkg/bgp
+	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) test -tags e2e -count=1 -timeout $(TIMEOUT) $(E2EFLAGS) ./test/e2e/... ./pkg/bgp
 
 # What this machine's kernel may lack, IPIP first, on Debian's, in an emulated machine. VMFLAGS=-run=IPIP runs a part.
 e2e-vm: build modules
