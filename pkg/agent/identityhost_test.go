@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// person is a host's identity with what stands around it in an agent, but for the
+// kernel: its links are what the test says.
+type person struct {
+	testing.TB
+	name string
+	id   *identity
+	tell identityTells
+	poke chan struct{}
+
+	mu    sync.Mutex
+	links plan.Links
+	state plan.State
+
+	stop func()
+	over chan struct{} // closed when the identity has ended
+}
+
+// ended says whether the identity has ended.
+func (p *person) ended() bool {
+	select {
+	case <-p.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// fleet is etcd, with as many persons as there are.
+type fleet struct{ *host }
+
+// newFleet is etcd with pools.
+func newFleet(t *testing.T, pools ...model.Pool) fleet {
+	t.Helper()
+	c := fleet{newHost(t)}
+	for _, p := range pools {
+		c.put(model.PoolKey{CIDR: p.CIDR}, p)
+	}
+	c.put(model.ReadyKey{}, model.Ready(true))
+	return c
+}
+
+// eth0 are the links of a host with one of them.
+func eth0(addrs ...string) plan.Links {
+	l := plan.Link{Name: "eth0", Up: true, MTU: 1500, Uplink: true}
+	for _, a := range addrs {
+		l.Addrs = append(l.Addrs, netip.MustParsePrefix(a))
+	}
+	return plan.Links{Links: []plan.Link{l}}
+}
+
+// person starts one: change may alter what it is told.
+func (c fleet) person(name string, links plan.Links, change func(*Config, *identity)) *person {
+	c.Helper()
+	cfg := Config{Node: name, Logger: slog.New(slog.NewTextHandler(c.Output(), nil)).With("host", name)}
+	if change != nil {
+		change(&cfg, nil)
+	}
+	client, err := store.Open(c.Context(), store.Config{Endpoints: c.config().Store.Endpoints, RefusedTimeout: time.Second})
+	if err != nil {
+		c.Fatal(err)
+	}
+	health := newHealth()
+	health.setUnready("")
+	report := newReporter(cfg.Logger, client, name, health)
+	p := &person{
+		TB: c, name: name, poke: make(chan struct{}, 1), links: links, over: make(chan struct{}),
+		tell: identityTells{report, health, newProblems(cfg.Logger)},
+	}
+	p.id = newIdentity(cfg, client, p.tell)
+	if change != nil {
+		change(&cfg, p.id)
+	}
+	report.configure(resolve().params)
+	report.firstUpdate()
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	updates := make(chan store.Update)
+	for _, run := range []func(context.Context) error{
+		report.run,
+		func(ctx context.Context) error {
+			defer close(p.over)
+			return p.id.run(ctx)
+		},
+		func(ctx context.Context) error { return p.route(ctx, updates) },
+		func(ctx context.Context) error {
+			return client.Watch(ctx, watched(), func(u store.Update) error {
+				select {
+				case updates <- u:
+				case <-ctx.Done():
+				}
+				return nil
+			})
+		},
+	} {
+		work.Go(func() {
+			if err := run(ctx); err != nil {
+				c.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	var once sync.Once
+	p.stop = func() {
+		once.Do(func() {
+			cancel()
+			work.Wait()
+			_ = client.Close()
+		})
+	}
+	c.Cleanup(p.stop)
+	return p
+}
+
+// route does of what the router does that which the identity needs.
+func (p *person) route(ctx context.Context, updates <-chan store.Update) error {
+	box, engine := newInbox(), plan.NewEngine(p.name, plan.Settings{})
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case u := <-updates:
+			p.id.fold(u)
+			box.put(u)
+		case <-p.poke:
+		case <-p.id.Found():
+		}
+		if box.waits() != "" {
+			continue
+		}
+		engine.Update(box.take()...)
+		p.mu.Lock()
+		engine.SetLinks(p.links)
+		p.state.Apply(engine.Flush())
+		p.id.want(identityWish{
+			Revision: box.upTo(), Links: p.links, Conflict: engine.Conflict,
+			Devices: plan.Devices{Tunnels: p.state.Tunnels, Releases: p.state.Releases},
+		})
+		p.mu.Unlock()
+	}
+}
+
+// move gives the host other links.
+func (p *person) move(links plan.Links) {
+	p.mu.Lock()
+	p.links = links
+	p.mu.Unlock()
+	nudge(p.poke)
+}
+
+// tunnel is what the plan says of one, nil for none.
+func (p *person) tunnel(kind plan.TunnelKind) *plan.Tunnel {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.state.Tunnels {
+		if t.Kind == kind {
+			return &t
+		}
+	}
+	return nil
+}
+
+// problem is what stands among the problems, "" = nothing.
+func (p *person) problem(path string) string {
+	for _, o := range p.tell.problems.all() {
+		if o.Path == path {
+			return o.Reason
+		}
+	}
+	return ""
+}
+
+// field is what etcd says of the host, "" = nothing.
+func (c fleet) field(name string, field model.BGPHostField) string {
+	c.Helper()
+	text, _ := c.get(model.BGPHostKey{Host: name, Field: field}).(model.Text)
+	return string(text)
+}
+
+// revisions are those of what is written of the host, by path.
+func (c fleet) revisions(name string) map[string]int64 {
+	c.Helper()
+	s, err := c.store.Read(context.Background(), store.Prefix(model.BGPPrefix()+"host/"+name+"/"), store.Prefix(model.HostPrefix(name)+"config/"))
+	if err != nil {
+		c.Fatal(err)
+	}
+	all := map[string]int64{}
+	for _, e := range s.Entries() {
+		all[e.Path] = e.Revision
+	}
+	return all
+}

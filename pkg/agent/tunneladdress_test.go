@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+func vxlanPool(cidr string) model.Pool {
+	return model.Pool{CIDR: netip.MustParsePrefix(cidr), IPAM: true, VXLANMode: "always"}
+}
+
+func (c fleet) setPool(p model.Pool) { c.put(model.PoolKey{CIDR: p.CIDR}, p) }
+
+// check holds what etcd has to the invariants of the data model.
+func (c fleet) check() {
+	c.Helper()
+	s, err := c.store.Read(context.Background(), store.Prefix("/calico/"))
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, v := range ipam.Check(s.Entries()) {
+		c.Errorf("revision %d: %s", s.Revision, v)
+	}
+}
+
+// config is a setting of a host, "" = it isn't there.
+func (c fleet) setting(host, name string) string {
+	c.Helper()
+	text, _ := c.get(model.HostConfigKey{Host: host, Name: name}).(model.Text)
+	return string(text)
+}
+
+// held are the addresses of a handle.
+func (c fleet) held(handle string) []netip.Addr {
+	c.Helper()
+	s, err := c.store.Read(context.Background(), store.Prefix(model.BlockPrefix(false)), store.Prefix(model.BlockPrefix(true)))
+	if err != nil {
+		c.Fatal(err)
+	}
+	var all []netip.Addr
+	for _, e := range s.Entries() {
+		b := e.Value.(model.Block)
+		a := b.CIDR.Addr()
+		for _, n := range b.Allocations {
+			if n >= 0 && b.Attributes[n].HandleID == handle {
+				all = append(all, a)
+				if b.Attributes[n].Secondary["node"] == "" {
+					c.Errorf("%s is of no node: %v", a, b.Attributes[n])
+				}
+			}
+			a = a.Next()
+		}
+	}
+	return all
+}
+
+const (
+	vxlanConfig = "IPv4VXLANTunnelAddr"
+	ipipConfig  = "IpInIpTunnelAddr"
+)
+
+func handleOf(kind plan.TunnelKind, host string) string { return string(kind) + "-tunnel-addr-" + host }
+
+// TestTunnelAddress: a tunnel gets an address of its pool, and etcd says which; a
+// host that returns finds it again; it goes with the tunnel.
+func TestTunnelAddress(t *testing.T) {
+	c := newFleet(t, vxlanPool("10.65.0.0/24"))
+	p := c.person("a", eth0("172.18.0.1/24"), nil)
+	c.until("address", func() bool {
+		tunnel := p.tunnel(plan.VXLAN4)
+		return tunnel != nil && tunnel.Addr.IsValid() && c.setting("a", vxlanConfig) == tunnel.Addr.String()
+	})
+	addr := p.tunnel(plan.VXLAN4).Addr
+	if held := c.held(handleOf(plan.VXLAN4, "a")); !slices.Equal(held, []netip.Addr{addr}) {
+		t.Errorf("held: %v", held)
+	}
+	c.check()
+	first := c.revisions("a")
+
+	p.stop()
+	p = c.person("a", eth0("172.18.0.1/24"), nil)
+	c.until("the same address", func() bool {
+		tunnel := p.tunnel(plan.VXLAN4)
+		return tunnel != nil && tunnel.Addr == addr && !p.tell.report.isWithheld()
+	})
+	if now := c.revisions("a"); !maps.Equal(first, now) {
+		t.Errorf("written again: %v, was %v", now, first)
+	}
+	// Its setting is lost, or wrong.
+	c.put(model.HostConfigKey{Host: "a", Name: vxlanConfig}, model.Text("10.65.0.99"))
+	c.until("setting", func() bool { return c.setting("a", vxlanConfig) == addr.String() })
+	c.remove(model.HostConfigKey{Host: "a", Name: vxlanConfig})
+	c.until("setting", func() bool { return c.setting("a", vxlanConfig) == addr.String() })
+
+	// The pool is for IPIP now: one goes and the other comes.
+	c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/24"), IPAM: true, IPIP: "tunl0"})
+	c.until("IPIP's address", func() bool { return c.setting("a", ipipConfig) != "" && c.setting("a", vxlanConfig) == "" })
+	c.until("VXLAN's is free", func() bool {
+		return len(c.held(handleOf(plan.VXLAN4, "a"))) == 0 && len(c.held(handleOf(plan.IPIP, "a"))) == 1
+	})
+	c.check()
+
+	// Another pool: the address is taken from that.
+	c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.66.0.0/24"), IPAM: true, IPIP: "tunl0"})
+	c.remove(model.PoolKey{CIDR: netip.MustParsePrefix("10.65.0.0/24")})
+	c.until("an address of the other pool", func() bool {
+		held := c.held(handleOf(plan.IPIP, "a"))
+		return len(held) == 1 && strings.HasPrefix(held[0].String(), "10.66.0.") && c.setting("a", ipipConfig) == held[0].String()
+	})
+	c.check()
+
+	c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.66.0.0/24"), IPAM: true})
+	c.until("no tunnel", func() bool { return c.setting("a", ipipConfig) == "" && len(c.held(handleOf(plan.IPIP, "a"))) == 0 })
+	c.check()
+	if all := p.tell.problems.all(); len(all) > 0 {
+		t.Errorf("problems: %v", all)
+	}
+}
+
+// TestTunnelAddressIPv6: both families, each from its own pool.
+func TestTunnelAddressIPv6(t *testing.T) {
+	c := newFleet(t, vxlanPool("10.65.0.0/24"), vxlanPool("fd65::/112"))
+	c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), dualStack(t))
+	c.until("addresses", func() bool {
+		v4, v6 := c.held(handleOf(plan.VXLAN4, "a")), c.held(handleOf(plan.VXLAN6, "a"))
+		return len(v4) == 1 && len(v6) == 1 && c.setting("a", vxlanConfig) == v4[0].String() && c.setting("a", "IPv6VXLANTunnelAddr") == v6[0].String()
+	})
+	c.check()
+}
+
+// TestTunnelAddressesAtOnce: many hosts take addresses from a few blocks at the
+// same time.
+func TestTunnelAddressesAtOnce(t *testing.T) {
+	pool := vxlanPool("10.65.0.0/29")
+	pool.BlockSize = 30
+	c := newFleet(t, pool)
+	const hosts = 8
+	for n := range hosts {
+		c.person(fmt.Sprint("h", n), eth0(fmt.Sprintf("172.18.0.%d/24", n+1)), nil)
+	}
+	seen := map[string]bool{}
+	c.until("all have one", func() bool {
+		clear(seen)
+		for n := range hosts {
+			seen[c.setting(fmt.Sprint("h", n), vxlanConfig)] = true
+		}
+		return len(seen) == hosts && !seen[""]
+	})
+	c.check()
+
+	// One more finds none left, says so, and is given one that is freed.
+	late := c.person("late", eth0("172.18.0.99/24"), nil)
+	what := problemTunnel(handleOf(plan.VXLAN4, "late"))
+	c.until("there is none left", func() bool { return strings.Contains(late.problem(what), "10.65.0.0/29") })
+	c.setPool(vxlanPool("10.66.0.0/24"))
+	c.until("there is another pool", func() bool { return c.setting("late", vxlanConfig) != "" && late.problem(what) == "" })
+	c.check()
+}
+
+// TestTunnelAddressKilled ends the goroutine that writes at each of its steps, as
+// if the process were killed there; what comes next finds everything in order.
+func TestTunnelAddressKilled(t *testing.T) {
+	for _, at := range []string{"tunnel address read", "tunnel address before commit", "tunnel address committed"} {
+		t.Run(at, func(t *testing.T) {
+			c := newFleet(t, vxlanPool("10.65.0.0/24"))
+			kill := func(_ *Config, i *identity) {
+				if i == nil {
+					return
+				}
+				i.step = func(name string) {
+					if name == at {
+						runtime.Goexit()
+					}
+				}
+			}
+			p := c.person("a", eth0("172.18.0.1/24"), kill)
+			c.until("killed", p.ended)
+			p.stop()
+			c.check()
+			before := c.held(handleOf(plan.VXLAN4, "a"))
+			if committed := at == "tunnel address committed"; committed != (len(before) == 1) || committed != (c.setting("a", vxlanConfig) != "") {
+				t.Errorf("held: %v, setting %q", before, c.setting("a", vxlanConfig))
+			}
+			p = c.person("a", eth0("172.18.0.1/24"), nil)
+			c.until("address", func() bool { return c.setting("a", vxlanConfig) != "" })
+			after := c.held(handleOf(plan.VXLAN4, "a"))
+			if len(after) != 1 || len(before) == 1 && before[0] != after[0] {
+				t.Errorf("held: %v, before %v", after, before)
+			}
+			c.check()
+			p.stop()
+			// And so does the release.
+			p = c.person("a", eth0("172.18.0.1/24"), kill)
+			c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/24"), IPAM: true})
+			c.until("killed", p.ended)
+			p.stop()
+			c.check()
+			c.person("a", eth0("172.18.0.1/24"), nil)
+			c.until("released", func() bool { return c.setting("a", vxlanConfig) == "" && len(c.held(handleOf(plan.VXLAN4, "a"))) == 0 })
+			c.check()
+		})
+	}
+}
+
+// TestTunnelAddressRevisions: the invariants hold at every revision there ever was.
+func TestTunnelAddressRevisions(t *testing.T) {
+	c := newFleet(t)
+	var mu sync.Mutex
+	all := map[string]model.Entry{}
+	ctx, cancel := context.WithCancel(context.Background())
+	watched := make(chan error, 1)
+	go func() {
+		watched <- c.store.Watch(ctx, []string{"/calico/"}, func(u store.Update) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range u.Entries {
+				if e.Exists() {
+					all[e.Path] = e
+				} else {
+					delete(all, e.Path)
+				}
+			}
+			for _, v := range ipam.Check(slices.Collect(maps.Values(all))) {
+				if !v.Note {
+					t.Errorf("revision %d: %s", u.Revision, v)
+				}
+			}
+			// What the setting says is allocated in the same revision.
+			for _, host := range []string{"a", "b", "c"} {
+				text, _ := all[model.HostConfigKey{Host: host, Name: vxlanConfig}.Path()].Value.(model.Text)
+				_, held := all[model.HandleKey{ID: handleOf(plan.VXLAN4, host)}.Path()]
+				if (text != "") != held {
+					t.Errorf("revision %d: %s has the setting %q, held is %v", u.Revision, host, text, held)
+				}
+			}
+			return nil
+		})
+	}()
+	var people []*person
+	for n, name := range []string{"a", "b", "c"} {
+		people = append(people, c.person(name, eth0(fmt.Sprintf("172.18.0.%d/24", n+1)), nil))
+	}
+	for _, mode := range []model.EncapMode{"always", "", "cross-subnet", ""} {
+		pool := vxlanPool("10.65.0.0/26")
+		pool.VXLANMode, pool.BlockSize = mode, 28
+		c.setPool(pool)
+		c.until("mode "+string(mode), func() bool {
+			for _, p := range people {
+				if (c.setting(p.name, vxlanConfig) != "") != (mode != "") {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	cancel()
+	if err := <-watched; err != nil {
+		t.Error(err)
+	}
+}
