@@ -30,7 +30,8 @@ func (h *Host) StartAgent(ctx context.Context) error {
 
 // LaunchAgent starts the host's agent and does not wait.
 func (h *Host) LaunchAgent() error {
-	env := append(os.Environ(), h.Env()...)
+	// An agent speaks no IPv6 to other hosts unless it is told to find its address.
+	env := append(append(os.Environ(), h.Env()...), "IP6=autodetect")
 	_, err := h.lab.spawn(spec{
 		role: agentRole + h.name, ns: h.ns,
 		path: filepath.Join(h.lab.state.BinDir, "calico-node"),

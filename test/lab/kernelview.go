@@ -102,10 +102,16 @@ func routeText(r netlink.Route, names map[int]string) string {
 		}
 	}
 	text := "route " + dst
-	if r.Gw != nil {
-		text += " via " + r.Gw.String()
+	if r.Type == unix.RTN_BLACKHOLE {
+		text = "route blackhole " + dst // where IPv6's is on lo, IPv4's has no link
+	} else {
+		for _, hop := range hops(r) {
+			if hop.Gw != nil {
+				text += " via " + hop.Gw.String()
+			}
+			text += " dev " + names[hop.LinkIndex]
+		}
 	}
-	text += " dev " + names[r.LinkIndex]
 	if r.Scope == netlink.SCOPE_LINK {
 		text += " scope link"
 	}
@@ -114,6 +120,14 @@ func routeText(r netlink.Route, names map[int]string) string {
 		text += fmt.Sprintf(" proto %d", int(r.Protocol))
 	}
 	return text
+}
+
+// hops are a route's next hops: several are ECMP.
+func hops(r netlink.Route) []*netlink.NexthopInfo {
+	if len(r.MultiPath) > 0 {
+		return r.MultiPath
+	}
+	return []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}
 }
 
 func neighbourText(e netlink.Neigh, names map[int]string) string {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
 )
 
 func TestRacks(t *testing.T) {
@@ -81,4 +83,51 @@ func TestRacksThatCannotBe(t *testing.T) {
 			t.Errorf("%+v: got %v, want %q", c.cfg, err, c.want)
 		}
 	}
+}
+
+// TestAcrossRacks has pods talk with VXLAN for what is beyond a router, and
+// nothing for what is on the same wire.
+func TestAcrossRacks(t *testing.T) {
+	l := ForTest(t, Config{
+		Racks: [][]string{{"a", "b"}, {"c"}},
+		Pool:  func(p *model.Pool) { p.VXLANMode = model.EncapCrossSubnet },
+	})
+	pods := map[string]*Pod{}
+	for _, h := range []string{"a", "b", "c"} {
+		pods[h] = l.Host(h).Pod("pod-" + h)
+	}
+	for _, from := range pods {
+		for _, to := range pods {
+			if err := from.Ping(soon(t), to); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for host, wants := range map[string]map[string]string{
+		"a": {"b": "dev eth0", "c": "dev vxlan"},
+		"c": {"a": "dev vxlan", "b": "dev vxlan"},
+	} {
+		k, err := l.Host(host).Namespace().Kernel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for other, want := range wants {
+			for _, addr := range pods[other].Addrs() {
+				if got := routeTo(k, addr); !strings.Contains(got, want) {
+					t.Errorf("on host %s, to pod-%s: %q, want %q", host, other, got, want)
+				}
+			}
+		}
+	}
+}
+
+// routeTo is the line of the route, not the default, that leads to an address.
+func routeTo(k Kernel, addr netip.Addr) string {
+	for _, line := range k.Routes {
+		fields := strings.Fields(line)
+		if dst, err := netip.ParsePrefix(fields[1]); err == nil && dst.Contains(addr) {
+			return line
+		}
+	}
+	return ""
 }
