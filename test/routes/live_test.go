@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routes
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/lab"
+)
+
+// TestModeChanges has pools change their encapsulation while pods talk.
+func TestModeChanges(t *testing.T) {
+	r := newRig(t, lab.Config{Pool: encap(model.EncapNever)})
+	r.all()
+	for _, p := range r.pods { // a process of each is how the agent finds its namespace
+		if _, err := p.Start("sleep-"+p.Name(), "sleep", "600"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var streams []*stream
+	for _, a := range r.pods[1].Addrs() {
+		streams = append(streams, r.stream(r.pods[0], a))
+	}
+	for _, mode := range []model.EncapMode{model.EncapAlways, model.EncapCrossSubnet, model.EncapAlways, model.EncapNever} {
+		for _, p := range lab.DefaultPools() {
+			r.setMode(p, mode)
+		}
+		device := "dev eth0"
+		if mode == model.EncapAlways {
+			device = "calico"
+		}
+		r.until("routes of mode "+nameOf(mode), func() bool {
+			for i := range r.hosts {
+				for j := range r.hosts {
+					if routes := r.routesTo(i, j); i != j && (len(routes) != 2 || strings.Count(strings.Join(routes, "\n"), device) != 2) {
+						return false
+					}
+				}
+			}
+			return true
+		})
+		for _, s := range streams {
+			lost, longest := r.settled(s)
+			t.Logf("to %s, mode %s: %d of %d lost so far, %d in a row", s.to, nameOf(mode), lost, s.sent, longest)
+		}
+		r.all()
+		if mode == model.EncapAlways {
+			r.until("running pods have the smaller MTU", func() bool {
+				for _, p := range r.pods {
+					out, err := p.Exec(r.ctx(), "ip", "-o", "link", "show", "eth0")
+					if err != nil || !strings.Contains(string(out), " mtu 1430 ") {
+						return false
+					}
+				}
+				return true
+			})
+		}
+	}
+	for _, s := range streams {
+		// Hosts change one after the other, and by BGP it takes a session to say so.
+		if _, longest := r.settled(s); longest > 1000 {
+			t.Errorf("to %s: %d requests in a row were lost", s.to, longest)
+		}
+	}
+	for i, h := range r.hosts {
+		if links := r.run(i, "ip", "-o", "link"); strings.Contains(links, "vxlan") {
+			t.Errorf("host %s keeps its tunnels:\n%s", h.Name(), links)
+		}
+	}
+}
+
+func (r *rig) setMode(p netip.Prefix, mode model.EncapMode) {
+	r.Helper()
+	r.commit(model.Change{Puts: []model.Put{{Key: model.PoolKey{CIDR: p}, Value: model.Pool{CIDR: p, VXLANMode: mode, IPIPMode: model.EncapNever, IPAM: true, BlockSize: model.DefaultBlockSize(p.Addr().Is6())}}}})
+}
+
+func (r *rig) commit(c model.Change) {
+	r.Helper()
+	if _, err := r.lab.Etcd().Commit(r.ctx(), c); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// TestAgentRestarts has agents stop, be killed, and start anew while pods talk:
+// nothing is lost, and no route changes.
+func TestAgentRestarts(t *testing.T) {
+	for _, mode := range []model.EncapMode{model.EncapNever, model.EncapAlways} {
+		t.Run(nameOf(mode), func(t *testing.T) {
+			r := newRig(t, lab.Config{Pool: encap(mode)})
+			r.all()
+			var streams []*stream
+			for _, a := range r.pods[1].Addrs() {
+				streams = append(streams, r.stream(r.pods[0], a))
+			}
+			before := r.routesTo(0, 1)
+			monitor := r.monitor(0)
+			for _, end := range []func(*lab.Host) error{(*lab.Host).StopAgent, (*lab.Host).KillAgent} {
+				for _, i := range []int{0, 1} {
+					if err := end(r.hosts[i]); err != nil {
+						t.Fatal(err)
+					}
+					r.all()
+					if err := r.hosts[i].StartAgent(r.ctx()); err != nil {
+						t.Fatal(err)
+					}
+					r.programmed(i)
+					r.all()
+				}
+			}
+			for _, s := range streams {
+				if lost, _ := r.settled(s); lost > 0 {
+					t.Errorf("to %s: %d of %d were lost", s.to, lost, s.sent)
+				}
+			}
+			if diff := cmp.Diff(before, r.routesTo(0, 1)); diff != "" {
+				t.Errorf("routes (-before +after):\n%s", diff)
+			}
+			for _, line := range monitor() {
+				if strings.HasPrefix(line, "Deleted") {
+					t.Errorf("a route went: %s", line)
+				}
+			}
+		})
+	}
+}
+
+// programmed waits until a host's agent has its routes and all its sessions.
+func (r *rig) programmed(host int) {
+	r.Helper()
+	r.until("the agent of "+r.hosts[host].Name()+" has its sessions", func() bool {
+		return strings.Contains(r.metrics(host), fmt.Sprintf("calico_node_bgp_peers{state=%q} %d\n", "established", 2*(len(r.hosts)-1)))
+	})
+}
+
+// monitor notes what becomes of a host's routes of ours until it is asked.
+func (r *rig) monitor(host int) (lines func() []string) {
+	r.Helper()
+	p, err := r.hosts[host].Start("monitor", "ip", "-4", "monitor", "route")
+	if err != nil {
+		r.Fatal(err)
+	}
+	return func() []string {
+		_ = p.Kill() // what it wrote is what counts
+		var ours []string
+		for _, line := range strings.Split(lab.Tail(p.Log, 1000), "\n") {
+			if strings.Contains(line, "proto 81") {
+				ours = append(ours, line)
+			}
+		}
+		return ours
+	}
+}
+
+// TestEtcdAway has etcd go away and come back: routes stay, pods talk.
+func TestEtcdAway(t *testing.T) {
+	r := newRig(t, lab.Config{Pool: encap(model.EncapAlways)}, "FELIX_ReportingTTLSecs=5", "FELIX_ReportingIntervalSecs=1")
+	r.all()
+	s := r.stream(r.pods[0], r.pods[1].Addrs()[0])
+	before := r.routesTo(0, 1)
+	if err := r.lab.KillEtcd(1); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the agent misses etcd", func() bool {
+		return strings.Contains(r.fetch(0, "http://127.0.0.1:9099/readiness"), "reports to etcd fail")
+	})
+	r.all()
+	if err := r.hosts[2].StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.hosts[2].LaunchAgent(); err != nil { // it finds no etcd
+		t.Fatal(err)
+	}
+	r.all()
+	if err := r.lab.StartEtcd(r.ctx(), 1); err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.hosts {
+		if err := r.hosts[i].WaitAgent(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.all()
+	if lost, _ := r.settled(s); lost > 0 {
+		t.Errorf("%d were lost", lost)
+	}
+	if diff := cmp.Diff(before, r.routesTo(0, 1)); diff != "" {
+		t.Errorf("routes (-before +after):\n%s", diff)
+	}
+}
+
+// TestHostDies has a host die and come back, with and without a tunnel.
+func TestHostDies(t *testing.T) {
+	for _, mode := range []model.EncapMode{model.EncapNever, model.EncapAlways} {
+		t.Run(nameOf(mode), func(t *testing.T) {
+			r := newRig(t, lab.Config{Pool: encap(mode)}, "FELIX_BGPHoldTimeSecs=3", "FELIX_BGPRestartTimeSecs=1",
+				"FELIX_ReportingTTLSecs=5", "FELIX_ReportingIntervalSecs=1")
+			r.all()
+			s := r.stream(r.pods[0], r.pods[2].Addrs()[0])
+			before := r.routesTo(0, 1)
+			if err := r.hosts[1].Kill(); err != nil {
+				t.Fatal(err)
+			}
+			r.until("its routes are gone", func() bool { return len(r.routesTo(0, 1)) == 0 && len(r.routesTo(2, 1)) == 0 })
+			if err := r.hosts[1].Return(r.ctx()); err != nil {
+				t.Fatal(err)
+			}
+			r.until("its routes are back", func() bool {
+				return cmp.Equal(before, r.routesTo(0, 1)) && len(r.routesTo(2, 1)) == 2 && len(r.routesTo(1, 0)) == 2
+			})
+			r.all()
+			if lost, _ := r.settled(s); lost > 0 {
+				t.Errorf("between the others %d were lost", lost)
+			}
+		})
+	}
+}
+
+// TestRacks has hosts in racks of their own, whose routers know nothing of pods.
+func TestRacks(t *testing.T) {
+	r := newRig(t, lab.Config{Racks: [][]string{{"a", "b"}, {"c"}}, Pool: encap(model.EncapCrossSubnet)})
+	r.all()
+	for _, c := range []struct {
+		from, to int
+		device   string
+	}{{0, 1, "dev eth0"}, {0, 2, "calico"}, {2, 1, "calico"}} {
+		if routes := r.routesTo(c.from, c.to); len(routes) != 2 || strings.Count(strings.Join(routes, "\n"), c.device) != 2 {
+			t.Errorf("host %d to %d: %q, want %s", c.from, c.to, routes, c.device)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routes
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/lab"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
+
+// rig is a lab of three hosts with a pod each.
+type rig struct {
+	*testing.T
+	lab   *lab.Lab
+	hosts []*lab.Host
+	pods  []*lab.Pod
+}
+
+// quiet drops a lab's progress.
+type quiet struct{}
+
+func (quiet) Write(p []byte) (int, error) { return len(p), nil }
+
+// encap gives every pool of a lab an encapsulation.
+func encap(mode model.EncapMode) func(*model.Pool) {
+	return func(p *model.Pool) { p.VXLANMode = mode }
+}
+
+func nameOf(mode model.EncapMode) string {
+	if mode == model.EncapNever {
+		return "never"
+	}
+	return string(mode)
+}
+
+// newRig makes a lab whose pools have an encapsulation.
+func newRig(t *testing.T, cfg lab.Config, settings ...string) *rig {
+	t.Helper()
+	if cfg.Racks == nil {
+		cfg.Hosts = []string{"a", "b", "c"}
+	}
+	cfg.NoFsync, cfg.Log = true, quiet{}
+	cfg.AgentEnv = settings
+	r := &rig{T: t, lab: lab.ForTest(t, cfg)}
+	r.hosts = r.lab.Hosts()
+	for i, h := range r.hosts {
+		r.pods = append(r.pods, h.Pod(fmt.Sprintf("pod%d", i)))
+	}
+	return r
+}
+
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	r.Cleanup(cancel)
+	return ctx
+}
+
+// all has every pod ping every other one, in both families.
+func (r *rig) all() {
+	r.Helper()
+	ctx := r.ctx()
+	for i, from := range r.pods {
+		for j, to := range r.pods {
+			if i == j {
+				continue
+			}
+			if len(to.Addrs()) != 2 {
+				r.Fatalf("pod %d has %v", j, to.Addrs())
+			}
+			if err := from.Ping(ctx, to); err != nil {
+				r.show(i, j)
+				r.Fatal(err)
+			}
+		}
+	}
+}
+
+// show logs what hosts know.
+func (r *rig) show(hosts ...int) {
+	r.Helper()
+	for _, i := range hosts {
+		r.Logf("host %s:\n%s\n%s\n%s", r.hosts[i].Name(), r.run(i, "ip", "route"), r.run(i, "ip", "-6", "route"), r.state(i))
+	}
+}
+
+// run runs a command on a host.
+func (r *rig) run(host int, command string, args ...string) string {
+	out, err := r.hosts[host].Exec(r.ctx(), command, args...)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return string(out)
+}
+
+// state is the agent's picture of itself.
+func (r *rig) state(host int) string { return r.fetch(host, "http://127.0.0.1:9099/debug/state") }
+
+func (r *rig) metrics(host int) string { return r.fetch(host, "http://127.0.0.1:9091/metrics") }
+
+func (r *rig) fetch(host int, url string) string {
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
+			err = r.hosts[host].Do(func() error {
+				conn, err = net.Dial(network, address)
+				return err
+			})
+			return conn, err
+		},
+	}}
+	response, err := client.Get(url)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = response.Body.Close() }()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// until waits for a condition; what is shown where it doesn't come.
+func (r *rig) until(what string, met func() bool) {
+	r.Helper()
+	for deadline := time.Now().Add(patience); !met(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			for i := range r.hosts {
+				r.show(i)
+			}
+			r.Fatalf("waited for %v: %s", patience, what)
+		}
+	}
+}
+
+// routesTo are a host's routes to the blocks of another one, as it has them.
+func (r *rig) routesTo(host, other int) []string {
+	var found []string
+	for _, family := range []string{"-4", "-6"} {
+		for line := range strings.Lines(r.run(host, "ip", family, "route", "show", "proto", "81")) {
+			fields := strings.Fields(line)
+			p, err := netip.ParsePrefix(fields[0])
+			if err != nil {
+				continue
+			}
+			for _, a := range r.pods[other].Addrs() {
+				if p.Contains(a) {
+					found = append(found, strings.Join(fields, " "))
+				}
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routes
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+// pace is the time between two echo requests of a stream.
+const pace = 5 * time.Millisecond
+
+// stream is a ping that never rests, and that counts what is lost on the way, not
+// what is late.
+type stream struct {
+	to     netip.Addr
+	conn   *icmp.PacketConn
+	ending chan struct{}
+	ended  sync.WaitGroup
+
+	mu       sync.Mutex
+	sent     int
+	answered map[int]struct{}
+}
+
+// stream starts a ping from one pod to an address.
+func (r *rig) stream(from *lab.Pod, to netip.Addr) *stream {
+	r.Helper()
+	s := &stream{to: to, ending: make(chan struct{}), answered: map[int]struct{}{}}
+	network, local := "ip4:icmp", "0.0.0.0"
+	if to.Is6() {
+		network, local = "ip6:ipv6-icmp", "::"
+	}
+	err := from.Do(func() (err error) {
+		s.conn, err = icmp.ListenPacket(network, local)
+		return err
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	s.ended.Go(s.send)
+	s.ended.Go(s.receive)
+	r.Cleanup(s.end)
+	r.until("the stream to "+to.String()+" flows", func() bool { return s.answers() > 0 })
+	return s
+}
+
+func (s *stream) send() {
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for seq := 1; seq < 1<<16; seq++ {
+		select {
+		case <-s.ending:
+			return
+		case <-tick.C:
+		}
+		m := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: os.Getpid() & 0xffff, Seq: seq}}
+		if s.to.Is6() {
+			m.Type = ipv6.ICMPTypeEchoRequest
+		}
+		packet, err := m.Marshal(nil)
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.sent = seq
+		s.mu.Unlock()
+		_, _ = s.conn.WriteTo(packet, &net.IPAddr{IP: s.to.AsSlice()}) // it counts as lost
+	}
+}
+
+func (s *stream) receive() {
+	protocol, reply := 1, icmp.Type(ipv4.ICMPTypeEchoReply)
+	if s.to.Is6() {
+		protocol, reply = 58, ipv6.ICMPTypeEchoReply
+	}
+	buffer := make([]byte, 1500)
+	for {
+		n, _, err := s.conn.ReadFrom(buffer)
+		if err != nil {
+			return // it has been closed
+		}
+		m, err := icmp.ParseMessage(protocol, buffer[:n])
+		if err != nil || m.Type != reply {
+			continue
+		}
+		if e, ok := m.Body.(*icmp.Echo); ok && e.ID == os.Getpid()&0xffff {
+			s.mu.Lock()
+			s.answered[e.Seq] = struct{}{}
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (s *stream) answers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.answered)
+}
+
+func (s *stream) end() {
+	select {
+	case <-s.ending:
+	default:
+		close(s.ending)
+		_ = s.conn.Close()
+	}
+	s.ended.Wait()
+}
+
+// settled waits until the stream flows again, and says which requests of those sent
+// until then were lost, and how many followed each other.
+func (r *rig) settled(s *stream) (lost, longest int) {
+	r.Helper()
+	s.mu.Lock()
+	from := s.sent
+	s.mu.Unlock()
+	r.until("the stream to "+s.to.String()+" flows again", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for seq := range s.answered {
+			if seq > from {
+				return true
+			}
+		}
+		return false
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := slices.Max(slices.Collect(func(yield func(int) bool) {
+		for seq := range s.answered {
+			if !yield(seq) {
+				return
+			}
+		}
+	}))
+	run := 0
+	for seq := 1; seq < last; seq++ {
+		if _, ok := s.answered[seq]; ok {
+			run = 0
+			continue
+		}
+		lost++
+		run++
+		longest = max(longest, run)
+	}
+	return lost, longest
+}
