@@ -84,6 +84,9 @@ func (l *Lab) spawn(s spec) (*Process, error) {
 		p.Exe, err = filepath.EvalSymlinks(s.path)
 	}
 	if err == nil {
+		p.awaitProgram()
+	}
+	if err == nil {
 		err = writeJSON(p.record, p)
 	}
 	if err != nil {
@@ -95,6 +98,19 @@ func (l *Lab) spawn(s spec) (*Process, error) {
 	l.procs[s.role] = p
 	l.mu.Unlock()
 	return p, nil
+}
+
+// awaitProgram waits until the process is what was started, or has ended: on
+// Linux 6.1 a new child has been seen to still be a copy of this process, and
+// then it is not what the record says.
+func (p *Process) awaitProgram() {
+	for !p.matches() {
+		select {
+		case <-p.done:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
 
 // Alive reports whether it still runs.
