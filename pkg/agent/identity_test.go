@@ -6,7 +6,9 @@ import (
 	"context"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -85,7 +87,9 @@ func TestIdentityNone(t *testing.T) {
 	c.put(model.BGPHostKey{Host: "a", Field: model.BGPHostAS}, model.Text("65001"))
 	p := c.person("a", eth0("127.0.0.1/8", "fd18::1/64"), nil)
 	c.until("IPv6 is gone", func() bool { return c.field("a", model.BGPHostIPv6) == "" })
-	c.until("IPv4 is missed", func() bool { return strings.Contains(p.problem("IP"), "first-found finds no IPv4 address on a link that is up") })
+	c.until("IPv4 is missed", func() bool {
+		return strings.Contains(p.problem("IP"), "first-found finds no IPv4 address on a link that is up")
+	})
 	if got := c.field("a", model.BGPHostIPv4); got != "" {
 		t.Errorf("IPv4 is %s", got)
 	}
@@ -97,6 +101,33 @@ func TestIdentityNone(t *testing.T) {
 	}
 	p.move(eth0("172.18.0.1/24"))
 	c.until("IPv4", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.1" && p.problem("IP") == "" })
+}
+
+// TestIdentityGone: a host that has lost its address for good says so.
+func TestIdentityGone(t *testing.T) {
+	c := newFleet(t)
+	var later, asked atomic.Int64
+	p := c.person("a", eth0("172.18.0.1/24"), func(_ *Config, i *identity) {
+		if i != nil {
+			i.now = func() time.Time {
+				defer asked.Add(1)
+				return time.Now().Add(time.Duration(later.Load()))
+			}
+		}
+	})
+	c.until("address", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.1" })
+	p.move(plan.Links{})
+	c.until("it is waited for", func() bool { return asked.Load() > 0 })
+	first := c.revisions("a")
+	later.Store(int64(departure))
+	p.move(plan.Links{Links: []plan.Link{{Name: "eth1"}}})
+	c.until("nothing is said of it", func() bool { return c.field("a", model.BGPHostIPv4) == "" && c.field("a", model.BGPHostNetworkV4) == "" })
+	if len(first) != 2 {
+		t.Errorf("it was not waited for: %v", first)
+	}
+	c.until("it is missed", func() bool { return p.problem("IP") != "" })
+	p.move(eth0("172.18.0.1/24"))
+	c.until("address", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.1" && p.problem("IP") == "" })
 }
 
 // TestIdentityWaits: nothing is written while the data isn't ready.

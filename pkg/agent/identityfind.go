@@ -76,15 +76,17 @@ func (i *identity) find(ctx context.Context, n identityNote) finding {
 			former = storedAddress(n.stored, i.host, family)
 		}
 		there := hasAddress(n.links.Links, former)
-		left := i.leaving(family, m, id.Addr.Addr(), former, there)
+		left := time.Duration(0)
+		if lookup == nil {
+			left = i.leaving(family, m, id.Addr.Addr(), former, there)
+		} else {
+			i.departing[family] = time.Time{} // nothing says that it has to go
+		}
 		switch {
 		case lookup != nil && there, left > 0:
-			// It stays as it was: n.own is of before the start invalid still.
-			f.own[family], f.keep[family] = n.own[family], true
+			// It stays as it was. After a start n.own is none, and what etcd says is kept.
+			f.own[family], f.keep[family], f.errs[family] = n.own[family], true, lookup
 			f.again = sooner(f.again, left)
-			if lookup != nil {
-				f.errs[family] = lookup
-			}
 		case err != nil:
 			f.errs[family] = err
 		default:
@@ -105,7 +107,11 @@ func (i *identity) leaving(family int, m plan.Method, found, former netip.Addr, 
 	if i.departing[family].IsZero() {
 		i.departing[family] = now
 	}
-	return max(0, departure-now.Sub(i.departing[family]))
+	left := departure - now.Sub(i.departing[family])
+	if left <= 0 && found.IsValid() {
+		i.departing[family] = time.Time{}
+	}
+	return max(0, left)
 }
 
 func hasAddress(links []plan.Link, a netip.Addr) bool {

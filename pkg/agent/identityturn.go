@@ -97,6 +97,7 @@ func (i *identity) write(ctx context.Context, n identityNote, change model.Chang
 	if err != nil {
 		return fmt.Errorf("write the host's addresses: %w", err)
 	}
+	i.keep(change, revision)
 	i.log.Info("the host's addresses are in etcd", "ipv4", shown(n.own[0]), "ipv6", shown(n.own[1]), "revision", revision)
 	return nil
 }
@@ -110,6 +111,22 @@ func (i *identity) commit(ctx context.Context, change model.Change) (int64, erro
 		i.await(revision)
 	}
 	return revision, err
+}
+
+// keep notes what was written, which the watch has yet to tell.
+func (i *identity) keep(change model.Change, revision int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.note.revision >= revision {
+		return
+	}
+	for _, p := range change.Puts {
+		path := p.Key.Path()
+		i.note.stored[path] = model.Entry{Path: path, Key: p.Key, Value: p.Value, Revision: revision}
+	}
+	for _, k := range change.Deletes {
+		delete(i.note.stored, k.Path())
+	}
 }
 
 func (i *identity) await(revision int64) {

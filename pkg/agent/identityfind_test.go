@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// finder is an identity that only finds, and a clock.
+type finder struct {
+	*identity
+	clock time.Time
+	note  identityNote
+}
+
+func newFinder(t *testing.T, method4 string) *finder {
+	f := &finder{clock: time.Unix(0, 0)}
+	f.identity = &identity{host: "a", methods: chosenMethods([2]plan.Method{method(t, 0, method4)}), now: func() time.Time { return f.clock }}
+	return f
+}
+
+// see finds with these links, after a while; what is found is taken up.
+func (f *finder) see(after time.Duration, links plan.Links) finding {
+	f.clock = f.clock.Add(after)
+	f.note.links, f.note.sight = links, f.note.sight+1
+	found := f.find(context.Background(), f.note)
+	f.note.own = found.own
+	return found
+}
+
+// down takes a link's carrier away.
+func down(l plan.Links) plan.Links {
+	l.Links[0].Up = false
+	return l
+}
+
+// both are two links, the first of them down.
+func both(firstUp bool) plan.Links {
+	l := eth0("172.18.0.1/24")
+	l.Links[0].Up = firstUp
+	l.Links = append(l.Links, plan.Link{Name: "eth1", Up: true, Addrs: []netip.Prefix{netip.MustParsePrefix("172.19.0.1/24")}})
+	return l
+}
+
+// TestFindPatience: a link that goes for a moment moves nothing; one that stays
+// away does, and an address that is gone isn't waited for.
+func TestFindPatience(t *testing.T) {
+	type step struct {
+		after time.Duration
+		links plan.Links
+		want  string // the address, and what else there is to say
+	}
+	tests := map[string]struct {
+		method string
+		stored string
+		steps  []step
+	}{
+		"flaps": {"", "", []step{
+			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
+			{time.Second, down(eth0("172.18.0.1/24")), "172.18.0.1/24 keep 10s"},
+			{9 * time.Second, down(eth0("172.18.0.1/24")), "172.18.0.1/24 keep 1s"},
+			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
+			{time.Second, down(eth0("172.18.0.1/24")), "172.18.0.1/24 keep 10s"},
+		}},
+		"goes for good": {"", "", []step{
+			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
+			{time.Second, plan.Links{}, "172.18.0.1/24 keep 10s"},
+			{10 * time.Second, plan.Links{}, "finds no IPv4 address"},
+			{0, eth0("172.18.0.2/24"), "172.18.0.2/24"},
+		}},
+		"is another": {"", "", []step{
+			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
+			{0, eth0("172.18.0.2/24"), "172.18.0.2/24"},
+			{0, eth0("172.18.0.2/16"), "172.18.0.2/16"},
+		}},
+		"another link takes over when the first stays down": {"", "", []step{
+			{0, both(true), "172.18.0.1/24"},
+			{0, both(false), "172.18.0.1/24 keep 10s"},
+			{10 * time.Second, both(false), "172.19.0.1/24"},
+			{0, both(true), "172.19.0.1/24 keep 10s"},
+			{10 * time.Second, both(true), "172.18.0.1/24"},
+		}},
+		"after a restart": {"", "172.18.0.1", []step{
+			{0, both(false), "keep 10s"},
+			{10 * time.Second, both(false), "172.19.0.1/24"},
+		}},
+		"after a restart, when the address is gone": {"", "172.18.0.9", []step{{0, both(false), "172.19.0.1/24"}}},
+		"is told": {"172.18.0.7", "172.18.0.9", []step{
+			{0, eth0("172.18.0.9/24"), "172.18.0.7/32"},
+			{0, eth0("172.18.0.9/24", "172.18.0.7/24"), "172.18.0.7/24"},
+		}},
+		"is told none": {"none", "172.18.0.9", []step{{0, eth0("172.18.0.9/24"), ""}}},
+	}
+	for name, tt := range tests {
+		f := newFinder(t, tt.method)
+		if tt.stored != "" {
+			key := model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}
+			f.note.stored = map[string]model.Entry{key.Path(): {Path: key.Path(), Key: key, Value: model.Text(tt.stored), Revision: 1}}
+		}
+		for n, s := range tt.steps {
+			got := f.see(s.after, s.links)
+			var words []string
+			if a := got.own[0].Addr; a.IsValid() {
+				words = append(words, a.String())
+			}
+			if got.keep[0] {
+				words = append(words, "keep "+got.again.String())
+			}
+			if got.errs[0] != nil {
+				words = append(words, got.errs[0].Error())
+			}
+			text := strings.Join(words, " ")
+			if text != s.want && (got.errs[0] == nil || s.want == "" || !strings.Contains(text, s.want)) {
+				t.Errorf("%s, step %d: %q, want %q", name, n+1, text, s.want)
+			}
+		}
+	}
+}
+
+// TestFindByName: a resolver that is away moves nothing, and is asked again.
+func TestFindByName(t *testing.T) {
+	f := newFinder(t, "can-reach=tor.example")
+	answer, fails, asked := netip.MustParseAddr("172.18.0.1"), error(nil), 0
+	f.reach = func(_ context.Context, target string, v6 bool) (netip.Addr, error) {
+		asked++
+		if target != "tor.example" || v6 {
+			t.Errorf("asked for %s, %v", target, v6)
+		}
+		return answer, fails
+	}
+	links := eth0("172.18.0.1/24", "172.18.1.1/24")
+	if got := f.see(0, links); got.own[0].Addr.String() != "172.18.0.1/24" || got.again != 0 {
+		t.Errorf("%+v", got)
+	}
+	// With the same links it isn't asked again.
+	f.find(context.Background(), f.note)
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+	answer, fails = netip.Addr{}, errors.New("no such host")
+	for range 5 {
+		got := f.see(time.Minute, links)
+		if got.own[0].Addr.String() != "172.18.0.1/24" || !got.keep[0] || got.again != mostBackoff || got.errs[0] == nil {
+			t.Errorf("%+v", got)
+		}
+	}
+	answer, fails = netip.MustParseAddr("172.18.1.1"), nil
+	f.clock = f.clock.Add(mostBackoff)
+	got := f.find(context.Background(), f.note)
+	if got.own[0].Addr.String() != "172.18.0.1/24" || got.again != departure {
+		t.Errorf("%+v", got)
+	}
+	if got = f.see(departure, links); got.own[0].Addr.String() != "172.18.1.1/24" || got.errs[0] != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestHostKeys: what is written to make etcd say what was found.
+func TestHostKeys(t *testing.T) {
+	key := func(field model.BGPHostField) model.BGPHostKey { return model.BGPHostKey{Host: "a", Field: field} }
+	v4, network, v6, as := key(model.BGPHostIPv4), key(model.BGPHostNetworkV4), key(model.BGPHostIPv6), key(model.BGPHostAS)
+	own := func(v4, v6 string) (f finding) {
+		for family, text := range []string{v4, v6} {
+			if text != "" {
+				f.own[family].Addr = netip.MustParsePrefix(text)
+			}
+		}
+		return f
+	}
+	entry := func(k model.Key, text string, revision int64) model.Entry {
+		e := model.Entry{Path: k.Path(), Key: k, Value: model.Text(text), Revision: revision}
+		if text == "?" {
+			e.Value, e.Err = nil, errors.New("unreadable")
+		}
+		return e
+	}
+	for name, tt := range map[string]struct {
+		want   hostKeys
+		stored []model.Entry
+		change model.Change
+	}{
+		"all new": {wantedKeys("a", own("172.18.0.1/24", "fd18::1/64"), 65001), nil, model.Change{
+			Compares: []model.Compare{{Key: as}, {Key: v4}, {Key: v6}, {Key: network}},
+			Puts: []model.Put{
+				{Key: as, Value: model.Text("65001")}, {Key: v4, Value: model.Text("172.18.0.1")},
+				{Key: v6, Value: model.Text("fd18::1")}, {Key: network, Value: model.Text("172.18.0.0/24")},
+			},
+		}},
+		"all there": {wantedKeys("a", own("172.18.0.1/24", ""), 0),
+			[]model.Entry{entry(v4, "172.18.0.1", 3), entry(network, "172.18.0.0/24", 3), entry(as, "65009", 4)}, model.Change{}},
+		"one is another, one unreadable, one gone": {wantedKeys("a", own("172.18.0.1/24", ""), 0),
+			[]model.Entry{entry(v4, "172.18.0.2", 3), entry(network, "?", 4), entry(v6, "fd18::1", 5)}, model.Change{
+				Compares: []model.Compare{{Key: v4, Revision: 3}, {Key: v6, Revision: 5}, {Key: network, Revision: 4}},
+				Puts:     []model.Put{{Key: v4, Value: model.Text("172.18.0.1")}, {Key: network, Value: model.Text("172.18.0.0/24")}},
+				Deletes:  []model.Key{v6},
+			}},
+		"kept": {wantedKeys("a", finding{keep: [2]bool{true, true}}, 0), []model.Entry{entry(v4, "172.18.0.2", 3), entry(v6, "?", 4)}, model.Change{}},
+		"refused": {refusedKeys("a"), []model.Entry{entry(v4, "172.18.0.2", 3), entry(as, "65001", 3)}, model.Change{
+			Compares: []model.Compare{{Key: v4, Revision: 3}}, Deletes: []model.Key{v4},
+		}},
+		"not set": {refusedKeys("a"), []model.Entry{entry(v4, "", 3)}, model.Change{}},
+	} {
+		stored := map[string]model.Entry{}
+		for _, e := range tt.stored {
+			stored[e.Path] = e
+		}
+		if diff := cmp.Diff(tt.change, tt.want.change(stored)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
