@@ -21,10 +21,12 @@ import (
 func demoCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "A tour: two pods get addresses, talk, and go",
+		Short: "A tour: pods get addresses, talk, and go; a host dies and comes back",
 		Long: `demo makes a lab of its own with one host, adds two pods by running the plugins
 and shows what goes in and out, lets the pods and the host ping each other, shows what policies do to connections, and
-what etcd and the kernel hold, deletes the pods, and shows that nothing is left.
+what etcd and the kernel hold, deletes the pods, and shows that nothing is left. Then it
+makes three hosts in two racks, has their pods talk, shows the routes of each host, and
+has one host die and come back.
 It checks what it shows, and fails where something isn't as it should be.
 Without root it runs in a user namespace.`,
 		Args: cobra.NoArgs,
@@ -49,7 +51,7 @@ Without root it runs in a user namespace.`,
 	}
 }
 
-// demo is one run of the tour.
+// demo is the tour of one host.
 type demo struct {
 	*printer
 	lab  *lab.Lab
@@ -64,18 +66,32 @@ type demo struct {
 	before lab.Kernel
 }
 
-func runDemo(ctx context.Context, name string, w io.Writer) (err error) {
+func runDemo(ctx context.Context, name string, w io.Writer) error {
 	start := time.Now()
-	d := &demo{printer: newPrinter(w)}
+	p := newPrinter(w)
+	p.line("Virtual hosts and pods are network namespaces of this machine; the machine's own network is not touched.")
+	if err := oneHost(ctx, p, name); err != nil {
+		return err
+	}
+	if err := twoRacks(ctx, p, name); err != nil {
+		return err
+	}
+	p.line("\nAll of it was checked while it was shown. %.1f s.", time.Since(start).Seconds())
+	p.line("To try it yourself: calico-lab up --racks 2 --hosts 3 --vxlan cross-subnet; calico-lab pod add web --host a; calico-lab exec web -- sh; calico-lab down")
+	return nil
+}
+
+// oneHost is the first part: a host and two pods.
+func oneHost(ctx context.Context, p *printer, name string) (err error) {
+	d := &demo{printer: p}
 	d.heading("An etcd and a host")
-	d.line("Virtual hosts and pods are network namespaces of this machine; the machine's own network is not touched.")
-	d.lab, err = lab.Start(ctx, lab.Config{Name: name, Hosts: []string{"a"}, Log: w, Trace: d.trace})
+	d.lab, err = lab.Start(ctx, lab.Config{Name: name, Hosts: []string{"a"}, Log: p.w, Trace: d.trace})
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			d.showLogs()
+			p.showLogs(d.lab)
 		}
 		err = errors.Join(err, d.lab.Close())
 	}()
@@ -84,8 +100,6 @@ func runDemo(ctx context.Context, name string, w io.Writer) (err error) {
 			return err
 		}
 	}
-	d.line("\nAll of it was checked while it was shown. %.1f s.", time.Since(start).Seconds())
-	d.line("To try it yourself: calico-lab up; calico-lab pod add web --host a; calico-lab exec web -- sh; calico-lab down")
 	return nil
 }
 
@@ -163,10 +177,10 @@ func (d *demo) ping(ctx context.Context) error {
 }
 
 // showLogs prints what may say why the demo failed.
-func (d *demo) showLogs() {
-	for _, file := range d.lab.LogFiles() {
+func (p *printer) showLogs(l *lab.Lab) {
+	for _, file := range l.LogFiles() {
 		if text := lab.Tail(file, 10); text != "" {
-			d.line("\nthe end of %s:\n%s", file, text)
+			p.line("\nthe end of %s:\n%s", file, text)
 		}
 	}
 }
