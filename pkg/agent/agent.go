@@ -76,11 +76,20 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	defer passHangups(cfg.Logger)()
 	release, err := alone(cfg.RunDir)
 	if err != nil {
 		return fmt.Errorf("run directory %s (CALICO_RUN_DIR): %w", cfg.RunDir, err)
 	}
 	defer release()
+	leave, doubt, err := aloneInNetwork()
+	if err != nil {
+		return fmt.Errorf("this network namespace: %w", err)
+	}
+	defer leave()
+	if doubt != nil {
+		cfg.Logger.Warn("another agent in this network namespace would not be noticed", "reason", doubt)
+	}
 	trouble := newProblems(cfg.Logger)
 	file, err := readConfigFile(cfg.ConfigFile)
 	trouble.reportSetting(cfg.ConfigFile, err, "what else it says")

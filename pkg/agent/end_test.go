@@ -3,7 +3,10 @@
 package agent
 
 import (
+	"bytes"
 	"context"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,6 +153,36 @@ func (h *host) deletion(keys ...model.Key) <-chan int {
 	})
 	<-watching
 	return counts
+}
+
+// TestHangup: SIGHUP ends no agent, however often it comes, and SIGTERM still does.
+func TestHangup(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	var log bytes.Buffer
+	agent := h.agent()
+	agent.Stderr = &log
+	if err := agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.kill(agent) })
+	h.ready()
+	for range 3 {
+		if err := agent.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := h.addPod(1) // it works on
+	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
+	if err := agent.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Wait(); err != nil {
+		t.Errorf("the agent ended with %v", err)
+	}
+	if !strings.Contains(log.String(), "SIGHUP does nothing: settings in etcd apply as they change") {
+		t.Errorf("the log says nothing of it:\n%s", &log)
+	}
 }
 
 // leaseOf is the lease that a key hangs on, 0 for none.

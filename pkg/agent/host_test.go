@@ -183,15 +183,21 @@ func (h *host) start() (stop func()) {
 // spawn runs an agent as a process of its own.
 func (h *host) spawn() *exec.Cmd {
 	h.Helper()
-	c := h.config()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), agentVariable+"=1", "NODENAME="+c.Node, "ETCD_ENDPOINTS="+c.Store.Endpoints[0],
-		"CALICO_RUN_DIR="+c.RunDir, "CALICO_VAR_DIR="+c.VarDir, "CALICO_HEALTH_ADDRESS="+c.Health, "CALICO_METRICS_ADDRESS="+c.Metrics)
+	cmd := h.agent()
 	cmd.Stderr = h.Output()
 	if err := cmd.Start(); err != nil {
 		h.Fatal(err)
 	}
 	h.Cleanup(func() { h.kill(cmd) })
+	return cmd
+}
+
+// agent is a process that is an agent, to be started.
+func (h *host) agent() *exec.Cmd {
+	c := h.config()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), agentVariable+"=1", "NODENAME="+c.Node, "ETCD_ENDPOINTS="+c.Store.Endpoints[0],
+		"CALICO_RUN_DIR="+c.RunDir, "CALICO_VAR_DIR="+c.VarDir, "CALICO_HEALTH_ADDRESS="+c.Health, "CALICO_METRICS_ADDRESS="+c.Metrics)
 	return cmd
 }
 

@@ -121,7 +121,9 @@ func TestIdentityGone(t *testing.T) {
 	first := c.revisions("a")
 	later.Store(int64(departure))
 	p.move(plan.Links{Links: []plan.Link{{Name: "eth1"}}})
-	c.until("nothing is said of it", func() bool { return c.field("a", model.BGPHostIPv4) == "" && c.field("a", model.BGPHostNetworkV4) == "" })
+	c.until("nothing is said of it", func() bool {
+		return c.field("a", model.BGPHostIPv4) == "" && c.field("a", model.BGPHostNetworkV4) == ""
+	})
 	if len(first) != 2 {
 		t.Errorf("it was not waited for: %v", first)
 	}
