@@ -76,8 +76,17 @@ func noEndpoint(s Statement) Rule {
 	return r
 }
 
+// rawIn lets pass what a workload sends from its own addresses, as most packets
+// are: those are compared here, in the hook's own chain.
 func (x renderer) rawIn(u uses) []Rule {
-	out := x.workload(inName, verdict(Goto, chainSpoof))
+	var out []Rule
+	for _, version := range [...]int{4, 6} {
+		fields := []Field{inName, etherSource, address(version, false)}
+		out = append(out, x.workload(inName, func(s Statement) Rule {
+			return accept(Accept, "", s, InSet{Fields: fields, Set: versioned(setSources, version)})
+		})...)
+	}
+	out = append(out, x.workload(inName, verdict(Goto, chainSpoof))...)
 	if u.Untracked {
 		local := Is{destType, true, "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
 		out = append(out, clearMarks(), Rule{Do: []Statement{local, Dispatch{inName, mapUntrackIn}}})
@@ -92,17 +101,11 @@ func (x renderer) rawOut() []Rule {
 	return append(out, clearMarks(), Rule{Do: []Statement{Dispatch{outName, mapUntrackOut}}})
 }
 
-// sources lets pass what an endpoint sends from its own addresses.
+// sources are for what isn't simply from an endpoint's own addresses.
 func sources() []Rule {
-	var out []Rule
-	for _, version := range [...]int{4, 6} {
-		fields := []Field{inName, etherSource, address(version, false)}
-		out = append(out, accept(Return, "", InSet{Fields: fields, Set: versioned(setSources, version)}))
-	}
 	none := drop("no endpoint has the interface")
 	none.Do = append([]Statement{InSet{[]Field{inName}, true, setWorkloads}}, none.Do...)
-	out = append(out, none)
-	out = append(out, dhcp(Return)...)
+	out := append([]Rule{none}, dhcp(Return)...)
 	out = append(out, accept(Return, "neighbour discovery", neighbours(true)))
 	for _, version := range [...]int{4, 6} {
 		fields := []Field{inName, address(version, false)}
@@ -115,8 +118,8 @@ func sources() []Rule {
 // accepted. What isn't decided here goes on in one place: with every change of a
 // rule the kernel walks all that a hook can reach.
 func (x renderer) forwardHook(u uses) []Rule {
-	out := append(x.workload(outName, noEndpoint),
-		accept(Accept, "", ConnectionMarkIs{CutMark, 0}, State{Established: true, Related: true}))
+	out := []Rule{accept(Accept, "", ConnectionMarkIs{CutMark, 0}, State{Established: true, Related: true})}
+	out = append(out, x.workload(outName, noEndpoint)...)
 	if !u.Wildcard {
 		out = append(out, accept(Accept, "of no endpoint", append(x.notWorkload(inName), x.notWorkload(outName)...)...))
 	}

@@ -39,8 +39,9 @@ import (
 //     destination. Of two endpoints with one ExtIP, the lower path has it.
 //  4. Forwarded packets:
 //     (a) neither from nor to a workload interface, and there is no wildcard: accept.
-//     (b) to a workload interface without an endpoint: dropped.
-//     (c) invalid: dropped. (d) established or related: accept.
+//     (b) established or related: accept. What an endpoint was connected to is
+//     over when it goes: its routes go, and its connections are deleted.
+//     (c) to a workload interface without an endpoint: dropped. (d) invalid: dropped.
 //     (e) from a workload interface: Outbound of its endpoint; from any other,
 //     where there is a wildcard: Inbound of the wildcard.
 //     (f) to a workload interface: Inbound of its endpoint; to any other, where
@@ -67,7 +68,7 @@ import (
 //     Pools.All: masqueraded.
 //
 // A connection that policy allowed when it began and has come to deny is cut: in
-// 4(c), 5 and 6 its packets, in both directions, count as invalid, before
+// 4(b), 5 and 6 its packets, in both directions, count as invalid, before
 // anything there is accepted, until policy allows it again.
 //
 // Inbound and Outbound of an endpoint are asked like this: Policies in order,
@@ -183,17 +184,17 @@ func (e *evaluation) untracked(ep *Endpoint, d model.Direction) bool {
 func (e *evaluation) forward() bool {
 	p := &e.p
 	fromWorkload, toWorkload, wildcard := e.isWorkload(p.In), e.isWorkload(p.Out), e.wildcard()
-	var to *Endpoint
-	if toWorkload {
-		if to = e.workload(p.Out); to == nil {
-			e.note("to workload interface %s, which no endpoint has: drop", p.Out)
-			return false
-		}
-	} else if !fromWorkload && wildcard == nil {
+	if !fromWorkload && !toWorkload && wildcard == nil {
 		e.note("from %s to %s, which are no endpoints: accept", p.In, p.Out)
 		return true
 	}
-	if accepted, decided := e.tracked(); decided {
+	to := e.workload(p.Out)
+	accepted, decided := e.tracked()
+	if toWorkload && to == nil && !accepted {
+		e.note("to workload interface %s, which no endpoint has: drop", p.Out)
+		return false
+	}
+	if decided {
 		return accepted
 	}
 	if fromWorkload {

@@ -196,10 +196,13 @@ func TestOutcome(t *testing.T) {
 		{map[string]string{pol + "z": `{"selector": "role == 'db'", "inbound_rules": [{"action": "fly"}]}`, pol + "a": `{"selector": "role == 'db'", "order": -5, "inbound_rules": [{}]}`}, toDB, Drop, "policy z: deny: "},
 		{map[string]string{pol + "z": `{"selector": "role ==", "inbound_rules": [{}]}`, pol + "a": allow}, toDB, Accept, "policy a"},
 		{map[string]string{"/calico/v1/policy/tier/other/policy/z": allow, pol + "a": allow}, toDB, Drop, "in a tier other than default"},
-		// An inactive endpoint: all dropped.
+		// An inactive endpoint: all dropped. What it was connected to has no route to
+		// it, and its connections are deleted.
 		{map[string]string{web: strings.Replace(base()[web], "active", "inactive", 1)}, toOut, Drop, "cali1, which no endpoint has"},
 		{map[string]string{web: strings.Replace(base()[web], "active", "inactive", 1)}, fromOut, Drop, "cali1, which no endpoint has"},
-		{map[string]string{web: strings.Replace(base()[web], "active", "inactive", 1)}, fromOut + " established", Drop, "cali1, which no endpoint has"},
+		{map[string]string{web: strings.Replace(base()[web], "active", "inactive", 1)}, fromOut + " established", Accept, "established connection: accept"},
+		{map[string]string{web: strings.Replace(base()[web], "active", "inactive", 1)}, fromOut + " invalid", Drop, "cali1, which no endpoint has"},
+		{map[string]string{web: strings.Replace(base()[web], "active", "inactive", 1)}, toOut + " established", Drop, "cali1, which no endpoint has"},
 		{map[string]string{web: `{"state": "active"}`}, fromOut, Drop, "cali1, which no endpoint has"},
 		// Bookended: a packet from elsewhere is checked here as well.
 		{nil, farToDB, Drop, "to endpoint " + db},

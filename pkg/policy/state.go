@@ -38,8 +38,8 @@ func (s *Set) HasPort(a netip.Addr, p model.Protocol, port uint16) bool {
 	return ok
 }
 
-// Apply adds changes. An error says which change does not fit what is there;
-// the rest is applied all the same.
+// Apply adds changes. An error says which change does not fit what is there: that
+// one is left out, and the rest applied.
 func (st *State) Apply(c Changes) error {
 	if st.Endpoints == nil {
 		st.Endpoints, st.Rules, st.Sets = map[string]*Endpoint{}, map[RulesID]*Rules{}, map[SetID]*Set{}
@@ -70,36 +70,54 @@ func (st *State) Apply(c Changes) error {
 	return first
 }
 
-func (st *State) applySet(id SetID, c *SetChange) error {
+// Fits says why a change of a set cannot be one of the set that is there, nil =
+// it can.
+func (st *State) Fits(id SetID, c *SetChange) error {
 	set := st.Sets[id]
 	switch {
 	case c.Gone && set == nil:
 		return fmt.Errorf("set %s (%s) is gone, but was not there", id, c.Text)
 	case c.Gone:
-		delete(st.Sets, id)
 		return nil
 	case c.New && set != nil:
 		return fmt.Errorf("set %s (%s) is new, but was there", id, c.Text)
-	case !c.New && set == nil:
-		return fmt.Errorf("set %s (%s) changes, but was not there", id, c.Text)
 	case c.New:
-		set = &Set{Kind: c.Kind, Text: c.Text, Members: make(map[Member]struct{}, len(c.Added))}
-		st.Sets[id] = set
+		set = &Set{}
+	case set == nil:
+		return fmt.Errorf("set %s (%s) changes, but was not there", id, c.Text)
 	}
-	var err error
 	for _, m := range c.Removed {
 		if _, ok := set.Members[m]; !ok {
-			err = fmt.Errorf("set %s (%s): %s removed, but was not there", id, c.Text, m)
+			return fmt.Errorf("set %s (%s): %s removed, but was not there", id, c.Text, m)
 		}
+	}
+	for _, m := range c.Added {
+		if _, ok := set.Members[m]; ok && !slices.Contains(c.Removed, m) {
+			return fmt.Errorf("set %s (%s): %s added, but was there", id, c.Text, m)
+		}
+	}
+	return nil
+}
+
+func (st *State) applySet(id SetID, c *SetChange) error {
+	if err := st.Fits(id, c); err != nil {
+		return err
+	}
+	if c.Gone {
+		delete(st.Sets, id)
+		return nil
+	}
+	if c.New {
+		st.Sets[id] = &Set{Kind: c.Kind, Text: c.Text, Members: make(map[Member]struct{}, len(c.Added))}
+	}
+	set := st.Sets[id]
+	for _, m := range c.Removed {
 		delete(set.Members, m)
 	}
 	for _, m := range c.Added {
-		if _, ok := set.Members[m]; ok {
-			err = fmt.Errorf("set %s (%s): %s added, but was there", id, c.Text, m)
-		}
 		set.Members[m] = struct{}{}
 	}
-	return err
+	return nil
 }
 
 // String is the address, with protocol and port where there is one.
