@@ -93,13 +93,14 @@ func paramTable() []param {
 			name: "ReportingIntervalSecs", initial: "30", effect: atOnce,
 			values: secondsOrNever(time.Second, time.Hour, func(p *Params) *time.Duration { return &p.ReportInterval }),
 			does: "How often the agent writes to etcd that it lives, below `/calico/felix/v1/host/<host>/`. " +
-				"0 is never.",
+				"0 is never: what is there is deleted, and others take the host to live as long as it is registered. Then it isn't " +
+				"noticed when another host has this one's name or address.",
 		},
 		{
 			name: "ReportingTTLSecs", initial: "90", effect: nextReport,
 			values: seconds(5*time.Second, 24*time.Hour, func(p *Params) *time.Duration { return &p.ReportTTL }),
-			does: "How long the host's status stays in etcd after an agent that was killed or cut off. An agent that runs " +
-				"keeps it alive by itself, even where this is less than ReportingIntervalSecs.",
+			does: "How long the host's status stays in etcd after an agent that was stopped, killed or cut off: so long others " +
+				"take the host to live. An agent that runs keeps it alive by itself, even where this is less than ReportingIntervalSecs.",
 		},
 		{
 			name: "EndpointReportingEnabled", initial: "true", effect: atOnce,
