@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -67,6 +68,11 @@ type router struct {
 	retained bool      // routes of a former run are kept until BGP has learned
 	waitsFor string    // what was logged last
 
+	// bridged are routes that are kept until BGP tells of them, or until bridgeEnd.
+	bridged    map[netip.Prefix]plan.Route
+	bridgeEnd  time.Time
+	unbridging *time.Timer
+
 	whole     bool // everything is to be compared with the kernel
 	applied   bool // that was done once
 	look      bool // the kernel is to be looked at: the host's own links and routes, and ours
@@ -87,7 +93,7 @@ func newRouter(cfg Config, n network, trouble *problems, h *health, m routeMetri
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: newInbox(), handover: x,
 		talker: newTalker(cfg.Logger, n.speaker), problems: trouble, health: h, metrics: m,
 		asks: make(chan chan string), params: resolve().params,
-		lacks: map[string]error{},
+		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{},
 	}
 }
 
@@ -106,6 +112,8 @@ func (r *router) run(ctx context.Context) error {
 	defer r.retry.Stop()
 	r.lookAgain = time.NewTimer(time.Hour)
 	defer r.lookAgain.Stop()
+	r.unbridging = time.NewTimer(time.Hour)
+	defer r.unbridging.Stop()
 	interval := r.params.RefreshInterval
 	audit := time.NewTicker(interval)
 	defer audit.Stop()
@@ -129,6 +137,7 @@ func (r *router) run(ctx context.Context) error {
 		case <-audit.C:
 			r.look = true
 		case <-r.lookAgain.C:
+		case <-r.unbridging.C:
 		case <-r.retry.C:
 			r.whole = true
 		case ask := <-r.asks:
@@ -180,11 +189,11 @@ func (r *router) turn(ctx context.Context) {
 		return
 	}
 	complete := r.network.speaker.Complete() // before what was learned until then is taken
-	learned := r.network.lessons.Take()
-	r.engine.Learn(learned...)
+	r.learn(r.network.lessons.Take())
 	r.release(complete)
+	r.unbridge()
 	r.glance(ctx)
-	c := r.engine.Flush()
+	c := r.bridge(r.engine.Flush())
 	r.metrics.count(r.state, c)
 	r.state.Apply(c)
 	r.metrics.size(r.state)

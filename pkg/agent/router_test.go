@@ -318,6 +318,34 @@ func TestRouterRetains(t *testing.T) {
 	})
 }
 
+// TestRouterBridges has a pool lose its encapsulation: until BGP tells of the blocks
+// they are led straight to the host that has them.
+func TestRouterBridges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const straight = "10.1.1.0/26 via 192.0.2.2 dev eth0 src 192.0.2.1"
+		modes := func(c *crossroads, revision int64, mode model.EncapMode) {
+			c.hear(store.Update{Revision: revision, Entries: []model.Entry{testPool("10.1.0.0/16", mode, revision)}})
+		}
+		c := newCrossroads(t, func(*crossroads) {})
+		c.expect(t, "start", "whole ["+throughTun+", "+ownRoutes+"] 0s")
+		modes(c, 2, model.EncapNever)
+		c.expect(t, "no encapsulation", "some [10.1.1.0/26 via 192.0.2.2 dev eth0] 0s")
+		time.Sleep(time.Second)
+		c.with(func() { c.learned = []plan.Learned{learnedFrom("192.0.2.2", "10.1.1.0/26")} })
+		c.ready <- struct{}{}
+		c.expect(t, "BGP says the same", "some ["+straight+"] 1s")
+		c.with(func() { c.learned = []plan.Learned{{Prefix: prefix("10.1.1.0/26")}} })
+		c.ready <- struct{}{}
+		c.expect(t, "BGP takes it back", "some [no 10.1.1.0/26] 1s")
+		modes(c, 3, model.EncapAlways)
+		c.expect(t, "encapsulation", "some ["+throughTun+"] 1s")
+		modes(c, 4, model.EncapNever)
+		c.expect(t, "none", "some [10.1.1.0/26 via 192.0.2.2 dev eth0] 1s")
+		time.Sleep(time.Minute)
+		c.expect(t, "BGP says nothing", "some [no 10.1.1.0/26] 31s")
+	})
+}
+
 // TestRouterRepairs what others change, at once where the kernel says so.
 func TestRouterRepairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestModeChanges(t *testing.T) {
 	}
 	for _, s := range streams {
 		// Hosts change one after the other, and by BGP it takes a session to say so.
-		if _, longest := r.settled(s); longest > 1000 {
+		if _, longest := r.settled(s); longest > 200 {
 			t.Errorf("to %s: %d requests in a row were lost", s.to, longest)
 		}
 	}
