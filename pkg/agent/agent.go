@@ -172,9 +172,10 @@ func hostSystem(cfg Config) system {
 		markConnections: func(isCut func(kernel.Connection) bool) (set, cleared int, err error) {
 			return kernel.MarkConnections(nft.CutMark, isCut)
 		},
-		interfaces:  kernel.HostInterfaces,
-		interfaceTo: kernel.InterfaceTo,
-		writeNode:   func() error { return writeNode(cfg) },
+		deleteConnections: kernel.DeleteConnections,
+		interfaces:        kernel.HostInterfaces,
+		interfaceTo:       kernel.InterfaceTo,
+		writeNode:         func() error { return writeNode(cfg) },
 		writeMTU: func(mtu int) error {
 			return writeFile(filepath.Join(cfg.VarDir, MTUName), []byte(strconv.Itoa(mtu)+"\n"))
 		},

@@ -14,18 +14,27 @@ import (
 // inquiry is a list of tracked connections on which the loop is asked to judge.
 type inquiry struct {
 	connections []kernel.Connection
-	condemned   chan map[kernel.Connection]bool // what policy says of each
+	judged      chan map[kernel.Connection]judgement // by the connection without its mark
 }
 
-// cut has the connections marked that policy allowed when they began and denies
+// judgement is what becomes of a connection.
+type judgement int
+
+const (
+	goesOn judgement = iota
+	// isMarked: none of its packets pass, in either direction, for as long as
+	// the tracker knows it, or until policy allows it again. Were it deleted, the
+	// next packet of the side that answers would count as the first of a
+	// connection the other way round, which policy allows, and what the side
+	// that is denied sends would pass as its answers.
+	isMarked
+	// isDeleted: whichever side sends next, policy denies that.
+	isDeleted
+)
+
+// cut has the connections ended that policy allowed when they began and denies
 // now, beside the loop: the kernel's whole table has to be looked through. It
 // runs once at a time; what becomes suspect meanwhile is looked at after.
-//
-// What is marked passes nothing, in either direction, for as long as the tracker
-// knows it. It is not deleted: the next packet of the side that answers would
-// count as the first of a connection the other way round, which policy may
-// allow, and what the side that is denied sends would pass as its answers. The
-// mark goes when policy allows the connection again.
 func (l *loop) cut() {
 	w := l.wall
 	if l.cutting || !w.applied || w.err != nil || !w.all && len(w.suspects) == 0 {
@@ -36,7 +45,7 @@ func (l *loop) cut() {
 	clear(w.suspects)
 	w.all = false
 	l.flushes.Go(func() {
-		cut, resumed, err := l.cutSuspects(func(c kernel.Connection) bool {
+		cut, deleted, resumed, err := l.cutSuspects(func(c kernel.Connection) bool {
 			return all || has(suspects, c.Src) || has(suspects, c.Dst) || has(suspects, c.ReplySrc) || has(suspects, c.ReplyDst)
 		})
 		if err != nil {
@@ -44,6 +53,9 @@ func (l *loop) cut() {
 		}
 		if cut > 0 {
 			l.log.Info("cut connections that policy denies now", "connections", cut)
+		}
+		if deleted > 0 {
+			l.log.Info("deleted connections that policy denies in both directions", "connections", deleted)
 		}
 		if resumed > 0 {
 			l.log.Info("connections that were cut may go on: policy allows them again", "connections", resumed)
@@ -61,9 +73,9 @@ func has(set map[netip.Addr]struct{}, a netip.Addr) bool {
 	return ok
 }
 
-// cutSuspects finds the suspects, has the loop judge, and marks.
-func (l *loop) cutSuspects(isSuspect func(kernel.Connection) bool) (cut, resumed int, err error) {
-	q := inquiry{condemned: make(chan map[kernel.Connection]bool, 1)}
+// cutSuspects finds the suspects, has the loop judge, and marks and deletes.
+func (l *loop) cutSuspects(isSuspect func(kernel.Connection) bool) (cut, deleted, resumed int, err error) {
+	q := inquiry{judged: make(chan map[kernel.Connection]judgement, 1)}
 	_, _, err = l.system.markConnections(func(c kernel.Connection) bool {
 		if isSuspect(c) {
 			q.connections = append(q.connections, c)
@@ -71,39 +83,62 @@ func (l *loop) cutSuspects(isSuspect func(kernel.Connection) bool) (cut, resumed
 		return isCut(c)
 	})
 	if err != nil || len(q.connections) == 0 {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	select {
 	case l.inquiries <- q:
 	case <-l.stopped:
-		return 0, 0, nil
+		return 0, 0, 0, nil
 	}
-	condemned := <-q.condemned
-	differs := false
-	for c, shall := range condemned {
-		differs = differs || shall != isCut(c)
+	judged := <-q.judged
+	marks, deletes := false, false
+	for _, c := range q.connections {
+		j := judged[unmarked(c)]
+		marks = marks || isCut(c) != (j != goesOn)
+		deletes = deletes || j == isDeleted
 	}
-	if !differs {
-		return 0, 0, nil
+	if marks {
+		// Also what is deleted next: that may fail, or take a while.
+		cut, resumed, err = l.system.markConnections(func(c kernel.Connection) bool {
+			if j, known := judged[unmarked(c)]; known {
+				return j != goesOn
+			}
+			return isCut(c)
+		})
 	}
-	return l.system.markConnections(func(c kernel.Connection) bool {
-		if shall, judged := condemned[c]; judged {
-			return shall
-		}
-		return isCut(c)
-	})
+	if deletes && err == nil {
+		deleted, err = l.system.deleteConnections(func(c kernel.Connection) bool {
+			return isCut(c) && judged[unmarked(c)] == isDeleted
+		})
+	}
+	return cut, deleted, resumed, err
 }
 
 func isCut(c kernel.Connection) bool { return c.Mark&nft.CutMark != 0 }
 
+// unmarked is the connection whatever its mark.
+func unmarked(c kernel.Connection) kernel.Connection {
+	c.Mark = 0
+	return c
+}
+
 // judge tells the connections that policy denies now from those that it allows.
 // Those on which policy has no say are allowed.
 func (l *loop) judge(q inquiry) {
-	condemned := map[kernel.Connection]bool{}
+	judged := make(map[kernel.Connection]judgement, len(q.connections))
 	at := newPlaces(l.wall.state, l.system.interfaceTo)
-	for _, c := range q.connections {
-		p, ok := at.packet(c)
-		condemned[c] = ok && policy.Evaluate(l.wall.settings, l.wall.state, p).Verdict == policy.Drop
+	denied := func(p policy.Packet) bool {
+		return policy.Evaluate(l.wall.settings, l.wall.state, p).Verdict == policy.Drop
 	}
-	q.condemned <- condemned
+	for _, c := range q.connections {
+		j := goesOn
+		if p, ok := at.packet(c); ok && denied(p) {
+			j = isMarked
+			if answer, begins := at.answer(c); !begins || denied(answer) {
+				j = isDeleted
+			}
+		}
+		judged[unmarked(c)] = j
+	}
+	q.judged <- judged
 }

@@ -167,6 +167,9 @@ func (l *loop) readInterfaces() {
 // sayInvalid reports what only policy finds wrong, such as a profile that an
 // endpoint names and that isn't there.
 func (l *loop) sayInvalid() {
+	if l.wall.misfit != nil {
+		l.problems.report("policy of this host", l.wall.misfit)
+	}
 	before := l.wall.invalid
 	l.wall.invalid = map[string]struct{}{}
 	for path, err := range l.wall.engine.Invalid() {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -194,7 +195,7 @@ func TestPlaces(t *testing.T) {
 		return "", errors.New("no route")
 	}
 	conn := func(src, dst, replier netip.Addr) kernel.Connection {
-		return kernel.Connection{Protocol: model.ProtocolTCP, Src: src, Dst: dst, SrcPort: 1000, DstPort: 80, ReplySrc: replier, ReplyDst: src, ReplySrcPort: 8080}
+		return kernel.Connection{Protocol: model.ProtocolTCP, Src: src, Dst: dst, SrcPort: 1000, DstPort: 80, ReplySrc: replier, ReplyDst: src, ReplySrcPort: 8080, ReplyDstPort: 1000}
 	}
 	for _, test := range []struct {
 		name string
@@ -273,6 +274,13 @@ func TestCut(t *testing.T) {
 				}
 				return set, cleared, nil
 			}
+			c.system.deleteConnections = func(isDeleted func(kernel.Connection) bool) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				before := len(table)
+				table = slices.DeleteFunc(table, isDeleted)
+				return before - len(table), nil
+			}
 		})
 		left := func() (ports []uint16) {
 			synctest.Wait()
@@ -306,6 +314,14 @@ func TestCut(t *testing.T) {
 		c.updates <- store.Update{Revision: 4, Entries: []model.Entry{{Path: model.PolicyKey{Tier: "default", Policy: "no-81"}.Path(), Key: model.PolicyKey{Tier: "default", Policy: "no-81"}}}}
 		if diff := cmp.Diff([]uint16{1000, 1001, 1002}, left()); diff != "" {
 			t.Errorf("once the policy is gone (-want +got):\n%s", diff)
+		}
+		// Neither side may begin anew: there is nothing to remember.
+		c.updates <- store.Update{Revision: 5, Entries: []model.Entry{put(model.PolicyKey{Tier: "default", Policy: "nothing"}, model.Policy{Selector: "all()"}, 5)}}
+		if diff := cmp.Diff([]uint16{1002}, left()); diff != "" {
+			t.Errorf("with nothing allowed (-want +got):\n%s", diff)
+		}
+		if len(table) != 1 {
+			t.Errorf("%d connections are left, want 1", len(table))
 		}
 	})
 }

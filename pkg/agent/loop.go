@@ -46,11 +46,12 @@ type system struct {
 	deleteConntrack func([]netip.Addr) (int, error)
 	// markConnections has the connections for which isCut says so marked with
 	// nft.CutMark, and no others.
-	markConnections func(isCut func(kernel.Connection) bool) (set, cleared int, err error)
-	interfaces      func(prefixes []string) ([]kernel.Interface, error)
-	interfaceTo     func(netip.Addr) (string, error)
-	writeMTU        func(mtu int) error
-	writeNode       func() error
+	markConnections   func(isCut func(kernel.Connection) bool) (set, cleared int, err error)
+	deleteConnections func(isDeleted func(kernel.Connection) bool) (int, error)
+	interfaces        func(prefixes []string) ([]kernel.Interface, error)
+	interfaceTo       func(netip.Addr) (string, error)
+	writeMTU          func(mtu int) error
+	writeNode         func() error
 }
 
 // loop is the one goroutine that owns the state: it takes in what happened, all

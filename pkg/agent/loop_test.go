@@ -107,11 +107,12 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	c.wallside.tampered = make(chan nft.Event)
 	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, newProblems(log), newReporter(log, nil, "h", h))
 	c.system = system{
-		open:            func([]string) (hostPath, error) { return c, nil },
-		openFirewall:    func() (firewall, error) { return &c.wallside, nil },
-		markConnections: func(func(kernel.Connection) bool) (set, cleared int, err error) { return 0, 0, nil },
-		interfaces:      func([]string) ([]kernel.Interface, error) { return nil, nil },
-		interfaceTo:     func(netip.Addr) (string, error) { return "eth0", nil },
+		open:              func([]string) (hostPath, error) { return c, nil },
+		openFirewall:      func() (firewall, error) { return &c.wallside, nil },
+		markConnections:   func(func(kernel.Connection) bool) (set, cleared int, err error) { return 0, 0, nil },
+		deleteConnections: func(func(kernel.Connection) bool) (int, error) { return 0, nil },
+		interfaces:        func([]string) ([]kernel.Interface, error) { return nil, nil },
+		interfaceTo:       func(netip.Addr) (string, error) { return "eth0", nil },
 		deleteConntrack: func([]netip.Addr) (int, error) {
 			time.Sleep(c.tracked)
 			return 0, nil

@@ -39,19 +39,13 @@ func newPlaces(st *policy.State, lookup func(netip.Addr) (string, error)) *place
 // destination was translated, whoever did that. ok is false where policy has
 // nothing to do with it.
 func (p *places) packet(c kernel.Connection) (packet policy.Packet, ok bool) {
-	in, from := p.workloads[c.Src]
-	out, to := p.workloads[c.ReplySrc]
+	_, from := p.workloads[c.Src]
+	_, to := p.workloads[c.ReplySrc]
 	if !from && !to && !p.host {
 		return policy.Packet{}, false
 	}
-	if !from {
-		in = p.other(c.Src)
-	}
-	if !to {
-		out = p.other(c.ReplySrc)
-	}
 	packet = policy.Packet{
-		In: in, Out: out, Src: c.Src, Dst: c.ReplySrc,
+		In: p.interfaceOf(c.Src), Out: p.interfaceOf(c.ReplySrc), Src: c.Src, Dst: c.ReplySrc,
 		Protocol: c.Protocol, SrcPort: c.SrcPort, DstPort: c.ReplySrcPort,
 	}
 	// What the tracker knows of ICMP are questions and their answers.
@@ -62,6 +56,26 @@ func (p *places) packet(c kernel.Connection) (packet policy.Packet, ok bool) {
 		packet.ICMPType = 128
 	}
 	return packet, true
+}
+
+// answer is a packet of the other direction as policy would see it if the tracker
+// didn't know the connection. begins is false where it could begin none: the
+// tracker calls an answer of ICMP that nobody asked for invalid.
+func (p *places) answer(c kernel.Connection) (packet policy.Packet, begins bool) {
+	if c.Protocol == model.ProtocolICMP || c.Protocol == model.ProtocolICMPv6 {
+		return policy.Packet{}, false
+	}
+	return policy.Packet{
+		In: p.interfaceOf(c.ReplySrc), Out: p.interfaceOf(c.ReplyDst), Src: c.ReplySrc, Dst: c.ReplyDst,
+		Protocol: c.Protocol, SrcPort: c.ReplySrcPort, DstPort: c.ReplyDstPort,
+	}, true
+}
+
+func (p *places) interfaceOf(a netip.Addr) string {
+	if name, is := p.workloads[a]; is {
+		return name
+	}
+	return p.other(a)
 }
 
 // other is the host's own interface that leads to an address, "" where that is

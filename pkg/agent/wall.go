@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -30,6 +31,7 @@ type wall struct {
 	rules   map[string]int
 	members int   // of all sets
 	err     error // why the latest turn was not applied
+	misfit  error // what of all changes could not be used, the latest
 	applied bool  // it has been applied once
 	// suspects are the addresses whose connections policy may judge otherwise
 	// than when they began; everybody's where all is set.
@@ -76,6 +78,11 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 		}
 	}
 	for id, set := range c.Sets {
+		if err := w.state.Fits(id, set); err != nil {
+			w.misfit = fmt.Errorf("what policy says of itself does not fit together, this part stays as it was (a mistake of this program: report it, and restart the agent): %w", err)
+			delete(c.Sets, id)
+			continue
+		}
 		w.suspectMembers(set)
 		if set.Gone {
 			w.members -= len(w.state.Sets[id].Members)
@@ -83,7 +90,7 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 		w.members += len(set.Added) - len(set.Removed)
 	}
 	if err := w.state.Apply(c); err != nil {
-		panic(err) // the engine contradicts itself
+		w.misfit = err // Fits has looked: there is none
 	}
 	w.count(c)
 	return c

@@ -104,7 +104,7 @@ func parseConnection(message []byte) (c Connection, identity []byte, ok bool) {
 			c.Protocol, c.Src, c.Dst, c.SrcPort, c.DstPort = parseTuple(a.Value)
 			identity = nl.NewRtAttr(nl.CTA_TUPLE_ORIG|unix.NLA_F_NESTED, a.Value).Serialize()
 		case nl.CTA_TUPLE_REPLY:
-			_, c.ReplySrc, c.ReplyDst, c.ReplySrcPort, _ = parseTuple(a.Value)
+			_, c.ReplySrc, c.ReplyDst, c.ReplySrcPort, c.ReplyDstPort = parseTuple(a.Value)
 		case nl.CTA_MARK:
 			if len(a.Value) == 4 {
 				c.Mark = binary.BigEndian.Uint32(a.Value)

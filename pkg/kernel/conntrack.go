@@ -24,8 +24,9 @@ type Connection struct {
 	Src, Dst           netip.Addr
 	SrcPort, DstPort   uint16     // 0 where the protocol has none
 	ReplySrc, ReplyDst netip.Addr // they differ from Dst and Src where addresses are translated
-	ReplySrcPort       uint16     // and this from DstPort
-	Mark               uint32
+	// These differ from DstPort and SrcPort likewise.
+	ReplySrcPort, ReplyDstPort uint16
+	Mark                       uint32
 }
 
 // Involves says whether the connection has the address at either end, in either direction.
@@ -42,7 +43,7 @@ func (c condemned) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 		Protocol: model.Protocol(flow.Forward.Protocol),
 		Src:      addrOf(flow.Forward.SrcIP), Dst: addrOf(flow.Forward.DstIP),
 		SrcPort: flow.Forward.SrcPort, DstPort: flow.Forward.DstPort,
-		ReplySrc: addrOf(flow.Reverse.SrcIP), ReplyDst: addrOf(flow.Reverse.DstIP), ReplySrcPort: flow.Reverse.SrcPort,
+		ReplySrc: addrOf(flow.Reverse.SrcIP), ReplyDst: addrOf(flow.Reverse.DstIP), ReplySrcPort: flow.Reverse.SrcPort, ReplyDstPort: flow.Reverse.DstPort,
 		Mark: flow.Mark,
 	})
 }

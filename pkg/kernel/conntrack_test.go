@@ -84,9 +84,9 @@ func TestDeleteConnections(t *testing.T) {
 		}
 		slices.SortFunc(seen, func(a, b Connection) int { return int(a.SrcPort) - int(b.SrcPort) })
 		want := []Connection{
-			{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53, 0},
-			{model.ProtocolUDP, far, nat, 1002, 53, pod, far, 53, 0},
-			{model.ProtocolUDP, pod6, far6, 1003, 53, far6, pod6, 53, 0},
+			{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53, 1000, 0},
+			{model.ProtocolUDP, far, nat, 1002, 53, pod, far, 53, 1002, 0},
+			{model.ProtocolUDP, pod6, far6, 1003, 53, far6, pod6, 53, 1003, 0},
 		}
 		if diff := cmp.Diff(want, seen, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("connections (-want +got):\n%s", diff)
@@ -123,9 +123,9 @@ func TestMarkConnections(t *testing.T) {
 		}, 0, 0)
 		slices.SortFunc(seen, func(a, b Connection) int { return int(a.SrcPort) - int(b.SrcPort) })
 		want := []Connection{
-			{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53, others},
-			{model.ProtocolUDP, far, nat, 1002, 53, pod, far, 53, others | ours},
-			{model.ProtocolUDP, pod6, far6, 1003, 53, far6, pod6, 53, others},
+			{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53, 1000, others},
+			{model.ProtocolUDP, far, nat, 1002, 53, pod, far, 53, 1002, others | ours},
+			{model.ProtocolUDP, pod6, far6, 1003, 53, far6, pod6, 53, 1003, others},
 		}
 		if diff := cmp.Diff(want, seen, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("connections (-want +got):\n%s", diff)

@@ -5,6 +5,7 @@ package firewall
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,23 +38,25 @@ func TestCut(t *testing.T) {
 
 	for _, test := range []struct {
 		name string
+		// both: the server may no more call the client than the client the server.
+		both bool
 		deny func() (undo func())
 	}{
-		{"a policy that denies", func() func() {
+		{"a policy that denies", false, func() func() {
 			r.policy("no", `{"selector": "role == 'server'", "order": 1, "types": ["inbound"], "inbound_rules": [{"action": "deny", "src_selector": "role == 'client'"}, {"action": "allow", "src_selector": "role == 'friend'"}]}`)
 			return func() { r.del(policyPath("no")) }
 		}},
-		{"a policy that denies what the client sends", func() func() {
+		{"a policy that denies what the client sends", false, func() func() {
 			r.policy("no", `{"selector": "role == 'client'", "order": 1, "types": ["outbound"], "outbound_rules": [{"action": "deny"}]}`)
 			return func() { r.del(policyPath("no")) }
 		}},
-		{"a label that goes", func() func() {
+		{"a label that goes", false, func() func() {
 			return r.endpoint(client, func(e *model.WorkloadEndpoint) { e.Labels = nil })
 		}},
-		{"a profile that goes", func() func() {
+		{"a profile that goes", true, func() func() {
 			return r.endpoint(client, func(e *model.WorkloadEndpoint) { e.ProfileIDs = nil })
 		}},
-		{"an endpoint that is put to rest", func() func() {
+		{"an endpoint that is put to rest", true, func() func() {
 			return r.endpoint(client, func(e *model.WorkloadEndpoint) { e.State = model.StateInactive })
 		}},
 	} {
@@ -76,6 +79,10 @@ func TestCut(t *testing.T) {
 				t.Errorf("%s: %s goes on: %d", test.name, s.name, n)
 			}
 		}
+		r.until(test.name+": what could go on is marked, the rest is forgotten", func() bool {
+			icmp, others := r.tracked(client, server)
+			return icmp == 0 && (others == 0) == test.both
+		})
 		r.flows(test.name+": what is allowed", stays...)
 		undo()
 		r.enforced()
@@ -92,6 +99,23 @@ func TestCut(t *testing.T) {
 	if n := r.metric("calico_node_connections_cut_total"); n != 4*float64(len(runs)-2) {
 		t.Errorf("the metric says that %v connections were cut", n) // both streams of UDP are one
 	}
+}
+
+// tracked counts the connections that the host's tracker knows from one pod to another.
+func (r *rig) tracked(from, to *place) (icmp, others int) {
+	r.Helper()
+	for i, a := range from.addrs {
+		for line := range strings.Lines(r.run(r.self, "conntrack", "-L", "-f", []string{"ipv4", "ipv6"}[i], "-s", a.String(), "-d", to.addrs[i].String())) {
+			switch {
+			case !strings.Contains(line, "src="): // how many there are
+			case strings.HasPrefix(line, "icmp"):
+				icmp++
+			default:
+				others++
+			}
+		}
+	}
+	return icmp, others
 }
 
 func counts(streams []*stream) (all []int64) {
