@@ -86,7 +86,7 @@ func options() []option {
 		{"run-dir", "CALICO_RUN_DIR", "/run/calico", "directory of the gate's socket, " + SocketName, absolute(func(c *Config) *string { return &c.RunDir })},
 		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + NodenameName + " and " + MTUName, absolute(func(c *Config) *string { return &c.VarDir })},
 		{"config", "CALICO_CONFIG_FILE", DefaultConfigFile, "file of parameters, [global] and lines Name = value; it need not be there", absolute(func(c *Config) *string { return &c.ConfigFile })},
-		{"health", "CALICO_HEALTH_ADDRESS", "", "host:port of /liveness, /readiness and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", address(func(c *Config) *string { return &c.Health })},
+		{"health", "CALICO_HEALTH_ADDRESS", "", "host:port of /liveness, /readiness, /debug/state and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", address(func(c *Config) *string { return &c.Health })},
 		{"ip", "IP", "", "how this host finds its IPv4 address: an address, first-found, can-reach=<address or name>, interface=<regular expressions>, skip-interface=<the same>, cidr=<list>, or none; default: first-found", method(0)},
 		{"ip6", "IP6", "", "the same for IPv6; default: none", method(1)},
 		{"as", "AS", "", "number of this host's BGP autonomous system, which is written to etcd; default: what etcd says, or 64512", func(c *Config, s string) (err error) {

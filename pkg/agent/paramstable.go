@@ -115,7 +115,7 @@ func paramTable() []param {
 		{
 			name: "HealthEnabled", initial: "true", effect: atOnce,
 			values: boolean(func(p *Params) *bool { return &p.Health.Enabled }),
-			does:   "Whether /liveness, /readiness and /debug/invalid are served.",
+			does:   "Whether /liveness, /readiness, /debug/state and /debug/invalid are served.",
 		},
 		{
 			name: "HealthHost", initial: "127.0.0.1", effect: atOnce,
