@@ -142,7 +142,7 @@ func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporte
 		updates: make(chan store.Update, updateBuffer),
 		waits:   make(chan *wait), leaves: make(chan *wait),
 		flushed: make(chan []netip.Addr), stopped: make(chan struct{}),
-		inquiries: make(chan inquiry), cutDone: make(chan error),
+		inquiries: make(chan inquiry), cutDone: make(chan cutReport),
 		handover: newHandover(), asks: make(chan chan string), route: route{done: make(chan shrunk)},
 		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{},

@@ -41,28 +41,30 @@ func (l *loop) cut() {
 		return
 	}
 	l.cutting = true
+	l.cuts.begun++
 	suspects, all := maps.Clone(w.suspects), w.all
 	clear(w.suspects)
 	w.all = false
 	l.flushes.Go(func() {
-		cut, deleted, resumed, err := l.cutSuspects(func(c kernel.Connection) bool {
+		r, err := l.cutSuspects(func(c kernel.Connection) bool {
 			return all || has(suspects, c.Src) || has(suspects, c.Dst) || has(suspects, c.ReplySrc) || has(suspects, c.ReplyDst)
 		})
 		if err != nil {
 			l.log.Warn("connections that policy denies now were not all cut", "err", err)
 		}
-		if cut > 0 {
-			l.log.Info("cut connections that policy denies now", "connections", cut)
+		if r.cut > 0 {
+			l.log.Info("cut connections that policy denies now", "connections", r.cut)
 		}
-		if deleted > 0 {
-			l.log.Info("deleted connections that policy denies in both directions", "connections", deleted)
+		if r.deleted > 0 {
+			l.log.Info("deleted connections that policy denies in both directions", "connections", r.deleted)
 		}
-		if resumed > 0 {
-			l.log.Info("connections that were cut may go on: policy allows them again", "connections", resumed)
+		if r.resumed > 0 {
+			l.log.Info("connections that were cut may go on: policy allows them again", "connections", r.resumed)
 		}
-		l.metrics.cut.Add(float64(cut))
+		l.metrics.cut.Add(float64(r.cut))
+		r.err = err
 		select {
-		case l.cutDone <- err:
+		case l.cutDone <- r:
 		case <-l.stopped:
 		}
 	})
@@ -73,22 +75,52 @@ func has(set map[netip.Addr]struct{}, a netip.Addr) bool {
 	return ok
 }
 
+// cutReport is what one cut did.
+type cutReport struct {
+	cut, deleted, resumed int
+	marked                bool // there are marked connections
+	err                   error
+}
+
+// cuts counts the rounds of cutting, so that the gate can wait for one.
+type cuts struct {
+	begun, ended int
+	marked       bool // connections were marked after the last
+}
+
+// isResuming says that connections may still be marked that policy has come to
+// allow again, by what somebody waits for at the gate. Who waits does so for the
+// one round that will have seen it, however many are to follow.
+func (l *loop) isResuming(w *wait) bool {
+	if w.round == 0 {
+		if !l.cuts.marked {
+			return false
+		}
+		w.round = l.cuts.begun
+		if l.wall.all || len(l.wall.suspects) > 0 {
+			w.round++ // these are for the next
+		}
+	}
+	return l.cuts.ended < w.round
+}
+
 // cutSuspects finds the suspects, has the loop judge, and marks and deletes.
-func (l *loop) cutSuspects(isSuspect func(kernel.Connection) bool) (cut, deleted, resumed int, err error) {
+func (l *loop) cutSuspects(isSuspect func(kernel.Connection) bool) (r cutReport, err error) {
 	q := inquiry{judged: make(chan map[kernel.Connection]judgement, 1)}
 	_, _, err = l.system.markConnections(func(c kernel.Connection) bool {
 		if isSuspect(c) {
 			q.connections = append(q.connections, c)
 		}
+		r.marked = r.marked || isCut(c)
 		return isCut(c)
 	})
 	if err != nil || len(q.connections) == 0 {
-		return 0, 0, 0, err
+		return r, err
 	}
 	select {
 	case l.inquiries <- q:
 	case <-l.stopped:
-		return 0, 0, 0, nil
+		return r, nil
 	}
 	judged := <-q.judged
 	marks, deletes := false, false
@@ -98,20 +130,23 @@ func (l *loop) cutSuspects(isSuspect func(kernel.Connection) bool) (cut, deleted
 		deletes = deletes || j == isDeleted
 	}
 	if marks {
+		r.marked = false
 		// Also what is deleted next: that may fail, or take a while.
-		cut, resumed, err = l.system.markConnections(func(c kernel.Connection) bool {
+		r.cut, r.resumed, err = l.system.markConnections(func(c kernel.Connection) bool {
+			shall := isCut(c)
 			if j, known := judged[unmarked(c)]; known {
-				return j != goesOn
+				shall = j != goesOn
 			}
-			return isCut(c)
+			r.marked = r.marked || shall
+			return shall
 		})
 	}
 	if deletes && err == nil {
-		deleted, err = l.system.deleteConnections(func(c kernel.Connection) bool {
+		r.deleted, err = l.system.deleteConnections(func(c kernel.Connection) bool {
 			return isCut(c) && judged[unmarked(c)] == isDeleted
 		})
 	}
-	return cut, deleted, resumed, err
+	return r, err
 }
 
 func isCut(c kernel.Connection) bool { return c.Mark&nft.CutMark != 0 }

@@ -71,7 +71,7 @@ type loop struct {
 	flushed chan []netip.Addr
 	// inquiries and cutDone come from what runs beside the loop to cut connections.
 	inquiries chan inquiry
-	cutDone   chan error
+	cutDone   chan cutReport
 	// handover is where the router leaves what the loop must know of other hosts.
 	handover *handover
 	asks     chan chan string // for a picture of the endpoints
@@ -92,7 +92,8 @@ type loop struct {
 	tampered   <-chan nft.Event
 	interfaces []policy.Interface // the host's own
 	cutting    bool               // connections are being cut
-	uncut      bool               // that failed, and is to be tried again
+	cuts       cuts
+	uncut      bool // that failed, and is to be tried again
 	route      route
 	suspicious bool      // somebody else changed the firewall
 	lastAudit  time.Time // of the firewall, because of that
@@ -172,9 +173,10 @@ func (l *loop) run(ctx context.Context) error {
 		case q := <-l.inquiries:
 			l.judge(q)
 			continue
-		case err := <-l.cutDone:
+		case r := <-l.cutDone:
 			l.cutting = false
-			if err != nil {
+			l.cuts.ended, l.cuts.marked = l.cuts.begun, r.marked
+			if r.err != nil {
 				l.uncut = true
 				l.again()
 			}
