@@ -49,12 +49,15 @@ func TestTables(t *testing.T) {
 		"accept.nft":   {accept, policy.Changes{}},
 		"workload.nft": {settings(), policy.Changes{Endpoints: endpoints(workload(1, "web", "tier")), Rules: sample().Rules, Sets: sample().Sets}},
 		"tunnels.nft":  {settings(), policy.Changes{}},
+		"tunnels-closed.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
+			Path: "/calico/v1/host/here/endpoint/eth0", Interface: "eth0",
+		})}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &Firewall{desired: newDesired()}
 			f.Configure(c.settings)
 			f.Update(c.changes)
-			if name == "tunnels.nft" {
+			if strings.HasPrefix(name, "tunnels") {
 				f.Tunnels(Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{ip("192.0.2.1"), ip("2001:db8::1")}})
 			}
 			golden(t, name, f.Table().String())

@@ -161,6 +161,7 @@ func dropCut() Rule {
 func (x renderer) input(u uses) []Rule {
 	out := append(strangers(u.Tunnels), x.workload(inName, verdict(Goto, chainToHost))...)
 	if u.Hosts {
+		out = append(out, between(u.Tunnels, false)...)
 		out = append(out, Rule{Do: []Statement{Dispatch{inName, mapHostIn}}})
 	}
 	return out
@@ -175,6 +176,7 @@ func (x renderer) output(u uses) []Rule {
 	})...)
 	if u.Hosts {
 		out = append(out, x.workload(outName, func(s Statement) Rule { return accept(Accept, "to the host's own workloads", s) })...)
+		out = append(out, between(u.Tunnels, true)...)
 		out = append(out, Rule{Do: []Statement{Dispatch{outName, mapHostOut}}})
 	}
 	return out

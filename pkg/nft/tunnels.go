@@ -58,19 +58,43 @@ type tunnels struct {
 // that what is forwarded pays nothing.
 func strangers(t tunnels) []Rule {
 	var out []Rule
-	from := func(version int, why string, match Statement) {
-		r := drop(why)
-		host := InSet{[]Field{address(version, false)}, true, versioned(setHosts, version)}
-		r.Do = append([]Statement{match, host}, r.Do...)
+	for _, p := range t.packets() {
+		r := drop(p.kind + " from no host of the cluster")
+		host := InSet{[]Field{address(p.version, false)}, true, versioned(setHosts, p.version)}
+		r.Do = append([]Statement{p.match, host}, r.Do...)
 		out = append(out, r)
 	}
+	return out
+}
+
+// between accepts what tunnels carry between hosts, from them or to them, before a
+// host endpoint's policy is asked: that is about the host itself, and what is inside
+// has policies of its own.
+func between(t tunnels, toHosts bool) []Rule {
+	var out []Rule
+	for _, p := range t.packets() {
+		host := InSet{[]Field{address(p.version, toHosts)}, false, versioned(setHosts, p.version)}
+		out = append(out, accept(Accept, p.kind+" between hosts of the cluster", p.match, host))
+	}
+	return out
+}
+
+// tunnelPackets are those of one kind of tunnel over one version of IP.
+type tunnelPackets struct {
+	kind    string
+	version int
+	match   Statement
+}
+
+// packets are those of the tunnels that there are.
+func (t tunnels) packets() []tunnelPackets {
+	var out []tunnelPackets
 	if t.vxlanPort != 0 {
 		to := Is{port(model.ProtocolUDP, true), false, portBytes(t.vxlanPort)}
-		from(4, "VXLAN from no host of the cluster", to)
-		from(6, "VXLAN from no host of the cluster", to)
+		out = append(out, tunnelPackets{"VXLAN", 4, to}, tunnelPackets{"VXLAN", 6, to})
 	}
 	if t.ipip {
-		from(4, "IPIP from no host of the cluster", Is{l4proto, false, string([]byte{protocolIPIP})})
+		out = append(out, tunnelPackets{"IPIP", 4, Is{l4proto, false, string([]byte{protocolIPIP})}})
 	}
 	return out
 }
