@@ -39,6 +39,7 @@ var sections = []section{
 	{"enforce", enforce},
 	{"packets", packets},
 	{"changes", policyChanges},
+	{"fabric", fabric},
 }
 
 // bench is what the sections share.

@@ -157,7 +157,7 @@ func (r *road) endpoint(s *scale, i int) model.Put {
 // drive measures each kind of traffic once.
 func (r *road) drive() error {
 	for _, k := range trafficKinds {
-		t, err := k.measure(r.pods[0], r.pods[1])
+		t, err := k.measure(r.pods[0].Namespace(), r.pods[1].Namespace(), r.pods[1].Addrs()[0])
 		if err != nil {
 			return fmt.Errorf("%s: %w", k.name, err)
 		}

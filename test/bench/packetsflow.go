@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"runtime"
 	"time"
@@ -46,9 +47,9 @@ var trafficKinds = []trafficKind{
 func perSecond(rate float64) string { return fmt.Sprintf("%.0f/s", rate) }
 func gigabits(rate float64) string  { return fmt.Sprintf("%.2f Gbit/s", rate*8/1e9) }
 
-// measure runs one flow, both ends on one processor.
-func (k trafficKind) measure(from, to *lab.Pod) (traffic, error) {
-	addr := &unix.SockaddrInet4{Addr: to.Addrs()[0].As4(), Port: trafficPort}
+// measure runs one flow to an IPv4 address, both ends on one processor.
+func (k trafficKind) measure(from, to lab.Namespace, at netip.Addr) (traffic, error) {
+	addr := &unix.SockaddrInet4{Addr: at.As4(), Port: trafficPort}
 	listener := -1
 	err := to.Do(func() (err error) {
 		listener, err = listen(addr)

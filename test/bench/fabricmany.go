@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/lab"
+)
+
+const (
+	otherHosts   = 500
+	blocksOfHost = 10
+	// agentProtocol is the routing protocol number of routes to other hosts.
+	agentProtocol = 81
+	manyChanges   = 200
+	manyPatience  = 60 * time.Second
+	lookEvery     = 500 * time.Microsecond
+)
+
+// many is a host among many others, which etcd alone knows of, or one more
+// host that has all their blocks and tells of them over BGP.
+type many struct {
+	name   string
+	mode   model.EncapMode
+	lab    *lab.Lab
+	host   *lab.Host
+	peer   *lab.Host // nil: the blocks are those of hosts that aren't there
+	cold   time.Duration
+	peak   int64
+	idle   float64
+	woken  float64
+	costs  map[int]manyCost // by routes that are there already
+	blocks map[int]bool     // that are in etcd
+}
+
+// manyCost is what one more block and its end cost the agent.
+type manyCost struct {
+	add, remove []time.Duration
+	cpu         []time.Duration // for both, of the agent
+}
+
+// manyHosts measures an agent that has routes to 5,000 blocks.
+func manyHosts(ctx context.Context, b *bench) (all result, err error) {
+	var runs []*many
+	for _, m := range []*many{{name: "VXLAN", mode: model.EncapAlways}, {name: "BGP"}} {
+		fmt.Fprintf(b.log, "  %s: %d blocks\n", m.name, otherHosts*blocksOfHost)
+		if err := m.measure(ctx, b); err != nil {
+			return result{}, fmt.Errorf("%s: %w", m.name, err)
+		}
+		runs = append(runs, m)
+	}
+	return manyResult(runs), nil
+}
+
+func (m *many) measure(ctx context.Context, b *bench) (err error) {
+	scratch, err := os.MkdirTemp("", "calico-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	m.lab, err = lab.Start(ctx, lab.Config{
+		Name: "bench-many", Hosts: []string{"a", "b"}, BinDir: b.bin, DataDir: scratch, NoAgent: true,
+		Pools: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/11")}, Pool: func(p *model.Pool) { p.VXLANMode = m.mode },
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.lab.Close()) }()
+	m.costs, m.blocks = map[int]manyCost{}, map[int]bool{}
+	m.host = m.lab.Hosts()[0]
+	if m.mode == model.EncapNever {
+		m.peer = m.lab.Hosts()[1]
+	}
+	total := otherHosts * blocksOfHost
+	if err := m.cluster(ctx); err != nil {
+		return err
+	}
+	if err := m.set(ctx, total); err != nil {
+		return err
+	}
+	if m.peer != nil {
+		if err := m.peer.StartAgent(ctx); err != nil {
+			return err
+		}
+		if err := m.routes(ctx, m.peer, total); err != nil { // black holes
+			return err
+		}
+		if err := m.quiet(ctx, m.peer); err != nil {
+			return err
+		}
+	}
+	begin := time.Now()
+	if err := m.host.LaunchAgent(); err != nil {
+		return err
+	}
+	if err := m.routes(ctx, m.host, total); err != nil {
+		return err
+	}
+	m.cold = time.Since(begin)
+	agent, err := m.host.Agent()
+	if err != nil {
+		return err
+	}
+	for _, size := range []int{total, 1000, 100} {
+		if err := m.set(ctx, size); err != nil {
+			return err
+		}
+		if err := errors.Join(m.routes(ctx, m.host, size), m.quiet(ctx, m.host)); err != nil {
+			return err
+		}
+		if m.costs[size], err = m.changes(ctx, agent.PID); err != nil {
+			return err
+		}
+		if size == total {
+			if m.peak, err = peakMemory(agent.PID); err != nil {
+				return err
+			}
+			if err := m.quiet(ctx, m.host); err != nil {
+				return err
+			}
+			if m.idle, m.woken, err = rest(ctx, agent.PID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *many) quiet(ctx context.Context, h *lab.Host) error {
+	agent, err := h.Agent()
+	if err != nil {
+		return err
+	}
+	return settle(ctx, agent.PID)
+}
+
+// cluster writes what the other hosts' agents would have written of themselves.
+func (m *many) cluster(ctx context.Context) error {
+	if m.peer != nil {
+		return nil // it is there, and writes itself
+	}
+	var puts []model.Put
+	for i := range otherHosts {
+		name, addr := otherHost(i)
+		puts = append(puts,
+			model.Put{Key: model.HostMetadataKey{Host: name}, Value: model.HostMetadata{}},
+			model.Put{Key: model.BGPHostKey{Host: name, Field: model.BGPHostIPv4}, Value: model.Text(addr.String())},
+			model.Put{Key: model.BGPHostKey{Host: name, Field: model.BGPHostNetworkV4}, Value: model.Text("172.20.0.0/16")},
+			model.Put{Key: model.StatusKey{Host: name}, Value: model.Status{Time: time.Now(), Uptime: time.Second}})
+	}
+	// With so many hosts nobody has a full mesh, and these have no BGP at all.
+	puts = append(puts, model.Put{Key: model.BGPMeshKey{}, Value: model.Mesh{Enabled: false}})
+	return m.commit(ctx, model.Change{Puts: puts})
+}
+
+func otherHost(i int) (string, netip.Addr) {
+	return fmt.Sprintf("other-%03d", i), netip.AddrFrom4([4]byte{172, 20, byte(100 + i/250), byte(1 + i%250)})
+}
+
+// block is number i of all blocks, and whose it is.
+func (m *many) block(i int) (netip.Prefix, string) {
+	cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 10), byte(i >> 2), byte(i << 6)}), 26)
+	if m.peer != nil {
+		return cidr, m.peer.Name()
+	}
+	host, _ := otherHost(i / blocksOfHost % otherHosts)
+	return cidr, host
+}
+
+// set has the first n blocks, and no others, in etcd.
+func (m *many) set(ctx context.Context, n int) error {
+	var change model.Change
+	for i := range otherHosts * blocksOfHost {
+		if m.blocks[i] != (i < n) {
+			m.blocks[i] = i < n
+			m.put(&change, i, i < n)
+		}
+	}
+	return m.commit(ctx, change)
+}
+
+func (m *many) put(change *model.Change, i int, there bool) {
+	cidr, host := m.block(i)
+	if !there {
+		change.Deletes = append(change.Deletes, model.BlockKey{CIDR: cidr}, model.AffinityKey{Host: host, CIDR: cidr})
+		return
+	}
+	free := make([]int, 64)
+	unallocated := make([]int, 64)
+	for j := range free {
+		free[j], unallocated[j] = model.Free, j
+	}
+	change.Puts = append(change.Puts,
+		model.Put{Key: model.BlockKey{CIDR: cidr}, Value: model.Block{CIDR: cidr, Affinity: host, Allocations: free, Unallocated: unallocated}},
+		model.Put{Key: model.AffinityKey{Host: host, CIDR: cidr}, Value: model.Affinity{}})
+}
+
+// commit writes a change in parts that etcd takes.
+func (m *many) commit(ctx context.Context, change model.Change) error {
+	etcd, err := m.lab.OpenEtcd()
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(change.Puts, 100) {
+		if _, err := etcd.Commit(ctx, model.Change{Puts: part}); err != nil {
+			return err
+		}
+	}
+	for part := range slices.Chunk(change.Deletes, 100) {
+		if _, err := etcd.Commit(ctx, model.Change{Deletes: part}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// routes waits until a host's kernel has so many routes to blocks.
+func (m *many) routes(ctx context.Context, h *lab.Host, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, manyPatience)
+	defer cancel()
+	return lab.Until(ctx, "routes on host "+h.Name(), func() error {
+		n, err := countRoutes(h)
+		// A host has one or two of its own blocks: that of the tunnel's address.
+		if err == nil && (n < want || n > want+4) {
+			err = fmt.Errorf("%d of %d routes", n, want)
+		}
+		return err
+	})
+}
+
+func countRoutes(h *lab.Host) (n int, err error) {
+	err = h.Do(func() error {
+		filter := &netlink.Route{Protocol: agentProtocol, Table: unix.RT_TABLE_MAIN}
+		return netlink.RouteListFilteredIter(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+			if ones, _ := r.Dst.Mask.Size(); ones == 26 {
+				n++
+			}
+			return true
+		})
+	})
+	return n, err
+}
+
+// changes adds one block more and removes it, again and again.
+func (m *many) changes(ctx context.Context, pid int) (c manyCost, err error) {
+	ns, err := netns.GetFromPath(m.host.Namespace().Path())
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, ns.Close()) }()
+	table, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return c, err
+	}
+	defer table.Close()
+	before, err := cpuOf(pid)
+	if err != nil {
+		return c, err
+	}
+	for i := range manyChanges {
+		n := otherHosts*blocksOfHost + i
+		cidr, _ := m.block(n)
+		cpu := before
+		for _, there := range []bool{true, false} {
+			var change model.Change
+			m.put(&change, n, there)
+			begin := time.Now()
+			if err := m.commit(ctx, change); err != nil {
+				return c, err
+			}
+			if err := becomes(ctx, table, cidr, there); err != nil {
+				return c, err
+			}
+			took := time.Since(begin)
+			if there {
+				c.add = append(c.add, took)
+			} else {
+				c.remove = append(c.remove, took)
+			}
+		}
+		if before, err = cpuOf(pid); err != nil {
+			return c, err
+		}
+		c.cpu = append(c.cpu, before-cpu)
+	}
+	return c, nil
+}
+
+// mean has all in it, the agent's own audits too.
+func mean(all []time.Duration) time.Duration {
+	var sum time.Duration
+	for _, d := range all {
+		sum += d
+	}
+	return sum / time.Duration(len(all))
+}
+
+// becomes waits until the kernel's table has a route to cidr, or none.
+func becomes(ctx context.Context, table *netlink.Handle, cidr netip.Prefix, there bool) error {
+	limit := time.Now().Add(manyPatience)
+	for ctx.Err() == nil && time.Now().Before(limit) {
+		found, err := table.RouteGetWithOptions(cidr.Addr().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+		if err != nil {
+			return fmt.Errorf("look up %s: %w", cidr, err)
+		}
+		if there == slices.ContainsFunc(found, func(r netlink.Route) bool { return r.Dst != nil && r.Dst.String() == cidr.String() }) {
+			return nil
+		}
+		if err := wait(ctx, lookEvery); err != nil {
+			return err
+		}
+	}
+	return errors.Join(ctx.Err(), fmt.Errorf("the route to %s: no change in %v (there: %v)", cidr, manyPatience, there))
+}
+
+func manyResult(runs []*many) result {
+	total := otherHosts * blocksOfHost
+	t := table{
+		title: fmt.Sprintf("The agent among %d hosts of %d blocks each", otherHosts, blocksOfHost),
+		note: "With VXLAN the hosts are in etcd alone, and each is a neighbour of the tunnel. With BGP one other host has all the blocks and advertises them. " +
+			"What is measured while nothing changes takes " + idleFor.String() + ", audits of the kernel included.",
+		header: []string{"what", "VXLAN", "BGP"},
+	}
+	row := func(what string, of func(*many) string) {
+		cells := []string{what}
+		for _, m := range runs {
+			cells = append(cells, of(m))
+		}
+		t.add(cells...)
+	}
+	var r result
+	meet := func(what, want string, text func(*many) string, met func(*many) bool) {
+		row(what, text)
+		for _, m := range runs {
+			r.goals = append(r.goals, goal{"many hosts, " + m.name + ": " + what, want, text(m), met(m)})
+		}
+	}
+	meet(fmt.Sprintf("cold start: from exec until all %d routes are in the kernel", total), "≤ 5 s",
+		func(m *many) string { return ms(m.cold) }, func(m *many) bool { return m.cold <= 5*time.Second })
+	meet("peak memory", "≤ 300 MiB", func(m *many) string { return mib(m.peak) }, func(m *many) bool { return m.peak <= 300<<20 })
+	meet("one more block, until its route is there: median", "≤ 100 ms",
+		func(m *many) string { return ms(median(m.costs[total].add)) }, func(m *many) bool { return median(m.costs[total].add) <= 100*time.Millisecond })
+	meet("CPU while nothing changes, of one processor", "0 (below 0.1 %)",
+		func(m *many) string { return fmt.Sprintf("%.3f %%", 100*m.idle) }, func(m *many) bool { return m.idle < 0.001 })
+	row("wakeups per second while nothing changes", func(m *many) string { return fmt.Sprintf("%.1f", m.woken) })
+
+	grow := table{
+		title:  "One block more, and its end, by the number of routes that are there",
+		note:   fmt.Sprintf("%d of each, from the commit to a look at the kernel, every %v; CPU is the agent's, for both together; its mean has the audits of the kernel in it.", manyChanges, lookEvery),
+		header: []string{"ways", "routes", "added: median", "p90", "removed: median", "p90", "CPU: median", "mean"},
+	}
+	for _, m := range runs {
+		for _, size := range []int{100, 1000, total} {
+			c := m.costs[size]
+			grow.add(m.name, number(int64(size)), ms(median(c.add)), ms(percentile(c.add, 0.9)), ms(median(c.remove)), ms(percentile(c.remove, 0.9)), ms(median(c.cpu)), ms(mean(c.cpu)))
+		}
+		few, lots := median(m.costs[100].cpu), median(m.costs[total].cpu)
+		r.goals = append(r.goals, goal{fmt.Sprintf("many hosts: CPU of one change among %d routes over that among 100, %s", total, m.name), "≤ 1.5", ratio(over(lots, few)), over(lots, few) <= 1.5})
+	}
+	r.tables = []table{t, grow}
+	return r
+}
