@@ -17,6 +17,7 @@ func attach(cfg Config, client *store.Client, l *loop) *router {
 	m.register(l.metrics.registry)
 	r := newRouter(cfg, hostNetwork(cfg), l.problems, l.health, m, l.handover)
 	l.metrics.registry.MustRegister(newPeerMetrics(r.network.speaker))
+	l.metrics.registry.MustRegister(newHostMetrics(l.problems))
 	l.route.attached = true
 	r.identity = newIdentity(cfg, client, identityTells{l.report, l.health, l.problems})
 	pages := http.NewServeMux()

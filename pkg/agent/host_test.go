@@ -151,9 +151,16 @@ func (h *host) config() Config {
 // start runs an agent in this process, until the returned function is called.
 func (h *host) start() (stop func()) {
 	h.Helper()
+	return h.startWith(func(*Config) {})
+}
+
+// startWith runs one that is told something else.
+func (h *host) startWith(change func(*Config)) (stop func()) {
+	h.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	cfg := h.config()
+	change(&cfg)
 	go func() { ended <- Run(ctx, cfg) }()
 	stopped := false
 	stop = func() {

@@ -74,6 +74,8 @@ type identityNote struct {
 	// revision is the latest that was folded; commits are not made on what is older
 	// than the last of them, awaits.
 	revision, awaits int64
+	// wished is up to which revision the router knew what it wished for.
+	wished int64
 	// changed is when etcd last said something else of this host's addresses: a
 	// wish that knows less says nothing about conflicts.
 	changed int64
@@ -116,7 +118,7 @@ func (i *identity) fold(u store.Update) {
 	changed := false
 	if u.Resync {
 		// etcd may be another now, in which revisions mean something else.
-		changed, n.synced, n.ready, n.awaits = true, true, false, 0
+		changed, n.synced, n.ready, n.awaits, n.wished = true, true, false, 0, 0
 		n.changed, n.judged = u.Revision, false
 		clear(n.stored)
 		clear(n.pools)
@@ -180,6 +182,8 @@ func (i *identity) want(w identityWish) {
 	if changed {
 		n.devices = cloneDevices(w.Devices)
 	}
+	changed = changed || n.wished < n.awaits && n.awaits <= w.Revision
+	n.wished = w.Revision
 	if w.Revision < n.changed {
 		return // what etcd holds of this host now is yet to be judged
 	}

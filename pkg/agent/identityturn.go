@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -26,18 +27,22 @@ func problemAddress(family int) string { return [...]string{"IP", "IP6"}[family]
 // when there is another note.
 func (i *identity) turn(ctx context.Context) (again time.Duration) {
 	n := i.notes()
+	if n.synced && !n.ready && !n.linked {
+		// The router begins when etcd is ready. Others would find the host dead then, had
+		// it not said until now that it lives.
+		i.tells.report.withhold("")
+	}
 	if !n.synced || !n.linked {
 		return 0
 	}
 	f := i.find(ctx, n)
-	if !i.adopt(f.own) {
-		i.tellAddresses(f.errs)
+	if !i.adopt(f.own, n.conflict) {
 		return f.again
 	}
-	i.tells.health.setIdentity(errorText(n.conflict))
 	if isNamesake(n.conflict) {
 		i.tellAddresses(f.errs)
 		i.tell(problemName, n.conflict)
+		i.tells.health.setIdentity(n.conflict.Error())
 		i.tells.report.withhold(n.conflict.Error())
 		return f.again
 	}
@@ -48,6 +53,7 @@ func (i *identity) turn(ctx context.Context) (again time.Duration) {
 		want = refusedKeys(i.host)
 	}
 	i.tellAddresses(f.errs)
+	i.tells.health.setIdentity(errorText(n.conflict))
 	change := want.change(n.stored)
 	if n.conflict == nil || change.Empty() {
 		// The other must not find this host alive while etcd says that it has the address.
@@ -62,14 +68,15 @@ func (i *identity) turn(ctx context.Context) (again time.Duration) {
 		return sooner(f.again, i.keys.after())
 	}
 	i.tell(problemKeys, nil)
-	if n.conflict != nil {
+	if n.conflict != nil || n.wished < n.awaits {
 		return f.again
 	}
 	return sooner(f.again, i.turnTunnels(ctx, n))
 }
 
-// adopt notes what was found, and says whether want has judged that.
-func (i *identity) adopt(own [2]plan.Identity) bool {
+// adopt notes what was found, and says whether want has judged that, and to this
+// conflict.
+func (i *identity) adopt(own [2]plan.Identity, conflict error) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.note.own != own {
@@ -81,25 +88,47 @@ func (i *identity) adopt(own [2]plan.Identity) bool {
 		default:
 		}
 	}
-	return i.note.judged
+	return i.note.judged && errorText(i.note.conflict) == errorText(conflict) // else there is another note
 }
 
 // write changes the host's keys in etcd.
 func (i *identity) write(ctx context.Context, n identityNote, change model.Change) error {
-	i.mu.Lock()
-	for _, a := range addresses(n.own) {
-		if a.IsValid() {
-			i.note.said = addOnce(i.note.said, a)
-		}
-	}
-	i.mu.Unlock()
+	i.say(said(change))
 	revision, err := i.commit(ctx, change)
 	if err != nil {
 		return fmt.Errorf("write the host's addresses: %w", err)
 	}
 	i.keep(change, revision)
-	i.log.Info("the host's addresses are in etcd", "ipv4", shown(n.own[0]), "ipv6", shown(n.own[1]), "revision", revision)
+	if n.conflict != nil {
+		i.log.Info("the host's addresses are not in etcd any more", "revision", revision)
+	} else {
+		i.log.Info("the host's addresses are in etcd", "ipv4", shown(n.own[0]), "ipv6", shown(n.own[1]), "revision", revision)
+	}
 	return nil
+}
+
+// said are the addresses that a change writes.
+func said(change model.Change) []netip.Addr {
+	var all []netip.Addr
+	for _, p := range change.Puts {
+		if text, ok := p.Value.(model.Text); ok {
+			if a, err := netip.ParseAddr(string(text)); err == nil {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+// say notes addresses before they are written: no answer may come.
+func (i *identity) say(addrs []netip.Addr) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, a := range addrs {
+		if !slices.Contains(i.note.said, a) {
+			i.note.said = append(i.note.said, a)
+		}
+	}
 }
 
 // commit makes a change; nothing more is changed until the watch has shown it.
@@ -117,16 +146,19 @@ func (i *identity) commit(ctx context.Context, change model.Change) (int64, erro
 func (i *identity) keep(change model.Change, revision int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.note.revision >= revision {
-		return
+	if i.note.revision < revision {
+		for _, p := range change.Puts {
+			path := p.Key.Path()
+			i.note.stored[path] = model.Entry{Path: path, Key: p.Key, Value: p.Value, Revision: revision}
+		}
+		for _, k := range change.Deletes {
+			delete(i.note.stored, k.Path())
+		}
 	}
-	for _, p := range change.Puts {
-		path := p.Key.Path()
-		i.note.stored[path] = model.Entry{Path: path, Key: p.Key, Value: p.Value, Revision: revision}
-	}
-	for _, k := range change.Deletes {
-		delete(i.note.stored, k.Path())
-	}
+	// What was said before and isn't there any more may be said by others.
+	i.note.said = slices.DeleteFunc(i.note.said, func(a netip.Addr) bool {
+		return storedAddress(i.note.stored, i.host, familyOf(a)) != a
+	})
 }
 
 func (i *identity) await(revision int64) {
@@ -144,15 +176,6 @@ func shown(own plan.Identity) string {
 		return own.Addr.String() + " (no link has it)"
 	}
 	return own.Addr.String() + " on " + own.Link
-}
-
-func addOnce(all []netip.Addr, a netip.Addr) []netip.Addr {
-	for _, o := range all {
-		if o == a {
-			return all
-		}
-	}
-	return append(all, a)
 }
 
 func (i *identity) tellAddresses(errs [2]error) {

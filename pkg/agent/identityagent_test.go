@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// uplink gives the host a link with addresses, until the test ends.
+func (h *host) uplink(addrs ...string) {
+	h.Helper()
+	h.ip("link", "add", "up0", "type", "veth", "peer", "name", "far0")
+	h.Cleanup(func() { h.ip("link", "del", "up0") })
+	h.ip("link", "set", "far0", "up")
+	for _, a := range addrs {
+		args := []string{"addr", "add", a, "dev", "up0"}
+		if netip.MustParsePrefix(a).Addr().Is6() {
+			args = append(args, "nodad")
+		}
+		h.ip(args...)
+	}
+	h.ip("link", "set", "up0", "up")
+}
+
+// TestAgentIdentity: a whole agent finds its addresses by its links, and gives its
+// tunnel one that the kernel has then.
+func TestAgentIdentity(t *testing.T) {
+	h := newHost(t)
+	c := fleet{h}
+	h.uplink("172.18.0.1/24", "fd18::1/64")
+	pool := vxlanPool("10.65.0.0/24")
+	h.put(model.PoolKey{CIDR: pool.CIDR}, pool)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	stop := h.startWith(func(cfg *Config) { cfg.Methods[1] = method(t, 1, "interface=^up0$") })
+	h.ready()
+	h.until("addresses", func() bool {
+		return c.field(h.name, model.BGPHostIPv4) == "172.18.0.1" && c.field(h.name, model.BGPHostNetworkV4) == "172.18.0.0/24" &&
+			c.field(h.name, model.BGPHostIPv6) == "fd18::1"
+	})
+	h.until("tunnel", func() bool {
+		addr := c.setting(h.name, vxlanConfig)
+		return addr != "" && strings.Contains(h.ip("-o", "addr", "show"), " vxlan.calico inet "+addr+"/32 ")
+	})
+	h.ip("addr", "add", "172.19.0.1/24", "dev", "up0")
+	h.ip("addr", "del", "172.18.0.1/24", "dev", "up0")
+	h.until("the other address", func() bool { return c.field(h.name, model.BGPHostIPv4) == "172.19.0.1" })
+
+	// Another host had it first, as it turns out, and lives: this one is refused when it starts anew.
+	stop()
+	h.remove(model.StatusKey{Host: h.name})
+	other := model.BGPHostKey{Host: "host-2", Field: model.BGPHostIPv4}
+	h.put(model.HostMetadataKey{Host: "host-2"}, model.HostMetadata{})
+	h.put(other, model.Text("172.19.0.1"))
+	h.put(model.StatusKey{Host: "host-2"}, model.Status{Time: time.Now()})
+	stop = h.start()
+	h.unready("address 172.19.0.1 is that of host host-2, which lives: give one of them another address")
+	if got := h.metric(`calico_node_host_problems{what="IP"}`); got != 1 {
+		t.Errorf("the metric is %v", got)
+	}
+	if status, body := h.fetch(h.health, "/debug/invalid"); status != http.StatusOK || !strings.Contains(body, "host IP\n") {
+		t.Errorf("%d %s", status, body)
+	}
+	p := h.addPod(1) // its own pods go on
+	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
+	h.remove(model.StatusKey{Host: "host-2"})
+	h.ready()
+	h.until("the address", func() bool { return c.field(h.name, model.BGPHostIPv4) == "172.19.0.1" })
+	h.remove(model.PoolKey{CIDR: pool.CIDR})
+	h.until("no tunnel", func() bool {
+		return c.setting(h.name, vxlanConfig) == "" && len(c.held(handleOf(plan.VXLAN4, h.name))) == 0
+	})
+	h.until("no device", func() bool { return !strings.Contains(h.ip("link", "show"), "vxlan.calico") })
+	c.check()
+	stop()
+}
+
+// TestStatusWhileNotReady: an agent that starts while the data isn't ready says that
+// the host lives, lest all others take it for dead when the data is.
+func TestStatusWhileNotReady(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(false))
+	h.start()
+	h.until("status", func() bool { return h.get(model.StatusKey{Host: h.name}) != nil })
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.ready()
+	if h.get(model.StatusKey{Host: h.name}) == nil {
+		t.Error("the status is gone")
+	}
+}

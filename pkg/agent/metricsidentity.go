@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// hostMetrics are the problems of the host itself, by what they are about.
+type hostMetrics struct {
+	problems *problems
+	desc     *prometheus.Desc
+}
+
+func newHostMetrics(p *problems) hostMetrics {
+	return hostMetrics{p, prometheus.NewDesc("calico_node_host_problems",
+		"1 for each thing that is wrong with who this host is: IP, IP6, NODENAME, addresses in etcd and of tunnels; see /debug/invalid.", []string{"what"}, nil)}
+}
+
+// Describe sends what Collect's metrics are called.
+func (m hostMetrics) Describe(out chan<- *prometheus.Desc) { out <- m.desc }
+
+// Collect sends one for each problem there is.
+func (m hostMetrics) Collect(out chan<- prometheus.Metric) {
+	for _, o := range m.problems.all() {
+		if o.Kind == problemHost {
+			out <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, 1, o.Path)
+		}
+	}
+}
