@@ -57,12 +57,15 @@ protocol bgp other_%[1]s {
 	return conf
 }
 
-// racks is a lab of two racks with one host and one pod each, whose switches run BIRD.
+// racks is a lab of two racks with one host and one pod each, whose switches are
+// the hosts' BGP neighbours.
 type racks struct {
 	*routing.Rig
-	hosts [2]*lab.Host
-	pods  [2]*lab.Pod
-	birds [2]*routing.BIRD
+	t        *testing.T
+	password string
+	hosts    [2]*lab.Host
+	pods     [2]*lab.Pod
+	switches [2]routing.Neighbour
 }
 
 // What the first rack's switch announces besides: a prefix in a pool, one that an
@@ -73,9 +76,10 @@ const (
 		stray + " unreachable; route 0.0.0.0/0 unreachable; }\n"
 )
 
-func newRacks(t *testing.T) *racks {
-	r := &racks{Rig: routing.New(t, lab.Config{Racks: [][]string{{"a"}, {"b"}}})}
-	file := passwordFile(t, secret)
+func newRacks(t *testing.T, password string, start func(r *lab.Router, i int, host *lab.Host, other *lab.Router) routing.Neighbour) *racks {
+	t.Helper()
+	r := &racks{t: t, password: password, Rig: routing.New(t, lab.Config{Racks: [][]string{{"a"}, {"b"}}})}
+	file := passwordFile(t, password)
 	puts := []model.Put{{Key: model.BGPMeshKey{}, Value: model.Mesh{}}}
 	for i, name := range []string{"a", "b"} {
 		h := r.Host(name)
@@ -94,11 +98,7 @@ func newRacks(t *testing.T) *racks {
 	}
 	r.Put(puts...)
 	for i, h := range r.hosts {
-		more := ""
-		if i == 0 {
-			more = statics
-		}
-		r.birds[i] = routing.StartBIRD(t, h.Router().Namespace(), birdRack(h.Router(), i+1, h, r.hosts[1-i].Router(), more))
+		r.switches[i] = start(h.Router(), i+1, h, r.hosts[1-i].Router())
 	}
 	for i, h := range r.hosts {
 		r.pods[i] = h.Pod("pod-" + h.Name())
@@ -125,11 +125,21 @@ func (r *racks) learned(at int) (want []string) {
 	return want
 }
 
+// settled waits until all sessions are up and all routes there. What restarted had
+// forgotten them.
+func (r *racks) settled() {
+	r.Helper()
+	r.converged()
+	for _, h := range r.hosts {
+		r.Established(h, 2)
+	}
+}
+
 // converged waits until all routes are there.
 func (r *racks) converged() {
 	r.Helper()
-	for i, b := range r.birds {
-		r.Learns(b, r.learned(i)...)
+	for i, b := range r.switches {
+		r.Settled(b, r.learned(i)...)
 	}
 	for i, h := range r.hosts {
 		r.Until("routes of host "+h.Name(), func() error { return r.holds(i) })
@@ -162,45 +172,25 @@ func (r *racks) holds(i int) error {
 	return nil
 }
 
-// TestTopOfRack has BIRD as the switch of each of two racks: pods reach each other
-// without encapsulation by what BGP told, and go on doing so while an agent or a
-// switch restarts.
-func TestTopOfRack(t *testing.T) {
-	r := newRacks(t)
-	for _, h := range r.hosts {
-		r.Established(h, 2)
-	}
-	r.converged()
-	r.Reaches(r.pods[0], r.pods[1])
-	r.Reaches(r.pods[1], r.pods[0])
-
-	t.Run("the agent restarts", func(t *testing.T) {
-		for name, end := range map[string]func() error{"asked": r.hosts[0].StopAgent, "killed": r.hosts[0].KillAgent} {
-			t.Run(name, func(t *testing.T) {
-				r.undisturbed(t, func() {
-					if err := end(); err != nil {
-						t.Fatal(err)
-					}
-					if err := r.hosts[0].StartAgent(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-				})
-			})
+// TestTopOfRackBIRD has BIRD as the switch of each of two racks.
+func TestTopOfRackBIRD(t *testing.T) {
+	r := newRacks(t, secret, func(r *lab.Router, i int, host *lab.Host, other *lab.Router) routing.Neighbour {
+		more := ""
+		if i == 1 {
+			more = statics
 		}
+		return routing.StartBIRD(t, r.Namespace(), birdRack(r, i, host, other, more))
 	})
+	r.check()
+	b := r.switches[0].(*routing.BIRD)
 	t.Run("the switch restarts", func(t *testing.T) {
 		r.undisturbed(t, func() {
-			r.birds[0].Kill()
-			r.birds[0].Start("-R")
+			b.Kill()
+			b.Start("-R")
 		})
 	})
-	for _, h := range r.hosts {
-		if strings.Contains(r.Log(h), secret) || strings.Contains(r.State(h), secret) {
-			t.Errorf("host %s shows the password", h.Name())
-		}
-	}
 	// The session's end without a restart takes the routes with it.
-	r.birds[0].Configure("router id 1.1.1.1;\n")
+	b.Configure("router id 1.1.1.1;\n")
 	r.Until("the routes leave", func() error {
 		for _, line := range r.Routes(r.hosts[0]) {
 			if strings.Contains(line, " via ") {
@@ -211,6 +201,33 @@ func TestTopOfRack(t *testing.T) {
 	})
 }
 
+// check has pods reach each other without encapsulation by what BGP told, and go on
+// doing so while an agent restarts.
+func (r *racks) check() {
+	t := r.t
+	t.Helper()
+	r.settled()
+	r.Reaches(r.pods[0], r.pods[1])
+	r.Reaches(r.pods[1], r.pods[0])
+	for name, end := range map[string]func() error{"asked": r.hosts[0].StopAgent, "killed": r.hosts[0].KillAgent} {
+		t.Run("the agent is "+name, func(t *testing.T) {
+			r.undisturbed(t, func() {
+				if err := end(); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.hosts[0].StartAgent(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+	for _, h := range r.hosts {
+		if strings.Contains(r.Log(h), r.password) || strings.Contains(r.State(h), r.password) {
+			t.Errorf("host %s shows the password", h.Name())
+		}
+	}
+}
+
 // undisturbed restarts something while pods talk: nothing is lost, no route leaves
 // the switches or the hosts' kernels, and the sessions come back.
 func (r *racks) undisturbed(t *testing.T, restart func()) {
@@ -219,12 +236,9 @@ func (r *racks) undisturbed(t *testing.T, restart func()) {
 	for _, v6 := range []bool{false, true} {
 		flows = append(flows, routing.StartTraffic(t, r.pods[0], r.pods[1], v6))
 	}
-	stop := r.watch()
+	stop := r.watch(r.hosts[:]...)
 	restart()
-	for _, h := range r.hosts {
-		r.Established(h, 2)
-	}
-	r.converged()
+	r.settled()
 	for _, m := range stop() {
 		t.Errorf("it left: %s", m)
 	}
@@ -233,11 +247,14 @@ func (r *racks) undisturbed(t *testing.T, restart func()) {
 	}
 }
 
-// watch looks all the time at what the hosts' kernels and the second switch have,
-// and finds what was there and isn't: also what is withdrawn and comes back.
-func (r *racks) watch() (stop func() (left []string)) {
+// watch looks all the time at what the hosts' kernels have, and where these are all,
+// the second switch, and finds what was there and isn't: also what comes back.
+func (r *racks) watch(hosts ...*lab.Host) (stop func() (left []string)) {
 	r.Helper()
-	before, learned := [2][]string{r.Routes(r.hosts[0]), r.Routes(r.hosts[1])}, r.learned(1)
+	before, learned := map[*lab.Host][]string{}, r.learned(1)
+	for _, h := range hosts {
+		before[h] = r.Routes(h)
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	found := make(chan []string)
 	go func() {
@@ -250,15 +267,17 @@ func (r *racks) watch() (stop func() (left []string)) {
 			}
 		}
 		for ctx.Err() == nil {
-			for i, h := range r.hosts {
+			for _, h := range hosts {
 				// An agent's restart hinders nobody who asks the kernel.
 				if got, err := routing.RoutesOf(r.Context(), h); err != nil {
 					missing[err.Error()] = true
 				} else {
-					note("host "+h.Name(), before[i], got)
+					note("host "+h.Name(), before[h], got)
 				}
 			}
-			note("switch of b", learned, r.birds[1].Learned())
+			if len(hosts) == len(r.hosts) {
+				note("switch of b", learned, r.switches[1].Learned())
+			}
 		}
 		found <- slices.Sorted(maps.Keys(missing))
 	}()

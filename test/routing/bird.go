@@ -4,6 +4,7 @@ package routing
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -89,12 +90,13 @@ func (b *BIRD) Kill() {
 func (b *BIRD) Configure(config string) {
 	b.tb.Helper()
 	b.write(config)
-	if out, err := b.ask("configure"); err != nil || !strings.Contains(out, "econfigur") {
+	if out, err := b.Ask("configure"); err != nil || !strings.Contains(out, "econfigur") {
 		b.tb.Fatalf("configure BIRD: %v: %s", err, out)
 	}
 }
 
-func (b *BIRD) ask(words ...string) (string, error) {
+// Ask has birdc do something.
+func (b *BIRD) Ask(words ...string) (string, error) {
 	out, err := exec.Command("birdc", slices.Concat([]string{"-s", filepath.Join(b.dir, "ctl")}, words)...).CombinedOutput()
 	return string(out), err
 }
@@ -102,7 +104,7 @@ func (b *BIRD) ask(words ...string) (string, error) {
 // Learned are the prefixes that it has from neighbours, with the next hops of
 // their best paths; what cannot be asked is said instead.
 func (b *BIRD) Learned() []string {
-	out, err := b.ask("show", "route", "where", "source", "=", "RTS_BGP")
+	out, err := b.Ask("show", "route", "where", "source", "=", "RTS_BGP")
 	if err != nil {
 		return []string{"birdc: " + out}
 	}
@@ -124,15 +126,33 @@ func (b *BIRD) Learned() []string {
 	return list
 }
 
-// Learns waits until it has all of the prefixes, "192.168.1.0/26 via 172.20.1.1".
-func (r *Rig) Learns(from interface{ Learned() []string }, want ...string) {
+// Recovering says whether a neighbour has yet to say all that it has after a
+// restart: what it doesn't say leaves then.
+func (b *BIRD) Recovering() bool {
+	out, err := b.Ask("show", "protocols", "all")
+	return err != nil || strings.Contains(out, "Neighbor graceful restart active")
+}
+
+// A Neighbour is a routing daemon.
+type Neighbour interface {
+	Learned() []string
+	Recovering() bool
+}
+
+// Settled waits until it has all of the prefixes, "192.168.1.0/26 via
+// 172.20.1.1", and nobody is restarting: who restarts once more before that is
+// forgotten (RFC 4724, 4.2).
+func (r *Rig) Settled(n Neighbour, want ...string) {
 	r.Helper()
 	r.Until(fmt.Sprintf("the daemon has %q", want), func() error {
-		got := from.Learned()
+		got := n.Learned()
 		for _, w := range want {
 			if !slices.Contains(got, w) {
 				return fmt.Errorf("it has %q", got)
 			}
+		}
+		if n.Recovering() {
+			return errors.New("a neighbour is restarting")
 		}
 		return nil
 	})
