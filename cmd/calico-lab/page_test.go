@@ -31,7 +31,7 @@ type pageCommand struct {
 // and compares what comes out with what they show. Where a program now writes
 // something else, the page is to be changed.
 func TestPages(t *testing.T) {
-	for _, name := range []string{"debugging", "policy"} {
+	for _, name := range []string{"debugging", "policy", "lab"} {
 		t.Run(name, func(t *testing.T) { runDocument(t, "../../docs/"+name+".md") })
 	}
 }
