@@ -315,8 +315,8 @@ func (l *loop) turn(ctx context.Context) error {
 	}
 	l.tell(touched)
 	l.flush()
-	l.cut()
 	l.shrink(ctx)
 	l.answer()
+	l.cut() // last: it takes the processor that who waits at the gate may need
 	return nil
 }
