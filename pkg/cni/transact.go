@@ -5,10 +5,8 @@ package cni
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
@@ -59,11 +57,7 @@ func (v *view) compare(k model.Key) model.Compare {
 
 // read reads what is wanted into the view, in one round trip.
 func (s *session) read(ctx context.Context, v *view, wants []ipam.Want) error {
-	ranges := make([]store.Range, len(wants))
-	for i, w := range wants {
-		ranges[i] = rangeOf(w)
-	}
-	snapshot, err := s.client.Read(ctx, ranges...)
+	snapshot, err := s.client.Read(ctx, store.Ranges(wants)...)
 	if err != nil {
 		return err
 	}
@@ -84,20 +78,6 @@ func (s *session) read(ctx context.Context, v *view, wants []ipam.Want) error {
 		v.ipam.Add(wants[i], entries)
 	}
 	return nil
-}
-
-func rangeOf(w ipam.Want) store.Range {
-	if w.Key != nil {
-		return store.Key(w.Key)
-	}
-	r := store.Prefix(w.Prefix).Limit(w.Limit)
-	if w.From != "" {
-		r = r.From(w.From)
-	}
-	if w.KeysOnly {
-		r = r.KeysOnly()
-	}
-	return r
 }
 
 // reading is what a call reads first, under way while it does other things.
@@ -196,7 +176,7 @@ func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 			return revision, err
 		}
 		s.log.Debug("conflict", "key", conflict.Key.Path(), "attempt", attempt)
-		if err := pause(ctx, attempt); err != nil {
+		if err := store.Pause(ctx, attempt); err != nil {
 			return 0, errors.Join(err, conflict)
 		}
 		v = newView()
@@ -243,17 +223,6 @@ func (t transaction) ready(v *view) error {
 		return nil
 	}
 	return t.before(v)
-}
-
-// pause waits before another attempt: a random time, longer after each.
-func pause(ctx context.Context, attempt int) error {
-	limit := min(time.Millisecond<<min(attempt, 10), 100*time.Millisecond)
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(rand.N(limit)):
-		return nil
-	}
 }
 
 // lockIPAM keeps the calls of this host from fighting over its blocks. It is a
