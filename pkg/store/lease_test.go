@@ -44,6 +44,36 @@ func lost(l *Lease) bool {
 	}
 }
 
+// TestLeaseLeft: what hangs on a lease that is left goes when the lease has run out,
+// and not before; closing the client does not revoke it, either.
+func TestLeaseLeft(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	s, watcher := c.open(), c.open()
+	ctx := within(t, 30*time.Second)
+	long, err := s.Lease(ctx, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("long", "x")}}, WithLease(long)); err != nil {
+		t.Fatal(err)
+	}
+	short := leased(t, s, "short")
+	for range 2 {
+		long.Leave()
+		short.Leave()
+	}
+	if err := long.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the short lease has run out", func() bool { return !exists(t, watcher, "short") })
+	if !exists(t, watcher, "long") {
+		t.Error("a lease that was left has been revoked")
+	}
+}
+
 func TestLease(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, other := c.open(), c.open()
