@@ -27,6 +27,7 @@ type desired struct {
 	hosts      map[string][]string // the same of a host's interface
 	wildcards  []string
 	groups     map[string]*group // chains of workload endpoints, by name
+	heirs      map[string]string // chains of groups by those whose last members they took
 	claims     map[slot][]claim  // elements that endpoints claim, the first has it
 	claimed    map[string][]slot // by path
 
@@ -45,7 +46,7 @@ func newDesired() *desired {
 		endpoints: make(map[string]*policy.Endpoint), rules: make(map[policy.RulesID]*policy.Rules),
 		users: make(map[policy.RulesID]int), setUsers: make(map[policy.SetID]map[policy.RulesID]struct{}),
 		known: make(map[policy.SetID]policy.SetKind), interfaces: make(map[string][]string), hosts: make(map[string][]string),
-		groups: make(map[string]*group), claims: make(map[slot][]claim), claimed: make(map[string][]slot),
+		groups: make(map[string]*group), heirs: make(map[string]string), claims: make(map[slot][]claim), claimed: make(map[string][]slot),
 		chains: make(map[string]*chain), sets: make(map[string]*set),
 		dirty: make(map[string]bool), changed: make(map[string]bool), touched: make(map[string]bool),
 	}
@@ -61,6 +62,7 @@ type chain struct {
 	want   []hash       // of its rules, as last rendered
 	there  bool         // the kernel has it
 	have   []installed  // rules that the kernel has
+	handle uint64       // the kernel's, of one that is to be renamed
 }
 
 // totals are of what the kernel holds.

@@ -6,7 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
@@ -44,33 +45,13 @@ func groupPrefix(d model.Direction) string {
 }
 
 // chain is the group's. A packet comes back from it, marked if it is allowed.
+// The comment is every group's: a chain that is renamed keeps it.
 func (g *group) chain(name string) Chain {
-	return Chain{Name: name, Comment: g.text(), Rules: choices(g.verdicts, g.direction)}
-}
-
-// text says what is asked.
-func (g *group) text() string {
-	var parts []string
-	for _, part := range [...]struct {
-		one, many string
-		ids       []policy.RulesID
-	}{{"policy ", "policies ", g.verdicts.Policies}, {"profile ", "profiles ", g.verdicts.Profiles}} {
-		var names []string
-		for _, id := range part.ids {
-			names = append(names, id.Name)
-		}
-		switch len(names) {
-		case 0:
-		case 1:
-			parts = append(parts, part.one+names[0])
-		default:
-			parts = append(parts, part.many+strings.Join(names, ", "))
-		}
+	c := Chain{Name: name, Comment: "shared by what @" + mapTo + " leads here", Rules: choices(g.verdicts, g.direction)}
+	if g.direction == model.Outbound {
+		c.Comment = "shared by what @" + mapFrom + " leads here"
 	}
-	if len(parts) == 0 {
-		return "no policy and no profile"
-	}
-	return comment(strings.Join(parts, "; "), "")
+	return c
 }
 
 // join sends a workload interface to the group of its verdicts, and away from
@@ -101,6 +82,25 @@ func (d *desired) join(dispatch, name string, v *policy.Verdicts, direction mode
 		if g.members--; g.members == 0 {
 			delete(d.groups, before)
 			d.removeChain(before)
+			if v != nil && d.heirs[after] == "" {
+				d.heirs[after] = before
+			}
 		}
 	}
+}
+
+// renames are the chains, by their new names, that need not be made, for there is
+// one that nobody goes to any more: where a policy comes to all endpoints their
+// chains get one rule more, and the maps stay as they are.
+func (d *desired) renames() map[string]string {
+	out := make(map[string]string)
+	used := make(map[string]bool)
+	for _, after := range slices.Sorted(maps.Keys(d.heirs)) {
+		before := d.heirs[after]
+		old, now := d.chains[before], d.chains[after]
+		if old != nil && old.render == nil && old.there && now != nil && now.render != nil && !now.there && !used[before] {
+			out[after], used[before] = before, true
+		}
+	}
+	return out
 }

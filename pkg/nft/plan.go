@@ -11,8 +11,11 @@ import (
 // plan is what a batch will have changed, to be read back.
 type plan struct {
 	chains map[string][]hash // rules that the chain shall have
-	gone   []string          // chains
-	sets   []string
+	// renames are the old names of chains by their new ones. In the batch they go
+	// by the old ones.
+	renames map[string]string
+	gone    []string // chains
+	sets    []string
 }
 
 // plan makes the batch that turns what the kernel is known to hold into what is
@@ -52,9 +55,15 @@ func (d *desired) plan(b *batch) (plan, error) {
 		b.addTable()
 		b.writes++
 	}
-	fresh := d.planNew(b, names, defs, rules)
+	p.renames = d.renames()
+	fresh := d.planNew(b, names, defs, rules, p)
 	for _, name := range names {
-		if def, ok := defs[name]; ok && !fresh[name] {
+		if before, ok := p.renames[name]; ok {
+			p.chains[name] = d.chains[name].want
+			old := d.chains[before]
+			b.changeRules(before, old.have, rules[name])
+			b.renameChain(before, name, old.handle)
+		} else if def, ok := defs[name]; ok && !fresh[name] {
 			c := d.chains[name]
 			if !c.there {
 				b.addChain(def)
@@ -77,7 +86,7 @@ func (d *desired) differs(c *chain) bool {
 }
 
 // planNew adds the sets and chains that are new and reached by nothing yet.
-func (d *desired) planNew(b *batch, names []string, defs map[string]Chain, rules map[string][]encodedRule) map[string]bool {
+func (d *desired) planNew(b *batch, names []string, defs map[string]Chain, rules map[string][]encodedRule, p plan) map[string]bool {
 	for _, name := range slices.Sorted(maps.Keys(d.changed)) {
 		s := d.sets[name]
 		if s == nil || s.there || !s.wanted {
@@ -99,7 +108,7 @@ func (d *desired) planNew(b *batch, names []string, defs map[string]Chain, rules
 	}
 	fresh := make(map[string]bool)
 	for _, name := range names {
-		if def, ok := defs[name]; ok && !d.chains[name].there && def.Hook == (Hook{}) {
+		if def, ok := defs[name]; ok && !d.chains[name].there && def.Hook == (Hook{}) && p.renames[name] == "" {
 			fresh[name] = true
 			b.addChain(def)
 			b.mayCut()
@@ -172,7 +181,8 @@ func (d *desired) planSets(b *batch, p *plan) {
 		var add, del []rawElement
 		for key, was := range s.was {
 			data, wanted := s.elems[key]
-			if was.there == wanted && was.data == data {
+			old := p.renames[data]
+			if was.there == wanted && (was.data == data || old != "" && was.data == old) {
 				continue
 			}
 			if was.there {
@@ -196,6 +206,11 @@ func (d *desired) planSets(b *batch, p *plan) {
 			p.sets = append(p.sets, name)
 			continue
 		}
+		for i := range add {
+			if before := p.renames[add[i].data]; before != "" && s.def.Data == typeVerdict {
+				add[i].data = before
+			}
+		}
 		if len(add)+len(del) > 0 || !s.there {
 			b.writes += len(add) + len(del)
 			b.deleteElements(s.def, del)
@@ -207,8 +222,12 @@ func (d *desired) planSets(b *batch, p *plan) {
 
 // planGone removes chains and sets, once nothing refers to them.
 func (d *desired) planGone(b *batch, names []string, p *plan) {
+	renamed := make(map[string]bool, len(p.renames))
+	for _, before := range p.renames {
+		renamed[before] = true
+	}
 	for _, name := range names {
-		if c := d.chains[name]; c.render == nil && c.there {
+		if c := d.chains[name]; c.render == nil && c.there && !renamed[name] {
 			b.flushChain(name)
 			p.gone = append(p.gone, name)
 		}

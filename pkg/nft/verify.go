@@ -119,6 +119,7 @@ func (d *desired) settled() {
 		}
 	}
 	clear(d.dirty)
+	clear(d.heirs)
 	for name := range d.changed {
 		s := d.sets[name]
 		if s == nil {

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// TestGroups has endpoints come, go and ask other policies at random, some or all
+// of them at once, and expects the table that a new start would make.
+func TestGroups(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	names := []string{"a", "b", "c", "d"}
+	all := make(map[policy.RulesID]*policy.Rules)
+	for _, n := range append(names, "prod") {
+		for _, kind := range []policy.RulesKind{policy.KindPolicy, policy.KindProfile} {
+			id := policy.RulesID{Kind: kind, Name: n}
+			all[id] = &policy.Rules{ID: id, Inbound: []policy.Rule{{Action: model.ActionAllow}}}
+		}
+	}
+	inHost(t, func() {
+		f := open(t)
+		f.Update(policy.Changes{Rules: all})
+		have := make(map[string]*policy.Endpoint)
+		for step := range 60 {
+			c := policy.Changes{Endpoints: make(map[string]*policy.Endpoint)}
+			for range 1 + r.IntN(3) { // several changes in one transaction
+				if r.IntN(3) == 0 { // a policy comes to all, or goes
+					name := names[r.IntN(len(names))]
+					for path, ep := range have {
+						var asked []string
+						had := false
+						for _, id := range ep.Inbound.Policies {
+							had = had || id.Name == name
+							if id.Name != name {
+								asked = append(asked, id.Name)
+							}
+						}
+						if !had {
+							asked = append(asked, name)
+						}
+						c.Endpoints[path] = numbered(t, path, asked)
+					}
+				}
+				n := r.IntN(12)
+				ep := workload(n, names[:r.IntN(len(names)+1)]...)
+				c.Endpoints[ep.Path] = ep
+				if r.IntN(4) == 0 {
+					c.Endpoints[ep.Path] = nil
+				}
+				for path, ep := range c.Endpoints {
+					have[path] = ep
+					if ep == nil {
+						delete(have, path)
+					}
+				}
+				f.Update(c)
+			}
+			if r.IntN(5) == 0 {
+				f.generation = 0 // everything is read
+				f.Audit()
+			}
+			mustApply(t, f)
+			fresh := &Firewall{desired: newDesired()}
+			fresh.Configure(settings())
+			fresh.Update(policy.Changes{Rules: all, Endpoints: have})
+			if diff := cmp.Diff(fresh.Table().String(), f.Table().String()); diff != "" {
+				t.Fatalf("step %d: -a new start +ours:\n%s", step, diff)
+			}
+			if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+				t.Fatalf("step %d: -ours +nft's:\n%s", step, diff)
+			}
+			f.generation = 0
+			f.Audit()
+			wantWrites(t, f, 0, 0)
+		}
+	})
+}
+
+// numbered is the endpoint of a path that workload made.
+func numbered(tb testing.TB, path string, policies []string) *policy.Endpoint {
+	tb.Helper()
+	n := 0
+	if _, err := fmt.Sscanf(path[strings.LastIndex(path, "/w")+2:], "%d", &n); err != nil {
+		tb.Fatal(err)
+	}
+	return workload(n, policies...)
+}
+
+// TestGroupKeepsItsChain has a policy come to all endpoints: their chain gets a
+// rule more and another name, and stays the one that it was.
+func TestGroupKeepsItsChain(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		c := sample()
+		c.Endpoints = endpoints(workload(1, "web"), workload(2, "web"))
+		f.Update(c)
+		mustApply(t, f)
+		before, err := f.sock.readHandle(groupChain(workload(1, "web").Inbound, model.Inbound))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "web", "tier"), workload(2, "web", "tier"), workload(3, "web", "tier"))})
+		mustApply(t, f)
+		after, err := f.sock.readHandle(groupChain(workload(1, "web", "tier").Inbound, model.Inbound))
+		if err != nil || before != after {
+			t.Errorf("the chain's handle was %d and is %d, %v", before, after, err)
+		}
+		if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+			t.Errorf("-ours +nft's:\n%s", diff)
+		}
+	})
+}
