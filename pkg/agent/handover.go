@@ -22,6 +22,8 @@ type handover struct {
 type routeNews struct {
 	tunnels nft.Tunnels
 	mtu     int // of workloads, 0 = not known
+	// stands is closed by the loop when the firewall stands with these tunnels.
+	stands chan struct{}
 }
 
 // routeOrders is what the router must know of the loop.
@@ -34,12 +36,19 @@ func newHandover() *handover {
 	return &handover{forLoop: make(chan struct{}, 1), forRouter: make(chan struct{}, 1)}
 }
 
-// tell leaves the loop news.
-func (x *handover) tell(n routeNews) {
+// tell leaves the loop news. What it returns is closed when the firewall stands with
+// these, or later ones.
+func (x *handover) tell(n routeNews) <-chan struct{} {
 	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.news != nil {
+		n.stands = x.news.stands
+	} else {
+		n.stands = make(chan struct{})
+	}
 	x.news = &n
-	x.mu.Unlock()
 	nudge(x.forLoop)
+	return n.stands
 }
 
 // takeNews gives the latest, nil where there is none.

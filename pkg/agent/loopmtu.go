@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/calico-go/calico/pkg/nft"
 )
 
 const (
@@ -23,6 +25,9 @@ type route struct {
 	configured bool       // it has the parameters
 	news       *routeNews // the latest, nil = none yet
 	deadline   time.Time  // when the firewall goes up without
+	closed     bool       // it did
+	// unsaid are closed when the firewall stands with the news.
+	unsaid []chan struct{}
 
 	mtu       int       // to which workloads were last shrunk
 	until     time.Time // until when that is done again
@@ -47,6 +52,7 @@ func (l *loop) noteRoutes() {
 	before := l.route.news
 	l.route.news = n
 	l.firewall.Tunnels(n.tunnels)
+	l.route.unsaid = append(l.route.unsaid, n.stands)
 	if before != nil && before.mtu == n.mtu {
 		return
 	}
@@ -68,7 +74,8 @@ func (l *loop) tellRouter() {
 
 // awaitsRoutes says whether a firewall that has not stood yet must wait to hear
 // of tunnels: without, it would take packets out of them from anybody, and
-// with none allowed, those of hosts that talk with this one would be lost.
+// with none allowed, those of hosts that talk with this one would be lost. That is
+// what it does in the end: nothing fails open.
 func (l *loop) awaitsRoutes(now time.Time) bool {
 	r := &l.route
 	if !r.attached || r.news != nil || l.wall.applied {
@@ -81,7 +88,23 @@ func (l *loop) awaitsRoutes(now time.Time) bool {
 		l.retry.Reset(left)
 		return true
 	}
+	if !r.closed {
+		r.closed = true
+		l.log.Warn("it isn't known yet which hosts tunnels take packets from: they take none")
+		l.firewall.Tunnels(nft.Tunnels{VXLANPort: l.params.VXLANPort, IPIP: true})
+	}
 	return false
+}
+
+// tellStands tells the router that the firewall stands with the tunnels that it told of.
+func (l *loop) tellStands() {
+	if l.wall.err != nil {
+		return
+	}
+	for _, stands := range l.route.unsaid {
+		close(stands)
+	}
+	l.route.unsaid = nil
 }
 
 // mtu keeps the file in which the plugin finds the MTU. Until the router has said

@@ -199,7 +199,7 @@ func (r *router) turn(ctx context.Context) {
 	r.metrics.size(r.state)
 	r.sayProblems(c)
 	if !r.toldOnce || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
-		r.tellLoop()
+		r.tellLoop(ctx)
 	}
 	r.wish()
 	if c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {

@@ -45,6 +45,22 @@ type crossroads struct {
 	said     []string // to the speaker
 	refuse   error    // of the speaker
 	hang     chan struct{}
+	heard    *routeNews // by the loop, latest
+}
+
+// loop is the loop as far as the router knows it: a firewall that stands at once.
+func (c *crossroads) loop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.handover.forLoop:
+		}
+		if n := c.handover.takeNews(); n != nil {
+			c.with(func() { c.heard = n })
+			close(n.stands)
+		}
+	}
 }
 
 func (c *crossroads) did(what string) (kernel.FabricReport, error) {
@@ -187,6 +203,7 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	ended := make(chan error, 2)
 	go func() { ended <- c.run(ctx) }()
 	go func() { ended <- c.talker.run(ctx) }()
+	go c.loop(ctx)
 	t.Cleanup(func() {
 		cancel()
 		for range 2 {
@@ -262,7 +279,7 @@ func TestRouterWaits(t *testing.T) {
 		c.hear(store.Update{Revision: 2, Entries: cluster()[:1]})
 		c.expect(t, "etcd is ready", "whole ["+throughTun+", "+ownRoutes+"] 0s")
 		c.expectSaid(t, "the speaker", "as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26] 0s")
-		if n := c.handover.takeNews(); n == nil || n.mtu != 1450 || n.tunnels.VXLANPort != 4789 || len(n.tunnels.Hosts) != 1 {
+		if n := c.heard; n == nil || n.mtu != 1450 || n.tunnels.VXLANPort != 4789 || len(n.tunnels.Hosts) != 1 {
 			t.Errorf("the loop is told %+v", n)
 		}
 	})

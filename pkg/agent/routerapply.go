@@ -85,7 +85,7 @@ func (r *router) note(all bool, c plan.Changes, found []kernel.FabricProblem) {
 	r.metrics.problems.WithLabelValues(problemKernel).Set(float64(len(r.lacks)))
 	if len(r.lacks) > 0 {
 		r.again()
-	} else if r.look = r.look || r.trouble[linkTrouble] != ""; !r.look {
+	} else {
 		r.pause = 0
 	}
 }

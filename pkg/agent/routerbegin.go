@@ -114,8 +114,14 @@ func (r *router) glance(ctx context.Context) {
 	r.lookPause = max(driftPause, 10*r.looked.Sub(start))
 }
 
-// tellLoop hands the loop what the firewall and the plugin must know.
-func (r *router) tellLoop() {
+// fencePatience is how long a tunnel that is new waits for the firewall to know from
+// whom it may take packets.
+const fencePatience = time.Second
+
+// tellLoop hands the loop what the firewall and the plugin must know. A tunnel that
+// is new waits until the firewall knows of it, and comes without where that takes
+// too long: the loop must not be able to cut off other hosts.
+func (r *router) tellLoop(ctx context.Context) {
 	n := routeNews{mtu: r.state.MTU.Pods}
 	for _, t := range r.state.Tunnels {
 		if t.Kind == plan.IPIP {
@@ -130,8 +136,20 @@ func (r *router) tellLoop() {
 	if r.toldOnce && n.equal(r.told) {
 		return
 	}
+	opens := n.tunnels.IPIP && !r.told.tunnels.IPIP || n.tunnels.VXLANPort != 0 && n.tunnels.VXLANPort != r.told.tunnels.VXLANPort
 	r.told, r.toldOnce = n, true
-	r.handover.tell(n)
+	stands := r.handover.tell(n)
+	if !opens {
+		return
+	}
+	late := time.NewTimer(fencePatience)
+	defer late.Stop()
+	select {
+	case <-stands:
+	case <-ctx.Done():
+	case <-late.C:
+		r.log.Warn("a tunnel comes before the firewall knows of it: that takes too long")
+	}
 }
 
 func (n routeNews) equal(o routeNews) bool {
