@@ -46,9 +46,9 @@ type identity struct {
 
 	// The rest is run's alone.
 	keys      effort
-	tunnels   map[string]*effort // by handle
-	looked    [2]sight           // by family
-	departing [2]time.Time       // since when another address than the former is found
+	tunnels   map[string]*tunnelEffort // by handle
+	looked    [2]sight                 // by family
+	departing [2]time.Time             // since when another address than the former is found
 }
 
 // identityTells is whom identity tells how it stands.
@@ -104,7 +104,7 @@ func newIdentity(cfg Config, client *store.Client, tells identityTells) *identit
 		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now, step: kernel.Step,
 		wake: make(chan struct{}, 1), found: make(chan struct{}, 1),
 		note:    identityNote{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
-		tunnels: map[string]*effort{},
+		tunnels: map[string]*tunnelEffort{},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -203,17 +204,18 @@ type effort struct {
 
 func (e *effort) run(do func() error) {
 	e.err = do()
-	var conflict *store.ConflictError
-	if errors.As(e.err, &conflict) {
-		e.err = nil // somebody was faster: what they wrote is on its way here
-		e.backoff = leastBackoff
-		return
-	}
-	if e.err == nil {
+	_, faster := errors.AsType[*store.ConflictError](e.err)
+	_, nowhere := errors.AsType[*ipam.NoPoolError](e.err)
+	switch {
+	case e.err == nil:
 		e.backoff = 0
-		return
+	case faster: // what somebody else wrote is on its way here
+		e.err, e.backoff = nil, leastBackoff
+	case nowhere: // that may be meant so: no pool is for this host
+		e.err, e.backoff = nil, nowherePause
+	default:
+		e.backoff = min(max(2*e.backoff, leastBackoff), mostBackoff)
 	}
-	e.backoff = min(max(2*e.backoff, leastBackoff), mostBackoff)
 }
 
 // after is when to try again, 0 = not.

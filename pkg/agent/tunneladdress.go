@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -54,6 +55,17 @@ func tunnelNeeds(host string, kinds []plan.Tunnel, n identityNote) []tunnelNeed 
 	return needs
 }
 
+// nowherePause is when it is tried again to take an address where no pool is for
+// this host: labels of hosts may change.
+const nowherePause = time.Minute
+
+// tunnelEffort is what is done for one tunnel's address.
+type tunnelEffort struct {
+	effort
+	need tunnelNeed
+	next time.Time // not before, while the need is the same
+}
+
 // turnTunnels sees to the tunnels' own addresses.
 func (i *identity) turnTunnels(ctx context.Context, n identityNote) (again time.Duration) {
 	needs := tunnelNeeds(i.host, i.kinds, n)
@@ -61,14 +73,19 @@ func (i *identity) turnTunnels(ctx context.Context, n identityNote) (again time.
 	for _, need := range needs {
 		there[need.handle] = struct{}{}
 		e := i.tunnels[need.handle]
-		if e == nil {
-			e = &effort{}
+		if e == nil || !reflect.DeepEqual(e.need, need) {
+			e = &tunnelEffort{need: need}
 			i.tunnels[need.handle] = e
+		}
+		if left := e.next.Sub(i.now()); left > 0 {
+			again = sooner(again, left)
+			continue
 		}
 		e.run(func() error { return i.address(ctx, need) })
 		if ctx.Err() != nil {
 			return 0
 		}
+		e.next = i.now().Add(e.after())
 		i.tell(problemTunnel(need.handle), e.err)
 		again = sooner(again, e.after())
 	}
@@ -101,7 +118,11 @@ func (i *identity) address(ctx context.Context, need tunnelNeed) error {
 		switch {
 		case err == nil:
 			i.await(revision)
-			i.log.Info("tunnel's own address", "handle", need.handle, "address", addr, "revision", revision)
+			if addr.IsValid() {
+				i.log.Info("tunnel's own address", "handle", need.handle, "address", addr, "revision", revision)
+			} else {
+				i.log.Info("tunnel's own address is free again", "handle", need.handle, "revision", revision)
+			}
 			return nil
 		case !again:
 			return err
@@ -176,7 +197,7 @@ var errNotReady = errors.New("calico's data in etcd is not ready")
 // decideTunnel frees what the tunnel shall not have and takes what it lacks.
 func decideTunnel(view *ipam.View, need tunnelNeed, request ipam.Request, now time.Time) (model.Change, netip.Addr, error) {
 	p := ipam.NewPlan(view)
-	addr := need.keep
+	addr, freed := need.keep, false
 	if need.release {
 		held, err := view.Held(need.handle)
 		if err != nil {
@@ -190,10 +211,14 @@ func decideTunnel(view *ipam.View, need tunnelNeed, request ipam.Request, now ti
 			if _, _, err := p.ReleaseAddr(a.Addr, now); err != nil {
 				return model.Change{}, addr, err
 			}
+			freed = true
 		}
 	}
 	if len(need.pools) > 0 {
 		choice, err := p.Assign(request)
+		if _, more := errors.AsType[*ipam.NeedError](err); freed && err != nil && !more {
+			return p.Change(), addr, nil // that there is none to be had is found again
+		}
 		if err != nil {
 			return model.Change{}, addr, err
 		}

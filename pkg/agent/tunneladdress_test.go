@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/calico-go/calico/pkg/ipam"
@@ -168,6 +169,45 @@ func TestTunnelAddressesAtOnce(t *testing.T) {
 	c.until("there is none left", func() bool { return strings.Contains(late.problem(what), "10.65.0.0/29") })
 	c.setPool(vxlanPool("10.66.0.0/24"))
 	c.until("there is another pool", func() bool { return c.setting("late", vxlanConfig) != "" && late.problem(what) == "" })
+	c.check()
+}
+
+// TestTunnelAddressNowhere: a pool that is for other hosts gives none, and that is
+// no fault; a person may have the pool corrected at any time.
+func TestTunnelAddressNowhere(t *testing.T) {
+	pool := vxlanPool("10.65.0.0/24")
+	pool.NodeSelector = "rack == 'r1'"
+	c := newFleet(t, pool)
+	var asked atomic.Int64
+	p := c.person("a", eth0("172.18.0.1/24"), func(_ *Config, i *identity) {
+		if i != nil {
+			i.step = func(string) { asked.Add(1) }
+		}
+	})
+	c.until("etcd was read for it", func() bool { return asked.Load() > 0 })
+	c.until("the tunnel is there", func() bool { return p.tunnel(plan.VXLAN4) != nil })
+	if all := p.tell.problems.all(); len(all) > 0 {
+		t.Errorf("problems: %v", all)
+	}
+	pool.NodeSelector = ""
+	c.setPool(pool)
+	// That looks the same to the plan: it is tried again after a while, or with the next change.
+	c.setPool(vxlanPool("10.66.0.0/24"))
+	c.until("address", func() bool { return c.setting("a", vxlanConfig) != "" })
+	c.check()
+
+	// What is held of a pool that is no tunnel's any more goes, though no other is to be had.
+	from := c.held(handleOf(plan.VXLAN4, "a"))[0]
+	for _, cidr := range []string{"10.65.0.0/24", "10.66.0.0/24"} {
+		other := vxlanPool(cidr)
+		if other.CIDR.Contains(from) {
+			other.VXLANMode = ""
+		} else {
+			other.NodeSelector = "rack == 'r1'"
+		}
+		c.setPool(other)
+	}
+	c.until("released", func() bool { return c.setting("a", vxlanConfig) == "" && len(c.held(handleOf(plan.VXLAN4, "a"))) == 0 })
 	c.check()
 }
 
