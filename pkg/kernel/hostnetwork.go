@@ -186,3 +186,17 @@ func (r fabricRoute) planned(names map[int]string) (route plan.Route, ok bool) {
 	}
 	return route, len(route.Hops) > 0
 }
+
+// uplinkRule tells by which of the links the world is reached: those of the default
+// routes; without any, hardware that is up; without any either, whatever is up.
+func uplinkRule(links []Link, byDefault map[int]bool) func(Link) bool {
+	for _, isUplink := range []func(Link) bool{
+		func(l Link) bool { return byDefault[l.Index] },
+		func(l Link) bool { return l.Kind == "" },
+	} {
+		if slices.ContainsFunc(links, func(l Link) bool { return l.Up && !l.loopback && isUplink(l) }) {
+			return isUplink
+		}
+	}
+	return func(Link) bool { return true }
+}
