@@ -5,6 +5,7 @@ package agent
 import (
 	"maps"
 	"net/netip"
+	"time"
 
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/nft"
@@ -32,6 +33,13 @@ const (
 	isDeleted
 )
 
+// After each cut comes a rest of so many times what it took: while policy changes
+// all the time, the tracker's table isn't walked all the time.
+const (
+	cutRest    = 2
+	maxCutRest = 100 * time.Millisecond
+)
+
 // cut has the connections ended that policy allowed when they began and denies
 // now, beside the loop: the kernel's whole table has to be looked through. It
 // runs once at a time; what becomes suspect meanwhile is looked at after.
@@ -45,6 +53,7 @@ func (l *loop) cut() {
 	suspects, all := maps.Clone(w.suspects), w.all
 	clear(w.suspects)
 	w.all = false
+	begin := time.Now()
 	l.flushes.Go(func() {
 		r, err := l.cutSuspects(func(c kernel.Connection) bool {
 			return all || has(suspects, c.Src) || has(suspects, c.Dst) || has(suspects, c.ReplySrc) || has(suspects, c.ReplyDst)
@@ -63,6 +72,10 @@ func (l *loop) cut() {
 		}
 		l.metrics.cut.Add(float64(r.cut))
 		r.err = err
+		select {
+		case <-time.After(min(cutRest*time.Since(begin), maxCutRest)):
+		case <-l.stopped:
+		}
 		select {
 		case l.cutDone <- r:
 		case <-l.stopped:
