@@ -10,13 +10,18 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
 )
 
-const fabricRounds = 60
+const (
+	fabricRounds = 60
+	// trackOnly is the least that has the kernel track connections.
+	trackOnly = "table inet t { chain forward { type filter hook forward priority 0; ct state established accept; }; }"
+)
 
 // lane is a pair of namespaces on two hosts.
 type lane struct {
@@ -42,8 +47,9 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	const (
-		own, hand, ours             = "hosts' own namespaces", "pods wired by hand, no rules", "pods"
-		handHosts, handVXLAN, ours2 = "VXLAN by hand, hosts' own namespaces", "VXLAN by hand, pods wired by hand, no rules", "VXLAN, pods"
+		own, ours, hand, tracked = "hosts' own namespaces", "pods", "pods by hand, no rules", "pods by hand, connection tracking alone"
+		handHosts, ours2         = "VXLAN by hand, hosts' own namespaces, no rules", "VXLAN, pods"
+		handVXLAN, trackedVXLAN  = "VXLAN by hand, pods by hand, no rules", "VXLAN by hand, pods by hand, connection tracking alone"
 	)
 	var lanes []*lane
 	start := func(name string, noAgent bool, mode model.EncapMode) (*lab.Lab, error) {
@@ -77,25 +83,28 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 		}
 		lanes = append(lanes, &lane{name: c.lanes[1], from: pods[0].Namespace(), to: pods[1].Namespace(), at: pods[1].Addrs()[0]})
 	}
-	l, err := start("hand", true, model.EncapNever)
-	if err != nil {
-		return result{}, err
+	for name, rules := range map[string]string{"no rules": "flush ruleset", "connection tracking alone": trackOnly} {
+		l, err := start("hand-"+strings.Fields(name)[0], true, model.EncapNever)
+		if err != nil {
+			return result{}, err
+		}
+		defer func() { err = errors.Join(err, l.Close()) }()
+		made, err := byHand(ctx, l, name, rules)
+		if err != nil {
+			return result{}, err
+		}
+		lanes = append(lanes, made...)
 	}
-	defer func() { err = errors.Join(err, l.Close()) }()
-	made, err := byHand(ctx, l)
-	if err != nil {
-		return result{}, err
-	}
-	lanes = append(lanes, made...)
+	slices.SortFunc(lanes, func(a, b *lane) int { return strings.Compare(a.name, b.name) })
 	for _, l := range lanes {
 		l.runs = map[string][]traffic{}
 		switch l.name {
 		case ours:
-			l.over = []versus{{own, true}, {hand, false}}
+			l.over = []versus{{own, true}, {hand, false}, {tracked, false}}
 		case hand:
 			l.over = []versus{{own, false}}
 		case ours2:
-			l.over = []versus{{handHosts, false}, {handVXLAN, true}}
+			l.over = []versus{{handHosts, false}, {handVXLAN, true}, {trackedVXLAN, false}}
 		case handVXLAN:
 			l.over = []versus{{handHosts, false}}
 		}
@@ -122,7 +131,7 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 
 // byHand wires, on two hosts without agents, a namespace behind a veth each, of
 // MTU 1500, with plain routes, one of MTU 1450 for VXLAN, and a VXLAN device.
-func byHand(ctx context.Context, l *lab.Lab) ([]*lane, error) {
+func byHand(ctx context.Context, l *lab.Lab, name, rules string) ([]*lane, error) {
 	hosts := l.Hosts()
 	ends := map[string]lab.Namespace{}
 	for i, h := range hosts {
@@ -139,8 +148,7 @@ func byHand(ctx context.Context, l *lab.Lab) ([]*lane, error) {
 		for _, w := range []struct {
 			net, mtu int
 		}{{8, 1500}, {7, 1450}} {
-			name := fmt.Sprintf("hand-%s-%d", h.Name(), w.net)
-			ns, err := l.NewNamespace(name)
+			ns, err := l.NewNamespace(fmt.Sprintf("hand-%s-%d", h.Name(), w.net))
 			if err != nil {
 				return nil, err
 			}
@@ -154,23 +162,26 @@ func byHand(ctx context.Context, l *lab.Lab) ([]*lane, error) {
 			nsenter --net=%[3]s sh -ec 'ip link set eth0 up; ip addr add 10.%[4]d.%[5]d.2/32 dev eth0; ip route add 10.%[4]d.%[5]d.1 dev eth0; ip route add default via 10.%[4]d.%[5]d.1'
 			`, link, w.mtu, ns.Path(), w.net, n)
 		}
+		if _, err := h.Exec(ctx, "nft", rules); err != nil {
+			return nil, fmt.Errorf("host %s: %w", h.Name(), err)
+		}
 		if _, err := h.Exec(ctx, "sh", "-c", strings.ReplaceAll(script, "\t", "")); err != nil {
 			return nil, fmt.Errorf("host %s: %w", h.Name(), err)
 		}
 	}
 	addr := netip.MustParseAddr
 	return []*lane{
-		{name: "pods wired by hand, no rules", from: ends["8 1"], to: ends["8 2"], at: addr("10.8.2.2")},
-		{name: "VXLAN by hand, hosts' own namespaces", from: hosts[0].Namespace(), to: hosts[1].Namespace(), at: addr("10.9.9.2")},
-		{name: "VXLAN by hand, pods wired by hand, no rules", from: ends["7 1"], to: ends["7 2"], at: addr("10.7.2.2")},
+		{name: "pods by hand, " + name, from: ends["8 1"], to: ends["8 2"], at: addr("10.8.2.2")},
+		{name: "VXLAN by hand, hosts' own namespaces, " + name, from: hosts[0].Namespace(), to: hosts[1].Namespace(), at: addr("10.9.9.2")},
+		{name: "VXLAN by hand, pods by hand, " + name, from: ends["7 1"], to: ends["7 2"], at: addr("10.7.2.2")},
 	}, nil
 }
 
 func laneResult(lanes []*lane) result {
 	t := table{
 		title: "Packets between two hosts",
-		note: fmt.Sprintf("%d rounds, in a new order each, %v for each kind of traffic; both ends on one processor. What is wired by hand has the same MTU, veths and routes, and no rules: "+
-			"no connection tracking either. Figures are medians; ratios are the medians of the rounds' ratios.", fabricRounds, packetTime),
+		note: fmt.Sprintf("%d rounds, in a new order each, %v for each kind of traffic; both ends on one processor. What is wired by hand has the same MTU, veths and routes; without rules there is no connection tracking either. "+
+			"Figures are medians; ratios are the medians of the rounds' ratios.", fabricRounds, packetTime),
 		header: []string{"traffic", "between", "rate", "over", "ratio of rates", "ratio per second of CPU"},
 	}
 	byName := map[string]*lane{}
