@@ -115,11 +115,14 @@ func (r *racks) learned(at int) (want []string) {
 			if block.Addr().Is6() {
 				f = 1
 			}
-			via := h.Addrs()[f]
-			if i != at {
-				via = h.Router().Uplinks()[f]
+			switch {
+			case i == at:
+				want = append(want, fmt.Sprintf("%s via %s", block, h.Addrs()[f]))
+			case f == 0:
+				want = append(want, fmt.Sprintf("%s via %s", block, h.Router().Uplinks()[f]))
+			default: // some say a link-local address
+				want = append(want, block.String())
 			}
-			want = append(want, fmt.Sprintf("%s via %s", block, via))
 		}
 	}
 	return want
@@ -261,7 +264,7 @@ func (r *racks) watch(hosts ...*lab.Host) (stop func() (left []string)) {
 		missing := map[string]bool{}
 		note := func(where string, want, got []string) {
 			for _, w := range want {
-				if !slices.Contains(got, w) {
+				if !routing.Has(got, w) {
 					missing[where+": "+w] = true
 				}
 			}

@@ -139,6 +139,11 @@ type Neighbour interface {
 	Recovering() bool
 }
 
+// Has says whether a prefix was learned, with or without saying by whom.
+func Has(learned []string, want string) bool {
+	return slices.ContainsFunc(learned, func(l string) bool { return l == want || strings.HasPrefix(l, want+" via ") })
+}
+
 // Settled waits until it has all of the prefixes, "192.168.1.0/26 via
 // 172.20.1.1", and nobody is restarting: who restarts once more before that is
 // forgotten (RFC 4724, 4.2).
@@ -147,7 +152,7 @@ func (r *Rig) Settled(n Neighbour, want ...string) {
 	r.Until(fmt.Sprintf("the daemon has %q", want), func() error {
 		got := n.Learned()
 		for _, w := range want {
-			if !slices.Contains(got, w) {
+			if !Has(got, w) {
 				return fmt.Errorf("it has %q", got)
 			}
 		}

@@ -209,7 +209,7 @@ func RoutesOf(ctx context.Context, h *lab.Host) (lines []string, err error) {
 	return lines, nil
 }
 
-// Blocks are the prefixes of the host's own blocks.
+// Blocks are the prefixes of the host's own blocks, of which there must be some.
 func (r *Rig) Blocks(h *lab.Host) (blocks []netip.Prefix) {
 	r.Helper()
 	entries, _, err := r.Dump(r.Context())
@@ -217,9 +217,12 @@ func (r *Rig) Blocks(h *lab.Host) (blocks []netip.Prefix) {
 		r.Fatal(err)
 	}
 	for _, e := range entries {
-		if b, ok := e.Value.(model.Block); ok && b.Affinity == "host:"+h.Name() {
+		if b, ok := e.Value.(model.Block); ok && b.Affinity == h.Name() {
 			blocks = append(blocks, b.CIDR)
 		}
+	}
+	if len(blocks) == 0 {
+		r.Fatalf("host %s has no block", h.Name())
 	}
 	return blocks
 }
