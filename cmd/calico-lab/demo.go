@@ -77,7 +77,7 @@ func runDemo(ctx context.Context, name string, w io.Writer) error {
 		return err
 	}
 	p.line("\nAll of it was checked while it was shown. %.1f s.", time.Since(start).Seconds())
-	p.line("To try it yourself: calico-lab up --racks 2 --hosts 3 --vxlan cross-subnet; calico-lab pod add web --host a; calico-lab exec web -- sh; calico-lab down")
+	p.line("To try it yourself: calico-lab up --racks 2; calico-lab pod add web --host a; calico-lab exec web -- sh; calico-lab down")
 	return nil
 }
 

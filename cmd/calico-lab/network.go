@@ -26,8 +26,8 @@ func (n *network) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&n.hosts, "hosts", nil, "names of the hosts, or how many: 3 is a,b,c (default a; with racks, two in each)")
 	f.IntVar(&n.racks, "racks", 0, "share the hosts out to so many racks, each with subnets of its own and a router")
-	f.StringVar(&n.vxlan, "vxlan", "", "have the pools use VXLAN between hosts: always, or cross-subnet (between racks)")
-	f.StringVar(&n.ipip, "ipip", "", "have the pools of IPv4 use IPIP between hosts: always, or cross-subnet")
+	f.StringVar(&n.vxlan, "vxlan", "", "have the pools use VXLAN between hosts: always, cross-subnet (between racks), or never (default never; with racks, cross-subnet)")
+	f.StringVar(&n.ipip, "ipip", "", "have the pools of IPv4 use IPIP between hosts: always, cross-subnet, or never")
 }
 
 // apply sets what the flags say in cfg.
@@ -83,21 +83,27 @@ func hostName(i int) string {
 }
 
 func (n *network) pool(cfg *lab.Config) error {
-	modes := []string{"", string(model.EncapAlways), string(model.EncapCrossSubnet)}
+	const never = "never"
+	modes := []string{"", never, string(model.EncapAlways), string(model.EncapCrossSubnet)}
 	for flag, mode := range map[string]string{"vxlan": n.vxlan, "ipip": n.ipip} {
 		if !slices.Contains(modes, mode) {
-			return fmt.Errorf("--%s %s: want always or cross-subnet", flag, mode)
+			return fmt.Errorf("--%s %s: want always, cross-subnet or never", flag, mode)
 		}
 	}
-	if n.vxlan != "" && n.ipip != "" {
+	vxlan, ipip := n.vxlan, n.ipip
+	if vxlan == "" && ipip == "" && n.racks > 0 { // the routers don't know pods
+		vxlan = string(model.EncapCrossSubnet)
+	}
+	vxlan, ipip = strings.TrimPrefix(vxlan, never), strings.TrimPrefix(ipip, never)
+	if vxlan != "" && ipip != "" {
 		return errors.New("--vxlan and --ipip: want one of them; a pool has one encapsulation")
 	}
 	cfg.Pool = func(p *model.Pool) {
 		switch {
-		case n.vxlan != "":
-			p.VXLANMode = model.EncapMode(n.vxlan)
-		case n.ipip != "" && p.CIDR.Addr().Is4():
-			p.IPIP, p.IPIPMode = "tunl0", model.EncapMode(n.ipip)
+		case vxlan != "":
+			p.VXLANMode = model.EncapMode(vxlan)
+		case ipip != "" && p.CIDR.Addr().Is4():
+			p.IPIP, p.IPIPMode = "tunl0", model.EncapMode(ipip)
 		}
 	}
 	return nil

@@ -26,11 +26,11 @@ func upCommand(o *options) *cobra.Command {
 labs that crashed have left is removed first. Interrupted, it leaves nothing.
 
 The hosts are on one wire, or in racks: each has subnets of its own and a router, which
-knows the way to the other racks and to etcd, and nothing of pods. Those of different
-racks need an encapsulation (--vxlan), or BGP with the routers.`,
+knows the way to the other racks and to etcd, and nothing of pods. So pods of different
+racks use VXLAN; with --vxlan never they need BGP with the routers.`,
 		Example: `  calico-lab up
   calico-lab up --hosts 3
-  calico-lab up --racks 2 --hosts 4 --vxlan cross-subnet`,
+  calico-lab up --racks 2`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := network.apply(&cfg); err != nil {
