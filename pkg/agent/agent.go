@@ -141,22 +141,25 @@ func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporte
 		adoption: newAdoption(cfg, trouble), serving: newServing(trouble, h.handler(trouble), m.handler()),
 		updates: make(chan store.Update, updateBuffer),
 		waits:   make(chan *wait), leaves: make(chan *wait),
-		flushed: make(chan []netip.Addr), stopped: make(chan struct{}),
-		inquiries: make(chan inquiry), cutDone: make(chan cutReport),
+		stopped:   make(chan struct{}),
+		inquiries: make(chan inquiry), swept: make(chan sweepReport), rested: make(chan struct{}),
 		handover: newHandover(), asks: make(chan chan string), route: route{done: make(chan shrunk)},
 		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{},
-		lost:     map[netip.Addr]struct{}{},
-		flushing: map[netip.Addr]int{},
+		lost: map[netip.Addr]struct{}{},
 	}
 }
 
 // runToEnd is run, and what that began beside itself.
 func (l *loop) runToEnd(ctx context.Context) error {
-	// A flush under way hands its result to the loop, or sees that it has ended: in this order.
+	// A sweep under way hands its result to the loop, or sees that it has ended: in this order.
 	defer l.flushes.Wait()
 	defer close(l.stopped)
-	return l.run(ctx)
+	err := l.run(ctx)
+	if len(l.lost) > 0 { // they came while a sweep ran, or rested
+		l.sayCut(l.walk(sweep{lost: l.lost}))
+	}
+	return err
 }
 
 // hostSystem is the host that the process runs on.
@@ -168,9 +171,9 @@ func hostSystem(cfg Config) system {
 		openFirewall: func() (firewall, error) {
 			return nft.Open(nft.Config{Logger: cfg.Logger})
 		},
-		deleteConntrack: kernel.DeleteConntrack,
-		markConnections: func(isCut func(kernel.Connection) bool) (set, cleared int, err error) {
-			return kernel.MarkConnections(nft.CutMark, isCut)
+		connections: kernel.Connections,
+		markConnections: func(list []kernel.Tracked, on bool) (int, error) {
+			return kernel.MarkConnections(list, nft.CutMark, on)
 		},
 		deleteConnections: kernel.DeleteConnections,
 		interfaces:        kernel.HostInterfaces,

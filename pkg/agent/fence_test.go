@@ -232,9 +232,9 @@ func TestCutFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries []time.Duration
 		c := startClockwork(t, func(c *clockwork) {
-			c.system.markConnections = func(func(kernel.Connection) bool) (int, int, error) {
+			c.system.connections = func(func(kernel.Connection) bool) ([]kernel.Tracked, error) {
 				tries = append(tries, time.Since(c.start))
-				return 0, 0, errors.New("no")
+				return nil, errors.New("no")
 			}
 		})
 		time.Sleep(9 * time.Second)
@@ -259,27 +259,36 @@ func TestCut(t *testing.T) {
 		}
 		var mu sync.Mutex
 		c := startClockwork(t, func(c *clockwork) {
-			c.system.markConnections = func(isCut func(kernel.Connection) bool) (set, cleared int, err error) {
+			c.system.connections = func(keep func(kernel.Connection) bool) (kept []kernel.Tracked, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, c := range table {
+					if keep(c) {
+						kept = append(kept, kernel.Tracked{Connection: c})
+					}
+				}
+				return kept, nil
+			}
+			c.system.markConnections = func(list []kernel.Tracked, on bool) (int, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				for i, c := range table {
-					switch was, is := c.Mark, isCut(c); {
-					case is && was == 0:
+					switch has := slices.ContainsFunc(list, func(t kernel.Tracked) bool { return t.SrcPort == c.SrcPort }); {
+					case has && on:
 						table[i].Mark = nft.CutMark
-						set++
-					case !is && was != 0:
+					case has:
 						table[i].Mark = 0
-						cleared++
 					}
 				}
-				return set, cleared, nil
+				return len(list), nil
 			}
-			c.system.deleteConnections = func(isDeleted func(kernel.Connection) bool) (int, error) {
+			c.system.deleteConnections = func(list []kernel.Tracked) (int, error) {
 				mu.Lock()
 				defer mu.Unlock()
-				before := len(table)
-				table = slices.DeleteFunc(table, isDeleted)
-				return before - len(table), nil
+				table = slices.DeleteFunc(table, func(c kernel.Connection) bool {
+					return slices.ContainsFunc(list, func(t kernel.Tracked) bool { return t.SrcPort == c.SrcPort })
+				})
+				return len(list), nil
 			}
 		})
 		left := func() (ports []uint16) {

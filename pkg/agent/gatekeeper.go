@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/calico-go/calico/pkg/gate"
@@ -72,7 +71,7 @@ func waitResult(err error) string {
 func (l *loop) answer() {
 	for w := range l.waiting {
 		done, err := l.desired.answer(l.state, w.request)
-		if !done || err == nil && (l.isFlushing(w.request) || l.wall.stands(w.request.Endpoint.Path()) != nil || l.isResuming(w)) {
+		if !done || err == nil && (l.waitsForTracker(w.request) || l.wall.stands(w.request.Endpoint.Path()) != nil || l.isResuming(w)) {
 			continue
 		}
 		delete(l.waiting, w)
@@ -100,7 +99,7 @@ func (l *loop) lacks(r gate.Request) string {
 		return fmt.Sprintf("etcd's revision %d has not come yet, the latest is %d", r.Revision, l.state.revision)
 	case t != nil && t.problem != nil:
 		return "endpoint " + path + " is not programmed: " + t.problem.Error()
-	case l.isFlushing(r):
+	case l.waitsForTracker(r):
 		return "connections of those who had the addresses of endpoint " + path + " before are still being deleted"
 	}
 	if err := l.wall.stands(path); err != nil {
@@ -109,12 +108,9 @@ func (l *loop) lacks(r gate.Request) string {
 	return "endpoint " + path + " is not programmed yet"
 }
 
-// isFlushing says that connections of the endpoint's addresses with a former
-// holder are still being deleted.
-func (l *loop) isFlushing(r gate.Request) bool {
-	if len(l.flushing) == 0 {
-		return false
-	}
+// waitsForTracker says that connections of the endpoint's addresses with a former
+// holder are still to be deleted.
+func (l *loop) waitsForTracker(r gate.Request) bool {
 	t := l.desired.targets[r.Endpoint.Path()]
-	return slices.ContainsFunc(t.want.Addrs, func(a netip.Addr) bool { return l.flushing[a] > 0 })
+	return t != nil && slices.ContainsFunc(t.want.Addrs, l.isFlushing)
 }

@@ -41,13 +41,12 @@ type hostPath interface {
 
 // system is the host as the loop sees it; a test puts another in its place.
 type system struct {
-	open            func(prefixes []string) (hostPath, error)
-	openFirewall    func() (firewall, error)
-	deleteConntrack func([]netip.Addr) (int, error)
-	// markConnections has the connections for which isCut says so marked with
-	// nft.CutMark, and no others.
-	markConnections   func(isCut func(kernel.Connection) bool) (set, cleared int, err error)
-	deleteConnections func(isDeleted func(kernel.Connection) bool) (int, error)
+	open         func(prefixes []string) (hostPath, error)
+	openFirewall func() (firewall, error)
+	connections  func(keep func(kernel.Connection) bool) ([]kernel.Tracked, error)
+	// markConnections gives connections nft.CutMark, or takes it away.
+	markConnections   func(list []kernel.Tracked, on bool) (int, error)
+	deleteConnections func([]kernel.Tracked) (int, error)
 	interfaces        func(prefixes []string) ([]kernel.Interface, error)
 	interfaceTo       func(netip.Addr) (string, error)
 	writeMTU          func(mtu int) error
@@ -68,10 +67,10 @@ type loop struct {
 	updates chan store.Update
 	waits   chan *wait
 	leaves  chan *wait
-	flushed chan []netip.Addr
-	// inquiries and cutDone come from what runs beside the loop to cut connections.
+	// These come from what runs beside the loop to cut connections.
 	inquiries chan inquiry
-	cutDone   chan cutReport
+	swept     chan sweepReport
+	rested    chan struct{}
 	// handover is where the router leaves what the loop must know of other hosts.
 	handover *handover
 	asks     chan chan string // for a picture of the endpoints
@@ -91,9 +90,8 @@ type loop struct {
 	firewall   firewall
 	tampered   <-chan nft.Event
 	interfaces []policy.Interface // the host's own
-	cutting    bool               // connections are being cut
-	cuts       cuts
-	uncut      bool // that failed, and is to be tried again
+	sweeps     sweeps
+	unswept    bool // that failed, and is to be tried again
 	route      route
 	suspicious bool      // somebody else changed the firewall
 	lastAudit  time.Time // of the firewall, because of that
@@ -108,7 +106,6 @@ type loop struct {
 	drifted   map[string]struct{}     // interfaces to read
 	recount   bool                    // endpoints changed their status
 	lost      map[netip.Addr]struct{} // conntrack entries to delete
-	flushing  map[netip.Addr]int      // these are being deleted, how many times
 	retry     *time.Timer
 	pause     time.Duration // before the last retry
 	lookAgain *time.Timer
@@ -164,29 +161,20 @@ func (l *loop) run(ctx context.Context) error {
 		case w := <-l.leaves:
 			l.leave(w)
 			continue
-		case addrs := <-l.flushed:
-			for _, a := range addrs {
-				if l.flushing[a]--; l.flushing[a] == 0 {
-					delete(l.flushing, a)
-				}
-			}
 		case q := <-l.inquiries:
 			l.judge(q)
 			continue
-		case r := <-l.cutDone:
-			l.cutting = false
-			l.cuts.ended, l.cuts.marked = l.cuts.begun, r.marked
-			if r.err != nil {
-				l.uncut = true
-				l.again()
-			}
+		case r := <-l.swept:
+			l.noteSwept(r)
+		case <-l.rested:
+			l.sweeps.busy = false
 		case _, ok := <-l.tampered:
 			l.noteTampering(ok)
 		case <-firewallAudit.C:
 			l.firewall.Audit()
 		case <-l.retry.C:
 			maps.Copy(l.drifted, l.desired.failing)
-			l.wall.all, l.uncut = l.wall.all || l.uncut, false
+			l.wall.all, l.unswept = l.wall.all || l.unswept, false
 		case <-l.lookAgain.C:
 			l.look()
 		case <-l.handover.forLoop:
@@ -315,9 +303,8 @@ func (l *loop) turn(ctx context.Context) error {
 		}
 	}
 	l.tell(touched)
-	l.flush()
 	l.shrink(ctx)
 	l.answer()
-	l.cut() // last: it takes the processor that who waits at the gate may need
+	l.sweep() // last: it takes the processor that who waits at the gate may need
 	return nil
 }

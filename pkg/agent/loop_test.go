@@ -109,13 +109,13 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	c.system = system{
 		open:              func([]string) (hostPath, error) { return c, nil },
 		openFirewall:      func() (firewall, error) { return &c.wallside, nil },
-		markConnections:   func(func(kernel.Connection) bool) (set, cleared int, err error) { return 0, 0, nil },
-		deleteConnections: func(func(kernel.Connection) bool) (int, error) { return 0, nil },
+		markConnections:   func([]kernel.Tracked, bool) (int, error) { return 0, nil },
+		deleteConnections: func([]kernel.Tracked) (int, error) { return 0, nil },
 		interfaces:        func([]string) ([]kernel.Interface, error) { return nil, nil },
 		interfaceTo:       func(netip.Addr) (string, error) { return "eth0", nil },
-		deleteConntrack: func([]netip.Addr) (int, error) {
+		connections: func(func(kernel.Connection) bool) ([]kernel.Tracked, error) {
 			time.Sleep(c.tracked)
-			return 0, nil
+			return nil, nil
 		},
 		writeMTU:  func(int) error { return nil },
 		writeNode: func() error { return nil },

@@ -4,9 +4,7 @@ package agent
 
 import (
 	"errors"
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel"
@@ -137,30 +135,6 @@ func (l *loop) lose(addrs []netip.Addr) {
 	for _, a := range addrs {
 		l.lost[a] = struct{}{}
 	}
-}
-
-// flush has the connections of lost addresses deleted, beside the loop: the
-// kernel's whole table has to be looked through.
-func (l *loop) flush() {
-	if len(l.lost) == 0 {
-		return
-	}
-	addrs := slices.SortedFunc(maps.Keys(l.lost), netip.Addr.Compare)
-	for _, a := range addrs {
-		l.flushing[a]++
-	}
-	clear(l.lost)
-	l.flushes.Go(func() {
-		n, err := l.system.deleteConntrack(addrs)
-		if err != nil {
-			l.log.Warn("connections of addresses that went away were not deleted", "addresses", addrs, "err", err)
-		}
-		l.metrics.connections.Add(float64(n))
-		select {
-		case l.flushed <- addrs:
-		case <-l.stopped:
-		}
-	})
 }
 
 var _ hostPath = (*kernel.HostPath)(nil)

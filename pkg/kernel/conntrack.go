@@ -3,19 +3,19 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/vishvananda/netlink"
-	vishnetns "github.com/vishvananda/netns"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 // conntrackTries is how often a dump of the table that changes overtook is
-// repeated; what was found is deleted each time.
+// repeated.
 const conntrackTries = 5
 
 // Connection is a tracked connection as its first packet was, and as its answers are.
@@ -29,81 +29,155 @@ type Connection struct {
 	Mark                       uint32
 }
 
-// Involves says whether the connection has the address at either end, in either direction.
-func (c Connection) Involves(a netip.Addr) bool {
-	return a == c.Src || a == c.Dst || a == c.ReplySrc || a == c.ReplyDst
+// Tracked is a connection by which the tracker can be told what to do with it.
+type Tracked struct {
+	Connection
+	family   uint8
+	identity []byte // its attributes that say which connection it is
 }
 
-// condemned is the library's interface.
-type condemned func(Connection) bool
-
-// MatchConntrackFlow says whether to delete.
-func (c condemned) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
-	return c(Connection{
-		Protocol: model.Protocol(flow.Forward.Protocol),
-		Src:      addrOf(flow.Forward.SrcIP), Dst: addrOf(flow.Forward.DstIP),
-		SrcPort: flow.Forward.SrcPort, DstPort: flow.Forward.DstPort,
-		ReplySrc: addrOf(flow.Reverse.SrcIP), ReplyDst: addrOf(flow.Reverse.DstIP), ReplySrcPort: flow.Reverse.SrcPort, ReplyDstPort: flow.Reverse.DstPort,
-		Mark: flow.Mark,
-	})
-}
-
-// DeleteConntrack forgets the connections of the addresses in the current
-// namespace, and returns how many there were: packets of an address's next
-// holder must not pass as those of its last. A kernel without connection
-// tracking has none.
-func DeleteConntrack(addrs []netip.Addr) (int, error) {
-	gone := make(map[netip.Addr]bool, len(addrs))
-	var families []netlink.InetFamily
-	for _, a := range addrs {
-		a = a.Unmap()
-		gone[a] = true
-		if f := netlink.InetFamily(familyOf(a)); !slices.Contains(families, f) {
-			families = append(families, f)
-		}
-	}
-	return deleteConnections(families, func(c Connection) bool {
-		return gone[c.Src] || gone[c.Dst] || gone[c.ReplySrc] || gone[c.ReplyDst]
-	})
-}
-
-// DeleteConnections forgets the connections of the current namespace that are
-// condemned, and returns how many there were. The next packet of such a
-// connection is judged like the first of one.
-func DeleteConnections(isCondemned func(Connection) bool) (int, error) {
-	return deleteConnections([]netlink.InetFamily{unix.AF_INET, unix.AF_INET6}, isCondemned)
-}
-
-func deleteConnections(families []netlink.InetFamily, match condemned) (int, error) {
-	handle, err := netlink.NewHandleAt(vishnetns.None(), unix.NETLINK_NETFILTER)
-	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("open a netfilter netlink socket: %w", err)
-	}
-	defer handle.Close()
-	total := 0
-	var errs []error
-	for _, family := range families {
-		n, err := deleteFlows(handle, family, match)
-		total += n
-		errs = append(errs, err)
-	}
-	return total, errors.Join(errs...)
-}
-
-func deleteFlows(handle *netlink.Handle, family netlink.InetFamily, match condemned) (int, error) {
-	total := 0
-	for try := 1; ; try++ {
-		n, err := handle.ConntrackDeleteFilters(netlink.ConntrackTable, family, match)
-		total += int(n)
+// Connections returns the tracked connections of the current namespace that keep
+// accepts, of both families. It is one walk through the tracker's table, which is
+// every namespace's: that takes the kernel ten milliseconds, however little is in
+// it. A kernel without connection tracking has none.
+func Connections(keep func(Connection) bool) (kept []Tracked, err error) {
+	for range conntrackTries {
+		kept = nil
+		request := conntrackRequest(nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, unix.AF_UNSPEC)
+		err = request.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(message []byte) bool {
+			if t, ok := parseTracked(message); ok && keep(t.Connection) {
+				kept = append(kept, t)
+			}
+			return true
+		})
 		switch {
-		case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
-			// EINVAL: there is no ctnetlink (nfnetlink_rcv_msg)
-			return total, nil
-		case !errors.Is(err, netlink.ErrDumpInterrupted) || try == conntrackTries:
-			return total, fmt.Errorf("delete tracked connections: %w", err)
+		case err == nil:
+			return kept, nil
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
+			return nil, nil // EINVAL: there is no ctnetlink (nfnetlink_rcv_msg)
+		case !errors.Is(err, netlink.ErrDumpInterrupted):
+			return nil, fmt.Errorf("list tracked connections: %w", err)
 		}
 	}
+	return nil, fmt.Errorf("list tracked connections: it changed under way %d times: %w", conntrackTries, err)
+}
+
+// MarkConnections gives connections a bit of their mark, or takes it away, and
+// returns how many there still were. The other bits are left alone.
+func MarkConnections(list []Tracked, bit uint32, on bool) (int, error) {
+	value := uint32(0)
+	if on {
+		value = bit
+	}
+	n, err := tellTracker(nl.IPCTNL_MSG_CT_NEW, list,
+		nl.NewRtAttr(nl.CTA_MARK, nl.BEUint32Attr(value)), nl.NewRtAttr(ctaMarkMask, nl.BEUint32Attr(bit)))
+	if err != nil {
+		return n, fmt.Errorf("mark tracked connections: %w", err)
+	}
+	return n, nil
+}
+
+// DeleteConnections has the tracker forget connections, and returns how many
+// there still were. The next packet of such a connection is judged like the first
+// of one.
+func DeleteConnections(list []Tracked) (int, error) {
+	n, err := tellTracker(nl.IPCTNL_MSG_CT_DELETE, list)
+	if err != nil {
+		return n, fmt.Errorf("delete tracked connections: %w", err)
+	}
+	return n, nil
+}
+
+// tellTracker sends one message for each connection. The library knows neither
+// the mark's mask nor the identity of an ICMP query, so that they are made here.
+func tellTracker(kind int, list []Tracked, more ...nl.NetlinkRequestData) (n int, err error) {
+	var errs []error
+	for _, t := range list {
+		r := conntrackRequest(kind, unix.NLM_F_ACK, t.family)
+		r.AddRawData(t.identity)
+		for _, data := range more {
+			r.AddData(data)
+		}
+		switch _, err := r.Execute(unix.NETLINK_NETFILTER, 0); {
+		case errors.Is(err, unix.ENOENT): // it is over
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			n++
+		}
+	}
+	return n, errors.Join(errs...)
+}
+
+// ctaMarkMask is CTA_MARK_MASK of linux/netfilter/nfnetlink_conntrack.h.
+const ctaMarkMask = 21
+
+// nlaTypeMask is NLA_TYPE_MASK of linux/netlink.h: the type of an attribute without its flags.
+const nlaTypeMask = 0x3fff
+
+func conntrackRequest(kind, flags int, family uint8) *nl.NetlinkRequest {
+	r := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|kind, flags)
+	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
+	return r
+}
+
+// parseTracked reads one message of a dump.
+func parseTracked(message []byte) (t Tracked, ok bool) {
+	if len(message) < nl.SizeofNfgenmsg {
+		return t, false
+	}
+	attrs, err := nl.ParseRouteAttr(message[nl.SizeofNfgenmsg:])
+	if err != nil {
+		return t, false
+	}
+	t.family = message[0]
+	for _, a := range attrs {
+		switch kind := a.Attr.Type & nlaTypeMask; kind {
+		case nl.CTA_TUPLE_ORIG:
+			t.Protocol, t.Src, t.Dst, t.SrcPort, t.DstPort = parseTuple(a.Value)
+			t.identity = append(t.identity, nl.NewRtAttr(nl.CTA_TUPLE_ORIG|unix.NLA_F_NESTED, a.Value).Serialize()...)
+		case nl.CTA_TUPLE_REPLY:
+			_, t.ReplySrc, t.ReplyDst, t.ReplySrcPort, t.ReplyDstPort = parseTuple(a.Value)
+		case nl.CTA_MARK:
+			if len(a.Value) == 4 {
+				t.Mark = binary.BigEndian.Uint32(a.Value)
+			}
+		case nl.CTA_ZONE:
+			t.identity = append(t.identity, nl.NewRtAttr(int(kind), a.Value).Serialize()...)
+		}
+	}
+	return t, t.Src.IsValid() && t.Dst.IsValid() && t.ReplySrc.IsValid()
+}
+
+// parseTuple reads one direction of a connection.
+func parseTuple(b []byte) (protocol model.Protocol, src, dst netip.Addr, srcPort, dstPort uint16) {
+	parts, _ := nl.ParseRouteAttr(b) // what doesn't parse has no address
+	for _, part := range parts {
+		fields, _ := nl.ParseRouteAttr(part.Value)
+		for _, f := range fields {
+			at := [2]uint16{part.Attr.Type & nlaTypeMask, f.Attr.Type & nlaTypeMask}
+			switch at {
+			case [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V4_SRC}, [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V6_SRC}:
+				src = addrOf(f.Value)
+			case [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V4_DST}, [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V6_DST}:
+				dst = addrOf(f.Value)
+			case [2]uint16{nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_NUM}:
+				if len(f.Value) == 1 {
+					protocol = model.Protocol(f.Value[0])
+				}
+			case [2]uint16{nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_SRC_PORT}:
+				srcPort = parsePort(f.Value)
+			case [2]uint16{nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_DST_PORT}:
+				dstPort = parsePort(f.Value)
+			}
+		}
+	}
+	return protocol, src, dst, srcPort, dstPort
+}
+
+func parsePort(b []byte) uint16 {
+	if len(b) != 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(b)
 }

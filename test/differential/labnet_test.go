@@ -74,7 +74,11 @@ func neighbour(p *port, a netip.Addr) error {
 
 // forget has the host forget all connections.
 func (l *lab) forget() error {
-	_, err := kernel.DeleteConnections(func(kernel.Connection) bool { return true })
+	all, err := kernel.Connections(func(kernel.Connection) bool { return true })
+	if err != nil {
+		return err
+	}
+	_, err = kernel.DeleteConnections(all)
 	return err
 }
 
