@@ -135,11 +135,13 @@ func (s *Speaker) difference(ctx context.Context) error {
 	maps.DeleteFunc(sound, func(a netip.Addr, _ plan.Neighbour) bool { _, ok := wanted[a]; return !ok })
 	r.watch.setOwn(ownAddresses(d))
 	errs = append(errs, r.setFilters(ctx, filtersOf(d.Speaker, sound)), r.setAdvertisements(d.Advertisements))
+	var gone []session
 	for _, a := range slices.SortedFunc(maps.Keys(r.sessions), netip.Addr.Compare) {
 		if _, ok := wanted[a]; !ok {
-			errs = append(errs, r.remove(ctx, r.sessions[a]))
+			gone = append(gone, r.sessions[a])
 		}
 	}
+	errs = append(errs, r.remove(ctx, gone...))
 	now := time.Now()
 	errs = append(errs, s.count(ctx, now))
 	for _, a := range slices.SortedFunc(maps.Keys(wanted), netip.Addr.Compare) {

@@ -3,6 +3,7 @@
 package bgp
 
 import (
+	"encoding/binary"
 	"io"
 	"net"
 	"net/netip"
@@ -11,63 +12,120 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// TestFloodSingly has a neighbour send many prefixes, one with each message, which is as costly
-// as it can make it.
-func TestFloodSingly(t *testing.T) {
-	t.Parallel()
-	a, b, da, _ := pair(t)
-	n := da.Neighbours[b.v4]
-	n.MaxPrefixes = 20000
-	da.Neighbours[b.v4] = n
-	s := a.start(t)
-	s.apply(da)
-	var conn net.Conn
+// wire is a neighbour that writes its messages itself, in AS 65001.
+type wire struct {
+	net.Conn
+	t     *testing.T
+	heard chan struct{} // closed when it was cut off
+	err   error         // of the first message that couldn't be sent
+	attrs []bgp.PathAttributeInterface
+}
+
+// dial opens a session from b's host to a's.
+func dial(t *testing.T, a, b *host) *wire {
+	t.Helper()
+	w := &wire{t: t, heard: make(chan struct{})}
 	in(t, b.ns, func() (err error) {
-		conn, err = net.Dial("tcp", netip.AddrPortFrom(a.v4, 179).String())
+		w.Conn, err = net.Dial("tcp", netip.AddrPortFrom(a.v4, 179).String())
 		return err
 	})
-	defer conn.Close()
-	heard := make(chan struct{})
+	t.Cleanup(func() { _ = w.Close() })
 	go func() {
-		defer close(heard)
-		_, _ = io.Copy(io.Discard, conn) // until it is cut off
+		defer close(w.heard)
+		_, _ = io.Copy(io.Discard, w) // until it is cut off
 	}()
-	var open error
-	send := func(m *bgp.BGPMessage) {
-		data, err := m.Serialize()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if open == nil {
-			_, open = conn.Write(data)
-		}
-	}
-	hello, err := bgp.NewBGPOpenMessage(65001, 90, b.v4, []bgp.OptionParameterInterface{bgp.NewOptionParameterCapability([]bgp.ParameterCapabilityInterface{
+	open, err := bgp.NewBGPOpenMessage(65001, 90, b.v4, []bgp.OptionParameterInterface{bgp.NewOptionParameterCapability([]bgp.ParameterCapabilityInterface{
 		bgp.NewCapMultiProtocol(bgp.RF_IPv4_UC), bgp.NewCapFourOctetASNumber(65001),
 	})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	send(hello)
-	send(bgp.NewBGPKeepAliveMessage())
-	s.mustBe("10.0.0.2 established")
+	w.send(open)
+	w.send(bgp.NewBGPKeepAliveMessage())
 	hop, err := bgp.NewPathAttributeNextHop(b.v4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	attrs := []bgp.PathAttributeInterface{
-		bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP),
-		bgp.NewPathAttributeAsPath([]bgp.AsPathParamInterface{bgp.NewAs4PathParam(bgp.BGP_ASPATH_ATTR_TYPE_SEQ, []uint32{65001})}),
-		hop,
+	w.attrs = []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP), path(65001), hop}
+	return w
+}
+
+func path(as ...uint32) bgp.PathAttributeInterface {
+	return bgp.NewPathAttributeAsPath([]bgp.AsPathParamInterface{bgp.NewAs4PathParam(bgp.BGP_ASPATH_ATTR_TYPE_SEQ, as)})
+}
+
+// send sends a message, unless it was cut off.
+func (w *wire) send(m *bgp.BGPMessage) {
+	w.t.Helper()
+	data, err := m.Serialize()
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	for i := range 100000 {
-		nlri, err := bgp.NewIPAddrPrefix(netip.PrefixFrom(netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)}), 32))
+	if w.err == nil {
+		_, w.err = w.Write(data)
+	}
+}
+
+func nlri(t *testing.T, prefixes ...netip.Prefix) (list []bgp.PathNLRI) {
+	t.Helper()
+	for _, p := range prefixes {
+		n, err := bgp.NewIPAddrPrefix(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		send(bgp.NewBGPUpdateMessage(nil, attrs, []bgp.PathNLRI{{NLRI: nlri}}))
+		list = append(list, bgp.PathNLRI{NLRI: n})
 	}
-	s.mustBe("10.0.0.2 flooded")
-	<-heard
-	s.mustLearn()
+	return list
+}
+
+// flood sends that many prefixes, each times that many of them with a message.
+func (w *wire) flood(n, each int) {
+	w.t.Helper()
+	var list []netip.Prefix
+	for i := range n {
+		a := [4]byte{10, 1}
+		binary.BigEndian.PutUint32(a[:], 10<<24+uint32(i))
+		list = append(list, netip.PrefixFrom(netip.AddrFrom4(a), 32))
+		if len(list) == each || i == n-1 {
+			w.send(bgp.NewBGPUpdateMessage(nil, w.attrs, nlri(w.t, list...)))
+			list = nil
+		}
+	}
+}
+
+// TestFloodOnWire has a neighbour send more prefixes than it may: one with each message, which is as
+// costly as it can make it, and as many as fit, which come in while it is being cut off. They
+// are let in, and none stays.
+func TestFloodOnWire(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name        string
+		limit, each int
+		rounds      int
+	}{{"singly", 20000, 1, 1}, {"by hundreds", 5000, 700, 4}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for round := range c.rounds {
+				a, b, da, _ := pair(t)
+				n := da.Neighbours[b.v4]
+				n.MaxPrefixes = c.limit
+				n.Import = filterList("accept 10.0.0.0/8")
+				da.Neighbours[b.v4] = n
+				s := a.start(t)
+				s.apply(da)
+				w := dial(t, a, b)
+				s.mustBe("10.0.0.2 established")
+				w.flood(100000, c.each)
+				s.mustBe("10.0.0.2 flooded")
+				<-w.heard
+				// Anew with another limit, so that what was on its way then has come by now.
+				n.MaxPrefixes += round + 1
+				da.Neighbours[b.v4] = n
+				s.apply(da)
+				s.mustBe("10.0.0.2 connecting")
+				s.mustLearn()
+				s.close()
+			}
+		})
+	}
 }

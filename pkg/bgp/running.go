@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -106,27 +107,40 @@ func (r *running) stop(ctx context.Context, graceful bool) error {
 		r.watch.stop()
 	}
 	if !graceful {
-		r.goodbye(ctx)
+		r.shut(ctx)
 	}
 	err := r.srv.StopBgp(ctx, &api.StopBgpRequest{AllowGracefulRestart: graceful})
 	r.srv.Stop() // what StopBgp leaves running
 	return err
 }
 
-// goodbye tells all neighbours that this is the end, and waits for that to be sent: StopBgp may
-// close connections before, which neighbours take for a restart.
-func (r *running) goodbye(ctx context.Context) {
+// shut ends the session with a neighbour, or all of them, and waits until they are ended: what
+// was sent has been dealt with, and they know. Deleting a neighbour, and StopBgp, don't wait: what is
+// read meanwhile would stay in the table for good, connections would stay open that nobody
+// reads, and neighbours take one that just breaks for a restart.
+func (r *running) shut(ctx context.Context, which ...netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if r.srv.DisablePeer(ctx, &api.DisablePeerRequest{}) != nil {
-		return // it doesn't run
+	address := "" // all
+	if len(which) == 1 {
+		address = which[0].String()
+	}
+	if len(which) == 0 {
+		which = slices.Collect(maps.Keys(r.sessions))
+	}
+	waiting := make(map[netip.Addr]bool, len(which))
+	for _, a := range which {
+		waiting[a] = true
+		// It fails when there is no such neighbour, or nothing runs: there is no session then.
+		_ = r.srv.DisablePeer(ctx, &api.DisablePeerRequest{Address: a.String()})
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		up := false
-		err := r.srv.ListPeer(ctx, &api.ListPeerRequest{}, func(p *api.Peer) {
-			up = up || p.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
+		err := r.srv.ListPeer(ctx, &api.ListPeerRequest{Address: address}, func(p *api.Peer) {
+			a, err := netip.ParseAddr(p.GetConf().GetNeighborAddress())
+			up = up || err == nil && waiting[a] && !isShut(p.GetState())
 		})
 		if err != nil || !up {
 			return
@@ -137,6 +151,11 @@ func (r *running) goodbye(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// isShut says whether the library has done all that there is to do for a session, and opens no other.
+func isShut(s *api.PeerState) bool {
+	return s.GetSessionState() == api.PeerState_SESSION_STATE_IDLE && s.GetAdminState() == api.PeerState_ADMIN_STATE_DOWN
 }
 
 // needsRestart says whether the library must be started anew for a change. Neighbours would
@@ -265,15 +284,33 @@ func (r *running) add(ctx context.Context, s session) error {
 	return nil
 }
 
-// remove ends a session and forgets what it taught us.
-func (r *running) remove(ctx context.Context, s session) error {
-	delete(r.sessions, s.address)
+// remove ends sessions and forgets what they taught us.
+func (r *running) remove(ctx context.Context, list ...session) error {
+	if len(list) == 0 {
+		return nil
+	}
+	addresses := make([]netip.Addr, len(list))
+	for i, s := range list {
+		addresses[i] = s.address
+		delete(r.sessions, s.address)
+	}
+	r.shut(ctx, addresses...)
+	var errs []error
+	for _, s := range list {
+		errs = append(errs, r.forget(ctx, s))
+	}
+	return errors.Join(errs...)
+}
+
+// forget has the library forget a neighbour.
+func (r *running) forget(ctx context.Context, s session) error {
 	if s.password != "" {
 		// The listening socket keeps the password of a neighbour that is deleted with it; that
 		// of one that is changed to have none is forgotten.
-		open := s
-		open.password = ""
-		if _, err := r.srv.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: open.peer(false)}); err != nil {
+		s.password = ""
+		open := s.peer(false)
+		open.Conf.AdminDown = true // and opens no session
+		if _, err := r.srv.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: open}); err != nil {
 			return err
 		}
 	}
