@@ -25,6 +25,7 @@ func TestStopWhileFlushing(t *testing.T) {
 		c := newClockwork(t)
 		c.with(func() { c.tracked = time.Minute })
 		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{gone(testKey("a"))}}
+		time.Sleep(gatherTime)
 		synctest.Wait()
 		began := time.Now()
 		c.cancel()

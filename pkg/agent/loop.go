@@ -109,6 +109,7 @@ type loop struct {
 	retry     *time.Timer
 	pause     time.Duration // before the last retry
 	lookAgain *time.Timer
+	gather    *time.Timer   // until connections in no hurry are looked at
 	looked    time.Time     // when the host's own links were read for a notice
 	lookPause time.Duration // how long no notice has them read again
 	lastDrift time.Time
@@ -139,6 +140,8 @@ func (l *loop) run(ctx context.Context) error {
 	defer l.retry.Stop()
 	l.lookAgain = time.NewTimer(time.Hour)
 	defer l.lookAgain.Stop()
+	l.gather = time.NewTimer(time.Hour)
+	defer l.gather.Stop()
 	interval := l.params.RefreshInterval
 	audit := time.NewTicker(interval)
 	defer audit.Stop()
@@ -168,6 +171,8 @@ func (l *loop) run(ctx context.Context) error {
 			l.noteSwept(r)
 		case <-l.rested:
 			l.sweeps.busy = false
+		case <-l.gather.C:
+			l.sweeps.due = true
 		case _, ok := <-l.tampered:
 			l.noteTampering(ok)
 		case <-firewallAudit.C:

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -49,6 +50,8 @@ type sweeps struct {
 	marked       bool // connections were marked after the last
 	busy         bool // one runs, or rests
 	lost         map[netip.Addr]struct{}
+	gathering    bool // what is in no hurry waits
+	due          bool // and has waited
 }
 
 // inquiry is a list of tracked connections on which the loop is asked to judge.
@@ -78,6 +81,9 @@ const (
 const (
 	sweepRest    = 9
 	maxSweepRest = time.Second
+	// gatherTime is how long what is in no hurry waits for more of its kind, and
+	// leaves the processor to those who wait at the gate.
+	gatherTime = 100 * time.Millisecond
 )
 
 // sweep has connections ended that are over, or that policy allowed when they
@@ -87,17 +93,28 @@ func (l *loop) sweep() {
 	if l.sweeps.busy {
 		return
 	}
-	s := sweep{lost: l.lost}
-	if w := l.wall; w.applied && w.err == nil {
-		s.suspects, s.all = w.suspects, w.all
-		w.suspects, w.all = map[netip.Addr]struct{}{}, false
-	}
-	if !s.all && len(s.suspects) == 0 && len(s.lost) == 0 {
+	w := l.wall
+	judges := w.applied && w.err == nil
+	switch {
+	case judges && (w.all || len(w.suspects) > 0), l.lostAreAwaited():
+	case len(l.lost) == 0 && !(judges && len(w.later) > 0):
 		return
+	case !l.sweeps.due:
+		if !l.sweeps.gathering {
+			l.sweeps.gathering = true
+			l.gather.Reset(gatherTime)
+		}
+		return
+	}
+	s := sweep{lost: l.lost}
+	if judges {
+		s.suspects, s.all = w.suspects, w.all
+		maps.Copy(s.suspects, w.later)
+		w.suspects, w.later, w.all = map[netip.Addr]struct{}{}, map[netip.Addr]struct{}{}, false
 	}
 	l.lost = map[netip.Addr]struct{}{}
 	l.sweeps.begun++
-	l.sweeps.busy, l.sweeps.lost = true, s.lost
+	l.sweeps.busy, l.sweeps.gathering, l.sweeps.due, l.sweeps.lost = true, false, false, s.lost
 	l.flushes.Go(func() {
 		begin := time.Now()
 		r := l.walk(s)
@@ -196,6 +213,19 @@ func (l *loop) noteSwept(r sweepReport) {
 		l.unswept = true
 		l.again()
 	}
+}
+
+// lostAreAwaited says that somebody waits at the gate for a lost address.
+func (l *loop) lostAreAwaited() bool {
+	if len(l.lost) == 0 {
+		return false
+	}
+	for w := range l.waiting {
+		if l.waitsForTracker(w.request) {
+			return true
+		}
+	}
+	return false
 }
 
 // isFlushing says that connections of an address with a former holder are still

@@ -37,12 +37,15 @@ type wall struct {
 	// than when they began; everybody's where all is set.
 	suspects map[netip.Addr]struct{}
 	all      bool
+	// later are more of them, of workloads that came to this host or left it: there
+	// is hardly a connection with them that isn't over, and no hurry.
+	later map[netip.Addr]struct{}
 }
 
 func newWall(host string) *wall {
 	return &wall{
 		engine: policy.NewEngine(host), state: &policy.State{},
-		found: map[string]*policy.Endpoint{}, failing: map[string]error{}, rules: map[string]int{}, hosts: map[string]struct{}{}, suspects: map[netip.Addr]struct{}{},
+		found: map[string]*policy.Endpoint{}, failing: map[string]error{}, rules: map[string]int{}, hosts: map[string]struct{}{}, suspects: map[netip.Addr]struct{}{}, later: map[netip.Addr]struct{}{},
 	}
 }
 
@@ -64,6 +67,7 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 		}
 	}
 	c.Endpoints = map[string]*policy.Endpoint{}
+	moved := map[netip.Addr]struct{}{} // of workloads that came or left
 	for path := range touched {
 		ep := w.found[path]
 		if t := d.targets[path]; ep != nil && ep.Workload && (t == nil || t.refused != nil) {
@@ -71,7 +75,7 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 		}
 		if before := w.state.Endpoints[path]; ep != before {
 			c.Endpoints[path] = ep
-			w.suspect(before, ep)
+			w.suspect(before, ep, moved)
 		}
 		if ep == nil {
 			delete(w.failing, path)
@@ -83,7 +87,7 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 			delete(c.Sets, id)
 			continue
 		}
-		w.suspectMembers(set)
+		w.suspectMembers(set, moved)
 		if set.Gone {
 			w.members -= len(w.state.Sets[id].Members)
 		}
@@ -92,13 +96,13 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 	if err := w.state.Apply(c); err != nil {
 		w.misfit = err // Fits has looked: there is none
 	}
-	w.count(c)
+	w.count(c, moved)
 	return c
 }
 
 // count counts the rules of endpoints that changed, or whose rules did, and
 // notes the addresses of the latter.
-func (w *wall) count(c policy.Changes) {
+func (w *wall) count(c policy.Changes, moved map[netip.Addr]struct{}) {
 	for path, ep := range c.Endpoints {
 		delete(w.rules, path)
 		if ep != nil {
@@ -111,7 +115,8 @@ func (w *wall) count(c policy.Changes) {
 	for path, ep := range w.state.Endpoints {
 		if uses(ep, c.Rules) {
 			w.rules[path] = w.rulesOf(ep)
-			w.suspect(ep, nil)
+			w.all = w.all || !ep.Workload
+			w.suspectAddrs(ep.Addrs, moved)
 		}
 	}
 }
@@ -155,34 +160,40 @@ func uses(ep *policy.Endpoint, rules map[policy.RulesID]*policy.Rules) bool {
 // suspect notes the addresses of an endpoint that changed. Connections with a
 // former holder of a new workload's address are over; those of the host go on
 // when its interface becomes an endpoint.
-func (w *wall) suspect(before, after *policy.Endpoint) {
-	if before == nil && after.Workload {
-		return
-	}
+func (w *wall) suspect(before, after *policy.Endpoint, moved map[netip.Addr]struct{}) {
 	for _, ep := range []*policy.Endpoint{before, after} {
 		switch {
 		case ep == nil:
 		case !ep.Workload:
 			w.all = true
+		case before == nil || after == nil:
+			for _, a := range ep.Addrs {
+				moved[a] = struct{}{}
+			}
 		default:
-			w.suspectAddrs(ep)
+			w.suspectAddrs(ep.Addrs, nil)
 		}
 	}
 }
 
-func (w *wall) suspectAddrs(ep *policy.Endpoint) {
-	for _, a := range ep.Addrs {
-		w.suspects[a] = struct{}{}
+// suspectAddrs notes addresses, those that moved for later.
+func (w *wall) suspectAddrs(addrs []netip.Addr, moved map[netip.Addr]struct{}) {
+	for _, a := range addrs {
+		if _, has := moved[a]; has {
+			w.later[a] = struct{}{}
+		} else {
+			w.suspects[a] = struct{}{}
+		}
 	}
 }
 
-func (w *wall) suspectMembers(set *policy.SetChange) {
+func (w *wall) suspectMembers(set *policy.SetChange, moved map[netip.Addr]struct{}) {
 	if set.New || set.Gone {
 		return // the rules that use it are new too, or gone
 	}
 	for _, members := range [][]policy.Member{set.Added, set.Removed} {
 		for _, m := range members {
-			w.suspects[m.Addr] = struct{}{}
+			w.suspectAddrs([]netip.Addr{m.Addr}, moved)
 		}
 	}
 }
