@@ -68,7 +68,7 @@ func writePeers(w io.Writer, peers []bgp.PeerStatus, now time.Time) {
 		return
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "address\tas\tkind\thost\tstate\tfor\treceived\tused\tsent\tlast error")
+	_, _ = fmt.Fprintln(t, "address\tas\tkind\thost\tstate\tfor\treceived\tused\trefused\tsent\tlast error")
 	for _, p := range peers {
 		last := ""
 		if p.Error != "" {
@@ -78,8 +78,8 @@ func writePeers(w io.Writer, peers []bgp.PeerStatus, now time.Time) {
 		if host == "" {
 			host = "-"
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%v\t%d\t%d\t%d\t%s\n", p.Address, p.AS, p.Kind, host, p.State,
-			now.Sub(p.Since).Round(time.Second), p.Received, p.Used, p.Sent, last)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%v\t%d\t%d\t%d\t%d\t%s\n", p.Address, p.AS, p.Kind, host, p.State,
+			now.Sub(p.Since).Round(time.Second), p.Received, p.Used, p.Refused, p.Sent, last)
 	}
 	_ = t.Flush() // into memory
 }

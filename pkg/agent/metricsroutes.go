@@ -88,8 +88,8 @@ func (m routeMetrics) size(now plan.State) {
 
 // peerMetrics asks the speaker when somebody wants to know.
 type peerMetrics struct {
-	speaker                  speaker
-	peers, received, learned *prometheus.Desc
+	speaker                           speaker
+	peers, received, learned, refused *prometheus.Desc
 }
 
 // scrapePatience is what the speaker has to answer.
@@ -101,6 +101,7 @@ func newPeerMetrics(s speaker) *peerMetrics {
 		peers:    prometheus.NewDesc("calico_node_bgp_peers", "BGP neighbours, by the state of the session.", []string{"state"}, nil),
 		received: prometheus.NewDesc("calico_node_bgp_received_prefixes", "Prefixes that the neighbours have sent, taken or not.", nil, nil),
 		learned:  prometheus.NewDesc("calico_node_bgp_learned_paths", "Best paths to learned prefixes, by all neighbours.", nil, nil),
+		refused:  prometheus.NewDesc("calico_node_bgp_refused_prefixes", "Prefixes sent by neighbours that are taken from none: a default route, and what this host announces itself.", nil, nil),
 	}
 }
 
@@ -109,6 +110,7 @@ func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.peers
 	out <- m.received
 	out <- m.learned
+	out <- m.refused
 }
 
 // Collect is of prometheus.Collector.
@@ -124,14 +126,15 @@ func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, s := range []string{bgp.Idle, bgp.Connecting, bgp.OpenSent, bgp.OpenConfirm, bgp.Established, bgp.Flooded, bgp.Refused} {
 		states[s] = 0
 	}
-	received, learned := 0, 0
+	received, learned, refused := 0, 0, 0
 	for _, p := range peers {
 		states[p.State]++
-		received, learned = received+p.Received, learned+p.Used
+		received, learned, refused = received+p.Received, learned+p.Used, refused+p.Refused
 	}
 	for state, n := range states {
 		out <- prometheus.MustNewConstMetric(m.peers, prometheus.GaugeValue, float64(n), state)
 	}
 	out <- prometheus.MustNewConstMetric(m.received, prometheus.GaugeValue, float64(received))
 	out <- prometheus.MustNewConstMetric(m.learned, prometheus.GaugeValue, float64(learned))
+	out <- prometheus.MustNewConstMetric(m.refused, prometheus.GaugeValue, float64(refused))
 }

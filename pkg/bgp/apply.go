@@ -134,6 +134,7 @@ func (s *Speaker) difference(ctx context.Context) error {
 	sound := maps.Clone(d.Neighbours)
 	maps.DeleteFunc(sound, func(a netip.Addr, _ plan.Neighbour) bool { _, ok := wanted[a]; return !ok })
 	r.watch.setOwn(ownAddresses(d))
+	s.sessions.setUs(d)
 	errs = append(errs, r.setFilters(ctx, filtersOf(d.Speaker, sound)), r.setAdvertisements(d.Advertisements))
 	var gone []session
 	for _, a := range slices.SortedFunc(maps.Keys(r.sessions), netip.Addr.Compare) {
@@ -153,11 +154,15 @@ func (s *Speaker) difference(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// noAnswer is said of a neighbour that is mute.
+const noAnswer = "connected, but it doesn't answer: trying anew"
+
 // setSession makes one session as it is wanted.
 func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time) error {
 	r, a := s.run, wanted.address
 	has, runs := r.sessions[a]
 	state, until := s.sessions.state(a)
+	mute := s.sessions.isMute(a, now)
 	cut := flooded{wanted, s.desired.Neighbours[a].MaxPrefixes}
 	switch {
 	case state == Flooded && runs:
@@ -169,9 +174,12 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 		return nil
 	case state == Flooded && now.Before(until) && r.flooded[a] == cut:
 		return nil
-	case runs && has == wanted:
+	case runs && has == wanted && !mute:
 		return nil
 	case runs:
+		if mute {
+			s.sessions.fail(a, noAnswer)
+		}
 		was := has
 		was.terms = wanted.terms
 		if was == wanted && state == Established {

@@ -92,6 +92,7 @@ func (s *Speaker) tend(ctx context.Context) {
 	defer close(s.tended)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	told := "" // what is wrong, logged once
 	for {
 		select {
 		case <-ctx.Done():
@@ -102,9 +103,14 @@ func (s *Speaker) tend(ctx context.Context) {
 		next := time.Hour
 		s.applying.Lock()
 		if s.run != nil && !s.closed {
-			if err := s.difference(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("BGP is not as desired", "error", err)
+			text := ""
+			if err := s.difference(ctx); err != nil {
+				text = err.Error()
 			}
+			if text != told && text != "" && ctx.Err() == nil {
+				s.log.Warn("BGP is not as desired", "error", text)
+			}
+			told = text
 			next = s.sessions.due(time.Now())
 		}
 		s.applying.Unlock()

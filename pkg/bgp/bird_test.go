@@ -212,4 +212,9 @@ func TestBIRDReflector(t *testing.T) {
 	speakers[0].mustLearn("10.1.3.0/26 via 10.0.0.3 from 10.0.0.1", "10.1.4.0/26 via 10.0.0.4 from 10.0.0.1")
 	speakers[1].mustLearn("10.1.2.0/26 via 10.0.0.2 from 10.0.0.1", "10.1.4.0/26 via 10.0.0.4")
 	leaf.mustLearn("10.1.2.0/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.3")
+	for _, s := range speakers { // whatever is reflected to whom it comes from
+		if strings.Contains(s.log.String(), "not taken") {
+			t.Errorf("an alarm for nothing:\n%s", s.log)
+		}
+	}
 }

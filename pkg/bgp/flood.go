@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
-	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
 // The library's own limit of prefixes counts all that a neighbour sent with each of its
@@ -85,7 +83,7 @@ func (t *sessions) count(a netip.Addr, n int, now time.Time) {
 		return
 	}
 	e.err = fmt.Sprintf("it sent %d routes, more than %d: cut off; let it send fewer, or raise the limit", n, limit)
-	e.state, e.since, e.errAt, e.flood = Flooded, now, now, floodWatch{}
+	e.state, e.since, e.errAt, e.flood, e.refused = Flooded, now, now, floodWatch{}, nil
 	t.log.Error("BGP neighbour floods", "neighbour", a, "as", e.neighbour.AS, "error", e.err)
 }
 
@@ -107,18 +105,4 @@ func (s *Speaker) count(ctx context.Context, now time.Time) error {
 		s.sessions.count(a, int(table.GetNumPath()), now)
 	}
 	return errors.Join(errs...)
-}
-
-// announcedBy is how many prefixes an update announces, by the library's log of it.
-func announcedBy(r slog.Record) (n int) {
-	if list, ok := attr(r, "nlri").Any().([]bgp.PathNLRI); ok {
-		n = len(list)
-	}
-	attrs, _ := attr(r, "path_attributes").Any().([]bgp.PathAttributeInterface)
-	for _, a := range attrs {
-		if reach, ok := a.(*bgp.PathAttributeMpReachNLRI); ok {
-			n += len(reach.Value)
-		}
-	}
-	return n
 }

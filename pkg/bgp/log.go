@@ -18,9 +18,10 @@ import (
 type libraryLog struct {
 	next slog.Handler
 	peer netip.Addr
-	// fail and announced take what is said of a session.
-	fail      func(peer netip.Addr, text string)
-	announced func(peer netip.Addr, prefixes int)
+	// These take what is said of a session.
+	fail   func(peer netip.Addr, text string)
+	opened func(peer netip.Addr, waits bool)
+	heard  func(peer netip.Addr, u update)
 }
 
 // Enabled is true for all: why a connection failed is a debug message, and what an update has.
@@ -46,9 +47,21 @@ func (l *libraryLog) WithGroup(name string) slog.Handler {
 }
 
 func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == "received update" && l.peer.IsValid() {
-		l.announced(l.peer, announcedBy(r))
+	if r.Message == stopped && attr(r, "Topic").String() == "BgpServer" {
 		return nil
+	}
+	if l.peer.IsValid() {
+		switch r.Message {
+		case "received update":
+			l.heard(l.peer, updateOf(r))
+			return nil
+		case "outgoing connection established":
+			l.opened(l.peer, true)
+			return nil
+		case "outgoing connection IO error", "open message received on outgoing connection":
+			l.opened(l.peer, false)
+			return nil
+		}
 	}
 	if text := sessionError(r); text != "" {
 		peer := l.peer
@@ -78,6 +91,9 @@ func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool { c.AddAttrs(a); return true })
 	return l.next.Handle(ctx, c)
 }
+
+// stopped is what is said of a server that StopBgp has stopped, when Stop ends the rest of it.
+const stopped = "failed to stop BGP server"
 
 // wrongAS is completed with the number. refused is what can be said of a neighbour that didn't
 // like how we began: the library doesn't tell what it answered.

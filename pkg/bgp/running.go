@@ -54,7 +54,7 @@ type flooded struct {
 
 // start makes the library listen.
 func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, error) {
-	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, announced: s.sessions.announced}
+	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, opened: s.sessions.opened, heard: s.sessions.heard}
 	r := &running{
 		log: s.log, srv: server.NewBgpServer(server.LoggerOption(slog.New(tap), nil)), speaker: speaker,
 		sessions:  make(map[netip.Addr]session),

@@ -31,6 +31,9 @@ const (
 // quiet is how long a neighbour that doesn't say when it has sent all is given for it.
 const quiet = 3 * time.Second
 
+// mute is how long a neighbour may be connected and not answer: the library would wait 4 minutes.
+const mute = 10 * time.Second
+
 // sessions is what is known of each neighbour's session.
 type sessions struct {
 	log  *slog.Logger
@@ -38,6 +41,7 @@ type sessions struct {
 
 	mu    sync.Mutex
 	table map[netip.Addr]*sessionState
+	us    us
 	// deadline is when nobody is waited for any longer.
 	deadline time.Time
 }
@@ -51,7 +55,9 @@ type sessionState struct {
 	told      string    // what was logged last
 	until     time.Time // of a flooded one's pause
 	began     time.Time // when the library was told of it: events before are of one that is gone
+	opened    time.Time // when the library connected to it and said its part; zero = that is over
 	flood     floodWatch
+	refused   map[netip.Prefix]noted // what it sends that is not taken from anybody
 	sentAll   bool
 	says      bool // it says when it has sent all
 }
@@ -98,8 +104,8 @@ func (t *sessions) begin(a netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.table[a]; e != nil {
-		e.began, e.until, e.sentAll, e.flood = time.Now(), time.Time{}, false, floodWatch{}
-		e.state, e.since = Idle, e.began
+		e.began, e.until, e.opened, e.sentAll, e.flood = time.Now(), time.Time{}, time.Time{}, false, floodWatch{}
+		e.state, e.since, e.refused = Idle, e.began, nil
 	}
 }
 
@@ -111,6 +117,43 @@ func (t *sessions) state(a netip.Addr) (string, time.Time) {
 		return e.state, e.until
 	}
 	return Idle, time.Time{}
+}
+
+// opened notes that the library has connected to a neighbour and waits for its answer, or that it doesn't.
+func (t *sessions) opened(a netip.Addr, waits bool) {
+	t.mu.Lock()
+	e := t.table[a]
+	if e == nil {
+		t.mu.Unlock()
+		return
+	}
+	e.opened = time.Time{}
+	if waits {
+		e.opened = time.Now()
+	}
+	t.mu.Unlock()
+	if waits {
+		t.wake()
+	}
+}
+
+// patience is until when an answer of a neighbour is waited for; zero = nothing is.
+func (e *sessionState) patience() time.Time {
+	switch {
+	case e.state == OpenSent || e.state == OpenConfirm:
+		return e.since.Add(mute)
+	case e.state == Connecting && !e.opened.IsZero():
+		return e.opened.Add(mute)
+	}
+	return time.Time{}
+}
+
+// isMute says whether a neighbour has had its time to answer.
+func (t *sessions) isMute(a netip.Addr, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.table[a]
+	return e != nil && !e.patience().IsZero() && !now.Before(e.patience())
 }
 
 // pause leaves a flooded neighbour alone for a while.
@@ -136,7 +179,7 @@ func (t *sessions) fail(a netip.Addr, text string) {
 	if text == wrongAS {
 		text = fmt.Sprintf("%s%s, which is set for it: correct it here, or there", wrongAS, e.neighbour.AS)
 	}
-	e.err, e.errAt = text, time.Now()
+	e.err, e.errAt, e.opened = text, time.Now(), time.Time{}
 	// The end of a session in progress is logged as such.
 	ends := e.state == Established && strings.Contains(text, "ended the session")
 	if e.told == text || ends {
@@ -164,7 +207,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		e.told = ""
 		t.log.Info("BGP session up", "neighbour", a, "as", ev.Peer.State.PeerASN)
 	case before == Established:
-		e.sentAll, e.flood = false, floodWatch{}
+		e.sentAll, e.flood, e.refused = false, floodWatch{}, nil
 		why = ended(ev.Peer.State.DisconnectReason)
 		if why == "" {
 			why = e.err
@@ -177,7 +220,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	if (before == OpenSent || before == OpenConfirm) && ev.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_INVALID_MSG {
 		t.fail(a, refused)
 	}
-	if now == Established || before == Established {
+	if now == Established || before == Established || now == OpenSent || now == OpenConfirm {
 		t.wake()
 	}
 }
@@ -233,6 +276,7 @@ func (t *sessions) due(now time.Time) time.Duration {
 	at(t.deadline)
 	for _, e := range t.table {
 		at(e.until)
+		at(e.patience())
 		at(e.flood.countAt)
 		if e.state == Established && !e.says {
 			at(e.since.Add(quiet))

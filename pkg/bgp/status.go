@@ -26,6 +26,9 @@ type PeerStatus struct {
 	// Received is how many prefixes it has sent, Used how many learned routes go through
 	// it, Sent how many it was sent.
 	Received, Used, Sent int
+	// Refused is how many it sends that are taken from no neighbour: a default route, and
+	// what this host announces itself. At most 100 are counted.
+	Refused int
 	// Error is the last one, kept when the session is up again; "" = none since the
 	// neighbour was added.
 	Error   string
@@ -71,7 +74,7 @@ func (t *sessions) status() []PeerStatus {
 	for a, e := range t.table {
 		list = append(list, PeerStatus{
 			Address: a, AS: e.neighbour.AS, Kind: e.neighbour.Kind, Host: e.neighbour.Host,
-			State: e.state, Since: e.since, Error: e.err, ErrorAt: e.errAt,
+			State: e.state, Since: e.since, Refused: e.refusing(), Error: e.err, ErrorAt: e.errAt,
 		})
 	}
 	slices.SortFunc(list, func(a, b PeerStatus) int { return a.Address.Compare(b.Address) })

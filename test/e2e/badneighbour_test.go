@@ -86,6 +86,10 @@ func TestBadNeighbours(t *testing.T) {
 			r.Established(a, 3)
 			r.Counts(a, `calico_node_route_problems{kind="refused-route"}`, routing.AtLeast(1))
 			r.Says(a, "the way to other hosts is not in order", "kind=refused-route", "subject=172.20.0.0/16", "neighbour "+fabricV4)
+			for _, prefix := range []string{"0.0.0.0/0", blocks(a)[0]} {
+				r.Says(a, "BGP neighbour sends a route that is not taken", "neighbour="+fabricV4, "prefix="+prefix, "reason=")
+			}
+			r.Counts(a, "calico_node_bgp_refused_prefixes", routing.Exactly(2))
 		}},
 		{"100,000 prefixes", badNeighbour(65010, secret, manyRoutes(100_000)), func(t *testing.T) {
 			r.Says(a, "BGP neighbour floods", "neighbour="+fabricV4)
@@ -115,6 +119,15 @@ func TestBadNeighbours(t *testing.T) {
 			across.StopWhole()
 		})
 	}
+	r.Delete(model.BGPPeerKey{Host: "a", IP: ip})
+	r.Established(a, 2)
+	r.Counts(a, "calico_node_bgp_refused_prefixes", routing.Exactly(0))
+	r.Until("the routes of before, and no other", func() error {
+		if got := r.Routes(a); !slices.Equal(got, before) {
+			return fmt.Errorf("there are %.300q, before %q", got, before)
+		}
+		return nil
+	})
 }
 
 func has(r *routing.Rig, h *lab.Host, route string) error {

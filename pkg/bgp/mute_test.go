@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+)
+
+// TestMute has a neighbour that takes connections and doesn't answer, and one that connects and
+// says no more than OPEN: the connection is given up within seconds, and the next comes.
+func TestMute(t *testing.T) {
+	t.Parallel()
+	t.Run("takes", func(t *testing.T) {
+		t.Parallel()
+		a, b, da, _ := pair(t)
+		var l net.Listener
+		in(t, b.ns, func() (err error) {
+			l, err = net.Listen("tcp", netip.AddrPortFrom(b.v4, 179).String())
+			return err
+		})
+		defer l.Close()
+		s := a.start(t)
+		s.apply(da)
+		first, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Close()
+		second, err := l.Accept() // in 4 minutes, if it were left to the library
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Close()
+		mustSay(t, s)
+	})
+	t.Run("connects", func(t *testing.T) {
+		t.Parallel()
+		a, b, da, _ := pair(t)
+		s := a.start(t)
+		s.apply(da)
+		s.mustBe("10.0.0.2 connecting")
+		var conn net.Conn
+		in(t, b.ns, func() (err error) {
+			conn, err = net.Dial("tcp", netip.AddrPortFrom(a.v4, 179).String())
+			return err
+		})
+		defer conn.Close()
+		open, err := bgp.NewBGPOpenMessage(65001, 90, b.v4, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := open.Serialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write(data); err != nil {
+			t.Fatal(err)
+		}
+		s.mustBe("10.0.0.2 open-confirm")
+		s.mustBe("10.0.0.2 connecting")
+		mustSay(t, s)
+	})
+}
+
+func mustSay(t *testing.T, s *speaker) {
+	t.Helper()
+	eventually(t, "the reason", true, func() bool { return strings.Contains(s.log.String(), noAnswer) })
+	if got := s.peer(netip.MustParseAddr("10.0.0.2")).Error; got == "" {
+		t.Error("no error is kept")
+	}
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"iter"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// Nobody but this host has its blocks, and a default route isn't BGP's to make. A neighbour that
+// sends them is refused in silence by the library, so updates are looked through here.
+
+// maxNoted is how many such prefixes of a neighbour are noted in a session.
+const maxNoted = 100
+
+// noted is a prefix that a neighbour sends, or has sent: it is logged once in a session that it
+// does, and once that it is over, however often it changes its mind.
+type noted struct{ sent, over bool }
+
+// refusing counts the prefixes that a neighbour sends now.
+func (e *sessionState) refusing() (n int) {
+	for _, p := range e.refused {
+		if p.sent {
+			n++
+		}
+	}
+	return n
+}
+
+// update is what a neighbour sends, by the library's log of it.
+type update struct {
+	announced, withdrawn []bgp.PathNLRI
+	attrs                []bgp.PathAttributeInterface
+}
+
+func updateOf(r slog.Record) (u update) {
+	u.announced, _ = attr(r, "nlri").Any().([]bgp.PathNLRI)
+	u.withdrawn, _ = attr(r, "withdrawals").Any().([]bgp.PathNLRI)
+	u.attrs, _ = attr(r, "path_attributes").Any().([]bgp.PathAttributeInterface)
+	for _, a := range u.attrs {
+		switch a := a.(type) {
+		case *bgp.PathAttributeMpReachNLRI:
+			u.announced = slices.Concat(u.announced, a.Value)
+		case *bgp.PathAttributeMpUnreachNLRI:
+			u.withdrawn = slices.Concat(u.withdrawn, a.Value)
+		}
+	}
+	return u
+}
+
+// us is what makes a route ours.
+type us struct {
+	as       uint32
+	routerID netip.Addr
+	prefixes map[netip.Prefix]plan.Advertisement
+}
+
+// returned says whether an update brings back what has been here: reflectors, and many switches, send
+// to whom they have it from too. That is in order, and never taken (RFC 4271, section 9; RFC 4456, section 8).
+func (o us) returned(u update) bool {
+	for _, a := range u.attrs {
+		switch a := a.(type) {
+		case *bgp.PathAttributeOriginatorId:
+			if a.Value == o.routerID {
+				return true
+			}
+		case *bgp.PathAttributeAsPath:
+			for _, part := range a.Value {
+				if slices.Contains(part.GetAS(), o.as) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// refuses says why a prefix is not taken from any neighbour, "" if it may be.
+func (o us) refuses(p netip.Prefix) string {
+	if p.Bits() == 0 {
+		return "a default route would replace the host's own: let it send none"
+	}
+	if _, ok := o.prefixes[p]; ok {
+		return "this host announces the prefix itself: find out who else does, behind that neighbour"
+	}
+	return ""
+}
+
+// setUs says what is ours now.
+func (t *sessions) setUs(d Desired) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.us = us{uint32(d.Speaker.AS), d.Speaker.RouterID, d.Advertisements}
+	for _, e := range t.table {
+		maps.DeleteFunc(e.refused, func(p netip.Prefix, _ noted) bool { return t.us.refuses(p) == "" })
+	}
+}
+
+// heard takes in what a neighbour sends.
+func (t *sessions) heard(a netip.Addr, u update) {
+	t.notice(a, u)
+	t.announced(a, len(u.announced))
+}
+
+// notice looks for prefixes that are refused.
+func (t *sessions) notice(a netip.Addr, u update) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.table[a]
+	if e == nil || e.state == Flooded {
+		return
+	}
+	gone, sent := u.withdrawn, u.announced
+	if t.us.returned(u) {
+		gone, sent = slices.Concat(gone, sent), nil
+	}
+	for p := range prefixesOf(gone) {
+		was := e.refused[p]
+		if !was.sent {
+			continue
+		}
+		e.refused[p] = noted{over: true}
+		if !was.over {
+			t.log.Info("BGP neighbour has withdrawn a route that was not taken", "neighbour", a, "prefix", p)
+		}
+	}
+	for p := range prefixesOf(sent) {
+		why := t.us.refuses(p)
+		was, told := e.refused[p]
+		if why == "" || was.sent || !told && len(e.refused) >= maxNoted {
+			continue
+		}
+		if e.refused == nil {
+			e.refused = make(map[netip.Prefix]noted)
+		}
+		e.refused[p] = noted{sent: true, over: was.over}
+		if !told {
+			t.log.Warn("BGP neighbour sends a route that is not taken", "neighbour", a, "as", e.neighbour.AS, "prefix", p, "reason", why)
+		}
+	}
+}
+
+func prefixesOf(list []bgp.PathNLRI) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for _, n := range list {
+			if p, ok := prefixOf(n.NLRI); ok && !yield(p) {
+				return
+			}
+		}
+	}
+}
