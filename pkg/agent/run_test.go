@@ -26,9 +26,7 @@ func TestEndpointLife(t *testing.T) {
 	leaks := goleak.IgnoreCurrent()
 	stop := h.start()
 	h.ready()
-	if got := h.get(model.StatusKey{Host: h.name}); got == nil {
-		t.Error("the host has no status in etcd")
-	}
+	h.until("status of the host", func() bool { return h.get(model.StatusKey{Host: h.name}) != nil })
 
 	p := h.addPod(1)
 	v4, v6 := podAddrs(1)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -29,6 +28,7 @@ type wall struct {
 	hosts map[string]struct{}
 	// rules is how many rules each endpoint's policies and profiles have.
 	rules   map[string]int
+	askers  askers
 	members int   // of all sets
 	err     error // why the latest turn was not applied
 	misfit  error // what of all changes could not be used, the latest
@@ -45,7 +45,7 @@ type wall struct {
 func newWall(host string) *wall {
 	return &wall{
 		engine: policy.NewEngine(host), state: &policy.State{},
-		found: map[string]*policy.Endpoint{}, failing: map[string]error{}, rules: map[string]int{}, hosts: map[string]struct{}{}, suspects: map[netip.Addr]struct{}{}, later: map[netip.Addr]struct{}{},
+		found: map[string]*policy.Endpoint{}, failing: map[string]error{}, rules: map[string]int{}, askers: newAskers(), hosts: map[string]struct{}{}, suspects: map[netip.Addr]struct{}{}, later: map[netip.Addr]struct{}{},
 	}
 }
 
@@ -103,20 +103,32 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 // count counts the rules of endpoints that changed, or whose rules did, and
 // notes the addresses of the latter.
 func (w *wall) count(c policy.Changes, moved map[netip.Addr]struct{}) {
+	recount := map[string]struct{}{}
 	for path, ep := range c.Endpoints {
+		w.askers.remove(path)
 		delete(w.rules, path)
 		if ep != nil {
-			w.rules[path] = w.rulesOf(ep)
+			w.askers.add(path, ep)
+			recount[path] = struct{}{}
 		}
 	}
-	if len(c.Rules) == 0 {
-		return
-	}
-	for path, ep := range w.state.Endpoints {
-		if uses(ep, c.Rules) {
-			w.rules[path] = w.rulesOf(ep)
+	for id, r := range c.Rules {
+		resized := w.askers.resize(id, r)
+		for path := range w.askers.of[id] {
+			ep := w.state.Endpoints[path]
+			if ep == nil {
+				continue
+			}
 			w.all = w.all || !ep.Workload
 			w.suspectAddrs(ep.Addrs, moved)
+			if resized {
+				recount[path] = struct{}{}
+			}
+		}
+	}
+	for path := range recount {
+		if ep := w.state.Endpoints[path]; ep != nil {
+			w.rules[path] = w.rulesOf(ep)
 		}
 	}
 }
@@ -139,22 +151,6 @@ func (w *wall) rulesOf(ep *policy.Endpoint) int {
 		}
 	}
 	return n
-}
-
-// uses reports whether one of the rules is among an endpoint's.
-func uses(ep *policy.Endpoint, rules map[policy.RulesID]*policy.Rules) bool {
-	isThere := func(id policy.RulesID) bool {
-		_, ok := rules[id]
-		return ok
-	}
-	if len(rules) == 1 { // as mostly: no need to hash each name
-		for the := range rules {
-			isThere = func(id policy.RulesID) bool { return id == the }
-		}
-	}
-	return slices.ContainsFunc(ep.Inbound.Policies, isThere) || slices.ContainsFunc(ep.Outbound.Policies, isThere) ||
-		slices.ContainsFunc(ep.Inbound.Profiles, isThere) || slices.ContainsFunc(ep.Outbound.Profiles, isThere) ||
-		slices.ContainsFunc(ep.UntrackedInbound, isThere) || slices.ContainsFunc(ep.UntrackedOutbound, isThere)
 }
 
 // suspect notes the addresses of an endpoint that changed. Connections with a
