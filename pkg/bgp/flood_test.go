@@ -21,9 +21,10 @@ type wire struct {
 	attrs []bgp.PathAttributeInterface
 }
 
-// dial opens a session from b's host to a's.
-func dial(t *testing.T, a, b *host) *wire {
+// dial opens a session from b's host to a's speaker, which refuses connections at first.
+func dial(t *testing.T, s *speaker, a, b *host) *wire {
 	t.Helper()
+	s.mustBe(b.v4.String() + " connecting")
 	w := &wire{t: t, heard: make(chan struct{})}
 	in(t, b.ns, func() (err error) {
 		w.Conn, err = net.Dial("tcp", netip.AddrPortFrom(a.v4, 179).String())
@@ -113,7 +114,7 @@ func TestFloodOnWire(t *testing.T) {
 				da.Neighbours[b.v4] = n
 				s := a.start(t)
 				s.apply(da)
-				w := dial(t, a, b)
+				w := dial(t, s, a, b)
 				s.mustBe("10.0.0.2 established")
 				w.flood(100000, c.each)
 				s.mustBe("10.0.0.2 flooded")

@@ -108,7 +108,7 @@ func TestRefusedOnWire(t *testing.T) {
 	a.has(da, "10.1.1.0/26")
 	s := a.start(t)
 	s.apply(da)
-	w := dial(t, a, b)
+	w := dial(t, s, a, b)
 	s.mustBe("10.0.0.2 established")
 	refused := func(want int) {
 		t.Helper()
