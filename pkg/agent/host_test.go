@@ -4,8 +4,10 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -17,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,14 +125,22 @@ func (h *host) stopEtcd() {
 	}
 }
 
+// freeAddr is an address that nobody listens at, below the ports that the kernel gives to
+// connections: one of those may be taken before it is used.
 func freeAddr(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	for {
+		addr := "127.0.0.1:" + strconv.Itoa(10000+rand.IntN(22000))
+		l, err := net.Listen("tcp", addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		_ = l.Close() // nobody has used it
+		return addr
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 func (h *host) config() Config {
