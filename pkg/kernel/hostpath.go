@@ -215,6 +215,8 @@ func (h *HostPath) ApplySome(ctx context.Context, changed, removed []Endpoint) (
 	defer h.mu.Unlock()
 	gone := make(map[string]bool)
 	affected := make(map[string]bool)
+	// moved are the addresses that endpoints had or shall have, of those that change.
+	moved := make(map[string][]netip.Addr)
 	// Who shares an address with the endpoint may win or lose it, and so on.
 	var affect func(e Endpoint)
 	affect = func(e Endpoint) {
@@ -237,10 +239,14 @@ func (h *HostPath) ApplySome(ctx context.Context, changed, removed []Endpoint) (
 		if slices.ContainsFunc(changed[:i], func(o Endpoint) bool { return o.Interface == e.Interface }) {
 			continue
 		}
-		affect(h.was(e))
+		was := h.was(e)
+		affect(was)
 		h.want(e)
 		affect(e)
 		delete(gone, e.Interface)
+		if !was.equal(e) {
+			moved[e.Interface] = slices.Concat(was.Addrs, e.Addrs)
+		}
 	}
 	read := h.readAll
 	if len(affected) <= maxSome {
@@ -249,7 +255,10 @@ func (h *HostPath) ApplySome(ctx context.Context, changed, removed []Endpoint) (
 			names = append(names, name)
 		}
 		slices.Sort(names)
-		read = func() (*state, error) { return h.readSome(names) }
+		if len(moved) < len(affected) { // some share addresses, or go: all of theirs is read
+			clear(moved)
+		}
+		read = func() (*state, error) { return h.readSome(names, moved) }
 	}
 	report, err := h.converge(ctx, read, gone)
 	if err != nil {

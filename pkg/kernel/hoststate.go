@@ -72,8 +72,9 @@ func (h *HostPath) readAll() (*state, error) {
 	return st, h.readDelays(st)
 }
 
-// readSome reads the state of a few interfaces.
-func (h *HostPath) readSome(names []string) (*state, error) {
+// readSome reads the state of a few interfaces; of those in moved only what is
+// about these addresses.
+func (h *HostPath) readSome(names []string, moved map[string][]netip.Addr) (*state, error) {
 	st := newState()
 	st.scope = names
 	var asked []string
@@ -102,11 +103,67 @@ func (h *HostPath) readSome(names []string) (*state, error) {
 		if l.Name != asked[i] {
 			continue // found by an alternative name: it is not a workload's
 		}
+		if addrs, ok := moved[l.Name]; ok {
+			if ok, err = h.readMoved(st, l, addrs); err != nil {
+				return nil, err
+			}
+			if ok {
+				continue
+			}
+		}
 		if err := h.readLink(st, l); err != nil {
 			return nil, err
 		}
 	}
 	return st, h.ns.enter(func() error { return readDelayFiles(st) })
+}
+
+// readMoved reads the routes to some addresses, and their neighbours on the link:
+// to list those of one link the kernel walks those of all. It says false, and
+// reads nothing, where another's route to one of them comes first.
+func (h *HostPath) readMoved(st *state, l Link, addrs []netip.Addr) (bool, error) {
+	var requests []*message
+	for _, a := range addrs {
+		if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
+			return false, nil
+		}
+		neigh := newMessage(unix.RTM_GETNEIGH, 0, neighBody(familyOf(a), l.Index, 0, 0))
+		neigh.attrAddr(unix.NDA_DST, a)
+		requests = append(requests, findRoute(a, 0), neigh)
+	}
+	answers, err := h.sock.do(requests...)
+	if err != nil {
+		return false, err
+	}
+	var routes []route
+	neighs := make(map[netip.Addr]model.MAC)
+	for i, a := range addrs {
+		toIt, ofIt := answers[2*i], answers[2*i+1]
+		if errors.Is(ofIt.err, unix.ENODEV) {
+			return false, nil // the link just went away
+		}
+		if r, ok := foundRoute(toIt, a); ok && r.dst.IsSingleIP() {
+			if r.local || r.protocol != h.cfg.Protocol {
+				return false, nil
+			}
+			if !slices.Contains(routes, r) {
+				routes = append(routes, r)
+			}
+		}
+		for _, m := range ofIt.data {
+			if n, ok := parseNeigh(m.body); ok && m.kind == unix.RTM_NEWNEIGH && n.state&unix.NUD_PERMANENT != 0 {
+				neighs[n.addr] = n.mac
+			}
+		}
+	}
+	st.links[l.Name] = l
+	for _, r := range routes {
+		st.routes[r.index] = append(st.routes[r.index], r)
+	}
+	if len(neighs) > 0 {
+		st.neighs[l.Index] = neighs
+	}
+	return true, nil
 }
 
 // readLink reads what a link has that was there a moment ago. One that was

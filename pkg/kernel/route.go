@@ -137,6 +137,15 @@ func unspecified(family uint8) netip.Addr {
 // link where that isn't 0. Of one that is not in the main table, or not unicast
 // or local, there is none.
 func (s *socket) lookup(a netip.Addr, index int) (r route, ok bool) {
+	answers, err := s.do(findRoute(a, index))
+	if err != nil {
+		return route{}, false
+	}
+	return foundRoute(answers[0], a)
+}
+
+// findRoute asks for the route that the kernel would take.
+func findRoute(a netip.Addr, index int) *message {
 	body := make([]byte, unix.SizeofRtMsg)
 	body[0], body[1] = familyOf(a), uint8(a.BitLen())
 	binary.NativeEndian.PutUint32(body[8:], unix.RTM_F_FIB_MATCH)
@@ -145,12 +154,12 @@ func (s *socket) lookup(a netip.Addr, index int) (r route, ok bool) {
 	if index != 0 {
 		request.attr32(unix.RTA_OIF, uint32(index))
 	}
-	data, err := s.ask(request)
-	if err != nil {
-		return route{}, false
-	}
-	for _, m := range data {
-		if m.kind != unix.RTM_NEWROUTE || len(m.body) < unix.SizeofRtMsg {
+	return request
+}
+
+func foundRoute(answer answer, a netip.Addr) (route, bool) {
+	for _, m := range answer.data {
+		if answer.err != nil || m.kind != unix.RTM_NEWROUTE || len(m.body) < unix.SizeofRtMsg {
 			continue
 		}
 		if m.body[7] == unix.RTN_LOCAL {
