@@ -74,3 +74,34 @@ func mustSay(t *testing.T, s *speaker) {
 		t.Error("no error is kept")
 	}
 }
+
+// TestLeaveAndReturn has a neighbour go and come back at once, again and again: no connection
+// stays open that nobody reads, which the other side would take for a mute neighbour.
+func TestLeaveAndReturn(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, b := f.host(t, 1), f.host(t, 2)
+	da, db := a.desired(), b.desired()
+	a.meets(da, b)
+	b.meets(db, a)
+	alone := a.desired()
+	b.has(db, "10.1.2.0/26")
+	sa, sb := a.start(t), b.start(t)
+	sb.apply(db)
+	for range 4 {
+		for range 5 {
+			sa.apply(da)
+			sa.apply(alone)
+		}
+		sa.mustLearn()
+		sa.apply(da)
+		sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
+		sb.mustBe("10.0.0.1 established")
+	}
+	for _, s := range []*speaker{sa, sb} {
+		if strings.Contains(s.log.String(), noAnswer) {
+			t.Errorf("%s waited for an answer:\n%s", s.name, s.log)
+		}
+		s.close()
+	}
+}
