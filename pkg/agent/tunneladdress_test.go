@@ -198,15 +198,14 @@ func TestTunnelAddressNowhere(t *testing.T) {
 
 	// What is held of a pool that is no tunnel's any more goes, though no other is to be had.
 	from := c.held(handleOf(plan.VXLAN4, "a"))[0]
-	for _, cidr := range []string{"10.65.0.0/24", "10.66.0.0/24"} {
-		other := vxlanPool(cidr)
-		if other.CIDR.Contains(from) {
-			other.VXLANMode = ""
-		} else {
-			other.NodeSelector = "rack == 'r1'"
-		}
-		c.setPool(other)
+	in, other := vxlanPool("10.65.0.0/24"), vxlanPool("10.66.0.0/24")
+	if other.CIDR.Contains(from) {
+		in, other = other, in
 	}
+	other.NodeSelector = "rack == 'r1'"
+	c.setPool(other) // first, or an address would be taken from it
+	in.VXLANMode = ""
+	c.setPool(in)
 	c.until("released", func() bool { return c.setting("a", vxlanConfig) == "" && len(c.held(handleOf(plan.VXLAN4, "a"))) == 0 })
 	c.check()
 }
