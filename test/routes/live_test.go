@@ -48,7 +48,7 @@ func TestModeChanges(t *testing.T) {
 		})
 		for _, s := range streams {
 			lost, longest := r.settled(s)
-			t.Logf("to %s, mode %s: %d of %d lost so far, %d in a row", s.to, nameOf(mode), lost, s.sent, longest)
+			t.Logf("to %s, mode %s: %d of %d lost so far, %d in a row", s.to, nameOf(mode), lost, s.requests(), longest)
 		}
 		r.all()
 		if mode == model.EncapAlways {
@@ -116,7 +116,7 @@ func TestAgentRestarts(t *testing.T) {
 			}
 			for _, s := range streams {
 				if lost, _ := r.settled(s); lost > 0 {
-					t.Errorf("to %s: %d of %d were lost", s.to, lost, s.sent)
+					t.Errorf("to %s: %d of %d were lost", s.to, lost, s.requests())
 				}
 			}
 			if diff := cmp.Diff(before, r.routesTo(0, 1)); diff != "" {

@@ -108,6 +108,12 @@ func (s *stream) answers() int {
 	return len(s.answered)
 }
 
+func (s *stream) requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent
+}
+
 func (s *stream) end() {
 	select {
 	case <-s.ending:
@@ -122,9 +128,7 @@ func (s *stream) end() {
 // until then were lost, and how many followed each other.
 func (r *rig) settled(s *stream) (lost, longest int) {
 	r.Helper()
-	s.mu.Lock()
-	from := s.sent
-	s.mu.Unlock()
+	from := s.requests()
 	r.until("the stream to "+s.to.String()+" flows again", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
