@@ -234,8 +234,9 @@ func (c *cluster) state(ctx context.Context) hostState {
 			c.t.Fatal(err)
 		}
 		for line := range strings.Lines(string(out)) {
-			// What the kernel makes of addresses comes with them, goes with their link, and changes with forwarding.
-			if !strings.Contains(line, "proto kernel") {
+			// What the kernel makes of addresses comes with them, goes with their link, and changes with forwarding. A
+			// block stays the host's when its last pod goes, and so does its blackhole.
+			if !strings.Contains(line, "proto kernel") && !strings.HasPrefix(line, "blackhole ") {
 				s.Routes = append(s.Routes, strings.TrimSpace(line))
 			}
 		}
