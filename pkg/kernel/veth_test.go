@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -24,9 +25,12 @@ func TestCreateVeth(t *testing.T) {
 		if err != nil || got != want {
 			t.Fatal(got, err)
 		}
-		l, err := HostLink("cali1")
-		if err != nil {
-			t.Fatal(err)
+		var l Link
+		// That both ends are up is told a moment later (linkwatch).
+		for deadline := time.Now().Add(5 * time.Second); !l.Running && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if l, err = HostLink("cali1"); err != nil {
+				t.Fatal(err)
+			}
 		}
 		type facts struct {
 			Alias, Kind, MAC string
