@@ -76,6 +76,7 @@ type router struct {
 	whole     bool // everything is to be compared with the kernel
 	applied   bool // that was done once
 	look      bool // the kernel is to be looked at: the host's own links and routes, and ours
+	audit     bool // it is to be seen whether ours are as they were
 	links     plan.Links
 	lookAgain *time.Timer
 	looked    time.Time
@@ -135,7 +136,7 @@ func (r *router) run(ctx context.Context) error {
 			}
 			r.look = true
 		case <-audit.C:
-			r.look = true
+			r.audit, r.look = true, r.look || r.events == nil
 		case <-r.lookAgain.C:
 		case <-r.unbridging.C:
 		case <-r.retry.C:

@@ -91,7 +91,7 @@ func (r *router) release(complete bool) {
 // routes, and whether ours are as they were. Where links come and go by the hundred,
 // or another program undoes what is done here, that is done for a tenth of the time.
 func (r *router) glance(ctx context.Context) {
-	if !r.look {
+	if !r.look && !r.audit {
 		return
 	}
 	if since := time.Since(r.looked); since < r.lookPause {
@@ -99,6 +99,21 @@ func (r *router) glance(ctx context.Context) {
 		return
 	}
 	start := time.Now()
+	if r.look {
+		r.readLinks()
+	}
+	r.audit = false
+	if !r.whole {
+		same, err := r.fabric.Unchanged(ctx)
+		r.whole = !same || err != nil // where an error lasts, taking all apart tells of it
+	}
+	r.looked = time.Now()
+	r.lookPause = max(driftPause, 10*r.looked.Sub(start))
+}
+
+// readLinks reads the host's own links and routes. The kernel gives them with all
+// workloads', so it is not done at each audit: notices tell where they change.
+func (r *router) readLinks() {
 	links, err := r.network.links(r.params.InterfacePrefixes)
 	if r.well(linkTrouble, "the host's own links could not be read; what was known of them is used", err) {
 		r.look, r.links = false, links
@@ -106,12 +121,6 @@ func (r *router) glance(ctx context.Context) {
 	} else {
 		r.again()
 	}
-	if !r.whole {
-		same, err := r.fabric.Unchanged(ctx)
-		r.whole = !same || err != nil // where an error lasts, taking all apart tells of it
-	}
-	r.looked = time.Now()
-	r.lookPause = max(driftPause, 10*r.looked.Sub(start))
 }
 
 // fencePatience is how long a tunnel that is new waits for the firewall to know from
