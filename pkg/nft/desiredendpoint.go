@@ -130,7 +130,7 @@ func (d *desired) putWorkload(name string) {
 	d.putSources(name)
 }
 
-// putSources are the addresses that the owner of an interface may send from.
+// putSources are the addresses, and the MAC, that the owner of an interface may send from.
 func (d *desired) putSources(name string) {
 	var slots []slot
 	if owners := d.interfaces[name]; len(owners) > 0 {
@@ -141,11 +141,12 @@ func (d *desired) putSources(name string) {
 			if a.Is4() {
 				version = 4
 			}
-			if ep.MAC.IsZero() {
-				slots = append(slots, slot{versioned(setSourcesNo, version), concat(nameBytes(name), addrBytes(a))})
-			} else {
-				slots = append(slots, slot{versioned(setSources, version), concat(nameBytes(name), string(ep.MAC[:]), addrBytes(a))})
-			}
+			slots = append(slots, slot{versioned(setSources, version), concat(nameBytes(name), addrBytes(a))})
+		}
+		if ep.MAC.IsZero() {
+			slots = append(slots, slot{setAnyMAC, nameBytes(name)})
+		} else {
+			slots = append(slots, slot{setMACs, concat(nameBytes(name), string(ep.MAC[:]))})
 		}
 	}
 	key := "interface\x00" + name // no path looks like this

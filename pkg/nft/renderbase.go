@@ -26,6 +26,7 @@ func (x renderer) base(u uses) []Chain {
 		{Name: "filter-input", Hook: Hook{"filter", "input", "filter"}, Rules: x.input(u)},
 		{Name: "filter-output", Hook: Hook{"filter", "output", "filter"}, Rules: x.output(u)},
 		{Name: chainSpoof, Comment: "before connection tracking: is it from who it says", Rules: sources()},
+		{Name: chainMAC, Comment: "of new connections: is it from the endpoint's MAC address", Rules: macs()},
 		{Name: chainForward, Rules: x.forward(u)},
 		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: asksGroup(inName, mapFrom, setDeniedFrom)},
 		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: asksGroup(outName, mapTo, setDeniedTo)},
@@ -81,7 +82,7 @@ func noEndpoint(s Statement) Rule {
 func (x renderer) rawIn(u uses) []Rule {
 	var out []Rule
 	for _, version := range [...]int{4, 6} {
-		fields := []Field{inName, etherSource, address(version, false)}
+		fields := []Field{inName, address(version, false)}
 		out = append(out, x.workload(inName, func(s Statement) Rule {
 			return accept(Accept, "", s, InSet{Fields: fields, Set: versioned(setSources, version)})
 		})...)
@@ -105,13 +106,24 @@ func (x renderer) rawOut() []Rule {
 func sources() []Rule {
 	none := drop("no endpoint has the interface")
 	none.Do = append([]Statement{InSet{[]Field{inName}, true, setWorkloads}}, none.Do...)
-	out := append([]Rule{none}, dhcp(Return)...)
-	out = append(out, accept(Return, "neighbour discovery", neighbours(true)))
-	for _, version := range [...]int{4, 6} {
-		fields := []Field{inName, address(version, false)}
-		out = append(out, accept(Return, "of unknown MAC address", InSet{Fields: fields, Set: versioned(setSourcesNo, version)}))
-	}
+	out := append([]Rule{none}, exempt()...)
 	return append(out, drop("spoofed source"))
+}
+
+// macs are for the first packet of a connection only: to compare each costs a
+// small one 2 % of its way, and those that follow are of what was accepted.
+func macs() []Rule {
+	out := []Rule{
+		accept(Return, "", InSet{Fields: []Field{inName, etherSource}, Set: setMACs}),
+		accept(Return, "of unknown MAC address", InSet{Fields: []Field{inName}, Set: setAnyMAC}),
+	}
+	out = append(out, exempt()...)
+	return append(out, drop("spoofed MAC address"))
+}
+
+// exempt is what is not checked for spoofing: it comes before an address is known.
+func exempt() []Rule {
+	return append(dhcp(Return), accept(Return, "neighbour discovery", neighbours(true)))
 }
 
 // forwardHook is short for what most packets are, those of connections that were
@@ -129,6 +141,7 @@ func (x renderer) forwardHook(u uses) []Rule {
 // forward is for packets of connections that are new, invalid, or cut.
 func (x renderer) forward(u uses) []Rule {
 	out := []Rule{dropCut(), dropInvalid()}
+	out = append(out, x.workload(inName, verdict(Jump, chainMAC))...)
 	out = append(out, x.workload(inName, verdict(Jump, chainFrom))...)
 	if u.Wildcard {
 		out = append(out, Rule{Do: append(x.notWorkload(inName), Verdict{Jump, chainWildIn})})
@@ -184,7 +197,7 @@ func (x renderer) output(u uses) []Rule {
 
 func (x renderer) toHost() []Rule {
 	out := append(tracked(), dhcp(Accept)...)
-	out = append(out, accept(Accept, "neighbour discovery", neighbours(true)))
+	out = append(out, accept(Accept, "neighbour discovery", neighbours(true)), jump(chainMAC, ""))
 	if x.settings.EndpointDNS {
 		dns := []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 53}, {Protocol: model.ProtocolUDP, Port: 53}}
 		out = append(out, failsafe(dns, true, Accept, "DNS")...)
@@ -235,6 +248,8 @@ func baseSets() []Set {
 		{Name: mapTo, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true},
 		{Name: setDeniedFrom, Key: []Type{typeInterface}, Count: true, Comment: "what nothing allowed the endpoint to send"},
 		{Name: setDeniedTo, Key: []Type{typeInterface}, Count: true, Comment: "what nothing allowed the endpoint to receive"},
+		{Name: setMACs, Key: []Type{typeInterface, typeEther}},
+		{Name: setAnyMAC, Key: []Type{typeInterface}},
 		{Name: mapHostIn, Key: []Type{typeInterface}, Data: typeVerdict},
 		{Name: mapHostOut, Key: []Type{typeInterface}, Data: typeVerdict},
 		{Name: mapUntrackIn, Key: []Type{typeInterface}, Data: typeVerdict},
@@ -244,8 +259,7 @@ func baseSets() []Set {
 		addr := address(version, false).kind
 		sets = append(sets,
 			Set{Name: versioned(setHosts, version), Key: []Type{addr}, Comment: "the other hosts, from which tunnels take packets"},
-			Set{Name: versioned(setSources, version), Key: []Type{typeInterface, typeEther, addr}},
-			Set{Name: versioned(setSourcesNo, version), Key: []Type{typeInterface, addr}},
+			Set{Name: versioned(setSources, version), Key: []Type{typeInterface, addr}},
 			Set{Name: versioned(mapDNAT, version), Key: []Type{addr}, Data: addr},
 			Set{Name: versioned(mapHairpin, version), Key: []Type{addr, addr}, Data: addr},
 			Set{Name: versioned(setPools, version), Key: []Type{addr}, Interval: true},

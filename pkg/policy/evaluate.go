@@ -24,7 +24,6 @@ import (
 //     (a) no endpoint: dropped.
 //     (b) UDP 68→67 over IPv4, UDP 546→547 over IPv6, neighbour discovery: on to 3.
 //     (c) its source is none of the endpoint's Addrs: dropped.
-//     (d) the endpoint has a MAC and the packet's is another: dropped.
 //  2. Before connection tracking, a packet for the host itself from an interface
 //     with a host endpoint, or from the host itself to one:
 //     (a) neighbour discovery: on to 3.
@@ -42,16 +41,19 @@ import (
 //     (b) established or related: accept. What an endpoint was connected to is
 //     over when it goes: its routes go, and its connections are deleted.
 //     (c) to a workload interface without an endpoint: dropped. (d) invalid: dropped.
-//     (e) from a workload interface: Outbound of its endpoint; from any other,
-//     where there is a wildcard: Inbound of the wildcard.
+//     (e) from a workload interface: not DHCP or neighbour discovery as in 1(b),
+//     its endpoint has a MAC and the packet's is another: dropped; else Outbound of
+//     its endpoint. From any other interface, where there is a wildcard: Inbound of
+//     the wildcard.
 //     (f) to a workload interface: Inbound of its endpoint; to any other, where
 //     there is a wildcard: Outbound of the wildcard.
 //     (g) accept. Fail-safe ports are the host's own and don't count here.
 //  5. Packets for the host itself:
 //     (a) from a workload interface: invalid dropped; established or related
-//     accept; DHCP as in 1(b), neighbour discovery, and with EndpointDNS UDP and
-//     TCP port 53, accept; Outbound of the endpoint; then EndpointToHost: DROP
-//     drops, ACCEPT and RETURN accept.
+//     accept; DHCP as in 1(b) and neighbour discovery accept; not from the
+//     endpoint's MAC, as in 4(e): dropped; with EndpointDNS UDP and TCP port 53
+//     accept; Outbound of the endpoint; then EndpointToHost: DROP drops, ACCEPT and
+//     RETURN accept.
 //     (b) from an interface with a host endpoint: untracked by 2(c) accept;
 //     neighbour discovery accept; invalid dropped; established or related
 //     accept; destination port in FailsafeInbound accept; Inbound; accept.
@@ -150,11 +152,17 @@ func (e *evaluation) admit(ep *Endpoint) bool {
 	case !slices.Contains(ep.Addrs, p.Src):
 		e.of(ep, model.Outbound, "source %s is not an address of the endpoint: drop", p.Src)
 		return false
-	case !ep.MAC.IsZero() && !p.MAC.IsZero() && ep.MAC != p.MAC:
-		e.of(ep, model.Outbound, "source %s is not the MAC address of the endpoint: drop", p.MAC)
-		return false
 	}
 	return true
+}
+
+// ownMAC is what 4(e) and 5(a) say of MAC addresses; false = dropped.
+func (e *evaluation) ownMAC(ep *Endpoint) bool {
+	if ep.MAC.IsZero() || e.p.MAC.IsZero() || ep.MAC == e.p.MAC || e.isDHCP() || e.isNeighbour(true) {
+		return true
+	}
+	e.of(ep, model.Outbound, "source %s is not the MAC address of the endpoint: drop", e.p.MAC)
+	return false
 }
 
 // untracked is step 2; false = dropped.
@@ -199,7 +207,7 @@ func (e *evaluation) forward() bool {
 	}
 	if fromWorkload {
 		from := e.workload(p.In)
-		if !e.asks(from, model.Outbound, from.Outbound) {
+		if !e.ownMAC(from) || !e.asks(from, model.Outbound, from.Outbound) {
 			return false
 		}
 	} else if wildcard != nil && !e.asks(wildcard, model.Inbound, wildcard.Inbound) {
@@ -221,9 +229,15 @@ func (e *evaluation) input(host *Endpoint) bool {
 		return accepted
 	}
 	from := e.workload(p.In)
-	dns := e.s.EndpointDNS && p.DstPort == 53 && (p.Protocol == model.ProtocolUDP || p.Protocol == model.ProtocolTCP)
-	if e.isDHCP() || e.isNeighbour(true) || dns {
-		e.of(from, model.Outbound, "DHCP, DNS or neighbour discovery to the host: accept")
+	if e.isDHCP() || e.isNeighbour(true) {
+		e.of(from, model.Outbound, "DHCP or neighbour discovery to the host: accept")
+		return true
+	}
+	if !e.ownMAC(from) {
+		return false
+	}
+	if e.s.EndpointDNS && p.DstPort == 53 && (p.Protocol == model.ProtocolUDP || p.Protocol == model.ProtocolTCP) {
+		e.of(from, model.Outbound, "DNS to the host: accept")
 		return true
 	}
 	if !e.asks(from, model.Outbound, from.Outbound) {

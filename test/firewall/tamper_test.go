@@ -66,7 +66,7 @@ func (r *rig) tamperings(server, client *place) map[string][]string {
 		"insert a rule in forward": {"insert rule inet calico forward-calico accept"},
 		"insert a rule in a chain": {fmt.Sprintf("insert rule inet calico %s accept", to)},
 		"delete an interface":      {fmt.Sprintf("delete element inet calico workloads { %q }", r.spec(client).Name)},
-		"delete an address":        {fmt.Sprintf("delete element inet calico sources4 { %q . %s . %s }", r.spec(client).Name, r.spec(client).MAC, client.addrs[0])},
+		"delete an address":        {fmt.Sprintf("delete element inet calico sources4 { %q . %s }", r.spec(client).Name, client.addrs[0])},
 		"add a chain and a set":    {"add chain inet calico mine", "add set inet calico mine { type ipv4_addr; }"},
 		"put the table to sleep":   {"add table inet calico { flags dormant; }"},
 	}
