@@ -11,10 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
-
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
 )
@@ -30,13 +26,16 @@ const (
 )
 
 // many is a host among many others, which etcd alone knows of, or one more
-// host that has all their blocks and tells of them over BGP.
+// host that has all their blocks and tells of them over BGP, or whose BGP
+// speakers are there, each with its own blocks.
 type many struct {
 	name   string
 	mode   model.EncapMode
+	speak  bool // the other hosts have BGP speakers
 	lab    *lab.Lab
 	host   *lab.Host
-	peer   *lab.Host // nil: the blocks are those of hosts that aren't there
+	peer   *lab.Host   // that has all blocks; nil: they are the other hosts'
+	others *neighbours // nil: they don't speak
 	cold   time.Duration
 	peak   int64
 	idle   float64
@@ -54,7 +53,7 @@ type manyCost struct {
 // manyHosts measures an agent that has routes to 5,000 blocks.
 func manyHosts(ctx context.Context, b *bench) (all result, err error) {
 	var runs []*many
-	for _, m := range []*many{{name: "VXLAN", mode: model.EncapAlways}, {name: "BGP"}} {
+	for _, m := range []*many{{name: "VXLAN", mode: model.EncapAlways}, {name: "BGP"}, {name: "BGP, 500 sessions", speak: true}} {
 		fmt.Fprintf(b.log, "  %s: %d blocks\n", m.name, otherHosts*blocksOfHost)
 		if err := m.measure(ctx, b); err != nil {
 			return result{}, fmt.Errorf("%s: %w", m.name, err)
@@ -80,31 +79,19 @@ func (m *many) measure(ctx context.Context, b *bench) (err error) {
 	defer func() { err = errors.Join(err, m.lab.Close()) }()
 	m.costs, m.blocks = map[int]manyCost{}, map[int]bool{}
 	m.host = m.lab.Hosts()[0]
-	if m.mode == model.EncapNever {
-		m.peer = m.lab.Hosts()[1]
-	}
-	total := otherHosts * blocksOfHost
-	if err := m.cluster(ctx); err != nil {
+	defer func() {
+		if m.others != nil {
+			err = errors.Join(err, m.others.close())
+		}
+	}()
+	if err := m.surround(ctx, m.lab.Hosts()[1]); err != nil {
 		return err
-	}
-	if err := m.set(ctx, total); err != nil {
-		return err
-	}
-	if m.peer != nil {
-		if err := m.peer.StartAgent(ctx); err != nil {
-			return err
-		}
-		if err := m.routes(ctx, m.peer, total); err != nil { // black holes
-			return err
-		}
-		if err := m.quiet(ctx, m.peer); err != nil {
-			return err
-		}
 	}
 	begin := time.Now()
 	if err := m.host.LaunchAgent(); err != nil {
 		return err
 	}
+	total := otherHosts * blocksOfHost
 	if err := m.routes(ctx, m.host, total); err != nil {
 		return err
 	}
@@ -135,7 +122,42 @@ func (m *many) measure(ctx context.Context, b *bench) (err error) {
 			}
 		}
 	}
-	return nil
+	if m.others == nil {
+		return nil
+	}
+	up, err := m.others.up()
+	if err == nil && up != otherHosts {
+		err = fmt.Errorf("%d sessions of %d", up, otherHosts)
+	}
+	return err // with fewer than all sessions, the figures are of something else
+}
+
+// surround makes the other hosts, as far as they are there; b is for them.
+func (m *many) surround(ctx context.Context, b *lab.Host) (err error) {
+	total := otherHosts * blocksOfHost
+	switch {
+	case m.speak:
+		var addrs []netip.Addr
+		for i := range otherHosts {
+			_, a := otherHost(i)
+			addrs = append(addrs, a)
+		}
+		if m.others, err = startNeighbours(b, addrs); err != nil {
+			return err
+		}
+	case m.mode == model.EncapNever:
+		m.peer = b
+	}
+	if err := errors.Join(m.cluster(ctx), m.set(ctx, total)); err != nil || m.peer == nil {
+		return err
+	}
+	if err := m.peer.StartAgent(ctx); err != nil {
+		return err
+	}
+	if err := m.routes(ctx, m.peer, total); err != nil { // black holes
+		return err
+	}
+	return m.quiet(ctx, m.peer)
 }
 
 func (m *many) quiet(ctx context.Context, h *lab.Host) error {
@@ -160,8 +182,9 @@ func (m *many) cluster(ctx context.Context) error {
 			model.Put{Key: model.BGPHostKey{Host: name, Field: model.BGPHostNetworkV4}, Value: model.Text("172.20.0.0/16")},
 			model.Put{Key: model.StatusKey{Host: name}, Value: model.Status{Time: time.Now(), Uptime: time.Second}})
 	}
-	// With so many hosts nobody has a full mesh, and these have no BGP at all.
-	puts = append(puts, model.Put{Key: model.BGPMeshKey{}, Value: model.Mesh{Enabled: false}})
+	if m.others == nil { // these have no BGP at all
+		puts = append(puts, model.Put{Key: model.BGPMeshKey{}, Value: model.Mesh{Enabled: false}})
+	}
 	return m.commit(ctx, model.Change{Puts: puts})
 }
 
@@ -179,16 +202,28 @@ func (m *many) block(i int) (netip.Prefix, string) {
 	return cidr, host
 }
 
-// set has the first n blocks, and no others, in etcd.
+// set has the first n blocks, and no others, in etcd and announced.
 func (m *many) set(ctx context.Context, n int) error {
 	var change model.Change
+	var told []error
 	for i := range otherHosts * blocksOfHost {
 		if m.blocks[i] != (i < n) {
 			m.blocks[i] = i < n
 			m.put(&change, i, i < n)
+			told = append(told, m.tell(i, i < n))
 		}
 	}
-	return m.commit(ctx, change)
+	return errors.Join(m.commit(ctx, change), errors.Join(told...))
+}
+
+// tell has the host of block i say what its agent would say of it.
+func (m *many) tell(i int, there bool) error {
+	if m.others == nil {
+		return nil
+	}
+	cidr, _ := m.block(i)
+	_, addr := otherHost(i / blocksOfHost % otherHosts)
+	return m.others.all[addr].set(cidr, there)
 }
 
 func (m *many) put(change *model.Change, i int, there bool) {
@@ -224,94 +259,4 @@ func (m *many) commit(ctx context.Context, change model.Change) error {
 		}
 	}
 	return nil
-}
-
-// routes waits until a host's kernel has so many routes to blocks.
-func (m *many) routes(ctx context.Context, h *lab.Host, want int) error {
-	ctx, cancel := context.WithTimeout(ctx, manyPatience)
-	defer cancel()
-	return lab.Until(ctx, "routes on host "+h.Name(), func() error {
-		n, err := countRoutes(h)
-		// A host has one or two of its own blocks: that of the tunnel's address.
-		if err == nil && (n < want || n > want+4) {
-			err = fmt.Errorf("%d of %d routes", n, want)
-		}
-		return err
-	})
-}
-
-func countRoutes(h *lab.Host) (n int, err error) {
-	err = h.Do(func() error {
-		filter := &netlink.Route{Protocol: agentProtocol, Table: unix.RT_TABLE_MAIN}
-		return netlink.RouteListFilteredIter(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
-			if ones, _ := r.Dst.Mask.Size(); ones == 26 {
-				n++
-			}
-			return true
-		})
-	})
-	return n, err
-}
-
-// changes adds one block more and removes it, again and again.
-func (m *many) changes(ctx context.Context, pid int) (c manyCost, err error) {
-	ns, err := netns.GetFromPath(m.host.Namespace().Path())
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
-	table, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		return c, err
-	}
-	defer table.Close()
-	before, err := cpuOf(pid)
-	if err != nil {
-		return c, err
-	}
-	for i := range manyChanges {
-		n := otherHosts*blocksOfHost + i
-		cidr, _ := m.block(n)
-		cpu := before
-		for _, there := range []bool{true, false} {
-			var change model.Change
-			m.put(&change, n, there)
-			begin := time.Now()
-			if err := m.commit(ctx, change); err != nil {
-				return c, err
-			}
-			if err := becomes(ctx, table, cidr, there); err != nil {
-				return c, err
-			}
-			took := time.Since(begin)
-			if there {
-				c.add = append(c.add, took)
-			} else {
-				c.remove = append(c.remove, took)
-			}
-		}
-		if before, err = cpuOf(pid); err != nil {
-			return c, err
-		}
-		c.cpu = append(c.cpu, before-cpu)
-	}
-	return c, nil
-}
-
-// becomes waits until the kernel's table has a route to cidr, or none.
-func becomes(ctx context.Context, table *netlink.Handle, cidr netip.Prefix, there bool) error {
-	limit := time.Now().Add(manyPatience)
-	for ctx.Err() == nil && time.Now().Before(limit) {
-		found, err := table.RouteGetWithOptions(cidr.Addr().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
-		if err != nil {
-			return fmt.Errorf("look up %s: %w", cidr, err)
-		}
-		if there == slices.ContainsFunc(found, func(r netlink.Route) bool { return r.Dst != nil && r.Dst.String() == cidr.String() }) {
-			return nil
-		}
-		if err := wait(ctx, lookEvery); err != nil {
-			return err
-		}
-	}
-	return errors.Join(ctx.Err(), fmt.Errorf("the route to %s: no change in %v (there: %v)", cidr, manyPatience, there))
 }
