@@ -146,7 +146,7 @@ func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporte
 		handover: newHandover(), asks: make(chan chan string), route: route{done: make(chan shrunk)},
 		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{},
-		lost: map[netip.Addr]struct{}{},
+		lost: map[netip.Addr]struct{}{}, cuts: newCuts(),
 	}
 }
 
@@ -171,10 +171,7 @@ func hostSystem(cfg Config) system {
 		openFirewall: func() (firewall, error) {
 			return nft.Open(nft.Config{Logger: cfg.Logger})
 		},
-		connections: kernel.Connections,
-		markConnections: func(list []kernel.Tracked, on bool) (int, error) {
-			return kernel.MarkConnections(list, nft.CutMark, on)
-		},
+		connections:       kernel.Connections,
 		deleteConnections: kernel.DeleteConnections,
 		interfaces:        kernel.HostInterfaces,
 		interfaceTo:       kernel.InterfaceTo,

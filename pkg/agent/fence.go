@@ -18,6 +18,8 @@ type firewall interface {
 	Configure(policy.Settings)
 	Update(policy.Changes)
 	Tunnels(nft.Tunnels)
+	Cut(added, removed []nft.Flow)
+	ReadCut() (map[nft.Flow]uint64, error)
 	Apply(context.Context) (nft.Report, error)
 	Audit()
 	Subscribe(context.Context) (<-chan nft.Event, error)
@@ -99,6 +101,10 @@ func (l *loop) openFirewall(ctx context.Context) error {
 	}
 	l.firewall = fw
 	l.configureFirewall()
+	if err := l.adoptCuts(); err != nil {
+		_ = fw.Close() // nothing was written
+		return fmt.Errorf("read what the firewall has of cut connections: %w", err)
+	}
 	if l.tampered, err = fw.Subscribe(ctx); err != nil {
 		_ = fw.Close() // nothing was written
 		return fmt.Errorf("subscribe to changes of the firewall: %w", err)

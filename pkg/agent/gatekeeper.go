@@ -15,7 +15,6 @@ import (
 type wait struct {
 	request gate.Request
 	reply   chan error // takes one without blocking
-	round   int        // of cutting that must have ended, 0 = any
 }
 
 // gatekeeper answers the gate's questions by asking the loop.
@@ -71,7 +70,7 @@ func waitResult(err error) string {
 func (l *loop) answer() {
 	for w := range l.waiting {
 		done, err := l.desired.answer(l.state, w.request)
-		if !done || err == nil && (l.waitsForTracker(w.request) || l.wall.stands(w.request.Endpoint.Path()) != nil || l.isResuming(w)) {
+		if !done || err == nil && (l.waitsForTracker(w.request) || l.wall.stands(w.request.Endpoint.Path()) != nil) {
 			continue
 		}
 		delete(l.waiting, w)

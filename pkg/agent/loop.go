@@ -41,11 +41,9 @@ type hostPath interface {
 
 // system is the host as the loop sees it; a test puts another in its place.
 type system struct {
-	open         func(prefixes []string) (hostPath, error)
-	openFirewall func() (firewall, error)
-	connections  func(keep func(kernel.Connection) bool) ([]kernel.Tracked, error)
-	// markConnections gives connections nft.CutMark, or takes it away.
-	markConnections   func(list []kernel.Tracked, on bool) (int, error)
+	open              func(prefixes []string) (hostPath, error)
+	openFirewall      func() (firewall, error)
+	connections       func(keep func(kernel.Connection) bool) ([]kernel.Tracked, error)
 	deleteConnections func([]kernel.Tracked) (int, error)
 	interfaces        func(prefixes []string) ([]kernel.Interface, error)
 	interfaceTo       func(netip.Addr) (string, error)
@@ -106,6 +104,8 @@ type loop struct {
 	drifted   map[string]struct{}     // interfaces to read
 	recount   bool                    // endpoints changed their status
 	lost      map[netip.Addr]struct{} // conntrack entries to delete
+	cuts      cuts
+	expiry    *time.Timer // of the next of them
 	retry     *time.Timer
 	pause     time.Duration // before the last retry
 	lookAgain *time.Timer
@@ -125,6 +125,8 @@ func (l *loop) run(ctx context.Context) error {
 		l.unwatch()
 		l.path.Close()
 	}()
+	l.expiry = time.NewTimer(time.Hour)
+	defer l.expiry.Stop()
 	if err := l.openFirewall(ctx); err != nil {
 		return err
 	}
@@ -165,14 +167,15 @@ func (l *loop) run(ctx context.Context) error {
 			l.leave(w)
 			continue
 		case q := <-l.inquiries:
-			l.judge(q)
-			continue
+			l.judge(ctx, q)
 		case r := <-l.swept:
 			l.noteSwept(r)
 		case <-l.rested:
 			l.sweeps.busy = false
 		case <-l.gather.C:
 			l.sweeps.due = true
+		case <-l.expiry.C:
+			l.expireCuts()
 		case _, ok := <-l.tampered:
 			l.noteTampering(ok)
 		case <-firewallAudit.C:
@@ -295,6 +298,7 @@ func (l *loop) turn(ctx context.Context) error {
 		w = l.desired.follow(l.state, touched, now)
 		l.lose(w.lost)
 		l.firewall.Update(l.wall.follow(l.desired, touched))
+		l.reviewCuts()
 		l.sayInvalid()
 	}
 	// While there is something to wait for, what was desired before stays, and

@@ -32,6 +32,7 @@ type clockwork struct {
 	start    time.Time
 	events   chan kernel.Event
 	wallside wallside
+	first    []model.Entry // what etcd holds
 
 	mu      sync.Mutex
 	calls   []string      // "whole 10s", "some 11s"
@@ -104,12 +105,11 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	params := resolve().params
 	h := newHealth()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	c.wallside.tampered = make(chan nft.Event)
+	c.wallside.tampered, c.wallside.cut = make(chan nft.Event), map[nft.Flow]uint64{}
 	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, newProblems(log), newReporter(log, nil, "h", h))
 	c.system = system{
 		open:              func([]string) (hostPath, error) { return c, nil },
 		openFirewall:      func() (firewall, error) { return &c.wallside, nil },
-		markConnections:   func([]kernel.Tracked, bool) (int, error) { return 0, nil },
 		deleteConnections: func([]kernel.Tracked) (int, error) { return 0, nil },
 		interfaces:        func([]string) ([]kernel.Interface, error) { return nil, nil },
 		interfaceTo:       func(netip.Addr) (string, error) { return "eth0", nil },
@@ -121,6 +121,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 		writeNode: func() error { return nil },
 	}
 	c.params.FirewallInterval = time.Hour // its audit would be a turn like any other
+	c.first = []model.Entry{put(model.ReadyKey{}, model.Ready(true), 1), put(testKey("a"), testSpec("cali1", "10.0.0.1"), 1)}
 	prepare(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	c.ctx, c.cancel = ctx, cancel
@@ -132,9 +133,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 			t.Errorf("run: %v", err)
 		}
 	})
-	c.updates <- store.Update{Revision: 1, Resync: true, Entries: []model.Entry{
-		put(model.ReadyKey{}, model.Ready(true), 1), put(testKey("a"), testSpec("cali1", "10.0.0.1"), 1),
-	}}
+	c.updates <- store.Update{Revision: 1, Resync: true, Entries: c.first}
 	synctest.Wait()
 	return c
 }

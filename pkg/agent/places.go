@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -35,40 +36,42 @@ func newPlaces(st *policy.State, lookup func(netip.Addr) (string, error)) *place
 	return p
 }
 
-// packet is the first packet of a connection, as policy saw it after its
-// destination was translated, whoever did that. ok is false where policy has
+// began is the direction in which a connection began, as policy saw it after its
+// destination was translated, whoever did that.
+func began(c kernel.Connection) nft.Flow {
+	f := nft.Flow{Protocol: c.Protocol, Src: c.Src, Dst: c.ReplySrc}
+	if c.Protocol.HasPorts() {
+		f.SrcPort, f.DstPort = c.SrcPort, c.ReplySrcPort
+	}
+	return f
+}
+
+// answers is the other direction. Whatever the addresses on the wire, what comes
+// so is what the tracker would have to see first to take the packets of f for answers.
+func answers(f nft.Flow) nft.Flow {
+	return nft.Flow{Protocol: f.Protocol, Src: f.Dst, Dst: f.Src, SrcPort: f.DstPort, DstPort: f.SrcPort}
+}
+
+// packet is the first packet of a connection. ok is false where policy has
 // nothing to do with it.
-func (p *places) packet(c kernel.Connection) (packet policy.Packet, ok bool) {
-	_, from := p.workloads[c.Src]
-	_, to := p.workloads[c.ReplySrc]
+func (p *places) packet(f nft.Flow) (packet policy.Packet, ok bool) {
+	_, from := p.workloads[f.Src]
+	_, to := p.workloads[f.Dst]
 	if !from && !to && !p.host {
 		return policy.Packet{}, false
 	}
 	packet = policy.Packet{
-		In: p.interfaceOf(c.Src), Out: p.interfaceOf(c.ReplySrc), Src: c.Src, Dst: c.ReplySrc,
-		Protocol: c.Protocol, SrcPort: c.SrcPort, DstPort: c.ReplySrcPort,
+		In: p.interfaceOf(f.Src), Out: p.interfaceOf(f.Dst), Src: f.Src, Dst: f.Dst,
+		Protocol: f.Protocol, SrcPort: f.SrcPort, DstPort: f.DstPort,
 	}
 	// What the tracker knows of ICMP are questions and their answers.
-	switch c.Protocol {
+	switch f.Protocol {
 	case model.ProtocolICMP:
 		packet.ICMPType = 8
 	case model.ProtocolICMPv6:
 		packet.ICMPType = 128
 	}
 	return packet, true
-}
-
-// answer is a packet of the other direction as policy would see it if the tracker
-// didn't know the connection. begins is false where it could begin none: the
-// tracker calls an answer of ICMP that nobody asked for invalid.
-func (p *places) answer(c kernel.Connection) (packet policy.Packet, begins bool) {
-	if c.Protocol == model.ProtocolICMP || c.Protocol == model.ProtocolICMPv6 {
-		return policy.Packet{}, false
-	}
-	return policy.Packet{
-		In: p.interfaceOf(c.ReplySrc), Out: p.interfaceOf(c.ReplyDst), Src: c.ReplySrc, Dst: c.ReplyDst,
-		Protocol: c.Protocol, SrcPort: c.ReplySrcPort, DstPort: c.ReplyDstPort,
-	}, true
 }
 
 func (p *places) interfaceOf(a netip.Addr) string {

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel"
-	"github.com/calico-go/calico/pkg/nft"
-	"github.com/calico-go/calico/pkg/policy"
 )
 
 // sweep is what one walk through the connection tracker's table is for.
@@ -39,41 +37,30 @@ func involves(c kernel.Connection, addrs map[netip.Addr]struct{}) bool {
 
 // sweepReport is what one sweep did.
 type sweepReport struct {
-	lost, cut, deleted, resumed int
-	marked                      bool // there are marked connections
-	err                         error
+	lost, cut int
+	err       error
 }
 
-// sweeps counts the sweeps, so that the gate can wait for one.
+// sweeps are what the loop knows of them.
 type sweeps struct {
-	begun, ended int
-	marked       bool // connections were marked after the last
-	busy         bool // one runs, or rests
-	lost         map[netip.Addr]struct{}
-	gathering    bool // what is in no hurry waits
-	due          bool // and has waited
+	busy      bool // one runs, or rests
+	lost      map[netip.Addr]struct{}
+	gathering bool // what is in no hurry waits
+	due       bool // and has waited
 }
 
 // inquiry is a list of tracked connections on which the loop is asked to judge.
 type inquiry struct {
 	connections []kernel.Tracked
-	judged      chan []judgement // in the same order
+	judged      chan judgement
 }
 
-// judgement is what becomes of a connection.
-type judgement int
-
-const (
-	goesOn judgement = iota
-	// isMarked: none of its packets pass, in either direction, for as long as
-	// the tracker knows it, or until policy allows it again. Were it deleted, the
-	// next packet of the side that answers would count as the first of a
-	// connection the other way round, which policy allows, and what the side
-	// that is denied sends would pass as its answers.
-	isMarked
-	// isDeleted: whichever side sends next, policy denies that.
-	isDeleted
-)
+// judgement says of each connection, in the same order, whether policy denies it.
+// Those can be deleted: what could begin them anew, the firewall drops already.
+type judgement struct {
+	denied []bool
+	err    error
+}
 
 // After each sweep comes a rest of so many times what it took: while pods come
 // and go, or policy changes, all the time, the tracker's table isn't walked all
@@ -113,12 +100,16 @@ func (l *loop) sweep() {
 		w.suspects, w.later, w.all = map[netip.Addr]struct{}{}, map[netip.Addr]struct{}{}, false
 	}
 	l.lost = map[netip.Addr]struct{}{}
-	l.sweeps.begun++
-	l.sweeps.busy, l.sweeps.gathering, l.sweeps.due, l.sweeps.lost = true, false, false, s.lost
+	l.sweeps = sweeps{busy: true, lost: s.lost}
+	pause := max(l.pause, retryPause)
 	l.flushes.Go(func() {
 		begin := time.Now()
 		r := l.walk(s)
-		rest := time.After(min(sweepRest*time.Since(begin), maxSweepRest))
+		rest := min(sweepRest*time.Since(begin), maxSweepRest)
+		if r.err != nil {
+			rest = max(rest, pause)
+		}
+		rested := time.After(rest)
 		l.sayCut(r)
 		select {
 		case l.swept <- r:
@@ -126,7 +117,7 @@ func (l *loop) sweep() {
 			return
 		}
 		select {
-		case <-rest:
+		case <-rested:
 		case <-l.stopped:
 			return
 		}
@@ -137,19 +128,13 @@ func (l *loop) sweep() {
 	})
 }
 
-// walk finds the connections, has the loop judge the suspects, and marks and deletes.
+// walk finds the connections, has the loop judge the suspects, and deletes.
 func (l *loop) walk(s sweep) (r sweepReport) {
-	found, err := l.system.connections(func(c kernel.Connection) bool {
-		if s.isLost(c) || s.isSuspect(c) {
-			return true
-		}
-		r.marked = r.marked || isCut(c)
-		return false
-	})
+	found, err := l.system.connections(func(c kernel.Connection) bool { return s.isLost(c) || s.isSuspect(c) })
 	if err != nil {
-		return sweepReport{marked: true, err: err}
+		return sweepReport{err: err}
 	}
-	var over, suspects []kernel.Tracked
+	var over, suspects, denied []kernel.Tracked
 	for _, t := range found {
 		if s.isLost(t.Connection) {
 			over = append(over, t)
@@ -157,35 +142,24 @@ func (l *loop) walk(s sweep) (r sweepReport) {
 			suspects = append(suspects, t)
 		}
 	}
-	var errs [4]error
-	r.lost, errs[0] = l.system.deleteConnections(over)
-	q := inquiry{connections: suspects, judged: make(chan []judgement, 1)}
-	if len(suspects) > 0 {
-		select {
-		case l.inquiries <- q:
-		case <-l.stopped:
-			return r
-		}
-		var mark, clear, forget []kernel.Tracked
-		for i, j := range <-q.judged {
-			t := suspects[i]
-			switch {
-			case j != goesOn && !isCut(t.Connection):
-				mark = append(mark, t) // also what is deleted next: that may fail, or take a while
-			case j == goesOn && isCut(t.Connection):
-				clear = append(clear, t)
-			}
-			if j == isDeleted {
-				forget = append(forget, t)
-			}
-			r.marked = r.marked || j == isMarked
-		}
-		r.cut, errs[1] = l.system.markConnections(mark, true)
-		r.resumed, errs[2] = l.system.markConnections(clear, false)
-		r.deleted, errs[3] = l.system.deleteConnections(forget)
+	r.lost, r.err = l.system.deleteConnections(over)
+	if len(suspects) == 0 {
+		return r
 	}
-	r.err = errors.Join(errs[:]...)
-	r.marked = r.marked || r.err != nil
+	q := inquiry{connections: suspects, judged: make(chan judgement, 1)}
+	select {
+	case l.inquiries <- q:
+	case <-l.stopped:
+		return r
+	}
+	j := <-q.judged
+	for i, is := range j.denied {
+		if is {
+			denied = append(denied, suspects[i])
+		}
+	}
+	r.cut, err = l.system.deleteConnections(denied)
+	r.err = errors.Join(r.err, j.err, err)
 	return r
 }
 
@@ -196,23 +170,18 @@ func (l *loop) sayCut(r sweepReport) {
 	if r.cut > 0 {
 		l.log.Info("cut connections that policy denies now", "connections", r.cut)
 	}
-	if r.deleted > 0 {
-		l.log.Info("deleted connections that policy denies in both directions", "connections", r.deleted)
-	}
-	if r.resumed > 0 {
-		l.log.Info("connections that were cut may go on: policy allows them again", "connections", r.resumed)
-	}
 	l.metrics.connections.Add(float64(r.lost))
 	l.metrics.cut.Add(float64(r.cut))
 }
 
 // noteSwept takes in what a sweep did.
 func (l *loop) noteSwept(r sweepReport) {
-	l.sweeps.ended, l.sweeps.marked, l.sweeps.lost = l.sweeps.begun, r.marked, nil
 	if r.err != nil {
+		maps.Copy(l.lost, l.sweeps.lost)
 		l.unswept = true
 		l.again()
 	}
+	l.sweeps.lost = nil
 }
 
 // lostAreAwaited says that somebody waits at the gate for a lost address.
@@ -234,41 +203,4 @@ func (l *loop) isFlushing(a netip.Addr) bool {
 	_, next := l.lost[a]
 	_, now := l.sweeps.lost[a]
 	return next || now
-}
-
-// isResuming says that connections may still be marked that policy has come to
-// allow again, by what somebody waits for at the gate. Who waits does so for the
-// one round that will have seen it, however many are to follow.
-func (l *loop) isResuming(w *wait) bool {
-	if w.round == 0 {
-		if !l.sweeps.marked {
-			return false
-		}
-		w.round = l.sweeps.begun
-		if l.wall.all || len(l.wall.suspects) > 0 {
-			w.round++ // these are for the next
-		}
-	}
-	return l.sweeps.ended < w.round
-}
-
-func isCut(c kernel.Connection) bool { return c.Mark&nft.CutMark != 0 }
-
-// judge tells the connections that policy denies now from those that it allows.
-// Those on which policy has no say are allowed.
-func (l *loop) judge(q inquiry) {
-	judged := make([]judgement, len(q.connections))
-	at := newPlaces(l.wall.state, l.system.interfaceTo)
-	denied := func(p policy.Packet) bool {
-		return policy.Evaluate(l.wall.settings, l.wall.state, p).Verdict == policy.Drop
-	}
-	for i, t := range q.connections {
-		if p, ok := at.packet(t.Connection); ok && denied(p) {
-			judged[i] = isMarked
-			if answer, begins := at.answer(t.Connection); !begins || denied(answer) {
-				judged[i] = isDeleted
-			}
-		}
-	}
-	q.judged <- judged
 }

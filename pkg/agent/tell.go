@@ -135,6 +135,7 @@ func (l *loop) lose(addrs []netip.Addr) {
 	for _, a := range addrs {
 		l.lost[a] = struct{}{}
 	}
+	l.forgetCuts(addrs)
 }
 
 var _ hostPath = (*kernel.HostPath)(nil)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/vishvananda/netlink"
@@ -26,12 +27,12 @@ type Connection struct {
 	ReplySrc, ReplyDst netip.Addr // they differ from Dst and Src where addresses are translated
 	// These differ from DstPort and SrcPort likewise.
 	ReplySrcPort, ReplyDstPort uint16
-	Mark                       uint32
 }
 
 // Tracked is a connection by which the tracker can be told what to do with it.
 type Tracked struct {
 	Connection
+	Timeout  time.Duration // until the tracker forgets it, unless a packet comes
 	family   uint8
 	identity []byte // its attributes that say which connection it is
 }
@@ -62,42 +63,15 @@ func Connections(keep func(Connection) bool) (kept []Tracked, err error) {
 	return nil, fmt.Errorf("list tracked connections: it changed under way %d times: %w", conntrackTries, err)
 }
 
-// MarkConnections gives connections a bit of their mark, or takes it away, and
-// returns how many there still were. The other bits are left alone.
-func MarkConnections(list []Tracked, bit uint32, on bool) (int, error) {
-	value := uint32(0)
-	if on {
-		value = bit
-	}
-	n, err := tellTracker(nl.IPCTNL_MSG_CT_NEW, list,
-		nl.NewRtAttr(nl.CTA_MARK, nl.BEUint32Attr(value)), nl.NewRtAttr(ctaMarkMask, nl.BEUint32Attr(bit)))
-	if err != nil {
-		return n, fmt.Errorf("mark tracked connections: %w", err)
-	}
-	return n, nil
-}
-
 // DeleteConnections has the tracker forget connections, and returns how many
 // there still were. The next packet of such a connection is judged like the first
-// of one.
-func DeleteConnections(list []Tracked) (int, error) {
-	n, err := tellTracker(nl.IPCTNL_MSG_CT_DELETE, list)
-	if err != nil {
-		return n, fmt.Errorf("delete tracked connections: %w", err)
-	}
-	return n, nil
-}
-
-// tellTracker sends one message for each connection. The library knows neither
-// the mark's mask nor the identity of an ICMP query, so that they are made here.
-func tellTracker(kind int, list []Tracked, more ...nl.NetlinkRequestData) (n int, err error) {
+// of one. The library does not know the identity of an ICMP query, so that the
+// messages are made here.
+func DeleteConnections(list []Tracked) (n int, err error) {
 	var errs []error
 	for _, t := range list {
-		r := conntrackRequest(kind, unix.NLM_F_ACK, t.family)
+		r := conntrackRequest(nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK, t.family)
 		r.AddRawData(t.identity)
-		for _, data := range more {
-			r.AddData(data)
-		}
 		switch _, err := r.Execute(unix.NETLINK_NETFILTER, 0); {
 		case errors.Is(err, unix.ENOENT): // it is over
 		case err != nil:
@@ -106,11 +80,11 @@ func tellTracker(kind int, list []Tracked, more ...nl.NetlinkRequestData) (n int
 			n++
 		}
 	}
-	return n, errors.Join(errs...)
+	if len(errs) > 0 {
+		return n, fmt.Errorf("delete tracked connections: %w", errors.Join(errs...))
+	}
+	return n, nil
 }
-
-// ctaMarkMask is CTA_MARK_MASK of linux/netfilter/nfnetlink_conntrack.h.
-const ctaMarkMask = 21
 
 // nlaTypeMask is NLA_TYPE_MASK of linux/netlink.h: the type of an attribute without its flags.
 const nlaTypeMask = 0x3fff
@@ -138,9 +112,9 @@ func parseTracked(message []byte) (t Tracked, ok bool) {
 			t.identity = append(t.identity, nl.NewRtAttr(nl.CTA_TUPLE_ORIG|unix.NLA_F_NESTED, a.Value).Serialize()...)
 		case nl.CTA_TUPLE_REPLY:
 			_, t.ReplySrc, t.ReplyDst, t.ReplySrcPort, t.ReplyDstPort = parseTuple(a.Value)
-		case nl.CTA_MARK:
+		case nl.CTA_TIMEOUT:
 			if len(a.Value) == 4 {
-				t.Mark = binary.BigEndian.Uint32(a.Value)
+				t.Timeout = time.Duration(binary.BigEndian.Uint32(a.Value)) * time.Second
 			}
 		case nl.CTA_ZONE:
 			t.identity = append(t.identity, nl.NewRtAttr(int(kind), a.Value).Serialize()...)

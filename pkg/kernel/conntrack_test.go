@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/google/go-cmp/cmp"
@@ -54,7 +55,6 @@ func track(tb testing.TB, src, dst, replySrc, replyDst netip.Addr, port uint16) 
 
 func TestConnections(t *testing.T) {
 	inHost(t, func() {
-		const ours, others = 0x08000000, 0x1
 		pod, far := netip.MustParseAddr("10.65.0.1"), netip.MustParseAddr("198.51.100.1")
 		pod6, far6 := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd01::1")
 		nat, other := netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("10.65.0.2")
@@ -62,11 +62,16 @@ func TestConnections(t *testing.T) {
 		track(t, far, nat, pod, far, 1001)     // to it, by NAT
 		track(t, pod6, far6, far6, pod6, 1002) // IPv6
 		track(t, other, far, far, other, 1003) // another's
-		from := Connection{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53, 1000, 0}
-		to := Connection{model.ProtocolUDP, far, nat, 1001, 53, pod, far, 53, 1001, 0}
-		v6 := Connection{model.ProtocolUDP, pod6, far6, 1002, 53, far6, pod6, 53, 1002, 0}
+		from := Connection{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53, 1000}
+		to := Connection{model.ProtocolUDP, far, nat, 1001, 53, pod, far, 53, 1001}
+		v6 := Connection{model.ProtocolUDP, pod6, far6, 1002, 53, far6, pod6, 53, 1002}
 		its := tracked(t, pod, pod6)
 		mustHave(t, its, from, to, v6)
+		for _, c := range its {
+			if c.Timeout <= 0 || c.Timeout > 100*time.Second {
+				t.Errorf("%v times out in %v, want at most 100 s", c.Connection, c.Timeout)
+			}
+		}
 
 		must := func(want int) func(int, error) {
 			return func(n int, err error) {
@@ -76,16 +81,9 @@ func TestConnections(t *testing.T) {
 				}
 			}
 		}
-		must(3)(MarkConnections(its, others, true))
-		must(2)(MarkConnections(its[:2], ours, true))
-		must(1)(MarkConnections(its[1:2], ours, false))
-		from.Mark, to.Mark, v6.Mark = others|ours, others, others
-		mustHave(t, tracked(t, pod, pod6), from, to, v6)
-
 		must(2)(DeleteConnections(its[1:]))
 		mustHave(t, tracked(t, pod, pod6), from)
 		must(0)(DeleteConnections(its[1:]))
-		must(0)(MarkConnections(its[1:], ours, true))
 		must(0)(DeleteConnections(nil))
 		if n := len(tracked(t, other)); n != 1 {
 			t.Errorf("another's connections: %d", n)

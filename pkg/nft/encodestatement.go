@@ -39,10 +39,6 @@ func (e *encoder) encode(s Statement) {
 		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register})
 		e.mask(s.Mask, 0)
 		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(s.Value)})
-	case ConnectionMarkIs:
-		e.add(&expr.Ct{Key: expr.CtKeyMARK, Register: register})
-		e.mask(s.Mask, 0)
-		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(s.Value)})
 	case MarkSet:
 		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register})
 		e.mask(^(s.Clear | s.Set), s.Set)
@@ -148,6 +144,9 @@ func (e *encoder) state(s State) {
 	}
 	if s.Related {
 		bits |= expr.CtStateBitRELATED
+	}
+	if s.New {
+		bits |= expr.CtStateBitNEW
 	}
 	if s.Untracked {
 		bits |= expr.CtStateBitUNTRACKED

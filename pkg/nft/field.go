@@ -42,6 +42,8 @@ var (
 	outName     = Field{text: "oifname", kind: typeInterface, source: fromOutName}
 	nfproto     = Field{text: "meta nfproto", kind: typeNFProto, source: fromNFProto}
 	l4proto     = Field{text: "meta l4proto", kind: typeProtocol, source: fromL4Proto}
+	sourcePort  = Field{text: "th sport", kind: typeService, source: fromTransport}
+	destPort    = Field{text: "th dport", kind: typeService, source: fromTransport, offset: 2}
 	etherSource = Field{text: "ether saddr", kind: typeEther, source: fromLink, offset: 6}
 	destType    = Field{text: "fib daddr type", kind: typeFibType, source: fromFib}
 )

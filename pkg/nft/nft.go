@@ -24,10 +24,6 @@ const (
 	markAll              = markAllowed | markNextTier | markUntracked
 )
 
-// CutMark is the bit of a tracked connection's mark that says that policy has come
-// to deny it: none of its packets pass, in either direction, while it is set.
-const CutMark uint32 = 0x08000000
-
 // Config is what a Firewall needs.
 type Config struct {
 	Logger *slog.Logger

@@ -3,6 +3,7 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -139,7 +140,7 @@ func probe(tb testing.TB, in func(func()), from, to netip.AddrPort, at, fence ne
 }
 
 // isPerm: the host's own packet was dropped on its way out.
-func isPerm(err error) bool { return os.IsPermission(err) }
+func isPerm(err error) bool { return errors.Is(err, os.ErrPermission) }
 
 // here runs fn in the current namespace.
 func here(fn func()) { fn() }

@@ -31,6 +31,7 @@ func (x renderer) base(u uses) []Chain {
 		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: asksGroup(inName, mapFrom, setDeniedFrom)},
 		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: asksGroup(outName, mapTo, setDeniedTo)},
 		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost()},
+		{Name: chainCut, Comment: "of new connections: was what it belongs to cut", Rules: cutFlows()},
 	}
 	if u.Untracked {
 		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Rules: x.rawOut()},
@@ -130,7 +131,7 @@ func exempt() []Rule {
 // accepted. What isn't decided here goes on in one place: with every change of a
 // rule the kernel walks all that a hook can reach.
 func (x renderer) forwardHook(u uses) []Rule {
-	out := []Rule{accept(Accept, "", ConnectionMarkIs{CutMark, 0}, State{Established: true, Related: true})}
+	out := []Rule{accept(Accept, "", State{Established: true, Related: true})}
 	out = append(out, x.workload(outName, noEndpoint)...)
 	if !u.Wildcard {
 		out = append(out, accept(Accept, "of no endpoint", append(x.notWorkload(inName), x.notWorkload(outName)...)...))
@@ -138,9 +139,9 @@ func (x renderer) forwardHook(u uses) []Rule {
 	return append(out, Rule{Do: []Statement{Verdict{Goto, chainForward}}})
 }
 
-// forward is for packets of connections that are new, invalid, or cut.
+// forward is for packets of connections that are new, or invalid.
 func (x renderer) forward(u uses) []Rule {
-	out := []Rule{dropCut(), dropInvalid()}
+	out := []Rule{dropInvalid(), jump(chainCut, "")}
 	out = append(out, x.workload(inName, verdict(Jump, chainMAC))...)
 	out = append(out, x.workload(inName, verdict(Jump, chainFrom))...)
 	if u.Wildcard {
@@ -156,7 +157,6 @@ func (x renderer) forward(u uses) []Rule {
 // tracked decides by the state of the connection.
 func tracked() []Rule {
 	return []Rule{
-		dropCut(),
 		accept(Accept, "", State{Established: true, Related: true}),
 		dropInvalid(),
 	}
@@ -166,37 +166,34 @@ func dropInvalid() Rule {
 	return Rule{Do: []Statement{State{Invalid: true}, Count{}, Verdict{Kind: Drop}}, Comment: "invalid"}
 }
 
-// dropCut drops the packets of connections that policy has come to deny.
-func dropCut() Rule {
-	return Rule{Do: []Statement{ConnectionMarkIs{CutMark, CutMark}, Count{}, Verdict{Kind: Drop}}, Comment: "cut: policy denies the connection now"}
+// asksCut asks whether a packet that isn't of a connection belongs to one that was cut.
+func asksCut(match ...Statement) Rule {
+	return Rule{Do: append(match, State{Invalid: true, New: true}, Verdict{Jump, chainCut})}
 }
 
 func (x renderer) input(u uses) []Rule {
 	out := append(strangers(u.Tunnels), x.workload(inName, verdict(Goto, chainToHost))...)
 	if u.Hosts {
 		out = append(out, between(u.Tunnels, false)...)
-		out = append(out, Rule{Do: []Statement{Dispatch{inName, mapHostIn}}})
+		out = append(out, asksCut(), Rule{Do: []Statement{Dispatch{inName, mapHostIn}}})
 	}
 	return out
 }
 
 func (x renderer) output(u uses) []Rule {
 	out := x.workload(outName, noEndpoint)
-	out = append(out, x.workload(outName, func(s Statement) Rule {
-		r := dropCut()
-		r.Do = append([]Statement{s}, r.Do...)
-		return r
-	})...)
+	out = append(out, x.workload(outName, func(s Statement) Rule { return asksCut(s) })...)
 	if u.Hosts {
 		out = append(out, x.workload(outName, func(s Statement) Rule { return accept(Accept, "to the host's own workloads", s) })...)
 		out = append(out, between(u.Tunnels, true)...)
-		out = append(out, Rule{Do: []Statement{Dispatch{outName, mapHostOut}}})
+		out = append(out, asksCut(), Rule{Do: []Statement{Dispatch{outName, mapHostOut}}})
 	}
 	return out
 }
 
 func (x renderer) toHost() []Rule {
-	out := append(tracked(), dhcp(Accept)...)
+	out := append(tracked(), jump(chainCut, ""))
+	out = append(out, dhcp(Accept)...)
 	out = append(out, accept(Accept, "neighbour discovery", neighbours(true)), jump(chainMAC, ""))
 	if x.settings.EndpointDNS {
 		dns := []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 53}, {Protocol: model.ProtocolUDP, Port: 53}}
@@ -265,5 +262,5 @@ func baseSets() []Set {
 			Set{Name: versioned(setPools, version), Key: []Type{addr}, Interval: true},
 			Set{Name: versioned(setMasquerade, version), Key: []Type{addr}, Interval: true})
 	}
-	return sets
+	return append(sets, cutSets()...)
 }

@@ -59,11 +59,9 @@ type (
 		Map   string
 	}
 	// State matches any of the states of connection tracking that are given.
-	State struct{ Invalid, Established, Related, Untracked bool }
+	State struct{ Invalid, Established, Related, New, Untracked bool }
 	// MarkIs matches the bits of the packet's mark.
 	MarkIs struct{ Mask, Value uint32 }
-	// ConnectionMarkIs matches the bits of the mark of the packet's connection.
-	ConnectionMarkIs struct{ Mask, Value uint32 }
 	// MarkSet changes the bits of the packet's mark that are in Clear or Set.
 	MarkSet struct{ Clear, Set uint32 }
 	// Count counts packets and bytes.
@@ -101,23 +99,22 @@ const (
 	Goto   VerdictKind = "goto"
 )
 
-func (Is) statement()               {}
-func (HasPrefix) statement()        {}
-func (Within) statement()           {}
-func (Between) statement()          {}
-func (Among) statement()            {}
-func (InSet) statement()            {}
-func (Dispatch) statement()         {}
-func (State) statement()            {}
-func (MarkIs) statement()           {}
-func (ConnectionMarkIs) statement() {}
-func (MarkSet) statement()          {}
-func (Count) statement()            {}
-func (Log) statement()              {}
-func (Verdict) statement()          {}
-func (NoTrack) statement()          {}
-func (Masquerade) statement()       {}
-func (Translate) statement()        {}
+func (Is) statement()         {}
+func (HasPrefix) statement()  {}
+func (Within) statement()     {}
+func (Between) statement()    {}
+func (Among) statement()      {}
+func (InSet) statement()      {}
+func (Dispatch) statement()   {}
+func (State) statement()      {}
+func (MarkIs) statement()     {}
+func (MarkSet) statement()    {}
+func (Count) statement()      {}
+func (Log) statement()        {}
+func (Verdict) statement()    {}
+func (NoTrack) statement()    {}
+func (Masquerade) statement() {}
+func (Translate) statement()  {}
 
 func not(n bool) string {
 	if n {
@@ -170,7 +167,7 @@ func (s State) String() string {
 	for _, state := range [...]struct {
 		on   bool
 		name string
-	}{{s.Invalid, "invalid"}, {s.Established, "established"}, {s.Related, "related"}, {s.Untracked, "untracked"}} {
+	}{{s.Invalid, "invalid"}, {s.Established, "established"}, {s.Related, "related"}, {s.New, "new"}, {s.Untracked, "untracked"}} {
 		if state.on {
 			names = append(names, state.name)
 		}
@@ -179,10 +176,6 @@ func (s State) String() string {
 }
 
 func (s MarkIs) String() string { return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", s.Mask, s.Value) }
-
-func (s ConnectionMarkIs) String() string {
-	return fmt.Sprintf("ct mark & 0x%08x == 0x%08x", s.Mask, s.Value)
-}
 
 func (s MarkSet) String() string {
 	if s.Clear == 0 {

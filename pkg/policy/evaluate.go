@@ -40,7 +40,8 @@ import (
 //     (a) neither from nor to a workload interface, and there is no wildcard: accept.
 //     (b) established or related: accept. What an endpoint was connected to is
 //     over when it goes: its routes go, and its connections are deleted.
-//     (c) to a workload interface without an endpoint: dropped. (d) invalid: dropped.
+//     (c) to a workload interface without an endpoint: dropped. (d) invalid, or
+//     of a flow that was cut: dropped.
 //     (e) from a workload interface: not DHCP or neighbour discovery as in 1(b),
 //     its endpoint has a MAC and the packet's is another: dropped; else Outbound of
 //     its endpoint. From any other interface, where there is a wildcard: Inbound of
@@ -69,9 +70,11 @@ import (
 //     (b) else the source is in Pools.Masquerade and the destination not in
 //     Pools.All: masqueraded.
 //
-// A connection that policy allowed when it began and has come to deny is cut: in
-// 4(b), 5 and 6 its packets, in both directions, count as invalid, before
-// anything there is accepted, until policy allows it again.
+// A connection that policy allowed when it began and has come to deny is cut:
+// connection tracking forgets it. Where policy would accept what its answering
+// side sends as the first packet of a connection, that flow is cut as well: in
+// 4(d), 5 and 6 its packets are dropped where they are not established or
+// related, before anything is asked, until policy allows the connection again.
 //
 // Inbound and Outbound of an endpoint are asked like this: Policies in order,
 // each rule in order. allow goes on to what comes next above, deny drops, log

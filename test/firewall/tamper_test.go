@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listing is our table as the nft tool shows it, in an order of its own.
+// listing is our table as the nft tool shows it, in an order of its own, without
+// what was cut.
 func (r *rig) listing() string {
 	r.Helper()
 	text, err := command1(r.Context(), r.self, "nft", "--stateless", "list", "table", "inet", "calico")
@@ -37,6 +38,7 @@ func (r *rig) listing() string {
 		})
 		blocks[i] = strings.TrimPrefix(strings.TrimPrefix(blocks[i], "table inet calico {"), "\n")
 	}
+	blocks = slices.DeleteFunc(blocks, func(b string) bool { return strings.HasPrefix(b, "\tset cut") })
 	slices.Sort(blocks)
 	return strings.Join(blocks, "\n")
 }

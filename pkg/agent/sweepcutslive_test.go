@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// cutLive runs a loop with the real firewall and tracker, and what etcd says,
+// until the condition is met.
+func cutLive(t *testing.T, prepare func(*loop), entries []model.Entry, what string, met func() bool) {
+	t.Helper()
+	h, log := newHealth(), slog.New(slog.NewTextHandler(t.Output(), nil))
+	cfg := Config{Node: "h", Logger: log, Level: new(slog.LevelVar), VarDir: t.TempDir()}
+	l := newLoop(cfg, resolve().params, h, newProblems(log), newReporter(log, nil, "h", h))
+	l.system.open = func([]string) (hostPath, error) { return &clockwork{start: time.Now()}, nil }
+	l.system.interfaces = func([]string) ([]kernel.Interface, error) { return nil, nil }
+	l.system.interfaceTo = func(netip.Addr) (string, error) { return "eth0", nil }
+	prepare(l)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.runToEnd(ctx) }()
+	l.updates <- store.Update{Revision: 1, Resync: true, Entries: entries}
+	for deadline := time.Now().Add(patience); !met() && !t.Failed(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("waited for %v: %s", patience, what)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("run: %v", err)
+	}
+}
+
+// TestCutLive has connections cut in the real kernel: they are kept by the next
+// agent, until their time is over, and no more of them than there may be.
+func TestCutLive(t *testing.T) {
+	command := func(name string, args ...string) string {
+		t.Helper()
+		out, err := exec.Command(name, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	t.Cleanup(func() { command("nft", "delete", "table", "inet", nft.TableName) })
+	const flows = 5
+	for i := range flows {
+		command("conntrack", "-I", "-p", "udp", "-s", "10.0.0.1", "-d", "10.0.0.2", "--sport", fmt.Sprint(1000+i), "--dport", "80", "--timeout", "300")
+	}
+	held := func() int {
+		return strings.Count(command("nft", "list", "set", "inet", nft.TableName, "cut4"), "counter packets")
+	}
+	a, b := testSpec("cali1", "10.0.0.1"), testSpec("cali2", "10.0.0.2")
+	a.ProfileIDs, b.ProfileIDs = []string{"open"}, []string{"open"}
+	entries := []model.Entry{put(model.ReadyKey{}, model.Ready(true), 1), put(testKey("a"), a, 1), put(testKey("b"), b, 1),
+		put(model.ProfileRulesKey{Profile: "open"}, model.Rules{Inbound: []model.Rule{{Action: model.ActionAllow}}, Outbound: []model.Rule{{Action: model.ActionAllow}}}, 1),
+		put(model.PolicyKey{Tier: "default", Policy: "no"}, model.Policy{Selector: "all()", Types: []model.Direction{model.Inbound}, Inbound: []model.Rule{
+			{Action: model.ActionDeny, Match: model.Match{Protocol: model.ProtocolUDP, DstPorts: []model.Port{{Min: 80, Max: 80}}}}, {Action: model.ActionAllow}}}, 1)}
+	cutLive(t, func(*loop) {}, entries, "they are cut", func() bool {
+		return !strings.Contains(command("conntrack", "-L", "-p", "udp", "-s", "10.0.0.1", "-d", "10.0.0.2"), "src=")
+	})
+	if n := held(); n != flows {
+		t.Errorf("%d are kept, want %d", n, flows)
+	}
+	cutLive(t, func(l *loop) { l.cuts.most = 2 }, entries, "no more are kept than there may be", func() bool { return held() == 2 })
+	cutLive(t, func(l *loop) { l.cuts.least = time.Millisecond }, entries, "their time is over", func() bool { return held() == 0 })
+}
