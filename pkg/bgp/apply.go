@@ -114,7 +114,7 @@ func (s *Speaker) halt(ctx context.Context, graceful bool) error {
 func (s *Speaker) difference(ctx context.Context) error {
 	r, d := s.run, s.desired
 	var errs []error
-	wanted := make(map[netip.Addr]session, len(d.Neighbours))
+	r.wanted = make(map[netip.Addr]session, len(d.Neighbours))
 	for a, n := range d.Neighbours {
 		s.sessions.want(n)
 		w, err := newSession(d.Speaker, n)
@@ -127,26 +127,66 @@ func (s *Speaker) difference(ctx context.Context) error {
 			}
 			w = r.sessions[a]
 		}
-		wanted[a] = w
+		r.wanted[a] = w
 	}
 	s.sessions.keep(d.Neighbours)
 
 	sound := maps.Clone(d.Neighbours)
-	maps.DeleteFunc(sound, func(a netip.Addr, _ plan.Neighbour) bool { _, ok := wanted[a]; return !ok })
+	maps.DeleteFunc(sound, func(a netip.Addr, _ plan.Neighbour) bool { _, ok := r.wanted[a]; return !ok })
 	r.watch.setOwn(ownAddresses(d))
 	s.sessions.setUs(d)
 	errs = append(errs, r.setFilters(ctx, filtersOf(d.Speaker, sound)), r.setAdvertisements(d.Advertisements))
 	var gone []session
 	for _, a := range slices.SortedFunc(maps.Keys(r.sessions), netip.Addr.Compare) {
-		if _, ok := wanted[a]; !ok {
+		if _, ok := r.wanted[a]; !ok {
 			gone = append(gone, r.sessions[a])
 		}
 	}
 	errs = append(errs, r.remove(ctx, gone...))
-	now := time.Now()
-	errs = append(errs, s.count(ctx, now))
-	for _, a := range slices.SortedFunc(maps.Keys(wanted), netip.Addr.Compare) {
-		if err := s.setSession(ctx, wanted[a], now); err != nil {
+	err := errors.Join(errs...)
+	r.set = err == nil
+	return errors.Join(err, s.setSessions(ctx))
+}
+
+// remainder changes what may have come to be otherwise than desired by itself: sessions. It costs next to nothing
+// for those that go on, as hundreds may begin at once.
+func (s *Speaker) remainder(ctx context.Context) error {
+	if !s.run.set || s.hasNewPassword() {
+		return s.difference(ctx)
+	}
+	return s.setSessions(ctx)
+}
+
+// hasNewPassword says whether a password is not the one that was read.
+func (s *Speaker) hasNewPassword() bool {
+	for a, n := range s.desired.Neighbours {
+		if n.PasswordFile == "" {
+			continue
+		}
+		if w, err := newSession(s.desired.Speaker, n); err != nil || w != s.run.wanted[a] {
+			return true
+		}
+	}
+	return false
+}
+
+// setSessions makes the sessions as they are wanted.
+func (s *Speaker) setSessions(ctx context.Context) error {
+	r, now := s.run, time.Now()
+	errs := []error{s.count(ctx, now)}
+	list := s.sessions.disturbed(now)
+	for a, w := range r.wanted {
+		if r.sessions[a] != w {
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	for _, a := range slices.Compact(list) {
+		w, ok := r.wanted[a]
+		if !ok {
+			continue // it is refused
+		}
+		if err := s.setSession(ctx, w, now); err != nil {
 			errs = append(errs, fmt.Errorf("BGP neighbour %s: %w", a, err))
 		}
 	}

@@ -104,7 +104,7 @@ func (s *Speaker) tend(ctx context.Context) {
 		s.applying.Lock()
 		if s.run != nil && !s.closed {
 			text := ""
-			if err := s.difference(ctx); err != nil {
+			if err := s.remainder(ctx); err != nil {
 				text = err.Error()
 			}
 			if text != told && text != "" && ctx.Err() == nil {

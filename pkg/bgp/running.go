@@ -37,8 +37,10 @@ type running struct {
 	speaker plan.Speaker
 
 	filters   filters
-	filtered  bool // the policies are in force
-	sessions  map[netip.Addr]session
+	filtered  bool                   // the policies are in force
+	wanted    map[netip.Addr]session // as they shall be
+	sessions  map[netip.Addr]session // as they are
+	set       bool                   // all but the sessions is as desired
 	advertise map[netip.Prefix]plan.Advertisement
 	// flooded are sessions that are left alone. Other settings end that early.
 	flooded map[netip.Addr]flooded

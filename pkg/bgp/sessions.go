@@ -31,9 +31,6 @@ const (
 // quiet is how long a neighbour that doesn't say when it has sent all is given for it.
 const quiet = 3 * time.Second
 
-// mute is how long a neighbour may be connected and not answer: the library would wait 4 minutes.
-const mute = 10 * time.Second
-
 // sessions is what is known of each neighbour's session.
 type sessions struct {
 	log  *slog.Logger
@@ -117,43 +114,6 @@ func (t *sessions) state(a netip.Addr) (string, time.Time) {
 		return e.state, e.until
 	}
 	return Idle, time.Time{}
-}
-
-// opened notes that the library has connected to a neighbour and waits for its answer, or that it doesn't.
-func (t *sessions) opened(a netip.Addr, waits bool) {
-	t.mu.Lock()
-	e := t.table[a]
-	if e == nil {
-		t.mu.Unlock()
-		return
-	}
-	e.opened = time.Time{}
-	if waits {
-		e.opened = time.Now()
-	}
-	t.mu.Unlock()
-	if waits {
-		t.wake()
-	}
-}
-
-// patience is until when an answer of a neighbour is waited for; zero = nothing is.
-func (e *sessionState) patience() time.Time {
-	switch {
-	case e.state == OpenSent || e.state == OpenConfirm:
-		return e.since.Add(mute)
-	case e.state == Connecting && !e.opened.IsZero():
-		return e.opened.Add(mute)
-	}
-	return time.Time{}
-}
-
-// isMute says whether a neighbour has had its time to answer.
-func (t *sessions) isMute(a netip.Addr, now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.table[a]
-	return e != nil && !e.patience().IsZero() && !now.Before(e.patience())
 }
 
 // pause leaves a flooded neighbour alone for a while.

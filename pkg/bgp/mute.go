@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"net/netip"
+	"time"
+)
+
+// mute is how long a neighbour may be connected and not answer: the library would wait 4 minutes.
+const mute = 10 * time.Second
+
+// opened notes that the library has connected to a neighbour and waits for its answer, or that it doesn't.
+func (t *sessions) opened(a netip.Addr, waits bool) {
+	t.mu.Lock()
+	e := t.table[a]
+	if e == nil {
+		t.mu.Unlock()
+		return
+	}
+	e.opened = time.Time{}
+	if waits {
+		e.opened = time.Now()
+	}
+	t.mu.Unlock()
+	if waits {
+		t.wake()
+	}
+}
+
+// patience is until when an answer of a neighbour is waited for; zero = nothing is.
+func (e *sessionState) patience() time.Time {
+	switch {
+	case e.state == OpenSent || e.state == OpenConfirm:
+		return e.since.Add(mute)
+	case e.state == Connecting && !e.opened.IsZero():
+		return e.opened.Add(mute)
+	}
+	return time.Time{}
+}
+
+// isMute says whether a neighbour has had its time to answer.
+func (t *sessions) isMute(a netip.Addr, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.table[a]
+	return e != nil && e.isMute(now)
+}
+
+func (e *sessionState) isMute(now time.Time) bool {
+	until := e.patience()
+	return !until.IsZero() && !now.Before(until)
+}
+
+// disturbed are the neighbours with whom something is to be done for the state that they are in.
+func (t *sessions) disturbed(now time.Time) (list []netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for a, e := range t.table {
+		if e.state == Flooded || e.isMute(now) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
