@@ -22,19 +22,6 @@ import (
 	"github.com/calico-go/calico/test/lab"
 )
 
-// fabric measures what lies between hosts: how soon a new pod is reached from
-// another host, how fast packets are, and what many hosts cost an agent.
-func fabric(ctx context.Context, b *bench) (all result, err error) {
-	for _, part := range []func(context.Context, *bench) (result, error){firstPing, fabricTraffic, manyHosts} {
-		r, err := part(ctx, b)
-		if err != nil {
-			return result{}, err
-		}
-		all.tables, all.goals = append(all.tables, r.tables...), append(all.goals, r.goals...)
-	}
-	return all, nil
-}
-
 // onPool is a way to a pod: the pool that its address is from. Blocks of one
 // address have each pod need a new block.
 type onPool struct {

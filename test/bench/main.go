@@ -16,14 +16,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// section answers one question.
+// section answers one question. Where its name has a dot, what is before it names all that begin so.
 type section struct {
 	name string
 	run  func(context.Context, *bench) (result, error)
@@ -39,7 +38,9 @@ var sections = []section{
 	{"enforce", enforce},
 	{"packets", packets},
 	{"changes", policyChanges},
-	{"fabric", fabric},
+	{"fabric.ping", firstPing},
+	{"fabric.packets", fabricTraffic},
+	{"fabric.hosts", manyHosts},
 }
 
 // bench is what the sections share.
@@ -119,11 +120,15 @@ func run(ctx context.Context, bin, out string, count int, only []string) (err er
 func (b *bench) measure(ctx context.Context, names []string) (all result, busy []string, err error) {
 	var chosen []section
 	for _, name := range names {
-		i := slices.IndexFunc(sections, func(s section) bool { return s.name == name })
-		if i < 0 {
+		before := len(chosen)
+		for _, s := range sections {
+			if s.name == name || strings.HasPrefix(s.name, name+".") {
+				chosen = append(chosen, s)
+			}
+		}
+		if len(chosen) == before {
 			return all, nil, fmt.Errorf("no section %q", name)
 		}
-		chosen = append(chosen, sections[i])
 	}
 	for _, s := range chosen {
 		fmt.Fprintf(b.log, "… %s\n", s.name)
