@@ -13,31 +13,76 @@ import (
 	"github.com/calico-go/calico/pkg/kernel"
 )
 
-// apply brings the kernel in line: all of it where that is due, else what changed
-// and what drifted.
-func (l *loop) apply(ctx context.Context, w work, now time.Time) error {
-	var report kernel.Report
-	var err error
-	kind := "some"
-	switch {
-	case l.whole || !l.applied:
-		kind = "whole"
-		report, err = l.path.Apply(ctx, l.desired.all())
-	default:
-		l.addDrift(&w, now)
-		if w.empty() {
-			return nil
+// enforce brings the kernel in line, the firewall first. Only workloads that are
+// new to it are connected at the same time: what it doesn't know passes nothing.
+func (l *loop) enforce(ctx context.Context, w work, now time.Time) {
+	connect := l.connect(ctx, &w, now)
+	beside := w.fresh && l.wall.applied && l.wall.err == nil && connect != nil
+	if beside {
+		done := make(chan connected, 1)
+		go func(connect func() connected) { done <- connect() }(connect)
+		connect = func() connected { return <-done }
+	}
+	if l.fence(ctx, now) {
+		l.tellStands()
+	} else if !beside {
+		return
+	}
+	if connect == nil {
+		return
+	}
+	if err := l.take(connect(), now); err != nil && ctx.Err() == nil {
+		l.log.Error("the kernel's state could not be read, trying again", "err", err)
+		l.whole = true
+		l.again()
+	}
+}
+
+// connected is what came of bringing the host's data path in line.
+type connected struct {
+	whole  bool
+	report kernel.Report
+	err    error
+}
+
+// connect brings the host's data path in line: all of it where that is due, else
+// what changed and what drifted; nil where there is nothing to do. The function
+// uses nothing else of the loop's.
+func (l *loop) connect(ctx context.Context, w *work, now time.Time) func() connected {
+	path := l.path
+	if l.whole || !l.applied {
+		all := l.desired.all()
+		w.fresh = false
+		return func() connected {
+			report, err := path.Apply(ctx, all)
+			return connected{true, report, err}
 		}
-		report, err = l.path.ApplySome(ctx, w.changed, w.removed)
+	}
+	l.addDrift(w, now)
+	if w.empty() {
+		return nil
+	}
+	changed, removed := w.changed, w.removed
+	return func() connected {
+		report, err := path.ApplySome(ctx, changed, removed)
+		return connected{false, report, err}
+	}
+}
+
+// take takes in what came of it.
+func (l *loop) take(c connected, now time.Time) error {
+	kind, report := "some", c.report
+	if c.whole {
+		kind = "whole"
 	}
 	l.metrics.applySeconds.WithLabelValues(kind).Observe(time.Since(now).Seconds())
-	if err != nil {
-		return err
+	if c.err != nil {
+		return c.err
 	}
 	l.metrics.writes.Add(float64(report.Writes))
 	l.metrics.repairs.Add(float64(report.Repairs))
 	l.lose(report.Lost)
-	if kind == "whole" {
+	if c.whole {
 		l.whole = false
 		clear(l.drifted)
 		if !l.applied {
@@ -74,7 +119,7 @@ func (l *loop) addDrift(w *work, now time.Time) {
 		l.retry.Reset(driftPause - since)
 		return
 	}
-	l.lastDrift = now
+	l.lastDrift, w.fresh = now, false
 	for name := range l.drifted {
 		t := l.desired.interfaces[name]
 		if t != nil && !slices.ContainsFunc(w.changed, func(e kernel.Endpoint) bool { return e.Interface == name }) {

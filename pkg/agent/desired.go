@@ -38,6 +38,8 @@ type target struct {
 // work is what follows from a change of the desired state.
 type work struct {
 	changed, removed []kernel.Endpoint
+	// fresh: those that changed have interfaces that no endpoint had before.
+	fresh bool
 	// lost are addresses that no longer lead where they led: connections to
 	// them are over.
 	lost []netip.Addr
@@ -51,7 +53,7 @@ func newDesired() *desired {
 
 // follow brings the targets of some endpoints in line with the state.
 func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) work {
-	var w work
+	w := work{fresh: true}
 	left := map[string]kernel.Endpoint{} // what interfaces had, by name
 	entered := map[string]*target{}
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
@@ -88,6 +90,8 @@ func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) wor
 		}
 	}
 	for name, t := range entered {
+		_, had := left[name]
+		w.fresh = w.fresh && !had && d.interfaces[name] == nil
 		d.interfaces[name] = t
 	}
 	for _, name := range slices.Sorted(maps.Keys(entered)) {

@@ -303,13 +303,8 @@ func (l *loop) turn(ctx context.Context) error {
 	}
 	// While there is something to wait for, what was desired before stays, and
 	// is kept repaired: an etcd that was emptied cuts off nobody.
-	if (reason == "" || l.applied) && !l.awaitsRoutes(now) && l.fence(ctx, now) {
-		l.tellStands()
-		if err := l.apply(ctx, w, now); err != nil && ctx.Err() == nil {
-			l.log.Error("the kernel's state could not be read, trying again", "err", err)
-			l.whole = true
-			l.again()
-		}
+	if (reason == "" || l.applied) && !l.awaitsRoutes(now) {
+		l.enforce(ctx, w, now)
 	}
 	l.tell(touched)
 	l.shrink(ctx)
