@@ -27,6 +27,7 @@ type wallside struct {
 	mu       sync.Mutex
 	refuse   map[string]error // by endpoint
 	fail     error            // of every call
+	hold     time.Duration    // of every call
 	updates  []policy.Changes
 	audits   int
 	cut      map[nft.Flow]uint64 // packets dropped
@@ -70,6 +71,10 @@ func (w *wallside) ReadCut() (map[nft.Flow]uint64, error) {
 
 // Apply is of firewall.
 func (w *wallside) Apply(context.Context) (nft.Report, error) {
+	w.mu.Lock()
+	hold := w.hold
+	w.mu.Unlock()
+	time.Sleep(hold)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fail != nil {
