@@ -33,11 +33,13 @@ func (x renderer) base(u uses) []Chain {
 		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost()},
 		{Name: chainCut, Comment: "of new connections: was what it belongs to cut", Rules: cutFlows()},
 	}
+	if u.Untracked || u.Tunnels != (tunnels{}) {
+		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Rules: x.rawOut(u)})
+	}
 	if u.Untracked {
-		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Rules: x.rawOut()},
-			Chain{Name: chainUntracked, Rules: []Rule{
-				{Do: []Statement{MarkSet{Clear: markAll, Set: markUntracked}, NoTrack{}, Count{}, Verdict{Kind: Accept}}},
-			}})
+		chains = append(chains, Chain{Name: chainUntracked, Rules: []Rule{
+			{Do: []Statement{MarkSet{Clear: markAll, Set: markUntracked}, NoTrack{}, Count{}, Verdict{Kind: Accept}}},
+		}})
 	}
 	if u.NAT {
 		chains = append(chains, Chain{Name: "nat-prerouting", Hook: Hook{"nat", "prerouting", "dstnat"}, Rules: dnat()},
@@ -89,6 +91,7 @@ func (x renderer) rawIn(u uses) []Rule {
 		})...)
 	}
 	out = append(out, x.workload(inName, verdict(Goto, chainSpoof))...)
+	out = append(out, untrackedTunnels(u.Tunnels, false)...)
 	if u.Untracked {
 		local := Is{destType, true, "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
 		out = append(out, clearMarks(), Rule{Do: []Statement{local, Dispatch{inName, mapUntrackIn}}})
@@ -98,8 +101,12 @@ func (x renderer) rawIn(u uses) []Rule {
 
 func clearMarks() Rule { return Rule{Do: []Statement{MarkSet{Clear: markAll}}} }
 
-func (x renderer) rawOut() []Rule {
+func (x renderer) rawOut(u uses) []Rule {
 	out := x.workload(outName, func(s Statement) Rule { return accept(Return, "", s) })
+	out = append(out, untrackedTunnels(u.Tunnels, true)...)
+	if !u.Untracked {
+		return out
+	}
 	return append(out, clearMarks(), Rule{Do: []Statement{Dispatch{outName, mapUntrackOut}}})
 }
 

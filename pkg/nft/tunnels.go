@@ -79,6 +79,21 @@ func between(t tunnels, toHosts bool) []Rule {
 	return out
 }
 
+// untrackedTunnels keeps what tunnels carry between hosts from connection tracking:
+// what is inside is tracked, and the outside of a tunnel has no connections, but an
+// entry for each source port.
+func untrackedTunnels(t tunnels, toHosts bool) []Rule {
+	var out []Rule
+	for _, p := range t.packets() {
+		do := []Statement{p.match, InSet{[]Field{address(p.version, toHosts)}, false, versioned(setHosts, p.version)}}
+		if !toHosts {
+			do = append(do, Is{destType, false, "\x02\x00\x00\x00"}) // RTN_LOCAL, in the host's order
+		}
+		out = append(out, Rule{Do: append(do, NoTrack{})})
+	}
+	return out
+}
+
 // tunnelPackets are those of one kind of tunnel over one version of IP.
 type tunnelPackets struct {
 	kind    string
