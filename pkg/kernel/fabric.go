@@ -49,6 +49,7 @@ type Fabric struct {
 
 	mu      sync.Mutex
 	sock    *socket
+	told    *journal
 	routes  map[netip.Prefix]plan.Route
 	remotes map[plan.RemoteID]plan.Remote
 	tunnels []plan.Tunnel
@@ -105,7 +106,12 @@ func NewFabric(cfg FabricConfig) (*Fabric, error) {
 		devices:        make(map[plan.TunnelKind]int),
 	}
 	err = ns.enter(func() (err error) {
-		f.sock, err = openSocket()
+		if f.sock, err = openSocket(); err != nil {
+			return err
+		}
+		if f.told, err = openJournal(f.sock.port); err != nil {
+			f.sock.close()
+		}
 		return err
 	})
 	if err != nil {
@@ -121,6 +127,7 @@ func (f *Fabric) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sock.close()
+	f.told.close()
 	f.ns.close()
 }
 
@@ -181,7 +188,8 @@ func (f *Fabric) converge(ctx context.Context) (FabricReport, error) {
 	before := f.right
 	f.right = nil
 	// Before all is read: what changes later will be seen by one or the other.
-	seen, unseen := f.glance()
+	f.told.hear(f.sock.buf, f.matters)
+	seen, unseen := f.glance(nil)
 	p := newFabricPass(f)
 	for _, t := range f.tunnels {
 		if err := p.ensureTunnel(t); err != nil {
@@ -208,6 +216,7 @@ func (f *Fabric) converge(ctx context.Context) (FabricReport, error) {
 	switch {
 	case report.Writes == 0 && unseen == nil && len(report.Problems) == 0:
 		f.right = &seen
+		f.told.readAll()
 	case report.Writes == 0:
 		f.right = before
 	}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,23 +28,45 @@ func (f *Fabric) Unchanged(ctx context.Context) (bool, error) {
 	if f.right == nil {
 		return false, nil
 	}
-	now, err := f.glance()
-	return err == nil && now == *f.right, err
+	var since *fabricGlance
+	f.told.hear(f.sock.buf, f.matters)
+	if f.told.trusted() {
+		since = f.right
+	}
+	now, err := f.glance(since)
+	if err != nil {
+		return false, err
+	}
+	if now != *f.right {
+		f.right = nil
+		return false, nil
+	}
+	if since == nil {
+		f.told.readAll()
+	}
+	return true, nil
 }
 
-func (f *Fabric) glance() (fabricGlance, error) {
+// matters says whether a notice may be of what an audit looks at.
+func (f *Fabric) matters(m header, body []byte) bool {
+	if m.kind != unix.RTM_NEWNEIGH && m.kind != unix.RTM_DELNEIGH {
+		return true
+	}
+	if _, ok := parseFDB(body); ok {
+		return true
+	}
+	n, ok := parseNeigh(body)
+	return ok && (n.state&unix.NUD_PERMANENT != 0 || slices.Contains(slices.Collect(maps.Values(f.devices)), n.index))
+}
+
+// glance looks at everything; with an earlier glance only at the tunnels' devices.
+func (f *Fabric) glance(since *fabricGlance) (fabricGlance, error) {
 	var g fabricGlance
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		sum, err := f.sock.sum(fabricRequest(family, f.cfg.Protocol), func(m received) uint64 {
-			if len(m.body) < unix.SizeofRtMsg || m.body[5] != f.cfg.Protocol {
-				return 0
-			}
-			return f.digest(m.body, unix.SizeofRtMsg, unix.RTA_CACHEINFO)
-		})
-		if err != nil && !errors.Is(err, unix.ENOENT) { // no such table
-			return g, fmt.Errorf("list routes: %w", err)
-		}
-		g.routes += sum
+	if since != nil {
+		g = *since
+		g.links = 0
+	} else if err := f.glanceRoutes(&g); err != nil {
+		return g, err
 	}
 	for kind, d := range tunnelDevices() {
 		l, err := f.sock.tunnel(d.name)
@@ -51,6 +75,10 @@ func (f *Fabric) glance() (fabricGlance, error) {
 		} else if err != nil {
 			return g, fmt.Errorf("read link %s: %w", d.name, err)
 		}
+		g.links += f.digestOf(fmt.Appendf(nil, "%d %s %d %v %s %s %d %d %v %v %d %v", l.Index, l.MAC, l.MTU, l.Up, l.Alias, l.Kind, l.vni, l.port, l.local, l.remote, l.under, l.learning))
+		if since != nil {
+			continue
+		}
 		if err := f.glanceTunnel(&g, l); err != nil {
 			return g, fmt.Errorf("read %s: %w", kind, err)
 		}
@@ -58,8 +86,23 @@ func (f *Fabric) glance() (fabricGlance, error) {
 	return g, nil
 }
 
+func (f *Fabric) glanceRoutes(g *fabricGlance) error {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		sum, err := f.sock.sum(fabricRequest(family, f.cfg.Protocol), func(m received) uint64 {
+			if len(m.body) < unix.SizeofRtMsg || m.body[5] != f.cfg.Protocol {
+				return 0
+			}
+			return f.digest(m.body, unix.SizeofRtMsg, unix.RTA_CACHEINFO)
+		})
+		if err != nil && !errors.Is(err, unix.ENOENT) { // no such table
+			return fmt.Errorf("list routes: %w", err)
+		}
+		g.routes += sum
+	}
+	return nil
+}
+
 func (f *Fabric) glanceTunnel(g *fabricGlance, l tunnelLink) error {
-	g.links += f.digestOf(fmt.Appendf(nil, "%d %s %d %v %s %s %d %d %v %v %d %v", l.Index, l.MAC, l.MTU, l.Up, l.Alias, l.Kind, l.vni, l.port, l.local, l.remote, l.under, l.learning))
 	addrs, err := f.sock.addrsOf(l.Index)
 	if err != nil {
 		return err

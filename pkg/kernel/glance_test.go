@@ -4,8 +4,15 @@ package kernel
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
+	"unsafe"
+
+	"github.com/calico-go/calico/pkg/model"
+	"golang.org/x/sys/unix"
 )
 
 func mustBeUnchanged(tb testing.TB, h *HostPath, want bool, after string) {
@@ -28,7 +35,7 @@ func TestUnchanged(t *testing.T) {
 		mustBeUnchanged(t, h, false, "an Apply that wrote")
 		mustApply(t, h, all...)
 		mustBeUnchanged(t, h, true, "an Apply that found nothing to do")
-		for _, broken := range append(breakages(),
+		for _, broken := range append(slices.Concat(breakages(), settingsBroken(), behindTheBack(a.endpoint)),
 			breakage{"other end down", func(tb testing.TB) {
 				err := a.ns.enter(func() error { ip(tb, "link", "set", "eth0", "down"); return nil })
 				if err != nil {
@@ -52,6 +59,11 @@ func TestUnchanged(t *testing.T) {
 				}
 			}
 			mustBeUnchanged(t, h, true, broken.name+" and repair")
+			// What the repair did to links is heard of by now: from here on an audit
+			// believes what the kernel tells.
+			if mustBeUnchanged(t, h, true, broken.name+", repair and audit"); h.told.doubt {
+				t.Errorf("after %s, repair and audit there is doubt", broken.name)
+			}
 		}
 	})
 }
@@ -75,5 +87,165 @@ func TestUnchangedByOthers(t *testing.T) {
 		mustBeUnchanged(t, h, true, "an ApplySome that found nothing to do")
 		some(b.endpoint)
 		mustBeUnchanged(t, h, false, "an ApplySome that wrote")
+	})
+}
+
+// settingsBroken changes each sysctl that is looked at, one at a time.
+func settingsBroken() []breakage {
+	var ways []breakage
+	change := func(name string, to int32) {
+		ways = append(ways, breakage{name, func(tb testing.TB) { mustWrite(tb, name, fmt.Sprint(to)) }})
+	}
+	for _, s := range settings4() {
+		change("ipv4/conf/cali1/"+s.name, 1-s.value)
+	}
+	for _, s := range settings6() {
+		change("ipv6/conf/cali1/"+s.name, 1-s.value)
+	}
+	change("ipv4/neigh/cali1/proxy_delay", 70)
+	change("ipv6/neigh/cali1/proxy_delay", 70)
+	change("ipv4/conf/all/forwarding", 0)
+	change("ipv6/conf/all/forwarding", 0)
+	return ways
+}
+
+// behindTheBack takes away what the endpoint has in ways of which the kernel tells
+// little: the state between two audits is as it was, or who changed it isn't told.
+func behindTheBack(e Endpoint) []breakage {
+	return []breakage{
+		{"arp -d", func(tb testing.TB) { arp(tb, unix.SIOCDARP, e) }},
+		{"arp -s temp", func(tb testing.TB) { arp(tb, unix.SIOCSARP, e) }},
+		{"link down and up", func(tb testing.TB) {
+			ip(tb, "link", "set", "cali1", "down")
+			ip(tb, "link", "set", "cali1", "up")
+			awaitRunning(tb, "cali1")
+		}},
+		{"IPv6 off and on", func(tb testing.TB) {
+			mustWrite(tb, "ipv6/conf/cali1/disable_ipv6", "1")
+			mustWrite(tb, "ipv6/conf/cali1/disable_ipv6", "0")
+		}},
+		{"another MAC address and back", func(tb testing.TB) {
+			l, err := HostLink("cali1")
+			if err != nil {
+				tb.Fatal(err)
+			}
+			ip(tb, "link", "set", "cali1", "address", "02:00:00:00:00:77")
+			ip(tb, "link", "set", "cali1", "address", l.MAC.String())
+		}},
+	}
+}
+
+// arp changes a permanent neighbour as arp(8) does, to one that is not.
+func arp(tb testing.TB, request uintptr, e Endpoint) {
+	tb.Helper()
+	var r struct { // struct arpreq
+		addr, mac [16]byte
+		flags     int32
+		mask      [16]byte
+		link      [16]byte
+	}
+	const family, complete = 0, 2 // in struct sockaddr; ATF_COM
+	r.addr[family], r.mac[family], r.flags = unix.AF_INET, unix.ARPHRD_ETHER, complete
+	copy(r.addr[4:], e.Addrs[0].AsSlice())
+	copy(r.mac[2:], e.MAC[:])
+	copy(r.link[:], e.Interface)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(&r))); errno != 0 {
+		tb.Fatal(errno)
+	}
+}
+
+func awaitRunning(tb testing.TB, name string) {
+	tb.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		if l, err := HostLink(name); err != nil || l.Running {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("%s has no carrier", name)
+		}
+	}
+}
+
+// settledHost is a host with one endpoint whose audits believe what the kernel tells.
+func settledHost(tb testing.TB) (*HostPath, Endpoint) {
+	h := newHostPath(tb)
+	a := wire(tb, 1)
+	for range 2 {
+		mustApply(tb, h, a.endpoint)
+	}
+	for range 2 {
+		mustBeUnchanged(tb, h, true, "an Apply that found nothing to do")
+	}
+	if h.told.doubt {
+		tb.Error("there is doubt where nothing happened")
+	}
+	return h, a.endpoint
+}
+
+// A foreign route takes the place of ours: the kernel tells of that one alone.
+func TestUnchangedReplaced(t *testing.T) {
+	inHost(t, func() {
+		h, _ := settledHost(t)
+		ip(t, "route", "replace", "10.65.0.1", "dev", "lo", "scope", "link")
+		mustBeUnchanged(t, h, false, "a foreign route took the place of ours")
+	})
+}
+
+// Where the kernel is told not to tell of IPv6 routes that go with a link, it tells of
+// the addresses and neighbours that do.
+func TestUnchangedUntold(t *testing.T) {
+	inHost(t, func() {
+		mustWrite(t, "ipv6/route/skip_notify_on_dev_down", "1")
+		h, _ := settledHost(t)
+		mustWrite(t, "ipv6/conf/cali1/disable_ipv6", "1")
+		mustWrite(t, "ipv6/conf/cali1/disable_ipv6", "0")
+		mustBeUnchanged(t, h, false, "IPv6 was off for a moment")
+	})
+}
+
+// What the kernel drops because nobody reads is not taken for nothing.
+func TestUnchangedLost(t *testing.T) {
+	inHost(t, func() {
+		h, e := settledHost(t)
+		other, err := openSocket()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.close()
+		l, err := other.link(0, e.Interface)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stranger := netip.MustParseAddr("10.9.9.9")
+		var requests []*message
+		for range 4 * journalBuffer / 1000 { // a notice takes most of 1,000 bytes
+			add := newMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, neighBody(unix.AF_INET, l.Index, unix.NUD_STALE, 0))
+			add.attrAddr(unix.NDA_DST, stranger)
+			mac := model.MAC{2}
+			add.attr(unix.NDA_LLADDR, mac[:])
+			requests = append(requests, add, deleteNeigh(l.Index, stranger))
+		}
+		flood := func() {
+			t.Helper()
+			if _, err := other.do(requests...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flood()
+		ip(t, "route", "del", "10.65.0.1") // the notice of this is lost
+		mustBeUnchanged(t, h, false, "a notice was lost")
+		for range 2 {
+			mustApply(t, h, e)
+		}
+		mustBeUnchanged(t, h, true, "a lost notice and repair")
+		flood()
+		if mustBeUnchanged(t, h, true, "notices were lost of what doesn't matter"); h.told.doubt {
+			t.Error("there is doubt after all was read")
+		}
 	})
 }

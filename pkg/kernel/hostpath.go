@@ -51,6 +51,7 @@ type HostPath struct {
 
 	mu      sync.Mutex
 	sock    *socket
+	told    *journal
 	desired map[string]Endpoint
 	claims  map[netip.Addr][]string // interfaces of the active endpoints with the address
 	settled map[string]settled
@@ -118,7 +119,12 @@ func NewHostPath(cfg HostPathConfig) (*HostPath, error) {
 
 func (h *HostPath) open() error {
 	var err error
-	h.sock, err = openSocket()
+	if h.sock, err = openSocket(); err != nil {
+		return err
+	}
+	if h.told, err = openJournal(h.sock.port); err != nil {
+		h.sock.close()
+	}
 	return err
 }
 
@@ -127,6 +133,7 @@ func (h *HostPath) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sock.close()
+	h.told.close()
 	h.ns.close()
 }
 
@@ -196,13 +203,15 @@ func (h *HostPath) Apply(ctx context.Context, desired []Endpoint) (Report, error
 		}
 	}
 	// Before all is read: what changes later will be seen by one or the other.
-	seen, unseen := h.glance()
+	h.told.hear(h.sock.buf, h.matters)
+	seen, unseen := h.glance(nil)
 	report, err := h.converge(ctx, h.readAll, removed)
 	if err != nil {
 		return Report{}, err
 	}
 	if report.Writes == 0 && unseen == nil {
 		h.right = &seen
+		h.told.readAll()
 	}
 	h.ready = true
 	return h.inOrder(report, desired), nil
