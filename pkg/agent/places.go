@@ -16,19 +16,26 @@ const elsewhere = "?"
 
 // places knows between which interfaces a tracked connection runs.
 type places struct {
-	workloads map[netip.Addr]string // interfaces by address
-	host      bool                  // there are host endpoints: the host's own interfaces matter
+	state     *policy.State
+	workloads map[netip.Addr]string         // interfaces by address
+	on        map[string][]*policy.Endpoint // workloads by interface
+	anywhere  []*policy.Endpoint            // those of the host, and those with outer addresses
+	host      bool                          // there are host endpoints: the host's own interfaces matter
 	others    map[netip.Addr]string
 	lookup    func(netip.Addr) (string, error)
 }
 
 func newPlaces(st *policy.State, lookup func(netip.Addr) (string, error)) *places {
-	p := &places{workloads: map[netip.Addr]string{}, others: map[netip.Addr]string{}, lookup: lookup}
+	p := &places{state: st, workloads: map[netip.Addr]string{}, on: map[string][]*policy.Endpoint{}, others: map[netip.Addr]string{}, lookup: lookup}
 	for _, ep := range st.Endpoints {
+		if !ep.Workload || len(ep.NAT) > 0 {
+			p.anywhere = append(p.anywhere, ep)
+		}
 		if !ep.Workload {
 			p.host = true
 			continue
 		}
+		p.on[ep.Interface] = append(p.on[ep.Interface], ep)
 		for _, a := range ep.Addrs {
 			p.workloads[a] = ep.Interface
 		}
@@ -72,6 +79,23 @@ func (p *places) packet(f nft.Flow) (packet policy.Packet, ok bool) {
 		packet.ICMPType = 128
 	}
 	return packet, true
+}
+
+// denies says whether policy denies what begins a connection. Evaluate looks through
+// all endpoints that it is given: it gets those that the packet can concern.
+func (p *places) denies(s policy.Settings, f nft.Flow) bool {
+	packet, ok := p.packet(f)
+	if !ok {
+		return false
+	}
+	part := *p.state
+	part.Endpoints = map[string]*policy.Endpoint{}
+	for _, list := range [...][]*policy.Endpoint{p.anywhere, p.on[packet.In], p.on[packet.Out]} {
+		for _, ep := range list {
+			part.Endpoints[ep.Path] = ep
+		}
+	}
+	return policy.Evaluate(s, &part, packet).Verdict == policy.Drop
 }
 
 func (p *places) interfaceOf(a netip.Addr) string {

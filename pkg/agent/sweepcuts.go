@@ -13,7 +13,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
-	"github.com/calico-go/calico/pkg/policy"
 )
 
 // A connection is cut by deleting it from the tracker. Where policy would let the
@@ -139,7 +138,7 @@ func (l *loop) reviewCuts() {
 		if at == nil {
 			at = newPlaces(w.state, l.system.interfaceTo)
 		}
-		denied := l.denies(at, answers(f))
+		denied := at.denies(w.settings, answers(f))
 		switch {
 		case denied && !cut.stands:
 			added = append(added, f)
@@ -203,10 +202,10 @@ func (l *loop) judge(ctx context.Context, q inquiry) {
 		if l.cuts.flows[f] != nil {
 			f = answers(f) // it was begun by this side, and has gone on
 		}
-		if j.denied[i] = l.denies(at, f); !j.denied[i] {
+		if j.denied[i] = at.denies(l.wall.settings, f); !j.denied[i] {
 			continue
 		}
-		if back := answers(f); mayBegin(back) && !l.denies(at, back) {
+		if back := answers(f); mayBegin(back) && !at.denies(l.wall.settings, back) {
 			l.cuts.add(back, t.Timeout, 0, now)
 			added = append(added, back)
 		}
@@ -218,12 +217,6 @@ func (l *loop) judge(ctx context.Context, q inquiry) {
 		}
 	}
 	q.judged <- j
-}
-
-// denies says whether policy denies what begins a connection.
-func (l *loop) denies(at *places, f nft.Flow) bool {
-	p, ok := at.packet(f)
-	return ok && policy.Evaluate(l.wall.settings, l.wall.state, p).Verdict == policy.Drop
 }
 
 // mayBegin says whether the tracker takes any packet for the first of a

@@ -101,8 +101,12 @@ func (s *stream) receive(fn func() (int64, error)) {
 // never arrived.
 func (r *rig) complete(s *stream) int64 {
 	s.resting.Store(true)
-	r.comes(func() bool { return s.arrived.Load() >= s.sent.Load() })
-	return s.sent.Load() - s.arrived.Load()
+	lost := int64(0) // less while a block is sent that is not counted yet
+	r.comes(func() bool {
+		lost = s.sent.Load() - s.arrived.Load()
+		return lost == 0
+	})
+	return lost
 }
 
 // flows waits until more arrives.
