@@ -12,7 +12,8 @@ import (
 func (l *loop) audit(ctx context.Context) {
 	l.leaveName()
 	l.mtu()
-	l.route.due = l.route.due || time.Now().Before(l.route.until)
+	l.route.due = l.route.due || l.route.fresh && time.Now().Before(l.route.until)
+	l.route.fresh = false
 	if same, err := l.path.Unchanged(ctx); same && err == nil && !l.whole {
 		return
 	}

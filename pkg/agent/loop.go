@@ -254,6 +254,7 @@ func (l *loop) note(e kernel.Event, ok bool) {
 		return
 	}
 	l.whole = l.whole || e.All
+	l.route.fresh = l.route.fresh || e.All || len(e.Interfaces) > 0
 	for _, name := range e.Interfaces {
 		if l.desired.interfaces[name] != nil {
 			l.drifted[name] = struct{}{}

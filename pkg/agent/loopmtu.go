@@ -31,6 +31,7 @@ type route struct {
 
 	mtu       int       // to which workloads were last shrunk
 	until     time.Time // until when that is done again
+	fresh     bool      // workloads' interfaces came or changed since
 	due       bool      // it is to be done now
 	shrinking bool
 	done      chan shrunk
@@ -59,7 +60,7 @@ func (l *loop) noteRoutes() {
 	l.mtu()
 	// At the start, it may have gone down while no agent ran.
 	if n.mtu != 0 && (l.route.mtu == 0 || n.mtu < l.route.mtu) {
-		l.route.until, l.route.due = time.Now().Add(shrinkGrace), true
+		l.route.until, l.route.due, l.route.fresh = time.Now().Add(shrinkGrace), true, true
 	}
 	l.route.mtu = n.mtu
 }

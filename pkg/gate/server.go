@@ -20,7 +20,7 @@ const (
 	// stopTimeout is how long answers already due may take when stopping.
 	stopTimeout = time.Second
 	// lookInterval is how often the server looks whether its socket is there.
-	lookInterval = 2 * time.Second
+	lookInterval = 10 * time.Second
 )
 
 // Waiter is the agent behind the gate.

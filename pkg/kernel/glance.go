@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -20,8 +19,8 @@ type glance struct {
 	// Digests: sums over what is listed, in whatever order.
 	routes, neighs, links, delays uint64
 
-	forwards [2]int // IPv4, IPv6
-	gateway  route  // to HostGateway
+	forwards [2]uint32 // IPv4, IPv6
+	gateway  route     // to HostGateway
 	reached  bool
 }
 
@@ -72,19 +71,18 @@ func (h *HostPath) matters(m header, body []byte) bool {
 // since without a notice.
 func (h *HostPath) glance(since *glance) (glance, error) {
 	var g glance
-	err := h.ns.enter(func() (err error) {
-		for i, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
-			g.forwards[i], err = readSysctl(name)
-			if err != nil && !errors.Is(err, os.ErrNotExist) { // no IPv6
-				return err
-			}
-		}
-		return nil
-	})
+	// By netlink, as files would have a thread go into the namespace and back.
+	answers, err := h.sock.do(getForwarding(unix.AF_INET), getForwarding(unix.AF_INET6), findRoute(HostGateway(), 0))
 	if err != nil {
 		return g, err
 	}
-	g.gateway, g.reached = h.sock.lookup(HostGateway(), 0)
+	for i, a := range answers[:2] {
+		if a.err != nil && !errors.Is(a.err, unix.EOPNOTSUPP) { // no IPv6
+			return g, fmt.Errorf("read forwarding: %w", a.err)
+		}
+		g.forwards[i] = forwardingOf(a.data)
+	}
+	g.gateway, g.reached = foundRoute(answers[2], HostGateway())
 	type part struct {
 		what    string
 		request *message
@@ -114,6 +112,36 @@ func (h *HostPath) glance(since *glance) (glance, error) {
 		*part.into += sum
 	}
 	return g, nil
+}
+
+// Of linux/netconf.h.
+const (
+	netconfaIfIndex    = 1
+	netconfaForwarding = 2
+	netconfaIfIndexAll = ^uint32(0)
+	sizeofNetconfMsg   = 4 // a byte, aligned
+)
+
+// getForwarding asks whether a family is forwarded at all: ip_forward, and of IPv6
+// conf/all/forwarding.
+func getForwarding(family uint8) *message {
+	m := newMessage(unix.RTM_GETNETCONF, 0, []byte{family, 0, 0, 0})
+	m.attr32(netconfaIfIndex, netconfaIfIndexAll)
+	return m
+}
+
+func forwardingOf(data []received) (value uint32) {
+	for _, m := range data {
+		if m.kind != unix.RTM_NEWNETCONF || len(m.body) < sizeofNetconfMsg {
+			continue
+		}
+		attributes(m.body[sizeofNetconfMsg:], func(kind uint16, data []byte) {
+			if kind == netconfaForwarding {
+				value = u32(data)
+			}
+		})
+	}
+	return value
 }
 
 // sum adds up a digest of every message of a dump.
