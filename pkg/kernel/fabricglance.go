@@ -18,7 +18,8 @@ type fabricGlance struct{ routes, neighs, fdb, links, addrs uint64 }
 
 // Unchanged says whether the kernel still holds what it held when the last Apply
 // found nothing to do: our routes, and the tunnels with all that is on them. It
-// doesn't see foreign routes that come before ours. Its cost is a part of Apply's.
+// doesn't see foreign routes that come before ours. Where the kernel has told of
+// nothing that matters it looks at the devices alone, else at all, and adds it up.
 func (f *Fabric) Unchanged(ctx context.Context) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -25,9 +25,9 @@ type glance struct {
 }
 
 // Unchanged says whether the kernel still holds what it held when the last Apply
-// found nothing to do. It reads all that may have changed without a notice, and
-// that the host's own links are as they were, but only adds it up: its cost is a
-// part of Apply's.
+// found nothing to do, and the host's own links are as they were. It reads all that
+// may have changed without a notice, and the rest where there was a notice that
+// may be of it, but only adds it up: its cost is a part of Apply's.
 func (h *HostPath) Unchanged(ctx context.Context) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
