@@ -206,12 +206,13 @@ func (x renderer) toHost() []Rule {
 		dns := []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 53}, {Protocol: model.ProtocolUDP, Port: 53}}
 		out = append(out, failsafe(dns, true, Accept, "DNS")...)
 	}
-	out = append(out, jump(chainFrom, ""))
 	switch x.settings.EndpointToHost {
 	case policy.ToHostAccept, policy.ToHostReturn:
-		return append(out, Rule{Do: []Statement{MarkSet{Clear: markAll}, Count{}, Verdict{Kind: Accept}},
+		return append(out, jump(chainFrom, ""), Rule{Do: []Statement{MarkSet{Clear: markAll}, Count{}, Verdict{Kind: Accept}},
 			Comment: "endpoint to host action " + string(x.settings.EndpointToHost)})
 	}
+	// Policy isn't asked: it could only log. With each commit the kernel walks all
+	// that a hook reaches, for each hook.
 	return append(out, drop("endpoint to host action DROP"))
 }
 

@@ -53,8 +53,8 @@ import (
 //     (a) from a workload interface: invalid dropped; established or related
 //     accept; DHCP as in 1(b) and neighbour discovery accept; not from the
 //     endpoint's MAC, as in 4(e): dropped; with EndpointDNS UDP and TCP port 53
-//     accept; Outbound of the endpoint; then EndpointToHost: DROP drops, ACCEPT and
-//     RETURN accept.
+//     accept; EndpointToHost: DROP drops; ACCEPT and RETURN ask Outbound of the
+//     endpoint, and accept.
 //     (b) from an interface with a host endpoint: untracked by 2(c) accept;
 //     neighbour discovery accept; invalid dropped; established or related
 //     accept; destination port in FailsafeInbound accept; Inbound; accept.
@@ -243,15 +243,15 @@ func (e *evaluation) input(host *Endpoint) bool {
 		e.of(from, model.Outbound, "DNS to the host: accept")
 		return true
 	}
+	if e.s.EndpointToHost != ToHostAccept && e.s.EndpointToHost != ToHostReturn {
+		e.of(from, model.Outbound, "to the host, endpoint to host action %s: drop", ToHostDrop)
+		return false
+	}
 	if !e.asks(from, model.Outbound, from.Outbound) {
 		return false
 	}
-	if e.s.EndpointToHost == ToHostAccept || e.s.EndpointToHost == ToHostReturn {
-		e.of(from, model.Outbound, "to the host, endpoint to host action %s: accept", e.s.EndpointToHost)
-		return true
-	}
-	e.of(from, model.Outbound, "to the host, endpoint to host action %s: drop", ToHostDrop)
-	return false
+	e.of(from, model.Outbound, "to the host, endpoint to host action %s: accept", e.s.EndpointToHost)
+	return true
 }
 
 // output is step 6.

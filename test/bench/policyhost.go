@@ -71,6 +71,10 @@ func (b *bench) newPolicyHost(ctx context.Context, name string, more int) (_ *po
 			return nil, err
 		}
 	}
+	// The lab lets pods talk to their hosts; this host has the defaults.
+	if _, err := p.etcd.Commit(ctx, model.Change{Deletes: []model.Key{model.GlobalConfigKey{Name: "DefaultEndpointToHostAction"}}}); err != nil {
+		return nil, err
+	}
 	var all []model.Entry
 	for _, entries := range [][]model.Entry{p.cluster.Pools, p.cluster.Profiles, p.cluster.Policies, p.cluster.Endpoints[:policyEndpoints]} {
 		all = append(all, entries...)

@@ -143,7 +143,7 @@ func (c chance) hostEndpoint() model.HostEndpoint {
 }
 
 func (c chance) policy() model.Policy {
-	p := model.Policy{Selector: c.selector(), Inbound: c.rules(4), Outbound: c.rules(4), Untracked: c.in(4)}
+	p := model.Policy{Selector: c.selector(), Inbound: c.rules(4), Outbound: c.rules(4), Untracked: c.in(2)}
 	if !c.in(3) {
 		order := float64(c.IntN(3) - 1)
 		p.Order = &order
