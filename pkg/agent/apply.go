@@ -14,7 +14,8 @@ import (
 )
 
 // enforce brings the kernel in line, the firewall first. Only workloads that are
-// new to it are connected at the same time: what it doesn't know passes nothing.
+// new to it, or are connected as they were, are so at the same time: what it
+// doesn't know passes nothing.
 func (l *loop) enforce(ctx context.Context, w work, now time.Time) {
 	connect := l.connect(ctx, &w, now)
 	beside := w.fresh && l.wall.applied && l.wall.err == nil && connect != nil

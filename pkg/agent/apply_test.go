@@ -25,6 +25,7 @@ func TestConnectBeside(t *testing.T) {
 	}{
 		{"a new workload", nil, []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}, "some 1s"},
 		{"the firewall failed before", errors.New("no"), []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}, "some 2s"},
+		{"another label", nil, []model.Entry{put(a, labelled(testSpec("cali1", "10.0.0.1")), 2)}, "some 1s"},
 		{"another address", nil, []model.Entry{put(a, testSpec("cali1", "10.0.0.9"), 2)}, "some 2s"},
 		{"another's interface", nil, []model.Entry{put(a, nil, 2), put(b, testSpec("cali1", "10.0.0.2"), 2)}, "some 2s"},
 		{"a new one, and another address", nil, []model.Entry{put(a, testSpec("cali1", "10.0.0.9"), 2), put(b, testSpec("cali2", "10.0.0.2"), 2)}, "some 2s"},
@@ -53,4 +54,9 @@ func TestConnectBeside(t *testing.T) {
 			})
 		})
 	}
+}
+
+func labelled(w model.WorkloadEndpoint) model.WorkloadEndpoint {
+	w.Labels = model.Labels{"role": "web"}
+	return w
 }

@@ -38,7 +38,8 @@ type target struct {
 // work is what follows from a change of the desired state.
 type work struct {
 	changed, removed []kernel.Endpoint
-	// fresh: those that changed have interfaces that no endpoint had before.
+	// fresh: the firewall decides whether what changed is connected. Interfaces
+	// that no endpoint had before are closed, and others keep the access they have.
 	fresh bool
 	// lost are addresses that no longer lead where they led: connections to
 	// them are over.
@@ -91,7 +92,7 @@ func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) wor
 	}
 	for name, t := range entered {
 		_, had := left[name]
-		w.fresh = w.fresh && !had && d.interfaces[name] == nil
+		w.fresh = w.fresh && !had && (d.interfaces[name] == nil || d.interfaces[name] == t)
 		d.interfaces[name] = t
 	}
 	for _, name := range slices.Sorted(maps.Keys(entered)) {
