@@ -41,6 +41,8 @@ const (
 	chainToHost    = "workload-to-host"
 	chainCut       = "cut-connections"
 	chainForward   = "forward-calico"
+	chainAllow     = "allow"
+	chainNextTier  = "next-tier"
 	chainUntracked = "accept-untracked"
 	chainWildIn    = "wildcard-in"
 	chainWildOut   = "wildcard-out"

@@ -86,7 +86,7 @@ func TestRules(t *testing.T) {
 		return policy.Rule{Action: model.ActionAllow, Match: match, Not: not}
 	}
 	none := policy.Criteria{}
-	const ok = " counter meta mark set meta mark | 0x01000000 return comment \"rule\"\n"
+	const ok = " counter goto allow comment \"rule\"\n"
 	const no = " counter drop comment \"rule, cannot be expressed: "
 	for _, c := range []struct {
 		name string
@@ -95,7 +95,7 @@ func TestRules(t *testing.T) {
 	}{
 		{"anything", allow(none, none), strings.TrimPrefix(ok, " ")},
 		{"deny", policy.Rule{Action: model.ActionDeny}, "counter drop comment \"rule\"\n"},
-		{"next tier", policy.Rule{Action: model.ActionNextTier}, "counter meta mark set meta mark | 0x02000000 return comment \"rule\"\n"},
+		{"next tier", policy.Rule{Action: model.ActionNextTier}, "counter goto next-tier comment \"rule\"\n"},
 		{"log goes on", policy.Rule{Action: model.ActionLog}, "counter log prefix \"calico-packet: \" log prefix \"calico-packet\" group 2 comment \"rule\"\n"},
 		{"log prefix on any action, 27 characters", policy.Rule{Action: model.ActionDeny, LogPrefix: "a prefix\n that is much too long"},
 			"counter log prefix \"a_prefix__that_is_much_too_: \" log prefix \"a_prefix__that_is_much_too_\" group 2 drop comment \"rule\"\n"},

@@ -32,6 +32,8 @@ func (x renderer) base(u uses) []Chain {
 		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: asksGroup(outName, mapTo, setDeniedTo)},
 		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost()},
 		{Name: chainCut, Comment: "of new connections: was what it belongs to cut", Rules: cutFlows()},
+		{Name: chainAllow, Comment: "a rule allows it", Rules: decide(markAllowed)},
+		{Name: chainNextTier, Comment: "a rule sends it on to the profiles", Rules: decide(markNextTier)},
 	}
 	if u.Untracked || u.Tunnels != (tunnels{}) {
 		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Rules: x.rawOut(u)})
@@ -97,6 +99,12 @@ func (x renderer) rawIn(u uses) []Rule {
 		out = append(out, clearMarks(), Rule{Do: []Statement{local, Dispatch{inName, mapUntrackIn}}})
 	}
 	return out
+}
+
+// decide goes back to who asked policies, with a mark. It is a chain of its own to
+// keep rules small: with each commit the kernel walks them all.
+func decide(mark uint32) []Rule {
+	return []Rule{{Do: []Statement{MarkSet{Set: mark}, Verdict{Kind: Return}}}}
 }
 
 func clearMarks() Rule { return Rule{Do: []Statement{MarkSet{Clear: markAll}}} }

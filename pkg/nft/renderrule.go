@@ -179,9 +179,9 @@ func (x renderer) action(r policy.Rule) []Statement {
 	}
 	switch r.Action {
 	case model.ActionAllow:
-		do = append(do, MarkSet{Set: markAllowed}, Verdict{Kind: Return})
+		do = append(do, Verdict{Goto, chainAllow})
 	case model.ActionNextTier:
-		do = append(do, MarkSet{Set: markNextTier}, Verdict{Kind: Return})
+		do = append(do, Verdict{Goto, chainNextTier})
 	case model.ActionLog:
 	default:
 		do = append(do, Verdict{Kind: Drop})
