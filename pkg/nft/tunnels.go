@@ -79,17 +79,19 @@ func between(t tunnels, toHosts bool) []Rule {
 	return out
 }
 
-// untrackedTunnels keeps what tunnels carry between hosts from connection tracking:
-// what is inside is tracked, and the outside of a tunnel has no connections, but an
-// entry for each source port.
+// untrackedTunnels keeps the outside of tunnels from connection tracking: what is
+// inside is tracked, and the outside has no connections, but an entry for each
+// source port. Whose packets come in is asked later, where strangers are.
 func untrackedTunnels(t tunnels, toHosts bool) []Rule {
 	var out []Rule
 	for _, p := range t.packets() {
-		do := []Statement{p.match, InSet{[]Field{address(p.version, toHosts)}, false, versioned(setHosts, p.version)}}
-		if !toHosts {
-			do = append(do, Is{destType, false, "\x02\x00\x00\x00"}) // RTN_LOCAL, in the host's order
+		ours := Statement(Is{destType, false, "\x02\x00\x00\x00"}) // RTN_LOCAL, in the host's order
+		if toHosts {
+			ours = InSet{[]Field{address(p.version, true)}, false, versioned(setHosts, p.version)}
+		} else if p.version == 6 {
+			continue // the rule of IPv4 is the same
 		}
-		out = append(out, Rule{Do: append(do, NoTrack{})})
+		out = append(out, Rule{Do: []Statement{p.match, ours, NoTrack{}, Verdict{Kind: Accept}}})
 	}
 	return out
 }
