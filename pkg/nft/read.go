@@ -194,22 +194,14 @@ func (s *socket) readElements(def *Set, fn func(key, data string)) error {
 // own, and all must fit into the buffer that anyone gets.
 const maxAsked = 100
 
-// findElements reads those of the elements given that the set has; the kernel
-// stops at the first that it doesn't have.
-func (s *socket) findElements(def *Set, elements []rawElement, fn func(key, data string)) error {
-	for len(elements) > 0 {
-		n := min(len(elements), maxAsked)
-		body := appendString(appendString(nil, attrTable, TableName), attrName, def.Name)
-		body = appendElements(body, &Set{Key: def.Key}, withoutData(elements[:n]))
-		err := s.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_ACK, body, func(_ uint16, body []byte) {
-			parseElements(def, body, fn)
-		})
-		if err != nil {
-			return fmt.Errorf("read elements of set %s: %w", def.Name, err)
-		}
-		elements = elements[n:]
-	}
-	return nil
+// find asks for elements of a set, maxAsked at most; the kernel stops at the first
+// that it doesn't have.
+func find(def *Set, elements []rawElement, fn func(key, data string)) *request {
+	body := appendString(appendString(nil, attrTable, TableName), attrName, def.Name)
+	body = appendElements(body, &Set{Key: def.Key}, withoutData(elements))
+	return &request{kind: unix.NFT_MSG_GETSETELEM, flags: unix.NLM_F_ACK, body: body, fn: func(_ uint16, body []byte) {
+		parseElements(def, body, fn)
+	}}
 }
 
 func withoutData(elements []rawElement) []rawElement {

@@ -121,41 +121,63 @@ func (s *socket) receive() ([]byte, error) {
 	}
 }
 
-// ask sends one request and hands each answer's attributes to fn. The request is
-// a dump, or is acknowledged.
+// request is a question, and what the kernel said to it.
+type request struct {
+	kind  int
+	flags uint16
+	body  []byte
+	fn    func(kind uint16, body []byte) // gets each answer's attributes
+	err   error                          // the kernel's
+}
+
+// ask sends one request, a dump or one that is acknowledged.
 func (s *socket) ask(kind int, flags uint16, body []byte, fn func(kind uint16, body []byte)) error {
-	seq := s.next()
-	b, at := openMessage(nil, kind, flags, seq)
-	b = closeMessage(append(b, body...), at)
+	r := request{kind: kind, flags: flags, body: body, fn: fn}
+	if err := s.exchange([]*request{&r}); err != nil {
+		return err
+	}
+	return r.err
+}
+
+// exchange sends requests in one piece, of which no more than one may be a dump,
+// and waits for the end of the answers to each. The error is the socket's.
+func (s *socket) exchange(requests []*request) error {
+	first := s.seq + 1
+	var b []byte
+	for _, r := range requests {
+		var at int
+		b, at = openMessage(b, r.kind, r.flags, s.next())
+		b = closeMessage(append(b, r.body...), at)
+	}
 	if err := s.send(b); err != nil {
 		return err
 	}
 	interrupted := false
-	for {
+	for left := len(requests); left > 0; {
 		b, err := s.receive()
 		if err != nil {
 			return err
 		}
 		for h, body := range messages(b) {
-			if h.seq != seq {
+			if h.seq-first >= uint32(len(requests)) {
 				continue // of a request that was given up
 			}
+			r := requests[h.seq-first]
 			interrupted = interrupted || h.flags&unix.NLM_F_DUMP_INTR != 0
 			switch h.kind {
-			case unix.NLMSG_ERROR:
-				return errnoOf(body)
-			case unix.NLMSG_DONE:
-				if interrupted {
-					return errInterrupted
+			case unix.NLMSG_ERROR, unix.NLMSG_DONE:
+				left--
+				if r.err = errnoOf(body); interrupted && h.kind == unix.NLMSG_DONE {
+					r.err = errInterrupted
 				}
-				return errnoOf(body)
 			default:
 				if len(body) >= familySize {
-					fn(h.kind&0xff, body[familySize:])
+					r.fn(h.kind&0xff, body[familySize:])
 				}
 			}
 		}
 	}
+	return nil
 }
 
 // errnoOf is the error in an answer, nil where it is an acknowledgement.

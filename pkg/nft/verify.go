@@ -53,45 +53,84 @@ func (d *desired) verify(s *socket, p plan) error {
 		}
 		c.there = true
 	}
+	var some []*set
 	for _, name := range p.sets {
-		if err := d.verifySet(s, d.sets[name]); err != nil {
+		set := d.sets[name]
+		if set.there && !set.def.Interval && len(set.was) <= maxFind {
+			some = append(some, set)
+		} else if err := d.verifyWholeSet(s, set); err != nil {
 			return err
 		}
 	}
-	return nil
+	return verifyElements(s, some)
 }
 
-// verifySet reads back the elements that changed, or all of them where they are many.
-func (d *desired) verifySet(s *socket, set *set) error {
-	if !set.there || set.def.Interval || len(set.was) > maxFind {
-		return d.verifyWholeSet(s, set)
-	}
-	want := make(map[string]string)
-	var elements []rawElement
-	for key := range set.was {
-		data, wanted := set.elems[key]
-		if wanted {
-			want[key] = data
-			elements = append(elements, rawOf(&set.def, key, ""))
-			continue
+// verifyElements reads back the elements of sets that changed, many at once.
+func verifyElements(s *socket, sets []*set) error {
+	var requests []*request
+	var checks []func() error
+	asked := 0
+	finish := func() error {
+		if asked == 0 {
+			return nil
 		}
-		err := s.findElements(&set.def, []rawElement{rawOf(&set.def, key, "")}, func(string, string) {})
-		if !errors.Is(err, unix.ENOENT) {
-			if err == nil {
-				err = fmt.Errorf("set %s still has %s", set.def.Name, keyText(set.def.Key, key))
+		if err := s.exchange(requests); err != nil {
+			return fmt.Errorf("read elements of sets: %w", err)
+		}
+		for _, check := range checks {
+			if err := check(); err != nil {
+				return err
 			}
-			return err
+		}
+		requests, checks, asked = nil, nil, 0
+		return nil
+	}
+	ask := func(set *set, elements []rawElement, wanted bool) error {
+		if asked+len(elements) > maxAsked {
+			if err := finish(); err != nil {
+				return err
+			}
+		}
+		asked += len(elements)
+		right := 0
+		r := find(&set.def, elements, func(key, data string) {
+			if want, ok := set.elems[key]; ok && want == data {
+				right++
+			}
+		})
+		requests = append(requests, r)
+		checks = append(checks, func() error {
+			switch {
+			case !wanted && errors.Is(r.err, unix.ENOENT):
+				return nil
+			case r.err != nil:
+				return fmt.Errorf("read elements of set %s: %w", set.def.Name, r.err)
+			case !wanted:
+				return fmt.Errorf("set %s still has %s", set.def.Name, keyText(set.def.Key, elements[0].key))
+			case right < len(elements):
+				return fmt.Errorf("set %s lacks %d of the elements that were written", set.def.Name, len(elements)-right)
+			}
+			return nil
+		})
+		return nil
+	}
+	for _, set := range sets {
+		var wanted []rawElement
+		for key := range set.was {
+			raw := rawOf(&set.def, key, "")
+			if _, ok := set.elems[key]; ok {
+				wanted = append(wanted, raw)
+			} else if err := ask(set, []rawElement{raw}, false); err != nil {
+				return err
+			}
+		}
+		for chunk := range slices.Chunk(wanted, maxAsked) {
+			if err := ask(set, chunk, true); err != nil {
+				return err
+			}
 		}
 	}
-	err := s.findElements(&set.def, elements, func(key, data string) {
-		if want[key] == data {
-			delete(want, key)
-		}
-	})
-	if err == nil && len(want) > 0 {
-		err = fmt.Errorf("set %s lacks %d of the elements that were written", set.def.Name, len(want))
-	}
-	return err
+	return finish()
 }
 
 func (d *desired) verifyWholeSet(s *socket, set *set) error {
