@@ -307,9 +307,9 @@ func (l *loop) turn(ctx context.Context) error {
 	if (reason == "" || l.applied) && !l.awaitsRoutes(now) {
 		l.enforce(ctx, w, now)
 	}
+	l.answer()
 	l.tell(touched)
 	l.shrink(ctx)
-	l.answer()
 	l.sweep() // last: it takes the processor that who waits at the gate may need
 	return nil
 }
