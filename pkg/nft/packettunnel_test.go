@@ -9,10 +9,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -34,7 +30,7 @@ func TestTunnels(t *testing.T) {
 		for v, o := range own {
 			run(t, "ip", "addr", "add", netip.PrefixFrom(o, o.BitLen()).String(), "dev", "eth0", "nodad")
 			inner[v] = netip.AddrFrom4([4]byte{10, 70, byte(v), 1})
-			vxlan(t, v, o, other.ep.Addrs[v], inner[v], 1)
+			vxlan(t, v, o, netip.Addr{}, inner[v], 1)
 			for _, s := range []space{pod, other} {
 				s.do(func() { vxlan(t, v, s.ep.Addrs[v], o, netip.AddrFrom4([4]byte{10, 70, byte(v), 2}), 2) })
 			}
@@ -45,7 +41,7 @@ func TestTunnels(t *testing.T) {
 		f.Configure(s)
 		pod.ep.Inbound, pod.ep.Outbound = policy.Verdicts{}, policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
 		f.Update(policy.Changes{Endpoints: endpoints(pod.ep), Rules: rules(policy.Rules{ID: profileID("prod"), Outbound: []policy.Rule{{Action: model.ActionAllow}}})})
-		at, there := listen(t, 80), other.listen(80)
+		at := listen(t, 80)
 		ipip, err := net.ListenPacket("ip4:4", own[0].String())
 		if err != nil {
 			t.Fatal(err)
@@ -67,11 +63,8 @@ func TestTunnels(t *testing.T) {
 			f.Tunnels(step.tunnels)
 			mustApply(t, f)
 			vxlans, ipips := count(t, f, "filter-input", noVXLAN), count(t, f, "filter-input", noIPIP)
-			if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
-				t.Fatal(err)
-			}
 			for v := range own {
-				step.from.do(func() { sendThrough(t, netip.AddrPortFrom(inner[v], 80)) })
+				step.from.do(func() { sendThrough(t, v, netip.AddrPortFrom(inner[v], 80)) })
 			}
 			step.from.do(func() { sendIPIP(t, step.from.ep.Addrs[0], own[0]) })
 			if !step.through {
@@ -80,23 +73,13 @@ func TestTunnels(t *testing.T) {
 				continue
 			}
 			buf := make([]byte, 100)
-			for v := range own {
-				sendThrough(t, netip.AddrPortFrom(inner[v].Next(), 80))
-				for name, at := range map[string]net.PacketConn{"from": at, "to": there} {
-					if _, _, err := at.ReadFrom(buf); err != nil {
-						t.Errorf("%s: VXLAN %s the host: %v", step.name, name, err)
-					}
+			for range own {
+				if _, _, err := at.ReadFrom(buf); err != nil {
+					t.Errorf("%s: VXLAN: %v", step.name, err)
 				}
 			}
 			if _, _, err := ipip.ReadFrom(buf); err != nil {
 				t.Errorf("%s: IPIP: %v", step.name, err)
-			}
-			want := map[string]bool{"10.65.0.2 10.9.9.9": true, "10.9.9.9 10.65.0.2": true}
-			if step.tunnels.VXLANPort != 0 {
-				clear(want)
-			}
-			if diff := cmp.Diff(want, trackedTunnels(t)); diff != "" {
-				t.Errorf("%s: tracked outsides of tunnels (-want +got):\n%s", step.name, diff)
 			}
 		}
 		if n := len(f.desired.sets["hosts4"].elems) + len(f.desired.sets["hosts6"].elems); n != 0 {
@@ -124,25 +107,9 @@ func vxlan(t *testing.T, v int, local, remote, inner netip.Addr, n int) {
 	run(t, "ip", "neigh", "add", fmt.Sprintf("10.70.%d.%d", v, 3-n), "lladdr", fmt.Sprintf("02:02:00:00:0%d:0%d", v, 3-n), "dev", name, "nud", "permanent")
 }
 
-// trackedTunnels are the ways, from and to, of what is tracked of tunnels over IPv4.
-func trackedTunnels(t *testing.T) map[string]bool {
+func sendThrough(t *testing.T, v int, to netip.AddrPort) {
 	t.Helper()
-	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ways := map[string]bool{}
-	for _, f := range flows {
-		if f.Forward.Protocol == unix.IPPROTO_IPIP || f.Forward.Protocol == unix.IPPROTO_UDP && f.Forward.DstPort == vxlanPort {
-			ways[fmt.Sprint(f.Forward.SrcIP, " ", f.Forward.DstIP)] = true
-		}
-	}
-	return ways
-}
-
-func sendThrough(t *testing.T, to netip.AddrPort) {
-	t.Helper()
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+	c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(10, 70, byte(v), 2)}, net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,13 +35,11 @@ func (x renderer) base(u uses) []Chain {
 		{Name: chainAllow, Comment: "a rule allows it", Rules: decide(markAllowed)},
 		{Name: chainNextTier, Comment: "a rule sends it on to the profiles", Rules: decide(markNextTier)},
 	}
-	if u.Untracked || u.Tunnels != (tunnels{}) {
-		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Rules: x.rawOut(u)})
-	}
 	if u.Untracked {
-		chains = append(chains, Chain{Name: chainUntracked, Rules: []Rule{
-			{Do: []Statement{MarkSet{Clear: markAll, Set: markUntracked}, NoTrack{}, Count{}, Verdict{Kind: Accept}}},
-		}})
+		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Rules: x.rawOut()},
+			Chain{Name: chainUntracked, Rules: []Rule{
+				{Do: []Statement{MarkSet{Clear: markAll, Set: markUntracked}, NoTrack{}, Count{}, Verdict{Kind: Accept}}},
+			}})
 	}
 	if u.NAT {
 		chains = append(chains, Chain{Name: "nat-prerouting", Hook: Hook{"nat", "prerouting", "dstnat"}, Rules: dnat()},
@@ -93,7 +91,6 @@ func (x renderer) rawIn(u uses) []Rule {
 		})...)
 	}
 	out = append(out, x.workload(inName, verdict(Goto, chainSpoof))...)
-	out = append(out, untrackedTunnels(u.Tunnels, false)...)
 	if u.Untracked {
 		local := Is{destType, true, "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
 		out = append(out, clearMarks(), Rule{Do: []Statement{local, Dispatch{inName, mapUntrackIn}}})
@@ -109,12 +106,8 @@ func decide(mark uint32) []Rule {
 
 func clearMarks() Rule { return Rule{Do: []Statement{MarkSet{Clear: markAll}}} }
 
-func (x renderer) rawOut(u uses) []Rule {
+func (x renderer) rawOut() []Rule {
 	out := x.workload(outName, func(s Statement) Rule { return accept(Return, "", s) })
-	out = append(out, untrackedTunnels(u.Tunnels, true)...)
-	if !u.Untracked {
-		return out
-	}
 	return append(out, clearMarks(), Rule{Do: []Statement{Dispatch{outName, mapUntrackOut}}})
 }
 

@@ -79,23 +79,6 @@ func between(t tunnels, toHosts bool) []Rule {
 	return out
 }
 
-// untrackedTunnels keeps the outside of tunnels from connection tracking: what is
-// inside is tracked, and the outside has no connections, but an entry for each
-// source port. Whose packets come in is asked later, where strangers are.
-func untrackedTunnels(t tunnels, toHosts bool) []Rule {
-	var out []Rule
-	for _, p := range t.packets() {
-		ours := Statement(Is{destType, false, "\x02\x00\x00\x00"}) // RTN_LOCAL, in the host's order
-		if toHosts {
-			ours = InSet{[]Field{address(p.version, true)}, false, versioned(setHosts, p.version)}
-		} else if p.version == 6 {
-			continue // the rule of IPv4 is the same
-		}
-		out = append(out, Rule{Do: []Statement{p.match, ours, NoTrack{}, Verdict{Kind: Accept}}})
-	}
-	return out
-}
-
 // tunnelPackets are those of one kind of tunnel over one version of IP.
 type tunnelPackets struct {
 	kind    string
