@@ -18,7 +18,7 @@ import (
 // doesn't know passes nothing.
 func (l *loop) enforce(ctx context.Context, w work, now time.Time) {
 	connect := l.connect(ctx, &w, now)
-	beside := w.fresh && l.wall.applied && l.wall.err == nil && connect != nil
+	beside := w.fresh && l.wall.applied && l.wall.err == nil && !l.suspicious && connect != nil
 	if beside {
 		done := make(chan connected, 1)
 		go func(connect func() connected) { done <- connect() }(connect)
@@ -165,6 +165,7 @@ func (l *loop) settle(ctx context.Context) error {
 		// What the new prefixes don't cover is out of reach afterwards.
 		w := l.desired.follow(l.state, e.endpoints, time.Now())
 		l.lose(w.lost)
+		l.forgetCuts(w.gone)
 		if _, err := l.path.ApplySome(ctx, nil, w.removed); err != nil && ctx.Err() == nil {
 			l.log.Error("interfaces of the former prefixes were not cleaned", "err", err)
 		}

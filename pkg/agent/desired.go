@@ -42,8 +42,8 @@ type work struct {
 	// that no endpoint had before are closed, and others keep the access they have.
 	fresh bool
 	// lost are addresses that no longer lead where they led: connections to
-	// them are over.
-	lost []netip.Addr
+	// them are over. Of these, gone are no longer the endpoint's that had them.
+	lost, gone []netip.Addr
 }
 
 func (w work) empty() bool { return len(w.changed) == 0 && len(w.removed) == 0 }
@@ -76,6 +76,7 @@ func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) wor
 			}
 			left[old.want.Interface] = old.want
 			w.lost = append(w.lost, lostAddrs(old.want, next.want)...)
+			w.gone = append(w.gone, without(old.want.Addrs, next.want.Addrs)...)
 			if d.interfaces[old.want.Interface] == old {
 				delete(d.interfaces, old.want.Interface)
 				delete(d.failing, old.want.Interface)
@@ -114,13 +115,11 @@ func lostAddrs(old, next kernel.Endpoint) []netip.Addr {
 	if !next.Active || next.Interface != old.Interface {
 		return old.Addrs
 	}
-	var lost []netip.Addr
-	for _, a := range old.Addrs {
-		if !slices.Contains(next.Addrs, a) {
-			lost = append(lost, a)
-		}
-	}
-	return lost
+	return without(old.Addrs, next.Addrs)
+}
+
+func without(addrs, these []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return slices.Contains(these, a) })
 }
 
 // all is the whole desired state.

@@ -298,6 +298,7 @@ func (l *loop) turn(ctx context.Context) error {
 		touched, l.dirty = l.dirty, touched
 		w = l.desired.follow(l.state, touched, now)
 		l.lose(w.lost)
+		l.forgetCuts(w.gone)
 		l.firewall.Update(l.wall.follow(l.desired, touched))
 		l.reviewCuts()
 		l.sayInvalid()

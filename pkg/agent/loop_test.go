@@ -34,13 +34,14 @@ type clockwork struct {
 	wallside wallside
 	first    []model.Entry // what etcd holds
 
-	mu      sync.Mutex
-	calls   []string      // "whole 10s", "some 11s"
-	refuse  error         // of every endpoint
-	fail    error         // of every call
-	hold    time.Duration // of every call
-	tracked time.Duration // how long it takes to delete connections
-	changed bool          // a look at it shows that it changed
+	mu       sync.Mutex
+	calls    []string      // "whole 10s", "some 11s"
+	refuse   error         // of every endpoint
+	fail     error         // of every call
+	unshrunk error         // of giving workloads a smaller MTU
+	hold     time.Duration // of every call
+	tracked  time.Duration // how long it takes to delete connections
+	changed  bool          // a look at it shows that it changed
 }
 
 func (c *clockwork) call(what string, endpoints []kernel.Endpoint) (kernel.Report, error) {

@@ -161,4 +161,5 @@ func (l *loop) noteShrunk(s shrunk) {
 		l.log.Warn("not all workloads have the smaller MTU: some of what they send may be lost", "mtu", s.mtu, "reason", text)
 	}
 	r.problem = text
+	r.fresh = r.fresh || s.err != nil
 }

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ func (c *clockwork) ShrinkMTU(_ context.Context, mtu int) (changed int, err erro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, fmt.Sprintf("shrink %d %v", mtu, time.Since(c.start)))
-	return 0, c.fail
+	return 0, cmp.Or(c.unshrunk, c.fail)
 }
 
 // TestMTU follows what the router says: for the plugin, and for workloads that run.
@@ -54,6 +55,23 @@ func TestMTU(t *testing.T) {
 		if got := fmt.Sprint(slices.Compact(written)); got != "[1500 1450 1500 1400]" {
 			t.Errorf("written: %s", got)
 		}
+	})
+}
+
+// TestMTUAgain has a workload that could not be given its MTU: it is tried again.
+func TestMTUAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		c.expect(t, "nothing is known", "whole 0s")
+		time.Sleep(time.Second)
+		c.with(func() { c.unshrunk = errors.New("no") })
+		c.handover.tell(routeNews{mtu: 1500})
+		c.expect(t, "at the start", "shrink 1500 1s")
+		time.Sleep(20 * time.Second)
+		c.expect(t, "again and again", "look 10s", "shrink 1500 10s", "look 20s", "shrink 1500 20s")
+		c.with(func() { c.unshrunk = nil })
+		time.Sleep(20 * time.Second)
+		c.expect(t, "until it works", "look 30s", "shrink 1500 30s", "look 40s")
 	})
 }
 

@@ -124,6 +124,9 @@ func (l *loop) adoptCuts() error {
 // with the change of policy into the kernel.
 func (l *loop) reviewCuts() {
 	w := l.wall
+	if !w.all && w.applied && len(w.suspects)+len(w.later) == 0 {
+		return
+	}
 	suspect := func(a netip.Addr) bool {
 		_, now := w.suspects[a]
 		_, later := w.later[a]
@@ -152,8 +155,11 @@ func (l *loop) reviewCuts() {
 	}
 }
 
-// forgetCuts forgets the flows of addresses that lead nowhere any more, or elsewhere.
+// forgetCuts forgets the flows of addresses that are no longer the endpoint's that had them.
 func (l *loop) forgetCuts(addrs []netip.Addr) {
+	if len(addrs) == 0 {
+		return
+	}
 	var removed []nft.Flow
 	for f := range l.cuts.flows {
 		if slices.Contains(addrs, f.Src) || slices.Contains(addrs, f.Dst) {

@@ -270,6 +270,26 @@ func TestCutEnds(t *testing.T) {
 	})
 }
 
+// TestCutStaysWithHolder has the cut flow forgotten with the address, and with nothing less.
+func TestCutStaysWithHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(*cutting) {})
+		c := tcp("10.0.0.1", 1001, "10.0.0.2", 81)
+		x.set(c)
+		x.policy("no-81", to(81))
+		x.expectCut("denied", nil, backOf(c))
+		b := testSpec("cali2", "10.0.0.2")
+		b.ProfileIDs = []string{"open"}
+		b.State = model.StateInactive
+		x.write(put(testKey("b"), b, 1))
+		b.State = model.StateActive
+		x.write(put(testKey("b"), b, 1))
+		x.expectCut("inactive for a while", nil, backOf(c))
+		x.write(gone(testKey("b")))
+		x.expectCut("the endpoint is gone", nil)
+	})
+}
+
 // TestCutMany has more cut than is kept.
 func TestCutMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -135,7 +135,6 @@ func (l *loop) lose(addrs []netip.Addr) {
 	for _, a := range addrs {
 		l.lost[a] = struct{}{}
 	}
-	l.forgetCuts(addrs)
 }
 
 var _ hostPath = (*kernel.HostPath)(nil)
