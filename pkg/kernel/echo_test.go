@@ -57,7 +57,7 @@ func echo(tb testing.TB, from, to *Namespace, addr netip.Addr) {
 		tb.Error(err)
 		return
 	}
-	_ = client.SetReadDeadline(start.Add(3 * time.Second))
+	_ = client.SetReadDeadline(start.Add(patience))
 	b := make([]byte, 64)
 	if n, err := client.Read(b); err != nil || string(b[:n]) != "hello" {
 		tb.Errorf("echo by %s: %q, %v", addr, b[:n], err)

@@ -15,7 +15,7 @@ import (
 // awaits receives events until one names the interface.
 func awaits(tb testing.TB, events <-chan Event, name string) {
 	tb.Helper()
-	timeout := time.After(5 * time.Second)
+	timeout := time.After(patience)
 	for {
 		select {
 		case e, ok := <-events:
@@ -80,18 +80,28 @@ func quiet(tb testing.TB, h *HostPath, events <-chan Event, e Endpoint) {
 	tb.Helper()
 	marks := 0
 	mark := func() (before []string) {
-		marks++
-		name := "calimark" + strconv.Itoa(marks)
-		ip(tb, "link", "add", name, "type", "veth", "peer", "name", "peermark"+strconv.Itoa(marks))
-		for e := range events {
-			before = append(before, e.Interfaces...)
-			if slices.Contains(e.Interfaces, name) {
-				break
+		timeout := time.After(patience)
+		for lost := true; lost; {
+			marks++
+			name := "calimark" + strconv.Itoa(marks)
+			ip(tb, "link", "add", name, "type", "veth", "peer", "name", "peermark"+strconv.Itoa(marks))
+			lost = false // where events were, that of the mark may be one of them
+			for !lost && !slices.Contains(before, name) {
+				select {
+				case e, ok := <-events:
+					if !ok {
+						tb.Fatal("the channel was closed")
+					}
+					before, lost = append(before, e.Interfaces...), e.All
+				case <-timeout:
+					tb.Fatalf("no event for %s", name)
+				}
 			}
+			ip(tb, "link", "del", name)
 		}
-		ip(tb, "link", "del", name)
 		return before
 	}
+	awaitSettled(tb, e.Interface) // of what the test did to it all has been told by then
 	mark()
 	off := e
 	off.Active = false
@@ -120,7 +130,7 @@ func TestSubscribeCoalesces(t *testing.T) {
 			wire(t, i+1)
 		}
 		got := make(map[string]bool)
-		timeout := time.After(5 * time.Second)
+		timeout := time.After(patience)
 		for len(got) < len(want) {
 			select {
 			case e := <-events:

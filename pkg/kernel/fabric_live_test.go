@@ -9,12 +9,17 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/google/go-cmp/cmp"
 )
+
+// ahead is how many datagrams a flood may have on the way: fewer than any queue
+// drops where the receiver is late.
+const ahead = 100
 
 // A flood of datagrams from one pod to another, which counts those that don't
 // arrive.
@@ -23,12 +28,15 @@ type flood struct {
 	stop   chan struct{}
 	done   chan struct{}
 	sent   uint64
-	got    map[uint64]bool
+	first  chan struct{}   // closed when one has arrived,
+	least  uint64          // this one; none before it counts
+	got    map[uint64]bool // those that did
+	count  atomic.Uint64   // of got
 }
 
 func startFlood(tb testing.TB, from, to *Namespace, addr netip.Addr) *flood {
 	tb.Helper()
-	f := &flood{stop: make(chan struct{}), done: make(chan struct{}), got: make(map[uint64]bool)}
+	f := &flood{stop: make(chan struct{}), done: make(chan struct{}), first: make(chan struct{}), got: make(map[uint64]bool)}
 	var client *net.UDPConn
 	err := to.enter(func() (err error) {
 		f.server, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
@@ -44,7 +52,6 @@ func startFlood(tb testing.TB, from, to *Namespace, addr netip.Addr) *flood {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	first := make(chan struct{})
 	go func() {
 		defer close(f.done)
 		b := make([]byte, 8)
@@ -53,10 +60,11 @@ func startFlood(tb testing.TB, from, to *Namespace, addr netip.Addr) *flood {
 				return
 			}
 			n := binary.BigEndian.Uint64(b)
-			if len(f.got) == 0 {
-				close(first)
-			}
 			f.got[n] = true
+			if f.count.Store(uint64(len(f.got))); len(f.got) == 1 {
+				f.least = n
+				close(f.first)
+			}
 		}
 	}()
 	go func() {
@@ -70,16 +78,25 @@ func startFlood(tb testing.TB, from, to *Namespace, addr netip.Addr) *flood {
 				return
 			default:
 			}
+			if f.count.Load() > 0 && f.missing() > ahead {
+				continue
+			}
 			f.sent++
 			_, _ = client.Write(binary.BigEndian.AppendUint64(nil, f.sent))
 		}
 	}()
 	select {
-	case <-first:
-	case <-time.After(5 * time.Second):
+	case <-f.first:
+	case <-time.After(patience):
 		tb.Fatal("nothing arrives")
 	}
 	return f
+}
+
+// missing is how many were sent since the first that arrived, and have not.
+func (f *flood) missing() int {
+	<-f.first
+	return int(f.sent-f.least+1) - int(f.count.Load())
 }
 
 // end stops it and returns how many were sent and how many of them are lost.
@@ -87,15 +104,13 @@ func (f *flood) end() (sent, lost int) {
 	<-f.stop
 	for range f.stop { // until the sender has ended
 	}
-	// All that will arrive has: what a namespace receives is queued at the sender's.
-	_ = f.server.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-	<-f.done
-	_ = f.server.Close()
-	least := f.sent
-	for n := range f.got {
-		least = min(least, n)
+	// What is on its way, or in the socket, isn't lost.
+	for deadline := time.Now().Add(patience); f.missing() > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
 	}
-	return int(f.sent - least + 1), int(f.sent-least+1) - len(f.got)
+	_ = f.server.Close()
+	<-f.done
+	return int(f.sent - f.least + 1), f.missing()
 }
 
 // A pool's mode changes live: from VXLAN to no encapsulation and back, by
@@ -209,8 +224,10 @@ func TestECMP(t *testing.T) {
 			ip(t, "link", "add", name, "type", "veth", "peer", "name", "peer"+name)
 			ip(t, "link", "set", name, "up")
 			ip(t, "link", "set", "peer"+name, "up")
+			awaitSettled(t, name)
 			ip(t, "addr", "add", fmt.Sprintf("192.0.%d.1/24", i), "dev", name)
 			ip(t, "addr", "add", fmt.Sprintf("2001:db8:%d::1/64", i), "dev", name, "nodad")
+			awaitAddr(t, netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::1", i)))
 			hops4 = append(hops4, plan.Hop{Gateway: netip.AddrFrom4([4]byte{192, 0, byte(i), 2}), Device: name})
 			hops6 = append(hops6, plan.Hop{Gateway: netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::2", i)), Device: name})
 		}
@@ -253,6 +270,7 @@ func TestECMP(t *testing.T) {
 			t.Errorf("again with a link down: %v, %v", r, err)
 		}
 		ip(t, "link", "set", "up1", "up")
+		awaitSettled(t, "up1")
 		ip(t, "addr", "add", "2001:db8:1::1/64", "dev", "up1", "nodad")
 		mustHold(t, f, st)
 		if diff := cmp.Diff(both, heldByFabric(t)); diff != "" {

@@ -50,6 +50,7 @@ func uplink(tb testing.TB) {
 	ip(tb, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
 	ip(tb, "link", "set", "up0", "up")
 	ip(tb, "link", "set", "up1", "up")
+	awaitSettled(tb, "up0")
 	ip(tb, "addr", "add", "192.0.2.1/24", "dev", "up0")
 	ip(tb, "addr", "add", "2001:db8::1/64", "dev", "up0", "nodad")
 	awaitAddr(tb, netip.MustParseAddr("2001:db8::1"))
@@ -63,7 +64,7 @@ func awaitAddr(tb testing.TB, a netip.Addr) {
 		tb.Fatal(err)
 	}
 	defer s.close()
-	for end := time.Now().Add(5 * time.Second); ; {
+	for end := time.Now().Add(patience); ; {
 		if r, ok := s.lookup(a, 0); ok && r.local {
 			return
 		}

@@ -76,6 +76,7 @@ func virtualHosts(tb testing.TB, n int) []*virtualHost {
 			ip(tb, "addr", "add", v.addr4().String()+"/24", "dev", "eth0")
 			ip(tb, "addr", "add", v.addr6().String()+"/64", "dev", "eth0", "nodad")
 			awaitAddr(tb, v.addr6())
+			awaitSettled(tb, "eth0")
 			ip(tb, "route", "add", "default", "via", "192.0.2.254")
 			v.fabric, v.path = newFabric(tb), newHostPath(tb)
 			w := wireAddrs(tb, v.n, v.pod4(), v.pod6())

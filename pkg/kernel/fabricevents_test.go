@@ -53,7 +53,7 @@ func signalled(tb testing.TB, signals <-chan struct{}, what any) {
 		if !ok {
 			tb.Fatal("the channel was closed")
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		tb.Errorf("no signal of %q", what)
 	}
 }
@@ -95,6 +95,7 @@ func TestFabricRepairs(t *testing.T) {
 				signalled(t, signals, args)
 				if args[3] == "eth0" && args[4] == "down" {
 					command(t, "ip", "link", "set", "eth0", "up")
+					awaitSettled(t, "eth0")
 					command(t, "ip", "addr", "add", v.addr6().String()+"/64", "dev", "eth0", "nodad")
 					ip(t, "route", "add", "default", "via", "192.0.2.254")
 				} else if same, err := v.fabric.Unchanged(ctx); same || err != nil {

@@ -42,7 +42,7 @@ func TestUnchanged(t *testing.T) {
 					tb.Fatal(err)
 				}
 				// The host's end is told a moment later (linkwatch).
-				for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+				for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 					same, err := h.Unchanged(context.Background())
 					if err != nil || !same || time.Now().After(deadline) {
 						return
@@ -118,7 +118,7 @@ func behindTheBack(e Endpoint) []breakage {
 		{"link down and up", func(tb testing.TB) {
 			ip(tb, "link", "set", "cali1", "down")
 			ip(tb, "link", "set", "cali1", "up")
-			awaitRunning(tb, "cali1")
+			awaitSettled(tb, "cali1")
 		}},
 		{"IPv6 off and on", func(tb testing.TB) {
 			mustWrite(tb, "ipv6/conf/cali1/disable_ipv6", "1")
@@ -156,18 +156,6 @@ func arp(tb testing.TB, request uintptr, e Endpoint) {
 	defer func() { _ = unix.Close(fd) }()
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(&r))); errno != 0 {
 		tb.Fatal(errno)
-	}
-}
-
-func awaitRunning(tb testing.TB, name string) {
-	tb.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		if l, err := HostLink(name); err != nil || l.Running {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("%s has no carrier", name)
-		}
 	}
 }
 

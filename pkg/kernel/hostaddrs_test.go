@@ -60,7 +60,7 @@ func TestSubscribeHost(t *testing.T) {
 			{"link", "del", "eth0"},
 		} {
 			ip(t, args...)
-			timeout := time.After(5 * time.Second)
+			timeout := time.After(patience)
 			for told := false; !told; {
 				select {
 				case e := <-events:
@@ -78,15 +78,13 @@ func TestInterfaceTo(t *testing.T) {
 		ip(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
 		ip(t, "link", "set", "eth0", "up")
 		ip(t, "link", "set", "far0", "up")
+		awaitSettled(t, "eth0")
 		ip(t, "addr", "add", "192.0.2.1/24", "dev", "eth0")
 		ip(t, "addr", "add", "fd00::9/64", "dev", "eth0", "nodad")
 		for a, want := range map[string]string{"192.0.2.1": "", "192.0.2.7": "eth0", "fd00::9": "", "fd00::7": "eth0"} {
 			got, err := InterfaceTo(netip.MustParseAddr(a))
-			for range 1000 { // an IPv6 address is its host's a moment after it was added
-				if got == want && err == nil {
-					break
-				}
-				time.Sleep(time.Millisecond)
+			// An IPv6 address is its host's a moment after it was added.
+			for end := time.Now().Add(patience); (got != want || err != nil) && time.Now().Before(end); time.Sleep(time.Millisecond) {
 				got, err = InterfaceTo(netip.MustParseAddr(a))
 			}
 			if got != want || err != nil {

@@ -41,7 +41,7 @@ func ping(tb testing.TB, from *Namespace, to netip.Addr) {
 		tb.Errorf("ping %s: %v", to, err)
 		return
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(3 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(patience))
 	for b := make([]byte, 1500); ; {
 		n, peer, err := conn.ReadFrom(b)
 		if err != nil {
@@ -74,11 +74,7 @@ func TestPodsPing(t *testing.T) {
 	for _, defaultRoute := range []bool{false, true} {
 		t.Run(fmt.Sprintf("host's default route %v", defaultRoute), func(t *testing.T) {
 			inHost(t, func() {
-				ip(t, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
-				ip(t, "link", "set", "up0", "up")
-				ip(t, "link", "set", "up1", "up")
-				ip(t, "addr", "add", "192.0.2.1/24", "dev", "up0")
-				ip(t, "addr", "add", "2001:db8::1/64", "dev", "up0", "nodad")
+				uplink(t)
 				gateways := []netip.Addr{HostGatewayLL().WithZone("eth0"), HostGateway()}
 				if defaultRoute {
 					ip(t, "route", "add", "default", "via", "192.0.2.254")

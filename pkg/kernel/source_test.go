@@ -19,6 +19,8 @@ func TestSourceTo(t *testing.T) {
 		ip(t, "addr", "add", "2001:db8::9/64", "dev", "eth0", "nodad")
 		ip(t, "link", "set", "far0", "up")
 		ip(t, "link", "set", "eth0", "up")
+		awaitSettled(t, "eth0")
+		awaitAddr(t, netip.MustParseAddr("2001:db8::9"))
 		ip(t, "route", "add", "203.0.113.0/24", "via", "192.0.2.2", "src", "192.0.2.7")
 		ip(t, "route", "add", "198.51.100.0/24", "via", "192.0.2.2")
 		ip(t, "route", "add", "blackhole", "10.1.0.0/16")

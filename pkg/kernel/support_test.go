@@ -10,9 +10,14 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 )
+
+// patience bounds every wait for what the kernel or another goroutine does. No test
+// fails before it is over because the machine is busy.
+const patience = time.Minute
 
 // wired is a pod with a veth to the host.
 type wired struct {
@@ -44,7 +49,28 @@ func wireAddrs(tb testing.TB, n int, addrs ...netip.Addr) wired {
 		tb.Fatal(err)
 	}
 	_ = undo
+	awaitSettled(tb, name)
+	within(tb, ns, func() { awaitSettled(tb, "eth0") })
 	return wired{ns, Endpoint{Interface: name, MAC: mac, Addrs: addrs, Active: true}}
+}
+
+// awaitSettled waits until the kernel has drawn the consequences of a link's going up,
+// which it does from a work queue (linkwatch): until then it drops what is sent by it,
+// and tells of a change more.
+func awaitSettled(tb testing.TB, name string) {
+	tb.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		l, err := HostLink(name)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if l.Running == l.Up {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("%s is up and has no carrier", name)
+		}
+	}
 }
 
 // newHostPath makes one in the current namespace, whose log goes to the test's.

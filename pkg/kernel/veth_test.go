@@ -27,7 +27,7 @@ func TestCreateVeth(t *testing.T) {
 		}
 		var l Link
 		// That both ends are up is told a moment later (linkwatch).
-		for deadline := time.Now().Add(5 * time.Second); !l.Running && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(patience); !l.Running && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 			if l, err = HostLink("cali1"); err != nil {
 				t.Fatal(err)
 			}

@@ -43,7 +43,7 @@ func TestEventsLost(t *testing.T) {
 			w.run(ctx, events)
 		}()
 		await := func(ok func(Event) bool) {
-			for timeout := time.After(5 * time.Second); ; {
+			for timeout := time.After(patience); ; {
 				select {
 				case e := <-events:
 					if ok(e) {
