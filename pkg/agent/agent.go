@@ -201,7 +201,7 @@ func watch(ctx context.Context, client *store.Client, l *loop, r *router) error 
 		case l.updates <- u:
 			return nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil // the watch ends by itself, which is no failure
 		}
 	})
 }

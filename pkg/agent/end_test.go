@@ -5,6 +5,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,6 +39,27 @@ func TestStopWhileFlushing(t *testing.T) {
 			t.Errorf("connections were deleted after %v", took)
 		}
 	})
+}
+
+// TestStopWhileTelling stops an agent whose loop is busy while etcd has something to
+// tell it: that is a clean end.
+func TestStopWhileTelling(t *testing.T) {
+	h := newHost(t)
+	cfg, health, log := h.config(), newHealth(), slog.New(slog.DiscardHandler)
+	l := newLoop(cfg, resolve().params, health, newProblems(log), newReporter(log, h.store, h.name, health))
+	l.updates = make(chan store.Update) // the loop takes none but the first
+	r := attach(cfg, h.store, l)
+	defer r.talker.close(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- watch(ctx, h.store, l, r) }()
+	<-l.updates
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.until("the router is told, and so the loop is next", func() bool { return r.inbox.waits() == "" })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("watch: %v", err)
+	}
 }
 
 // TestStatusLeaseLost revokes the lease of the host's status: the agent takes
@@ -74,7 +96,7 @@ func TestStatusLeaseLost(t *testing.T) {
 func TestStatusOutlivesAgent(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
-	h.felix = map[string]string{"reportingttlsecs": "5"}
+	h.felix = map[string]string{"reportingttlsecs": "300"} // longer than anything here takes
 	key := model.StatusKey{Host: h.name}
 	stop := h.start()
 	h.until("status", func() bool { return h.get(key) != nil })
@@ -83,6 +105,7 @@ func TestStatusOutlivesAgent(t *testing.T) {
 	if h.get(key) == nil || h.leaseOf(key) != first {
 		t.Fatal("the status did not stay under its lease")
 	}
+	h.felix = map[string]string{"reportingttlsecs": "5"}
 	stop = h.start()
 	h.until("status under another lease", func() bool { return h.leaseOf(key) != first })
 	if h.get(key) == nil {

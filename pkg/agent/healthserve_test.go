@@ -23,7 +23,7 @@ func TestServing(t *testing.T) {
 	p := newProblems(slog.New(slog.NewTextHandler(t.Output(), nil)))
 	s := newServing(p, say("health"), say("metrics"))
 	ask := func(addr string) string {
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Second}
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 		r, err := client.Get("http://" + addr + "/")
 		if err != nil {
 			return ""
@@ -44,7 +44,8 @@ func TestServing(t *testing.T) {
 		a := netip.MustParseAddrPort(addr)
 		return Serving{Enabled: true, Host: a.Addr().String(), Port: a.Port()}
 	}
-	a, b, c := freeAddr(t), freeAddr(t), freeAddr(t)
+	free := freeAddrs(t, 3)
+	a, b, c := free[0], free[1], free[2]
 	s.configure(Params{Health: at(a), Metrics: at(b)})
 	if health, metrics := s.move(); health != nil || metrics != nil {
 		t.Fatal(health, metrics)

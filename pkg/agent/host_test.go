@@ -35,8 +35,9 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// patience bounds every wait for a condition.
-const patience = 20 * time.Second
+// patience bounds every wait for a condition. A machine that is busy with other things
+// takes several seconds for what else takes one.
+const patience = 90 * time.Second
 
 // host is a host to run an agent on: the namespace of the test process, with an
 // etcd.
@@ -57,8 +58,9 @@ type host struct {
 
 func newHost(tb testing.TB) *host {
 	tb.Helper()
-	h := &host{TB: tb, name: "host-1", dir: tb.TempDir(), health: freeAddr(tb), metrics: freeAddr(tb)}
-	client, peer := url.URL{Scheme: "http", Host: freeAddr(tb)}, url.URL{Scheme: "http", Host: freeAddr(tb)}
+	free := freeAddrs(tb, 4)
+	h := &host{TB: tb, name: "host-1", dir: tb.TempDir(), health: free[0], metrics: free[1]}
+	client, peer := url.URL{Scheme: "http", Host: free[2]}, url.URL{Scheme: "http", Host: free[3]}
 	cfg := embed.NewConfig()
 	cfg.Dir = filepath.Join(h.dir, "etcd")
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
@@ -125,11 +127,12 @@ func (h *host) stopEtcd() {
 	}
 }
 
-// freeAddr is an address that nobody listens at, below the ports that the kernel gives to
-// connections: one of those may be taken before it is used.
-func freeAddr(tb testing.TB) string {
+// freeAddrs are addresses that nobody listens at, no two the same, below the ports that the
+// kernel gives to connections: one of those may be taken before it is used.
+func freeAddrs(tb testing.TB, n int) []string {
 	tb.Helper()
-	for {
+	addrs := make([]string, 0, n)
+	for len(addrs) < n {
 		addr := "127.0.0.1:" + strconv.Itoa(10000+rand.IntN(22000))
 		l, err := net.Listen("tcp", addr)
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -138,9 +141,10 @@ func freeAddr(tb testing.TB) string {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		_ = l.Close() // nobody has used it
-		return addr
+		defer func() { _ = l.Close() }() // nobody has used it, and until all are found nobody may
+		addrs = append(addrs, addr)
 	}
+	return addrs
 }
 
 func (h *host) config() Config {

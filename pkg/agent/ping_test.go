@@ -10,7 +10,9 @@ import (
 )
 
 // ping sends one datagram to the pod's echo and waits for it to come back.
-func (p *pod) ping(timeout time.Duration) error {
+func (p *pod) ping() error { return p.pingWithin(patience) }
+
+func (p *pod) pingWithin(timeout time.Duration) error {
 	conn, err := p.dial()
 	if err != nil {
 		return err
@@ -43,8 +45,8 @@ func exchange(conn *net.UDPConn, text string, timeout time.Duration) error {
 }
 
 // flood sends datagrams without a pause until stop is called, which returns how
-// many came back and the first loss.
-func (p *pod) flood() (stop func() (int64, error)) {
+// many came back and the first loss: what doesn't come back within the time.
+func (p *pod) flood(within time.Duration) (stop func() (int64, error)) {
 	p.host.Helper()
 	conn, err := p.dial()
 	if err != nil {
@@ -56,7 +58,7 @@ func (p *pod) flood() (stop func() (int64, error)) {
 	go func() {
 		defer func() { _ = conn.Close() }()
 		for !ending.Load() {
-			if err := exchange(conn, fmt.Sprint(n.Load()), time.Second); err != nil {
+			if err := exchange(conn, fmt.Sprint(n.Load()), within); err != nil {
 				lost <- fmt.Errorf("datagram %d: %w", n.Load(), err)
 				return
 			}

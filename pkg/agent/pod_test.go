@@ -100,6 +100,14 @@ func (p *pod) wire() {
 	if err != nil {
 		p.host.Fatal(err)
 	}
+	// Until the kernel has told that both ends are up (linkwatch) it drops what the host sends.
+	p.host.until("the pod's link has its carrier", func() bool {
+		l, err := kernel.HostLink(p.spec.Name)
+		if err != nil {
+			p.host.Fatal(err)
+		}
+		return l.Running
+	})
 }
 
 func (p *pod) unwire() { _ = kernel.DeleteLink(p.spec.Name) }

@@ -51,7 +51,7 @@ func TestEndpointLife(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("sysctls (-want +got):\n%s", diff)
 	}
-	if err := p.ping(time.Second); err != nil {
+	if err := p.ping(); err != nil {
 		t.Errorf("host to pod: %v", err)
 	}
 	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
@@ -78,7 +78,16 @@ func TestEndpointLife(t *testing.T) {
 		t.Errorf("the socket: %v", err)
 	}
 	http.DefaultClient.CloseIdleConnections()
-	goleak.VerifyNone(t, leaks, goleak.IgnoreAnyFunction("github.com/calico-go/calico/pkg/agent.(*pod).make.func2"))
+	var leak error
+	for deadline := time.Now().Add(patience); ; {
+		leak = goleak.Find(leaks, goleak.IgnoreAnyFunction("github.com/calico-go/calico/pkg/agent.(*pod).make.func2"))
+		if leak == nil || time.Now().After(deadline) {
+			break
+		}
+	}
+	if leak != nil {
+		t.Error(leak)
+	}
 }
 
 // TestFiles looks at what the agent leaves for the plugin.
@@ -163,8 +172,12 @@ func TestGate(t *testing.T) {
 	h.ready()
 	waited := func(what string, revision int64, reason string) {
 		t.Helper()
-		err := h.ask(p.key, revision, time.Second)
+		var err error
 		var rejected *gate.RejectedError
+		// The agent answers a tenth of the time before it is over: on a busy machine that may be too late.
+		for within := time.Second; within < patience && !errors.As(err, &rejected); within *= 2 {
+			err = h.ask(p.key, revision, within)
+		}
 		if !errors.As(err, &rejected) || !rejected.Retry || !strings.Contains(rejected.Reason, reason) {
 			t.Errorf("%s: %v, want that %s", what, err, reason)
 		}
@@ -185,9 +198,7 @@ func TestGate(t *testing.T) {
 	revision = q.put()
 	refused("address of another", h.ask(q.key, revision, patience), "address 10.65.0.1 belongs to an older endpoint, "+p.key.Path())
 	h.until("status error", func() bool { return h.get(q.statusKey()) == model.EndpointError })
-	if n := h.metric("calico_node_invalid_objects"); n != 1 {
-		t.Errorf("invalid objects: %v", n)
-	}
+	h.until("one object is invalid", func() bool { return h.metric("calico_node_invalid_objects") == 1 })
 	if got := h.ip("route", "show", "10.65.0.1"); !strings.Contains(got, "dev cali1") {
 		t.Errorf("the older endpoint lost its route: %q", got)
 	}
@@ -239,7 +250,7 @@ func TestDrift(t *testing.T) {
 	h.ip("link", "set", "cali1", "up")
 	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
 	// The kernel may take a second to see that the pod's end has its carrier back.
-	h.until("host to pod", func() bool { return p.ping(time.Second) == nil })
+	h.until("host to pod", func() bool { return p.pingWithin(time.Second) == nil })
 }
 
 // track enters a connection into the host's table.
