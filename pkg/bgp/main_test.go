@@ -60,6 +60,7 @@ func serve() error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	before := goleak.IgnoreCurrent()
 	s := New(Config{Logger: log, FloodPause: time.Hour})
 	sub := s.Subscribe()
 	in := bufio.NewScanner(os.Stdin)
@@ -70,7 +71,7 @@ func serve() error {
 		if err := json.Unmarshal(in.Bytes(), &o); err != nil {
 			return err
 		}
-		a, err := s.obey(o, sub)
+		a, err := s.obey(o, sub, before)
 		if err != nil {
 			a.Err = err.Error()
 		}
@@ -81,7 +82,7 @@ func serve() error {
 	return in.Err()
 }
 
-func (s *Speaker) obey(o order, sub *Subscription) (a answer, err error) {
+func (s *Speaker) obey(o order, sub *Subscription, before goleak.Option) (a answer, err error) {
 	ctx := context.Background()
 	switch o.Do {
 	case "apply":
@@ -107,7 +108,11 @@ func (s *Speaker) obey(o order, sub *Subscription) (a answer, err error) {
 	case "close":
 		sub.Close()
 		if err = s.Close(ctx); err == nil {
-			err = goleak.Find(goleak.IgnoreCurrent())
+			for deadline := time.Now().Add(patience); ; {
+				if err = goleak.Find(before); err == nil || time.Now().After(deadline) {
+					break
+				}
+			}
 		}
 	default:
 		err = fmt.Errorf("no order: %q", o.Do)

@@ -121,9 +121,7 @@ func TestRefusedOnWire(t *testing.T) {
 	w.send(bgp.NewBGPUpdateMessage(nlri(t, any), nil, nil))
 	refused(1)
 	for _, want := range []string{`prefix=10.1.1.0/26 reason="this host`, `prefix=0.0.0.0/0 reason="a default`} {
-		if got := strings.Count(s.log.String(), want); got != 1 {
-			t.Errorf("the log says %q %d times", want, got)
-		}
+		eventually(t, "how often the log says "+want, 1, func() int { return strings.Count(s.log.String(), want) })
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
