@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +24,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
+
+// patienceOfTests bounds every wait for what etcd or another goroutine does. Only a fault uses
+// it up, however busy the machine is.
+const patienceOfTests = 3 * time.Minute
 
 // cluster is a real etcd on loopback, each member behind a proxy of its own.
 type cluster struct {
@@ -57,16 +63,20 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 		scheme = "https"
 	}
 	var initial []string
+	free := freeAddrs(t, 2*opts.size)
 	for i := range opts.size {
 		cfg := embed.NewConfig()
 		cfg.Name = fmt.Sprintf("m%d", i)
 		cfg.Dir = t.TempDir()
 		cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 		cfg.TickMs, cfg.ElectionMs = 20, 200
+		if opts.size > 1 {
+			cfg.TickMs, cfg.ElectionMs = 50, 1000 // no leader is lost because a member waits for its turn
+		}
 		cfg.UnsafeNoFsync = true
 		cfg.BcryptCost = 4
 		cfg.QuotaBackendBytes = opts.quota
-		addr, peer := freeAddr(t), freeAddr(t)
+		addr, peer := free[2*i], free[2*i+1]
 		cfg.ListenClientUrls = []url.URL{{Scheme: scheme, Host: addr}}
 		cfg.AdvertiseClientUrls = cfg.ListenClientUrls
 		cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: peer}}
@@ -142,7 +152,7 @@ func (m *server) start() error {
 	m.etcd = e
 	select {
 	case <-e.Server.ReadyNotify():
-	case <-time.After(20 * time.Second):
+	case <-time.After(patienceOfTests):
 		return fmt.Errorf("member %s did not get ready", m.cfg.Name)
 	}
 	m.proxy.set(forward)
@@ -224,15 +234,26 @@ func open(t testing.TB, cfg Config) *Client {
 	return s
 }
 
-func freeAddr(t testing.TB) string {
+// freeAddrs are addresses that nobody listens at, no two the same, and nobody but this
+// process takes: they are of a loopback address that goes by its number, while others,
+// tests of other packages as well, are at 127.0.0.1.
+func freeAddrs(t testing.TB, n int) []string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	pid := os.Getpid()
+	own := netip.AddrFrom4([4]byte{127, byte(64 + pid>>16&63), byte(pid >> 8), byte(pid)})
+	var addrs []string
+	for range n {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(own, 0).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		addrs = append(addrs, l.Addr().String())
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return addrs
 }
+
+func freeAddr(t testing.TB) string { return freeAddrs(t, 1)[0] }
 
 func within(t testing.TB, d time.Duration) context.Context {
 	t.Helper()
@@ -244,7 +265,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); {
+	for end := time.Now().Add(patienceOfTests); !ok(); {
 		if time.Now().After(end) {
 			t.Fatalf("timed out waiting for: %s", what)
 		}

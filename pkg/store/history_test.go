@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	if code == 0 {
 		// Nothing of a closed client stays. Members of etcd that were killed leave
 		// their connections to each other, which are HTTP of net/http.
-		if err := goleak.Find(
+		if err := leaks(
 			goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 			goleak.IgnoreAnyFunction("net/http.(*conn).serve"),
@@ -35,6 +35,15 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// leaks waits until no goroutine is left; the error says which are.
+func leaks(ignore ...goleak.Option) (err error) {
+	for deadline := time.Now().Add(patienceOfTests / 4); ; {
+		if err = goleak.Find(ignore...); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // scribble writes pairs of keys, both below different prefixes and always equal
@@ -137,7 +146,7 @@ func TestHistory(t *testing.T) {
 
 	admin := c.admin()
 	last := put("Last", "x")
-	final, err := c.open().Commit(within(t, 10*time.Second), model.Change{Puts: []model.Put{last, hostPut("Last", "x")}})
+	final, err := c.open().Commit(within(t, patienceOfTests), model.Change{Puts: []model.Put{last, hostPut("Last", "x")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +194,7 @@ func dumps(t *testing.T, admin *clientv3.Client) func(revision int64) map[string
 		if d := known[revision]; d != nil {
 			return d
 		}
-		resp, err := admin.Get(within(t, 10*time.Second), "/calico/v1/", clientv3.WithPrefix(), clientv3.WithRev(revision))
+		resp, err := admin.Get(within(t, patienceOfTests), "/calico/v1/", clientv3.WithPrefix(), clientv3.WithRev(revision))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +254,7 @@ func TestCompaction(t *testing.T) {
 	}
 	cancel()
 	work.Wait()
-	final, err := s.Commit(within(t, 10*time.Second), model.Change{Puts: []model.Put{put("Last", "x")}})
+	final, err := s.Commit(within(t, patienceOfTests), model.Change{Puts: []model.Put{put("Last", "x")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -32,7 +31,7 @@ func put(name, value string) model.Put {
 func TestRead(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, admin := c.open(), c.admin()
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patienceOfTests)
 
 	for _, n := range []string{"A", "B", "C", "D"} {
 		if _, err := admin.Put(ctx, configKey(n).Path(), "v"+n); err != nil {
@@ -119,7 +118,7 @@ func TestReadRefuses(t *testing.T) {
 func TestCommit(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s := c.open()
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patienceOfTests)
 
 	first, err := s.Commit(ctx, model.Change{
 		Compares: []model.Compare{{Key: configKey("A")}, {Key: configKey("A")}, {Key: configKey("B")}},

@@ -138,12 +138,13 @@ func TestTLS(t *testing.T) {
 			if tt.cfg.Endpoints == nil {
 				tt.cfg.Endpoints = c.endpoints()
 			}
-			start := time.Now()
-			timeout := 10 * time.Second
+			s := open(t, tt.cfg)
 			if tt.is == ErrUnavailable {
-				timeout = 500 * time.Millisecond
+				fails(t, 500*time.Millisecond, func(ctx context.Context) error { return ready(ctx, s) }, tt.is, tt.want)
+				return
 			}
-			err := ready(within(t, timeout), open(t, tt.cfg))
+			start := time.Now()
+			err := ready(within(t, patienceOfTests), s)
 			if tt.is == nil {
 				if err != nil {
 					t.Fatal(err)
@@ -151,19 +152,19 @@ func TestTLS(t *testing.T) {
 				return
 			}
 			wantError(t, err, tt.is, tt.want)
-			took(t, start, 5*time.Second) // a refusal does not wait for the deadline
+			took(t, start) // a refusal does not wait for the deadline
 		})
 	}
 	t.Run("authority only", func(t *testing.T) {
 		c := startSecure(t, a, 1, false)
-		if err := ready(within(t, 10*time.Second), open(t, Config{Endpoints: c.endpoints(), CAFile: ca})); err != nil {
+		if err := ready(within(t, patienceOfTests), open(t, Config{Endpoints: c.endpoints(), CAFile: ca})); err != nil {
 			t.Fatal(err)
 		}
 	})
 	t.Run("one of two members", func(t *testing.T) {
 		s := open(t, Config{Endpoints: []string{elsewhere.addr, c.endpoints()[0]}, CAFile: ca, CertFile: cert, KeyFile: key})
 		s.current = 0
-		if err := ready(within(t, 10*time.Second), s); err != nil {
+		if err := ready(within(t, patienceOfTests), s); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -175,7 +176,7 @@ func TestRotation(t *testing.T) {
 	c := startSecure(t, a, 1, true)
 	ca, cert, key := a.files(t, "client")
 	s := open(t, Config{Endpoints: c.endpoints(), CAFile: ca, CertFile: cert, KeyFile: key})
-	if err := ready(within(t, 10*time.Second), s); err != nil {
+	if err := ready(within(t, patienceOfTests), s); err != nil {
 		t.Fatal(err)
 	}
 	reconnect := func() {
@@ -190,7 +191,7 @@ func TestRotation(t *testing.T) {
 	}
 	reconnect()
 	eventually(t, "the new certificate is refused", func() bool {
-		return errors.Is(ready(within(t, 10*time.Second), s), ErrAuth)
+		return errors.Is(ready(within(t, patienceOfTests), s), ErrAuth)
 	})
 	renewed, renewedKey := a.issue(t, "client")
 	for path, data := range map[string][]byte{cert: renewed, key: renewedKey} {
@@ -199,13 +200,13 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	eventually(t, "the renewed certificate is accepted", func() bool {
-		return ready(within(t, 10*time.Second), s) == nil
+		return ready(within(t, patienceOfTests), s) == nil
 	})
 }
 
 func enableAuth(t *testing.T, admin *clientv3.Client) {
 	t.Helper()
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patienceOfTests)
 	for _, u := range []struct{ name, password string }{{"root", "r00t"}, {"node", "secret"}, {"reader", "read"}} {
 		if _, err := admin.UserAdd(ctx, u.name, u.password); err != nil {
 			t.Fatal(err)
@@ -242,7 +243,7 @@ func TestUserAndPassword(t *testing.T) {
 	as := func(user string) func(*Config) {
 		return func(cfg *Config) { cfg.Username, cfg.PasswordFile = user, file }
 	}
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patienceOfTests)
 	write("\n secret \n")
 	node := c.open(as("node"))
 	if err := ready(ctx, node); err != nil {
@@ -269,7 +270,7 @@ func TestUserAndPassword(t *testing.T) {
 	if strings.Contains(err.Error(), "wrong-password") {
 		t.Error("the password is in the error")
 	}
-	took(t, start, 5*time.Second)
+	took(t, start)
 
 	write("read")
 	reader := c.open(as("reader"))
@@ -311,9 +312,9 @@ func TestUserAndPassword(t *testing.T) {
 
 func TestDiscovery(t *testing.T) {
 	c := startCluster(t, clusterOptions{size: 3})
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patienceOfTests)
 	record := func(addr string) *net.SRV {
-		_, port, err := net.SplitHostPort(addr)
+		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +322,7 @@ func TestDiscovery(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &net.SRV{Target: "127.0.0.1.", Port: uint16(n)}
+		return &net.SRV{Target: host + ".", Port: uint16(n)}
 	}
 	answers := map[string][]*net.SRV{}
 	var asked []string
@@ -335,8 +336,7 @@ func TestDiscovery(t *testing.T) {
 	}
 	s := open(t, Config{DiscoverySRV: "example.org"})
 	s.lookup = fake
-	err := ready(within(t, 200*time.Millisecond), s)
-	wantError(t, err, ErrUnavailable, "example.org", "no such host")
+	fails(t, 200*time.Millisecond, func(ctx context.Context) error { return ready(ctx, s) }, ErrUnavailable, "example.org", "no such host")
 
 	// The first is down; so are all, and then DNS knows a new one.
 	down := freeAddr(t)

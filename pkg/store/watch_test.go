@@ -137,7 +137,7 @@ func hostPut(name, value string) model.Put {
 func TestWatch(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, admin := c.open(), c.admin()
-	ctx := within(t, 20*time.Second)
+	ctx := within(t, patienceOfTests)
 	commit := func(ch model.Change) int64 {
 		t.Helper()
 		r, err := s.Commit(ctx, ch)
@@ -241,7 +241,7 @@ func TestWatchResumes(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, proxy := c.open(), c.members[0].proxy
 	direct := open(t, Config{Endpoints: []string{c.members[0].clientAddr}})
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patienceOfTests)
 	var f folded
 	f.start(t, s, configs, hosts)
 	var last int64
@@ -267,7 +267,7 @@ func TestWatchResumes(t *testing.T) {
 func TestWatchCompacted(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s := c.open()
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patienceOfTests)
 	for i := range 3 {
 		if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put(fmt.Sprint(i), "old")}}); err != nil {
 			t.Fatal(err)
@@ -308,7 +308,7 @@ func TestWatchCompacted(t *testing.T) {
 func TestWatchOtherCluster(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, m := c.open(), c.members[0]
-	ctx := within(t, 30*time.Second)
+	ctx := within(t, patienceOfTests)
 	for i := range 10 {
 		if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put(fmt.Sprint(i), "old")}}); err != nil {
 			t.Fatal(err)
@@ -378,7 +378,7 @@ func TestWatchWithoutLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	last, err := c.open().Commit(within(t, 10*time.Second), model.Change{Puts: []model.Put{put("A", "1")}})
+	last, err := c.open().Commit(within(t, patienceOfTests), model.Change{Puts: []model.Put{put("A", "1")}})
 	if err != nil {
 		t.Fatal(err)
 	}
