@@ -202,7 +202,7 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 	r, a := s.run, wanted.address
 	has, runs := r.sessions[a]
 	state, until := s.sessions.state(a)
-	mute := s.sessions.isMute(a, now)
+	mute := runs && s.sessions.isMute(a, now) && !r.isUp(ctx, a)
 	cut := flooded{wanted, s.desired.Neighbours[a].MaxPrefixes}
 	switch {
 	case state == Flooded && runs:

@@ -73,6 +73,30 @@ func mustSay(t *testing.T, s *speaker) {
 	eventually(t, "an error is kept", true, func() bool { return s.peer(netip.MustParseAddr("10.0.0.2")).Error != "" })
 }
 
+// TestLateNews has a speaker that isn't told in time that a session is up, as where it has much to
+// send: it doesn't take its neighbour for mute.
+func TestLateNews(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, b := f.host(t, 1), f.host(t, 2)
+	da, db := a.desired(), b.desired()
+	a.meets(da, b)
+	b.meets(db, a)
+	sa, sb := a.start(t), b.start(t)
+	sb.apply(db)
+	sa.apply(da)
+	sa.mustBe("10.0.0.2 established")
+	sb.mustBe("10.0.0.1 established")
+	before := sb.look().Status
+	if err := sa.ask(order{Do: "doubt", Prefix: netip.PrefixFrom(b.v4, 32)}).Err; err != "" {
+		t.Fatal(err)
+	}
+	b.has(db, "10.1.2.0/26") // the session is of use still
+	sb.apply(db)
+	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
+	sameSessions(t, before, sb.look().Status)
+}
+
 // TestLeaveAndReturn has a neighbour go and come back at once, again and again: no connection
 // stays open that nobody reads, which the other side would take for a mute neighbour.
 func TestLeaveAndReturn(t *testing.T) {

@@ -155,6 +155,16 @@ func (r *running) shut(ctx context.Context, which ...netip.Addr) {
 	}
 }
 
+// isUp asks the library itself whether a session is up. What it tells of that comes late where
+// it has much to do, such as to send all routes to a neighbour that is new.
+func (r *running) isUp(ctx context.Context, a netip.Addr) bool {
+	up := false
+	err := r.srv.ListPeer(ctx, &api.ListPeerRequest{Address: a.String()}, func(p *api.Peer) {
+		up = up || p.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
+	})
+	return err == nil && up
+}
+
 // isShut says whether the library has done all that there is to do for a session, and opens no other.
 func isShut(s *api.PeerState) bool {
 	return s.GetSessionState() == api.PeerState_SESSION_STATE_IDLE && s.GetAdminState() == api.PeerState_ADMIN_STATE_DOWN
