@@ -39,7 +39,7 @@ func TestEtcdUnreachable(t *testing.T) {
 	r := newRig(t, small())
 	good := call(r.pod("pod"), r.conf(nil))
 	bad := good
-	bad.Stdin = r.conf(map[string]any{"etcd_endpoints": "http://127.0.0.1:1", "datastore_timeout_seconds": 1})
+	bad.Stdin = r.conf(map[string]any{"etcd_endpoints": "http://127.0.0.1:1", "datastore_timeout_seconds": 4})
 	// Nothing listens there: it doesn't wait until its time is over.
 	const text = `read \d+ ranges: etcd is unavailable: http://127\.0\.0\.1:1: dial tcp 127\.0\.0\.1:1: connect: connection refused \(after .*`
 	r.failsLike(bad, 11, text)
@@ -64,15 +64,15 @@ func withAttachments(r *rig, c lab.Call) lab.Call {
 
 func TestEtcdSlow(t *testing.T) {
 	r := newRig(t, small())
-	c := call(r.pod("pod"), r.conf(map[string]any{"datastore_timeout_seconds": 1}))
+	c := call(r.pod("pod"), r.conf(map[string]any{"datastore_timeout_seconds": 2}))
 	if err := r.lab.PauseEtcd(1); err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()
 	r.failsLike(c, 11, `read \d+ ranges: etcd is unavailable: http://\S+: no answer.*`)
 	r.failsLike(verb("DEL", c), 11, `read \d+ ranges: etcd is unavailable: http://\S+: no answer.*`)
-	if took := time.Since(start); took > 20*time.Second {
-		t.Errorf("two calls with a timeout of 1 s took %v", took)
+	if took := time.Since(start); took > 2*time.Minute {
+		t.Errorf("two calls with a timeout of 2 s took %v", took)
 	}
 	if err := r.lab.ResumeEtcd(1); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestEtcdRefuses(t *testing.T) {
 	r := newRig(t, cfg)
 	pod := r.pod("pod")
 	with := func(change map[string]any) lab.Call {
-		change["datastore_timeout_seconds"] = 5
+		change["datastore_timeout_seconds"] = 60
 		return call(pod, r.conf(change))
 	}
 	good := with(map[string]any{})
@@ -204,7 +204,7 @@ func TestInterrupted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.host.VarDir(), "nodename"), []byte("a"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c := call(r.pod("pod"), r.conf(map[string]any{"policy_setup_timeout_seconds": 60}))
+	c := call(r.pod("pod"), r.conf(map[string]any{"policy_setup_timeout_seconds": 300}))
 	cmd := exec.Command(filepath.Join(pathOf(r), "calico"))
 	cmd.Env = append(append(os.Environ(), r.host.Env()...),
 		"CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS="+c.Netns)

@@ -20,7 +20,7 @@ import (
 // etcd before the undo, after it, or both: nothing of it may be left.
 func TestUnknownOutcome(t *testing.T) {
 	l := lab.ForTest(t, lab.Config{NoAgent: true, NoFsync: true})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	resident := newTransacted(t, l, "0")
 	if _, err := resident.client.Commit(ctx, resident.change(ctx)); err != nil {

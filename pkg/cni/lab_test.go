@@ -49,7 +49,7 @@ func (r *rig) namespace(path string) lab.Namespace {
 }
 
 func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(r.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Minute)
 	r.Cleanup(cancel)
 	return ctx
 }

@@ -148,7 +148,7 @@ func TestStderr(t *testing.T) {
 // TestEtcdKilled kills etcd while a call waits for it.
 func TestEtcdKilled(t *testing.T) {
 	r := newRig(t, small())
-	c := call(r.pod("pod"), r.conf(map[string]any{"datastore_timeout_seconds": 2}))
+	c := call(r.pod("pod"), r.conf(map[string]any{"datastore_timeout_seconds": 8}))
 	there := r.must(c)
 	other := c
 	other.ContainerID, other.Netns = "c2", r.pod("other")

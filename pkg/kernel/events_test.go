@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 )
 
 // awaits receives events until one names the interface.
@@ -71,7 +69,7 @@ func TestSubscribe(t *testing.T) {
 		for range events { // closed in the end
 		}
 	})
-	goleak.VerifyNone(t)
+	noLeaks(t)
 }
 
 // quiet makes changes by Apply and expects no event for them: its own changes are

@@ -10,7 +10,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 )
 
 // fabricBreakages is what somebody else may do on host 1 of two.
@@ -119,7 +118,7 @@ func TestFabricRepairs(t *testing.T) {
 			}
 		})
 	})
-	goleak.VerifyNone(t)
+	noLeaks(t)
 }
 
 // What a Fabric changes itself of routes, neighbours and forwarding entries it

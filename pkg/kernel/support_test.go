@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"go.uber.org/goleak"
 )
 
 // patience bounds every wait for what the kernel or another goroutine does. No test
@@ -82,6 +83,20 @@ func newHostPath(tb testing.TB) *HostPath {
 	}
 	tb.Cleanup(h.Close)
 	return h
+}
+
+// noLeaks waits until no goroutine is left.
+func noLeaks(tb testing.TB) {
+	tb.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		err := goleak.Find()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatal(err)
+		}
+	}
 }
 
 // errorsOf is what of a report a test compares: interface: error text.

@@ -47,7 +47,7 @@ func TestCut(t *testing.T) {
 		at, fence := map[int]net.PacketConn{80: b.listen(80), 81: b.listen(81)}, b.listen(fencePort)
 		passes := func(name string, in func(func()), from netip.Addr, fromPort uint16, v int, port int, want bool) {
 			t.Helper()
-			if _, ok := probe(t, in, netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(b.ep.Addrs[v], uint16(port)), at[port], fence, from, b.ep.Addrs[v]); ok != want {
+			if _, ok := probe(t, in, netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(b.ep.Addrs[v], uint16(port)), at[port], fence, from, b.ep.Addrs[v], want); ok != want {
 				t.Errorf("%s, IPv%d: passes: %t", name, []int{4, 6}[v], ok)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -162,6 +163,7 @@ func TestQuietAudit(t *testing.T) {
 		f.Update(sample())
 		mustApply(t, f)
 		audit := func() uint32 {
+			heardAll(t, f)
 			before := f.sock.seq
 			f.Audit()
 			wantWrites(t, f, 0, 0)
@@ -179,6 +181,27 @@ func TestQuietAudit(t *testing.T) {
 		f.Audit()
 		wantWrites(t, f, 1, 1)
 	})
+}
+
+// heardAll waits until the Firewall has heard of all changes: on a busy machine that may
+// take longer than an audit waits for it.
+func heardAll(t *testing.T, f *Firewall) {
+	t.Helper()
+	generation, err := f.sock.generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patienceOfTests); ; time.Sleep(time.Millisecond) {
+		f.events.mu.Lock()
+		heard := f.events.heard
+		f.events.mu.Unlock()
+		if int32(heard-generation) >= 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("heard of generation %d, it is %d", heard, generation)
+		}
+	}
 }
 
 func TestBadSettings(t *testing.T) {

@@ -34,7 +34,7 @@ func testToHost(t *testing.T, f *Firewall, a space, own []netip.Addr, at map[int
 				waitCount(t, f, chainToHost, "endpoint to host action DROP", dropped+1)
 				continue
 			}
-			if _, _, err := at[200].ReadFrom(make([]byte, 10)); err != nil {
+			if _, _, err := readWithin(at[200], make([]byte, 10)); err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		}
@@ -58,7 +58,7 @@ func testGone(t *testing.T, f *Firewall, a, b space, at map[int]net.PacketConn) 
 	mustApply(t, f)
 	for v := range a.ep.Addrs {
 		send(t, a, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(b.ep.Addrs[v], fencePort))
-		if _, _, err := at[fencePort].ReadFrom(make([]byte, 10)); err != nil {
+		if _, _, err := readWithin(at[fencePort], make([]byte, 10)); err != nil {
 			t.Errorf("back again: %v", err)
 		}
 	}
@@ -82,7 +82,7 @@ func send(tb testing.TB, s space, from, to netip.AddrPort) {
 // waitCount waits until the rules of a chain have counted so many packets.
 func waitCount(tb testing.TB, f *Firewall, chain, comment string, want uint64) {
 	tb.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patienceOfTests); ; time.Sleep(time.Millisecond) {
 		got := count(tb, f, chain, comment)
 		if got == want {
 			return

@@ -74,11 +74,11 @@ func TestTunnels(t *testing.T) {
 			}
 			buf := make([]byte, 100)
 			for range own {
-				if _, _, err := at.ReadFrom(buf); err != nil {
+				if _, _, err := readWithin(at, buf); err != nil {
 					t.Errorf("%s: VXLAN: %v", step.name, err)
 				}
 			}
-			if _, _, err := ipip.ReadFrom(buf); err != nil {
+			if _, _, err := readWithin(ipip, buf); err != nil {
 				t.Errorf("%s: IPIP: %v", step.name, err)
 			}
 		}
