@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/calico-go/calico/pkg/gate"
@@ -18,7 +17,7 @@ import (
 const agentRole = "agent-"
 
 // agentPatience bounds how long an agent may take to be ready.
-const agentPatience = 30 * time.Second
+const agentPatience = 90 * time.Second
 
 // StartAgent starts the host's agent and waits until it is ready to let pods start.
 func (h *Host) StartAgent(ctx context.Context) error {
@@ -73,32 +72,23 @@ func (h *Host) Agent() (*Process, error) {
 
 // StopAgent asks the agent to end and waits until it has.
 func (h *Host) StopAgent() error {
-	p, err := h.Agent()
-	if err != nil {
-		return err
-	}
-	return p.Stop(10 * time.Second)
+	return h.withAgent(func(p *Process) error { return p.Stop(endPatience) })
 }
 
 // KillAgent kills the agent at once.
-func (h *Host) KillAgent() error {
-	p, err := h.Agent()
-	if err != nil {
-		return err
-	}
-	return p.Kill()
-}
+func (h *Host) KillAgent() error { return h.withAgent((*Process).Kill) }
 
-// PauseAgent stops the agent in its tracks until ResumeAgent.
-func (h *Host) PauseAgent() error { return h.signalAgent(syscall.SIGSTOP) }
+// PauseAgent stops the agent in its tracks, which it has done when this returns,
+// until ResumeAgent.
+func (h *Host) PauseAgent() error { return h.withAgent((*Process).Pause) }
 
 // ResumeAgent lets a paused agent go on.
-func (h *Host) ResumeAgent() error { return h.signalAgent(syscall.SIGCONT) }
+func (h *Host) ResumeAgent() error { return h.withAgent((*Process).Resume) }
 
-func (h *Host) signalAgent(sig syscall.Signal) error {
+func (h *Host) withAgent(fn func(*Process) error) error {
 	p, err := h.Agent()
 	if err != nil {
 		return err
 	}
-	return p.Signal(sig)
+	return fn(p)
 }

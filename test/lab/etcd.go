@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -231,16 +230,12 @@ func (l *Lab) StartEtcd(ctx context.Context, i int) error {
 	return l.WaitEtcd(ctx)
 }
 
-// PauseEtcd stops member i in its tracks; connections to it stay and get no
-// answer until ResumeEtcd.
-func (l *Lab) PauseEtcd(i int) error {
-	return l.withEtcd(i, func(p *Process) error { return p.Signal(syscall.SIGSTOP) })
-}
+// PauseEtcd stops member i in its tracks, which it has done when this returns;
+// connections to it stay and get no answer until ResumeEtcd.
+func (l *Lab) PauseEtcd(i int) error { return l.withEtcd(i, (*Process).Pause) }
 
 // ResumeEtcd lets a paused member go on.
-func (l *Lab) ResumeEtcd(i int) error {
-	return l.withEtcd(i, func(p *Process) error { return p.Signal(syscall.SIGCONT) })
-}
+func (l *Lab) ResumeEtcd(i int) error { return l.withEtcd(i, (*Process).Resume) }
 
 func (l *Lab) withEtcd(i int, fn func(*Process) error) error {
 	p, err := l.EtcdProcess(i)

@@ -15,17 +15,22 @@ import (
 	"time"
 )
 
-// EtcdLeader returns the number of the member that leads, from 1.
-func (l *Lab) EtcdLeader(ctx context.Context) (int, error) {
-	var errs []error
-	for i := range l.members {
-		s, err := l.EtcdStatus(ctx, i+1)
-		if err == nil && s.Leader == s.ID {
-			return i + 1, nil
+// EtcdLeader returns the number of the member that leads, from 1. It waits for
+// an election: until ctx ends.
+func (l *Lab) EtcdLeader(ctx context.Context) (leader int, err error) {
+	err = until(ctx, "etcd to have a leader", func() (bool, error) {
+		var errs []error
+		for i := range l.members {
+			s, err := l.EtcdStatus(ctx, i+1)
+			if err == nil && s.Leader == s.ID {
+				leader = i + 1
+				return true, nil
+			}
+			errs = append(errs, err)
 		}
-		errs = append(errs, err)
-	}
-	return 0, fmt.Errorf("etcd has no leader: %w", errors.Join(errs...))
+		return false, errors.Join(errs...)
+	})
+	return leader, err
 }
 
 // EtcdStatus asks member i, from 1, how it sees the cluster.
@@ -58,16 +63,24 @@ func (l *Lab) askAny(ctx context.Context, method, path string, query url.Values,
 	return errors.Join(errs...)
 }
 
-// memberPatience is how long a member may take to answer: one that is paused,
-// or is alone without a quorum, must not keep a question from the others.
-const memberPatience = 5 * time.Second
+// memberPatience is how long a member may take to answer, and otherPatience how
+// long where there are others to ask: one that is paused, or is alone without a
+// quorum, must not keep a question from them.
+const (
+	memberPatience = 60 * time.Second
+	otherPatience  = 5 * time.Second
+)
 
 func (l *Lab) ask(ctx context.Context, i int, method, path string, query url.Values, out any) error {
 	m, err := l.member(i)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, memberPatience)
+	patience := memberPatience
+	if len(l.members) > 1 {
+		patience = otherPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+m.name+path+"?"+query.Encode(), nil)
 	if err != nil {

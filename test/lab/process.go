@@ -163,11 +163,23 @@ func (p *Process) Wait(ctx context.Context) error {
 			return fmt.Errorf("wait for %s: %w", p.Role, ctx.Err())
 		}
 	}
-	return until(ctx, "end of "+p.Role, func() (bool, error) { return !p.matches(), nil })
+	return until(ctx, "end of "+p.Role, func() (bool, error) { return p.gone(), nil })
 }
 
+// gone reports whether nothing of the process is left. It is so later than that
+// matches no longer holds: what dies has no executable while it still lets go
+// of its files.
+func (p *Process) gone() bool {
+	start, zombie, err := procStat(p.PID)
+	return err != nil || zombie || start != p.Start
+}
+
+// endPatience is how long a process may take to end, or to stand still, on a
+// machine that has other things to do: none takes a second of its own.
+const endPatience = 60 * time.Second
+
 // Kill ends it at once.
-func (p *Process) Kill() error { return p.stop(syscall.SIGKILL, 10*time.Second) }
+func (p *Process) Kill() error { return p.stop(syscall.SIGKILL, endPatience) }
 
 // Stop asks it to end, and kills it when it hasn't within grace.
 func (p *Process) Stop(grace time.Duration) error {
@@ -181,8 +193,11 @@ func (p *Process) Stop(grace time.Duration) error {
 func (p *Process) stop(sig syscall.Signal, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
+	// One that is paused hears of it when it goes on.
+	for _, s := range []syscall.Signal{sig, syscall.SIGCONT} {
+		if err := p.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
 	}
 	if err := p.Wait(ctx); err != nil {
 		return err

@@ -56,8 +56,9 @@ func readProcess(record string) (*Process, error) {
 	return p, nil
 }
 
-// procStat returns the start time of a process and whether it is a zombie
-// (proc_pid_stat(5), fields 22 and 3).
+// procStat returns the start time of a process and whether it is a zombie, which
+// is so for all of it when no other thread is left (proc_pid_stat(5), fields 22,
+// 3 and 20).
 func procStat(pid int) (start uint64, zombie bool, err error) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -69,7 +70,9 @@ func procStat(pid int) (start uint64, zombie bool, err error) {
 		return 0, false, fmt.Errorf("/proc/%d/stat: %d fields", pid, len(fields))
 	}
 	start, err = strconv.ParseUint(string(fields[19]), 10, 64)
-	return start, fields[0][0] == 'Z' || fields[0][0] == 'X', err
+	ended := fields[0][0] == 'Z' || fields[0][0] == 'X'
+	others := string(fields[17]) != "0" && string(fields[17]) != "1"
+	return start, ended && !others, err
 }
 
 // Tail returns the last n lines of a file, for an error message.

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -132,7 +131,7 @@ func endAll(procs []*Process) error {
 			n++
 			go func() {
 				if agents {
-					results <- p.Stop(5 * time.Second)
+					results <- p.Stop(endPatience)
 				} else {
 					results <- p.Kill()
 				}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Pause stops every thread of the process, and returns when all of them stand
+// still. Sending SIGSTOP is not enough for that: each thread stops when it next
+// leaves the kernel, and until it gets a CPU it goes on with what it is at.
+func (p *Process) Pause() error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
+	err := until(ctx, "every thread of "+p.Role+" to stop", func() (bool, error) {
+		if !p.Alive() {
+			return true, nil
+		}
+		err := p.standsStill()
+		return err == nil, err
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("pause %s, PID %d: %w", p.Role, p.PID, err), p.Resume())
+	}
+	if !p.Alive() {
+		return fmt.Errorf("pause %s, PID %d: %w", p.Role, p.PID, os.ErrProcessDone)
+	}
+	return nil
+}
+
+// Resume lets a paused process go on.
+func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
+
+// standsStill is an error while a thread is not stopped: its state is not T
+// (proc_pid_stat(5), field 3). A thread that is told to stop makes no more
+// threads, so one look at all of them is enough.
+func (p *Process) standsStill() error {
+	tasks := filepath.Join("/proc", strconv.Itoa(p.PID), "task")
+	entries, err := os.ReadDir(tasks)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(tasks, e.Name(), "stat"))
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it has ended
+		}
+		if err != nil {
+			return err
+		}
+		fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+		if len(fields) == 0 || string(fields[0]) != "T" {
+			return fmt.Errorf("thread %s of %d is in state %.1s", e.Name(), len(entries), bytes.Join(fields, nil))
+		}
+	}
+	return nil
+}
