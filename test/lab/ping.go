@@ -30,7 +30,7 @@ type Address netip.Addr
 func (a Address) Addrs() []netip.Addr { return []netip.Addr{netip.Addr(a)} }
 
 // pingPatience is how long a ping goes on where ctx has no deadline, and
-// pingInterval how long it waits for each answer.
+// pingInterval how long it waits for an answer before it asks again.
 const (
 	pingPatience = 5 * time.Second
 	pingInterval = 250 * time.Millisecond
@@ -87,10 +87,10 @@ func (n Namespace) Ping(ctx context.Context, to netip.Addr) (time.Duration, erro
 		return 0, fmt.Errorf("ping %s: %w", to, err)
 	}
 	defer conn.Close()
-	id := rand.IntN(1 << 16)
+	session := echoes{conn: conn, to: to, id: rand.IntN(1 << 16), sent: map[int]time.Time{}}
 	var last error
-	for seq := 1; ctx.Err() == nil; seq++ {
-		took, err := echo(ctx, conn, to, id, seq)
+	for ctx.Err() == nil {
+		took, err := session.ask(ctx)
 		if err == nil {
 			return took, nil
 		}
@@ -109,31 +109,41 @@ func (n Namespace) Ping(ctx context.Context, to netip.Addr) (time.Duration, erro
 	return 0, fmt.Errorf("ping %s: no answer: %w", to, last)
 }
 
-// echo sends one request and waits for its reply.
-func echo(ctx context.Context, conn *icmp.PacketConn, to netip.Addr, id, seq int) (time.Duration, error) {
-	request := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: id, Seq: seq, Data: []byte("calico-lab")}}
+// echoes are the requests of one ping.
+type echoes struct {
+	conn *icmp.PacketConn
+	to   netip.Addr
+	id   int
+	sent map[int]time.Time // by sequence number
+}
+
+// ask sends one more request and waits for the reply to it, or to an earlier
+// one: that of a busy machine may be late.
+func (s *echoes) ask(ctx context.Context) (time.Duration, error) {
+	seq := len(s.sent) + 1
+	request := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: s.id, Seq: seq, Data: []byte("calico-lab")}}
 	want, protocol := icmp.Type(ipv4.ICMPTypeEchoReply), 1
-	if to.Is6() {
+	if s.to.Is6() {
 		request.Type, want, protocol = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply, 58
 	}
 	packet, err := request.Marshal(nil) // the kernel fills in ICMPv6's checksum
 	if err != nil {
 		return 0, err
 	}
-	start := time.Now()
-	deadline := start.Add(pingInterval)
+	s.sent[seq] = time.Now()
+	deadline := s.sent[seq].Add(pingInterval)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
-	if err := conn.SetDeadline(deadline); err != nil {
+	if err := s.conn.SetDeadline(deadline); err != nil {
 		return 0, err
 	}
-	if _, err := conn.WriteTo(packet, &net.IPAddr{IP: to.AsSlice(), Zone: to.Zone()}); err != nil {
+	if _, err := s.conn.WriteTo(packet, &net.IPAddr{IP: s.to.AsSlice(), Zone: s.to.Zone()}); err != nil {
 		return 0, err
 	}
 	buffer := make([]byte, 1500)
 	for {
-		n, _, err := conn.ReadFrom(buffer)
+		n, _, err := s.conn.ReadFrom(buffer)
 		if err != nil {
 			return 0, err
 		}
@@ -141,8 +151,8 @@ func echo(ctx context.Context, conn *icmp.PacketConn, to netip.Addr, id, seq int
 		if err != nil || reply.Type != want {
 			continue // a raw socket sees all that arrives
 		}
-		if e, ok := reply.Body.(*icmp.Echo); ok && e.ID == id && e.Seq == seq {
-			return time.Since(start), nil
+		if e, ok := reply.Body.(*icmp.Echo); ok && e.ID == s.id && !s.sent[e.Seq].IsZero() {
+			return time.Since(s.sent[e.Seq]), nil
 		}
 	}
 }

@@ -104,7 +104,7 @@ func TestManyPodsOnManyHosts(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				return p.Ping(t.Context(), h)
+				return p.Ping(soon(t), h)
 			})
 		}
 	}
