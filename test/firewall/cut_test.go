@@ -61,8 +61,7 @@ func TestCut(t *testing.T) {
 		undo := test.deny()
 		start := time.Now()
 		took := r.enforced()
-		// Quiet is when a while's packets of each stream have gone nowhere.
-		r.until(test.name+": the connections are cut", func() bool { return r.quietFor(runs[0], 50, runs) })
+		r.until(test.name+": the connections are cut", func() bool { return r.quiet(runs[0], runs) })
 		last := start
 		for _, s := range runs {
 			if at := time.Unix(0, s.last.Load()); at.After(last) {
@@ -128,11 +127,12 @@ func (r *rig) pause(s *stream, packets int64) {
 	r.until(s.name+" is sent", func() bool { return s.sent.Load() >= before+packets })
 }
 
-// quietFor says whether nothing arrives while so many packets of a stream are sent.
-func (r *rig) quietFor(clock *stream, packets int64, streams []*stream) bool {
+// quiet says whether nothing arrives for a while: while so many packets of a
+// stream are sent that what has arrived before has been counted, too.
+func (r *rig) quiet(clock *stream, streams []*stream) bool {
 	r.Helper()
 	before := counts(streams)
-	r.pause(clock, packets)
+	r.pause(clock, 300)
 	return slices.Equal(before, counts(streams))
 }
 
@@ -148,7 +148,7 @@ func TestCutStays(t *testing.T) {
 	cut := func(when string) {
 		t.Helper()
 		r.until(when+": the connections are cut", func() bool {
-			return r.quietFor(runs[0], 100, runs) && r.tracked(client, server) == ""
+			return r.quiet(runs[0], runs) && r.tracked(client, server) == ""
 		})
 	}
 	cut("denied")
@@ -247,7 +247,7 @@ func TestCutElsewhere(t *testing.T) {
 		r.flows(test.name, runs...)
 		r.put(test.path, test.deny)
 		r.enforced()
-		r.until(test.name+": the connections are cut", func() bool { return r.quietFor(runs[0], 50, runs) })
+		r.until(test.name+": the connections are cut", func() bool { return r.quiet(runs[0], runs) })
 		before := counts(runs)
 		r.pause(runs[0], 200)
 		for i, s := range runs {

@@ -35,7 +35,7 @@ func (r *rig) background(server, client, stranger *place) background {
 func (r *rig) nothing(when string, b background) {
 	r.Helper()
 	for _, s := range b.never {
-		if n := s.arrived.Load(); n != 0 {
+		if n, _ := s.leaked(); n != 0 {
 			r.Errorf("%s: %s: %d of %d passed", when, s.name, n, s.sent.Load())
 		}
 	}

@@ -17,8 +17,9 @@ import (
 	"github.com/calico-go/calico/test/lab"
 )
 
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+// patience is how long a test waits for what must come, on a machine that has
+// other things to do as well.
+const patience = time.Minute
 
 // place is where packets come from or go to: a pod, the host, or outside.
 type place struct {
@@ -216,13 +217,13 @@ func (r *rig) enforced() time.Duration {
 // until waits for a condition.
 func (r *rig) until(what string, condition func() bool) {
 	r.Helper()
-	if !r.comes(condition) {
+	if !r.comes(patience, condition) {
 		r.Fatalf("%s: not within %v", what, patience)
 	}
 }
 
-func (r *rig) comes(condition func() bool) bool {
-	for deadline := time.Now().Add(patience); !condition(); {
+func (r *rig) comes(within time.Duration, condition func() bool) bool {
+	for deadline := time.Now().Add(within); !condition(); {
 		if time.Now().After(deadline) {
 			return false
 		}

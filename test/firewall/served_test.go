@@ -35,10 +35,7 @@ func (r *rig) fetch(url string) (string, error) {
 // metric is one of the agent's.
 func (r *rig) metric(name string) float64 {
 	r.Helper()
-	body, err := r.fetch("http://127.0.0.1:9091/metrics")
-	if err != nil {
-		r.Fatal(err)
-	}
+	body := r.served("http://127.0.0.1:9091/metrics")
 	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindStringSubmatch(body)
 	if m == nil {
 		r.Fatalf("there is no metric %s", name)
@@ -53,8 +50,15 @@ func (r *rig) metric(name string) float64 {
 // invalid is what /debug/invalid shows.
 func (r *rig) invalid() string {
 	r.Helper()
-	body, err := r.fetch("http://127.0.0.1:9099/debug/invalid")
-	if err != nil {
+	return r.served("http://127.0.0.1:9099/debug/invalid")
+}
+
+// served is what the agent answers as soon as it does: an agent that has just
+// started lets pods start whether or not it serves HTTP yet.
+func (r *rig) served(url string) (body string) {
+	r.Helper()
+	var err error
+	if !r.comes(patience, func() bool { body, err = r.fetch(url); return err == nil }) {
 		r.Fatal(err)
 	}
 	return body

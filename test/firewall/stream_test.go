@@ -12,26 +12,46 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
 )
 
 // stream is traffic in one direction that goes on until the test is over.
 type stream struct {
 	name          string
 	sent, arrived atomic.Int64
-	first, last   atomic.Int64 // when something arrived, in nanoseconds
+	last          atomic.Int64 // when something arrived, in nanoseconds
 	resting       atomic.Bool  // nothing is sent
 	ended         chan struct{}
 	working       sync.WaitGroup
 	closers       []io.Closer
+
+	mu     sync.Mutex
+	passed []arrival // of what must not arrive
+	since  int64     // the number of the last one that doesn't count
 }
 
-// pace is the pause between two packets of a stream.
-const pace = time.Millisecond
+// arrival is that of one packet.
+type arrival struct {
+	number int64
+	at     time.Time
+}
+
+const (
+	// pace is the pause between two packets of a stream.
+	pace = time.Millisecond
+	// room is what a socket holds until this process gets a CPU to read it:
+	// seconds of a stream. What has no room would look as if it were lost.
+	room = 8 << 20
+	// resent is how long TCP may take to send again after an outage (TCP_RTO_MAX,
+	// two minutes), and some.
+	resent = 3 * time.Minute
+)
 
 func (r *rig) stream(name string) *stream {
 	s := &stream{name: name, ended: make(chan struct{})}
@@ -83,9 +103,7 @@ func (s *stream) receive(fn func() (int64, error)) {
 				return
 			}
 			if err == nil && n > 0 {
-				now := time.Now().UnixNano()
-				s.first.CompareAndSwap(0, now)
-				s.last.Store(now)
+				s.last.Store(time.Now().UnixNano())
 				s.arrived.Add(n)
 			}
 			select {
@@ -97,24 +115,29 @@ func (s *stream) receive(fn func() (int64, error)) {
 	})
 }
 
-// complete stops sending and waits for what is under way; it returns how many
-// never arrived.
+// complete stops sending and waits for what is under way: until all is there, or
+// no more has come for long. It returns how many never arrived.
 func (r *rig) complete(s *stream) int64 {
 	s.resting.Store(true)
-	lost := int64(0) // less while a block is sent that is not counted yet
-	r.comes(func() bool {
-		lost = s.sent.Load() - s.arrived.Load()
-		return lost == 0
-	})
-	return lost
+	for last, since := s.arrived.Load(), time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		n := s.arrived.Load()
+		lost := s.sent.Load() - n // less while a block is sent that is not counted yet
+		if lost == 0 || n == last && time.Since(since) > patience/3 {
+			return lost
+		}
+		if n != last {
+			last, since = n, time.Now()
+		}
+	}
 }
 
 // flows waits until more arrives.
 func (r *rig) flows(when string, streams ...*stream) {
 	r.Helper()
+	deadline := time.Now().Add(resent)
 	for _, s := range streams {
 		before := s.arrived.Load()
-		if !r.comes(func() bool { return s.arrived.Load() > before+3 }) {
+		if !r.comes(time.Until(deadline), func() bool { return s.arrived.Load() > before+3 }) {
 			r.Errorf("%s: %s does not flow", when, s.name)
 		}
 	}
@@ -135,14 +158,15 @@ func (r *rig) pinging(from *place, to netip.Addr, each bool) *stream {
 		network, local = "ip6:ipv6-icmp", "::"
 		request, want, protocol = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply, 58
 	}
-	var conn *icmp.PacketConn
+	var conn net.PacketConn
 	err := from.ns.Do(func() (err error) {
-		conn, err = icmp.ListenPacket(network, local)
+		conn, err = net.ListenPacket(network, local)
 		return err
 	})
 	if err != nil {
 		r.Fatal(err)
 	}
+	r.roomy(conn.(*net.IPConn))
 	s.closers = append(s.closers, conn)
 	magic := "stream " + to.String()
 	s.receive(func() (int64, error) {
@@ -198,6 +222,7 @@ func (r *rig) datagrams(from, at *place, to netip.AddrPort) (up, down *stream) {
 	if err != nil {
 		r.Fatal(err)
 	}
+	r.roomy(server, client)
 	up.closers, down.closers = []io.Closer{server}, []io.Closer{client}
 	buf := make([]byte, 64)
 	known := make(chan netip.AddrPort, 1)
@@ -236,80 +261,23 @@ func (r *rig) datagrams(from, at *place, to netip.AddrPort) (up, down *stream) {
 	return up, down
 }
 
-// transfer is a TCP connection in which one side sends.
-func (r *rig) transfer(from, at *place, to netip.AddrPort, up bool) *stream {
+// roomy gives sockets room.
+func (r *rig) roomy(conns ...syscall.Conn) {
 	r.Helper()
-	s := r.stream(fmt.Sprintf("TCP from %s up to %s", from.name, to))
-	if !up {
-		s.name = fmt.Sprintf("TCP from %s down to %s", to, from.name)
-	}
-	l, err := listenTCP(at, to.Port())
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer l.Close()
-	client, err := connect(from, to, patience)
-	if err != nil {
-		r.Fatal(err)
-	}
-	server, err := l.Accept()
-	if err != nil {
-		r.Fatal(err)
-	}
-	s.closers = []io.Closer{client, server}
-	sender, receiver := client, server
-	if !up {
-		sender, receiver = server, client
-	}
-	var next byte
-	buf := make([]byte, 64<<10)
-	s.receive(func() (int64, error) {
-		n, err := receiver.Read(buf)
-		for _, b := range buf[:n] {
-			if b != next {
-				r.Errorf("%s: byte %d where %d should be", s.name, b, next)
+	for _, c := range conns {
+		raw, err := c.SyscallConn()
+		if err != nil {
+			r.Fatal(err)
+		}
+		var set error
+		err = raw.Control(func(fd uintptr) {
+			set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room)
+			if errors.Is(set, unix.EPERM) { // root of a user namespace gets what everybody does
+				set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, room)
 			}
-			next = b + 1
+		})
+		if err := errors.Join(err, set); err != nil {
+			r.Fatal(err)
 		}
-		return int64(n), err
-	})
-	block := make([]byte, 4096) // a multiple of 256: each begins with 0
-	for i := range block {
-		block[i] = byte(i)
 	}
-	s.send(func(int64) error {
-		_, err := sender.Write(block)
-		if err == nil {
-			s.sent.Add(int64(len(block)) - 1)
-		}
-		return err
-	})
-	return s
-}
-
-// forbidden sends datagrams that must not pass, and counts those that do.
-func (r *rig) forbidden(from, at *place, to netip.AddrPort) *stream {
-	r.Helper()
-	s := r.stream(fmt.Sprintf("forbidden UDP from %s to %s", from.name, to))
-	sink, err := listenUDP(at, to.Port())
-	if err != nil {
-		r.Fatal(err)
-	}
-	conn, err := dialUDP(from, to)
-	if err != nil {
-		r.Fatal(err)
-	}
-	s.closers = []io.Closer{sink, conn}
-	buf := make([]byte, 64)
-	s.receive(func() (int64, error) {
-		if _, _, err := sink.ReadFromUDPAddrPort(buf); err != nil {
-			return 0, err
-		}
-		return 1, nil
-	})
-	s.send(func(n int64) error {
-		_, err := conn.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
-		return err
-	})
-	return s
 }

@@ -97,8 +97,7 @@ func TestTampering(t *testing.T) {
 			r.run(r.self, "nft", "-f", foreign)
 		}
 		for _, s := range b.never {
-			s.arrived.Store(0)
-			s.first.Store(0)
+			s.begin()
 		}
 		// The rule's handle is another since the table was made anew.
 		for _, command := range r.tamperings(server, client)[name] {
@@ -109,10 +108,8 @@ func TestTampering(t *testing.T) {
 		took := time.Since(start)
 		passed, open := int64(0), time.Duration(0)
 		for _, s := range b.never {
-			if n := s.arrived.Load(); n > 0 {
-				passed += n
-				open = max(open, time.Duration(s.last.Load()-s.first.Load()))
-			}
+			n, long := s.leaked()
+			passed, open = passed+n, max(open, long)
 		}
 		t.Logf("%-25s seen repaired after %5.1f ms; datagrams that passed: %d within %5.1f ms", name, float64(took.Microseconds())/1000, passed, float64(open.Microseconds())/1000)
 		if got := other(); got != others && name != "flush ruleset" {
@@ -125,7 +122,7 @@ func TestTampering(t *testing.T) {
 		r.probe(name, expect{client, server, "tcp 80", true}, expect{stranger, server, "udp 80", false})
 	}
 	for _, s := range b.never {
-		s.arrived.Store(0)
+		s.begin()
 	}
 	r.pause(b.never[0], 100)
 	r.nothing("after repairs", b)
@@ -138,23 +135,24 @@ func TestTampering(t *testing.T) {
 	if err := r.host.ResumeAgent(); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the connection that crept in is cut", func() bool { return r.quietFor(b.never[0], 100, []*stream{crept, b.never[0], b.never[1]}) })
+	r.until("the connection that crept in is cut", func() bool { return r.quiet(b.never[0], []*stream{crept, b.never[0], b.never[1]}) })
 	r.until("the table is as it was", func() bool { return r.listing() == want })
 	r.until("the metric counts a repair", func() bool {
 		return r.metric("calico_node_firewall_drift_repaired_total") > repairs
 	})
-	repairs = r.metric("calico_node_firewall_drift_repaired_total")
 
 	// Without events, the timer finds it.
 	r.put(configPath("NftablesRefreshInterval"), "1")
 	r.enforced()
 	r.deafen()
+	// What was heard of before may have been repaired in two goes.
+	repairs = r.metric("calico_node_firewall_drift_repaired_total")
 	r.run(r.self, "nft", r.tamperings(server, client)["delete a rule"][0])
 	start := time.Now()
 	r.until("the timer finds it", func() bool { return r.listing() == want })
 	t.Logf("without events, audited each second: repaired after %v", time.Since(start).Round(time.Millisecond))
 	r.until("the metric counts it", func() bool {
-		return r.metric("calico_node_firewall_drift_repaired_total") == repairs+1
+		return r.metric("calico_node_firewall_drift_repaired_total") > repairs
 	})
 }
 
@@ -166,23 +164,12 @@ func sortedKeys(m map[string][]string) (keys []string) {
 	return keys
 }
 
-// stopped stops the agent in its tracks, all of its threads.
+// stopped stops the agent in its tracks.
 func (r *rig) stopped() {
 	r.Helper()
-	p, err := r.host.Agent()
-	if err == nil {
-		err = r.host.PauseAgent()
-	}
-	if err != nil {
+	if err := r.host.PauseAgent(); err != nil {
 		r.Fatal(err)
 	}
-	r.until("the agent stands still", func() bool {
-		tasks, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(p.PID), "task", "*", "stat"))
-		return !slices.ContainsFunc(tasks, func(file string) bool {
-			text, _ := os.ReadFile(file)
-			return !strings.Contains(string(text), ") T ")
-		})
-	})
 }
 
 // deafen has the agent hear no more of nftables: its socket is taken out of the
