@@ -18,7 +18,8 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
-	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/lab"
 )
 
 // stream is traffic in one direction that goes on until the test is over.
@@ -45,9 +46,6 @@ type arrival struct {
 const (
 	// pace is the pause between two packets of a stream.
 	pace = time.Millisecond
-	// room is what a socket holds until this process gets a CPU to read it:
-	// seconds of a stream. What has no room would look as if it were lost.
-	room = 8 << 20
 	// resent is how long TCP may take to send again after an outage (TCP_RTO_MAX,
 	// two minutes), and some.
 	resent = 3 * time.Minute
@@ -261,23 +259,10 @@ func (r *rig) datagrams(from, at *place, to netip.AddrPort) (up, down *stream) {
 	return up, down
 }
 
-// roomy gives sockets room.
+// roomy gives sockets room for seconds of a stream.
 func (r *rig) roomy(conns ...syscall.Conn) {
 	r.Helper()
-	for _, c := range conns {
-		raw, err := c.SyscallConn()
-		if err != nil {
-			r.Fatal(err)
-		}
-		var set error
-		err = raw.Control(func(fd uintptr) {
-			set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, room)
-			if errors.Is(set, unix.EPERM) { // root of a user namespace gets what everybody does
-				set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, room)
-			}
-		})
-		if err := errors.Join(err, set); err != nil {
-			r.Fatal(err)
-		}
+	if err := lab.GiveRoom(conns...); err != nil {
+		r.Fatal(err)
 	}
 }

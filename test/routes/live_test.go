@@ -28,7 +28,9 @@ func TestModeChanges(t *testing.T) {
 	for _, a := range r.pods[1].Addrs() {
 		streams = append(streams, r.stream(r.pods[0], a))
 	}
+	slowest := make([]int, len(streams)) // requests that were sent while a mode changed
 	for _, mode := range []model.EncapMode{model.EncapAlways, model.EncapCrossSubnet, model.EncapAlways, model.EncapNever} {
+		before := requests(streams)
 		for _, p := range lab.DefaultPools() {
 			r.setMode(p, mode)
 		}
@@ -46,6 +48,9 @@ func TestModeChanges(t *testing.T) {
 			}
 			return true
 		})
+		for i, n := range requests(streams) {
+			slowest[i] = max(slowest[i], n-before[i])
+		}
 		for _, s := range streams {
 			lost, longest := r.settled(s)
 			t.Logf("to %s, mode %s: %d of %d lost so far, %d in a row", s.to, nameOf(mode), lost, s.requests(), longest)
@@ -63,10 +68,11 @@ func TestModeChanges(t *testing.T) {
 			})
 		}
 	}
-	for _, s := range streams {
-		// Hosts change one after the other, and by BGP it takes a session to say so.
-		if _, longest := r.settled(s); longest > 200 {
-			t.Errorf("to %s: %d requests in a row were lost", s.to, longest)
+	for i, s := range streams {
+		// Hosts change one after the other, and by BGP it takes a session to say so:
+		// a second at most, or as long as a busy machine takes to change all routes.
+		if _, longest := r.settled(s); longest > max(200, slowest[i]) {
+			t.Errorf("to %s: %d requests in a row were lost; while a mode changed %d were sent at most", s.to, longest, slowest[i])
 		}
 	}
 	for i, h := range r.hosts {
@@ -115,7 +121,7 @@ func TestAgentRestarts(t *testing.T) {
 				}
 			}
 			for _, s := range streams {
-				if lost, _ := r.settled(s); lost > 0 {
+				if lost := r.lost(s); lost > 0 {
 					t.Errorf("to %s: %d of %d were lost", s.to, lost, s.requests())
 				}
 			}
@@ -160,7 +166,7 @@ func (r *rig) monitor(host int) (lines func() []string) {
 
 // TestEtcdAway has etcd go away and come back: routes stay, pods talk.
 func TestEtcdAway(t *testing.T) {
-	r := newRig(t, lab.Config{Pool: encap(model.EncapAlways)}, "FELIX_ReportingTTLSecs=5", "FELIX_ReportingIntervalSecs=1")
+	r := newRig(t, lab.Config{Pool: encap(model.EncapAlways)}, "FELIX_ReportingTTLSecs=20", "FELIX_ReportingIntervalSecs=1")
 	r.all()
 	s := r.stream(r.pods[0], r.pods[1].Addrs()[0])
 	before := r.routesTo(0, 1)
@@ -187,7 +193,7 @@ func TestEtcdAway(t *testing.T) {
 		}
 	}
 	r.all()
-	if lost, _ := r.settled(s); lost > 0 {
+	if lost := r.lost(s); lost > 0 {
 		t.Errorf("%d were lost", lost)
 	}
 	if diff := cmp.Diff(before, r.routesTo(0, 1)); diff != "" {
@@ -199,8 +205,9 @@ func TestEtcdAway(t *testing.T) {
 func TestHostDies(t *testing.T) {
 	for _, mode := range []model.EncapMode{model.EncapNever, model.EncapAlways} {
 		t.Run(nameOf(mode), func(t *testing.T) {
-			r := newRig(t, lab.Config{Pool: encap(mode)}, "FELIX_BGPHoldTimeSecs=3", "FELIX_BGPRestartTimeSecs=1",
-				"FELIX_ReportingTTLSecs=5", "FELIX_ReportingIntervalSecs=1")
+			// Soon, but not so soon that hosts which live seem dead on a busy machine.
+			r := newRig(t, lab.Config{Pool: encap(mode)}, "FELIX_BGPHoldTimeSecs=9", "FELIX_BGPRestartTimeSecs=1",
+				"FELIX_ReportingTTLSecs=12", "FELIX_ReportingIntervalSecs=1")
 			r.all()
 			s := r.stream(r.pods[0], r.pods[2].Addrs()[0])
 			before := r.routesTo(0, 1)
@@ -215,7 +222,7 @@ func TestHostDies(t *testing.T) {
 				return cmp.Equal(before, r.routesTo(0, 1)) && len(r.routesTo(2, 1)) == 2 && len(r.routesTo(1, 0)) == 2
 			})
 			r.all()
-			if lost, _ := r.settled(s); lost > 0 {
+			if lost := r.lost(s); lost > 0 {
 				t.Errorf("between the others %d were lost", lost)
 			}
 		})

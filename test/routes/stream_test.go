@@ -24,7 +24,7 @@ const pace = 5 * time.Millisecond
 // what is late.
 type stream struct {
 	to     netip.Addr
-	conn   *icmp.PacketConn
+	conn   *net.IPConn
 	ending chan struct{}
 	ended  sync.WaitGroup
 
@@ -42,9 +42,12 @@ func (r *rig) stream(from *lab.Pod, to netip.Addr) *stream {
 		network, local = "ip6:ipv6-icmp", "::"
 	}
 	err := from.Do(func() (err error) {
-		s.conn, err = icmp.ListenPacket(network, local)
+		s.conn, err = net.ListenIP(network, &net.IPAddr{IP: net.ParseIP(local)})
 		return err
 	})
+	if err == nil {
+		err = lab.GiveRoom(s.conn)
+	}
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -114,6 +117,14 @@ func (s *stream) requests() int {
 	return s.sent
 }
 
+// requests are those of streams.
+func requests(streams []*stream) (all []int) {
+	for _, s := range streams {
+		all = append(all, s.requests())
+	}
+	return all
+}
+
 func (s *stream) end() {
 	select {
 	case <-s.ending:
@@ -122,6 +133,17 @@ func (s *stream) end() {
 		_ = s.conn.Close()
 	}
 	s.ended.Wait()
+}
+
+// lost is how many of the requests sent until now were lost for good: an answer
+// that is late on a busy machine may come after later ones.
+func (r *rig) lost(s *stream) (lost int) {
+	r.Helper()
+	for deadline := time.Now().Add(patience / 6); ; {
+		if lost, _ = r.settled(s); lost == 0 || time.Now().After(deadline) {
+			return lost
+		}
+	}
 }
 
 // settled waits until the stream flows again, and says which requests of those sent

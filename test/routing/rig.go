@@ -27,8 +27,9 @@ import (
 	"github.com/calico-go/calico/test/lab"
 )
 
-// Patience is how long a test waits for what must come.
-const Patience = 30 * time.Second
+// Patience is how long a test waits for what must come, on a machine that has
+// other things to do as well.
+const Patience = 2 * time.Minute
 
 // A Rig is a lab that is watched by a test. Its methods end the test where
 // something can't be read.

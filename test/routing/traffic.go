@@ -51,6 +51,9 @@ func StartTraffic(tb testing.TB, from, to *lab.Pod, v6 bool) *Traffic {
 			return err
 		})
 	}
+	if err == nil {
+		err = lab.GiveRoom(t.server, t.client)
+	}
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -114,16 +117,25 @@ func (t *Traffic) send() {
 	}
 }
 
-// close ends it, when all that will be answered has been: the queues are short.
+// late is how long after the last answer there will be no more: the queues are
+// short, but on a busy machine who reads them may have to wait.
+const late = 3 * time.Second
+
+// close ends it, when all that will be answered has been.
 func (t *Traffic) close() {
 	t.end.Do(func() {
 		close(t.enough)
 		t.sending.Wait()
-		for last, quiet := int64(-1), 0; quiet < 20; time.Sleep(10 * time.Millisecond) {
+		first := int64(0)
+		select {
+		case first = <-t.first:
+			t.first <- first
+		default: // nothing was answered
+		}
+		missing := func() bool { return t.answered.Load() < t.sent.Load()-first+1 }
+		for last, since := t.answered.Load(), time.Now(); missing() && time.Since(since) < late; time.Sleep(10 * time.Millisecond) {
 			if n := t.answered.Load(); n != last {
-				last, quiet = n, 0
-			} else {
-				quiet++
+				last, since = n, time.Now()
 			}
 		}
 		_ = t.client.Close()
