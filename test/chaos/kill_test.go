@@ -182,7 +182,8 @@ func (r *rig) cleaned(what string) {
 	if err != nil {
 		r.Errorf("%s: %v", what, err)
 	}
-	if err := locked(r.host); err != nil {
+	// An IPAM plugin outlives the call that asked it, by a little.
+	if err := lab.Until(r.ctx(), "nobody to hold a lock", func() error { return locked(r.host) }); err != nil {
 		r.Errorf("%s: %v", what, err)
 	}
 	for _, c := range r.live {

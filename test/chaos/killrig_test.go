@@ -22,7 +22,9 @@ const (
 	network = "net1"
 	// bareNetwork is served by calico-ipam behind another main plugin.
 	bareNetwork = "bare"
-	patience    = 60 * time.Second
+	// patience is how long a test waits for what must come, on a machine that has
+	// other things to do as well.
+	patience = 3 * time.Minute
 )
 
 // rig is one host of a lab whose plugins can be killed at their steps.

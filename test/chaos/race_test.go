@@ -28,7 +28,7 @@ const (
 	atOnce       = 40
 	leaderKills  = 2
 	raceNetwork  = "race"
-	racePatience = 8 * time.Minute
+	racePatience = 12 * time.Minute // a quarter of that on an idle machine
 	seedVariable = "CALICO_RACE_SEED"
 )
 

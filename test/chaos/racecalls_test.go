@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	callPatience = 90 * time.Second
+	callPatience = 3 * time.Minute
 	// killedWithin is when an ADD that is to be killed is: most take longer.
 	killedWithin = 1500 * time.Millisecond
-	lookPatience = 60 * time.Second
+	lookPatience = 2 * time.Minute
 	maxDELs      = 8 // as often a runtime tries one container
 )
 

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	walkPatience = 2 * time.Minute
+	walkPatience = 5 * time.Minute
 	maxFaults    = 20
 )
 

@@ -17,8 +17,9 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// patience is how long a packet that must come may take.
-const patience = 10 * time.Second
+// patience is how long a packet that must come may take, on a machine that has
+// other things to do as well.
+const patience = time.Minute
 
 const membarrierGlobal = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
 
@@ -234,7 +235,7 @@ func (l *lab) warm() error {
 		}
 	}
 	deadline := time.Now().Add(patience)
-	l.patience, l.warmed = patience/100, math.MaxUint32
+	l.patience, l.warmed = patience/600, math.MaxUint32
 	defer func() { l.patience = patience }()
 	for {
 		fates, err := l.send(probes)

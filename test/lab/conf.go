@@ -28,6 +28,9 @@ func (h *Host) PluginConf() map[string]any {
 			"assign_ipv6": "true",
 		},
 	}
+	if h.lab.cfg.patient {
+		conf["policy_setup_timeout_seconds"] = 60
+	}
 	if h.lab.state.TLS {
 		conf["etcd_ca_cert_file"] = h.lab.PKI("ca.crt")
 		conf["etcd_cert_file"] = h.lab.PKI("client.crt")

@@ -71,6 +71,8 @@ type Config struct {
 	Trace func(Call, Reply)
 	// Background: the lab outlives this process (`calico-lab up`).
 	Background bool
+
+	patient bool // plugins wait longer at the gate than by default
 }
 
 // DefaultPools are the pools of a lab that asks for none in particular.
