@@ -28,7 +28,7 @@ const (
 	atOnce       = 40
 	leaderKills  = 2
 	raceNetwork  = "race"
-	racePatience = 12 * time.Minute // a quarter of that on an idle machine
+	racePatience = 12 * time.Minute // two with 50 others in want of a CPU
 	seedVariable = "CALICO_RACE_SEED"
 )
 

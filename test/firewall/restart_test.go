@@ -90,6 +90,7 @@ func TestRestart(t *testing.T) {
 		<-time.After(time.Duration(random.IntN(250)) * time.Millisecond)
 	}
 	start(func() error { return r.host.WaitAgent(r.ctx()) })
+	r.enforced() // so that nothing is left to write
 	r.nothing("after kills", b)
 
 	start(r.host.StopAgent)
