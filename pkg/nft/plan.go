@@ -3,9 +3,11 @@
 package nft
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // plan is what a batch will have changed, to be read back.
@@ -87,11 +89,7 @@ func (d *desired) differs(c *chain) bool {
 
 // planNew adds the sets and chains that are new and reached by nothing yet.
 func (d *desired) planNew(b *batch, names []string, defs map[string]Chain, rules map[string][]encodedRule, p plan) map[string]bool {
-	for _, name := range slices.Sorted(maps.Keys(d.changed)) {
-		s := d.sets[name]
-		if s == nil || s.there || !s.wanted {
-			continue
-		}
+	for _, s := range d.newSets() {
 		b.writes++
 		b.setID++
 		b.addSet(s.def, 0, b.setID)
@@ -123,6 +121,22 @@ func (d *desired) planNew(b *batch, names []string, defs map[string]Chain, rules
 		}
 	}
 	return fresh
+}
+
+// newSets are the sets to make. The kernel looks a set up by going through the
+// list of all, in the order in which they were made: those with most elements
+// come first, for theirs change most.
+func (d *desired) newSets() []*set {
+	var out []*set
+	for name := range d.changed {
+		if s := d.sets[name]; s != nil && !s.there && s.wanted {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b *set) int {
+		return cmp.Or(cmp.Compare(len(b.elems), len(a.elems)), strings.Compare(a.def.Name, b.def.Name))
+	})
+	return out
 }
 
 // changeRules turns one list of rules into another. What both begin and end with
