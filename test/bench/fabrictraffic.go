@@ -50,6 +50,7 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 		own, ours, hand, tracked = "hosts' own namespaces", "pods", "pods by hand, no rules", "pods by hand, connection tracking alone"
 		handHosts, ours2         = "VXLAN by hand, hosts' own namespaces, no rules", "VXLAN, pods"
 		handVXLAN, trackedVXLAN  = "VXLAN by hand, pods by hand, no rules", "VXLAN by hand, pods by hand, connection tracking alone"
+		besideVXLAN              = "VXLAN by hand, pods by hand, on the same hosts"
 	)
 	var lanes []*lane
 	start := func(name string, noAgent bool, mode model.EncapMode) (*lab.Lab, error) {
@@ -82,6 +83,13 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 			lanes = append(lanes, &lane{name: own, from: hosts[0].Namespace(), to: hosts[1].Namespace(), at: hosts[1].IPv4()})
 		}
 		lanes = append(lanes, &lane{name: c.lanes[1], from: pods[0].Namespace(), to: pods[1].Namespace(), at: pods[1].Addrs()[0]})
+		if c.mode == model.EncapAlways {
+			made, err := byHand(ctx, l, "on the same hosts", "")
+			if err != nil {
+				return result{}, err
+			}
+			lanes = append(lanes, made[2])
+		}
 	}
 	for name, rules := range map[string]string{"no rules": "flush ruleset", "connection tracking alone": trackOnly} {
 		l, err := start("hand-"+strings.Fields(name)[0], true, model.EncapNever)
@@ -104,7 +112,7 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 		case hand:
 			l.over = []versus{{own, false}}
 		case ours2:
-			l.over = []versus{{handHosts, false}, {handVXLAN, true}, {trackedVXLAN, false}}
+			l.over = []versus{{handHosts, false}, {handVXLAN, false}, {trackedVXLAN, false}, {besideVXLAN, true}}
 		case handVXLAN:
 			l.over = []versus{{handHosts, false}}
 		}
@@ -129,8 +137,8 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 	return laneResult(lanes), nil
 }
 
-// byHand wires, on two hosts without agents, a namespace behind a veth each, of
-// MTU 1500, with plain routes, one of MTU 1450 for VXLAN, and a VXLAN device.
+// byHand wires, on two hosts, a namespace behind a veth each, of MTU 1500, with
+// plain routes, one of MTU 1450 for VXLAN, and a VXLAN device. Rules, if any, are nft's.
 func byHand(ctx context.Context, l *lab.Lab, name, rules string) ([]*lane, error) {
 	hosts := l.Hosts()
 	ends := map[string]lab.Namespace{}
@@ -162,8 +170,10 @@ func byHand(ctx context.Context, l *lab.Lab, name, rules string) ([]*lane, error
 			nsenter --net=%[3]s sh -ec 'ip link set eth0 up; ip addr add 10.%[4]d.%[5]d.2/32 dev eth0; ip route add 10.%[4]d.%[5]d.1 dev eth0; ip route add default via 10.%[4]d.%[5]d.1'
 			`, link, w.mtu, ns.Path(), w.net, n)
 		}
-		if _, err := h.Exec(ctx, "nft", rules); err != nil {
-			return nil, fmt.Errorf("host %s: %w", h.Name(), err)
+		if rules != "" {
+			if _, err := h.Exec(ctx, "nft", rules); err != nil {
+				return nil, fmt.Errorf("host %s: %w", h.Name(), err)
+			}
 		}
 		if _, err := h.Exec(ctx, "sh", "-c", strings.ReplaceAll(script, "\t", "")); err != nil {
 			return nil, fmt.Errorf("host %s: %w", h.Name(), err)
@@ -180,7 +190,7 @@ func byHand(ctx context.Context, l *lab.Lab, name, rules string) ([]*lane, error
 func laneResult(lanes []*lane) result {
 	t := table{
 		title: "Packets between two hosts",
-		note: fmt.Sprintf("%d rounds, in a new order each, %v for each kind of traffic; both ends on one processor. What is wired by hand has the same MTU, veths and routes; without rules there is no connection tracking either. "+
+		note: fmt.Sprintf("%d rounds, in a new order each, %v for each kind of traffic; both ends on one processor. What is wired by hand has the same MTU, veths and routes; without rules there is no connection tracking either, on the same hosts there are ours. "+
 			"Figures are medians; ratios are the medians of the rounds' ratios.", fabricRounds, packetTime),
 		header: []string{"traffic", "between", "rate", "over", "ratio of rates", "ratio per second of CPU"},
 	}
