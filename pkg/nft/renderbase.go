@@ -80,17 +80,9 @@ func noEndpoint(s Statement) Rule {
 	return r
 }
 
-// rawIn lets pass what a workload sends from its own addresses, as most packets
-// are: those are compared here, in the hook's own chain.
+// rawIn is short: it is for what comes from anywhere.
 func (x renderer) rawIn(u uses) []Rule {
-	var out []Rule
-	for _, version := range [...]int{4, 6} {
-		fields := []Field{inName, address(version, false)}
-		out = append(out, x.workload(inName, func(s Statement) Rule {
-			return accept(Accept, "", s, InSet{Fields: fields, Set: versioned(setSources, version)})
-		})...)
-	}
-	out = append(out, x.workload(inName, verdict(Goto, chainSpoof))...)
+	out := x.workload(inName, verdict(Goto, chainSpoof))
 	if u.Untracked {
 		local := Is{destType, true, "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
 		out = append(out, clearMarks(), Rule{Do: []Statement{local, Dispatch{inName, mapUntrackIn}}})
@@ -111,11 +103,17 @@ func (x renderer) rawOut() []Rule {
 	return append(out, clearMarks(), Rule{Do: []Statement{Dispatch{outName, mapUntrackOut}}})
 }
 
-// sources are for what isn't simply from an endpoint's own addresses.
+// sources let pass at once what a workload sends from its own addresses, as most
+// packets are.
 func sources() []Rule {
+	var out []Rule
+	for _, version := range [...]int{4, 6} {
+		fields := []Field{inName, address(version, false)}
+		out = append(out, accept(Accept, "", InSet{Fields: fields, Set: versioned(setSources, version)}))
+	}
 	none := drop("no endpoint has the interface")
 	none.Do = append([]Statement{InSet{[]Field{inName}, true, setWorkloads}}, none.Do...)
-	out := append([]Rule{none}, exempt()...)
+	out = append(append(out, none), exempt()...)
 	return append(out, drop("spoofed source"))
 }
 
