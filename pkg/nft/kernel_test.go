@@ -3,7 +3,9 @@
 package nft
 
 import (
+	"math"
 	"net/netip"
+	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,6 +26,27 @@ func TestKernelHasWhatIsPrinted(t *testing.T) {
 		}
 		f.Audit()
 		wantWrites(t, f, 0, 0)
+	})
+}
+
+// TestSetsThatChangeMostComeFirst reads the order in which the kernel looks sets up.
+func TestSetsThatChangeMostComeFirst(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		f.Update(cluster(30))
+		mustApply(t, f)
+		sizes := make(map[int]bool)
+		last := math.MaxInt
+		for _, m := range regexp.MustCompile(`(?m)^\t(?:set|map) (\S+) \{`).FindAllStringSubmatch(listed(t), -1) {
+			n := len(f.desired.sets[m[1]].elems)
+			if n > last {
+				t.Errorf("%s, of %d elements, comes after one of %d", m[1], n, last)
+			}
+			sizes[n], last = true, n
+		}
+		if len(sizes) < 3 {
+			t.Errorf("sets of %d sizes, want some more", len(sizes))
+		}
 	})
 }
 
