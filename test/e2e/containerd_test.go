@@ -203,7 +203,7 @@ func (d *daemon) load(ctx context.Context) {
 }
 
 // patience is how long a condition may take that needs no more than a few exchanges between processes.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // eventually waits until a condition holds.
 func eventually(ctx context.Context, t *testing.T, what string, holds func() error) {

@@ -205,7 +205,7 @@ func TestDHCP(t *testing.T) {
 
 // TestDHCPWithoutServer is a network configuration with DHCP on a node where nothing answers.
 func TestDHCPWithoutServer(t *testing.T) {
-	ctx := within(t, time.Minute)
+	ctx := within(t, 3*time.Minute)
 	n := newDHCPNode(ctx, t, 3*time.Second)
 	ns, err := n.lab.NewNamespace("pod")
 	if err != nil {
