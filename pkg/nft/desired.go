@@ -175,6 +175,11 @@ func (d *desired) putRules(id policy.RulesID, r *policy.Rules) {
 	for s := range setsOf(d.rules[id]) {
 		delete(d.setUsers[s], id)
 	}
+	for _, direction := range [...]model.Direction{model.Inbound, model.Outbound} {
+		if passes(d.rules[id], direction) != passes(r, direction) {
+			d.dirtyGroups(id, direction)
+		}
+	}
 	if r == nil {
 		delete(d.rules, id)
 	} else {

@@ -44,14 +44,36 @@ func groupPrefix(d model.Direction) string {
 	return "to-"
 }
 
-// chain is the group's. A packet comes back from it, marked if it is allowed.
-// The comment is every group's: a chain that is renamed keeps it.
-func (g *group) chain(name string) Chain {
-	c := Chain{Name: name, Comment: "shared by what @" + mapTo + " leads here", Rules: choices(g.verdicts, g.direction)}
+// renderGroup is a group's chain. A packet comes back from it, marked if it is allowed, or
+// not at all. The comment is every group's: a chain that is renamed keeps it.
+func (d *desired) renderGroup(name string, g *group) Chain {
+	passes := func(id policy.RulesID) bool { return passes(d.rules[id], g.direction) }
+	c := Chain{Name: name, Comment: "shared by what @" + mapTo + " leads here", Rules: choices(g.verdicts, g.direction, g.direction == model.Inbound, passes)}
 	if g.direction == model.Outbound {
 		c.Comment = "shared by what @" + mapFrom + " leads here"
 	}
 	return c
+}
+
+// passes says whether a rule of a policy may send a packet on to the profiles.
+func passes(r *policy.Rules, d model.Direction) bool {
+	if r == nil {
+		return false
+	}
+	list := r.Inbound
+	if d == model.Outbound {
+		list = r.Outbound
+	}
+	return slices.ContainsFunc(list, func(r policy.Rule) bool { return r.Action == model.ActionNextTier })
+}
+
+// dirtyGroups renders again the chains that ask a policy.
+func (d *desired) dirtyGroups(id policy.RulesID, direction model.Direction) {
+	for name, g := range d.groups {
+		if g.direction == direction && slices.Contains(g.verdicts.Policies, id) {
+			d.dirty[name] = true
+		}
+	}
 }
 
 // join sends a workload interface to the group of its verdicts, and away from
@@ -73,7 +95,7 @@ func (d *desired) join(dispatch, name string, v *policy.Verdicts, direction mode
 		if g == nil {
 			g = &group{verdicts: *v, direction: direction}
 			d.groups[after] = g
-			d.putChain(after, func() Chain { return g.chain(after) })
+			d.putChain(after, func() Chain { return d.renderGroup(after, g) })
 		}
 		g.members++
 		m.put(key, after)

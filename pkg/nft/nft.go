@@ -21,7 +21,8 @@ const (
 	markAllowed   uint32 = 0x01000000 // a policy or profile allowed it
 	markNextTier  uint32 = 0x02000000 // a policy sent it on to the profiles
 	markUntracked uint32 = 0x04000000 // an untracked policy allowed it
-	markAll              = markAllowed | markNextTier | markUntracked
+	markLast      uint32 = 0x08000000 // nobody else is to be asked
+	markAll              = markAllowed | markNextTier | markUntracked | markLast
 )
 
 // Config is what a Firewall needs.

@@ -3,6 +3,8 @@
 package nft
 
 import (
+	"slices"
+
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -20,6 +22,8 @@ var everything = uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, M
 // base are the chains that don't belong to an endpoint, policy or profile. They
 // follow the order of policy.Evaluate.
 func (x renderer) base(u uses) []Chain {
+	last := accepted("both sides allow it")
+	last.Do = slices.Insert(last.Do, 0, Statement(MarkIs{markLast, markLast}))
 	chains := []Chain{
 		{Name: "raw-prerouting", Hook: Hook{"filter", "prerouting", "raw"}, Rules: x.rawIn(u)},
 		{Name: "filter-forward", Hook: Hook{"filter", "forward", "filter"}, Rules: x.forwardHook(u)},
@@ -28,11 +32,11 @@ func (x renderer) base(u uses) []Chain {
 		{Name: chainSpoof, Comment: "before connection tracking: is it from who it says", Rules: sources()},
 		{Name: chainMAC, Comment: "of new connections: is it from the endpoint's MAC address", Rules: macs()},
 		{Name: chainForward, Rules: x.forward(u)},
-		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: asksGroup(inName, mapFrom, setDeniedFrom)},
-		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: asksGroup(outName, mapTo, setDeniedTo)},
+		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: asksSender()},
+		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: asksReceiver()},
 		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost()},
 		{Name: chainCut, Comment: "of new connections: was what it belongs to cut", Rules: cutFlows()},
-		{Name: chainAllow, Comment: "a rule allows it", Rules: decide(markAllowed)},
+		{Name: chainAllow, Comment: "a rule allows it", Rules: append([]Rule{last}, decide(markAllowed)...)},
 		{Name: chainNextTier, Comment: "a rule sends it on to the profiles", Rules: decide(markNextTier)},
 	}
 	if u.Untracked {
@@ -157,7 +161,12 @@ func (x renderer) forward(u uses) []Rule {
 	if u.Wildcard {
 		out = append(out, Rule{Do: append(x.notWorkload(outName), Verdict{Jump, chainWildOut})})
 	}
-	return append(out, Rule{Do: []Statement{MarkSet{Clear: markAll}, Count{}, Verdict{Kind: Accept}}, Comment: "both sides allow it"})
+	return append(out, accepted("both sides allow it"))
+}
+
+// accepted leaves no mark of ours.
+func accepted(why string) Rule {
+	return Rule{Do: []Statement{MarkSet{Clear: markAll}, Count{}, Verdict{Kind: Accept}}, Comment: why}
 }
 
 // tracked decides by the state of the connection.
@@ -207,8 +216,7 @@ func (x renderer) toHost() []Rule {
 	}
 	switch x.settings.EndpointToHost {
 	case policy.ToHostAccept, policy.ToHostReturn:
-		return append(out, jump(chainFrom, ""), Rule{Do: []Statement{MarkSet{Clear: markAll}, Count{}, Verdict{Kind: Accept}},
-			Comment: "endpoint to host action " + string(x.settings.EndpointToHost)})
+		return append(out, jump(chainFrom, ""), accepted("endpoint to host action "+string(x.settings.EndpointToHost)))
 	}
 	// Policy isn't asked: it could only log. With each commit the kernel walks all
 	// that a hook reaches, for each hook.

@@ -19,26 +19,43 @@ func jump(chain, why string) Rule {
 
 var allowed = MarkIs{markAllowed, markAllowed}
 
-func unmark() Rule { return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier}}} }
+func unmark() Rule {
+	return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier | markLast}}}
+}
+
+// unmarkLast is unmark for those who are asked last: what they allow is accepted.
+func unmarkLast() Rule {
+	return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier, Set: markLast}}}
+}
 
 // choices are the rules that ask policies and profiles of an unmarked packet: one
-// for each, and no more. What none allows comes to their end without the mark.
-func choices(v policy.Verdicts, d model.Direction) []Rule {
-	const decided = markAllowed | markNextTier
+// for each, and no more. What none allows comes to their end without the mark. Of
+// those who are asked last a packet doesn't come back when it is allowed. passes
+// says which policies may send a packet on to the profiles.
+func choices(v policy.Verdicts, d model.Direction, last bool, passes func(policy.RulesID) bool) []Rule {
+	undecided := markAllowed | markNextTier
+	if last {
+		undecided = markNextTier
+	}
 	var out []Rule
+	passed := false
 	for i, id := range v.Policies {
 		r := jump(rulesChain(id, d), comment("policy "+id.Name, ""))
-		if i > 0 {
-			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{decided, 0}))
+		if i > 0 && (passed || !last) {
+			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{undecided, 0}))
 		}
+		passed = passed || passes(id)
 		out = append(out, r)
+	}
+	if len(v.Policies) > 0 && !passed {
+		return out
 	}
 	for i, id := range v.Profiles {
 		r := jump(rulesChain(id, d), comment("profile "+id.Name, ""))
 		switch {
 		case len(v.Policies) > 0: // one must have said next-tier
-			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{decided, markNextTier}))
-		case i > 0:
+			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{undecided, markNextTier}))
+		case i > 0 && !last:
 			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{markAllowed, 0}))
 		}
 		out = append(out, r)
@@ -49,7 +66,7 @@ func choices(v policy.Verdicts, d model.Direction) []Rule {
 // asks are the rules that ask policies and profiles, for one endpoint. A packet
 // that they let pass reaches the end of the chain.
 func asks(v policy.Verdicts, d model.Direction) []Rule {
-	out := append([]Rule{unmark()}, choices(v, d)...)
+	out := append([]Rule{unmark()}, choices(v, d, false, func(policy.RulesID) bool { return true })...)
 	last := drop(noneAllows)
 	if len(v.Policies)+len(v.Profiles) > 0 {
 		last.Do = slices.Insert(last.Do, 0, Statement(MarkIs{markAllowed, 0}))
@@ -59,19 +76,25 @@ func asks(v policy.Verdicts, d model.Direction) []Rule {
 
 const noneAllows = "no policy or profile allows it"
 
-// asksGroup are the rules that ask what the endpoint of a workload interface
-// asks: its group's chain comes back with a mark, or the packet is dropped and
-// counted with the endpoint.
-func asksGroup(f Field, dispatch, denied string) []Rule {
+// asksSender are the rules that ask what the endpoint of the interface asks that
+// a packet comes from: it comes back with a mark, or is dropped.
+func asksSender() []Rule {
+	out := []Rule{unmark(), {Do: []Statement{Dispatch{inName, mapFrom}}}, accept(Return, "", allowed)}
+	return append(out, denied(inName, setDeniedFrom)...)
+}
+
+// asksReceiver are those of the endpoint that a packet goes to. It is asked last.
+func asksReceiver() []Rule {
+	out := []Rule{unmarkLast(), {Do: []Statement{Dispatch{outName, mapTo}}}}
+	return append(out, denied(outName, setDeniedTo)...)
+}
+
+// denied are the rules that drop what comes back from an endpoint's chain, and
+// count it with the endpoint.
+func denied(f Field, set string) []Rule {
 	nobody := drop(noneAllows)
-	nobody.Do = slices.Insert(nobody.Do, 0, Statement(InSet{Fields: []Field{f}, Set: denied}))
-	return []Rule{
-		unmark(),
-		{Do: []Statement{Dispatch{f, dispatch}}},
-		accept(Return, "", allowed),
-		nobody,
-		drop("no endpoint has the interface"),
-	}
+	nobody.Do = slices.Insert(nobody.Do, 0, Statement(InSet{Fields: []Field{f}, Set: set}))
+	return []Rule{nobody, drop("no endpoint has the interface")}
 }
 
 // untracked are the rules that ask untracked policies, of which none need decide.
