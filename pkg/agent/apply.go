@@ -29,13 +29,13 @@ func (l *loop) enforce(ctx context.Context, w work, now time.Time) {
 	} else if !beside {
 		return
 	}
-	if connect == nil {
-		return
-	}
-	if err := l.take(connect(), now); err != nil && ctx.Err() == nil {
-		l.log.Error("the kernel's state could not be read, trying again", "err", err)
-		l.whole = true
-		l.again()
+	if connect != nil {
+		c := connect()
+		if c.err == nil && c.whole {
+			l.whole = false
+			clear(l.drifted)
+		}
+		l.take(ctx, c)
 	}
 }
 
@@ -44,53 +44,61 @@ type connected struct {
 	whole  bool
 	report kernel.Report
 	err    error
+	took   time.Duration
 }
 
 // connect brings the host's data path in line: all of it where that is due, else
 // what changed and what drifted; nil where there is nothing to do. The function
 // uses nothing else of the loop's.
 func (l *loop) connect(ctx context.Context, w *work, now time.Time) func() connected {
-	path := l.path
 	if l.whole || !l.applied {
-		all := l.desired.all()
 		w.fresh = false
-		return func() connected {
-			report, err := path.Apply(ctx, all)
-			return connected{true, report, err}
-		}
+		return l.connectAll(ctx)
 	}
 	l.addDrift(w, now)
 	if w.empty() {
 		return nil
 	}
-	changed, removed := w.changed, w.removed
+	path, changed, removed := l.path, w.changed, w.removed
 	return func() connected {
+		began := time.Now()
 		report, err := path.ApplySome(ctx, changed, removed)
-		return connected{false, report, err}
+		return connected{false, report, err, time.Since(began)}
 	}
 }
 
-// take takes in what came of it.
-func (l *loop) take(c connected, now time.Time) error {
+// connectAll is connect for everything.
+func (l *loop) connectAll(ctx context.Context) func() connected {
+	path, all := l.path, l.desired.all()
+	return func() connected {
+		began := time.Now()
+		report, err := path.Apply(ctx, all)
+		return connected{true, report, err, time.Since(began)}
+	}
+}
+
+// take takes in what came of it. What can't be read is tried again.
+func (l *loop) take(ctx context.Context, c connected) {
 	kind, report := "some", c.report
 	if c.whole {
 		kind = "whole"
 	}
-	l.metrics.applySeconds.WithLabelValues(kind).Observe(time.Since(now).Seconds())
+	l.metrics.applySeconds.WithLabelValues(kind).Observe(c.took.Seconds())
 	if c.err != nil {
-		return c.err
+		if ctx.Err() == nil {
+			l.log.Error("the kernel's state could not be read, trying again", "err", c.err)
+			l.whole = true
+			l.again()
+		}
+		return
 	}
 	l.metrics.writes.Add(float64(report.Writes))
 	l.metrics.repairs.Add(float64(report.Repairs))
 	l.lose(report.Lost)
-	if c.whole {
-		l.whole = false
-		clear(l.drifted)
-		if !l.applied {
-			l.applied = true
-			l.report.firstUpdate()
-			l.log.Info("the host's workload interfaces are programmed", "endpoints", len(l.desired.interfaces), "changes", report.Writes, "took", time.Since(now))
-		}
+	if !l.applied {
+		l.applied = true
+		l.report.firstUpdate()
+		l.log.Info("the host's workload interfaces are programmed", "endpoints", len(l.desired.interfaces), "changes", report.Writes, "took", c.took)
 	}
 	l.sayProblems(report.Problems)
 	for _, t := range l.desired.read(report.Endpoints) {
@@ -101,7 +109,6 @@ func (l *loop) take(c connected, now time.Time) error {
 	} else {
 		l.pause = 0
 	}
-	return nil
 }
 
 // again has the loop try again after a while, longer each time.

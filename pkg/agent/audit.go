@@ -10,6 +10,8 @@ import (
 // audit has all read that the agent keeps right. Adding it up tells whether
 // anything changed; only where something did is it taken apart.
 func (l *loop) audit(ctx context.Context) {
+	l.health.turn()
+	l.endCheck(ctx) // one that hangs is noticed by the next
 	l.leaveName()
 	l.mtu()
 	l.route.due = l.route.due || l.route.fresh && time.Now().Before(l.route.until)
@@ -17,6 +19,27 @@ func (l *loop) audit(ctx context.Context) {
 	if same, err := l.path.Unchanged(ctx); same && err == nil && !l.whole {
 		return
 	}
-	l.whole = true // where an error lasts, taking all apart tells of it
 	l.readInterfaces()
+	if l.whole || !l.applied {
+		return // it is due anyway
+	}
+	// Where an error lasts, taking all apart tells of it.
+	whole := l.connectAll(ctx)
+	l.check = make(chan connected, 1)
+	go func(check chan<- connected) { check <- whole() }(l.check)
+}
+
+// endCheck waits until what an audit takes apart beside the loop is done. What is
+// to be connected in another way may change only then; policy at any time.
+func (l *loop) endCheck(ctx context.Context) {
+	if l.check != nil {
+		l.noteCheck(ctx, <-l.check)
+	}
+}
+
+// noteCheck takes in what came of it. What drifted meanwhile is still to be read.
+func (l *loop) noteCheck(ctx context.Context, c connected) (ok bool) {
+	l.check = nil
+	l.take(ctx, c)
+	return c.err == nil
 }

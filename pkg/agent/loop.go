@@ -99,6 +99,7 @@ type loop struct {
 	unwatch   context.CancelFunc
 	unsettled bool                    // settings in etcd changed
 	whole     bool                    // the whole state is due
+	check     chan connected          // answers when an audit beside the loop is done; nil = there is none
 	applied   bool                    // it has been applied once
 	dirty     map[string]struct{}     // endpoints to follow
 	drifted   map[string]struct{}     // interfaces to read
@@ -122,6 +123,9 @@ func (l *loop) run(ctx context.Context) error {
 		return err
 	}
 	defer func() {
+		if l.check != nil {
+			<-l.check
+		}
 		l.unwatch()
 		l.path.Close()
 	}()
@@ -187,6 +191,10 @@ func (l *loop) run(ctx context.Context) error {
 			l.look()
 		case <-l.handover.forLoop:
 			l.noteRoutes()
+		case c := <-l.check:
+			if !l.noteCheck(ctx, c) {
+				continue // it is tried again after a while
+			}
 		case done := <-l.route.done:
 			l.noteShrunk(done)
 			continue
@@ -284,6 +292,9 @@ func (l *loop) look() {
 func (l *loop) turn(ctx context.Context) error {
 	reason := l.state.waitsFor()
 	l.sayWaiting(reason)
+	if l.unsettled || l.whole || len(l.dirty)+len(l.drifted) > 0 {
+		l.endCheck(ctx)
+	}
 	now := time.Now()
 	var w work
 	touched := map[string]struct{}{}

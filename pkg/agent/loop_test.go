@@ -170,6 +170,36 @@ func TestAudit(t *testing.T) {
 	})
 }
 
+// TestAuditBeside changes etcd while an audit takes all apart.
+func TestAuditBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		c.did()
+		c.with(func() { c.changed, c.hold = true, 3*time.Second })
+		time.Sleep(11 * time.Second)
+		c.with(func() { c.changed, c.hold = false, 0 })
+		asks := func(what string, key model.WorkloadEndpointKey, revision int64, want time.Duration) {
+			t.Helper()
+			if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: key, Revision: revision}); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if took := time.Since(c.start); took != want {
+				t.Errorf("%s: answered after %v, want %v", what, took, want)
+			}
+		}
+		policy := model.Policy{Selector: "all()"}
+		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(model.PolicyKey{Tier: "default", Policy: "p"}, policy, 2)}}
+		asks("a policy", testKey("a"), 2, 11*time.Second)
+		b := testKey("b")
+		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 3)}}
+		asks("an endpoint", b, 3, 13*time.Second)
+		c.expect(t, "calls", "look 10s", "whole 10s", "some 13s")
+		c.with(func() { c.changed, c.hold = true, 15*time.Second })
+		time.Sleep(32 * time.Second) // one that takes longer than the time between two
+		c.expect(t, "slow ones", "look 20s", "whole 20s", "look 35s", "whole 35s")
+	})
+}
+
 func TestDriftPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -213,7 +243,7 @@ func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
 		c.with(func() { c.changed, c.hold = true, time.Minute })
-		time.Sleep(39 * time.Second)
+		time.Sleep(49 * time.Second) // the audit after the one that hangs waits for it
 		if got := c.health.stuck(); got != "" {
 			t.Errorf("after 29 s in one turn: %s", got)
 		}
