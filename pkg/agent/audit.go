@@ -10,8 +10,7 @@ import (
 // audit has all read that the agent keeps right. Adding it up tells whether
 // anything changed; only where something did is it taken apart.
 func (l *loop) audit(ctx context.Context) {
-	l.health.turn()
-	l.endCheck(ctx) // one that hangs is noticed by the next
+	l.endCheck(ctx)
 	l.leaveName()
 	l.mtu()
 	l.route.due = l.route.due || l.route.fresh && time.Now().Before(l.route.until)
@@ -25,7 +24,7 @@ func (l *loop) audit(ctx context.Context) {
 	}
 	// Where an error lasts, taking all apart tells of it.
 	whole := l.connectAll(ctx)
-	l.check = make(chan connected, 1)
+	l.check, l.checked = make(chan connected, 1), time.Now()
 	go func(check chan<- connected) { check <- whole() }(l.check)
 }
 

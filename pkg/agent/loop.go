@@ -100,6 +100,7 @@ type loop struct {
 	unsettled bool                    // settings in etcd changed
 	whole     bool                    // the whole state is due
 	check     chan connected          // answers when an audit beside the loop is done; nil = there is none
+	checked   time.Time               // when it began
 	applied   bool                    // it has been applied once
 	dirty     map[string]struct{}     // endpoints to follow
 	drifted   map[string]struct{}     // interfaces to read
@@ -124,7 +125,8 @@ func (l *loop) run(ctx context.Context) error {
 	}
 	defer func() {
 		if l.check != nil {
-			<-l.check
+			c := <-l.check
+			l.lose(c.report.Lost)
 		}
 		l.unwatch()
 		l.path.Close()
@@ -157,7 +159,7 @@ func (l *loop) run(ctx context.Context) error {
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
 	for {
-		l.health.turn()
+		l.alive()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -206,7 +208,7 @@ func (l *loop) run(ctx context.Context) error {
 		case <-beat.C:
 			continue
 		}
-		l.health.turn()
+		l.alive()
 		l.drain()
 		if err := l.turn(ctx); err != nil {
 			return err
@@ -219,6 +221,13 @@ func (l *loop) run(ctx context.Context) error {
 			firewallInterval = l.params.FirewallInterval
 			firewallAudit.Reset(firewallInterval)
 		}
+	}
+}
+
+// alive tells health that the loop turns, unless what it has begun beside it hangs.
+func (l *loop) alive() {
+	if l.check == nil || time.Since(l.checked) < beatInterval {
+		l.health.turn()
 	}
 }
 

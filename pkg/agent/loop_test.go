@@ -40,6 +40,7 @@ type clockwork struct {
 	fail     error         // of every call
 	unshrunk error         // of giving workloads a smaller MTU
 	hold     time.Duration // of every call
+	lost     []netip.Addr  // that every call finds routes to, and deletes them
 	tracked  time.Duration // how long it takes to delete connections
 	changed  bool          // a look at it shows that it changed
 }
@@ -48,9 +49,9 @@ func (c *clockwork) call(what string, endpoints []kernel.Endpoint) (kernel.Repor
 	c.mu.Lock()
 	c.calls = append(c.calls, what+" "+time.Since(c.start).String())
 	refuse, fail, hold := c.refuse, c.fail, c.hold
+	r := kernel.Report{Lost: c.lost}
 	c.mu.Unlock()
 	time.Sleep(hold)
-	var r kernel.Report
 	for _, e := range endpoints {
 		r.Endpoints = append(r.Endpoints, kernel.Status{Interface: e.Interface, Err: refuse})
 	}
@@ -200,6 +201,29 @@ func TestAuditBeside(t *testing.T) {
 	})
 }
 
+// TestStopWhileAuditing ends the agent while an audit deletes a route: connections
+// with who was there are deleted all the same, as no later start would see the route.
+func TestStopWhileAuditing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stale := netip.MustParseAddr("10.0.0.77")
+		looked := false
+		c := startClockwork(t, func(c *clockwork) {
+			c.system.connections = func(keep func(kernel.Connection) bool) ([]kernel.Tracked, error) {
+				looked = looked || keep(kernel.Connection{Src: stale})
+				return nil, nil
+			}
+		})
+		c.with(func() { c.changed, c.hold, c.lost = true, 3*time.Second, []netip.Addr{stale} })
+		time.Sleep(11 * time.Second)
+		c.cancel()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if !looked {
+			t.Errorf("connections with %v were not looked for", stale)
+		}
+	})
+}
+
 func TestDriftPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -243,7 +267,7 @@ func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
 		c.with(func() { c.changed, c.hold = true, time.Minute })
-		time.Sleep(49 * time.Second) // the audit after the one that hangs waits for it
+		time.Sleep(39 * time.Second)
 		if got := c.health.stuck(); got != "" {
 			t.Errorf("after 29 s in one turn: %s", got)
 		}

@@ -15,7 +15,8 @@ import (
 )
 
 // TestGroups has endpoints come, go and ask other policies at random, some or all
-// of them at once, and expects the table that a new start would make.
+// of them at once, while what policies say changes, and expects the table that a
+// new start would make.
 func TestGroups(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -28,13 +29,38 @@ func TestGroups(t *testing.T) {
 			all[id] = &policy.Rules{ID: id, Inbound: []policy.Rule{{Action: model.ActionAllow}}}
 		}
 	}
+	lists := [][]policy.Rule{nil}
+	for _, actions := range [][]model.Action{
+		{model.ActionAllow}, {model.ActionDeny}, {model.ActionNextTier}, {model.ActionAllow, model.ActionNextTier}, {model.ActionNextTier, model.ActionAllow},
+	} {
+		var list []policy.Rule
+		for _, a := range actions {
+			list = append(list, policy.Rule{Action: a})
+		}
+		lists = append(lists, list)
+	}
 	inHost(t, func() {
 		f := open(t)
 		f.Update(policy.Changes{Rules: all})
 		have := make(map[string]*policy.Endpoint)
 		for step := range 60 {
-			c := policy.Changes{Endpoints: make(map[string]*policy.Endpoint)}
 			for range 1 + r.IntN(3) { // several changes in one transaction
+				c := policy.Changes{Endpoints: make(map[string]*policy.Endpoint), Rules: make(map[policy.RulesID]*policy.Rules)}
+				for range r.IntN(3) {
+					id := policyID(names[r.IntN(len(names))])
+					c.Rules[id] = &policy.Rules{ID: id, Inbound: lists[r.IntN(len(lists))], Outbound: lists[r.IntN(len(lists))]}
+					switch r.IntN(6) {
+					case 0:
+						c.Rules[id] = nil
+					case 1:
+						c.Rules[id].Invalid = "it makes no sense"
+					}
+				}
+				for id, rules := range c.Rules {
+					if all[id] = rules; rules == nil {
+						delete(all, id)
+					}
+				}
 				if r.IntN(3) == 0 { // a policy comes to all, or goes
 					name := names[r.IntN(len(names))]
 					for path, ep := range have {

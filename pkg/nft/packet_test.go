@@ -88,10 +88,14 @@ func (s space) route(a netip.Addr) {
 	run(s.tb, "ip", "neigh", "add", a.String(), "lladdr", s.ep.MAC.String(), "dev", s.iface, "nud", "permanent")
 }
 
-// asHost makes the current namespace forward.
+// asHost makes the current namespace forward. Whatever comes in or goes out has
+// all marks set, by somebody else: ours must not be taken for what they say.
 func asHost(tb testing.TB) {
 	tb.Helper()
 	run(tb, "ip", "link", "set", "lo", "up")
+	for _, hook := range []string{"prerouting", "output"} {
+		run(tb, "nft", fmt.Sprintf("add table inet other; add chain inet other %[1]s { type filter hook %[1]s priority -290; }; add rule inet other %[1]s meta mark set 0xffffffff", hook))
+	}
 	for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 		if err := os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0o644); err != nil {
 			tb.Fatal(err)
