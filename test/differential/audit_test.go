@@ -87,7 +87,10 @@ func listing() (string, error) {
 	}
 	text := regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(string(out), "counter")
 	text = regexp.MustCompile(`(chain \S+ {\n)\t\tcomment "[^"\n]*"\n`).ReplaceAllString(text, "$1")
-	parts := strings.Split(text, "\n\t}\n")
+	parts := strings.Split(strings.TrimPrefix(text, "table inet "+nft.TableName+" {\n"), "\n\t}\n")
+	for i, part := range parts {
+		parts[i] = strings.Trim(part, "\n") // there is an empty line before all but the first
+	}
 	slices.Sort(parts)
 	return strings.Join(parts, "\n\t}\n"), nil
 }
