@@ -17,7 +17,7 @@ func TestMute(t *testing.T) {
 	t.Parallel()
 	t.Run("takes", func(t *testing.T) {
 		t.Parallel()
-		a, b, da, _ := pair(t)
+		a, b, da, _ := twoHosts(t)
 		var l net.Listener
 		in(t, b.ns, func() (err error) {
 			l, err = net.Listen("tcp", netip.AddrPortFrom(b.v4, 179).String())
@@ -40,7 +40,7 @@ func TestMute(t *testing.T) {
 	})
 	t.Run("connects", func(t *testing.T) {
 		t.Parallel()
-		a, b, da, _ := pair(t)
+		a, b, da, _ := twoHosts(t)
 		s := a.start(t)
 		s.apply(da)
 		s.mustBe("10.0.0.2 connecting")
@@ -77,11 +77,7 @@ func mustSay(t *testing.T, s *speaker) {
 // send: it doesn't take its neighbour for mute.
 func TestLateNews(t *testing.T) {
 	t.Parallel()
-	f := newFabric(t)
-	a, b := f.host(t, 1), f.host(t, 2)
-	da, db := a.desired(), b.desired()
-	a.meets(da, b)
-	b.meets(db, a)
+	a, b, da, db := twoHosts(t)
 	sa, sb := a.start(t), b.start(t)
 	sb.apply(db)
 	sa.apply(da)
@@ -101,11 +97,7 @@ func TestLateNews(t *testing.T) {
 // stays open that nobody reads, which the other side would take for a mute neighbour.
 func TestLeaveAndReturn(t *testing.T) {
 	t.Parallel()
-	f := newFabric(t)
-	a, b := f.host(t, 1), f.host(t, 2)
-	da, db := a.desired(), b.desired()
-	a.meets(da, b)
-	b.meets(db, a)
+	a, b, da, db := twoHosts(t)
 	alone := a.desired()
 	b.has(db, "10.1.2.0/26")
 	sa, sb := a.start(t), b.start(t)

@@ -76,11 +76,7 @@ func TestRestart(t *testing.T) {
 // TestDead has a host die: what it taught stays for its restart time and goes then.
 func TestDead(t *testing.T) {
 	t.Parallel()
-	f := newFabric(t)
-	a, b := f.host(t, 1), f.host(t, 2)
-	da, db := a.desired(), b.desired()
-	a.meets(da, b)
-	b.meets(db, a)
+	a, b, da, db := twoHosts(t)
 	a.has(da, "10.1.1.0/26")
 	da.Speaker.RestartTime = 10 * time.Second
 	da.Speaker.HoldTime, da.Speaker.KeepaliveTime = 3*time.Second, time.Second

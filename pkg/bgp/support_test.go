@@ -90,6 +90,17 @@ func newFabric(tb testing.TB) *fabric {
 	return f
 }
 
+// twoHosts are two hosts, and what they are to do: they are each other's neighbours.
+func twoHosts(tb testing.TB) (a, b *host, da, db Desired) {
+	tb.Helper()
+	f := newFabric(tb)
+	a, b = f.host(tb, 1), f.host(tb, 2)
+	da, db = a.desired(), b.desired()
+	a.meets(da, b)
+	b.meets(db, a)
+	return a, b, da, db
+}
+
 // host makes number n, 10.0.0.n and fd00::n.
 func (f *fabric) host(tb testing.TB, n int) *host {
 	tb.Helper()

@@ -112,7 +112,7 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 		case hand:
 			l.over = []versus{{own, false}}
 		case ours2:
-			l.over = []versus{{handHosts, false}, {handVXLAN, false}, {trackedVXLAN, false}, {besideVXLAN, true}}
+			l.over = []versus{{handHosts, false}, {handVXLAN, true}, {trackedVXLAN, false}, {besideVXLAN, true}}
 		case handVXLAN:
 			l.over = []versus{{handHosts, false}}
 		}
