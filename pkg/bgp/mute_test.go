@@ -50,7 +50,7 @@ func TestMute(t *testing.T) {
 			return err
 		})
 		defer conn.Close()
-		open, err := bgp.NewBGPOpenMessage(65001, 90, b.v4, nil)
+		open, err := bgp.NewBGPOpenMessage(64512, 90, b.v4, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
