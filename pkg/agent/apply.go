@@ -51,29 +51,25 @@ type connected struct {
 // what changed and what drifted; nil where there is nothing to do. The function
 // uses nothing else of the loop's.
 func (l *loop) connect(ctx context.Context, w *work, now time.Time) func() connected {
+	path := l.path
 	if l.whole || !l.applied {
 		w.fresh = false
-		return l.connectAll(ctx)
+		all := l.desired.all()
+		return func() connected {
+			began := time.Now()
+			report, err := path.Apply(ctx, all)
+			return connected{true, report, err, time.Since(began)}
+		}
 	}
 	l.addDrift(w, now)
 	if w.empty() {
 		return nil
 	}
-	path, changed, removed := l.path, w.changed, w.removed
+	changed, removed := w.changed, w.removed
 	return func() connected {
 		began := time.Now()
 		report, err := path.ApplySome(ctx, changed, removed)
 		return connected{false, report, err, time.Since(began)}
-	}
-}
-
-// connectAll is connect for everything.
-func (l *loop) connectAll(ctx context.Context) func() connected {
-	path, all := l.path, l.desired.all()
-	return func() connected {
-		began := time.Now()
-		report, err := path.Apply(ctx, all)
-		return connected{true, report, err, time.Since(began)}
 	}
 }
 
@@ -179,5 +175,6 @@ func (l *loop) settle(ctx context.Context) error {
 	}
 	l.unwatch()
 	l.path.Close()
+	l.check = nil // it was of the former
 	return l.openPath(ctx)
 }

@@ -5,16 +5,29 @@ package agent
 import (
 	"context"
 	"time"
+
+	"github.com/calico-go/calico/pkg/kernel"
 )
 
+// audited is what an audit beside the loop found.
+type audited struct {
+	report   kernel.Report
+	doubtful []string // interfaces
+	err      error
+	took     time.Duration
+}
+
 // audit has all read that the agent keeps right. Adding it up tells whether
-// anything changed; only where something did is it taken apart.
+// anything changed; only where something did is it taken apart, beside the loop:
+// what is to be changed meanwhile doesn't wait for it.
 func (l *loop) audit(ctx context.Context) {
-	l.endCheck(ctx)
 	l.leaveName()
 	l.mtu()
 	l.route.due = l.route.due || l.route.fresh && time.Now().Before(l.route.until)
 	l.route.fresh = false
+	if l.check != nil {
+		return // the one before still runs
+	}
 	if same, err := l.path.Unchanged(ctx); same && err == nil && !l.whole {
 		return
 	}
@@ -23,22 +36,25 @@ func (l *loop) audit(ctx context.Context) {
 		return // it is due anyway
 	}
 	// Where an error lasts, taking all apart tells of it.
-	whole := l.connectAll(ctx)
-	l.check, l.checked = make(chan connected, 1), time.Now()
-	go func(check chan<- connected) { check <- whole() }(l.check)
+	path, check, began := l.path, make(chan audited, 1), time.Now()
+	l.check, l.checked = check, began
+	go func() {
+		report, doubtful, err := path.Audit(ctx)
+		check <- audited{report, doubtful, err, time.Since(began)}
+	}()
 }
 
-// endCheck waits until what an audit takes apart beside the loop is done. What is
-// to be connected in another way may change only then; policy at any time.
-func (l *loop) endCheck(ctx context.Context) {
-	if l.check != nil {
-		l.noteCheck(ctx, <-l.check)
-	}
-}
-
-// noteCheck takes in what came of it. What drifted meanwhile is still to be read.
-func (l *loop) noteCheck(ctx context.Context, c connected) (ok bool) {
+// noteAudit takes in what came of it. What doesn't look right is looked at again
+// by the loop, which knows what has changed since.
+func (l *loop) noteAudit(ctx context.Context, a audited) (ok bool) {
 	l.check = nil
-	l.take(ctx, c)
-	return c.err == nil
+	l.take(ctx, connected{true, a.report, a.err, a.took})
+	for _, name := range a.doubtful {
+		if l.desired.interfaces[name] != nil {
+			l.drifted[name] = struct{}{}
+		} else {
+			l.whole = true
+		}
+	}
+	return a.err == nil
 }

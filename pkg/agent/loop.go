@@ -33,6 +33,7 @@ const (
 type hostPath interface {
 	Apply(ctx context.Context, desired []kernel.Endpoint) (kernel.Report, error)
 	ApplySome(ctx context.Context, changed, removed []kernel.Endpoint) (kernel.Report, error)
+	Audit(ctx context.Context) (report kernel.Report, doubtful []string, err error)
 	Unchanged(ctx context.Context) (bool, error)
 	Subscribe(ctx context.Context) (<-chan kernel.Event, error)
 	ShrinkMTU(ctx context.Context, mtu int) (changed int, err error)
@@ -99,7 +100,7 @@ type loop struct {
 	unwatch   context.CancelFunc
 	unsettled bool                    // settings in etcd changed
 	whole     bool                    // the whole state is due
-	check     chan connected          // answers when an audit beside the loop is done; nil = there is none
+	check     chan audited            // answers when an audit beside the loop is done; nil = there is none
 	checked   time.Time               // when it began
 	applied   bool                    // it has been applied once
 	dirty     map[string]struct{}     // endpoints to follow
@@ -124,10 +125,6 @@ func (l *loop) run(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		if l.check != nil {
-			c := <-l.check
-			l.lose(c.report.Lost)
-		}
 		l.unwatch()
 		l.path.Close()
 	}()
@@ -193,8 +190,8 @@ func (l *loop) run(ctx context.Context) error {
 			l.look()
 		case <-l.handover.forLoop:
 			l.noteRoutes()
-		case c := <-l.check:
-			if !l.noteCheck(ctx, c) {
+		case a := <-l.check:
+			if !l.noteAudit(ctx, a) {
 				continue // it is tried again after a while
 			}
 		case done := <-l.route.done:
@@ -301,9 +298,6 @@ func (l *loop) look() {
 func (l *loop) turn(ctx context.Context) error {
 	reason := l.state.waitsFor()
 	l.sayWaiting(reason)
-	if l.unsettled || l.whole || len(l.dirty)+len(l.drifted) > 0 {
-		l.endCheck(ctx)
-	}
 	now := time.Now()
 	var w work
 	touched := map[string]struct{}{}

@@ -40,16 +40,17 @@ type clockwork struct {
 	fail     error         // of every call
 	unshrunk error         // of giving workloads a smaller MTU
 	hold     time.Duration // of every call
-	lost     []netip.Addr  // that every call finds routes to, and deletes them
 	tracked  time.Duration // how long it takes to delete connections
 	changed  bool          // a look at it shows that it changed
+	doubtful []string      // that an audit finds
+	audits   sync.WaitGroup
 }
 
 func (c *clockwork) call(what string, endpoints []kernel.Endpoint) (kernel.Report, error) {
 	c.mu.Lock()
 	c.calls = append(c.calls, what+" "+time.Since(c.start).String())
 	refuse, fail, hold := c.refuse, c.fail, c.hold
-	r := kernel.Report{Lost: c.lost}
+	var r kernel.Report
 	c.mu.Unlock()
 	time.Sleep(hold)
 	for _, e := range endpoints {
@@ -68,6 +69,14 @@ func (c *clockwork) ApplySome(_ context.Context, changed, _ []kernel.Endpoint) (
 	return c.call("some", changed)
 }
 
+// Audit is of hostPath.
+func (c *clockwork) Audit(context.Context) (kernel.Report, []string, error) {
+	c.audits.Add(1)
+	defer c.audits.Done()
+	r, err := c.call("audit", nil)
+	return r, c.doubtful, err
+}
+
 // Unchanged is of hostPath.
 func (c *clockwork) Unchanged(context.Context) (bool, error) {
 	c.mu.Lock()
@@ -80,7 +89,7 @@ func (c *clockwork) Unchanged(context.Context) (bool, error) {
 func (c *clockwork) Subscribe(context.Context) (<-chan kernel.Event, error) { return c.events, nil }
 
 // Close is of hostPath.
-func (c *clockwork) Close() {}
+func (c *clockwork) Close() { c.audits.Wait() }
 
 // did returns the calls so far, and forgets them.
 func (c *clockwork) did() []string {
@@ -155,16 +164,22 @@ func TestAudit(t *testing.T) {
 		c.expect(t, "nothing but the audit", "whole 0s", "look 10s", "look 20s", "look 30s")
 		c.with(func() { c.changed = true })
 		time.Sleep(10 * time.Second)
-		c.expect(t, "a look shows a change", "look 40s", "whole 40s")
-		c.with(func() { c.changed, c.fail = false, errors.New("broken") })
+		c.expect(t, "a look shows a change", "look 40s", "audit 40s")
+		c.with(func() { c.doubtful = []string{"cali1"} })
+		time.Sleep(10 * time.Second)
+		c.expect(t, "an endpoint's interface isn't right", "look 50s", "audit 50s", "some 50s")
+		c.with(func() { c.doubtful = []string{"cali-left"} })
+		time.Sleep(10 * time.Second)
+		c.expect(t, "nobody's interface isn't right", "look 1m0s", "audit 1m0s", "whole 1m0s")
+		c.with(func() { c.changed, c.doubtful, c.fail = false, nil, errors.New("broken") })
 		time.Sleep(10500 * time.Millisecond)
-		c.expect(t, "the kernel can't be looked at", "look 50s", "whole 50s", "whole 51s")
+		c.expect(t, "the kernel can't be looked at", "look 1m10s", "audit 1m10s", "whole 1m11s")
 		c.with(func() { c.fail = nil })
 		time.Sleep(10 * time.Second)
 		c.did()
 		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "RouteRefreshInterval"}, model.Text("60"), 2)}}
 		time.Sleep(2 * time.Minute)
-		c.expect(t, "another interval", "look 2m1.5s", "look 3m1.5s")
+		c.expect(t, "another interval", "look 2m21.5s", "look 3m21.5s")
 		if got := c.health.unready(); got != "" {
 			t.Errorf("between audits: %s", got)
 		}
@@ -193,34 +208,11 @@ func TestAuditBeside(t *testing.T) {
 		asks("a policy", testKey("a"), 2, 11*time.Second)
 		b := testKey("b")
 		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 3)}}
-		asks("an endpoint", b, 3, 13*time.Second)
-		c.expect(t, "calls", "look 10s", "whole 10s", "some 13s")
+		asks("an endpoint", b, 3, 11*time.Second)
+		c.expect(t, "calls", "look 10s", "audit 10s", "some 11s")
 		c.with(func() { c.changed, c.hold = true, 15*time.Second })
 		time.Sleep(32 * time.Second) // one that takes longer than the time between two
-		c.expect(t, "slow ones", "look 20s", "whole 20s", "look 35s", "whole 35s")
-	})
-}
-
-// TestStopWhileAuditing ends the agent while an audit deletes a route: connections
-// with who was there are deleted all the same, as no later start would see the route.
-func TestStopWhileAuditing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stale := netip.MustParseAddr("10.0.0.77")
-		looked := false
-		c := startClockwork(t, func(c *clockwork) {
-			c.system.connections = func(keep func(kernel.Connection) bool) ([]kernel.Tracked, error) {
-				looked = looked || keep(kernel.Connection{Src: stale})
-				return nil, nil
-			}
-		})
-		c.with(func() { c.changed, c.hold, c.lost = true, 3*time.Second, []netip.Addr{stale} })
-		time.Sleep(11 * time.Second)
-		c.cancel()
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		if !looked {
-			t.Errorf("connections with %v were not looked for", stale)
-		}
+		c.expect(t, "slow ones", "look 20s", "audit 20s", "look 40s", "audit 40s")
 	})
 }
 
@@ -259,7 +251,7 @@ func TestRetry(t *testing.T) {
 		c.with(func() { c.refuse, c.fail = nil, errors.New("broken") })
 		time.Sleep(12 * time.Second)
 		c.expect(t, "a kernel that can't be read",
-			"look 40s", "whole 40s", "whole 41s", "whole 43s", "whole 47s", "look 50s", "whole 50s")
+			"look 40s", "audit 40s", "whole 41s", "whole 43s", "whole 47s", "look 50s", "whole 50s")
 	})
 }
 

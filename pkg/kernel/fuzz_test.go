@@ -36,7 +36,7 @@ func FuzzMessages(f *testing.F) {
 			}
 			parseNeigh(body)
 			parseAddr(body)
-			w := watcher{path: &HostPath{port: func() uint32 { return 1 }, cfg: HostPathConfig{Prefixes: []string{"cali"}}}, seen: map[int]sight{}}
+			w := watcher{path: &HostPath{port: func() uint32 { return 1 }, reader: reader{cfg: HostPathConfig{Prefixes: []string{"cali"}}}}, seen: map[int]sight{}}
 			var e Event
 			w.note(&e, h, body)
 		})

@@ -25,10 +25,12 @@ type glance struct {
 }
 
 // Unchanged says whether the kernel still holds what it held when the last Apply
-// found nothing to do, and the host's own links are as they were. It reads all that
+// or Audit found nothing to do, and the host's own links are as they were. It reads all that
 // may have changed without a notice, and the rest where there was a notice that
 // may be of it, but only adds it up: its cost is a part of Apply's.
 func (h *HostPath) Unchanged(ctx context.Context) (bool, error) {
+	h.auditing.Lock()
+	defer h.auditing.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -69,10 +71,10 @@ func (h *HostPath) matters(m header, body []byte) bool {
 
 // glance looks at everything; with an earlier glance only at what may have changed
 // since without a notice.
-func (h *HostPath) glance(since *glance) (glance, error) {
+func (r *reader) glance(since *glance) (glance, error) {
 	var g glance
 	// By netlink, as files would have a thread go into the namespace and back.
-	answers, err := h.sock.do(getForwarding(unix.AF_INET), getForwarding(unix.AF_INET6), findRoute(HostGateway(), 0))
+	answers, err := r.sock.do(getForwarding(unix.AF_INET), getForwarding(unix.AF_INET6), findRoute(HostGateway(), 0))
 	if err != nil {
 		return g, err
 	}
@@ -90,19 +92,19 @@ func (h *HostPath) glance(since *glance) (glance, error) {
 		digest  func(received) uint64
 	}
 	parts := []part{
-		{"links", listLinks(), &g.links, h.linkDigest},
-		{"neighbour tables", newMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)), &g.delays, h.delayDigest},
+		{"links", listLinks(), &g.links, r.linkDigest},
+		{"neighbour tables", newMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)), &g.delays, r.delayDigest},
 	}
 	if since != nil {
 		g.routes, g.neighs = since.routes, since.neighs
 	} else {
 		parts = append(parts,
-			part{"routes", routeFilter{family: unix.AF_INET, protocol: h.cfg.Protocol}.request(), &g.routes, h.routeDigest},
-			part{"IPv6 routes", routeFilter{family: unix.AF_INET6, protocol: h.cfg.Protocol}.request(), &g.routes, h.routeDigest},
-			part{"neighbours", newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg)), &g.neighs, h.neighDigest})
+			part{"routes", routeFilter{family: unix.AF_INET, protocol: r.cfg.Protocol}.request(), &g.routes, r.routeDigest},
+			part{"IPv6 routes", routeFilter{family: unix.AF_INET6, protocol: r.cfg.Protocol}.request(), &g.routes, r.routeDigest},
+			part{"neighbours", newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg)), &g.neighs, r.neighDigest})
 	}
 	for _, part := range parts {
-		sum, err := h.sock.sum(part.request, part.digest)
+		sum, err := r.sock.sum(part.request, part.digest)
 		switch {
 		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
 			continue // there is no such table, or no IPv6
@@ -114,7 +116,7 @@ func (h *HostPath) glance(since *glance) (glance, error) {
 	return g, nil
 }
 
-// Of linux/netconf.h.
+// Of linux/netconf.r.
 const (
 	netconfaIfIndex    = 1
 	netconfaForwarding = 2
@@ -150,80 +152,80 @@ func (s *socket) sum(request *message, digest func(received) uint64) (sum uint64
 	return sum, err
 }
 
-func (h *HostPath) routeDigest(m received) uint64 {
-	if len(m.body) < unix.SizeofRtMsg || m.body[5] != h.cfg.Protocol || m.body[4] != unix.RT_TABLE_MAIN {
+func (r *reader) routeDigest(m received) uint64 {
+	if len(m.body) < unix.SizeofRtMsg || m.body[5] != r.cfg.Protocol || m.body[4] != unix.RT_TABLE_MAIN {
 		return 0
 	}
 	// The header's flags say whether the link has lost its other end.
-	return h.digest(m.body, unix.SizeofRtMsg, unix.RTA_CACHEINFO)
+	return r.digest(m.body, unix.SizeofRtMsg, unix.RTA_CACHEINFO)
 }
 
-func (h *HostPath) neighDigest(m received) uint64 {
+func (r *reader) neighDigest(m received) uint64 {
 	if n, ok := parseNeigh(m.body); !ok || n.state&unix.NUD_PERMANENT == 0 {
 		return 0
 	}
-	return h.digest(m.body, unix.SizeofNdMsg, unix.NDA_CACHEINFO)
+	return r.digest(m.body, unix.SizeofNdMsg, unix.NDA_CACHEINFO)
 }
 
 // linkDigest is of a link's name, MTU, flags and whether it runs; of a workload's
 // of its settings too.
-func (h *HostPath) linkDigest(m received) uint64 {
+func (r *reader) linkDigest(m received) uint64 {
 	if len(m.body) < unix.SizeofIfInfomsg {
 		return 0
 	}
-	h.hash.Reset()
-	h.hash.Write(m.body[4:12]) // index, flags
+	r.hash.Reset()
+	r.hash.Write(m.body[4:12]) // index, flags
 	var ours bool
 	attributes(m.body[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
 		switch kind {
 		case unix.IFLA_IFNAME: // comes first
-			ours = slices.ContainsFunc(h.cfg.Prefixes, func(p string) bool { return bytes.HasPrefix(data, []byte(p)) })
-			h.hash.Write(data)
+			ours = slices.ContainsFunc(r.cfg.Prefixes, func(p string) bool { return bytes.HasPrefix(data, []byte(p)) })
+			r.hash.Write(data)
 		case unix.IFLA_MTU, unix.IFLA_OPERSTATE:
-			h.hash.Write(data)
+			r.hash.Write(data)
 		case unix.IFLA_AF_SPEC:
 			if ours {
-				h.addSettings(data)
+				r.addSettings(data)
 			}
 		}
 	})
-	return h.hash.Sum64()
+	return r.hash.Sum64()
 }
 
 // addSettings adds the sysctls of a link that plan looks at.
-func (h *HostPath) addSettings(families []byte) {
+func (r *reader) addSettings(families []byte) {
 	var l Link
 	l.parseFamilies(families)
 	for _, s := range settings4() {
-		h.hash.Write(l.conf4.raw(s.number - 1))
+		r.hash.Write(l.conf4.raw(s.number - 1))
 	}
 	for _, s := range settings6() {
-		h.hash.Write(l.conf6.raw(s.number))
+		r.hash.Write(l.conf6.raw(s.number))
 	}
 }
 
-func (h *HostPath) delayDigest(m received) uint64 {
+func (r *reader) delayDigest(m received) uint64 {
 	key, delay, ok := parseDelay(m.body)
 	if !ok {
 		return 0
 	}
-	h.hash.Reset()
-	maphash.WriteComparable(&h.hash, key)
-	maphash.WriteComparable(&h.hash, delay)
-	return h.hash.Sum64()
+	r.hash.Reset()
+	maphash.WriteComparable(&r.hash, key)
+	maphash.WriteComparable(&r.hash, delay)
+	return r.hash.Sum64()
 }
 
 // digest is of a message's fixed part and its attributes but for one kind, which
 // holds counters.
-func (h *HostPath) digest(body []byte, fixed int, but uint16) uint64 {
-	h.hash.Reset()
-	h.hash.Write(body[:fixed])
+func (r *reader) digest(body []byte, fixed int, but uint16) uint64 {
+	r.hash.Reset()
+	r.hash.Write(body[:fixed])
 	attributes(body[fixed:], func(kind uint16, data []byte) {
 		if kind == but && but != 0 {
 			return
 		}
-		h.hash.Write([]byte{byte(kind), byte(len(data))})
-		h.hash.Write(data)
+		r.hash.Write([]byte{byte(kind), byte(len(data))})
+		r.hash.Write(data)
 	})
-	return h.hash.Sum64()
+	return r.hash.Sum64()
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -45,20 +46,29 @@ type HostPathConfig struct {
 // neighbours on links with its prefixes, and changes nothing else. It belongs to
 // the network namespace that it was made in. Safe for concurrent use.
 type HostPath struct {
-	cfg  HostPathConfig
 	ns   netns
 	port func() uint32 // of sock, to know our own changes among the events
 
-	mu      sync.Mutex
-	sock    *socket
+	auditing sync.Mutex // comes before mu
+	auditor  reader
+
+	mu sync.Mutex
+	reader
 	told    *journal
+	touched map[string]bool // interfaces that ApplySome was about while an Audit reads; nil = none does
 	desired map[string]Endpoint
 	claims  map[netip.Addr][]string // interfaces of the active endpoints with the address
 	settled map[string]settled
 	ready   bool    // Apply has been through: what differs now has drifted
 	hostV6  bool    // IPv6 forwarding was seen to
 	right   *glance // what the kernel showed when there was nothing to do; nil = there was, or is
-	hash    maphash.Hash
+}
+
+// reader reads the kernel's state. Not for concurrent use.
+type reader struct {
+	cfg  HostPathConfig
+	sock *socket
+	hash maphash.Hash
 }
 
 // settled is an endpoint that was read back as programmed on a link.
@@ -106,7 +116,9 @@ func NewHostPath(cfg HostPathConfig) (*HostPath, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &HostPath{cfg: cfg, ns: ns, settled: make(map[string]settled)}
+	h := &HostPath{ns: ns, settled: make(map[string]settled)}
+	h.cfg, h.auditor.cfg = cfg, cfg
+	h.auditor.hash.SetSeed(h.hash.Seed()) // one's glance is compared with the other's
 	if err := ns.enter(h.open); err != nil {
 		ns.close()
 		return nil, err
@@ -122,24 +134,32 @@ func (h *HostPath) open() error {
 	if h.sock, err = openSocket(); err != nil {
 		return err
 	}
-	if h.told, err = openJournal(h.sock.port); err != nil {
-		h.sock.close()
+	if h.auditor.sock, err = openSocket(); err == nil {
+		if h.told, err = openJournal(h.sock.port); err == nil {
+			return nil
+		}
+		h.auditor.sock.close()
 	}
+	h.sock.close()
 	return err
 }
 
-// Close releases what HostPath holds. What it programmed stays.
+// Close releases what HostPath holds, once an Audit that runs is through. What it
+// programmed stays.
 func (h *HostPath) Close() {
+	h.auditing.Lock()
+	defer h.auditing.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.auditor.sock.close()
 	h.sock.close()
 	h.told.close()
 	h.ns.close()
 }
 
 // owns says whether a link of that name is a workload's.
-func (h *HostPath) owns(name string) bool {
-	return slices.ContainsFunc(h.cfg.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+func (r *reader) owns(name string) bool {
+	return slices.ContainsFunc(r.cfg.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // setDesired replaces the whole desired state. Of two endpoints of one interface
@@ -191,6 +211,8 @@ func (h *HostPath) forget(name string) {
 // holds then, read back. The error says that the kernel could not be read, or
 // that the context ended; what single endpoints lack is in the report.
 func (h *HostPath) Apply(ctx context.Context, desired []Endpoint) (Report, error) {
+	h.auditing.Lock()
+	defer h.auditing.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before := h.desired
@@ -205,7 +227,7 @@ func (h *HostPath) Apply(ctx context.Context, desired []Endpoint) (Report, error
 	// Before all is read: what changes later will be seen by one or the other.
 	h.told.hear(h.sock.buf, h.matters)
 	seen, unseen := h.glance(nil)
-	report, err := h.converge(ctx, h.readAll, removed)
+	report, err := h.converge(ctx, h.readWhole, removed)
 	if err != nil {
 		return Report{}, err
 	}
@@ -257,7 +279,10 @@ func (h *HostPath) ApplySome(ctx context.Context, changed, removed []Endpoint) (
 			moved[e.Interface] = slices.Concat(was.Addrs, e.Addrs)
 		}
 	}
-	read := h.readAll
+	if h.touched != nil {
+		maps.Copy(h.touched, affected)
+	}
+	read := h.readWhole
 	if len(affected) <= maxSome {
 		names := make([]string, 0, len(affected))
 		for name := range affected {

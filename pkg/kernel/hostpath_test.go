@@ -101,7 +101,9 @@ func breakages() []breakage {
 }
 
 func TestRepairs(t *testing.T) {
-	for _, some := range []bool{false, true} {
+	whole := func(h *HostPath, all []Endpoint) (Report, error) { return h.Apply(context.Background(), all) }
+	some := func(h *HostPath, all []Endpoint) (Report, error) { return h.ApplySome(context.Background(), all, nil) }
+	for _, repair := range []func(*HostPath, []Endpoint) (Report, error){whole, some, auditAndRepair} {
 		inHost(t, func() {
 			h := newHostPath(t)
 			a, b := wire(t, 1), wire(t, 2)
@@ -109,13 +111,7 @@ func TestRepairs(t *testing.T) {
 			right := held(t)
 			for _, broken := range breakages() {
 				broken.breakIt(t)
-				var r Report
-				var err error
-				if some {
-					r, err = h.ApplySome(context.Background(), []Endpoint{a.endpoint, b.endpoint}, nil)
-				} else {
-					r, err = h.Apply(context.Background(), []Endpoint{a.endpoint, b.endpoint})
-				}
+				r, err := repair(h, []Endpoint{a.endpoint, b.endpoint})
 				if err != nil {
 					t.Fatal(err)
 				}

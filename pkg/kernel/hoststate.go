@@ -19,7 +19,6 @@ import (
 
 // state is what the kernel holds of the interfaces in scope.
 type state struct {
-	whole bool // every workload interface is in scope
 	scope []string
 	links map[string]Link
 	// routes of ours. Not whole: only those by the links in scope.
@@ -44,18 +43,18 @@ func newState() *state {
 	}
 }
 
-// readAll reads the state of every workload interface, there or desired.
-func (h *HostPath) readAll() (*state, error) {
-	st := newState()
-	st.whole = true
-	links, err := h.sock.links(h.owns)
-	if err != nil {
-		return nil, err
+// readWhole reads the state of every workload interface, there or desired.
+func (h *HostPath) readWhole() (*state, error) {
+	st, err := h.readAll()
+	if err == nil {
+		h.scopeWhole(st)
 	}
-	for _, l := range links {
-		st.links[l.Name] = l
-	}
-	names := make(map[string]bool, len(links))
+	return st, err
+}
+
+// scopeWhole puts the desired interfaces into the scope, besides those there.
+func (h *HostPath) scopeWhole(st *state) {
+	names := make(map[string]bool, len(st.links))
 	for name := range st.links {
 		names[name] = true
 	}
@@ -63,13 +62,25 @@ func (h *HostPath) readAll() (*state, error) {
 		names[name] = true
 	}
 	st.scope = slices.Sorted(maps.Keys(names))
-	if err := h.readRoutes(st, 0); err != nil {
+}
+
+// readAll reads the state of every workload interface.
+func (r *reader) readAll() (*state, error) {
+	st := newState()
+	links, err := r.sock.links(r.owns)
+	if err != nil {
 		return nil, err
 	}
-	if err := h.readNeighs(st, 0); err != nil {
+	for _, l := range links {
+		st.links[l.Name] = l
+	}
+	if err := r.readRoutes(st, 0); err != nil {
 		return nil, err
 	}
-	return st, h.readDelays(st)
+	if err := r.readNeighs(st, 0); err != nil {
+		return nil, err
+	}
+	return st, r.readDelays(st)
 }
 
 // readSome reads the state of a few interfaces; of those in moved only what is
@@ -182,9 +193,9 @@ func (h *HostPath) readLink(st *state, l Link) error {
 }
 
 // readRoutes reads our routes, by one link or by all.
-func (h *HostPath) readRoutes(st *state, index int) error {
+func (r *reader) readRoutes(st *state, index int) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := h.sock.routes(routeFilter{family, h.cfg.Protocol, index})
+		routes, err := r.sock.routes(routeFilter{family, r.cfg.Protocol, index})
 		if err != nil {
 			return err
 		}
@@ -196,12 +207,12 @@ func (h *HostPath) readRoutes(st *state, index int) error {
 }
 
 // readNeighs reads the permanent neighbours, of one link or of all.
-func (h *HostPath) readNeighs(st *state, index int) error {
+func (r *reader) readNeighs(st *state, index int) error {
 	request := newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
 	if index != 0 {
 		request.attr32(unix.NDA_IFINDEX, uint32(index))
 	}
-	all, err := h.sock.dump(request)
+	all, err := r.sock.dump(request)
 	if err != nil {
 		return fmt.Errorf("list neighbours: %w", err)
 	}
@@ -254,8 +265,8 @@ const (
 )
 
 // readDelays reads proxy_delay of all links' neighbour tables.
-func (h *HostPath) readDelays(st *state) error {
-	all, err := h.sock.dump(newMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)))
+func (r *reader) readDelays(st *state) error {
+	all, err := r.sock.dump(newMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)))
 	if err != nil {
 		return fmt.Errorf("list neighbour tables: %w", err)
 	}

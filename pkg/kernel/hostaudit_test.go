@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// auditAndRepair does what who audits does: what is in doubt is applied.
+func auditAndRepair(h *HostPath, all []Endpoint) (Report, error) {
+	report, doubtful, err := h.Audit(context.Background())
+	if err != nil {
+		return Report{}, err
+	}
+	some := slices.DeleteFunc(slices.Clone(all), func(e Endpoint) bool { return !slices.Contains(doubtful, e.Interface) })
+	r, err := h.ApplySome(context.Background(), some, nil)
+	r.Writes, r.Repairs = r.Writes+report.Writes, r.Repairs+report.Repairs
+	r.Problems = append(r.Problems, report.Problems...)
+	return r, err
+}
+
+func mustDoubt(t *testing.T, h *HostPath, after string, want ...string) {
+	t.Helper()
+	_, got, err := h.Audit(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("doubtful after %s (-want +got):\n%s", after, diff)
+	}
+}
+
+func TestAudit(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		a, b, c := wire(t, 1), wire(t, 2), wire(t, 3)
+		absent := Endpoint{Interface: "cali9", Active: true, Addrs: a.endpoint.Addrs[:1]}
+		b.endpoint.Active = false
+		all := []Endpoint{a.endpoint, b.endpoint, absent}
+		if _, err := h.Apply(context.Background(), all); err != nil {
+			t.Fatal(err)
+		}
+		mustDoubt(t, h, "Apply")
+		mustBeUnchanged(t, h, true, "an audit that found nothing")
+		ip(t, "route", "add", "10.65.9.9", "dev", "cali3", "proto", "80")
+		mustDoubt(t, h, "a route of ours by a link that no endpoint has", "cali3")
+		mustBeUnchanged(t, h, false, "an audit that found something")
+		some := func(changed, removed []Endpoint) {
+			t.Helper()
+			if _, err := h.ApplySome(context.Background(), changed, removed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		some(nil, []Endpoint{c.endpoint})
+		mustDoubt(t, h, "its removal")
+		ip(t, "link", "set", "cali1", "down")
+		mustDoubt(t, h, "a link went down", "cali1")
+		some(all[:1], nil)
+		mustDoubt(t, h, "it was reported")
+		ip(t, "link", "set", "cali1", "up")
+		awaitSettled(t, "cali1")
+		mustDoubt(t, h, "it came up", "cali1")
+		some(all[:1], nil)
+		ip(t, "link", "del", "cali2")
+		ip(t, "link", "add", "cali2", "type", "veth", "peer", "name", "other")
+		mustDoubt(t, h, "a link of the same name took the place of one without access", "cali2")
+	})
+}
+
+// TestAuditBeside has endpoints come and go while all is read, again and again:
+// what is doubtful is right when it is looked at, and at rest nothing is.
+func TestAuditBeside(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		a, b := wire(t, 1), wire(t, 2)
+		moved := b.endpoint
+		moved.Addrs = a.endpoint.Addrs
+		mustApply(t, h, a.endpoint, b.endpoint)
+		var wait sync.WaitGroup
+		stop := make(chan struct{})
+		wait.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if r, _, err := h.Audit(context.Background()); err != nil || r.Writes > 0 {
+					t.Errorf("an audit made %d writes: %v", r.Writes, err)
+				}
+			}
+		})
+		for range 100 {
+			for _, step := range []struct{ changed, removed []Endpoint }{
+				{[]Endpoint{moved}, []Endpoint{a.endpoint}},
+				{nil, []Endpoint{moved}},
+				{[]Endpoint{a.endpoint, b.endpoint}, nil},
+			} {
+				r, err := h.ApplySome(context.Background(), step.changed, step.removed)
+				if err != nil {
+					t.Fatal(err)
+				}
+				mustBeProgrammed(t, r)
+				if r.Writes == 0 || r.Repairs > 0 {
+					t.Errorf("%d writes, %d repairs", r.Writes, r.Repairs)
+				}
+			}
+		}
+		close(stop)
+		wait.Wait()
+		mustDoubt(t, h, "all that")
+		if r := mustApply(t, h, a.endpoint, b.endpoint); r.Writes > 0 {
+			t.Errorf("%d writes were left", r.Writes)
+		}
+	})
+}
