@@ -24,6 +24,8 @@ type Firewall struct {
 	desired    *desired
 	whole      bool   // compare everything in the next Apply
 	started    bool   // what the kernel holds was known once
+	remake     bool   // make the table anew in the next Apply
+	remade     bool   // that was tried, and nothing has worked since
 	generation uint32 // at which the kernel was known to hold what is noted, 0 = none
 }
 
@@ -122,12 +124,23 @@ func (f *Firewall) apply(ctx context.Context, r *Report) error {
 			f.cfg.Logger.Debug("the ruleset changed while it was compared; again", "error", err)
 		case !f.whole:
 			f.cfg.Logger.Warn("change nftables: comparing everything", "error", err)
+		case errors.As(err, new(refusedError)) && !f.remade:
+			// What stands in the way can't be seen by names and contents: a rule
+			// that leads to a chain still does when somebody renamed that.
+			f.cfg.Logger.Warn("change nftables: making the table anew", "error", err)
+			f.remake, f.remade = true, true
 		default:
+			f.remake = false
 			return err
 		}
 		f.whole, f.generation = true, 0
 	}
 }
+
+// refusedError is why the kernel refused a transaction, of which it made nothing.
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error { return e.error }
 
 // try is one attempt.
 func (f *Firewall) try(r *Report) error {
@@ -182,13 +195,14 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 	}
 	if len(b.msgs) == 0 {
 		f.desired.settled()
-		f.whole, f.started = false, true
+		f.whole, f.started, f.remade = false, true, false
 		return nil
 	}
 	n, err := b.commit(f.sock, expected)
 	if err != nil {
 		return err
 	}
+	f.remake = false
 	r.Writes += b.writes
 	g, err := f.sock.generation()
 	if err != nil {
@@ -201,7 +215,7 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 		return fmt.Errorf("read back: %w", err)
 	}
 	f.desired.settled()
-	f.generation, f.whole, f.started = g, false, true
+	f.generation, f.whole, f.started, f.remade = g, false, true, false
 	return nil
 }
 

@@ -241,7 +241,7 @@ func await(s *socket, begin uint32, what []what) error {
 				return fmt.Errorf("begin a transaction: %w", err)
 			}
 			if err != nil && first == nil {
-				first = describe(what, h.seq, err)
+				first = refusedError{describe(what, h.seq, err)}
 			}
 			if h.seq == last {
 				return first

@@ -189,7 +189,7 @@ func (f *Firewall) observe(r *Report) error {
 	d := f.desired
 	repairs := 0
 	d.there = t.there
-	d.rebuild = t.there && d.unfit(t)
+	d.rebuild = t.there && (f.remake || d.unfit(t))
 	if d.rebuild {
 		t, d.there = table{}, false
 		repairs++
