@@ -135,9 +135,16 @@ func TestFenceFirst(t *testing.T) {
 		if err := (gatekeeper{c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 2}); !isNotYet(err, "firewall: again") {
 			t.Errorf("the gate while the firewall fails: %v", err)
 		}
+		if got := c.health.unready(); got != "firewall: again" {
+			t.Errorf("while the firewall fails it is unready because of %q", got)
+		}
 		c.wallside.set(func() { c.wallside.fail = nil })
 		if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: b, Revision: 2}); err != nil {
 			t.Errorf("the gate: %v", err)
+		}
+		synctest.Wait()
+		if got := c.health.unready(); got != "" {
+			t.Errorf("once it stands again it is unready because of %q", got)
 		}
 	})
 }

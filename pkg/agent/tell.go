@@ -90,6 +90,8 @@ func (l *loop) tellHealth() {
 		l.health.setUnready(reason)
 	case !l.applied:
 		l.health.setUnready("the host's workload interfaces have not been programmed yet")
+	case l.wall.err != nil:
+		l.health.setUnready(l.wall.err.Error())
 	default:
 		l.health.setUnready("")
 	}
