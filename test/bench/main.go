@@ -40,6 +40,7 @@ var sections = []section{
 	{"changes", policyChanges},
 	{"fabric.ping", firstPing},
 	{"fabric.packets", fabricTraffic},
+	{"fabric.wire", fabricWire},
 	{"fabric.hosts", manyHosts},
 }
 

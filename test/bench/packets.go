@@ -157,7 +157,7 @@ func (r *road) endpoint(s *scale, i int) model.Put {
 // drive measures each kind of traffic once.
 func (r *road) drive() error {
 	for _, k := range trafficKinds {
-		t, err := k.measure(r.pods[0].Namespace(), r.pods[1].Namespace(), r.pods[1].Addrs()[0])
+		t, err := k.measure(course{r.pods[0].Namespace(), r.pods[1].Namespace(), r.pods[1].Addrs()[0], packetTime, pinned})
 		if err != nil {
 			return fmt.Errorf("%s: %w", k.name, err)
 		}

@@ -21,6 +21,7 @@ const trafficPort = 9000
 type traffic struct {
 	amount    float64 // transactions, or bytes
 	wall, cpu time.Duration
+	machine   float64 // processors that were busy meanwhile, whoever had them; where it was looked at
 }
 
 func (t traffic) rate() float64 { return t.amount / t.wall.Seconds() }
@@ -40,18 +41,27 @@ type trafficKind struct {
 
 var trafficKinds = []trafficKind{
 	{"TCP request and response", true, perSecond, requests, answer},
-	{"TCP stream", true, gigabits, pour, drain},
+	{"TCP stream", true, gigabits, pour(""), drain},
 	{"TCP connect, request, response", false, perSecond, connects, answerMany},
+}
+
+// course is where a flow to an IPv4 address runs, and for how long.
+type course struct {
+	from, to lab.Namespace
+	at       netip.Addr // of to
+	lasts    time.Duration
+	// on runs an end of it, and adds up what it used: pinned or free.
+	on func(used *time.Duration, end func() error) error
 }
 
 func perSecond(rate float64) string { return fmt.Sprintf("%.0f/s", rate) }
 func gigabits(rate float64) string  { return fmt.Sprintf("%.2f Gbit/s", rate*8/1e9) }
 
-// measure runs one flow to an IPv4 address, both ends on one processor.
-func (k trafficKind) measure(from, to lab.Namespace, at netip.Addr) (traffic, error) {
-	addr := &unix.SockaddrInet4{Addr: at.As4(), Port: trafficPort}
+// measure runs one flow.
+func (k trafficKind) measure(c course) (traffic, error) {
+	addr := &unix.SockaddrInet4{Addr: c.at.As4(), Port: trafficPort}
 	listener := -1
-	err := to.Do(func() (err error) {
+	err := c.to.Do(func() (err error) {
 		listener, err = listen(addr)
 		return err
 	})
@@ -61,13 +71,13 @@ func (k trafficKind) measure(from, to lab.Namespace, at netip.Addr) (traffic, er
 	var server time.Duration
 	done := make(chan error, 1)
 	go func() {
-		done <- to.Do(func() error { return pinned(&server, func() error { return k.server(listener) }) })
+		done <- c.to.Do(func() error { return c.on(&server, func() error { return k.server(listener) }) })
 	}()
 	t := traffic{}
-	err = from.Do(func() error {
-		return pinned(&t.cpu, func() (err error) {
+	err = c.from.Do(func() error {
+		return c.on(&t.cpu, func() (err error) {
 			begin := time.Now()
-			t.amount, err = k.client(addr, begin.Add(packetTime))
+			t.amount, err = k.client(addr, begin.Add(c.lasts))
 			t.wall = time.Since(begin)
 			return err
 		})
@@ -99,13 +109,21 @@ func pinned(used *time.Duration, fn func() error) error {
 	if err := unix.SchedSetaffinity(0, &first); err != nil {
 		return os.NewSyscallError("sched_setaffinity", err)
 	}
+	err := free(used, fn)
+	return errors.Join(err, os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
+}
+
+// free runs fn on whatever processor the kernel finds and adds up what it used.
+func free(used *time.Duration, fn func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	start, err := threadTime()
 	if err == nil {
 		err = fn()
 	}
 	end, e := threadTime()
 	*used += end - start
-	return errors.Join(err, e, os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
+	return errors.Join(err, e)
 }
 
 func threadTime() (time.Duration, error) {
@@ -188,22 +206,29 @@ func connects(to unix.Sockaddr, until time.Time) (n float64, err error) {
 	return n, nil
 }
 
-// pour sends as much as it can.
-func pour(to unix.Sockaddr, until time.Time) (n float64, err error) {
-	fd, err := dial(to)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, unix.Close(fd)) }()
-	b := make([]byte, 128<<10)
-	for time.Now().Before(until) {
-		sent, err := unix.Write(fd, b)
+// pour sends as much as it can, by this congestion control; "" is the machine's own.
+func pour(control string) func(to unix.Sockaddr, until time.Time) (float64, error) {
+	return func(to unix.Sockaddr, until time.Time) (n float64, err error) {
+		fd, err := dial(to)
 		if err != nil {
-			return n, os.NewSyscallError("write", err)
+			return 0, err
 		}
-		n += float64(sent)
+		defer func() { err = errors.Join(err, unix.Close(fd)) }()
+		if control != "" {
+			if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, control); err != nil {
+				return 0, fmt.Errorf("congestion control %s: %w", control, err)
+			}
+		}
+		b := make([]byte, 128<<10)
+		for time.Now().Before(until) {
+			sent, err := unix.Write(fd, b)
+			if err != nil {
+				return n, os.NewSyscallError("write", err)
+			}
+			n += float64(sent)
+		}
+		return n, nil
 	}
-	return n, nil
 }
 
 // accept waits for a connection and serves it until it ends; the client's end
