@@ -44,6 +44,9 @@ func parsePrefixes(text string) ([]string, error) {
 		if p == "" {
 			return nil, fmt.Errorf("interface prefixes %q: one is empty, and would make every interface a workload's: want a comma list like cali,tap", text)
 		}
+		if strings.ContainsAny(p, `*+"\`) {
+			return nil, fmt.Errorf("interface prefix %q: a beginning of names is without wildcards and quotes: want a comma list like cali,tap", p)
+		}
 		if err := checkInterface(p); err != nil {
 			return nil, err
 		}
