@@ -32,7 +32,7 @@ func ParseArgs(s string) (Args, error) {
 			continue
 		}
 		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
+		if !ok || key == "" {
 			return Args{}, fmt.Errorf("CNI_ARGS: %q is no pair: want KEY=VALUE;KEY=VALUE", pair)
 		}
 		switch key {

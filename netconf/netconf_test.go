@@ -185,6 +185,7 @@ func TestParseArgs(t *testing.T) {
 		},
 		{in: "IP=;MAC=", want: Args{}},
 		{in: "K8S_POD", err: `CNI_ARGS: "K8S_POD" is no pair: want KEY=VALUE;KEY=VALUE`},
+		{in: "IgnoreUnknown=1;=x", err: `CNI_ARGS: "=x" is no pair: want KEY=VALUE;KEY=VALUE`},
 		{in: "A=1;B=2", err: "CNI_ARGS: unknown A, B: correct the name, or add IgnoreUnknown=1"},
 		{in: "IgnoreUnknown=maybe", err: `CNI_ARGS: IgnoreUnknown: want 1, true, 0 or false, got "maybe"`},
 		{in: "IP=here", err: `CNI_ARGS: IP: want an IP address, got "here"`},

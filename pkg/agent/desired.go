@@ -4,7 +4,6 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -169,8 +168,8 @@ func (t *target) status() model.EndpointStatus {
 // answer decides a question at the gate: it is done and the endpoint is
 // programmed (nil) or never will be (a *gate.RejectedError), or it has to wait.
 func (d *desired) answer(s *state, r gate.Request) (done bool, err error) {
-	if r.Endpoint.Host != s.host {
-		return true, &gate.RejectedError{Reason: fmt.Sprintf("this is the agent of host %s, not of %s: use one node name in the network configuration and for the agent", s.host, r.Endpoint.Host)}
+	if err := s.checkHost(r.Endpoint.Host); err != nil {
+		return true, err
 	}
 	path := r.Endpoint.Path()
 	ep := s.endpoints[path]

@@ -48,11 +48,25 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 }
 
 // Ready is of gate.Waiter.
-func (g gatekeeper) Ready() error {
+func (g gatekeeper) Ready(host string) error {
+	if host != "" {
+		if err := g.loop.state.checkHost(host); err != nil {
+			return err
+		}
+	}
 	if reason := g.loop.health.unready(); reason != "" {
 		return &gate.RejectedError{Reason: reason, Retry: true}
 	}
 	return nil
+}
+
+// checkHost refuses questions about another host. It may be called from outside
+// of the loop: a state's host never changes.
+func (s *state) checkHost(host string) error {
+	if host == s.host {
+		return nil
+	}
+	return &gate.RejectedError{Reason: fmt.Sprintf("this is the agent of host %s, not of %s: use one node name in the network configuration and for the agent", s.host, host)}
 }
 
 func waitResult(err error) string {

@@ -186,6 +186,21 @@ func TestAudit(t *testing.T) {
 	})
 }
 
+func TestReadyForAHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		for _, host := range []string{"", "h"} {
+			if err := (gatekeeper{c.loop}).Ready(host); err != nil {
+				t.Errorf("host %q: %v", host, err)
+			}
+		}
+		var rejected *gate.RejectedError
+		if err := (gatekeeper{c.loop}).Ready("other"); !errors.As(err, &rejected) || rejected.Retry || !strings.HasPrefix(rejected.Reason, "this is the agent of host h, not of other: ") {
+			t.Errorf("another host: %v", err)
+		}
+	})
+}
+
 // TestAuditBeside changes etcd while an audit takes all apart.
 func TestAuditBeside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -102,15 +102,20 @@ func (s *session) checkAdd(id identity) error {
 	if err := id.check(); err != nil {
 		return err
 	}
-	switch {
-	case s.conf.IPAM.Type == "":
-		return failf(CodeConfig, "set ipam.type to calico-ipam, or to the name of another IPAM plugin", "ipam.type: missing")
-	case s.conf.Policy.Kubernetes && id.podName == "":
+	if s.conf.Policy.Kubernetes && id.podName == "" {
 		return failf(CodeConfig, "pass K8S_POD_NAMESPACE and K8S_POD_NAME in CNI_ARGS, or drop policy.type from the network configuration",
 			"policy.type: it is k8s, and CNI_ARGS names no pod")
 	}
-	if s.conf.IPAM.Type == netconf.CalicoIPAM {
+	return s.checkIPAM()
+}
+
+// checkIPAM finds out whether there is somebody to give addresses.
+func (s *session) checkIPAM() error {
+	switch {
+	case s.plugin == CalicoIPAM, s.conf.IPAM.Type == netconf.CalicoIPAM:
 		return s.checkFamilies()
+	case s.conf.IPAM.Type == "":
+		return failf(CodeConfig, "set ipam.type to calico-ipam, or to the name of another IPAM plugin", "ipam.type: missing")
 	}
 	if err := s.checkPodCIDR(); err != nil {
 		return err
@@ -121,8 +126,7 @@ func (s *session) checkAdd(id identity) error {
 
 // checkFamilies refuses to give no address at all.
 func (s *session) checkFamilies() error {
-	ours := s.plugin == CalicoIPAM || s.conf.IPAM.Type == netconf.CalicoIPAM
-	if !ours || s.conf.IPAM.AssignIPv4 || s.conf.IPAM.AssignIPv6 || len(s.wantedAddrs()) > 0 {
+	if s.conf.IPAM.AssignIPv4 || s.conf.IPAM.AssignIPv6 || len(s.wantedAddrs()) > 0 {
 		return nil
 	}
 	return failf(CodeConfig, "set ipam.assign_ipv4 or ipam.assign_ipv6 to true", "ipam.assign_ipv4: neither IPv4 nor IPv6 is to be assigned")

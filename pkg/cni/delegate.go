@@ -3,11 +3,13 @@
 package cni
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"path/filepath"
 	"slices"
 
+	"github.com/calico-go/calico/netconf"
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -21,6 +23,17 @@ func (s *session) checkPodCIDR() error {
 			"ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet")
 	}
 	return nil
+}
+
+// withoutPodCIDR is the configuration for all but an ADD, which is refused. Some
+// plugins, host-local among them, go by the container and yet want a subnet that
+// parses. What addresses there may be, other software has asked for.
+func (s *session) withoutPodCIDR() []byte {
+	if !s.conf.IPAM.PodCIDR {
+		return s.conf.Raw
+	}
+	raw := bytes.ReplaceAll(s.conf.Raw, []byte(`"`+netconf.UsePodCIDR+`IPv6"`), []byte(`"::/0"`))
+	return bytes.ReplaceAll(raw, []byte(`"`+netconf.UsePodCIDR+`"`), []byte(`"0.0.0.0/0"`))
 }
 
 // asksOnLink reports whether the IPAM plugin asks on the pod's interface, and
@@ -129,7 +142,7 @@ func (s *session) delegateDel(ctx context.Context, id identity) error {
 	if id.cid != s.env.containerID || id.ifName != s.env.ifName {
 		args.ContainerID, args.IfName, args.NetNS = id.cid, id.ifName, ""
 	}
-	err = invoke.ExecPluginWithoutResult(ctx, path, s.conf.Raw, args, s.exec())
+	err = invoke.ExecPluginWithoutResult(ctx, path, s.withoutPodCIDR(), args, s.exec())
 	step("given back")
 	return s.explainDelegate(err)
 }
@@ -142,7 +155,7 @@ func (s *session) delegateVerb(ctx context.Context, verb string) error {
 	if err != nil {
 		return err
 	}
-	return s.explainDelegate(invoke.ExecPluginWithoutResult(ctx, path, s.conf.Raw, s.delegateArgs(verb), s.exec()))
+	return s.explainDelegate(invoke.ExecPluginWithoutResult(ctx, path, s.withoutPodCIDR(), s.delegateArgs(verb), s.exec()))
 }
 
 // delegateKnows reports whether the plugin can be asked for a verb that came

@@ -3,6 +3,7 @@
 package cni_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"net/netip"
@@ -87,6 +88,30 @@ func TestHostLocal(t *testing.T) {
 	}
 	if got := r.endpoints(); len(got) != 1 || len(r.links()) != 1 {
 		t.Errorf("after GC: %v, %v", got, r.links())
+	}
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+// TestDelOfAPodCIDR deletes what other software has made with a configuration
+// that an ADD here refuses.
+func TestDelOfAPodCIDR(t *testing.T) {
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
+	conf, dir := r.hostLocal(nil)
+	c := call(r.pod("pod"), conf)
+	r.add(c)
+	conf = bytes.ReplaceAll(conf, []byte(`"10.8.0.0/24"`), []byte(`"usePodCidr"`))
+	c.Stdin = bytes.ReplaceAll(conf, []byte(`"fd08::/64"`), []byte(`"usePodCidrIPv6"`))
+	r.fails(c, 7, "ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet")
+	gc := lab.Call{Verb: "GC", Stdin: append(bytes.TrimSuffix(c.Stdin, []byte("}")),
+		`,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}`...)}
+	r.must(gc)
+	if got := leases(t, dir); len(got) != 2 {
+		t.Errorf("host-local has %v", got)
+	}
+	r.must(verb("DEL", c))
+	if got := leases(t, dir); len(got) != 0 {
+		t.Errorf("host-local still has %v", got)
 	}
 	r.must(verb("DEL", c))
 	r.empty()

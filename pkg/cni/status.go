@@ -21,13 +21,16 @@ const statusTimeout = 2 * time.Second
 // that exist may do no longer follows what is decided: that is code 51. Without
 // etcd nothing changes for them: code 50.
 func (s *session) status(ctx context.Context) error {
+	if err := s.checkIPAM(); err != nil {
+		return err
+	}
 	agent := s.async(func() error {
 		if s.plugin == CalicoIPAM || s.conf.PolicySetupTimeout == 0 {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 		defer cancel()
-		err := gate.Ping(ctx, s.conf.AgentSocket)
+		err := gate.Ping(ctx, s.conf.AgentSocket, s.node)
 		if errors.Is(err, gate.ErrNoAgent) && !s.agentRan() {
 			return nil // the binaries are tried by hand
 		}
@@ -37,8 +40,12 @@ func (s *session) status(ctx context.Context) error {
 	err := agent.wait()
 	// An agent that says why it can't serve looks after the pods that exist. If
 	// etcd is the reason, that is what must be seen to.
-	if _, says := errors.AsType[*gate.RejectedError](err); says && etcd != nil {
+	rejected, says := errors.AsType[*gate.RejectedError](err)
+	if says && etcd != nil {
 		err = nil
+	}
+	if err != nil && says && !rejected.Retry {
+		return failf(CodeUnavailable, "correct nodename in the network configuration, or the agent's", "the agent can't serve an ADD: %w", err)
 	}
 	if err != nil {
 		return failf(CodeLimited, "check that calico-node runs on this node, and its log", "the agent can't serve an ADD: %w", err)
@@ -47,11 +54,8 @@ func (s *session) status(ctx context.Context) error {
 		e := explain(etcd)
 		return &Error{Code: CodeUnavailable, Text: e.Text, Hint: e.Hint, Err: etcd}
 	}
-	if s.plugin == CalicoIPAM || s.conf.IPAM.Type == netconf.CalicoIPAM || s.conf.IPAM.Type == "" {
+	if s.plugin == CalicoIPAM || s.conf.IPAM.Type == netconf.CalicoIPAM {
 		return nil
-	}
-	if err := s.checkPodCIDR(); err != nil {
-		return err
 	}
 	if knows, err := s.delegateKnows(ctx, "1.1.0"); err != nil || !knows {
 		return err
@@ -63,9 +67,6 @@ func (s *session) status(ctx context.Context) error {
 func (s *session) etcdStatus(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
 	defer cancel()
-	if err := s.checkFamilies(); err != nil {
-		return err
-	}
 	if err := s.open(ctx); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package cni_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -20,10 +21,11 @@ import (
 type agent struct {
 	wait  func(context.Context, gate.Request) error
 	ready error
+	asked string // for which host it was asked whether it is ready
 }
 
 func (a *agent) Wait(ctx context.Context, r gate.Request) error { return a.wait(ctx, r) }
-func (a *agent) Ready() error                                   { return a.ready }
+func (a *agent) Ready(host string) error                        { a.asked = host; return a.ready }
 
 // serve answers on the host's socket until the test is over.
 func (r *rig) serve(a *agent) (stop func()) {
@@ -138,6 +140,28 @@ func TestStatus(t *testing.T) {
 	r.put(model.ReadyKey{}, model.Ready(true))
 	a.ready = nil
 	r.must(c)
+	if a.asked != "a" {
+		t.Errorf("asked whether the agent is ready for host %q", a.asked)
+	}
+	a.ready = &gate.RejectedError{Reason: "this is the agent of host b"}
+	r.fails(c, 50, "the agent can't serve an ADD: the agent refused: this is the agent of host b")
+	a.ready = nil
+	// What every ADD would be refused for.
+	for ipam, msg := range map[string]string{
+		"":                   "ipam.type: missing",
+		`{}`:                 "ipam.type: missing",
+		`{"type":"nothing"}`: "IPAM plugin nothing: not in CNI_PATH " + pathOf(r),
+		`{"type":"host-local","subnet":"usePodCidr"}`: "ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet",
+		`{"type":"calico-ipam","assign_ipv4":false}`:  "ipam.assign_ipv4: neither IPv4 nor IPv6 is to be assigned",
+	} {
+		bad := c
+		fields := map[string]any{"ipam": nil}
+		if ipam != "" {
+			fields["ipam"] = json.RawMessage(ipam)
+		}
+		bad.Stdin = r.conf(fields)
+		r.fails(bad, 7, msg)
+	}
 	for _, plugin := range []string{"calico", "calico-ipam"} {
 		none := c
 		none.Plugin = plugin

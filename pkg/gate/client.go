@@ -30,10 +30,15 @@ func Wait(ctx context.Context, socket string, r Request) error {
 	return ask(ctx, socket, pathProgrammed+"?"+query)
 }
 
-// Ping returns nil when the agent listening on the socket could serve a Wait
-// now. Its errors are those of Wait.
-func Ping(ctx context.Context, socket string) error {
-	return ask(ctx, socket, pathReady)
+// Ping returns nil when the agent listening on the socket could serve a Wait for
+// an endpoint of the host now; of its own host where that is empty. Its errors are
+// those of Wait.
+func Ping(ctx context.Context, socket, host string) error {
+	target := pathReady
+	if host != "" {
+		target += "?" + hostQuery(host)
+	}
+	return ask(ctx, socket, target)
 }
 
 // ask makes one connection for one request: a plugin asks once and exits.

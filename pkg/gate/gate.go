@@ -4,7 +4,7 @@
 // say when a workload endpoint is programmed: HTTP/1.1 over a unix socket.
 //
 //	GET /v1/programmed?host=&orchestrator=&workload=&endpoint=&revision=[&within=9s]
-//	GET /v1/ready
+//	GET /v1/ready[?host=]
 //
 // The answer is 200 and {} when it is so, 409 and {"reason": "…"} when it never
 // will be, and 503 and {"reason": "…"} when the agent cannot say now, or it isn't
@@ -60,6 +60,9 @@ func (r Request) query() string {
 		"revision":     {strconv.FormatInt(r.Revision, 10)},
 	}.Encode()
 }
+
+// hostQuery names the host that a question is about.
+func hostQuery(host string) string { return url.Values{"host": {host}}.Encode() }
 
 // withinQuery asks for an answer within a time.
 func withinQuery(d time.Duration) string {

@@ -25,7 +25,12 @@ type waiter struct {
 }
 
 func (w waiter) Wait(ctx context.Context, r Request) error { return w.wait(ctx, r) }
-func (w waiter) Ready() error                              { return w.ready }
+func (w waiter) Ready(host string) error {
+	if host == "other" {
+		return &RejectedError{Reason: "this is the agent of host a"}
+	}
+	return w.ready
+}
 
 // serve runs a server until the test ends, and returns its socket and its stop,
 // which returns Serve's error.
@@ -55,7 +60,7 @@ func serveAt(t *testing.T, socket string, w Waiter) (stop func() error) {
 			t.Errorf("Serve: %v", err)
 		}
 	})
-	for errors.Is(Ping(ctx, socket), ErrNoAgent) { // until it listens
+	for errors.Is(Ping(ctx, socket, ""), ErrNoAgent) { // until it listens
 		select {
 		case err := <-done:
 			t.Fatal(err)
@@ -118,13 +123,16 @@ func TestWait(t *testing.T) {
 
 func TestPing(t *testing.T) {
 	socket, _ := serve(t, waiter{})
-	if err := Ping(t.Context(), socket); err != nil {
+	if err := Ping(t.Context(), socket, ""); err != nil {
 		t.Error(err)
 	}
 	socket, _ = serve(t, waiter{ready: errors.New("not in sync with etcd")})
 	var rejected *RejectedError
-	if err := Ping(t.Context(), socket); !errors.As(err, &rejected) || !rejected.Retry || rejected.Reason != "not in sync with etcd" {
+	if err := Ping(t.Context(), socket, ""); !errors.As(err, &rejected) || !rejected.Retry || rejected.Reason != "not in sync with etcd" {
 		t.Errorf("Ping: %v", err)
+	}
+	if err := Ping(t.Context(), socket, "other"); !errors.As(err, &rejected) || rejected.Retry || rejected.Reason != "this is the agent of host a" {
+		t.Errorf("Ping for another host: %v", err)
 	}
 }
 
@@ -143,12 +151,12 @@ func TestNoAgent(t *testing.T) {
 		if err := Wait(t.Context(), socket, request()); !errors.Is(err, ErrNoAgent) {
 			t.Errorf("Wait(%s): %v", socket, err)
 		}
-		if err := Ping(t.Context(), socket); !errors.Is(err, ErrNoAgent) {
+		if err := Ping(t.Context(), socket, ""); !errors.Is(err, ErrNoAgent) {
 			t.Errorf("Ping(%s): %v", socket, err)
 		}
 	}
 	serveAt(t, stale, waiter{}) // takes the place of what a dead agent left
-	if err := Ping(t.Context(), stale); err != nil {
+	if err := Ping(t.Context(), stale, ""); err != nil {
 		t.Error(err)
 	}
 }
@@ -202,7 +210,7 @@ func TestSocketIsMadeAgain(t *testing.T) {
 		if err := os.RemoveAll(filepath.Dir(socket)); err != nil {
 			t.Fatal(err)
 		}
-		for errors.Is(Ping(t.Context(), socket), ErrNoAgent) {
+		for errors.Is(Ping(t.Context(), socket, ""), ErrNoAgent) {
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -248,13 +256,13 @@ func TestSocket(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Serve(ctx, socket, waiter{}) }()
-	for Ping(ctx, socket) != nil {
+	for Ping(ctx, socket, "") != nil {
 		time.Sleep(time.Millisecond)
 	}
 	if err := stopFirst(); err != nil {
 		t.Error(err)
 	}
-	if err := Ping(ctx, socket); err != nil {
+	if err := Ping(ctx, socket, ""); err != nil {
 		t.Errorf("after the first ended: %v", err)
 	}
 	cancel()
@@ -361,7 +369,7 @@ func BenchmarkWait(b *testing.B) {
 	go func() {
 		done <- Serve(ctx, socket, waiter{wait: func(context.Context, Request) error { return nil }})
 	}()
-	for Ping(ctx, socket) != nil {
+	for Ping(ctx, socket, "") != nil {
 		time.Sleep(time.Millisecond)
 	}
 	for b.Loop() {

@@ -31,8 +31,9 @@ type Waiter interface {
 	// when the client goes away, or a little before the client's own: then the
 	// error says what the endpoint still lacks.
 	Wait(ctx context.Context, r Request) error
-	// Ready returns nil when Wait can be served now.
-	Ready() error
+	// Ready returns nil when Wait can be served now for endpoints of the host, the
+	// agent's own where that is empty.
+	Ready(host string) error
 }
 
 // Serve answers on the socket until the context ends, which is a clean exit. The
@@ -169,7 +170,7 @@ func handler(w Waiter) http.Handler {
 		replyError(out, in, w.Wait(ctx, r))
 	})
 	mux.HandleFunc("GET "+pathReady, func(out http.ResponseWriter, in *http.Request) {
-		replyError(out, in, w.Ready())
+		replyError(out, in, w.Ready(in.URL.Query().Get("host")))
 	})
 	mux.HandleFunc("/", func(out http.ResponseWriter, in *http.Request) {
 		reply(out, http.StatusNotFound, fmt.Sprintf("%s %s is not of the gate's protocol", in.Method, in.URL.Path))

@@ -121,7 +121,7 @@ func (r *rig) serveGate() {
 			r.Error(err)
 		}
 	})
-	r.until("the gate", func() error { return gate.Ping(ctx, r.host.AgentSocket()) })
+	r.until("the gate", func() error { return gate.Ping(ctx, r.host.AgentSocket(), r.host.Name()) })
 }
 
 // Wait is the gate's answer.
@@ -133,7 +133,7 @@ func (r *rig) Wait(context.Context, gate.Request) error {
 }
 
 // Ready is the gate's answer.
-func (r *rig) Ready() error { return nil }
+func (r *rig) Ready(string) error { return nil }
 
 func (r *rig) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(r.Context(), patience)

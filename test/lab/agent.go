@@ -63,7 +63,9 @@ func (h *Host) WaitAgent(ctx context.Context) error {
 }
 
 // AgentReady asks the agent whether pods may start; nil is yes.
-func (h *Host) AgentReady(ctx context.Context) error { return gate.Ping(ctx, h.AgentSocket()) }
+func (h *Host) AgentReady(ctx context.Context) error {
+	return gate.Ping(ctx, h.AgentSocket(), h.Name())
+}
 
 // Agent is the process of the host's agent; os.ErrProcessDone where it doesn't run.
 func (h *Host) Agent() (*Process, error) {
