@@ -70,6 +70,10 @@ type failure struct {
 	sent   bool // the request may have reached etcd
 }
 
+// refused tells a refusal of access from a token that has ended, as all do when
+// etcd restarts: the next attempt gets another.
+func (f failure) refused() bool { return f.kind == ErrAuth && f.next != renew }
+
 // judge says what an error of etcd or grpc means. sent tells whether a stream
 // for the request existed; user whether a user name is configured.
 func judge(member string, err error, sent, user bool) failure {
@@ -165,7 +169,7 @@ func (fs *failures) note(f failure) {
 		if f.reason == "no answer" && !f.sent && old.reason != "no answer" {
 			return // the deadline came while it tried again: keep the cause
 		}
-		if isCutOff(f.reason) && !f.sent && old.kind == ErrAuth {
+		if isCutOff(f.reason) && !f.sent && old.refused() {
 			// In TLS 1.3 the server refuses a client's certificate when the
 			// client already writes, so the refusal is sometimes lost.
 			return
@@ -179,7 +183,7 @@ func (fs *failures) note(f failure) {
 // refused reports whether each of n members refused access.
 func (fs failures) refused(n int) bool {
 	for _, f := range fs {
-		if f.kind != ErrAuth {
+		if !f.refused() {
 			return false
 		}
 	}

@@ -11,6 +11,37 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
+// TestFailuresRefused has several failures of one request.
+func TestFailuresRefused(t *testing.T) {
+	refusal := failure{member: "m", reason: "permission denied", kind: ErrAuth}
+	token := failure{member: "m", reason: "invalid auth token", kind: ErrAuth, next: renew}
+	cut := failure{member: "m", reason: "error reading from server: EOF", kind: ErrUnavailable, next: elsewhere}
+	silent := failure{member: "m", reason: "no answer", kind: ErrUnavailable, next: elsewhere}
+	other := failure{member: "n", reason: "connection refused", kind: ErrUnavailable, next: elsewhere}
+	for _, tt := range []struct {
+		name string
+		seen []failure
+		want bool
+	}{
+		{"nothing", nil, false},
+		{"a refusal", []failure{refusal}, true},
+		{"a refusal that is lost the next time", []failure{refusal, cut}, true},
+		{"a token that has ended", []failure{token}, false},
+		{"a token that has ended, as etcd restarts", []failure{token, cut}, false},
+		{"a token that has ended, and then nothing", []failure{token, silent}, false},
+		{"refused after the token was renewed", []failure{token, refusal}, true},
+		{"one of two members", []failure{refusal, other}, false},
+	} {
+		var seen failures
+		for _, f := range tt.seen {
+			seen.note(f)
+		}
+		if got := seen.refused(1); got != tt.want {
+			t.Errorf("%s: refused %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 // TestRefusalAfterHandshake writes when the server has refused the client's
 // certificate and closed the connection.
 func TestRefusalAfterHandshake(t *testing.T) {
