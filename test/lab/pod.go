@@ -15,6 +15,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/utils"
 )
 
 // PodConfig says how a pod is made. The zero value is a plain container on the
@@ -77,6 +78,11 @@ func (h *Host) AddPod(ctx context.Context, name string, cfg PodConfig) (*Pod, er
 	if cfg.ConfFile == "" {
 		cfg.ConfFile = h.ConfFile()
 	}
+	p := &Pod{host: h, rec: podRecord{Name: name, Host: h.name, Config: cfg}}
+	// What no plugin takes, none would delete either.
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("add pod %s: %w", name, err)
+	}
 	if p, err := h.lab.FindPod(name); err == nil && !p.Exists() {
 		return nil, fmt.Errorf("add pod %s: the name is taken by one that has gone with host %s: delete it first", name, p.rec.Host)
 	}
@@ -84,7 +90,7 @@ func (h *Host) AddPod(ctx context.Context, name string, cfg PodConfig) (*Pod, er
 	if err != nil {
 		return nil, fmt.Errorf("add pod %s: %w", name, err)
 	}
-	p := &Pod{host: h, ns: ns, rec: podRecord{Name: name, Host: h.name, Config: cfg}}
+	p.ns = ns
 	if err := p.save(); err != nil {
 		return nil, errors.Join(err, p.forget())
 	}
@@ -110,6 +116,20 @@ func (p *Pod) add(ctx context.Context) error {
 		return err
 	}
 	return p.save()
+}
+
+// check finds what would be wrong with every call of a plugin.
+func (p *Pod) check() error {
+	if _, _, err := p.network(); err != nil {
+		return err
+	}
+	if err := utils.ValidateContainerID(p.rec.Config.ContainerID); err != nil {
+		return fmt.Errorf("container id %q: %s", p.rec.Config.ContainerID, err.Msg)
+	}
+	if err := utils.ValidateInterfaceName(p.rec.Config.IfName); err != nil {
+		return fmt.Errorf("interface name %q: %s", p.rec.Config.IfName, err.Msg)
+	}
+	return nil
 }
 
 // network is what libcni takes.

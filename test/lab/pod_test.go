@@ -146,6 +146,11 @@ func TestFailedPodLeavesNothing(t *testing.T) {
 	if !errors.As(err, &said) {
 		t.Fatalf("without a pool: got %v, want the plugin's error", err)
 	}
+	for _, wrong := range []PodConfig{{IfName: "x/y"}, {ContainerID: "x/y"}, {ConfFile: "/nowhere"}} {
+		if _, err := l.Host("a").AddPod(soon(t), "web", wrong); err == nil || errors.As(err, &said) {
+			t.Errorf("%+v: %v", wrong, err)
+		}
+	}
 	if pods, err := l.Pods(); len(pods) != 0 || err != nil {
 		t.Errorf("pods: %v, %v", pods, err)
 	}
