@@ -22,10 +22,17 @@ type Args struct {
 }
 
 // ParseArgs reads CNI_ARGS: pairs K=V with semicolons between. An unknown key
-// is an error, unless IgnoreUnknown is set.
+// is an error, unless IgnoreUnknown is set. With an error, which is the first, it
+// returns what else could be read.
 func ParseArgs(s string) (Args, error) {
 	var a Args
 	var unknown []string
+	var wrong error
+	note := func(format string, args ...any) {
+		if wrong == nil {
+			wrong = fmt.Errorf("CNI_ARGS: "+format, args...)
+		}
+	}
 	for _, pair := range strings.Split(s, ";") {
 		pair = strings.TrimSpace(pair)
 		if pair == "" {
@@ -33,7 +40,8 @@ func ParseArgs(s string) (Args, error) {
 		}
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" {
-			return Args{}, fmt.Errorf("CNI_ARGS: %q is no pair: want KEY=VALUE;KEY=VALUE", pair)
+			note("%q is no pair: want KEY=VALUE;KEY=VALUE", pair)
+			continue
 		}
 		switch key {
 		case "IgnoreUnknown":
@@ -42,7 +50,7 @@ func ParseArgs(s string) (Args, error) {
 				a.IgnoreUnknown = true
 			case "0", "false", "":
 			default:
-				return Args{}, fmt.Errorf("CNI_ARGS: IgnoreUnknown: want 1, true, 0 or false, got %q", value)
+				note("IgnoreUnknown: want 1, true, 0 or false, got %q", value)
 			}
 		case "K8S_POD_NAMESPACE":
 			a.PodNamespace = value
@@ -59,7 +67,8 @@ func ParseArgs(s string) (Args, error) {
 				}
 				addr, err := parseAddr(one)
 				if err != nil {
-					return Args{}, fmt.Errorf("CNI_ARGS: IP: %w", err)
+					note("IP: %w", err)
+					continue
 				}
 				a.IPs = append(a.IPs, addr)
 			}
@@ -69,7 +78,8 @@ func ParseArgs(s string) (Args, error) {
 			}
 			mac, err := parseMAC(value)
 			if err != nil {
-				return Args{}, fmt.Errorf("CNI_ARGS: MAC: %w", err)
+				note("MAC: %w", err)
+				continue
 			}
 			a.MAC = mac
 		default:
@@ -77,7 +87,7 @@ func ParseArgs(s string) (Args, error) {
 		}
 	}
 	if len(unknown) > 0 && !a.IgnoreUnknown {
-		return Args{}, fmt.Errorf("CNI_ARGS: unknown %s: correct the name, or add IgnoreUnknown=1", strings.Join(unknown, ", "))
+		note("unknown %s: correct the name, or add IgnoreUnknown=1", strings.Join(unknown, ", "))
 	}
-	return a, nil
+	return a, wrong
 }

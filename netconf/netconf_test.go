@@ -185,9 +185,14 @@ func TestParseArgs(t *testing.T) {
 		},
 		{in: "IP=;MAC=", want: Args{}},
 		{in: "K8S_POD", err: `CNI_ARGS: "K8S_POD" is no pair: want KEY=VALUE;KEY=VALUE`},
-		{in: "IgnoreUnknown=1;=x", err: `CNI_ARGS: "=x" is no pair: want KEY=VALUE;KEY=VALUE`},
+		{in: "IgnoreUnknown=1;=x", want: Args{IgnoreUnknown: true}, err: `CNI_ARGS: "=x" is no pair: want KEY=VALUE;KEY=VALUE`},
 		{in: "A=1;B=2", err: "CNI_ARGS: unknown A, B: correct the name, or add IgnoreUnknown=1"},
 		{in: "IgnoreUnknown=maybe", err: `CNI_ARGS: IgnoreUnknown: want 1, true, 0 or false, got "maybe"`},
+		{
+			in:   "A;IP=here,10.0.0.5;MAC=here;K8S_POD_NAME=web-0;B=1",
+			want: Args{PodName: "web-0", IPs: []netip.Addr{netip.MustParseAddr("10.0.0.5")}},
+			err:  `CNI_ARGS: "A" is no pair: want KEY=VALUE;KEY=VALUE`,
+		},
 		{in: "IP=here", err: `CNI_ARGS: IP: want an IP address, got "here"`},
 		{in: "MAC=00:00:00:00:00:00", err: `CNI_ARGS: MAC: MAC address 00:00:00:00:00:00: want that of a single interface, like 02:00:00:00:00:01`},
 		{in: "MAC=here", err: `CNI_ARGS: MAC: MAC address "here": want six bytes like 02:00:00:00:00:01`},
@@ -197,7 +202,6 @@ func TestParseArgs(t *testing.T) {
 			if err == nil || err.Error() != tt.err {
 				t.Errorf("%q: %v, want %s", tt.in, err, tt.err)
 			}
-			continue
 		}
 		if diff := cmp.Diff(tt.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", tt.in, diff)

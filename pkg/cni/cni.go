@@ -113,6 +113,9 @@ func (c Call) run(ctx context.Context, conf *netconf.Config) error {
 	if logErr != nil {
 		log.Warn("no log file; stderr has the log", "error", logErr)
 	}
+	if env.argsErr != nil {
+		log.Warn("arguments that an ADD refuses", "error", env.argsErr)
+	}
 	s := &session{env: env, conf: conf, log: log, locks: newLocks(env.runDir), plugin: c.Plugin, started: now, exits: c.exits}
 	return s.call(ctx, c.Stdout)
 }

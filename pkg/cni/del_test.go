@@ -59,6 +59,11 @@ func TestDelOfWhatIsGone(t *testing.T) {
 	never := verb("DEL", call("", conf))
 	never.ContainerID = "never-seen"
 	r.must(never)
+	// No ADD does anything for such arguments, and the pod must go all the same.
+	never.Args = "A=1;IP=here"
+	if reply := r.must(never); !strings.Contains(string(reply.Stderr), "CNI_ARGS: IP: want an IP address") {
+		t.Errorf("no warning: %s", reply.Stderr)
+	}
 }
 
 func TestDelByAnotherName(t *testing.T) {

@@ -26,6 +26,7 @@ type environ struct {
 	path        string
 	rawArgs     string
 	args        netconf.Args
+	argsErr     error  // of a DEL: what of the arguments makes no sense
 	runDir      string // has the agent's socket and our locks
 	varDir      string // has the nodename and mtu files
 }
@@ -86,9 +87,10 @@ func parseEnviron(getenv func(string) string) (environ, error) {
 	if strings.Contains(e.ifName, "%") || e.ifName == "all" || e.ifName == "default" {
 		return e, failf(CodeEnvironment, "give another name, without %", "CNI_IFNAME %q: the kernel has no interface of that name", e.ifName)
 	}
-	var err error
-	if e.args, err = netconf.ParseArgs(e.rawArgs); err != nil {
-		return e, fail(CodeEnvironment, err, "the container runtime must set it")
+	e.args, e.argsErr = netconf.ParseArgs(e.rawArgs)
+	// A pod that no ADD was done for because of its arguments must be deletable.
+	if e.argsErr != nil && e.command != "DEL" {
+		return e, fail(CodeEnvironment, e.argsErr, "the container runtime must set it")
 	}
 	return e, nil
 }

@@ -94,8 +94,34 @@ func failf(code uint, hint, format string, args ...any) *Error {
 	return fail(code, fmt.Errorf(format, args...), hint)
 }
 
-// explain turns any error into one with a code.
+// explain turns any error into one with a code, and something to do about it.
 func explain(err error) *Error {
+	e := classify(err)
+	if e.Hint == "" {
+		hinted := *e
+		hinted.Hint = lastHint(e.Code)
+		e = &hinted
+	}
+	return e
+}
+
+// lastHint is what to do about an error of whose cause no more is known.
+func lastHint(code uint) string {
+	switch code {
+	case CodeIO:
+		return "check what it names: permissions, and room on the disk"
+	case CodeKernel:
+		return "look at the kernel's log, dmesg; then try again"
+	case CodeData:
+		return "`etcdctl get` shows the value: correct it, or delete the key"
+	case CodeInternal:
+		return "report it, with the log"
+	}
+	// The codes of other plugins are their own.
+	return "look at the ipam section of the network configuration, and at what its plugin keeps"
+}
+
+func classify(err error) *Error {
 	var ours *Error
 	var theirs *types.Error
 	var noPool *ipam.NoPoolError

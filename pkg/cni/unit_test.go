@@ -12,7 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/pkg/types"
+
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -142,9 +145,13 @@ func TestExplain(t *testing.T) {
 		{context.DeadlineExceeded, CodeTryAgain},
 		{errors.Join(failf(CodeKernel, "x", "y"), store.ErrUnavailable), CodeKernel},
 		{errors.New("anything"), CodeInternal},
+		{fail(CodeIO, errors.New("no space"), ""), CodeIO},
+		{fail(CodeKernel, errors.New("no buffers"), ""), CodeKernel},
+		{fmt.Errorf("decide: %w", &ipam.InvalidError{}), CodeData},
+		{&types.Error{Code: 999, Msg: "theirs"}, 999},
 	} {
-		if got := explain(tt.err); got.Code != tt.code {
-			t.Errorf("%v: code %d, want %d", tt.err, got.Code, tt.code)
+		if got := explain(tt.err); got.Code != tt.code || got.Hint == "" {
+			t.Errorf("%v: code %d and hint %q, want %d", tt.err, got.Code, got.Hint, tt.code)
 		}
 	}
 	for i, code := range []uint{100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110} {
