@@ -198,7 +198,10 @@ func (d *desired) putHost(name string) {
 		}
 		d.offer(ep != nil, side.dispatch, key, side.chain, func() Chain {
 			v, _ := verdicts()
-			return Chain{Name: side.chain, Comment: path, Rules: d.renderer().host(v, side.direction)}
+			return Chain{
+				Name: side.chain, Comment: comment("host endpoint of "+name, ", "+string(side.direction)),
+				Rules: owned(d.renderer().host(v, side.direction), path),
+			}
 		})
 		raw := false
 		if ep != nil {
@@ -207,9 +210,19 @@ func (d *desired) putHost(name string) {
 		}
 		d.offer(raw, side.untracked, key, side.raw, func() Chain {
 			_, ids := verdicts()
-			return Chain{Name: side.raw, Comment: path, Rules: d.renderer().untracked(ids, side.direction)}
+			return Chain{
+				Name: side.raw, Comment: comment("untracked policies of the host endpoint of "+name, ", "+string(side.direction)),
+				Rules: d.renderer().untracked(ids, side.direction),
+			}
 		})
 	}
+}
+
+// owned names the endpoint whose chain it is, in its first rule: the comment of
+// a chain can't be changed, and another endpoint may come to have the chain.
+func owned(rules []Rule, path string) []Rule {
+	rules[0].Comment = comment(path, "")
+	return rules
 }
 
 // offer puts a chain and its element in a verdict map, or removes both.
@@ -232,10 +245,10 @@ func (d *desired) putWildcard() {
 	}
 	path := d.wildcards[0]
 	d.putChain(chainWildIn, func() Chain {
-		return Chain{Name: chainWildIn, Comment: path, Rules: asks(d.endpoints[path].Inbound, model.Inbound)}
+		return Chain{Name: chainWildIn, Comment: "host endpoint *, inbound", Rules: owned(asks(d.endpoints[path].Inbound, model.Inbound), path)}
 	})
 	d.putChain(chainWildOut, func() Chain {
-		return Chain{Name: chainWildOut, Comment: path, Rules: asks(d.endpoints[path].Outbound, model.Outbound)}
+		return Chain{Name: chainWildOut, Comment: "host endpoint *, outbound", Rules: owned(asks(d.endpoints[path].Outbound, model.Outbound), path)}
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -97,5 +98,39 @@ func TestUnneededChainsGo(t *testing.T) {
 				t.Fatalf("without: -before +after:\n%s", diff)
 			}
 		}
+	})
+}
+
+// TestHostInterfaceOfAnother gives interfaces of the host to another endpoint: what the
+// nft tool prints names that one.
+func TestHostInterfaceOfAnother(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		f.Update(sample())
+		mustApply(t, f)
+		named := func(want string) {
+			t.Helper()
+			text := listed(t)
+			if diff := cmp.Diff(canonical(f.Table().String()), canonical(text)); diff != "" {
+				t.Errorf("-ours +nft's:\n%s", diff)
+			}
+			for _, c := range []struct{ chain, path string }{{"host-in-eth0", want + "eth0"}, {"host-out-eth0", want + "eth0"}, {"wildcard-in", want + "all"}, {"wildcard-out", want + "all"}} {
+				_, rest, _ := strings.Cut(text, "\tchain "+c.chain+" {")
+				if chain, _, _ := strings.Cut(rest, "\t}"); strings.Count(chain, "/calico/") != 1 || !strings.Contains(chain, "\"/calico/v1/host/here/endpoint/"+c.path+"\"") {
+					t.Errorf("chain %s, of %s:%s", c.chain, c.path, chain)
+				}
+			}
+		}
+		named("")
+		heirs := endpoints()
+		for path, ep := range sample().Endpoints {
+			if !ep.Workload {
+				ep.Path = strings.Replace(path, "endpoint/", "endpoint/0-", 1)
+				heirs[ep.Path], heirs[path] = ep, nil
+			}
+		}
+		f.Update(policy.Changes{Endpoints: heirs})
+		mustApply(t, f)
+		named("0-")
 	})
 }
