@@ -63,17 +63,18 @@ type sight struct {
 // find finds the host's addresses.
 func (i *identity) find(ctx context.Context, n identityNote) finding {
 	var f finding
-	pools := slices.Collect(maps.Values(n.pools))
 	for family, m := range i.methods {
+		former := n.own[family].Addr.Addr()
+		if !former.IsValid() {
+			former = storedAddress(n.stored, i.host, family)
+		}
+		// A pool made over the address that the host has must not move it.
+		pools := slices.DeleteFunc(slices.Collect(maps.Values(n.pools)), func(p netip.Prefix) bool { return p.Contains(former) })
 		reached, lookup := i.reached(ctx, family, m, n.sight)
 		id, err := m.Choose(n.links.Links, pools, family == 1, reached)
 		if lookup != nil {
 			id, err = plan.Identity{}, lookup
 			f.again = sooner(f.again, mostBackoff)
-		}
-		former := n.own[family].Addr.Addr()
-		if !former.IsValid() {
-			former = storedAddress(n.stored, i.host, family)
 		}
 		there := hasAddress(n.links.Links, former)
 		left := time.Duration(0)
@@ -91,6 +92,9 @@ func (i *identity) find(ctx context.Context, n identityNote) finding {
 			f.errs[family] = err
 		default:
 			f.own[family] = id
+			if id.Addr.IsValid() && id.Link == "" {
+				f.errs[family] = fmt.Errorf("no link has %s: other hosts cannot reach this one by it; give it to a link, or choose another", id.Addr.Addr())
+			}
 		}
 	}
 	return f

@@ -96,7 +96,7 @@ func TestFindPatience(t *testing.T) {
 		}},
 		"after a restart, when the address is gone": {"", "172.18.0.9", []step{{0, both(false), "172.19.0.1/24"}}},
 		"is told": {"172.18.0.7", "172.18.0.9", []step{
-			{0, eth0("172.18.0.9/24"), "172.18.0.7/32"},
+			{0, eth0("172.18.0.9/24"), "172.18.0.7/32 no link has 172.18.0.7"},
 			{0, eth0("172.18.0.9/24", "172.18.0.7/24"), "172.18.0.7/24"},
 		}},
 		"is told none": {"none", "172.18.0.9", []step{{0, eth0("172.18.0.9/24"), ""}}},
@@ -124,6 +124,47 @@ func TestFindPatience(t *testing.T) {
 				t.Errorf("%s, step %d: %q, want %q", name, n+1, text, s.want)
 			}
 		}
+	}
+}
+
+// TestFindAmongPools: a pool made over the hosts' subnet leaves the host where it
+// is, for all other hosts know it so; also one that starts anew, or for the first time.
+func TestFindAmongPools(t *testing.T) {
+	links, pool := both(true), netip.MustParsePrefix("172.18.0.0/16")
+	pools := map[string]netip.Prefix{"pool": pool}
+	stored := func(addr string) map[string]model.Entry {
+		key := model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}
+		return map[string]model.Entry{key.Path(): {Path: key.Path(), Key: key, Value: model.Text(addr), Revision: 1}}
+	}
+	for name, tt := range map[string]struct {
+		links  plan.Links
+		stored string
+		pools  map[string]netip.Prefix // from the second look on
+		want   [2]string
+	}{
+		"it runs":         {links, "", pools, [2]string{"172.18.0.1/24", "172.18.0.1/24"}},
+		"it starts anew":  {links, "172.18.0.1", pools, [2]string{"172.18.0.1/24", "172.18.0.1/24"}},
+		"it has no other": {eth0("172.18.0.1/24"), "", pools, [2]string{"172.18.0.1/24", "172.18.0.1/24"}},
+	} {
+		f := newFinder(t, "")
+		if tt.stored != "" {
+			f.note.stored, f.note.pools = stored(tt.stored), tt.pools
+		}
+		for n, want := range tt.want {
+			for range 2 { // what is waited for has come then
+				got := f.see(departure, tt.links)
+				if got.own[0].Addr.String() != want || got.keep[0] || got.errs[0] != nil {
+					t.Errorf("%s, look %d: %+v, want %s", name, n+1, got, want)
+				}
+			}
+			f.note.pools = tt.pools
+		}
+	}
+	// The first time, one that no pool has comes first.
+	f := newFinder(t, "")
+	f.note.pools = pools
+	if got := f.see(0, links); got.own[0].Addr.String() != "172.19.0.1/24" {
+		t.Errorf("%+v", got)
 	}
 }
 

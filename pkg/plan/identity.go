@@ -160,14 +160,16 @@ type Identity struct {
 	// Addr has the length of its subnet; that of a single address where no link
 	// says one.
 	Addr netip.Prefix
-	// Link has the address; "" = none does, which the host should warn of.
+	// Link has the address; "" = none does.
 	Link string
 }
 
-// Choose finds the host's own address among its links', in their order; addresses
-// of pods' pools are none. reached is for can-reach alone: the address from which
-// the kernel sends to the target, invalid where it has no route. The zero
-// Identity means that the host has no address of the family, as was wished.
+// Choose finds the host's own address among its links', in their order. Where all
+// links are looked through, an address in a pool of pods' is the last choice: it may
+// be a pod's gateway, or the pool may overlap the hosts' subnet. reached is for
+// can-reach alone: the address from which the kernel sends to the target, invalid
+// where it has no route. The zero Identity means that the host has no address of
+// the family, as was wished.
 func (m Method) Choose(links []Link, pools []netip.Prefix, v6 bool, reached netip.Addr) (Identity, error) {
 	var found []Identity
 	for _, l := range links {
@@ -199,11 +201,21 @@ func (m Method) Choose(links []Link, pools []netip.Prefix, v6 bool, reached neti
 	default:
 		return Identity{}, errors.New("no way to find the host's address was chosen")
 	}
+	inPool := func(i Identity) bool {
+		return slices.ContainsFunc(pools, func(p netip.Prefix) bool { return p.Contains(i.Addr.Addr()) && p.Bits() > 0 })
+	}
+	last := Identity{}
 	for _, i := range found {
-		inPool := slices.ContainsFunc(pools, func(p netip.Prefix) bool { return p.Contains(i.Addr.Addr()) && p.Bits() > 0 })
-		if fits(i) && (!inPool || m.Kind != MethodFirstFound && m.Kind != MethodSkip) {
+		switch {
+		case !fits(i):
+		case m.Kind != MethodFirstFound && m.Kind != MethodSkip, !inPool(i):
 			return i, nil
+		case last.Link == "":
+			last = i
 		}
+	}
+	if last.Link != "" {
+		return last, nil
 	}
 	return Identity{}, fmt.Errorf("%s finds no %s address on a link that is up; there are: %s", m, familyName(familyIndex(v6)), describe(found))
 }

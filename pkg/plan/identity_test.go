@@ -73,6 +73,17 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%q: %s, want %s", tt.method, got, tt.want)
 		}
 	}
+	// A pool that overlaps the hosts' subnets doesn't leave the host without an address.
+	all := []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("10.0.0.0/8")}
+	for method, want := range map[string]string{"first-found": "172.18.203.125/24", "skip-interface=^eth0$": "10.65.3.1/16"} {
+		m, err := ParseMethod(method, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, err := m.Choose(hostLinks(), all, false, netip.Addr{}); err != nil || id.Addr.String() != want {
+			t.Errorf("%s, all in pools: %v, %v", method, id, err)
+		}
+	}
 	if _, err := (Method{}).Choose(hostLinks(), nil, false, netip.Addr{}); err == nil {
 		t.Error("the zero Method finds an address")
 	}
