@@ -75,6 +75,36 @@ func awaitAddr(tb testing.TB, a netip.Addr) {
 	}
 }
 
+// A route that led through a device that is not there comes back at once when it
+// leads where it led before.
+func TestRouteComesBack(t *testing.T) {
+	inHost(t, func() {
+		uplink(t)
+		f := newFabric(t)
+		dst := netip.MustParsePrefix("10.65.7.0/26")
+		straight := shapes(dst)["source"]
+		nowhere := plan.Route{Destination: dst, Kind: plan.Unicast, Hops: []plan.Hop{{Gateway: netip.MustParseAddr("192.0.2.2"), Device: "tunl0", OnLink: true}}}
+		mustHold(t, f, plan.State{Routes: map[netip.Prefix]plan.Route{dst: straight}})
+		for _, whole := range []bool{false, true} {
+			changes := plan.Changes{Routes: map[netip.Prefix]*plan.Route{dst: &nowhere}}
+			if whole {
+				changes.Devices = &plan.Devices{}
+			}
+			r, err := f.ApplySome(context.Background(), changes)
+			if err != nil || len(r.Problems) != 1 {
+				t.Fatalf("whole=%v: %+v, %v", whole, r, err)
+			}
+			if held := heldByFabric(t); len(held) > 0 {
+				t.Errorf("whole=%v: %q", whole, held)
+			}
+			r = mustHoldSome(t, f, plan.Changes{Routes: map[netip.Prefix]*plan.Route{dst: &straight}})
+			if held := heldByFabric(t); len(held) != 1 || r.Writes != 1 || r.Repairs != 0 {
+				t.Errorf("whole=%v: back with %d writes, %d of them repairs: %q", whole, r.Writes, r.Repairs, held)
+			}
+		}
+	})
+}
+
 // Every form of a route replaces every other, leaves nothing of it behind, and is
 // found again by another Fabric, which writes nothing.
 func TestRouteShapes(t *testing.T) {

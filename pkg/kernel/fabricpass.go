@@ -25,6 +25,8 @@ type fabricPass struct {
 	writes   int
 	repairs  int
 	tell     bool // the log has been told of a repair
+	// unresolved are destinations whose routes cannot be, for want of a device or an address.
+	unresolved []netip.Prefix
 	// What was right before this pass.
 	hadDevices map[plan.TunnelKind]int
 	hadTunnels map[plan.TunnelKind]plan.Tunnel

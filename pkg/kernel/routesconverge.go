@@ -87,6 +87,10 @@ func (p *fabricPass) routeDifferences(family uint8) ([]*fabricChange, error) {
 		stale := p.staleRoutes(dst, routes)
 		changes = append(changes, stale...)
 	}
+	for _, dst := range p.unresolved {
+		delete(p.held, dst) // what stood there before was deleted as stale
+	}
+	p.unresolved = p.unresolved[:0]
 	for dst := range p.held {
 		if _, wanted := p.routes[dst]; !wanted && familyOf(dst.Addr()) == family {
 			delete(p.held, dst)
@@ -108,6 +112,7 @@ func (p *fabricPass) routeChange(want plan.Route, there []fabricRoute) (*fabricC
 		p.problem(dst.String(), lacks)
 	}
 	if !ok {
+		p.unresolved = append(p.unresolved, dst)
 		return nil, nil
 	}
 	for _, o := range there {
