@@ -26,6 +26,10 @@ type gatekeeper struct {
 func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 	g.loop.metrics.waiting.Inc()
 	defer g.loop.metrics.waiting.Dec()
+	if err := g.loop.report.named(ctx); err != nil {
+		g.loop.metrics.waits.WithLabelValues(waitResult(err)).Inc()
+		return err
+	}
 	w := &wait{request: r, reply: make(chan error, 1)}
 	select {
 	case g.loop.waits <- w:

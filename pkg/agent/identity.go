@@ -98,7 +98,7 @@ type identityNote struct {
 // newIdentity makes the identity of the agent's host. Until the router has made
 // a wish the host's status is withheld: who it is isn't known to be right.
 func newIdentity(cfg Config, client *store.Client, tells identityTells) *identity {
-	tells.report.withhold("it isn't known yet whether another host has this one's name")
+	tells.report.withhold(notNamed)
 	return &identity{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
 		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now, step: kernel.Step,

@@ -3,12 +3,14 @@
 package agent
 
 import (
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -78,6 +80,43 @@ func TestAgentIdentity(t *testing.T) {
 	})
 	h.until("no device", func() bool { return !strings.Contains(h.ip("link", "show"), "vxlan.calico") })
 	c.check()
+	stop()
+}
+
+// TestNamesake: an agent whose host's name is another's lets no workload through its
+// gate, and says nothing of the other's; until the other is gone.
+func TestNamesake(t *testing.T) {
+	h := newHost(t)
+	h.uplink("172.18.0.1/24")
+	theirs := h.newPod(1) // its interface is on the other host
+	h.put(model.HostMetadataKey{Host: h.name}, model.HostMetadata{})
+	h.put(model.BGPHostKey{Host: h.name, Field: model.BGPHostIPv4}, model.Text("172.18.0.2"))
+	h.put(model.StatusKey{Host: h.name}, model.Status{Time: time.Now()})
+	h.put(theirs.statusKey(), model.EndpointUp)
+	theirs.put()
+	h.put(model.ReadyKey{}, model.Ready(true))
+	stop := h.startWith(func(cfg *Config) { cfg.Methods[0] = method(t, 0, "interface=^up0$") })
+	reason := "another host that is called " + h.name + " lives and has 172.18.0.2"
+	h.unready(reason)
+	p := h.newPod(2)
+	p.wire()
+	revision := p.put()
+	var rejected *gate.RejectedError
+	if err := h.ask(p.key, revision, patience); !errors.As(err, &rejected) || !rejected.Retry || !strings.Contains(err.Error(), reason) {
+		t.Errorf("the gate says %v", err)
+	}
+	if got := h.get(theirs.statusKey()); got != model.EndpointUp {
+		t.Errorf("the other host's workload is said to be %v", got)
+	}
+	if got := h.get(p.statusKey()); got != nil {
+		t.Errorf("a workload that was not let through is said to be %v", got)
+	}
+	h.remove(model.StatusKey{Host: h.name})
+	h.ready()
+	h.mustPass(p.key, revision)
+	h.until("the status of both", func() bool {
+		return h.get(p.statusKey()) == model.EndpointUp && h.get(theirs.statusKey()) != model.EndpointUp
+	})
 	stop()
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -49,9 +50,14 @@ type reporter struct {
 	want  map[string]endpointReport // by the endpoint's path
 	first bool                      // the first update is done: want is whole
 	doubt bool                      // etcd may hold something else than was written
-	// withheld is why nothing is said of the host, "" = it is.
+	// withheld is why nothing is said of the host, "" = it is; decided is closed, and
+	// made anew, when that changes.
 	withheld string
+	decided  chan struct{}
 }
+
+// notNamed is why nothing is said of the host before etcd has told who else there is.
+const notNamed = "it isn't known yet whether another host has this one's name"
 
 // endpointReport is what is to be written of one endpoint.
 type endpointReport struct {
@@ -62,7 +68,7 @@ type endpointReport struct {
 func newReporter(log *slog.Logger, client *store.Client, host string, h *health) *reporter {
 	return &reporter{
 		log: log, store: client, host: host, health: h, started: time.Now(),
-		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), want: map[string]endpointReport{},
+		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), want: map[string]endpointReport{}, decided: make(chan struct{}),
 	}
 }
 
@@ -130,11 +136,15 @@ func (r *reporter) configure(p Params) {
 	}
 }
 
-// withhold has nothing said of the host, and what was said taken back, for a
-// reason; "" has it said again.
+// withhold has nothing said of the host and its endpoints, and that it lives taken
+// back, for a reason; "" has it said again.
 func (r *reporter) withhold(reason string) {
 	r.mu.Lock()
 	changed := (r.withheld == "") != (reason == "")
+	if r.withheld != reason {
+		close(r.decided)
+		r.decided = make(chan struct{})
+	}
 	r.withheld = reason
 	r.mu.Unlock()
 	if changed {
@@ -149,6 +159,28 @@ func (r *reporter) isWithheld() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.withheld != ""
+}
+
+// named waits until it is known that the host's name is its own. Where it is another's,
+// what etcd says of the name's workloads is that host's, and so are their addresses.
+func (r *reporter) named(ctx context.Context) error {
+	for {
+		r.mu.Lock()
+		reason, decided := r.withheld, r.decided
+		r.mu.Unlock()
+		switch reason {
+		case "":
+			return nil
+		case notNamed:
+		default:
+			return &gate.RejectedError{Reason: reason, Retry: true}
+		}
+		select {
+		case <-decided:
+		case <-ctx.Done():
+			return &gate.RejectedError{Reason: reason, Retry: true}
+		}
+	}
 }
 
 func (r *reporter) params() Params {
@@ -307,10 +339,10 @@ func (r *reporter) reportEndpoints(ctx context.Context) (err error) {
 			want[report.key.Path()] = report
 		}
 	}
-	first := r.first
+	speaks := r.first && r.withheld == ""
 	r.mu.Unlock()
-	if !first {
-		return nil
+	if !speaks {
+		return nil // what etcd holds may be of another host of this one's name
 	}
 	limited, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
