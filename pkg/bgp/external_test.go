@@ -203,6 +203,11 @@ func TestPassword(t *testing.T) {
 	eventually(t, "the error", true, func() bool {
 		return strings.Contains(sa.peer(b.v4).Error, "timeout; it is down, or its password is not the one in "+file)
 	})
+	// The file is corrected, and nobody says so.
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
 	// Only one side asks for one.
 	na.PasswordFile = ""
 	da.Neighbours[b.v4] = na

@@ -31,6 +31,9 @@ const (
 // quiet is how long a neighbour that doesn't say when it has sent all is given for it.
 const quiet = 3 * time.Second
 
+// reread is how often the password's file of a neighbour without a session is read again.
+const reread = 10 * time.Second
+
 // sessions is what is known of each neighbour's session.
 type sessions struct {
 	log  *slog.Logger
@@ -240,6 +243,9 @@ func (t *sessions) due(now time.Time) time.Duration {
 		at(e.flood.countAt)
 		if e.state == Established && !e.says {
 			at(e.since.Add(quiet))
+		}
+		if e.state != Established && e.neighbour.PasswordFile != "" {
+			at(now.Add(reread))
 		}
 	}
 	return next + time.Millisecond
