@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -123,7 +124,7 @@ func (p *peers) setThere(l Link, mtu int) error {
 	}
 	path, found := p.paths[l.PeerNSID]
 	if !found {
-		return errors.New("its network namespace is neither below /run/netns nor a visible process's: the agent needs the host's /run/netns and process ids")
+		return errors.New("its network namespace is neither mounted where the agent sees it nor a visible process's: the agent needs the host's /run/netns and process ids")
 	}
 	ns, err := OpenNamespace(path)
 	if err != nil {
@@ -134,17 +135,18 @@ func (p *peers) setThere(l Link, mtu int) error {
 	return err
 }
 
-// find looks for the namespaces that this one has an id for, as ip-netns and
-// processes keep them.
+// find looks for the namespaces that this one has an id for, as mounts, which is how
+// runtimes and ip-netns keep them, and processes do.
 func (p *peers) find() error {
-	var paths []string
-	for _, pattern := range []string{"/run/netns/*", "/run/docker/netns/*", "/proc/[0-9]*/ns/net"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			return err
-		}
-		paths = append(paths, found...)
+	paths, err := mountedNamespaces()
+	if err != nil {
+		return err
 	}
+	found, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		return err
+	}
+	paths = append(paths, found...)
 	seen := make(map[uint64]bool)
 	for _, path := range paths {
 		var st unix.Stat_t
@@ -161,6 +163,32 @@ func (p *peers) find() error {
 		}
 	}
 	return nil
+}
+
+// mountedNamespaces are the files at which network namespaces are mounted: see
+// proc_pid_mountinfo(5).
+func mountedNamespaces() ([]string, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return namespaceMounts(string(data)), nil
+}
+
+func namespaceMounts(mountinfo string) []string {
+	var paths []string
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(fields[3], "net:[") {
+			paths = append(paths, mountEscapes().Replace(fields[4]))
+		}
+	}
+	return paths
+}
+
+// mountEscapes turns what mountinfo writes for white space and backslashes back.
+func mountEscapes() *strings.Replacer {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 }
 
 // idOf is the id that this namespace has for the one at the path, -1 = none.

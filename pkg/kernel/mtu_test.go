@@ -4,9 +4,14 @@ package kernel
 
 import (
 	"context"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func TestShrinkMTU(t *testing.T) {
@@ -45,7 +50,8 @@ func TestShrinkMTU(t *testing.T) {
 		}
 		shrink(1500, 0, "", [4]int{1450, 1450, 1450, 1450})
 		shrink(1400, 1, "set MTU of cali2 to 1400: at the workload's end: its network namespace is neither", [4]int{1400, 1400, 1450, 1450})
-		inhabit(t, b.ns)
+		place := filepath.Join(t.TempDir(), "a place")
+		mountNamespace(t, b.ns, place)
 		shrink(1400, 1, "", [4]int{1400, 1400, 1400, 1400})
 		shrink(1400, 0, "", [4]int{1400, 1400, 1400, 1400})
 		ip(t, "link", "set", "cali1", "mtu", "1450")
@@ -63,6 +69,37 @@ func TestShrinkMTU(t *testing.T) {
 			t.Errorf("%d writes after it", r.Writes)
 		}
 	})
+}
+
+// mountNamespace mounts a namespace at a path until the test ends, as a runtime does.
+func mountNamespace(tb testing.TB, ns *Namespace, path string) {
+	tb.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	var err error
+	within(tb, ns, func() { err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "") })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+			tb.Error(err)
+		}
+	})
+}
+
+func TestNamespaceMounts(t *testing.T) {
+	const table = `23 28 0:22 / /proc rw,relatime shared:13 - proc proc rw
+602 26 0:4 net:[4026532177] /run/netns/x rw shared:330 - nsfs nsfs rw
+603 26 0:4 net:[4026532178] /run/a\040b\134c rw - nsfs nsfs rw
+604 26 0:4 mnt:[4026532179] /run/mnt rw - nsfs nsfs rw
+
+605 26 0:4
+`
+	if diff := cmp.Diff([]string{"/run/netns/x", `/run/a b\c`}, namespaceMounts(table)); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // inhabit runs a process in a namespace until the test ends.
