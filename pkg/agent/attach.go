@@ -18,6 +18,7 @@ func attach(cfg Config, client *store.Client, l *loop) *router {
 	r := newRouter(cfg, hostNetwork(cfg), l.problems, l.health, m, l.handover)
 	l.metrics.registry.MustRegister(newPeerMetrics(r.network.speaker))
 	l.metrics.registry.MustRegister(newHostMetrics(l.problems))
+	l.metrics.registry.MustRegister(newWatchMetric(client))
 	l.route.attached = true
 	r.identity = newIdentity(cfg, client, identityTells{l.report, l.health, l.problems})
 	pages := http.NewServeMux()
@@ -34,9 +35,10 @@ func hostNetwork(cfg Config) network {
 		open: func(prefixes []string) (fabric, error) {
 			return kernel.NewFabric(kernel.FabricConfig{Prefixes: prefixes, Logger: cfg.Logger})
 		},
-		links:   func(prefixes []string) (plan.Links, error) { return kernel.HostNetwork(prefixes...) },
-		routes:  kernel.FabricRoutes,
-		speaker: s,
-		lessons: s.Subscribe(),
+		links:    func(prefixes []string) (plan.Links, error) { return kernel.HostNetwork(prefixes...) },
+		routes:   kernel.FabricRoutes,
+		carriers: kernel.CarrierLosses,
+		speaker:  s,
+		lessons:  s.Subscribe(),
 	}
 }

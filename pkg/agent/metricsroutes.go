@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 // routeMetrics are what the agent counts of the way to other hosts.
@@ -19,6 +20,7 @@ type routeMetrics struct {
 	advertised                prometheus.Gauge
 	applySeconds              *prometheus.HistogramVec
 	writes, repairs, failures prometheus.Counter
+	jumps                     prometheus.Counter // of the clock
 }
 
 func newRouteMetrics() routeMetrics {
@@ -45,6 +47,9 @@ func newRouteMetrics() routeMetrics {
 		writes:   counter("writes_total", "Changes made to routes to other hosts and to tunnels."),
 		repairs:  counter("drift_repaired_total", "Of these, those that undid what something else had changed."),
 		failures: counter("failures_total", "Times that routes and tunnels could not be read."),
+		jumps: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "calico_node_clock_jumps_total", Help: "Times that the host's clock was set, by a second or more.",
+		}),
 	}
 	for _, o := range []plan.Origin{plan.FromBlock, plan.FromHost, plan.FromBGP} {
 		m.routes.WithLabelValues(string(o)) // 0 where there is none
@@ -53,7 +58,19 @@ func newRouteMetrics() routeMetrics {
 }
 
 func (m routeMetrics) register(r *prometheus.Registry) {
-	r.MustRegister(m.routes, m.problems, m.tunnels, m.remotes, m.hosts, m.advertised, m.applySeconds, m.writes, m.repairs, m.failures)
+	r.MustRegister(m.routes, m.problems, m.tunnels, m.remotes, m.hosts, m.advertised, m.applySeconds, m.writes, m.repairs, m.failures, m.jumps)
+}
+
+// newWatchMetric tells whether etcd is away.
+func newWatchMetric(client *store.Client) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "calico_node_watch_interrupted", Help: "1 while etcd is away, so that no change is heard of.",
+	}, func() float64 {
+		if client.WatchInterrupted() {
+			return 1
+		}
+		return 0
+	})
 }
 
 // count follows what changes of what was desired before.
@@ -90,6 +107,7 @@ func (m routeMetrics) size(now plan.State) {
 type peerMetrics struct {
 	speaker                           speaker
 	peers, received, learned, refused *prometheus.Desc
+	troubles                          *prometheus.Desc
 }
 
 // scrapePatience is what the speaker has to answer.
@@ -99,6 +117,7 @@ func newPeerMetrics(s speaker) *peerMetrics {
 	return &peerMetrics{
 		speaker:  s,
 		peers:    prometheus.NewDesc("calico_node_bgp_peers", "BGP neighbours, by the state of the session.", []string{"state"}, nil),
+		troubles: prometheus.NewDesc("calico_node_bgp_troubles", "BGP neighbours without a session, by what is wrong; those not tried yet aside.", []string{"kind"}, nil),
 		received: prometheus.NewDesc("calico_node_bgp_received_prefixes", "Prefixes that the neighbours have sent, taken or not.", nil, nil),
 		learned:  prometheus.NewDesc("calico_node_bgp_learned_paths", "Best paths to learned prefixes, by all neighbours.", nil, nil),
 		refused:  prometheus.NewDesc("calico_node_bgp_refused_prefixes", "Prefixes sent by neighbours that are taken from none: a default route, and what this host announces itself.", nil, nil),
@@ -108,6 +127,7 @@ func newPeerMetrics(s speaker) *peerMetrics {
 // Describe is of prometheus.Collector.
 func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.peers
+	out <- m.troubles
 	out <- m.received
 	out <- m.learned
 	out <- m.refused
@@ -126,13 +146,18 @@ func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, s := range []string{bgp.Idle, bgp.Connecting, bgp.OpenSent, bgp.OpenConfirm, bgp.Established, bgp.Flooded, bgp.Refused} {
 		states[s] = 0
 	}
+	troubles := map[bgp.Trouble]int{}
 	received, learned, refused := 0, 0, 0
 	for _, p := range peers {
 		states[p.State]++
+		troubles[p.Trouble]++
 		received, learned, refused = received+p.Received, learned+p.Used, refused+p.Refused
 	}
 	for state, n := range states {
 		out <- prometheus.MustNewConstMetric(m.peers, prometheus.GaugeValue, float64(n), state)
+	}
+	for _, kind := range bgp.Troubles() {
+		out <- prometheus.MustNewConstMetric(m.troubles, prometheus.GaugeValue, float64(troubles[kind]), string(kind))
 	}
 	out <- prometheus.MustNewConstMetric(m.received, prometheus.GaugeValue, float64(received))
 	out <- prometheus.MustNewConstMetric(m.learned, prometheus.GaugeValue, float64(learned))

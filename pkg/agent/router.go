@@ -32,11 +32,13 @@ type lessons interface {
 // network is the host's part in the network as the router sees it; a test puts
 // another in its place.
 type network struct {
-	open    func(prefixes []string) (fabric, error)
-	links   func(prefixes []string) (plan.Links, error)
-	routes  func() ([]plan.Route, error)
-	speaker speaker
-	lessons lessons
+	open   func(prefixes []string) (fabric, error)
+	links  func(prefixes []string) (plan.Links, error)
+	routes func() ([]plan.Route, error)
+	// carriers is how often links have lost their carrier.
+	carriers func(names []string) (map[string]uint32, error)
+	speaker  speaker
+	lessons  lessons
 }
 
 // router is the one goroutine that keeps the way to other hosts: it takes in what
@@ -86,6 +88,9 @@ type router struct {
 	told      routeNews
 	toldOnce  bool
 	lacks     map[string]error // what the kernel doesn't hold, by subject
+	clock     time.Time        // when it was looked at
+	carriers  carriers
+	flapping  []string         // links, sorted
 	trouble   [troubles]string // what was logged last
 }
 
@@ -94,7 +99,7 @@ func newRouter(cfg Config, n network, trouble *problems, h *health, m routeMetri
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: newInbox(), handover: x,
 		talker: newTalker(cfg.Logger, n.speaker), problems: trouble, health: h, metrics: m,
 		asks: make(chan chan string), params: resolve().params,
-		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{},
+		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, carriers: carriers{}, clock: time.Now(),
 	}
 }
 
@@ -137,6 +142,8 @@ func (r *router) run(ctx context.Context) error {
 			r.look = true
 		case <-audit.C:
 			r.audit, r.look = true, r.look || r.events == nil
+			r.lookAtClock(time.Now())
+			r.lookAtCarriers(time.Now())
 		case <-r.lookAgain.C:
 		case <-r.unbridging.C:
 		case <-r.retry.C:
@@ -225,9 +232,10 @@ func (r *router) well(what int, message string, err error) bool {
 
 // What trouble is kept of.
 const (
-	formerTrouble = iota // the routes of a former run
-	openTrouble          // the kernel's side
-	linkTrouble          // the host's own links
-	applyTrouble         // programming
+	formerTrouble  = iota // the routes of a former run
+	openTrouble           // the kernel's side
+	linkTrouble           // the host's own links
+	carrierTrouble        // what they have lost
+	applyTrouble          // programming
 	troubles
 )

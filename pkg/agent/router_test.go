@@ -39,6 +39,7 @@ type crossroads struct {
 	fail     error // of the kernel
 	lacking  []kernel.FabricProblem
 	changed  bool
+	losses   uint32 // of its link's carrier
 	former   []plan.Route
 	learned  []plan.Learned
 	complete bool
@@ -193,7 +194,12 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 			return plan.Links{Links: []plan.Link{{Name: "eth0", Up: true, MTU: 1500, Uplink: true,
 				Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}}}}, nil
 		},
-		routes:  func() ([]plan.Route, error) { return c.former, nil },
+		routes: func() ([]plan.Route, error) { return c.former, nil },
+		carriers: func([]string) (map[string]uint32, error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return map[string]uint32{"eth0": c.losses}, nil
+		},
 		speaker: mouth{c},
 		lessons: c,
 	}
@@ -398,6 +404,42 @@ func TestRouterRepairs(t *testing.T) {
 		if got := c.problems.all(); len(got) != 0 {
 			t.Errorf("problems: %v", got)
 		}
+	})
+}
+
+// TestRouterSeesFlaps: a link that loses its carrier again and again is named, until
+// it no longer does.
+func TestRouterSeesFlaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(*crossroads) {})
+		named := func() (all []string) {
+			for _, p := range c.problems.all() {
+				all = append(all, p.Kind+" "+p.Path)
+			}
+			return all
+		}
+		lose := func(n uint32, want ...string) {
+			t.Helper()
+			c.with(func() { c.losses += n })
+			time.Sleep(c.params.RefreshInterval)
+			synctest.Wait()
+			if diff := cmp.Diff(want, named()); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		}
+		lose(1)
+		lose(2)
+		time.Sleep(2 * flapWindow)
+		lose(2)
+		lose(0)
+		lose(1, "flapping-link eth0")
+		lose(5, "flapping-link eth0")
+		time.Sleep(flapWindow - 2*c.params.RefreshInterval)
+		lose(0, "flapping-link eth0")
+		time.Sleep(c.params.RefreshInterval)
+		lose(0)
+		c.with(func() { c.losses = 0 }) // made anew
+		lose(2)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -29,10 +30,46 @@ type PeerStatus struct {
 	// Refused is how many it sends that are taken from no neighbour: a default route, and
 	// what this host announces itself. At most 100 are counted.
 	Refused int
+	// Trouble is the kind of what keeps the session from being up, as far as is known; "" =
+	// it is up, or nothing was tried yet.
+	Trouble Trouble
 	// Error is the last one, kept when the session is up again; "" = none since the
 	// neighbour was added.
 	Error   string
 	ErrorAt time.Time
+}
+
+// Trouble is a kind of what may be wrong with a neighbour.
+type Trouble string
+
+const (
+	TroubleAS       Trouble = "as-number" // one side expects another of the other
+	TroublePassword Trouble = "password"  // it isn't the neighbour's, or can't be read
+	TroubleNoAnswer Trouble = "no-answer" // it is connected, and says nothing
+	TroubleFlood    Trouble = "flood"     // it sent too many routes
+	TroubleOther    Trouble = "other"     // it isn't there, refuses the connection, ended the session, …
+)
+
+// Troubles are all kinds that there are.
+func Troubles() []Trouble {
+	return []Trouble{TroubleAS, TroublePassword, TroubleNoAnswer, TroubleFlood, TroubleOther}
+}
+
+// trouble is the kind of the last error, while there is no session.
+func (e *sessionState) trouble() Trouble {
+	switch {
+	case e.state == Established, e.err == "":
+		return ""
+	case e.state == Flooded:
+		return TroubleFlood
+	case strings.HasPrefix(e.err, wrongAS), e.err == refused:
+		return TroubleAS
+	case e.err == noAnswer:
+		return TroubleNoAnswer
+	case strings.Contains(e.err, "password"): // texts of ours, all of them
+		return TroublePassword
+	}
+	return TroubleOther
 }
 
 // Status is that of all neighbours, sorted by address.
@@ -74,7 +111,7 @@ func (t *sessions) status() []PeerStatus {
 	for a, e := range t.table {
 		list = append(list, PeerStatus{
 			Address: a, AS: e.neighbour.AS, Kind: e.neighbour.Kind, Host: e.neighbour.Host,
-			State: e.state, Since: e.since, Refused: e.refusing(), Error: e.err, ErrorAt: e.errAt,
+			State: e.state, Since: e.since, Refused: e.refusing(), Trouble: e.trouble(), Error: e.err, ErrorAt: e.errAt,
 		})
 	}
 	slices.SortFunc(list, func(a, b PeerStatus) int { return a.Address.Compare(b.Address) })

@@ -81,6 +81,7 @@ type Client struct {
 	closed  bool // no new requests
 
 	roundTrips, bytesRead, commits, conflicts atomic.Int64
+	interrupted                               atomic.Bool // a watch is, and has said so
 }
 
 // Open prepares a client. It connects nothing: that etcd is away is found by

@@ -120,6 +120,7 @@ func rest(ctx context.Context, round int, err error) bool {
 func (w *watch) report(err error) {
 	if s := err.Error(); w.trouble == "" || w.trouble != s && !errors.Is(err, ErrUnavailable) {
 		w.c.log.Warn("etcd watch interrupted, trying again", "err", err)
+		w.c.interrupted.Store(true)
 		w.trouble = s
 	}
 }
@@ -127,9 +128,13 @@ func (w *watch) report(err error) {
 func (w *watch) recovered() {
 	if w.trouble != "" {
 		w.c.log.Info("etcd watch is back")
+		w.c.interrupted.Store(false)
 		w.trouble = ""
 	}
 }
+
+// WatchInterrupted says whether etcd is away for a watch of this client.
+func (c *Client) WatchInterrupted() bool { return c.interrupted.Load() }
 
 // disjoint sorts the prefixes and drops those inside another.
 func disjoint(prefixes []string) ([]string, error) {

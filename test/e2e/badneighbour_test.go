@@ -54,9 +54,10 @@ func TestBadNeighbours(t *testing.T) {
 	bird := routing.StartBIRD(t, r.Fabric(), badNeighbour(65010, secret, "route 10.99.0.0/24 unreachable;"))
 	r.Established(a, 3)
 	r.Until("its route", func() error { return has(r, a, "10.99.0.0/24 via "+fabricV4) })
-	taken := func(state string) {
+	named := func(state, kind string) {
 		t.Helper()
 		r.Counts(a, `calico_node_bgp_peers{state="`+state+`"}`, routing.AtLeast(1))
+		r.Counts(a, `calico_node_bgp_troubles{kind="`+kind+`"}`, routing.AtLeast(1))
 	}
 	blocks := func(h *lab.Host) (list []string) {
 		for _, p := range r.Blocks(h) {
@@ -73,11 +74,12 @@ func TestBadNeighbours(t *testing.T) {
 	}{
 		{"wrong AS", badNeighbour(65011, secret, ""), func(t *testing.T) {
 			r.Says(a, "BGP session failed", "neighbour="+fabricV4, "it is not in AS 65010")
+			r.Counts(a, `calico_node_bgp_troubles{kind="as-number"}`, routing.AtLeast(1))
 			r.Established(a, 2)
 		}},
 		{"wrong password", badNeighbour(65010, "another", ""), func(t *testing.T) {
 			r.Says(a, "BGP session", "neighbour="+fabricV4, "password is not the one in")
-			taken("connecting")
+			named("connecting", "password")
 			r.Established(a, 2)
 		}},
 		{"our blocks and a default route", badNeighbour(65010, secret, fmt.Sprintf(
@@ -93,7 +95,7 @@ func TestBadNeighbours(t *testing.T) {
 		}},
 		{"100,000 prefixes", badNeighbour(65010, secret, manyRoutes(100_000)), func(t *testing.T) {
 			r.Says(a, "BGP neighbour floods", "neighbour="+fabricV4)
-			taken("flooded")
+			named("flooded", "flood")
 		}},
 	} {
 		t.Run(part.name, func(t *testing.T) {

@@ -84,16 +84,26 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A pool over the hosts' own subnet is reported; the way to the hosts stays.
+// A pool over the hosts' own subnet is reported; the way to the hosts stays, for
+// longer than an address that can't be used is waited for, and when an agent starts.
 func poolOverlaps(r *rig) {
 	across := r.across()
 	key := model.PoolKey{CIDR: netip.MustParsePrefix("172.20.0.0/16")}
 	before := r.Routes(r.a)
 	r.Put(model.Put{Key: key, Value: model.Pool{CIDR: key.CIDR, IPAM: true}})
 	r.wrong("pool-overlap")
-	if got := r.Routes(r.a); !slices.Equal(got, before) {
-		r.Errorf("routes are %q, before %q", got, before)
+	if err := r.b.StopAgent(); err != nil {
+		r.Fatal(err)
 	}
+	if err := r.b.StartAgent(r.Context()); err != nil {
+		r.Fatal(err)
+	}
+	for end := time.Now().Add(12 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if got := r.Routes(r.a); !slices.Equal(got, before) {
+			r.Fatalf("routes are %q, before %q", got, before)
+		}
+	}
+	r.Established(r.b, 2)
 	r.Delete(key)
 	r.well("pool-overlap")
 	across.StopWhole()
@@ -122,6 +132,7 @@ func linkFlaps(r *rig) {
 	if err := <-flapped; err != nil {
 		r.Fatal(err)
 	}
+	r.wrong("flapping-link")
 	r.Reaches(r.here, r.far)
 	r.Until("the routes of before", func() error {
 		if got := r.Routes(r.a); !slices.Equal(got, before) {
@@ -142,6 +153,7 @@ func etcdAway(r *rig) {
 		r.Fatal(err)
 	}
 	r.Says(r.a, "etcd watch interrupted, trying again")
+	r.Counts(r.a, "calico_node_watch_interrupted", Exactly(1))
 	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if got := r.Routes(r.a); !slices.Equal(got, before) {
 			r.Errorf("routes are %q, before %q", got, before)
@@ -154,6 +166,7 @@ func etcdAway(r *rig) {
 		r.Fatal(err)
 	}
 	r.Says(r.a, "etcd watch is back")
+	r.Counts(r.a, "calico_node_watch_interrupted", Exactly(0))
 	late := r.b.Pod("late")
 	r.Reaches(r.here, late)
 	across.StopWhole()

@@ -50,6 +50,9 @@ func TestClockJumps(t *testing.T) {
 		}
 	}
 	for _, h := range r.Hosts() {
+		r.Says(h, "the clock jumped", "by=3h0m0")
+		r.Says(h, "the clock jumped", "by=-3h0m0")
+		r.Counts(h, "calico_node_clock_jumps_total", routing.Exactly(2))
 		r.Established(h, 2)
 		if log := r.Log(h); strings.Contains(log, "BGP session down") {
 			t.Errorf("a session of host %s ended:\n%s", h.Name(), log)

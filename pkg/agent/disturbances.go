@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// flapWindow is how long a link is remembered to have lost its carrier, and
+	// flapLosses how often makes it one that flaps.
+	flapWindow = time.Minute
+	flapLosses = 3
+	// leastJump is by how much a clock must be set to have jumped: what keeps it right
+	// changes it by half a thousandth of the time that passes, at most.
+	leastJump = time.Second
+)
+
+// problemFlaps is the kind of links that flap.
+const problemFlaps = "flapping-link"
+
+var errFlaps = errors.New("it loses its carrier again and again, three times in a minute or more, and with it what is on the wire; routes stay: look at its cable, and at what is at the other end")
+
+// carriers follows how often links lose their carrier.
+type carriers map[string][]carrierCount
+
+// carrierCount is how often one had, at a time.
+type carrierCount struct {
+	at     time.Time
+	losses uint32
+}
+
+// see takes in the counts of all links and returns those that flap, sorted.
+func (c carriers) see(losses map[string]uint32, now time.Time) []string {
+	maps.DeleteFunc(c, func(name string, _ []carrierCount) bool { _, there := losses[name]; return !there })
+	var flapping []string
+	for name, n := range losses {
+		counts := append(c[name], carrierCount{now, n})
+		if n < counts[0].losses { // another link of that name
+			counts = counts[len(counts)-1:]
+		}
+		// The first is the last from before the window, so that it is looked back far enough.
+		for len(counts) > 2 && now.Sub(counts[1].at) >= flapWindow {
+			counts = counts[1:]
+		}
+		c[name] = counts
+		if n-counts[0].losses >= flapLosses {
+			flapping = append(flapping, name)
+		}
+	}
+	slices.Sort(flapping)
+	return flapping
+}
+
+// lookAtCarriers says which of the host's own links flap, and which no longer do.
+func (r *router) lookAtCarriers(now time.Time) {
+	names := make([]string, len(r.links.Links))
+	for i, l := range r.links.Links {
+		names[i] = l.Name
+	}
+	losses, err := r.network.carriers(names)
+	if !r.well(carrierTrouble, "how often the host's links lose their carrier could not be read", err) {
+		return
+	}
+	flapping := r.carriers.see(losses, now)
+	said := newSayer(r)
+	for _, name := range r.flapping {
+		if !slices.Contains(flapping, name) {
+			said.say(problemFlaps, name, nil)
+		}
+	}
+	for _, name := range flapping {
+		said.say(problemFlaps, name, errFlaps)
+	}
+	said.done()
+	r.flapping = flapping
+	r.metrics.problems.WithLabelValues(problemFlaps).Set(float64(len(flapping)))
+}
+
+// lookAtClock says when the clock was set. Nothing goes by it: only times in the log
+// and in etcd do.
+func (r *router) lookAtClock(now time.Time) {
+	before := r.clock
+	r.clock = now
+	// Round takes the reading of CLOCK_MONOTONIC from a time.
+	if by := clockJump(now.Round(0).Sub(before.Round(0)), now.Sub(before)); by != 0 {
+		r.metrics.jumps.Inc()
+		r.log.Warn("the clock jumped; routes, sessions and leases go by one that doesn't", "by", by.Round(time.Millisecond))
+	}
+}
+
+// clockJump is by how much the clock was set while it says that so much time has
+// passed, and another that can't be set says how much it was; 0 = next to nothing.
+func clockJump(said, passed time.Duration) time.Duration {
+	by := said - passed
+	if by.Abs() < max(leastJump, passed/1000) {
+		return 0
+	}
+	return by
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// CarrierLosses is how often links of the current namespace have lost their carrier
+// since they were made. One that isn't there is left out. The kernel counts them, so
+// that none is missed however seldom this is asked.
+func CarrierLosses(names []string) (map[string]uint32, error) {
+	s, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	losses := make(map[string]uint32, len(names))
+	for _, name := range names {
+		if checkName(name) != nil {
+			continue
+		}
+		answers, err := s.ask(getLink(0, name))
+		if errors.Is(err, unix.ENODEV) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read link %s: %w", name, err)
+		}
+		for _, m := range answers {
+			if m.kind != unix.RTM_NEWLINK || len(m.body) < unix.SizeofIfInfomsg {
+				continue
+			}
+			attributes(m.body[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
+				if kind == unix.IFLA_CARRIER_DOWN_COUNT {
+					losses[name] = u32(data)
+				}
+			})
+		}
+	}
+	return losses, nil
+}
