@@ -60,9 +60,14 @@ func (l *loop) noteRoutes() {
 	l.mtu()
 	// At the start, it may have gone down while no agent ran.
 	if n.mtu != 0 && (l.route.mtu == 0 || n.mtu < l.route.mtu) {
-		l.route.until, l.route.due, l.route.fresh = time.Now().Add(shrinkGrace), true, true
+		l.measure()
 	}
 	l.route.mtu = n.mtu
+}
+
+// measure has running workloads looked at for what exceeds the MTU, now and once more.
+func (l *loop) measure() {
+	l.route.until, l.route.due, l.route.fresh = time.Now().Add(shrinkGrace), true, true
 }
 
 // tellRouter hands the router the parameters, those that stand in etcd included.

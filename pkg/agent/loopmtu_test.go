@@ -11,6 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 // ShrinkMTU is of hostPath.
@@ -49,9 +52,14 @@ func TestMTU(t *testing.T) {
 		c.handover.tell(routeNews{})
 		c.expect(t, "it isn't known any more")
 		c.with(func() { c.fail = errors.New("no") })
-		c.params.MTULiveUpdate = false
+		live := func(is string, revision int64) {
+			c.updates <- store.Update{Revision: revision, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "MTULiveUpdate"}, model.Text(is), revision)}}
+		}
+		live("false", 2)
 		c.handover.tell(routeNews{mtu: 1400})
 		c.expect(t, "workloads shall keep it")
+		live("true", 3)
+		c.expect(t, "they shan't any more", "shrink 1400 3m15s")
 		if got := fmt.Sprint(slices.Compact(written)); got != "[1500 1450 1500 1400]" {
 			t.Errorf("written: %s", got)
 		}

@@ -132,7 +132,11 @@ func (a *adoption) adopt(s settings, unread map[string]error) Params {
 // adopt takes the settings into use, all but those whose change the loop has to
 // act on itself.
 func (l *loop) adopt() {
+	before := l.params
 	l.params = l.adoption.adopt(l.state.settings, l.state.unreadSettings())
+	if !before.MTULiveUpdate && l.params.MTULiveUpdate {
+		l.measure() // it may have shrunk before
+	}
 	l.level.Set(l.params.LogLevel)
 	l.report.configure(l.params)
 	l.serving.configure(l.params)
