@@ -88,7 +88,7 @@ func (r *router) lookAtClock(now time.Time) {
 	// Round takes the reading of CLOCK_MONOTONIC from a time.
 	if by := clockJump(now.Round(0).Sub(before.Round(0)), now.Sub(before)); by != 0 {
 		r.metrics.jumps.Inc()
-		r.log.Warn("the clock jumped; routes, sessions and leases go by one that doesn't", "by", by.Round(time.Millisecond))
+		r.log.Warn("the clock jumped; routes, sessions and leases go by one that doesn't", "by", by.Round(100*time.Millisecond))
 	}
 }
 

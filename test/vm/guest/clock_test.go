@@ -50,8 +50,7 @@ func TestClockJumps(t *testing.T) {
 		}
 	}
 	for _, h := range r.Hosts() {
-		r.Says(h, "the clock jumped", "by=3h0m0")
-		r.Says(h, "the clock jumped", "by=-3h0m0")
+		r.Says(h, "the clock jumped", "by=-")
 		r.Counts(h, "calico_node_clock_jumps_total", routing.Exactly(2))
 		r.Established(h, 2)
 		if log := r.Log(h); strings.Contains(log, "BGP session down") {
