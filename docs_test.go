@@ -68,6 +68,35 @@ func TestFieldsDocumented(t *testing.T) {
 	}
 }
 
+// TestRoutingFieldsDocumented compares the fields of pools and peers with the tables
+// of docs/routing.md.
+func TestRoutingFieldsDocumented(t *testing.T) {
+	page := readText(t, "docs/routing.md")
+	for _, tt := range []struct{ file, function, heading string }{
+		{"pkg/model/pool.go", "parsePool", "## Pools: which way packets take"},
+		{"pkg/model/bgp.go", "parsePeer", "### Peers"},
+	} {
+		_, code, _ := strings.Cut(readText(t, tt.file), "func "+tt.function+"(")
+		code, _, _ = strings.Cut(code, "\n}\n")
+		_, table, _ := strings.Cut(page, tt.heading+"\n")
+		table, _, _ = strings.Cut(table, "\n#")
+		var got []string
+		for _, column := range found("(?m)^\\| (`[^|]*)\\|", table, 1) {
+			got = append(got, found("`([^`]+)`", column, 1)...)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(found(`case "([a-z_]+)":`, code, 1), got); diff != "" {
+			t.Errorf("fields of %s (-) and of docs/routing.md, %s (+):\n%s", tt.function, tt.heading, diff)
+		}
+	}
+	for _, key := range found(`"bgp/v1/([^"]+)", func`, readText(t, "pkg/model/parsekey.go"), 1) {
+		key = strings.NewReplacer("host/*", "host/<host>", "_v4/*", "_v4/<address>", "_v6/*", "_v6/<address>").Replace(key)
+		if !strings.Contains(page, "`"+key+"`") {
+			t.Errorf("docs/routing.md does not have bgp/v1/%s", key)
+		}
+	}
+}
+
 // TestFlagsDocumented compares what calico-node's help lists with the README.
 func TestFlagsDocumented(t *testing.T) {
 	help, err := exec.CommandContext(t.Context(), "go", "run", "./cmd/calico-node", "-help").CombinedOutput()
