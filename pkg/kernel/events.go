@@ -36,8 +36,8 @@ const (
 )
 
 // Subscribe reports what others change on the workload interfaces: links that
-// come, go, or go up or down, and routes and permanent neighbours on them; and
-// that the host's own links or their addresses changed. While
+// come, go, or go up or down, routes and permanent neighbours on them, and routes
+// by any link, or by none, to the addresses of active endpoints; and that the host's own links or their addresses changed. While
 // nobody receives, events become one. What this HostPath changes itself is not
 // reported. The channel is closed when the context ends.
 func (h *HostPath) Subscribe(ctx context.Context) (<-chan Event, error) {
@@ -180,8 +180,12 @@ func (w *watcher) note(e *Event, h header, body []byte) {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		w.noteLink(e, h.kind, body)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		if h.port == w.path.port() {
+			return
+		}
+		e.Interfaces = append(e.Interfaces, w.path.claimants(onlyAddr(body))...)
 		r, ok := parseRoute(body)
-		if !ok || h.port == w.path.port() {
+		if !ok {
 			return
 		}
 		if r.dst.Bits() == 0 && r.dst.Addr().Is4() {

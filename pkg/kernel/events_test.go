@@ -40,6 +40,8 @@ func TestSubscribe(t *testing.T) {
 		a := wire(t, 1)
 		awaits(t, events, "cali1")
 		mustApply(t, h, a.endpoint)
+		ip(t, "link", "add", "eth9", "type", "veth", "peer", "name", "other9")
+		ip(t, "link", "set", "eth9", "up")
 		for _, args := range [][]string{
 			{"route", "del", "10.65.0.1"},
 			{"-6", "route", "del", "fd00::1"},
@@ -48,6 +50,12 @@ func TestSubscribe(t *testing.T) {
 			{"link", "set", "cali1", "up"},
 			{"link", "set", "cali1", "alias", "other"},
 			{"route", "add", "10.9.9.9", "dev", "cali1"},
+			{"route", "replace", "10.65.0.1", "dev", "eth9", "proto", "static"},
+			{"route", "del", "10.65.0.1", "dev", "eth9"},
+			{"route", "replace", "blackhole", "10.65.0.1"},
+			{"route", "del", "blackhole", "10.65.0.1"},
+			{"-6", "route", "add", "fd00::1", "dev", "eth9", "metric", "1"},
+			{"-6", "route", "del", "fd00::1", "dev", "eth9"},
 			{"link", "add", "cali5", "type", "veth", "peer", "name", "other5"},
 		} {
 			quiet(t, h, events, a.endpoint)

@@ -186,6 +186,16 @@ func (h *HostPath) want(e Endpoint) {
 	}
 }
 
+// claimants are the interfaces of the active endpoints with the address.
+func (h *HostPath) claimants(a netip.Addr) []string {
+	if !a.IsValid() {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.claims[a])
+}
+
 // claimed are the addresses that shall lead to the endpoint, each once.
 func (e Endpoint) claimed() []netip.Addr {
 	if !e.Active {

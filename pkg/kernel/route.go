@@ -121,6 +121,20 @@ func parseRoute(b []byte) (route, bool) {
 	return r, table == unix.RT_TABLE_MAIN && r.dst.IsValid()
 }
 
+// onlyAddr is the address that a route of any kind and table leads to; the zero
+// Addr where it leads to more than one.
+func onlyAddr(b []byte) (a netip.Addr) {
+	if len(b) < unix.SizeofRtMsg || !unspecified(b[0]).IsValid() || int(b[1]) != unspecified(b[0]).BitLen() {
+		return a
+	}
+	attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+		if kind == unix.RTA_DST {
+			a = addrOf(data)
+		}
+	})
+	return a
+}
+
 // unspecified is the family's, which a default route leads to; invalid for
 // families other than the two.
 func unspecified(family uint8) netip.Addr {
