@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"net/netip"
 	"sync"
 
 	"github.com/calico-go/calico/pkg/nft"
@@ -21,7 +22,8 @@ type handover struct {
 // routeNews is what the loop must know of the way to other hosts.
 type routeNews struct {
 	tunnels nft.Tunnels
-	mtu     int // of workloads, 0 = not known
+	mtu     int                   // of workloads, 0 = not known
+	hosts   map[netip.Addr]string // the other hosts' names, by address
 	// stands is closed by the loop when the firewall stands with these tunnels.
 	stands chan struct{}
 }

@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/calico-go/calico/pkg/nft"
@@ -52,6 +53,7 @@ func (l *loop) noteRoutes() {
 	}
 	before := l.route.news
 	l.route.news = n
+	maps.Copy(l.dirty, l.state.setHosts(n.hosts).endpoints)
 	l.firewall.Tunnels(n.tunnels)
 	l.route.unsaid = append(l.route.unsaid, n.stands)
 	if before != nil && before.mtu == n.mtu {

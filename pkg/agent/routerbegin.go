@@ -131,7 +131,7 @@ const fencePatience = time.Second
 // is new waits until the firewall knows of it, and comes without where that takes
 // too long: the loop must not be able to cut off other hosts.
 func (r *router) tellLoop(ctx context.Context) {
-	n := routeNews{mtu: r.state.MTU.Pods}
+	n := routeNews{mtu: r.state.MTU.Pods, hosts: maps.Clone(r.state.Hosts)}
 	for _, t := range r.state.Tunnels {
 		if t.Kind == plan.IPIP {
 			n.tunnels.IPIP = true
@@ -162,7 +162,7 @@ func (r *router) tellLoop(ctx context.Context) {
 }
 
 func (n routeNews) equal(o routeNews) bool {
-	return n.mtu == o.mtu && n.tunnels.IPIP == o.tunnels.IPIP && n.tunnels.VXLANPort == o.tunnels.VXLANPort &&
+	return n.mtu == o.mtu && maps.Equal(n.hosts, o.hosts) && n.tunnels.IPIP == o.tunnels.IPIP && n.tunnels.VXLANPort == o.tunnels.VXLANPort &&
 		slices.Equal(n.tunnels.Hosts, o.tunnels.Hosts)
 }
 

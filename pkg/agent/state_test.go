@@ -65,6 +65,39 @@ func verdicts(s *state) map[string]string {
 	return out
 }
 
+// TestSetHosts: no endpoint has the address of another host.
+func TestSetHosts(t *testing.T) {
+	a, b := testKey("a"), testKey("b")
+	s := newState("h", []string{"cali"})
+	s.fold(store.Update{Revision: 5, Resync: true, Entries: []model.Entry{
+		put(a, testSpec("calia", "10.0.0.1"), 3), put(b, testSpec("calib", "10.0.0.2", "fd00::2"), 4),
+	}})
+	const refused = " is that of host x: delete the endpoint, and the pool that overlaps the hosts' addresses"
+	addr := netip.MustParseAddr
+	for _, step := range []struct {
+		hosts   map[netip.Addr]string
+		touched []string
+		want    map[string]string
+	}{
+		{map[netip.Addr]string{addr("10.0.0.9"): "x"}, nil, map[string]string{"a": "calia [10.0.0.1]", "b": "calib [10.0.0.2 fd00::2]"}},
+		{map[netip.Addr]string{addr("10.0.0.1"): "y", addr("fd00::2"): "x"}, []string{a.Path(), b.Path()}, map[string]string{
+			"a": "address 10.0.0.1 is that of host y: delete the endpoint, and the pool that overlaps the hosts' addresses", "b": "address fd00::2" + refused,
+		}},
+		{map[netip.Addr]string{addr("10.0.0.1"): "x", addr("fd00::2"): "x"}, []string{a.Path()}, map[string]string{
+			"a": "address 10.0.0.1" + refused, "b": "address fd00::2" + refused,
+		}},
+		{nil, []string{a.Path(), b.Path()}, map[string]string{"a": "calia [10.0.0.1]", "b": "calib [10.0.0.2 fd00::2]"}},
+	} {
+		e := s.setHosts(step.hosts)
+		if diff := cmp.Diff(step.touched, paths(e), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%v: touched (-want +got):\n%s", step.hosts, diff)
+		}
+		if diff := cmp.Diff(step.want, verdicts(s)); diff != "" {
+			t.Errorf("%v: verdicts (-want +got):\n%s", step.hosts, diff)
+		}
+	}
+}
+
 func TestFold(t *testing.T) {
 	const held = " belongs to an older endpoint, "
 	a, b, c := testKey("a"), testKey("b"), testKey("c")
