@@ -20,8 +20,6 @@ const (
 	// wireQueue holds all that a connection has under way, or more: packets
 	// wait, as in a card's queue, and none is dropped.
 	wireQueue = "64mb"
-	// wireControl is what Linux comes with; namespaces have what the machine is set to.
-	wireControl = "cubic"
 )
 
 // wireRate is the rate of each host's uplink, each way.
@@ -80,7 +78,7 @@ func fabricWire(ctx context.Context, b *bench) (_ result, err error) {
 		note: fmt.Sprintf("%d rounds, in a new order each, %v for each stream, its start included: TCP with %s, both ends free to run on any processor. Each host's uplink sends at the rate that is named first, headers counted (tbf, burst %s). "+
 			"What is wired by hand has the same MTU, veths and routes; without rules there is no connection tracking either, on the same hosts there are ours. Processors busy are the whole machine's, of %d, which here are both hosts', "+
 			"their wire's and everybody else's: without any stream %.2f of them are. Headers leave a stream 0.956 of a wire's rate, in VXLAN 0.923: where one stays well below, a processor is the limit, not the wire. Figures are medians; ratios are the medians of the rounds' ratios.",
-			rounds, wireTime, wireControl, wireBurst, runtime.NumCPU(), median(rest)),
+			rounds, wireTime, congestionControl, wireBurst, runtime.NumCPU(), median(rest)),
 		first:  "wire",
 		series: all,
 		last:   "processors busy",
@@ -109,7 +107,7 @@ func (l *lane) stream(s series) error {
 	if err != nil {
 		return err
 	}
-	k := trafficKind{name: "TCP stream", client: pour(wireControl), server: drain}
+	k := trafficKind{name: "TCP stream", client: pour, server: drain}
 	t, err := k.measure(course{l.from, l.to, l.at, wireTime, free})
 	if err != nil {
 		return err
