@@ -57,9 +57,11 @@ func (c carriers) see(losses map[string]uint32, now time.Time) []string {
 
 // lookAtCarriers says which of the host's own links flap, and which no longer do.
 func (r *router) lookAtCarriers(now time.Time) {
-	names := make([]string, len(r.links.Links))
-	for i, l := range r.links.Links {
-		names[i] = l.Name
+	var names []string
+	for _, l := range r.links.Links {
+		if len(l.Addrs) > 0 { // of others there may be hundreds, such as other runtimes' workloads
+			names = append(names, l.Name)
+		}
 	}
 	losses, err := r.network.carriers(names)
 	if !r.well(carrierTrouble, "how often the host's links lose their carrier could not be read", err) {
