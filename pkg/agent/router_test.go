@@ -429,7 +429,7 @@ func TestRouterSeesFlaps(t *testing.T) {
 			}
 		}
 		lose(1)
-		lose(2)
+		lose(1)
 		time.Sleep(2 * flapWindow)
 		lose(2)
 		lose(0)

@@ -118,6 +118,9 @@ func (r *router) readLinks() {
 	if r.well(linkTrouble, "the host's own links could not be read; what was known of them is used", err) {
 		r.look, r.links = false, links
 		r.engine.SetLinks(links)
+		if len(r.carriers) == 0 { // what is lost from now on counts
+			r.lookAtCarriers(time.Now())
+		}
 	} else {
 		r.again()
 	}
