@@ -42,7 +42,7 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 	for range rounds {
 		err := f.round(ctx, func(l *lane) error {
 			for _, k := range kinds {
-				t, err := k.measure(course{l.from, l.to, l.at, packetTime, pinned})
+				t, err := k.measure(course{l.from, l.to, l.at, k.time, pinned})
 				if err != nil {
 					return fmt.Errorf("%s: %w", k.name, err)
 				}
@@ -56,8 +56,8 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 	}
 	t := laneTable{
 		title: "Packets between two hosts",
-		note: fmt.Sprintf("%d rounds, in a new order each, %v for each kind of traffic; both ends on one processor. What is wired by hand has the same MTU, veths and routes; without rules there is no connection tracking either, on the same hosts there are ours. "+
-			"Streams are TCP with %s. Figures are medians; ratios are the medians of the rounds' ratios.", rounds, packetTime, congestionControl),
+		note: fmt.Sprintf("%d rounds, in a new order each, %v for requests, %v for a stream; both ends on one processor. What is wired by hand has the same MTU, veths and routes; without rules there is no connection tracking either, on the same hosts there are ours. "+
+			"Streams are TCP with %s. Figures are medians; ratios are the medians of the rounds' ratios.", rounds, packetTime, streamTime, congestionControl),
 		first: "traffic",
 		last:  "ratio per second of CPU",
 		lastOf: func(s series, l, over *lane) string {

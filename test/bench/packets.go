@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
@@ -18,7 +17,6 @@ import (
 const (
 	packetEndpoints = 1000
 	packetRounds    = 60
-	packetTime      = 150 * time.Millisecond // of one flow
 )
 
 // road is a host with two pods, between which packets are counted.
@@ -157,7 +155,7 @@ func (r *road) endpoint(s *scale, i int) model.Put {
 // drive measures each kind of traffic once.
 func (r *road) drive() error {
 	for _, k := range trafficKinds {
-		t, err := k.measure(course{r.pods[0].Namespace(), r.pods[1].Namespace(), r.pods[1].Addrs()[0], packetTime, pinned})
+		t, err := k.measure(course{r.pods[0].Namespace(), r.pods[1].Namespace(), r.pods[1].Addrs()[0], k.time, pinned})
 		if err != nil {
 			return fmt.Errorf("%s: %w", k.name, err)
 		}
@@ -169,8 +167,8 @@ func (r *road) drive() error {
 func packetResult(roads []*road) result {
 	t := table{
 		title: fmt.Sprintf("Packets between two pods of a host with %d other endpoints", packetEndpoints),
-		note: fmt.Sprintf("%d rounds, the hosts in a new order each, %v for each kind of traffic; both ends on one processor. The policies apply to the other endpoints, not to the pods, "+
-			"which have the network's own profile. Without any rules there is no connection tracking either; with it alone, one rule accepts what is established. Figures are medians; ratios are the medians of the rounds' ratios.", packetRounds, packetTime),
+		note: fmt.Sprintf("%d rounds, the hosts in a new order each, %v for each kind of traffic, %v for a stream; both ends on one processor. The policies apply to the other endpoints, not to the pods, "+
+			"which have the network's own profile. Without any rules there is no connection tracking either; with it alone, one rule accepts what is established. Figures are medians; ratios are the medians of the rounds' ratios.", packetRounds, packetTime, streamTime),
 		header: []string{"traffic", "rules for", "rate", "over 1 policy", "over no rules", "per second of CPU", "over 1 policy", "over no rules"},
 	}
 	var r result

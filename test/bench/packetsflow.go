@@ -17,6 +17,8 @@ import (
 
 const (
 	trafficPort = 9000
+	packetTime  = 150 * time.Millisecond // of one flow
+	streamTime  = 500 * time.Millisecond // of a stream, which takes a while to come to its rate
 	// congestionControl is of streams: what Linux comes with. Namespaces have what the
 	// machine is set to, and one that paces hides what packets cost.
 	congestionControl = "cubic"
@@ -39,15 +41,16 @@ func (t traffic) perCPU() float64 { return t.amount / t.cpu.Seconds() }
 type trafficKind struct {
 	name   string
 	goal   bool
+	time   time.Duration // of one flow
 	text   func(rate float64) string
 	client func(to unix.Sockaddr, until time.Time) (amount float64, err error)
 	server func(listener int) error
 }
 
 var trafficKinds = []trafficKind{
-	{"TCP request and response", true, perSecond, requests, answer},
-	{"TCP stream", true, gigabits, pour, drain},
-	{"TCP connect, request, response", false, perSecond, connects, answerMany},
+	{"TCP request and response", true, packetTime, perSecond, requests, answer},
+	{"TCP stream", true, streamTime, gigabits, pour, drain},
+	{"TCP connect, request, response", false, packetTime, perSecond, connects, answerMany},
 }
 
 // course is where a flow to an IPv4 address runs, and for how long.
