@@ -38,7 +38,7 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 	if err != nil {
 		return result{}, err
 	}
-	kinds, rounds := trafficKinds[:2], min(b.count, fabricRounds)
+	kinds, rounds := trafficKinds[:3], min(b.count, fabricRounds)
 	for range rounds {
 		err := f.round(ctx, func(l *lane) error {
 			for _, k := range kinds {
@@ -57,7 +57,7 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 	t := laneTable{
 		title: "Packets between two hosts",
 		note: fmt.Sprintf("%d rounds, in a new order each, %v for requests, %v for a stream; both ends on one processor. What is wired by hand has the same MTU, veths and routes; without rules there is no connection tracking either, on the same hosts there are ours. "+
-			"Streams are TCP with %s. Figures are medians; ratios are the medians of the rounds' ratios.", rounds, packetTime, streamTime, congestionControl),
+			"Streams go by the machine's own congestion control, and by %s. Figures are medians; ratios are the medians of the rounds' ratios.", rounds, packetTime, streamTime, congestionControl),
 		first: "traffic",
 		last:  "ratio per second of CPU",
 		lastOf: func(s series, l, over *lane) string {

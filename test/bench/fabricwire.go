@@ -107,7 +107,7 @@ func (l *lane) stream(s series) error {
 	if err != nil {
 		return err
 	}
-	k := trafficKind{name: "TCP stream", client: pour, server: drain}
+	k := trafficKind{name: "TCP stream", client: pour(congestionControl), server: drain}
 	t, err := k.measure(course{l.from, l.to, l.at, wireTime, free})
 	if err != nil {
 		return err

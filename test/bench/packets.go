@@ -168,7 +168,7 @@ func packetResult(roads []*road) result {
 	t := table{
 		title: fmt.Sprintf("Packets between two pods of a host with %d other endpoints", packetEndpoints),
 		note: fmt.Sprintf("%d rounds, the hosts in a new order each, %v for each kind of traffic, %v for a stream; both ends on one processor. The policies apply to the other endpoints, not to the pods, "+
-			"which have the network's own profile. Without any rules there is no connection tracking either; with it alone, one rule accepts what is established. Figures are medians; ratios are the medians of the rounds' ratios.", packetRounds, packetTime, streamTime),
+			"which have the network's own profile. Without any rules there is no connection tracking either; with it alone, one rule accepts what is established. Streams go by the machine's own congestion control, and by %s. Figures are medians; ratios are the medians of the rounds' ratios.", packetRounds, packetTime, streamTime, congestionControl),
 		header: []string{"traffic", "rules for", "rate", "over 1 policy", "over no rules", "per second of CPU", "over 1 policy", "over no rules"},
 	}
 	var r result

@@ -18,9 +18,9 @@ import (
 const (
 	trafficPort = 9000
 	packetTime  = 150 * time.Millisecond // of one flow
-	streamTime  = 500 * time.Millisecond // of a stream, which takes a while to come to its rate
-	// congestionControl is of streams: what Linux comes with. Namespaces have what the
-	// machine is set to, and one that paces hides what packets cost.
+	streamTime  = 300 * time.Millisecond // of a stream, which takes a while to come to its rate
+	// congestionControl is what Linux comes with. Namespaces have what the machine is
+	// set to, which may pace: then a stream shows less of what packets cost.
 	congestionControl = "cubic"
 )
 
@@ -49,7 +49,8 @@ type trafficKind struct {
 
 var trafficKinds = []trafficKind{
 	{"TCP request and response", true, packetTime, perSecond, requests, answer},
-	{"TCP stream", true, streamTime, gigabits, pour, drain},
+	{"TCP stream", true, streamTime, gigabits, pour(""), drain},
+	{"TCP stream, " + congestionControl, false, streamTime, gigabits, pour(congestionControl), drain},
 	{"TCP connect, request, response", false, packetTime, perSecond, connects, answerMany},
 }
 
@@ -214,25 +215,29 @@ func connects(to unix.Sockaddr, until time.Time) (n float64, err error) {
 	return n, nil
 }
 
-// pour sends as much as it can.
-func pour(to unix.Sockaddr, until time.Time) (n float64, err error) {
-	fd, err := dial(to)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, unix.Close(fd)) }()
-	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestionControl); err != nil {
-		return 0, fmt.Errorf("congestion control %s: %w", congestionControl, err)
-	}
-	b := make([]byte, 128<<10)
-	for time.Now().Before(until) {
-		sent, err := unix.Write(fd, b)
+// pour sends as much as it can, by this congestion control; "" is the machine's own.
+func pour(control string) func(to unix.Sockaddr, until time.Time) (float64, error) {
+	return func(to unix.Sockaddr, until time.Time) (n float64, err error) {
+		fd, err := dial(to)
 		if err != nil {
-			return n, os.NewSyscallError("write", err)
+			return 0, err
 		}
-		n += float64(sent)
+		defer func() { err = errors.Join(err, unix.Close(fd)) }()
+		if control != "" {
+			if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, control); err != nil {
+				return 0, fmt.Errorf("congestion control %s: %w", control, err)
+			}
+		}
+		b := make([]byte, 128<<10)
+		for time.Now().Before(until) {
+			sent, err := unix.Write(fd, b)
+			if err != nil {
+				return n, os.NewSyscallError("write", err)
+			}
+			n += float64(sent)
+		}
+		return n, nil
 	}
-	return n, nil
 }
 
 // accept waits for a connection and serves it until it ends; the client's end
