@@ -37,9 +37,10 @@ const (
 
 // Subscribe reports what others change on the workload interfaces: links that
 // come, go, or go up or down, routes and permanent neighbours on them, and routes
-// by any link, or by none, to the addresses of active endpoints; and that the host's own links or their addresses changed. While
-// nobody receives, events become one. What this HostPath changes itself is not
-// reported. The channel is closed when the context ends.
+// by any link, or by none, to the addresses of active endpoints; and that the host's
+// own links or their addresses changed. While nobody receives, events become one.
+// What this HostPath changes itself is not reported. The channel is closed when the
+// context ends.
 func (h *HostPath) Subscribe(ctx context.Context) (<-chan Event, error) {
 	w := &watcher{path: h, seen: make(map[int]sight)}
 	if err := h.ns.enter(w.open); err != nil {

@@ -116,7 +116,7 @@ func (r *reader) glance(since *glance) (glance, error) {
 	return g, nil
 }
 
-// Of linux/netconf.r.
+// Of linux/netconf.h.
 const (
 	netconfaIfIndex    = 1
 	netconfaForwarding = 2

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 const (
@@ -25,12 +26,12 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 	defer func() { err = errors.Join(err, f.close()) }()
 	err = f.choose(ctx, []comparison{
 		{hostLane, nil},
-		{podLane, []versus{{hostLane, false}, {handLane, false}, {trackedLane, false}}},
+		{podLane, []versus{{hostLane, true}, {handLane, false}, {trackedLane, false}}},
 		{handLane, []versus{{hostLane, false}}},
 		{trackedLane, nil},
 		{handVXLANHosts, nil},
 		{trackedVXLANHosts, nil},
-		{vxlanLane, []versus{{handVXLANHosts, false}, {handVXLAN, false}, {trackedVXLAN, false}, {handVXLANBeside, false}}},
+		{vxlanLane, []versus{{handVXLANHosts, false}, {handVXLAN, true}, {trackedVXLAN, false}, {handVXLANBeside, true}}},
 		{handVXLAN, []versus{{handVXLANHosts, false}}},
 		{trackedVXLAN, nil},
 		{handVXLANBeside, nil},
@@ -68,7 +69,11 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 		},
 	}
 	for _, k := range kinds {
-		t.series = append(t.series, series{name: k.name, text: k.text})
+		s := series{name: k.name, text: k.text}
+		if strings.HasPrefix(k.name, "TCP stream") {
+			s.goal = "throughput between hosts, " + k.name + ": "
+		}
+		t.series = append(t.series, s)
 	}
 	return t.result(f.lanes), nil
 }

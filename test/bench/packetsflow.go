@@ -50,7 +50,7 @@ type trafficKind struct {
 var trafficKinds = []trafficKind{
 	{"TCP request and response", true, packetTime, perSecond, requests, answer},
 	{"TCP stream", true, streamTime, gigabits, pour(""), drain},
-	{"TCP stream, " + congestionControl, false, streamTime, gigabits, pour(congestionControl), drain},
+	{"TCP stream, " + congestionControl, true, streamTime, gigabits, pour(congestionControl), drain},
 	{"TCP connect, request, response", false, packetTime, perSecond, connects, answerMany},
 }
 
