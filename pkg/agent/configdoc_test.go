@@ -41,14 +41,17 @@ change is without effect until the agent is started without that, and the log sa
 
 ## A value that makes no sense
 
-is not used: the next in strength is, or the default. It is logged once, with its place and what is wrong with it,
-counted by the metric ` + "`calico_node_invalid_objects`" + `, and shown at ` + "`/debug/invalid`" + ` on the health port, beside
-the objects in etcd that are not acted upon:
+is not used: the parameter's default is. What weaker places say of the parameter isn't used either, as nobody chose that for
+this host; so what must be the same on all hosts is best set for all of them alone. A mistake is logged once, with its place and what is wrong with it,
+counted by the metric ` + "`calico_node_invalid_objects`" + `, and shown at ` + "`/debug/invalid`" + ` on the health port with
+what is used instead, also where a stronger place has a value that is in order. Beside it are the objects in etcd that are not acted upon:
 
 ` + "```sh\ncurl http://127.0.0.1:9099/debug/invalid\n```\n```text\n" +
 	`setting /calico/v1/config/RouteRefreshInterval
   since   2030-01-02T03:04:05Z
   reason  time "soon": want seconds, 1 to 3600
+  value   "soon"
+  used    "10", default
 ` + "```\n\n`?format=json`, or `Accept: application/json`," + ` gives the same to programs. When it is put right, it is gone from
 there, and the log says so.
 

@@ -97,13 +97,15 @@ type paramError struct {
 	name  string // of the parameter
 	given string // how the layer spells it
 	layer int    // index of the map it came from
+	text  string
 	err   error
 }
 
-// choice is where the value of a parameter came from.
+// choice is the value of a parameter, and where it came from.
 type choice struct {
-	layer int // index of the map, or layerDefault
+	layer int // index of the map that decided, or layerDefault
 	text  string
+	bad   bool // what the layer says makes no sense: text is the default
 }
 
 // resolution is what follows from all layers.
@@ -113,34 +115,74 @@ type resolution struct {
 	wrong   []paramError
 }
 
-// resolve works the parameters out. The first layer that has a value which
-// makes sense wins; a name may be in any case.
+// resolve works the parameters out, wherever they are to be used.
 func resolve(layers ...map[string]string) resolution {
+	return resolver{layers: layers}.resolve()
+}
+
+// resolver has what parameters are worked out of.
+type resolver struct {
+	layers []map[string]string // the strongest first
+	// unread says why the value of a name in a layer can't be read.
+	unread map[unreadValue]error
+	// refuse says why the parameter's value, which parses, can't be used here; nil
+	// function = it always can.
+	refuse func(name string, p *Params) error
+}
+
+type unreadValue struct {
+	layer int
+	given string
+}
+
+// resolve has the strongest layer that names a parameter, in any case, decide on
+// it: by its value, and where that makes no sense by the default. To go on to the
+// next layer then would be a value that nobody chose for this host. What makes no
+// sense in weaker layers is found as well.
+func (x resolver) resolve() resolution {
 	r := resolution{choices: map[string]choice{}}
-	folded := make([]map[string]string, len(layers)) // lower-case name to the spelling that counts
-	for i, layer := range layers {
+	folded := make([]map[string]string, len(x.layers)) // lower-case name to the spelling that counts
+	for i, layer := range x.layers {
 		folded[i] = fold(layer)
 	}
-next:
 	for _, p := range paramTable() {
-		for i, layer := range layers {
+		chosen := choice{layer: layerDefault, text: p.initial}
+		for i, layer := range x.layers {
 			given, text, ok := p.find(layer, folded[i])
 			if !ok {
 				continue
 			}
-			err := p.values.set(&r.params, text)
-			if err == nil {
-				r.choices[p.name] = choice{i, text}
-				continue next
+			err := x.check(p, unreadValue{i, given}, text)
+			if err != nil {
+				r.wrong = append(r.wrong, paramError{p.name, given, i, text, err})
 			}
-			r.wrong = append(r.wrong, paramError{p.name, given, i, err})
+			switch {
+			case chosen.layer != layerDefault:
+			case err != nil:
+				chosen.layer, chosen.bad = i, true
+			default:
+				chosen.layer, chosen.text = i, text
+			}
 		}
-		if err := p.values.set(&r.params, p.initial); err != nil {
-			panic(fmt.Sprintf("default of %s: %v", p.name, err)) // a table of constants, tested
+		if err := p.values.set(&r.params, chosen.text); err != nil {
+			panic(fmt.Sprintf("%s %q: %v", p.name, chosen.text, err)) // it was read before, or is the default, which is tested
 		}
-		r.choices[p.name] = choice{layerDefault, p.initial}
+		r.choices[p.name] = chosen
 	}
 	return r
+}
+
+// check says what is wrong with a value.
+func (x resolver) check(p param, at unreadValue, text string) error {
+	if err := x.unread[at]; err != nil {
+		return err
+	}
+	var scratch Params
+	err := p.values.set(&scratch, text)
+	if err == nil && x.refuse != nil {
+		err = x.refuse(p.name, &scratch)
+	}
+	return err
 }
 
 // fold finds names whatever their case. Of several that differ in case alone,

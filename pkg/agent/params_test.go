@@ -5,6 +5,7 @@ package agent
 import (
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -265,15 +266,18 @@ func TestResolve(t *testing.T) {
 		{"the first wins", []layer{{}, {"interfaceprefix": "tap"}, {"interfaceprefix": "veth", "logseverityscreen": "none"}},
 			with(func(p *Params) { p.InterfacePrefixes, p.LogLevel = []string{"tap"}, levelNone }), nil},
 		{"several, one twice", []layer{{"interfaceprefix": "tap, cali,tap"}}, with(func(p *Params) { p.InterfacePrefixes = []string{"cali", "tap"} }), nil},
-		{"what makes no sense is passed over", []layer{{"interfaceprefix": ""}, {"interfaceprefix": "tap,,"}, {"interfaceprefix": "tap"}},
-			with(func(p *Params) { p.InterfacePrefixes = []string{"tap"} }), []string{"InterfacePrefix 0", "InterfacePrefix 1"}},
+		{"what makes no sense is the default, and not what a weaker layer says", []layer{{"interfaceprefix": ""}, {"interfaceprefix": "tap,,"}, {"interfaceprefix": "tap"}},
+			base, []string{"InterfacePrefix 0", "InterfacePrefix 1"}},
+		{"a mistake in a weaker layer is found", []layer{{"interfaceprefix": "tap"}, {"interfaceprefix": "tap,,"}},
+			with(func(p *Params) { p.InterfacePrefixes = []string{"tap"} }), []string{"InterfacePrefix 1"}},
+		{"a bad name stands before a good alias", []layer{{"NftablesRefreshInterval": "often", "IptablesRefreshInterval": "4"}}, base, []string{"NftablesRefreshInterval 0"}},
 		{"the table's spelling wins over others, and the name over its alias",
 			[]layer{{"ROUTEREFRESHINTERVAL": "1", "RouteRefreshInterval": "2", "routerefreshinterval": "3", "IptablesRefreshInterval": "4", "NFTABLESREFRESHINTERVAL": "5"}},
 			with(func(p *Params) { p.RefreshInterval, p.FirewallInterval = 2*time.Second, 5*time.Second }), nil},
 		{"a stronger layer's alias wins", []layer{{"iptablesrefreshinterval": "4"}, {"NftablesRefreshInterval": "5"}},
 			with(func(p *Params) { p.FirewallInterval = 4 * time.Second }), nil},
 		{"a path", []layer{{"interfaceprefix": "../all"}}, base, []string{"InterfacePrefix 0"}},
-		{"times", []layer{{"routerefreshinterval": "0.5"}, {"routerefreshinterval": "2m"}}, with(func(p *Params) { p.RefreshInterval = 2 * time.Minute }), []string{"RouteRefreshInterval 0"}},
+		{"times", []layer{{"routerefreshinterval": "0.5"}, {"routerefreshinterval": "2m"}}, base, []string{"RouteRefreshInterval 0"}},
 		{"not a number", []layer{{"routerefreshinterval": "NaN"}, {"routerefreshinterval": "1e300"}, {"logseverityscreen": "loud"}}, base,
 			[]string{"RouteRefreshInterval 0", "RouteRefreshInterval 1", "LogSeverityScreen 2"}},
 	}
@@ -302,13 +306,17 @@ func FuzzResolve(f *testing.F) {
 		table := paramTable()
 		p := table[int(index)%len(table)]
 		r := resolve(map[string]string{p.name: strong}, map[string]string{p.name: weak})
-		// What was chosen reads the same again, and it is what the first good layer says.
+		// What was chosen reads the same again, and it is what the strong layer says, or the default.
 		c := r.choices[p.name]
 		if again := resolve(map[string]string{p.name: c.text}); len(again.wrong) != 0 || !cmp.Equal(again.params, r.params, sameParams()) {
 			t.Errorf("%s %q: %v, then %v", p.name, c.text, r.params, again.params)
 		}
-		if wrong := len(r.wrong); c.layer >= 0 && c.layer != wrong || c.layer < 0 && wrong != 2 {
-			t.Errorf("%s: %d wrong, chosen from %d", p.name, wrong, c.layer)
+		want := choice{0, strong, false}
+		if slices.ContainsFunc(r.wrong, func(w paramError) bool { return w.layer == 0 }) {
+			want = choice{0, p.initial, true}
+		}
+		if c != want {
+			t.Errorf("%s %q, %q: %+v, want %+v", p.name, strong, weak, c, want)
 		}
 		for _, prefix := range r.params.InterfacePrefixes {
 			if err := checkInterface(prefix); err != nil {

@@ -42,6 +42,9 @@ type problem struct {
 	Kind   string    `json:"kind"`
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"` // when it was first found wrong, whatever the reason was then
+	// Of a setting: what it says, quoted, and what is used instead.
+	Value string `json:"value,omitempty"`
+	Used  string `json:"used,omitempty"`
 }
 
 func newProblems(log *slog.Logger) *problems {
@@ -65,35 +68,46 @@ func (p *problems) report(path string, err error) {
 // reportSetting says how it stands with a setting; instead is what is used where
 // it makes no sense.
 func (p *problems) reportSetting(path string, err error, instead string) {
-	switch before, after := p.note(problemSetting, path, err); {
-	case after == before:
-	case after == "":
+	p.reportValue(path, err, "", instead)
+}
+
+// reportValue is reportSetting with the value that it has.
+func (p *problems) reportValue(path string, err error, value, instead string) {
+	before, after := p.keep(problem{Path: path, Kind: problemSetting, Reason: errorText(err), Value: value, Used: instead})
+	switch {
+	case after.Reason == before.Reason && after.Value == before.Value:
+	case after.Reason == "":
 		p.log.Info("setting is in order again", "setting", path)
 	default:
-		p.log.Warn("setting is not used", "setting", path, "reason", after, "instead", instead)
+		p.log.Warn("setting is not used", "setting", path, "reason", after.Reason, "instead", instead)
 	}
 }
 
 // note keeps how it stands with something and tells how it stood before; "" is well.
 func (p *problems) note(kind, path string, err error) (before, after string) {
-	after = errorText(err)
-	if len(after) > maxReason {
-		after = strings.ToValidUTF8(after[:maxReason], "") + "…"
+	was, is := p.keep(problem{Path: path, Kind: kind, Reason: errorText(err)})
+	return was.Reason, is.Reason
+}
+
+// keep is note for all that is known of it.
+func (p *problems) keep(of problem) (before, after problem) {
+	if len(of.Reason) > maxReason {
+		of.Reason = strings.ToValidUTF8(of.Reason[:maxReason], "") + "…"
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	id := problemID{kind, path}
-	was := p.open[id]
-	if after == "" {
+	id := problemID{of.Kind, of.Path}
+	before = p.open[id]
+	if of.Reason == "" {
 		delete(p.open, id)
-		return was.Reason, after
+		return before, problem{}
 	}
-	since := was.Since
-	if since.IsZero() {
-		since = time.Now()
+	of.Since = before.Since
+	if of.Since.IsZero() {
+		of.Since = time.Now()
 	}
-	p.open[id] = problem{path, kind, after, since}
-	return was.Reason, after
+	p.open[id] = of
+	return before, of
 }
 
 // count is how many objects and settings are not in order.
@@ -145,6 +159,11 @@ func writeProblems(w io.Writer, all []problem) {
 	}
 	for _, o := range all {
 		_, _ = fmt.Fprintf(w, "%s %s\n  since   %s\n  reason  %s\n", o.Kind, printable(o.Path), o.Since.UTC().Format(time.RFC3339), indent(o.Reason))
+		for _, more := range [][2]string{{"value", o.Value}, {"used", o.Used}} {
+			if more[1] != "" {
+				_, _ = fmt.Fprintf(w, "  %-6s  %s\n", more[0], printable(more[1]))
+			}
+		}
 	}
 }
 

@@ -18,8 +18,8 @@ type settings struct {
 	global, local map[string]string
 }
 
-// takeText keeps a setting. One that does not parse counts as not set, and so
-// does one whose key isn't spelled right: it would stand beside the one that is.
+// takeText keeps a setting. One whose key isn't spelled right counts as not set: it
+// would stand beside the one that is. One that cannot be read is told by unreadSettings.
 func takeText(m map[string]string, name string, entry model.Entry) {
 	if entry.Path != entry.Key.Path() {
 		return
@@ -70,8 +70,16 @@ func (c Config) flagLayer() map[string]string {
 	return layer
 }
 
-// source names where a setting stands, for people.
-func (c Config) source(layer int) string {
+// source names where a value comes from, for people.
+func (c Config) source(from choice) string {
+	if from.bad {
+		return "default"
+	}
+	return c.layerName(from.layer)
+}
+
+// layerName names a layer, for people.
+func (c Config) layerName(layer int) string {
 	switch layer {
 	case layerFlag:
 		return "flag"
@@ -117,9 +125,9 @@ func newAdoption(cfg Config, p *problems) *adoption {
 
 // adopt works the parameters out, with what is in etcd, and says what is new.
 // unread are settings in etcd that cannot be read, by path.
-func (a *adoption) adopt(s settings, unread map[string]error) Params {
+func (a *adoption) adopt(s settings, unread map[string]unreadSetting) Params {
 	layers := a.cfg.layers(s)
-	r := resolve(layers...)
+	r := a.resolver(layers, unread).resolve()
 	a.reportWrong(r, unread)
 	a.sayChanges(r)
 	a.sayUnused(r, layers)
@@ -127,6 +135,22 @@ func (a *adoption) adopt(s settings, unread map[string]error) Params {
 	err := a.cfg.LogFile.set(r.params.LogFile, r.params.LogFileLevel)
 	a.problems.reportSetting("LogFilePath", err, "no log file")
 	return r.params
+}
+
+// resolver works out of the layers. A value in etcd that cannot be read is there
+// all the same, and a bad one.
+func (a *adoption) resolver(layers []map[string]string, unread map[string]unreadSetting) resolver {
+	x := resolver{layers: slices.Clone(layers), unread: map[unreadValue]error{}}
+	for _, u := range unread {
+		if u.name == "" {
+			continue
+		}
+		layer := maps.Clone(x.layers[u.layer])
+		layer[u.name] = ""
+		x.layers[u.layer] = layer
+		x.unread[unreadValue{u.layer, u.name}] = u.err
+	}
+	return x
 }
 
 // adopt takes the settings into use, all but those whose change the loop has to
@@ -144,18 +168,24 @@ func (l *loop) adopt() {
 
 // reportWrong reports the settings that cannot be read or make no sense, and
 // those that are in order again.
-func (a *adoption) reportWrong(r resolution, unread map[string]error) {
+func (a *adoption) reportWrong(r resolution, unread map[string]unreadSetting) {
 	before := a.wrong
 	a.wrong = map[string]struct{}{}
-	for path, err := range unread {
-		a.wrong[path] = struct{}{}
-		a.problems.reportSetting(path, err, "as if it were not there")
-	}
 	for _, w := range r.wrong {
 		path := a.cfg.settingPath(w.layer, w.given)
 		a.wrong[path] = struct{}{}
-		c := r.choices[w.name]
-		a.problems.reportSetting(path, w.err, fmt.Sprintf("%q, %s", c.text, a.cfg.source(c.layer)))
+		c, value := r.choices[w.name], fmt.Sprintf("%.64q", w.text)
+		if u, ok := unread[path]; ok && u.name != "" {
+			value = "" // it can't be read
+		}
+		a.problems.reportValue(path, w.err, value, fmt.Sprintf("%q, %s", c.text, a.cfg.source(c)))
+	}
+	for path, u := range unread {
+		if _, said := a.wrong[path]; said {
+			continue
+		}
+		a.wrong[path] = struct{}{}
+		a.problems.reportSetting(path, u.err, "as if it were not there")
 	}
 	for path := range before {
 		if _, still := a.wrong[path]; !still {
@@ -169,7 +199,7 @@ func (a *adoption) sayChanges(r resolution) {
 	for _, p := range paramTable() {
 		before, after := a.last.choices[p.name], r.choices[p.name]
 		if before.text != after.text {
-			a.cfg.Logger.Info("setting", "name", p.name, "value", after.text, "from", a.cfg.source(after.layer),
+			a.cfg.Logger.Info("setting", "name", p.name, "value", after.text, "from", a.cfg.source(after),
 				"was", before.text, "applies", p.effect)
 		}
 	}
@@ -186,6 +216,9 @@ func (a *adoption) sayUnused(r resolution, layers []map[string]string) {
 			name, ours := names[strings.ToLower(given)]
 			used, path := r.choices[name], a.cfg.settingPath(layer, given)
 			thing := path
+			if _, bad := a.wrong[path]; bad {
+				continue // that is said already
+			}
 			if ours {
 				text := layers[layer][given]
 				if used.layer == layerDefault || used.layer >= min(layer, layerHost) || text == used.text {
@@ -200,7 +233,7 @@ func (a *adoption) sayUnused(r resolution, layers []map[string]string) {
 			switch {
 			case ours:
 				a.cfg.Logger.Info("setting is without effect: a stronger one stands before it until the agent is started without that",
-					"setting", path, "stronger", a.cfg.source(used.layer), "value", used.text)
+					"setting", path, "stronger", a.cfg.layerName(used.layer), "value", used.text)
 			case foreign(given):
 				a.cfg.Logger.Debug("setting is not this agent's", "setting", path)
 			default:
@@ -232,16 +265,35 @@ func isSetting(key model.Key) bool {
 
 var errSpelling = errors.New("the key isn't spelled as it should be")
 
+// unreadSetting is a setting in etcd that cannot be read.
+type unreadSetting struct {
+	layer int
+	name  string // "" = it counts as not set, as the key isn't spelled right
+	err   error
+}
+
 // unreadSettings are the settings in etcd that cannot be read, by path.
-func (s *state) unreadSettings() map[string]error {
-	unread := map[string]error{}
+func (s *state) unreadSettings() map[string]unreadSetting {
+	unread := map[string]unreadSetting{}
 	for path, o := range s.objects {
-		switch {
-		case !isSetting(o.key) || !s.concerns(o.key):
-		case o.invalid != nil:
-			unread[path] = o.invalid
-		case path != o.key.Path():
-			unread[path] = errSpelling
+		if !isSetting(o.key) || !s.concerns(o.key) {
+			continue
+		}
+		u := unreadSetting{layer: layerGlobal, err: o.invalid}
+		switch key := o.key.(type) {
+		case model.GlobalConfigKey:
+			u.name = key.Name
+		case model.HostConfigKey:
+			u.layer, u.name = layerHost, key.Name
+		}
+		if path != o.key.Path() {
+			u.name = ""
+			if u.err == nil {
+				u.err = errSpelling
+			}
+		}
+		if u.err != nil {
+			unread[path] = u
 		}
 	}
 	return unread

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -78,16 +79,46 @@ func TestPrecedence(t *testing.T) {
 			t.Errorf("strongest layer %d: port %d, want %d\n%s", strongest, p.Health.Port, want, log)
 		}
 	}
-	// A bad value hands on to the next.
+}
+
+// TestBadStrongest: a bad value of the strongest layer is the default, whatever
+// weaker ones say, and theirs is shown where it is bad as well.
+func TestBadStrongest(t *testing.T) {
 	a := newAdopter(t, Config{Felix: map[string]string{"HEALTHPORT": "0"}, file: map[string]string{"HealthPort": "x"}})
 	p, log := a.adopts(local("HealthPort", ""), global("HealthPort", "5"))
-	want := `level=WARN msg="setting is not used" setting=FELIX_HEALTHPORT reason="\"0\": want a number, 1 to 65535" instead="\"5\", /calico/v1/config/"
-level=WARN msg="setting is not used" setting="/etc/felix.cfg: HealthPort" reason="\"x\": want a number, 1 to 65535" instead="\"5\", /calico/v1/config/"
-level=WARN msg="setting is not used" setting=/calico/v1/host/h/config/HealthPort reason="\"\": want a number, 1 to 65535" instead="\"5\", /calico/v1/config/"
-level=INFO msg=setting name=HealthPort value=5 from=/calico/v1/config/ was=9099 applies="at once"
+	want := `level=WARN msg="setting is not used" setting=FELIX_HEALTHPORT reason="\"0\": want a number, 1 to 65535" instead="\"9099\", default"
+level=WARN msg="setting is not used" setting="/etc/felix.cfg: HealthPort" reason="\"x\": want a number, 1 to 65535" instead="\"9099\", default"
+level=WARN msg="setting is not used" setting=/calico/v1/host/h/config/HealthPort reason="\"\": want a number, 1 to 65535" instead="\"9099\", default"
+level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting=/calico/v1/config/HealthPort stronger=environment value=9099
 `
-	if diff := cmp.Diff(want, log); diff != "" || p.Health.Port != 5 || a.problems.count() != 3 {
+	if diff := cmp.Diff(want, log); diff != "" || p.Health.Port != 9099 || a.problems.count() != 3 {
 		t.Errorf("bad values: port %d, %d problems (-want +got):\n%s", p.Health.Port, a.problems.count(), diff)
+	}
+	huge := put(model.HostConfigKey{Host: "h", Name: "HealthPort"}, errors.New("too large"), 1)
+	for _, step := range []struct {
+		name    string
+		entries []model.Entry
+		port    uint16
+		want    []problem
+	}{
+		{"the host's is bad, the global one good", []model.Entry{local("HealthPort", "soon"), global("HealthPort", "5")}, 9099, []problem{
+			{Path: "/calico/v1/host/h/config/HealthPort", Reason: `"soon": want a number, 1 to 65535`, Value: `"soon"`, Used: `"9099", default`},
+		}},
+		{"the host's can't be read", []model.Entry{huge, global("HealthPort", "5")}, 9099, []problem{
+			{Path: "/calico/v1/host/h/config/HealthPort", Reason: "too large", Used: `"9099", default`},
+		}},
+		{"the host's is good, the global one bad", []model.Entry{local("HealthPort", "7"), global("HealthPort", "soon")}, 7, []problem{
+			{Path: "/calico/v1/config/HealthPort", Reason: `"soon": want a number, 1 to 65535`, Value: `"soon"`, Used: `"7", /calico/v1/host/h/config/`},
+		}},
+		{"both are good", []model.Entry{local("HealthPort", "7"), global("HealthPort", "5")}, 7, nil},
+		{"the host's is gone", []model.Entry{global("HealthPort", "5")}, 5, nil},
+	} {
+		a := newAdopter(t, Config{})
+		p, log := a.adopts(step.entries...)
+		got := a.problems.all()
+		if diff := cmp.Diff(step.want, got, cmpopts.IgnoreFields(problem{}, "Since", "Kind"), cmpopts.EquateEmpty()); diff != "" || p.Health.Port != step.port {
+			t.Errorf("%s: port %d, want %d (-want +got):\n%s\n%s", step.name, p.Health.Port, step.port, diff, log)
+		}
 	}
 }
 
@@ -114,8 +145,8 @@ level=WARN msg="setting names no parameter that is known, and is not used" setti
 		{"all kinds", []model.Entry{refresh("soon"), global("IpInIpEnabled", "true"), local("marker", "x"), global("Bogus2", ""), global("LogPrefix", "mine"),
 			local("InterfacePrefix", "veth"), global("IptablesRefreshInterval", "60"), huge},
 			func(p *Params) { p.FirewallInterval = time.Minute },
-			`level=WARN msg="setting is not used" setting=/calico/v1/config/LogSeverityScreen reason="too large" instead="as if it were not there"
-level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"soon\": want seconds, 1 to 3600" instead="\"10\", default"
+			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"soon\": want seconds, 1 to 3600" instead="\"10\", default"
+level=WARN msg="setting is not used" setting=/calico/v1/config/LogSeverityScreen reason="too large" instead="\"INFO\", default"
 level=INFO msg=setting name=NftablesRefreshInterval value=60 from=/calico/v1/config/ was=10 applies="at once"
 level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting=/calico/v1/host/h/config/InterfacePrefix stronger=/etc/felix.cfg value=tap
 level=DEBUG msg="setting is not this agent's" setting=/calico/v1/host/h/config/marker
