@@ -6,10 +6,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -40,7 +43,8 @@ func (s *session) withoutPodCIDR() []byte {
 // gives back on it: that must be there when it does.
 func (s *session) asksOnLink() bool { return s.conf.IPAM.Type == "dhcp" }
 
-// delegate has another plugin give the addresses, by the CNI protocol.
+// delegate has another plugin give the addresses, by the CNI protocol. Where it
+// has given them to this very interface before, it is not asked again.
 func (a *attachment) delegate(ctx, etcd context.Context) error {
 	s := a.s
 	path, err := s.findDelegate()
@@ -50,6 +54,7 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 	former, err := s.delegations().note(delegationOf(a.id))
 	if err != nil {
 		s.log.Warn("GC will not know of the addresses should this call die", "error", err)
+		former = true // or not: nobody knows
 	}
 	if former || s.asksOnLink() {
 		if err := a.reading.wait(); err != nil {
@@ -57,6 +62,11 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 		}
 		if err := a.wire.ready(etcd); err != nil {
 			return err
+		}
+	}
+	if former {
+		if answer, ok := a.recall(); ok {
+			return a.take(answer)
 		}
 	}
 	a.asked = true // a plugin that fails may have done half of its work
@@ -71,22 +81,48 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 		return s.explainDelegate(err)
 	}
 	step("after ipam")
-	r, err := types100.GetResult(raw)
+	answer, err := types100.GetResult(raw)
 	if err != nil {
 		return failf(CodeDecode, "use a version of it that knows the cniVersion", "result of the IPAM plugin %s: %w", s.conf.IPAM.Type, err)
 	}
-	for _, ip := range r.IPs {
-		addr, ok := addrOf(ip.Address.IP)
-		if !ok {
-			return failf(CodeDecode, "", "result of the IPAM plugin %s: bad address %v", s.conf.IPAM.Type, ip.Address)
-		}
-		if !slices.Contains(a.addrs, addr) {
-			a.addrs = append(a.addrs, addr)
-		}
+	if err := a.take(answer); err != nil {
+		return err
 	}
-	if len(a.addrs) == 0 {
+	if err := s.delegations().keep(delegationOf(a.id), s.conf.IPAM.Type, answer); err != nil {
+		s.log.Warn("an ADD that is repeated will get other addresses", "error", err)
+	}
+	step("answer kept")
+	return nil
+}
+
+// recall returns what the plugin has given to this interface, if it is still in
+// use: the endpoint in etcd is this container's and has these addresses. What is
+// leased over the link goes with the link.
+func (a *attachment) recall() (*types100.Result, bool) {
+	answer, ok := a.s.delegations().kept(delegationOf(a.id), a.s.conf.IPAM.Type)
+	ep, live := a.reading.v.get(a.id.key).Value.(model.WorkloadEndpoint)
+	if !ok || !live || ep.ContainerID != a.id.cid || a.s.asksOnLink() && a.wire.undo != nil {
+		return nil, false
+	}
+	addrs, err := addrsOf(answer)
+	if _, differ := difference(addrs, ep.Addrs()); err != nil || differ {
+		return nil, false
+	}
+	a.s.log.Info("the IPAM plugin has given this interface its addresses before", "ipam", a.s.conf.IPAM.Type)
+	return answer, true
+}
+
+// take uses what the plugin gave.
+func (a *attachment) take(r *types100.Result) error {
+	s := a.s
+	addrs, err := addrsOf(r)
+	if err != nil {
+		return failf(CodeDecode, "", "result of the IPAM plugin %s: %w", s.conf.IPAM.Type, err)
+	}
+	if len(addrs) == 0 {
 		return failf(CodeConfig, "correct the ipam section of the network configuration", "the IPAM plugin %s gave no address", s.conf.IPAM.Type)
 	}
+	a.addrs = addrs
 	for _, route := range r.Routes {
 		if dst, ok := prefixOf(route.Dst); ok {
 			a.routes = append(a.routes, dst.Masked())
@@ -96,6 +132,24 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 		a.dns = r.DNS
 	}
 	return nil
+}
+
+// addrsOf are the addresses of a plugin's result, each once.
+func addrsOf(r *types100.Result) ([]netip.Addr, error) {
+	if err := complete(r); err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, ip := range r.IPs {
+		addr, ok := addrOf(ip.Address.IP)
+		if !ok {
+			return nil, fmt.Errorf("bad address %v", ip.Address)
+		}
+		if !slices.Contains(out, addr) {
+			out = append(out, addr)
+		}
+	}
+	return out, nil
 }
 
 // startOver gives back what an earlier ADD for the same interface was given,
@@ -138,6 +192,11 @@ func (s *session) delegateDel(ctx context.Context, id identity) error {
 	if err != nil {
 		return err
 	}
+	// From here on nobody knows whether they are still held.
+	if err := s.delegations().drop(delegationOf(id)); err != nil {
+		return fail(CodeIO, err, "")
+	}
+	step("answer dropped")
 	args := s.delegateArgs("DEL")
 	if id.cid != s.env.containerID || id.ifName != s.env.ifName {
 		args.ContainerID, args.IfName, args.NetNS = id.cid, id.ifName, ""

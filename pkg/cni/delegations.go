@@ -5,10 +5,14 @@ package cni
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"golang.org/x/sys/unix"
 )
 
 // delegations remember for whom another plugin was asked for addresses, from
@@ -17,7 +21,17 @@ import (
 // says that the other plugin keeps addresses, and most have no GC of their own.
 //
 // Each is a symbolic link: it is made in one step, and where it points says all.
+// Beside it is a file with what the plugin answered, from when it has answered
+// until just before it is told to take it back: an endpoint has the addresses,
+// not the routes and the resolver that came with them.
 type delegations struct{ dir string }
+
+// answer is what a file has. Half of one, by a call that was killed or a host
+// that crashed, does not parse, and counts as none.
+type answer struct {
+	Plugin string           `json:"plugin"`
+	Result *types100.Result `json:"result"`
+}
 
 // delegation is one container interface.
 type delegation struct{ network, cid, ifName, hostIf string }
@@ -51,11 +65,48 @@ func (d delegations) note(x delegation) (former bool, err error) {
 	return false, err
 }
 
+// forget takes a note away, and what was answered.
 func (d delegations) forget(x delegation) error {
-	if err := os.Remove(d.path(x)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := d.drop(x); err != nil {
 		return err
 	}
-	return nil
+	return remove(d.path(x))
+}
+
+func (d delegations) answerPath(x delegation) string { return d.path(x) + ".json" }
+
+// keep writes down what the plugin has answered.
+func (d delegations) keep(x delegation, plugin string, result *types100.Result) error {
+	data, err := json.Marshal(answer{plugin, result})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(d.answerPath(x), data, 0o600)
+}
+
+// kept reads what the plugin has answered, if it is known.
+func (d delegations) kept(x delegation, plugin string) (*types100.Result, bool) {
+	data, err := os.ReadFile(d.answerPath(x))
+	if err != nil {
+		return nil, false
+	}
+	var a answer
+	if err := json.Unmarshal(data, &a); err != nil || a.Plugin != plugin || a.Result == nil {
+		return nil, false
+	}
+	return a.Result, true
+}
+
+// drop forgets what was answered, and keeps the note.
+func (d delegations) drop(x delegation) error { return remove(d.answerPath(x)) }
+
+// remove succeeds where there is nothing, on a file system that is read-only too.
+func remove(path string) error {
+	err := os.Remove(path)
+	if _, gone := os.Lstat(path); err == nil || errors.Is(gone, os.ErrNotExist) || errors.Is(gone, unix.ENOTDIR) {
+		return nil
+	}
+	return err
 }
 
 // of lists those of one network.

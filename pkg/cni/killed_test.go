@@ -20,26 +20,132 @@ import (
 )
 
 // TestAddAgainWithHostLocal has an ADD repeated whose addresses come from a
-// plugin that refuses that. The pod gets new ones, and those that it had are free.
+// plugin that refuses that. The answer is the first one, byte for byte.
 func TestAddAgainWithHostLocal(t *testing.T) {
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
+	resolv := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(resolv, []byte("nameserver 10.0.0.53\nsearch example.org\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	conf, dir := r.hostLocal(map[string]any{"routes": []any{map[string]any{"dst": "192.168.0.0/16"}, map[string]any{"dst": "fd99::/48"}}})
+	conf = bytes.Replace(conf, []byte(`"type":"host-local"`), []byte(`"type":"host-local","resolvConf":"`+resolv+`"`), 1)
+	c := call(r.pod("pod"), conf)
+	first := r.must(c)
+	result := r.result(first)
+	if len(result.IPs) != 2 || len(result.Routes) != 2 || !slices.Equal(result.DNS.Nameservers, []string{"10.0.0.53"}) {
+		t.Fatalf("the first ADD: %s", first.Stdout)
+	}
+	given := leases(t, dir)
+	again := func(what string) {
+		t.Helper()
+		if got := r.must(c); !bytes.Equal(got.Stdout, first.Stdout) {
+			t.Errorf("ADD again, %s:\n%s\nfirst:\n%s", what, got.Stdout, first.Stdout)
+		}
+		if got := leases(t, dir); !slices.Equal(got, given) {
+			t.Errorf("%s: host-local has %v, before %v", what, got, given)
+		}
+		if ep := r.endpoints()["cni c1 eth0"]; !slices.Equal(ep.Addrs(), addrs(result)) {
+			t.Errorf("%s: endpoint %+v", what, ep)
+		}
+		r.must(verb("CHECK", withResult(r, c, first)))
+	}
+	again("nothing happened")
+	r.sh("ip link del " + r.links()[0])
+	again("its link is gone")
+	r.sh("nsenter --net=" + c.Netns + " ip addr flush dev eth0 scope global")
+	again("its addresses and routes are gone")
+	c.Stdin = bytes.Replace(conf, []byte(`"10.8.0.0/24"`), []byte(`"10.9.0.0/24"`), 1)
+	again("host-local is to give others from now on")
+	c.Stdin = conf
+
+	// One that fails leaves the pod as it is.
+	const wait = `"policy_setup_timeout_seconds":`
+	refused := c
+	refused.Stdin = bytes.Replace(conf, []byte(wait+"60"), []byte(wait+"1"), 1)
+	r.agentRan()
+	r.failsLike(refused, 11, "the agent didn't confirm within 1s that the pod's network is programmed: .*")
+	c.Stdin = bytes.Replace(conf, []byte(wait+"60"), []byte(wait+"0"), 1)
+	again("one has failed")
+
+	r.must(verb("DEL", c))
+	r.nothingDelegated(dir)
+}
+
+// nothingDelegated checks that nothing is left, host-local's leases and what is
+// remembered of them included.
+func (r *rig) nothingDelegated(dir string) {
+	r.Helper()
+	r.empty()
+	if got := leases(r.T, dir); len(got) != 0 {
+		r.Errorf("host-local still has %v", got)
+	}
+	if left, err := os.ReadDir(filepath.Join(r.host.VarDir(), "delegated")); err != nil || len(left) > 0 {
+		r.Errorf("still remembered: %v, %v", left, err)
+	}
+}
+
+// TestAddAgainOfWhatIsNotKnown repeats an ADD where it is not known what
+// host-local has given, or where it is no longer in use: it is asked to take that
+// back, and then again.
+func TestAddAgainOfWhatIsNotKnown(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	conf, dir := r.hostLocal(nil)
 	c := call(r.pod("pod"), conf)
-	first := addrs(r.add(c))
-	reply := r.must(c)
-	second := addrs(r.result(reply))
-	if slices.Equal(first, second) || len(second) != 2 {
-		t.Errorf("first %v, then %v", first, second)
+	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}
+	delegated := filepath.Join(r.host.VarDir(), "delegated")
+	answers := func() []string {
+		files, err := filepath.Glob(filepath.Join(delegated, "*.json"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("answers %v, %v", files, err)
+		}
+		return files
 	}
-	if got := leases(t, dir); !slices.Equal(got, []string{second[0].String(), second[1].String()}) {
-		t.Errorf("host-local has %v, the pod %v", got, second)
+	write := func(text string) func() error {
+		return func() error { return os.WriteFile(answers()[0], []byte(text), 0o600) }
 	}
-	if ep := r.endpoints()["cni c1 eth0"]; !slices.Equal(ep.Addrs(), second) {
-		t.Errorf("endpoint %+v", ep)
+	for what, spoil := range map[string]func() error{
+		"the call died before it was written": func() error { return os.Remove(answers()[0]) },
+		"half of the answer":                  write(`{"plugin":"host-local","result":{"cniVersion":"1.1.0","ips":[{"addr`),
+		"an empty file":                       write(""),
+		"no result":                           write(`{"plugin":"host-local"}`),
+		"null addresses":                      write(`{"plugin":"host-local","result":{"cniVersion":"1.1.0","ips":[null]}}`),
+		"another plugin's":                    write(`{"plugin":"other","result":{"cniVersion":"1.1.0","ips":[]}}`),
+		"no endpoint": func() error {
+			_, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{key}})
+			return err
+		},
+		"an endpoint with other addresses": func() error {
+			ep := r.endpoints()["cni c1 eth0"]
+			ep.IPv4Nets = []netip.Prefix{prefix("10.8.0.77/32")}
+			r.put(key, ep)
+			return nil
+		},
+	} {
+		first := addrs(r.add(c))
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		reply := r.must(c)
+		second := addrs(r.result(reply))
+		if slices.Equal(first, second) || len(second) != 2 {
+			t.Errorf("%s: first %v, then %v", what, first, second)
+		}
+		if got := leases(t, dir); !slices.Equal(got, []string{second[0].String(), second[1].String()}) {
+			t.Errorf("%s: host-local has %v, the pod %v", what, got, second)
+		}
+		r.must(verb("CHECK", withResult(r, c, reply)))
+		if third := r.must(c); !bytes.Equal(third.Stdout, reply.Stdout) {
+			t.Errorf("%s: the third ADD %s\nthe second %s", what, third.Stdout, reply.Stdout)
+		}
+		r.must(verb("DEL", c))
+		r.nothingDelegated(dir)
 	}
-	r.must(verb("CHECK", withResult(r, c, reply)))
 
-	// One that fails takes the pod's endpoint and link along with its addresses.
+	// Where that fails the pod's endpoint and link go, along with its addresses.
+	r.add(c)
+	if err := os.Remove(answers()[0]); err != nil {
+		t.Fatal(err)
+	}
 	broken := c
 	broken.Stdin = bytes.Replace(conf, []byte(`"10.8.0.0/24"`), []byte(`"10.8.0.0/33"`), 1)
 	if _, err := r.host.CNI(r.ctx(), broken); err == nil {
@@ -47,12 +153,22 @@ func TestAddAgainWithHostLocal(t *testing.T) {
 	}
 	r.empty()
 	r.must(verb("DEL", c))
-	if got := leases(t, dir); len(got) != 0 {
-		t.Errorf("host-local still has %v", got)
+	r.nothingDelegated(dir)
+
+	// Nothing can be remembered.
+	if err := os.RemoveAll(delegated); err != nil {
+		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(filepath.Join(r.host.VarDir(), "delegated")); err != nil || len(left) > 0 {
-		t.Errorf("still remembered: %v, %v", left, err)
+	if err := os.WriteFile(delegated, nil, 0o644); err != nil {
+		t.Fatal(err)
 	}
+	r.add(c)
+	second := addrs(r.add(c))
+	if got := leases(t, dir); !slices.Equal(got, []string{second[0].String(), second[1].String()}) {
+		t.Errorf("host-local has %v, the pod %v", got, second)
+	}
+	r.must(verb("DEL", c))
+	r.empty()
 }
 
 // slowIPAM is an IPAM plugin that says that it has begun and waits for a word.

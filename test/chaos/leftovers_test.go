@@ -24,7 +24,7 @@ import (
 type holdingsOf struct {
 	etcd   map[string]string // by key; a block says who has its addresses
 	kernel []string
-	leases []string // of host-local
+	leases []string // of host-local, and what the plugin remembers of them
 }
 
 // take reads it, past what is under test.
@@ -54,8 +54,17 @@ func take(ctx context.Context, l *lab.Lab, h *lab.Host, leases string) (holdings
 	if err != nil {
 		return out, err
 	}
-	out.leases, err = leased(leases)
-	return out, err
+	if out.leases, err = leased(leases); err != nil {
+		return out, err
+	}
+	notes, err := os.ReadDir(filepath.Join(h.VarDir(), "delegated"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return out, err
+	}
+	for _, n := range notes {
+		out.leases = append(out.leases, "note "+n.Name())
+	}
+	return out, nil
 }
 
 // entryText is what matters of an entry, "" where nothing does. A block that was
