@@ -17,7 +17,7 @@ import (
 type firewall interface {
 	Configure(policy.Settings)
 	Update(policy.Changes)
-	Tunnels(nft.Tunnels)
+	Tunnels(policy.Tunnels)
 	Cut(added, removed []nft.Flow)
 	ReadCut() (map[nft.Flow]uint64, error)
 	Apply(context.Context) (nft.Report, error)

@@ -48,7 +48,7 @@ func (w *wallside) Update(c policy.Changes) {
 }
 
 // Tunnels is of firewall.
-func (w *wallside) Tunnels(nft.Tunnels) {}
+func (w *wallside) Tunnels(policy.Tunnels) {}
 
 // Cut is of firewall.
 func (w *wallside) Cut(added, removed []nft.Flow) {

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 // handover is what loop and router leave each other. Each takes the latest when it
@@ -21,7 +21,7 @@ type handover struct {
 
 // routeNews is what the loop must know of the way to other hosts.
 type routeNews struct {
-	tunnels nft.Tunnels
+	tunnels policy.Tunnels
 	mtu     int                   // of workloads, 0 = not known
 	hosts   map[netip.Addr]string // the other hosts' names, by address
 	// stands is closed by the loop when the firewall stands with these tunnels.

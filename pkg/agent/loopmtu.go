@@ -8,7 +8,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 const (
@@ -54,7 +54,7 @@ func (l *loop) noteRoutes() {
 	before := l.route.news
 	l.route.news = n
 	maps.Copy(l.dirty, l.state.setHosts(n.hosts).endpoints)
-	l.firewall.Tunnels(n.tunnels)
+	l.setTunnels(n.tunnels)
 	l.route.unsaid = append(l.route.unsaid, n.stands)
 	if before != nil && before.mtu == n.mtu {
 		return
@@ -65,6 +65,12 @@ func (l *loop) noteRoutes() {
 		l.measure()
 	}
 	l.route.mtu = n.mtu
+}
+
+// setTunnels tells both of the firewall and of what judges connections.
+func (l *loop) setTunnels(t policy.Tunnels) {
+	l.wall.state.Tunnels = t
+	l.firewall.Tunnels(t)
 }
 
 // measure has running workloads looked at for what exceeds the MTU, now and once more.
@@ -99,7 +105,7 @@ func (l *loop) awaitsRoutes(now time.Time) bool {
 	if !r.closed {
 		r.closed = true
 		l.log.Warn("it isn't known yet which hosts tunnels take packets from: they take none")
-		l.firewall.Tunnels(nft.Tunnels{VXLANPort: l.params.VXLANPort, IPIP: true})
+		l.setTunnels(policy.Tunnels{VXLANPort: l.params.VXLANPort, IPIP: true})
 	}
 	return false
 }

@@ -113,7 +113,7 @@ func TestParamValues(t *testing.T) {
 		"InterfacePrefix": {good{
 			"tap":            func(p *Params) { p.InterfacePrefixes = []string{"tap"} },
 			" tap, cali,tap": func(p *Params) { p.InterfacePrefixes = []string{"cali", "tap"} },
-		}, []string{"", ",", "tap,", "../all", "a/b", "a b", "sixteencharacters", "cali*", "cali+", `"cali"`}},
+		}, []string{"", ",", "tap,", "../all", "a/b", "a b", "sixteencharacters", "cali*", "cali+", `"cali"`, "l", "cali,lo"}},
 		"RouteRefreshInterval": {durations(func(p *Params) *time.Duration { return &p.RefreshInterval },
 			map[string]time.Duration{"1": time.Second, "1.5": 1500 * time.Millisecond, "2m": 2 * time.Minute, "3600": time.Hour}), append(badTimes, "0")},
 		"NftablesRefreshInterval": {durations(func(p *Params) *time.Duration { return &p.FirewallInterval },

@@ -50,6 +50,9 @@ func parsePrefixes(text string) ([]string, error) {
 		if err := checkInterface(p); err != nil {
 			return nil, err
 		}
+		if strings.HasPrefix(policy.Loopback, p) {
+			return nil, fmt.Errorf("interface prefix %q: the loopback interface, %s, begins so, and would be closed as a workload's: want a comma list like cali,tap", p, policy.Loopback)
+		}
 		prefixes = append(prefixes, p)
 	}
 	slices.Sort(prefixes)

@@ -81,7 +81,7 @@ type installed struct {
 }
 
 func (d *desired) renderer() renderer {
-	return renderer{settings: d.settings, known: func(id policy.SetID) bool { _, ok := d.known[id]; return ok }}
+	return renderer{settings: d.settings, tunnels: d.tunnels, known: func(id policy.SetID) bool { _, ok := d.known[id]; return ok }}
 }
 
 // putChain says how a chain is rendered.

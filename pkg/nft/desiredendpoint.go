@@ -39,7 +39,7 @@ func (d *desired) putEndpoint(path string, ep *policy.Endpoint) {
 		switch {
 		case ep.Wildcard:
 			d.wildcards = with(d.wildcards, path)
-		case ep.Interface == "":
+		case ep.Interface == "", ep.Interface == policy.Loopback:
 		case !ep.Workload:
 			d.hosts[ep.Interface] = with(d.hosts[ep.Interface], path)
 		case d.isWorkload(ep.Interface):
@@ -264,6 +264,8 @@ func (d *desired) problem(path string) error {
 		owners = d.wildcards
 	case ep.Interface == "":
 		return nil
+	case ep.Interface == policy.Loopback:
+		return fmt.Errorf("interface %s: what a host sends to itself is not policed: it is not enforced", ep.Interface)
 	case ep.Workload && !d.isWorkload(ep.Interface):
 		return fmt.Errorf("interface %s begins with none of the prefixes of workload interfaces (%s): it is not enforced", ep.Interface, strings.Join(d.settings.Prefixes, ", "))
 	case ep.Workload:

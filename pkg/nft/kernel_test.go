@@ -20,7 +20,7 @@ func TestKernelHasWhatIsPrinted(t *testing.T) {
 	inHost(t, func() {
 		f := open(t)
 		f.Update(sample())
-		f.Tunnels(Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{ip("192.0.2.1"), ip("::ffff:192.0.2.2"), ip("2001:db8::1")}})
+		f.Tunnels(policy.Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{ip("192.0.2.1"), ip("::ffff:192.0.2.2"), ip("2001:db8::1")}})
 		mustApply(t, f)
 		if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
 			t.Errorf("-ours +nft's:\n%s", diff)

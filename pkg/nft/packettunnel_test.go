@@ -49,16 +49,16 @@ func TestTunnels(t *testing.T) {
 		defer ipip.Close()
 		for _, step := range []struct {
 			name    string
-			tunnels Tunnels
+			tunnels policy.Tunnels
 			from    space
 			through bool
 		}{
-			{"no tunnel is in use", Tunnels{Hosts: other.ep.Addrs}, other, true},
-			{"no host is known", Tunnels{VXLANPort: vxlanPort, IPIP: true}, other, false},
-			{"from a host", Tunnels{VXLANPort: vxlanPort, IPIP: true, Hosts: other.ep.Addrs}, other, true},
-			{"from a workload", Tunnels{VXLANPort: vxlanPort, IPIP: true, Hosts: other.ep.Addrs}, pod, false},
-			{"the host is gone", Tunnels{VXLANPort: vxlanPort, IPIP: true, Hosts: own}, other, false},
-			{"no tunnel is left", Tunnels{}, other, true},
+			{"no tunnel is in use", policy.Tunnels{Hosts: other.ep.Addrs}, other, true},
+			{"no host is known", policy.Tunnels{VXLANPort: vxlanPort, IPIP: true}, other, false},
+			{"from a host", policy.Tunnels{VXLANPort: vxlanPort, IPIP: true, Hosts: other.ep.Addrs}, other, true},
+			{"from a workload", policy.Tunnels{VXLANPort: vxlanPort, IPIP: true, Hosts: other.ep.Addrs}, pod, false},
+			{"the host is gone", policy.Tunnels{VXLANPort: vxlanPort, IPIP: true, Hosts: own}, other, false},
+			{"no tunnel is left", policy.Tunnels{}, other, true},
 		} {
 			f.Tunnels(step.tunnels)
 			mustApply(t, f)

@@ -58,7 +58,7 @@ func TestTables(t *testing.T) {
 			f.Configure(c.settings)
 			f.Update(c.changes)
 			if strings.HasPrefix(name, "tunnels") {
-				f.Tunnels(Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{ip("192.0.2.1"), ip("2001:db8::1")}})
+				f.Tunnels(policy.Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{ip("192.0.2.1"), ip("2001:db8::1")}})
 			}
 			golden(t, name, f.Table().String())
 		})

@@ -189,7 +189,7 @@ func asksCut(match ...Statement) Rule {
 func (x renderer) input(u uses) []Rule {
 	out := append(strangers(u.Tunnels), x.workload(inName, verdict(Goto, chainToHost))...)
 	if u.Hosts {
-		out = append(out, between(u.Tunnels, false)...)
+		out = append(out, between(u.Tunnels, false, Accept)...)
 		out = append(out, asksCut(), Rule{Do: []Statement{Dispatch{inName, mapHostIn}}})
 	}
 	return out
@@ -200,7 +200,7 @@ func (x renderer) output(u uses) []Rule {
 	out = append(out, x.workload(outName, func(s Statement) Rule { return asksCut(s) })...)
 	if u.Hosts {
 		out = append(out, x.workload(outName, func(s Statement) Rule { return accept(Accept, "to the host's own workloads", s) })...)
-		out = append(out, between(u.Tunnels, true)...)
+		out = append(out, between(u.Tunnels, true, Accept)...)
 		out = append(out, asksCut(), Rule{Do: []Statement{Dispatch{outName, mapHostOut}}})
 	}
 	return out

@@ -106,6 +106,7 @@ func (x renderer) untracked(ids []policy.RulesID, d model.Direction) []Rule {
 	out := []Rule{accept(Return, "neighbour discovery", neighbours(false))}
 	out = append(out, failsafe(there, true, Return, "fail-safe")...)
 	out = append(out, failsafe(back, false, Return, "fail-safe, answers")...)
+	out = append(out, between(x.tunnels, d == model.Outbound, Return)...)
 	out = append(out, unmark())
 	for _, id := range ids {
 		out = append(out, jump(rulesChain(id, d), comment("untracked policy "+id.Name, "")),

@@ -18,6 +18,7 @@ const maxAlternatives = 256
 // besides the policy itself.
 type renderer struct {
 	settings policy.Settings
+	tunnels  tunnels
 	// known says whether the set is there.
 	known func(policy.SetID) bool
 	// expand is how many rules may take the place of a set.

@@ -3,29 +3,18 @@
 package nft
 
 import (
-	"net/netip"
-
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Tunnels are what the firewall must know of the tunnels between hosts. The zero
-// value is a host that uses none, whose packets pay nothing for them.
-type Tunnels struct {
-	VXLANPort uint16 // UDP port that a VXLAN device listens at, 0 = there is none
-	IPIP      bool   // there is an IPIP device
-	// Hosts are the addresses of the other hosts. From anybody else nothing gets
-	// into a tunnel: while there are none, nothing at all.
-	Hosts []netip.Addr
-}
-
 // Tunnels sets which tunnels there are, and between whom. It does no I/O.
-func (f *Firewall) Tunnels(t Tunnels) {
+func (f *Firewall) Tunnels(t policy.Tunnels) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.desired.setTunnels(t)
 }
 
-func (d *desired) setTunnels(t Tunnels) {
+func (d *desired) setTunnels(t policy.Tunnels) {
 	if t.VXLANPort == 0 && !t.IPIP {
 		t.Hosts = nil // nobody asks
 	}
@@ -41,7 +30,12 @@ func (d *desired) setTunnels(t Tunnels) {
 	for version, elements := range hosts {
 		d.replace(versioned(setHosts, version), elements)
 	}
-	d.tunnels = tunnels{t.VXLANPort, t.IPIP}
+	if now := (tunnels{t.VXLANPort, t.IPIP}); now != d.tunnels {
+		d.tunnels = now
+		for name := range d.hosts { // untracked policies are asked before anything else
+			d.putHost(name)
+		}
+	}
 	d.putUses()
 }
 
@@ -67,14 +61,14 @@ func strangers(t tunnels) []Rule {
 	return out
 }
 
-// between accepts what tunnels carry between hosts, from them or to them, before a
+// between lets pass what tunnels carry between hosts, from them or to them, before a
 // host endpoint's policy is asked: that is about the host itself, and what is inside
 // has policies of its own.
-func between(t tunnels, toHosts bool) []Rule {
+func between(t tunnels, toHosts bool, kind VerdictKind) []Rule {
 	var out []Rule
 	for _, p := range t.packets() {
 		host := InSet{[]Field{address(p.version, toHosts)}, false, versioned(setHosts, p.version)}
-		out = append(out, accept(Accept, p.kind+" between hosts of the cluster", p.match, host))
+		out = append(out, accept(kind, p.kind+" between hosts of the cluster", p.match, host))
 	}
 	return out
 }

@@ -37,6 +37,8 @@ type Engine struct {
 	claims map[claim][]*local
 	dirty  map[string]struct{} // paths of locals
 	place  bool                // host endpoints must find their interfaces
+	// unplaced says why host endpoints have none, by path.
+	unplaced map[string]error
 
 	rules      map[RulesID]*usedRules
 	dirtyRules map[RulesID]struct{}
@@ -51,7 +53,7 @@ type Engine struct {
 // NewEngine makes the engine of a host that knows of nothing yet.
 func NewEngine(host string) *Engine {
 	e := &Engine{
-		host: host, invalid: map[string]error{}, spellings: newSpellings(),
+		host: host, invalid: map[string]error{}, unplaced: map[string]error{}, spellings: newSpellings(),
 		endpoints: map[string]*endpoint{}, owners: owners{}, profiles: map[string]*profile{},
 		profileIndex: profileIndex{map[string]map[string]map[*profile]struct{}{}, map[string]map[*profile]struct{}{}},
 		policies:     map[model.PolicyKey]*policy{}, selectors: map[string]*query{},
@@ -215,13 +217,18 @@ func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
 }
 
 // Invalid says what is wrong, by path: objects that don't parse or can't be
-// heeded, and profiles that endpoints of this host name and that are not there.
+// heeded, host endpoints of this host that are on no interface, and profiles that
+// endpoints of this host name and that are not there.
 // The caller must not change it. It costs nothing between Updates.
 func (e *Engine) Invalid() map[string]error {
+	if e.place {
+		e.placeHosts()
+	}
 	if e.judged != nil {
 		return e.judged
 	}
 	e.judged = maps.Clone(e.invalid)
+	maps.Copy(e.judged, e.unplaced)
 	for name, p := range e.profiles {
 		if len(p.parts) > 0 || p.endpoints[forOwn].len() == 0 {
 			continue

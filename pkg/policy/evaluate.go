@@ -18,6 +18,13 @@ import (
 // discovery" is ICMPv6 130–136 and 143 (MLD and ND), without 134 (router
 // advertisement) from workloads. None of it, 134 neither, is of a connection.
 //
+// What a host sends to itself goes out by Loopback and comes in there, whichever of
+// its addresses it is for. No endpoint is asked about it: not by its In and Out,
+// which are "", nor where one of them is Loopback.
+//
+// A tunnel's packet is UDP to Tunnels.VXLANPort, or IPv4 in IPv4 where there is
+// Tunnels.IPIP. It is one of the cluster where the other end is in Tunnels.Hosts.
+//
 // The order is this. A packet leaves it where it is dropped, and where it says accept.
 //
 //  1. Before connection tracking, a packet from a workload interface:
@@ -30,7 +37,8 @@ import (
 //     (b) fail-safe ports and what answers from them: destination port in
 //     FailsafeInbound or source port in FailsafeOutbound where it comes in, the
 //     other way round where it goes out: on to 3.
-//     (c) UntrackedInbound or UntrackedOutbound, in order: deny drops, allow
+//     (c) a tunnel's of the cluster: on to 3.
+//     (d) UntrackedInbound or UntrackedOutbound, in order: deny drops, allow
 //     leaves the packet untracked and goes on to 5 or 6, next-tier and no
 //     decision go on to 3.
 //  3. Destination NAT, in prerouting and in output, of new connections: from an
@@ -49,16 +57,18 @@ import (
 //     (f) to a workload interface: Inbound of its endpoint; to any other, where
 //     there is a wildcard: Outbound of the wildcard.
 //     (g) accept. Fail-safe ports are the host's own and don't count here.
-//  5. Packets for the host itself:
+//  5. Packets for the host itself. A tunnel's, and not of the cluster: dropped, what
+//     the host sends to itself as well.
 //     (a) from a workload interface: invalid dropped; established or related
 //     accept; DHCP as in 1(b) and neighbour discovery accept; not from the
 //     endpoint's MAC, as in 4(e): dropped; with EndpointDNS UDP and TCP port 53
 //     accept; EndpointToHost: DROP drops; ACCEPT and RETURN ask Outbound of the
 //     endpoint, and accept.
-//     (b) from an interface with a host endpoint: untracked by 2(c) accept;
+//     (b) from an interface with a host endpoint: a tunnel's of the cluster accept;
+//     untracked by 2(d) accept;
 //     neighbour discovery accept; invalid dropped; established or related
 //     accept; destination port in FailsafeInbound accept; Inbound; accept.
-//     (c) from any other: accept.
+//     (c) from any other, and from the host itself: accept.
 //  6. Packets from the host itself:
 //     (a) to a workload interface: dropped where it has no endpoint, else accept.
 //     (b) to an interface with a host endpoint: as 5(b), with FailsafeOutbound
@@ -107,7 +117,12 @@ func (e *evaluation) evaluate() bool {
 	if owner, _ := e.outer(); owner != nil {
 		p.Out = owner.Interface // there is a route for each ExtIP
 	}
-	if p.In == "" && p.Out == "" {
+	if isHost(p.In) && isHost(p.Out) {
+		p.In, p.Out = "", ""
+		if e.isTunnel() && !e.isClusterTunnel(model.Inbound) {
+			e.note("a tunnel's packet from no other host of the cluster: drop")
+			return false
+		}
 		e.note("from the host to itself: accept")
 		return true
 	}
@@ -127,18 +142,6 @@ func (e *evaluation) evaluate() bool {
 	default:
 		return e.output(host)
 	}
-}
-
-// hostSide is the host endpoint whose interface the packet passes on its way to
-// or from the host itself, nil where there is none.
-func (e *evaluation) hostSide() (*Endpoint, model.Direction) {
-	switch {
-	case e.p.Out == "" && !e.isWorkload(e.p.In):
-		return e.host(e.p.In), model.Inbound
-	case e.p.In == "" && !e.isWorkload(e.p.Out):
-		return e.host(e.p.Out), model.Outbound
-	}
-	return nil, model.Inbound
 }
 
 // admit is step 1.
@@ -166,29 +169,6 @@ func (e *evaluation) ownMAC(ep *Endpoint) bool {
 	}
 	e.of(ep, model.Outbound, "source %s is not the MAC address of the endpoint: drop", e.p.MAC)
 	return false
-}
-
-// untracked is step 2; false = dropped.
-func (e *evaluation) untracked(ep *Endpoint, d model.Direction) bool {
-	ids, there, back := ep.UntrackedInbound, e.s.FailsafeInbound, e.s.FailsafeOutbound
-	if d == model.Outbound {
-		ids, there, back = ep.UntrackedOutbound, back, there
-	}
-	if len(ids) == 0 || e.isNeighbour(false) || e.hasPort(there, e.p.DstPort) || e.hasPort(back, e.p.SrcPort) {
-		return true
-	}
-	for _, id := range ids {
-		switch e.rules(ep, d, id, true) {
-		case model.ActionAllow:
-			e.r.Untracked = true
-			return true
-		case model.ActionDeny:
-			return false
-		case model.ActionNextTier:
-			return true
-		}
-	}
-	return true
 }
 
 // forward is step 4.
@@ -225,6 +205,10 @@ func (e *evaluation) forward() bool {
 // input is step 5.
 func (e *evaluation) input(host *Endpoint) bool {
 	p := &e.p
+	if e.isTunnel() && !e.isClusterTunnel(model.Inbound) {
+		e.note("a tunnel's packet from no other host of the cluster: drop")
+		return false
+	}
 	if !e.isWorkload(p.In) {
 		return e.hostEndpoint(host, model.Inbound)
 	}
@@ -266,33 +250,6 @@ func (e *evaluation) output(host *Endpoint) bool {
 	}
 	e.of(to, model.Inbound, "from its own host: accept")
 	return true
-}
-
-// hostEndpoint is steps 5(b), 5(c), 6(b) and 6(c).
-func (e *evaluation) hostEndpoint(ep *Endpoint, d model.Direction) bool {
-	if ep == nil {
-		e.note("no host endpoint there: accept")
-		return true
-	}
-	verdicts, ports := ep.Inbound, e.s.FailsafeInbound
-	if d == model.Outbound {
-		verdicts, ports = ep.Outbound, e.s.FailsafeOutbound
-	}
-	switch {
-	case e.r.Untracked:
-		return true
-	case e.isNeighbour(false):
-		e.of(ep, d, "neighbour discovery: accept")
-		return true
-	}
-	if accepted, decided := e.tracked(); decided {
-		return accepted
-	}
-	if e.hasPort(ports, e.p.DstPort) {
-		e.of(ep, d, "fail-safe port %d: accept", e.p.DstPort)
-		return true
-	}
-	return e.asks(ep, d, verdicts)
 }
 
 // tracked decides by the state of the connection alone.

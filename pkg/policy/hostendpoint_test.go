@@ -41,12 +41,85 @@ func TestHostEndpoints(t *testing.T) {
 		// Several match: lowest id.
 		{map[string]string{uplink: named, "/calico/v1/host/h1/endpoint/a": `{"expected_ipv4_addrs": ["192.0.2.10"], "profile_ids": ["open"]}`}, webToHost, Accept, "endpoint/a: profile open"},
 		{map[string]string{uplink: named, "/calico/v1/host/h1/endpoint/z": `{"expected_ipv4_addrs": ["192.0.2.10"], "profile_ids": ["open"]}`}, webToHost, Drop, uplink},
+		// The loopback is nobody's.
+		{map[string]string{uplink: `{"name": "lo"}`}, "->- 127.0.0.1>127.0.0.1 tcp:1>80", Accept, "from the host to itself"},
+		{map[string]string{uplink: `{"name": "lo"}`}, "->lo 192.0.2.10>192.0.2.10 tcp:1>80", Accept, "from the host to itself"},
+		{map[string]string{uplink: `{"name": "lo"}`}, "lo>- ::1>::1 icmpv6:128/0", Accept, "from the host to itself"},
+		{map[string]string{uplink: `{"expected_ipv4_addrs": ["127.0.0.1"]}`}, "lo>- 127.0.0.1>127.0.0.1 tcp:1>80", Accept, "from the host to itself"},
+		{map[string]string{uplink: `{"expected_ipv4_addrs": ["192.0.2.10"]}`, pol + "raw": `{"selector": "", "untracked": true, "inbound_rules": [{"action": "deny"}]}`}, "->- 192.0.2.10>192.0.2.10 tcp:1>80", Accept, "from the host to itself"},
 		// Another host's.
 		{map[string]string{"/calico/v1/host/h2/endpoint/uplink": named}, webToHost, Accept, "no host endpoint there"},
 		// Forwarded traffic is none of a named one's.
 		{map[string]string{uplink: named}, fromOut, Accept, "profile open"},
 		{map[string]string{uplink: named}, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>2", Accept, "no endpoints"},
 	})
+}
+
+// TestUnplaced: a host endpoint that is on no interface is told of.
+func TestUnplaced(t *testing.T) {
+	const other = "/calico/v1/host/h1/endpoint/a"
+	for _, tt := range []struct{ endpoint, want string }{
+		{named, ""},
+		{`{"name": "*"}`, ""},
+		{`{"name": "eth9"}`, ""},
+		{`{"expected_ipv6_addrs": ["::1"], "name": "eth0"}`, ""},
+		{`{"name": "lo"}`, "name lo: what a host sends to itself is not policed, so it is not enforced: name the interface by which others reach the host, or delete it"},
+		{`{"name": "cali1"}`, "name cali1: interfaces that begin with cali are workloads', so it is not enforced: name one of the host's own"},
+		{`{"name": "eth1"}`, "interface eth1 is that of " + other + ", so it is not enforced: delete one of the two"},
+		{`{"expected_ipv4_addrs": ["127.0.0.1", "198.51.100.10"]}`, "the interface that has one of its addresses is that of " + other + ", so it is not enforced: delete one of the two"},
+		{`{"expected_ipv4_addrs": ["127.0.0.1"]}`, "no interface of this host but lo has one of its expected addresses, so it is not enforced: correct them, or give it the name of an interface"},
+	} {
+		e, st := stateOf(t, map[string]string{uplink: tt.endpoint, other: `{"name": "eth1"}`})
+		got := ""
+		if err := e.Invalid()[uplink]; err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s\nwant: %s", tt.endpoint, got, tt.want)
+		}
+		if ep := st.Endpoints[uplink]; (ep.Interface == "" && !ep.Wildcard) != (tt.want != "") {
+			t.Errorf("%s: on interface %q", tt.endpoint, ep.Interface)
+		}
+		// It is told no more when an interface comes that it can have.
+		if e.SetInterfaces([]Interface{{"eth2", []netip.Addr{addr("127.0.0.1")}}}); strings.Contains(tt.endpoint, "127") && e.Invalid()[uplink] != nil {
+			t.Errorf("%s: still %v", tt.endpoint, e.Invalid()[uplink])
+		}
+	}
+}
+
+// TestTunnelPackets: from strangers they are dropped, within the cluster no host
+// endpoint is asked about them.
+func TestTunnelPackets(t *testing.T) {
+	vxlan := Tunnels{VXLANPort: 4789, Hosts: []netip.Addr{addr("192.0.2.20"), addr("::ffff:192.0.2.21")}}
+	both := vxlan
+	both.IPIP = true
+	for _, tt := range []struct {
+		tunnels Tunnels
+		packet  string
+		want    Verdict
+	}{
+		{vxlan, "eth0>- 192.0.2.20>192.0.2.10 udp:5>4789", Accept},
+		{vxlan, "eth0>- 192.0.2.21>192.0.2.10 udp:5>4789 invalid", Accept},
+		{vxlan, "eth1>- 192.0.2.22>192.0.2.10 udp:5>4789 established", Drop},
+		{vxlan, "eth0>- 192.0.2.20>192.0.2.10 udp:4789>5", Drop},
+		{vxlan, "eth0>- 192.0.2.20>192.0.2.10 tcp:5>4789", Drop},
+		{vxlan, "->eth0 192.0.2.10>192.0.2.20 udp:5>4789", Accept},
+		{vxlan, "->eth0 192.0.2.10>192.0.2.22 udp:5>4789", Drop},
+		{vxlan, "->- 127.0.0.1>127.0.0.1 udp:5>4789", Drop},
+		{vxlan, "->- 127.0.0.1>127.0.0.1 udp:4789>5", Accept},
+		{vxlan, "eth0>- 192.0.2.20>192.0.2.10 4:0/0", Drop},
+		{vxlan, "eth1>- 192.0.2.22>192.0.2.10 4:0/0", Accept},
+		{both, "eth0>- 192.0.2.20>192.0.2.10 4:0/0", Accept},
+		{both, "eth1>- 192.0.2.22>192.0.2.10 4:0/0", Drop},
+		{both, "eth1>- fd00::1>fd00::2 4:0/0", Accept},
+		{Tunnels{}, "eth1>- 192.0.2.22>192.0.2.10 udp:5>4789", Accept},
+	} {
+		_, st := stateOf(t, map[string]string{uplink: named})
+		st.Tunnels = tt.tunnels
+		if r := Evaluate(testSettings, st, packet(t, tt.packet)); r.Verdict != tt.want {
+			t.Errorf("%+v, %s: %s, want %s\n%v", tt.tunnels, tt.packet, r.Verdict, tt.want, r.Trail)
+		}
+	}
 }
 
 func TestWildcard(t *testing.T) {

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -117,7 +118,8 @@ func (e *Engine) updateLocal(entry model.Entry, l *local) {
 // their ids, each takes the interface of its name, there or not, else the first
 // by name that has one of its addresses; one that is taken is not had again.
 func (e *Engine) placeHosts() {
-	e.place = false
+	e.place, e.judged = false, nil
+	clear(e.unplaced)
 	var hosts []*local
 	for _, l := range e.locals {
 		if l.host != nil {
@@ -125,10 +127,14 @@ func (e *Engine) placeHosts() {
 		}
 	}
 	slices.SortFunc(hosts, func(a, b *local) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.path, b.path)) })
-	taken := map[string]bool{}
+	taken := map[string]string{} // paths by interface
 	for _, l := range hosts {
-		name := e.findInterface(l.host, taken)
-		taken[name] = true
+		name, err := e.findInterface(l.host, taken)
+		if err != nil {
+			e.unplaced[l.path] = err
+		} else {
+			taken[name] = l.path
+		}
 		if name != l.iface {
 			l.iface = name
 			e.dirty[l.path] = struct{}{}
@@ -136,22 +142,32 @@ func (e *Engine) placeHosts() {
 	}
 }
 
-func (e *Engine) findInterface(h *model.HostEndpoint, taken map[string]bool) string {
-	switch {
-	case h.Name != "" && (taken[h.Name] || len(e.prefixes) > 0 && e.isWorkload(h.Name)):
-		return ""
-	case h.Name != "":
-		return h.Name
+// findInterface is the interface that a host endpoint is, or why it is none.
+func (e *Engine) findInterface(h *model.HostEndpoint, taken map[string]string) (string, error) {
+	if name := h.Name; name != "" {
+		switch {
+		case name == Loopback:
+			return "", fmt.Errorf("name %s: what a host sends to itself is not policed, so it is not enforced: name the interface by which others reach the host, or delete it", name)
+		case len(e.prefixes) > 0 && e.isWorkload(name):
+			return "", fmt.Errorf("name %s: interfaces that begin with %s are workloads', so it is not enforced: name one of the host's own", name, strings.Join(e.prefixes, " or "))
+		case taken[name] != "":
+			return "", fmt.Errorf("interface %s is that of %s, so it is not enforced: delete one of the two", name, taken[name])
+		}
+		return name, nil
 	}
+	owner := ""
 	for _, i := range e.interfaces {
-		if taken[i.Name] {
+		if i.Name == Loopback || !slices.ContainsFunc(i.Addrs, func(a netip.Addr) bool {
+			return slices.Contains(h.ExpectedIPv4Addrs, a) || slices.Contains(h.ExpectedIPv6Addrs, a)
+		}) {
 			continue
 		}
-		for _, a := range i.Addrs {
-			if slices.Contains(h.ExpectedIPv4Addrs, a) || slices.Contains(h.ExpectedIPv6Addrs, a) {
-				return i.Name
-			}
+		if owner = taken[i.Name]; owner == "" {
+			return i.Name, nil
 		}
 	}
-	return ""
+	if owner != "" {
+		return "", fmt.Errorf("the interface that has one of its addresses is that of %s, so it is not enforced: delete one of the two", owner)
+	}
+	return "", fmt.Errorf("no interface of this host but %s has one of its expected addresses, so it is not enforced: correct them, or give it the name of an interface", Loopback)
 }

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -42,6 +43,28 @@ func (e *evaluation) find(wanted func(*Endpoint) bool) *Endpoint {
 		}
 	}
 	return found
+}
+
+// isHost reports whether In or Out is the host itself.
+func isHost(name string) bool { return name == "" || name == Loopback }
+
+func (e *evaluation) isTunnel() bool {
+	t, p := &e.st.Tunnels, &e.p
+	return t.VXLANPort != 0 && p.Protocol == model.ProtocolUDP && p.DstPort == t.VXLANPort || t.IPIP && p.Protocol == protocolIPIP && p.Src.Is4()
+}
+
+const protocolIPIP model.Protocol = 4 // IP in IP, RFC 2003
+
+// isClusterTunnel: it is a tunnel's, and its other end is another host's.
+func (e *evaluation) isClusterTunnel(d model.Direction) bool {
+	if d == model.Outbound {
+		return e.isTunnel() && e.isOtherHost(e.p.Dst)
+	}
+	return e.isTunnel() && e.isOtherHost(e.p.Src)
+}
+
+func (e *evaluation) isOtherHost(a netip.Addr) bool {
+	return slices.ContainsFunc(e.st.Tunnels.Hosts, func(h netip.Addr) bool { return h.Unmap().WithZone("") == a })
 }
 
 func (e *evaluation) isDHCP() bool {

@@ -76,13 +76,18 @@ type Member struct {
 	Port     uint16
 }
 
+// Loopback is the interface by which a host talks to itself. No endpoint has it:
+// a policy that forgot it would cut the host off from its own etcd and probes.
+const Loopback = "lo"
+
 // Endpoint is one endpoint of this host with the rules that hold for it.
 type Endpoint struct {
 	Path     string // of its key
 	Workload bool   // else a host endpoint
 	// Interface is the host's end of a workload's, or the interface that a host
 	// endpoint was found to be: the one of its name, there or not, else one with
-	// an expected address. "" = it has none here; then nothing is enforced.
+	// an expected address; never Loopback. "" = it has none here; then nothing is
+	// enforced, and Engine.Invalid says why.
 	Interface string
 	// Wildcard is a host endpoint named "*": every interface that is no
 	// workload's, for forwarded traffic.

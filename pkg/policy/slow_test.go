@@ -223,12 +223,12 @@ func (s *slow) placed(t thing, things []thing) string {
 	for _, o := range hosts {
 		found := ""
 		if n := o.host.Name; n != "" {
-			if !taken[n] && (len(s.prefixes) == 0 || !s.workloadName(n)) {
+			if !taken[n] && n != "lo" && (len(s.prefixes) == 0 || !s.workloadName(n)) {
 				found = n
 			}
 		} else {
 			for _, n := range slices.Sorted(maps.Keys(names)) {
-				if !taken[n] && slices.ContainsFunc(names[n], func(a netip.Addr) bool { return slices.Contains(o.addrs, a) }) {
+				if !taken[n] && n != "lo" && slices.ContainsFunc(names[n], func(a netip.Addr) bool { return slices.Contains(o.addrs, a) }) {
 					found = n
 					break
 				}

@@ -153,7 +153,11 @@ func (s *slow) invalid() []string {
 			paths[path] = true
 		}
 	}
-	for _, t := range s.things() {
+	things := s.things()
+	for _, t := range things {
+		if t.local && t.host != nil && t.invalid == nil && s.placed(t, things) == "" {
+			paths[t.path] = true
+		}
 		for _, p := range t.profiles {
 			found := false
 			for _, k := range []model.Key{model.ProfileRulesKey{Profile: p}, model.ProfileTagsKey{Profile: p}, model.ProfileLabelsKey{Profile: p}} {

@@ -17,6 +17,17 @@ type State struct {
 	Rules     map[RulesID]*Rules
 	Sets      map[SetID]*Set
 	Pools     Pools
+	Tunnels   Tunnels // no Changes are about them
+}
+
+// Tunnels are what the firewall must know of the tunnels between hosts. The zero
+// value is a host that uses none, whose packets pay nothing for them.
+type Tunnels struct {
+	VXLANPort uint16 // UDP port that a VXLAN device listens at, 0 = there is none
+	IPIP      bool   // there is an IPIP device
+	// Hosts are the addresses of the other hosts. From anybody else nothing gets
+	// into a tunnel: while there are none, nothing at all.
+	Hosts []netip.Addr
 }
 
 // Set is one set with all its members.

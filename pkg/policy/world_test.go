@@ -107,7 +107,7 @@ func (w world) entry() model.Entry {
 		e.Value = w.workload()
 	case 2:
 		e.Key = model.HostEndpointKey{Host: one(w, "h1", "h1", "h2"), Endpoint: one(w, "1", "2", "3")}
-		h := model.HostEndpoint{Name: one(w, "", "eth0", "eth1", "*", "cali9"), ProfileIDs: some(w, 2, "p1", "p2"), Labels: w.labels()}
+		h := model.HostEndpoint{Name: one(w, "", "eth0", "eth1", "*", "cali9", "lo"), ProfileIDs: some(w, 2, "p1", "p2"), Labels: w.labels()}
 		if h.ExpectedIPv4Addrs = some(w, 2, worldV4...); h.Name == "" {
 			h.ExpectedIPv4Addrs = append(h.ExpectedIPv4Addrs, worldV4[0])
 		}
@@ -186,5 +186,5 @@ func (w world) edit(e model.Entry) model.Entry {
 }
 
 func (w world) interfaces() []Interface {
-	return []Interface{{"eth1", some(w, 2, worldV4...)}, {"eth0", some(w, 2, worldV4...)}}
+	return []Interface{{"eth1", some(w, 2, worldV4...)}, {"lo", some(w, 2, worldV4...)}, {"eth0", some(w, 2, worldV4...)}}
 }

@@ -37,6 +37,7 @@ func (n *node) begin() (nft.Report, error) {
 		return nft.Report{}, err
 	}
 	wall.Configure(cloneSettings(n.now.Settings))
+	wall.Tunnels(n.now.Tunnels)
 	wall.Update(whole(&n.state))
 	report, err := wall.Apply(context.Background())
 	return report, errors.Join(err, wall.Close())

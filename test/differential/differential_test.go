@@ -58,7 +58,7 @@ type run struct {
 }
 
 func (r *run) play() error {
-	r.world = world{r.chance.settings(), map[string]item{}}
+	r.world = world{r.chance.settings(), r.chance.tunnels(), map[string]item{}}
 	packets := *packetsFlag / *rulesetsFlag
 	for n := range *rulesetsFlag {
 		if n%15 == 0 {
@@ -171,7 +171,7 @@ func (r *run) check(probes []probe) ([]fate, *difference, error) {
 		if what != "" {
 			return nil, &difference{probes: []probe{p}, what: what, fate: fates[i], result: result}, nil
 		}
-		r.tally.add(fates[i], result)
+		r.tally.add(p, outOf(routes(&r.node.state), p.Dst), fates[i], result)
 	}
 	return fates, nil, nil
 }

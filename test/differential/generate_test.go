@@ -74,7 +74,7 @@ func (c chance) nets() []netip.Prefix {
 
 // port is often one that something is about.
 func (c chance) port() uint16 {
-	return one[uint16](c, 22, 53, 67, 68, 80, 81, 90, 179, 443, 546, 547, 2379, 8080, 8081, 65535)
+	return one[uint16](c, 22, 53, 67, 68, 80, 81, 90, 179, 443, 546, 547, 2379, vxlanPort, 8080, 8081, 65535)
 }
 
 func (c chance) ports() []model.Port {
@@ -186,6 +186,18 @@ func (c chance) rules(max int) []model.Rule {
 		out = append(out, c.rule())
 	}
 	return out
+}
+
+const vxlanPort = 4789
+
+func (c chance) tunnels() policy.Tunnels {
+	t := policy.Tunnels{VXLANPort: one[uint16](c, 0, vxlanPort), IPIP: c.in(2)}
+	for _, version := range [...]int{4, 6} {
+		for uplink := range 2 {
+			t.Hosts = append(t.Hosts, some(c, 2, outside(uplink, version)...)...)
+		}
+	}
+	return t
 }
 
 func (c chance) settings() policy.Settings {

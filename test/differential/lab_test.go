@@ -194,6 +194,12 @@ func (l *lab) addPort(name string) error {
 	if err != nil {
 		return err
 	}
+	if name != "eth0" && name != "eth1" {
+		// As the agent sets it on workload interfaces.
+		if err := setSysctls(map[string]string{"ipv4/conf/" + name + "/route_localnet": "1"}); err != nil {
+			return err
+		}
+	}
 	p.index = link.Attrs().Index
 	l.ports[name], l.names[p.index] = p, name
 	return netlink.LinkSetUp(link)

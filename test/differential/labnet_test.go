@@ -61,6 +61,10 @@ func (l *lab) address() error {
 			}
 		}
 	}
+	local := &netlink.Route{LinkIndex: 1, Dst: ipNet(netip.PrefixFrom(gateway, 32)), Scope: netlink.SCOPE_HOST, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL}
+	if err := netlink.RouteAdd(local); err != nil {
+		return fmt.Errorf("make %s the host's: %w", gateway, err)
+	}
 	return l.route(routes(&policy.State{}))
 }
 

@@ -17,7 +17,7 @@ func (c chance) change(w *world, revision int64) {
 	paths := slices.Sorted(maps.Keys(w.Items))
 	switch {
 	case c.in(12):
-		w.Settings = c.settings()
+		w.Settings, w.Tunnels = c.settings(), c.tunnels()
 	case len(paths) > 30 || len(paths) > 0 && c.in(4):
 		delete(w.Items, one(c, paths...))
 	default:
@@ -134,10 +134,10 @@ func (c chance) workload(i int) model.WorkloadEndpoint {
 }
 
 func (c chance) hostEndpoint() model.HostEndpoint {
-	h := model.HostEndpoint{Name: one(c, "", "eth0", "eth0", "eth1", "*", "*", "tap0"), ProfileIDs: some(c, 2, "p1", "p2", "p3"), Labels: c.labels()}
+	h := model.HostEndpoint{Name: one(c, "", "", "eth0", "eth0", "eth1", "*", "*", "tap0", "lo", missingPort), ProfileIDs: some(c, 2, "p1", "p2", "p3"), Labels: c.labels()}
 	if h.Name == "" || c.in(2) {
-		h.ExpectedIPv4Addrs = []netip.Addr{hostAddr(c.IntN(2), 4)}
-		h.ExpectedIPv6Addrs = some(c, 1, hostAddrs(6)...)
+		h.ExpectedIPv4Addrs = []netip.Addr{one(c, hostAddr(0, 4), hostAddr(1, 4), loopback(4), gateway)}
+		h.ExpectedIPv6Addrs = some(c, 2, append(hostAddrs(6), loopback(6))...)
 	}
 	return h
 }

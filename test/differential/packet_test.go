@@ -24,6 +24,8 @@ type probe struct {
 	ICMPType, ICMPCode uint8
 	TCPFlags           uint8
 	Options            bool   // there are some between the IP header and what it carries
+	HopByHop           bool   // those of IPv6 are for every hop
+	Fragmented         bool   // it comes in two parts
 	About              *probe // the packet that an ICMP error is about, as it left the host
 	To                 *probe // that it answers
 	// Expect is what connection tracking must make of it if it comes that far,
@@ -57,6 +59,12 @@ func (p probe) String() string {
 	}
 	if p.Options {
 		b.WriteString(" with options")
+	}
+	if p.HopByHop {
+		b.WriteString(" hop by hop")
+	}
+	if p.Fragmented {
+		b.WriteString(" in fragments")
 	}
 	if p.About != nil {
 		fmt.Fprintf(&b, " about [%s]", p.About)
@@ -92,6 +100,9 @@ func mark(word, id uint32) []byte {
 // bytes is the IP packet.
 func (p probe) bytes(id uint32) []byte {
 	first := mark(wordFirst, id)
+	if p.Fragmented {
+		first = append(first, padding...)
+	}
 	port := func(b []byte) []byte {
 		return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, p.SrcPort), p.DstPort)
 	}
@@ -102,7 +113,7 @@ func (p probe) bytes(id uint32) []byte {
 		b = append(port(nil), 0, 0, 0, 1, 0, 0, 0, 1, 5<<4, p.TCPFlags, 0xff, 0xff, 0, 0, 0, 0)
 		b, sum = append(b, first...), 16
 	case p.Protocol == model.ProtocolUDP:
-		b = append(port(nil), 0, 16, 0, 0)
+		b = append(port(nil), 0, byte(8+len(first)), 0, 0)
 		b, sum = append(b, first...), 6
 	case p.Protocol == model.ProtocolUDPLite:
 		b = append(port(nil), 0, 0, 0, 0)
@@ -155,13 +166,17 @@ func (p probe) header(id uint32, n int) []byte {
 	if p.Options {
 		options = []byte{next, 0, 1, 4, 0, 0, 0, 0} // destination options: padding
 		next = destinationOptions
+		if p.HopByHop {
+			next = hopByHopOptions
+		}
 	}
 	n += len(options)
 	h := []byte{0x60, 0, 0, 0, byte(n >> 8), byte(n), next, 64}
 	return slices.Concat(h, p.Src.AsSlice(), p.Dst.AsSlice(), options)
 }
 
-const destinationOptions = 60
+// The extension headers of IPv6.
+const hopByHopOptions, fragmentHeader, destinationOptions = 0, 44, 60
 
 // checksum is that of RFC 1071.
 func checksum(b []byte) uint16 {
@@ -178,21 +193,24 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// frame is the packet as it is sent to a port.
-func (p probe) frame(to *port, id uint32) []byte {
+// frame is a packet, or a part of one, as it is sent to a port.
+func (p probe) frame(to *port, packet []byte) []byte {
 	kind := []byte{0x08, 0x00}
 	if !p.Src.Is4() {
 		kind = []byte{0x86, 0xdd}
 	}
 	dst := to.mac
 	switch {
-	case p.Dst == addr("255.255.255.255"):
+	case p.Dst.Is4() && p.Dst.IsMulticast():
+		a := p.Dst.As4()
+		dst = model.MAC{1, 0, 0x5e, a[1] & 0x7f, a[2], a[3]}
+	case p.Dst == addr("255.255.255.255"), p.Dst.Is4() && p.Dst.As4()[3] == 255:
 		dst = model.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	case p.Dst.IsMulticast():
 		a := p.Dst.As16()
 		dst = model.MAC{0x33, 0x33, a[12], a[13], a[14], a[15]}
 	}
-	return slices.Concat(dst[:], p.MAC[:], kind, p.bytes(id))
+	return slices.Concat(dst[:], p.MAC[:], kind, packet)
 }
 
 // identify finds the number and the addresses of a packet that is a probe's.
@@ -208,7 +226,7 @@ func identify(b []byte) (id uint32, src, dst netip.Addr, ok bool) {
 		protocol, rest = model.Protocol(b[6]), b[40:]
 		src, _ = netip.AddrFromSlice(b[8:24])
 		dst, _ = netip.AddrFromSlice(b[24:40])
-		if protocol == destinationOptions && len(rest) >= 8 {
+		for (protocol == destinationOptions || protocol == hopByHopOptions || protocol == fragmentHeader) && len(rest) >= 8 {
 			protocol, rest = model.Protocol(rest[0]), rest[8:]
 		}
 	default:

@@ -5,6 +5,7 @@ package differential
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
@@ -39,7 +40,7 @@ func (c chance) probes(s policy.Settings, st *policy.State, n int) []probe {
 			p.SrcPort = uint16(len(out) + 1) // the identifier
 			f.low = p.SrcPort
 		}
-		if !taken[f] {
+		if !taken[f] && !martian(p) {
 			taken[f] = true
 			out = append(out, p)
 		}
@@ -85,23 +86,55 @@ func (c chance) probe(st *policy.State) probe {
 			p.MAC = macOf(podPort(c.IntN(pods)), true)
 		}
 	}
-	if c.in(10) {
+	switch {
+	case c.in(10):
 		p.Src = c.addr(version)
+	case c.in(40) && p.In != "" && p.In[:3] != "eth" && version == 4, c.in(4) && p.In == "":
+		p.Src = loopback(version)
 	}
 	switch c.IntN(10) {
 	case 0, 1:
-		p.Dst = hostAddr(c.IntN(2), version)
+		p.Dst = c.own(p.In, version)
 	case 2, 3:
 		p.Dst = extAddr(c.IntN(pods), version)
 	default:
 		p.Dst = c.addr(version)
 	}
 	c.protocols(&p)
-	p.Options = c.in(10)
-	if p.In != "" && c.in(12) {
+	if c.in(12) {
 		c.service(&p)
 	}
+	p.Options = c.in(10)
+	p.HopByHop = p.Options && version == 6 && c.in(2)
+	p.Fragmented = p.fragmentable() && c.in(10)
 	return p
+}
+
+// martian: the kernel itself drops it, or makes more than one packet of it.
+func martian(p probe) bool {
+	localnet := p.In == "" || p.Src.Is4() && p.In[:3] != "eth" // where the loopback's addresses may come from
+	if (p.Src.IsLoopback() || p.Dst.IsLoopback()) && !localnet || p.Src.IsLoopback() && outOf(nil, p.Dst) != "" {
+		return true
+	}
+	return p.In == "" && (p.Dst.IsMulticast() || p.Dst.Is4() && p.Dst.As4()[3] == 255)
+}
+
+// own is an address at which the host takes what comes from an interface.
+func (c chance) own(in string, version int) netip.Addr {
+	all := hostAddrs(version)
+	if version == 4 {
+		all = append(all, gateway)
+	}
+	switch {
+	case in == "": // others know what is for everybody by the interface
+		all = append(all, loopback(version), loopback(version))
+	case in[:3] != "eth" && version == 4:
+		all = append(all, loopback(version))
+		fallthrough
+	default:
+		all = append(all, everybody(c.IntN(2), version)...)
+	}
+	return one(c, all...)
 }
 
 func (c chance) protocols(p *probe) {
@@ -111,7 +144,7 @@ func (c chance) protocols(p *probe) {
 		p.Protocol = model.ProtocolICMP + model.ProtocolICMPv6 - p.Protocol // that of its own version
 	}
 	if c.in(15) {
-		p.Protocol = one[model.Protocol](c, 47, 99, 50, 103, 112, 200)
+		p.Protocol = one[model.Protocol](c, 4, 47, 99, 50, 103, 112, 200)
 	}
 	c.details(p)
 }
@@ -138,13 +171,13 @@ func (c chance) details(p *probe) {
 }
 
 // service makes it one of the packets that firewalls treat apart: DHCP, DNS,
-// neighbour discovery.
+// neighbour discovery, tunnels.
 func (c chance) service(p *probe) {
 	version := versionOf(p.Src)
 	if c.in(2) {
 		p.Dst = hostAddr(0, version)
 	}
-	switch c.IntN(3) {
+	switch c.IntN(4) {
 	case 0: // DHCP
 		p.Protocol, p.TCPFlags, p.SrcPort, p.DstPort = model.ProtocolUDP, 0, 68, 67
 		if version == 6 {
@@ -154,7 +187,8 @@ func (c chance) service(p *probe) {
 		case 0:
 			p.SrcPort, p.DstPort = p.DstPort, p.SrcPort
 		case 1:
-			if version == 4 {
+			if p.In == "" {
+			} else if version == 4 {
 				p.Src, p.Dst = netip.IPv4Unspecified(), addr("255.255.255.255")
 			} else {
 				p.Src, p.Dst = addr("fe80::1:2"), addr("ff02::2")
@@ -163,12 +197,20 @@ func (c chance) service(p *probe) {
 	case 1: // DNS
 		p.Protocol, p.DstPort = one(c, model.ProtocolUDP, model.ProtocolTCP), 53
 		p.SrcPort, p.TCPFlags = uint16(1024+c.IntN(60000)), flagSYN
+	case 2: // tunnels
+		p.Protocol, p.DstPort, p.SrcPort, p.TCPFlags = model.ProtocolUDP, vxlanPort, uint16(1024+c.IntN(60000)), 0
+		if c.in(4) {
+			p.Protocol, p.SrcPort, p.DstPort = 4, 0, 0
+		}
 	default:
 		if version == 4 {
 			return
 		}
 		p.SrcPort, p.DstPort, p.TCPFlags = 0, 0, 0
 		p.Protocol, p.ICMPType, p.ICMPCode = model.ProtocolICMPv6, one[uint8](c, 130, 131, 132, 133, 134, 135, 136, 137, 143), 0
+		if p.In == "" {
+			return
+		}
 		if c.in(2) {
 			p.Dst = one(c, addr("ff02::1"), addr("ff02::2"))
 		}
@@ -185,16 +227,20 @@ func (c chance) service(p *probe) {
 func (c chance) answers(st *policy.State, probes []probe, fates []fate, ports map[string]*port) (out, to []probe) {
 	for i, p := range probes {
 		f := fates[i]
-		if f.verdict != policy.Accept || f.state != "new" || f.out == "" || c.in(2) || f.src != p.Src && hasUntracked(st, f.out) {
+		if f.verdict != policy.Accept || f.state != "new" || c.in(2) || f.src != p.Src && hasUntracked(st, f.out) || f.out == "" && !answerable(p) {
 			continue
 		}
 		back := probe{
-			In: f.out, MAC: ports[f.out].far, Src: f.dst, Dst: f.src, Protocol: p.Protocol, SrcPort: p.DstPort, DstPort: p.SrcPort,
+			In: f.out, Src: f.dst, Dst: f.src, Protocol: p.Protocol, SrcPort: p.DstPort, DstPort: p.SrcPort,
 			Expect: "established", To: &probes[i],
+		}
+		if f.out != "" {
+			back.MAC = ports[f.out].far
 		}
 		switch {
 		case c.in(4):
 			about := p
+			about.Fragmented = false
 			about.Src, about.Dst = f.src, f.dst
 			back.Protocol, back.SrcPort, back.DstPort, back.ICMPType, back.ICMPCode = model.ProtocolICMP, 0, 0, 3, 1
 			if !p.Src.Is4() {
@@ -217,9 +263,20 @@ func (c chance) answers(st *policy.State, probes []probe, fates []fate, ports ma
 		default:
 			continue
 		}
+		if f.out == "" && p.Protocol == model.ProtocolTCP {
+			back.Expect = "" // the host has said already that nobody listens there
+		}
+		back.Fragmented = back.fragmentable() && c.in(10)
 		out, to = append(out, back), append(to, p)
 	}
 	return out, to
+}
+
+// answerable: the host can answer from where the packet was for, to where it says
+// that it is from.
+func answerable(p probe) bool {
+	return outOf(nil, p.Dst) == "" && (p.Src.IsGlobalUnicast() || p.Src.IsLoopback() && p.In == "") && !p.Dst.IsMulticast() && p.Dst.IsGlobalUnicast() &&
+		!slices.Contains(everybody(0, 4), p.Dst) && !slices.Contains(everybody(1, 4), p.Dst)
 }
 
 func hasUntracked(st *policy.State, name string) bool {

@@ -70,7 +70,7 @@ func inhabited(table string) string {
 }
 
 func (w world) write(b *strings.Builder) {
-	fmt.Fprintf(b, "\tsettings %s\n", text(w.Settings))
+	fmt.Fprintf(b, "\tsettings %s\n\ttunnels %s\n", text(w.Settings), text(w.Tunnels))
 	for _, path := range slices.Sorted(maps.Keys(w.Items)) {
 		fmt.Fprintf(b, "\t%s\n\t\t%s\n", path, w.Items[path].Data)
 	}
@@ -79,7 +79,7 @@ func (w world) write(b *strings.Builder) {
 // tally counts what happened, to show that the test tests.
 type tally map[string]int
 
-func (t tally) add(f fate, r policy.Result) {
+func (t tally) add(p probe, out string, f fate, r policy.Result) {
 	t["packets"]++
 	t[string(r.Verdict)]++
 	if f.state != "" {
@@ -87,7 +87,9 @@ func (t tally) add(f fate, r policy.Result) {
 	}
 	for what, is := range map[string]bool{
 		"logged": len(f.logged) > 0, "masqueraded": r.Masqueraded, "dnat": r.DNAT.IsValid(), "snat": r.SNAT.IsValid(),
-		"by an untracked policy": r.Untracked, "dropped before tracking": f.state == "",
+		"by an untracked policy": r.Untracked, "dropped before tracking": f.state == "", "to itself": p.In == "" && out == "",
+		"fragmented": p.Fragmented, "tunnelled": slices.ContainsFunc(r.Trail, func(s policy.Step) bool { return strings.Contains(s.What, "tunnel") }),
+		"answered by the host": p.In == "" && p.To != nil, "to everybody": p.Dst.IsMulticast() || p.Dst.Is4() && p.Dst.As4()[3] == 255,
 	} {
 		if is {
 			t[what]++
@@ -109,7 +111,8 @@ const enough = 5000
 
 // check fails where something never happened.
 func (t tally) check() error {
-	for _, what := range [...]string{"accept", "drop", "established", "related", "invalid", "untracked", "by an untracked policy", "logged", "masqueraded", "dnat"} {
+	for _, what := range [...]string{"accept", "drop", "established", "related", "invalid", "untracked", "by an untracked policy", "logged", "masqueraded", "dnat",
+		"to itself", "fragmented", "tunnelled", "answered by the host", "to everybody"} {
 		if t[what] == 0 {
 			return fmt.Errorf("of %d packets not one was %s: the test does not test it", t["packets"], what)
 		}

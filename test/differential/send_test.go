@@ -113,15 +113,24 @@ func (l *lab) openRaw() error {
 }
 
 func (l *lab) transmit(p probe, id uint32) error {
+	for _, part := range p.fragments(id) {
+		if err := l.transmitPart(p, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lab) transmitPart(p probe, part []byte) error {
 	if to := l.ports[p.In]; to != nil {
-		_, err := unix.Write(to.fd, p.frame(to, id))
+		_, err := unix.Write(to.fd, p.frame(to, part))
 		return os.NewSyscallError("write", err)
 	}
 	var to unix.Sockaddr = &unix.SockaddrInet6{Addr: p.Dst.As16()}
 	if p.Dst.Is4() {
 		to = &unix.SockaddrInet4{Addr: p.Dst.As4()}
 	}
-	err := unix.Sendto(l.raw[versionOf(p.Src)], p.bytes(id), 0, to)
+	err := unix.Sendto(l.raw[versionOf(p.Src)], part, 0, to)
 	if errors.Is(err, unix.EPERM) {
 		return nil // it was dropped
 	}

@@ -94,6 +94,7 @@ func (l *lab) shrink(d difference) (smallest difference, again bool) {
 		size = s.size()
 		s.items()
 		s.settings()
+		s.tunnels()
 		s.values()
 	}
 	// Once more, so that the table holds this case and its rules count this packet alone.
@@ -171,6 +172,23 @@ func (s *shrinker) settings() {
 				before := text(w.Settings)
 				plain(&w.Settings)
 				return text(w.Settings) != before
+			})
+		}
+	}
+}
+
+func (s *shrinker) tunnels() {
+	for i := range s.worlds() {
+		for _, plain := range []func(*policy.Tunnels){
+			func(t *policy.Tunnels) { *t = policy.Tunnels{} },
+			func(t *policy.Tunnels) { t.VXLANPort = 0 },
+			func(t *policy.Tunnels) { t.IPIP = false },
+			func(t *policy.Tunnels) { t.Hosts = nil },
+		} {
+			s.change(i, func(w *world) bool {
+				before := text(w.Tunnels)
+				plain(&w.Tunnels)
+				return text(w.Tunnels) != before
 			})
 		}
 	}

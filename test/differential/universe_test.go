@@ -5,6 +5,7 @@ package differential
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
@@ -26,6 +27,9 @@ func podPort(i int) string {
 	}
 	return fmt.Sprintf("cali%d", i)
 }
+
+// missingPort is an interface that the host doesn't have.
+const missingPort = "eth9"
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
@@ -82,6 +86,26 @@ func onLink(uplink, version int) netip.Prefix {
 	return netip.PrefixFrom(hostAddr(uplink, version), bits).Masked()
 }
 
+// gateway is the address that pods have as their next hop. It is the host's own
+// where the agent had to put it there.
+var gateway = addr("169.254.1.1")
+
+// loopback is the address by which the host calls itself.
+func loopback(version int) netip.Addr {
+	if version == 4 {
+		return addr("127.0.0.1")
+	}
+	return netip.IPv6Loopback()
+}
+
+// everybody is where the host hears what is for everybody on an uplink.
+func everybody(uplink, version int) []netip.Addr {
+	if version == 4 {
+		return []netip.Addr{addr(fmt.Sprintf("10.0.%d.255", uplink)), addr("224.0.0.1")}
+	}
+	return []netip.Addr{netip.IPv6LinkLocalAllNodes(), netip.IPv6LinkLocalAllRouters()}
+}
+
 func hostAddrs(version int) []netip.Addr {
 	return []netip.Addr{hostAddr(0, version), hostAddr(1, version)}
 }
@@ -107,6 +131,7 @@ func interfaces(s policy.Settings) []policy.Interface {
 	out := []policy.Interface{
 		{Name: "eth0", Addrs: []netip.Addr{hostAddr(0, 4), hostAddr(0, 6)}},
 		{Name: "eth1", Addrs: []netip.Addr{hostAddr(1, 4), hostAddr(1, 6)}},
+		{Name: "lo", Addrs: []netip.Addr{loopback(4), loopback(6), gateway}},
 	}
 	if len(s.Prefixes) == 1 {
 		out = append(out, policy.Interface{Name: podPort(pods - 1)})
@@ -146,7 +171,8 @@ func outOf(routes map[netip.Addr]string, dst netip.Addr) string {
 	}
 	version := versionOf(dst)
 	switch {
-	case dst == hostAddr(0, version), dst == hostAddr(1, version), dst.IsMulticast(), dst == addr("255.255.255.255"):
+	case dst == hostAddr(0, version), dst == hostAddr(1, version), dst.IsLoopback(), dst == gateway,
+		slices.Contains(everybody(0, 4), dst), slices.Contains(everybody(1, 4), dst), dst.IsMulticast(), dst == addr("255.255.255.255"):
 		return ""
 	case onLink(1, version).Contains(dst), behind(version).Contains(dst):
 		return "eth1"

@@ -34,11 +34,12 @@ func (i item) entry() model.Entry {
 // world is all that decides the fate of packets.
 type world struct {
 	Settings policy.Settings
+	Tunnels  policy.Tunnels
 	Items    map[string]item // by path
 }
 
 func (w world) clone() world {
-	return world{cloneSettings(w.Settings), maps.Clone(w.Items)}
+	return world{cloneSettings(w.Settings), w.Tunnels, maps.Clone(w.Items)}
 }
 
 func cloneSettings(s policy.Settings) policy.Settings {
@@ -85,7 +86,9 @@ func (n *node) become(w world) error {
 	if err := n.state.Apply(changes); err != nil {
 		return fmt.Errorf("apply changes to the state: %w", err)
 	}
+	n.state.Tunnels = w.Tunnels
 	n.wall.Configure(cloneSettings(w.Settings))
+	n.wall.Tunnels(w.Tunnels)
 	n.wall.Update(changes)
 	return apply(n.wall)
 }
