@@ -108,6 +108,7 @@ func Run(ctx context.Context, cfg Config) error {
 	l := newLoop(cfg, params, h, trouble, newReporter(cfg.Logger, client, cfg.Node, h))
 	r := attach(cfg, client, l)
 	l.adopt()
+	l.state.setPrefixes(l.params.InterfacePrefixes) // it has nothing to judge yet
 	errHealth, errMetrics := l.serving.move()
 	if err := errors.Join(fixed(cfg.Health, errHealth), fixed(cfg.Metrics, errMetrics)); err != nil {
 		l.serving.close()
@@ -134,7 +135,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporter) *loop {
 	m := newMetrics(cfg.Version, trouble.count)
-	return &loop{
+	l := &loop{
 		log: cfg.Logger, level: cfg.Level, params: params,
 		system:  hostSystem(cfg),
 		metrics: m, health: h, report: r, problems: trouble,
@@ -148,6 +149,8 @@ func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporte
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{},
 		lost: map[netip.Addr]struct{}{}, cuts: newCuts(),
 	}
+	l.adoption.prefixes.roles = func(prefixes []string) ([]kernel.LinkRole, error) { return l.system.roles(prefixes) }
+	return l
 }
 
 // runToEnd is run, and what that began beside itself.
@@ -175,6 +178,7 @@ func hostSystem(cfg Config) system {
 		deleteConnections: kernel.DeleteConnections,
 		interfaces:        kernel.HostInterfaces,
 		interfaceTo:       kernel.InterfaceTo,
+		roles:             kernel.LinkRoles,
 		writeNode:         func() error { return writeNode(cfg) },
 		writeMTU: func(mtu int) error {
 			return writeFile(filepath.Join(cfg.VarDir, MTUName), []byte(strconv.Itoa(mtu)+"\n"))

@@ -48,6 +48,7 @@ type system struct {
 	deleteConnections func([]kernel.Tracked) (int, error)
 	interfaces        func(prefixes []string) ([]kernel.Interface, error)
 	interfaceTo       func(netip.Addr) (string, error)
+	roles             func(prefixes []string) ([]kernel.LinkRole, error)
 	writeMTU          func(mtu int) error
 	writeNode         func() error
 }
@@ -290,6 +291,7 @@ func (l *loop) look() {
 	start := time.Now()
 	l.mtu()
 	l.readInterfaces()
+	l.unsettled = l.adoption.prefixes.review() || l.unsettled
 	l.looked = time.Now()
 	l.lookPause = max(driftPause, 10*l.looked.Sub(start))
 }

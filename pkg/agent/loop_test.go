@@ -124,6 +124,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 		deleteConnections: func([]kernel.Tracked) (int, error) { return 0, nil },
 		interfaces:        func([]string) ([]kernel.Interface, error) { return nil, nil },
 		interfaceTo:       func(netip.Addr) (string, error) { return "eth0", nil },
+		roles:             func([]string) ([]kernel.LinkRole, error) { return nil, nil },
 		connections: func(func(kernel.Connection) bool) ([]kernel.Tracked, error) {
 			time.Sleep(c.tracked)
 			return nil, nil

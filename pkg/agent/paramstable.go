@@ -25,7 +25,8 @@ func paramTable() []param {
 			name: "InterfacePrefix", initial: "cali", effect: atOnce,
 			values: interfacePrefixes(func(p *Params) *[]string { return &p.InterfacePrefixes }),
 			does: "What the names of workload interfaces begin with. An interface that begins so and has no endpoint " +
-				"passes nothing; all others are the host's own.",
+				"passes nothing; all others are the host's own. A value makes no sense on a host where it covers one of these: the loopback, " +
+				"a tunnel, or a link that has an address or leads to the default route. It stays refused there until it is changed or the agent starts anew.",
 		},
 		{
 			name: "RouteRefreshInterval", initial: "10", effect: atOnce,

@@ -117,10 +117,11 @@ type adoption struct {
 	last     resolution
 	wrong    map[string]struct{} // paths reported
 	told     map[string]struct{} // said of settings that are not used
+	prefixes *prefixJudge
 }
 
 func newAdoption(cfg Config, p *problems) *adoption {
-	return &adoption{cfg: cfg, problems: p, last: resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}}
+	return &adoption{cfg: cfg, problems: p, last: resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}, prefixes: newPrefixJudge()}
 }
 
 // adopt works the parameters out, with what is in etcd, and says what is new.
@@ -128,6 +129,7 @@ func newAdoption(cfg Config, p *problems) *adoption {
 func (a *adoption) adopt(s settings, unread map[string]unreadSetting) Params {
 	layers := a.cfg.layers(s)
 	r := a.resolver(layers, unread).resolve()
+	a.prefixes.rest()
 	a.reportWrong(r, unread)
 	a.sayChanges(r)
 	a.sayUnused(r, layers)
@@ -140,7 +142,7 @@ func (a *adoption) adopt(s settings, unread map[string]unreadSetting) Params {
 // resolver works out of the layers. A value in etcd that cannot be read is there
 // all the same, and a bad one.
 func (a *adoption) resolver(layers []map[string]string, unread map[string]unreadSetting) resolver {
-	x := resolver{layers: slices.Clone(layers), unread: map[unreadValue]error{}}
+	x := resolver{layers: slices.Clone(layers), unread: map[unreadValue]error{}, refuse: a.prefixes.refuse}
 	for _, u := range unread {
 		if u.name == "" {
 			continue

@@ -17,7 +17,7 @@ import (
 type Event struct {
 	Interfaces []string // workload interfaces, sorted
 	All        bool     // or any: events were lost, or the host's default route changed
-	Host       bool     // links that are no workload's, or their addresses
+	Host       bool     // links that are no workload's, their addresses, or what shows that a link isn't
 }
 
 // Multicast groups of linux/rtnetlink.h (RTNLGRP_…), as bits: group n is
@@ -192,6 +192,9 @@ func (w *watcher) note(e *Event, h header, body []byte) {
 		if r.dst.Bits() == 0 && r.dst.Addr().Is4() {
 			e.All = true // it may be what lets the host answer for HostGateway
 		}
+		if _, ours := w.seen[r.index]; ours && r.protocol != RouteProtocol && (r.dst.Bits() == 0 || r.gateway.IsLinkLocalUnicast()) {
+			e.Host = true // see LinkRole
+		}
 		w.noteIndex(e, r.index)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		// A permanent entry that is deleted or changed is reported as what it is
@@ -202,9 +205,9 @@ func (w *watcher) note(e *Event, h header, body []byte) {
 		}
 		w.noteIndex(e, n.index)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		if _, index, ok := parseAddr(body); ok {
+		if p, index, ok := parseAddr(body); ok {
 			_, ours := w.seen[index]
-			e.Host = e.Host || !ours
+			e.Host = e.Host || !ours || p.Addr().IsGlobalUnicast() // see LinkRole
 		}
 	}
 }

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// LinkRole is what tells whether a link is the host's own or a workload's.
+type LinkRole struct {
+	Name     string
+	Loopback bool
+	Tunnel   bool         // it is a Fabric's, or has the name of one
+	Addrs    []netip.Addr // sorted; without those that mean nothing beyond the link
+	// Uplink: it has a default route, or others by gateways that are known by an
+	// address of the link alone.
+	Uplink bool
+}
+
+// LinkRoles returns the links of the current namespace whose names begin with one of
+// the prefixes, by name.
+func LinkRoles(prefixes []string) ([]LinkRole, error) {
+	s, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	links, err := s.links(func(name string) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the host's links: %w", err)
+	}
+	addrs, err := s.hostAddrs()
+	if err != nil {
+		return nil, err
+	}
+	byIndex, uplinks := make(map[int]string, len(links)), make(map[int]bool)
+	for _, l := range links {
+		byIndex[l.Index] = l.Name
+	}
+	routes, err := s.hostRoutes(byIndex, uplinks)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]LinkRole, 0, len(links))
+	for _, l := range links {
+		role := LinkRole{Name: l.Name, Loopback: l.loopback, Tunnel: l.Alias == tunnelAlias || isFabricDevice(l.Name), Uplink: uplinks[l.Index]}
+		for _, r := range routes {
+			role.Uplink = role.Uplink || r.Device == l.Name && r.Gateway.IsLinkLocalUnicast()
+		}
+		for _, a := range addrs[l.Index] {
+			role.Addrs = append(role.Addrs, a.Addr())
+		}
+		slices.SortFunc(role.Addrs, netip.Addr.Compare)
+		out = append(out, role)
+	}
+	slices.SortFunc(out, func(a, b LinkRole) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// TunnelNames are the names of a Fabric's tunnels, whether these are there or not.
+func TunnelNames() []string {
+	var names []string
+	for _, d := range tunnelDevices() {
+		names = append(names, d.name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func TestLinkRoles(t *testing.T) {
+	inHost(t, func() {
+		for _, l := range []string{"eth0", "eth1", "eth2", "eth3"} {
+			ip(t, "link", "add", l, "type", "veth", "peer", "name", "far"+l[3:])
+			ip(t, "link", "set", l, "up")
+			ip(t, "link", "set", "far"+l[3:], "up")
+		}
+		ip(t, "addr", "add", "192.0.2.1/24", "dev", "eth0")
+		ip(t, "addr", "add", "fd00::9/64", "dev", "eth0", "nodad")
+		ip(t, "addr", "add", "169.254.1.1/32", "dev", "eth1", "scope", "link")
+		ip(t, "route", "add", "10.9.0.0/16", "dev", "eth1")
+		ip(t, "route", "add", "default", "dev", "eth2", "metric", "9999")
+		awaitSettled(t, "eth3")
+		ip(t, "-6", "route", "add", "fd09::/64", "via", "fe80::1", "dev", "eth3")
+		ip(t, "link", "add", "vxlan.calico", "type", "vxlan", "id", "7", "dstport", "4790")
+		got, err := LinkRoles([]string{"eth", "l", "vx"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []LinkRole{
+			{Name: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::9")}},
+			{Name: "eth1"}, {Name: "eth2", Uplink: true}, {Name: "eth3", Uplink: true}, {Name: "lo", Loopback: true}, {Name: "vxlan.calico", Tunnel: true},
+		}
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if want := []string{"tunl0", "vxlan-v6.calico", "vxlan.calico"}; !slices.Equal(TunnelNames(), want) {
+			t.Errorf("%v, want %v", TunnelNames(), want)
+		}
+	})
+}
+
+// What shows that a link with the name of a workload's is the host's own is told.
+func TestSubscribeRoles(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		wire(t, 1)
+		for _, args := range [][]string{
+			{"addr", "add", "192.0.2.1/24", "dev", "cali1"},
+			{"addr", "add", "fd00::9/64", "dev", "cali1"},
+			{"-6", "route", "add", "default", "dev", "cali1"},
+			{"-6", "route", "add", "fd09::/64", "via", "fe80::1", "dev", "cali1"},
+		} {
+			ctx, cancel := context.WithCancel(context.Background())
+			events, err := h.Subscribe(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ip(t, args...)
+			timeout := time.After(patience)
+			for told := false; !told; {
+				select {
+				case e := <-events:
+					told = e.Host
+				case <-timeout:
+					t.Fatalf("ip %v: no event", args)
+				}
+			}
+			cancel()
+			for range events { // until it has ended
+			}
+		}
+	})
+}
