@@ -181,13 +181,6 @@ func (f *Firewall) knows(g uint32) bool {
 // write sends what differs and reads it back. expected is the generation that
 // the difference rests on, 0 = what was written before.
 func (f *Firewall) write(r *Report, expected uint32) error {
-	for _, before := range f.desired.renames() {
-		handle, err := f.sock.readHandle(before)
-		if err != nil {
-			return err
-		}
-		f.desired.chains[before].handle = handle
-	}
 	b := &batch{seq: f.sock.next}
 	p, err := f.desired.plan(b)
 	if err != nil {

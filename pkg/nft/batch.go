@@ -105,17 +105,6 @@ func (b *batch) addChain(c Chain) {
 	b.close(m)
 }
 
-// renameChain takes effect with the end of the transaction: until then it goes by
-// its old name.
-func (b *batch) renameChain(before, after string, handle uint64) {
-	b.writes++
-	at := b.open(unix.NFT_MSG_NEWCHAIN, 0, "rename chain", before)
-	b.msgs = appendString(b.msgs, attrTable, TableName)
-	b.msgs = appendUint64(b.msgs, unix.NFTA_CHAIN_HANDLE, handle)
-	b.msgs = appendString(b.msgs, unix.NFTA_CHAIN_NAME, after)
-	b.close(at)
-}
-
 func (b *batch) deleteChain(name string) {
 	b.writes++
 	at := b.open(unix.NFT_MSG_DELCHAIN, 0, "delete chain", name)

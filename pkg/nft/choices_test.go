@@ -73,8 +73,8 @@ func TestChoices(t *testing.T) {
 			passes := func(id policy.RulesID) bool { return known[id].passes }
 			want := allows(ps, fs)
 			for name, list := range map[string][]Rule{
-				"asked last":  append([]Rule{unmarkLast()}, choices(v, model.Inbound, true, passes)...),
-				"asked first": append([]Rule{unmark()}, choices(v, model.Inbound, false, passes)...),
+				"asked last":  append([]Rule{unmarkLast()}, choiceRules(choices(v, true, passes), model.Inbound)...),
+				"asked first": append([]Rule{unmark()}, choiceRules(choices(v, false, passes), model.Inbound)...),
 				"by itself":   asks(v, model.Inbound),
 			} {
 				for _, mark := range []uint32{0, 0xffffffff, markLast, markAllowed | markNextTier} {

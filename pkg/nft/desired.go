@@ -26,8 +26,7 @@ type desired struct {
 	interfaces map[string][]string // paths of those that claim a workload interface, sorted
 	hosts      map[string][]string // the same of a host's interface
 	wildcards  []string
-	groups     map[string]*group // chains of workload endpoints, by name
-	heirs      map[string]string // chains of groups by those whose last members they took
+	groups     groups
 	claims     map[slot][]claim  // elements that endpoints claim, the first has it
 	claimed    map[string][]slot // by path
 
@@ -46,7 +45,7 @@ func newDesired() *desired {
 		endpoints: make(map[string]*policy.Endpoint), rules: make(map[policy.RulesID]*policy.Rules),
 		users: make(map[policy.RulesID]int), setUsers: make(map[policy.SetID]map[policy.RulesID]struct{}),
 		known: make(map[policy.SetID]policy.SetKind), interfaces: make(map[string][]string), hosts: make(map[string][]string),
-		groups: make(map[string]*group), heirs: make(map[string]string), claims: make(map[slot][]claim), claimed: make(map[string][]slot),
+		groups: newGroups(), claims: make(map[slot][]claim), claimed: make(map[string][]slot),
 		chains: make(map[string]*chain), sets: make(map[string]*set),
 		dirty: make(map[string]bool), changed: make(map[string]bool), touched: make(map[string]bool),
 	}
@@ -62,7 +61,9 @@ type chain struct {
 	want   []hash       // of its rules, as last rendered
 	there  bool         // the kernel has it
 	have   []installed  // rules that the kernel has
-	handle uint64       // the kernel's, of one that is to be renamed
+	// encode renders and encodes at once, the chain without its rules; nil = as
+	// render says.
+	encode func() (Chain, []encodedRule, error)
 }
 
 // totals are of what the kernel holds.
@@ -91,7 +92,7 @@ func (d *desired) putChain(name string, render func() Chain) {
 		c = &chain{}
 		d.chains[name] = c
 	}
-	c.render = render
+	c.render, c.encode = render, nil
 	d.dirty[name] = true
 }
 
@@ -113,6 +114,7 @@ func (d *desired) configure(s policy.Settings) {
 		for _, path := range slices.Sorted(maps.Keys(d.endpoints)) {
 			d.putEndpoint(path, d.endpoints[path])
 		}
+		d.nameGroups()
 	}
 	d.putBase()
 }
@@ -144,6 +146,7 @@ func (d *desired) update(c policy.Changes) {
 	for path, ep := range c.Endpoints {
 		d.putEndpoint(path, ep)
 	}
+	d.nameGroups()
 	if c.Pools != nil {
 		d.pools = *c.Pools
 		for _, version := range [...]int{4, 6} {
@@ -220,6 +223,7 @@ func (d *desired) dropRules(id policy.RulesID) {
 	if d.rules[id] != nil || d.users[id] > 0 {
 		return
 	}
+	delete(d.groups.jumps, id)
 	d.removeChain(rulesChain(id, model.Inbound))
 	d.removeChain(rulesChain(id, model.Outbound))
 }

@@ -26,8 +26,8 @@ func (d *desired) putEndpoint(path string, ep *policy.Endpoint) {
 	} else {
 		d.endpoints[path] = ep
 	}
+	d.count(ep, +1) // first: what both ask stays
 	d.count(old, -1)
-	d.count(ep, +1)
 	for _, list := range [...]map[string][]string{d.interfaces, d.hosts} {
 		if old != nil && old.Interface != "" {
 			d.disown(list, old.Interface, path)
@@ -46,7 +46,10 @@ func (d *desired) putEndpoint(path string, ep *policy.Endpoint) {
 			d.interfaces[ep.Interface] = with(d.interfaces[ep.Interface], path)
 		}
 	}
-	for _, e := range [...]*policy.Endpoint{old, ep} {
+	for i, e := range [...]*policy.Endpoint{old, ep} {
+		if i == 0 && e != nil && ep != nil && e.Workload == ep.Workload && e.Interface == ep.Interface {
+			continue // it is the same one's turn
+		}
 		if e != nil && e.Workload {
 			d.putWorkload(e.Interface)
 		} else if e != nil {
@@ -111,8 +114,8 @@ func (d *desired) putWorkload(name string) {
 		for _, set := range [...]string{setWorkloads, setDeniedFrom, setDeniedTo} {
 			d.sets[set].remove(key)
 		}
-		d.join(mapFrom, name, nil, model.Outbound)
-		d.join(mapTo, name, nil, model.Inbound)
+		d.join(name, nil, model.Outbound)
+		d.join(name, nil, model.Inbound)
 	} else {
 		for _, other := range owners {
 			d.touched[other] = true
@@ -121,8 +124,8 @@ func (d *desired) putWorkload(name string) {
 		d.sets[setWorkloads].put(key, comment(owners[0], ""))
 		d.sets[setDeniedFrom].put(key, "")
 		d.sets[setDeniedTo].put(key, "")
-		d.join(mapFrom, name, &ep.Outbound, model.Outbound)
-		d.join(mapTo, name, &ep.Inbound, model.Inbound)
+		d.join(name, &ep.Outbound, model.Outbound)
+		d.join(name, &ep.Inbound, model.Inbound)
 	}
 	for _, set := range [...]string{setWorkloads, setDeniedFrom, setDeniedTo} {
 		d.changed[set] = true

@@ -6,8 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
@@ -18,23 +19,55 @@ import (
 // with every change of one: that is what a change costs, and endpoints are many
 // where what they ask is not.
 
+// groups are all of them.
+type groups struct {
+	asking  map[string]*group // by what is asked, as groupKey says
+	named   map[string]*group // by the chain
+	joined  map[slot]*group   // by the element that leads there
+	changed map[*group]bool   // new ones, and those without members
+	jumps   map[policy.RulesID]map[jumpKey]encodedRule
+}
+
+// jumpKey is what a rule that asks one policy or profile depends on.
+type jumpKey struct {
+	direction model.Direction
+	mark      MarkIs
+}
+
+func newGroups() groups {
+	return groups{
+		asking: make(map[string]*group), named: make(map[string]*group), joined: make(map[slot]*group),
+		changed: make(map[*group]bool), jumps: make(map[policy.RulesID]map[jumpKey]encodedRule),
+	}
+}
+
 // group is the chain of one direction that endpoints share.
 type group struct {
 	verdicts  policy.Verdicts
 	direction model.Direction
-	members   int
+	key       string
+	name      string            // of the chain; "" until nameGroups
+	members   map[slot]struct{} // the interfaces' elements
+	from      *group            // whose last member came here
 }
 
-// groupChain names the chain by what is asked in it.
-func groupChain(v policy.Verdicts, d model.Direction) string {
-	h := sha256.New()
+// groupKey stands for what is asked.
+func groupKey(b []byte, v *policy.Verdicts, d model.Direction) []byte {
+	b = append(append(b, d...), 0)
 	for _, list := range [...][]policy.RulesID{v.Policies, v.Profiles} {
 		for _, id := range list {
-			fmt.Fprintf(h, "%d %s %s,", len(id.Name), id.Kind, id.Name)
+			b = strconv.AppendInt(b, int64(len(id.Name)), 10)
+			b = append(append(append(append(append(b, ' '), id.Kind...), ' '), id.Name...), ',')
 		}
-		h.Write([]byte{0})
+		b = append(b, 0)
 	}
-	return groupPrefix(d) + hex.EncodeToString(h.Sum(nil)[:8])
+	return b
+}
+
+// groupChain is the name of a group's chain when it is made.
+func groupChain(v policy.Verdicts, d model.Direction) string {
+	sum := sha256.Sum256(groupKey(nil, &v, "")[1:])
+	return groupPrefix(d) + hex.EncodeToString(sum[:8])
 }
 
 func groupPrefix(d model.Direction) string {
@@ -44,15 +77,55 @@ func groupPrefix(d model.Direction) string {
 	return "to-"
 }
 
-// renderGroup is a group's chain. A packet comes back from it, marked if it is allowed, or
-// not at all. The comment is every group's: a chain that is renamed keeps it.
-func (d *desired) renderGroup(name string, g *group) Chain {
-	passes := func(id policy.RulesID) bool { return passes(d.rules[id], g.direction) }
-	c := Chain{Name: name, Comment: "shared by what @" + mapTo + " leads here", Rules: choices(g.verdicts, g.direction, g.direction == model.Inbound, passes)}
-	if g.direction == model.Outbound {
-		c.Comment = "shared by what @" + mapFrom + " leads here"
+func dispatchOf(d model.Direction) string {
+	if d == model.Outbound {
+		return mapFrom
 	}
+	return mapTo
+}
+
+// header is a group's chain without its rules. The comment is every group's: what
+// a chain asks may change, its comment can't.
+func (g *group) header() Chain {
+	return Chain{Name: g.name, Comment: "shared by what @" + dispatchOf(g.direction) + " leads here"}
+}
+
+// asks are a group's questions. A packet comes back from them, marked if it is
+// allowed, or not at all.
+func (d *desired) asks(g *group) []ask {
+	passes := func(id policy.RulesID) bool { return passes(d.rules[id], g.direction) }
+	return choices(g.verdicts, g.direction == model.Inbound, passes)
+}
+
+func (d *desired) renderGroup(g *group) Chain {
+	c := g.header()
+	c.Rules = choiceRules(d.asks(g), g.direction)
 	return c
+}
+
+// encodeGroup is renderGroup, encoded. The rules that ask a policy are the same in
+// all chains, which are many where a policy comes to all endpoints.
+func (d *desired) encodeGroup(g *group) (Chain, []encodedRule, error) {
+	list := d.asks(g)
+	out := make([]encodedRule, len(list))
+	for i, a := range list {
+		known := d.groups.jumps[a.id]
+		if known == nil {
+			known = make(map[jumpKey]encodedRule)
+			d.groups.jumps[a.id] = known
+		}
+		key := jumpKey{g.direction, a.mark}
+		e, ok := known[key]
+		if !ok {
+			var err error
+			if e, err = encodeRule(a.rule(g.direction)); err != nil {
+				return Chain{}, nil, err
+			}
+			known[key] = e
+		}
+		out[i] = e
+	}
+	return g.header(), out, nil
 }
 
 // passes says whether a rule of a policy may send a packet on to the profiles.
@@ -69,7 +142,7 @@ func passes(r *policy.Rules, d model.Direction) bool {
 
 // dirtyGroups renders again the chains that ask a policy.
 func (d *desired) dirtyGroups(id policy.RulesID, direction model.Direction) {
-	for name, g := range d.groups {
+	for name, g := range d.groups.named {
 		if g.direction == direction && slices.Contains(g.verdicts.Policies, id) {
 			d.dirty[name] = true
 		}
@@ -77,52 +150,97 @@ func (d *desired) dirtyGroups(id policy.RulesID, direction model.Direction) {
 }
 
 // join sends a workload interface to the group of its verdicts, and away from
-// the one that it was sent to before; nil = to none.
-func (d *desired) join(dispatch, name string, v *policy.Verdicts, direction model.Direction) {
-	m, key := d.sets[dispatch], nameBytes(name)
-	before, after := m.elems[key], ""
+// the one that it was sent to before; nil = to none. nameGroups must follow.
+func (d *desired) join(name string, v *policy.Verdicts, direction model.Direction) {
+	at := slot{dispatchOf(direction), nameBytes(name)}
+	before := d.groups.joined[at]
+	var after *group
 	if v != nil {
-		after = groupChain(*v, direction)
+		var space [1024]byte
+		key := groupKey(space[:0], v, direction)
+		if after = d.groups.asking[string(key)]; after == nil {
+			after = &group{verdicts: *v, direction: direction, key: string(key), members: make(map[slot]struct{})}
+			d.groups.asking[after.key], d.groups.changed[after] = after, true
+		}
 	}
 	if before == after {
 		return
 	}
-	d.changed[dispatch] = true
-	if v == nil {
-		m.remove(key)
-	} else {
-		g := d.groups[after]
-		if g == nil {
-			g = &group{verdicts: *v, direction: direction}
-			d.groups[after] = g
-			d.putChain(after, func() Chain { return d.renderGroup(after, g) })
+	d.changed[at.set] = true
+	switch {
+	case after == nil:
+		delete(d.groups.joined, at)
+		d.sets[at.set].remove(at.key)
+	default:
+		d.groups.joined[at], after.members[at] = after, struct{}{}
+		if after.name != "" {
+			d.sets[at.set].put(at.key, after.name)
 		}
-		g.members++
-		m.put(key, after)
 	}
-	if g := d.groups[before]; g != nil {
-		if g.members--; g.members == 0 {
-			delete(d.groups, before)
-			d.removeChain(before)
-			if v != nil && d.heirs[after] == "" {
-				d.heirs[after] = before
-			}
+	if before == nil {
+		return
+	}
+	delete(before.members, at)
+	if len(before.members) == 0 {
+		d.groups.changed[before] = true
+		if after != nil {
+			after.from = before
 		}
 	}
 }
 
-// renames are the chains, by their new names, that need not be made, for there is
-// one that nobody goes to any more: where a policy comes to all endpoints their
-// chains get one rule more, and the maps stay as they are.
-func (d *desired) renames() map[string]string {
-	out := make(map[string]string)
-	used := make(map[string]bool)
-	for _, after := range slices.Sorted(maps.Keys(d.heirs)) {
-		before := d.heirs[after]
-		old, now := d.chains[before], d.chains[after]
-		if old != nil && old.render == nil && old.there && now != nil && now.render != nil && !now.there && !used[before] {
-			out[after], used[before] = before, true
+// nameGroups gives the groups that are new their chains, and takes them from those
+// that nobody goes to any more. Of these the new ones have them first: where a
+// policy comes to all endpoints their chains get one rule more, and the maps stay
+// as they are.
+func (d *desired) nameGroups() {
+	var fresh []*group
+	for g := range d.groups.changed {
+		switch {
+		case len(g.members) == 0:
+			delete(d.groups.asking, g.key)
+		case g.name == "":
+			fresh = append(fresh, g)
 		}
 	}
+	slices.SortFunc(fresh, func(a, b *group) int { return strings.Compare(a.key, b.key) })
+	for _, g := range fresh {
+		if b := g.from; b != nil && len(b.members) == 0 && b.name != "" {
+			d.nameGroup(g, b.name)
+			b.name = ""
+		}
+	}
+	for g := range d.groups.changed {
+		if len(g.members) == 0 && g.name != "" {
+			d.removeChain(g.name)
+			delete(d.groups.named, g.name)
+		}
+	}
+	for _, g := range fresh {
+		if g.name == "" {
+			d.nameGroup(g, d.groups.free(groupChain(g.verdicts, g.direction)))
+		}
+		g.from = nil
+	}
+	clear(d.groups.changed)
+}
+
+// free is the name, or where a group that asked this before has it, one like it.
+func (gs *groups) free(name string) string {
+	out := name
+	for n := 2; gs.named[out] != nil; n++ {
+		out = fmt.Sprintf("%s-%d", name, n)
+	}
 	return out
+}
+
+// nameGroup gives a group a chain, and leads its members there.
+func (d *desired) nameGroup(g *group, name string) {
+	g.name, d.groups.named[name] = name, g
+	d.putChain(name, func() Chain { return d.renderGroup(g) })
+	d.chains[name].encode = func() (Chain, []encodedRule, error) { return d.encodeGroup(g) }
+	for at := range g.members {
+		d.sets[at.set].put(at.key, name)
+		d.changed[at.set] = true
+	}
 }

@@ -13,11 +13,8 @@ import (
 // plan is what a batch will have changed, to be read back.
 type plan struct {
 	chains map[string][]hash // rules that the chain shall have
-	// renames are the old names of chains by their new ones. In the batch they go
-	// by the old ones.
-	renames map[string]string
-	gone    []string // chains
-	sets    []string
+	gone   []string          // chains
+	sets   []string
 }
 
 // plan makes the batch that turns what the kernel is known to hold into what is
@@ -36,17 +33,14 @@ func (d *desired) plan(b *batch) (plan, error) {
 		if c.render == nil {
 			continue
 		}
-		def := c.render()
-		list := make([]encodedRule, len(def.Rules))
-		want := make([]hash, len(def.Rules))
-		for i, r := range def.Rules {
-			e, err := encodeRule(r)
-			if err != nil {
-				return p, fmt.Errorf("chain %s: %w", name, err)
-			}
-			list[i], want[i] = e, e.hash
+		def, list, err := c.encoded()
+		if err != nil {
+			return p, fmt.Errorf("chain %s: %w", name, err)
 		}
-		c.want = want
+		c.want = make([]hash, len(list))
+		for i := range list {
+			c.want[i] = list[i].hash
+		}
 		defs[name], rules[name] = def, list
 	}
 	if d.rebuild {
@@ -57,15 +51,9 @@ func (d *desired) plan(b *batch) (plan, error) {
 		b.addTable()
 		b.writes++
 	}
-	p.renames = d.renames()
-	fresh := d.planNew(b, names, defs, rules, p)
+	fresh := d.planNew(b, names, defs, rules)
 	for _, name := range names {
-		if before, ok := p.renames[name]; ok {
-			p.chains[name] = d.chains[name].want
-			old := d.chains[before]
-			b.changeRules(before, old.have, rules[name])
-			b.renameChain(before, name, old.handle)
-		} else if def, ok := defs[name]; ok && !fresh[name] {
+		if def, ok := defs[name]; ok && !fresh[name] {
 			c := d.chains[name]
 			if !c.there {
 				b.addChain(def)
@@ -83,12 +71,30 @@ func (d *desired) plan(b *batch) (plan, error) {
 	return p, nil
 }
 
+// encoded is the chain, without its rules, and its rules.
+func (c *chain) encoded() (Chain, []encodedRule, error) {
+	if c.encode != nil {
+		return c.encode()
+	}
+	def := c.render()
+	list := make([]encodedRule, len(def.Rules))
+	for i, r := range def.Rules {
+		e, err := encodeRule(r)
+		if err != nil {
+			return def, nil, err
+		}
+		list[i] = e
+	}
+	def.Rules = nil
+	return def, list, nil
+}
+
 func (d *desired) differs(c *chain) bool {
 	return !slices.EqualFunc(c.have, c.want, func(have installed, want hash) bool { return have.hash == want })
 }
 
 // planNew adds the sets and chains that are new and reached by nothing yet.
-func (d *desired) planNew(b *batch, names []string, defs map[string]Chain, rules map[string][]encodedRule, p plan) map[string]bool {
+func (d *desired) planNew(b *batch, names []string, defs map[string]Chain, rules map[string][]encodedRule) map[string]bool {
 	for _, s := range d.newSets() {
 		b.writes++
 		b.setID++
@@ -106,7 +112,7 @@ func (d *desired) planNew(b *batch, names []string, defs map[string]Chain, rules
 	}
 	fresh := make(map[string]bool)
 	for _, name := range names {
-		if def, ok := defs[name]; ok && !d.chains[name].there && def.Hook == (Hook{}) && p.renames[name] == "" {
+		if def, ok := defs[name]; ok && !d.chains[name].there && def.Hook == (Hook{}) {
 			fresh[name] = true
 			b.addChain(def)
 			b.mayCut()
@@ -195,8 +201,7 @@ func (d *desired) planSets(b *batch, p *plan) {
 		var add, del []rawElement
 		for key, was := range s.was {
 			data, wanted := s.elems[key]
-			old := p.renames[data]
-			if was.there == wanted && (was.data == data || old != "" && was.data == old) {
+			if was.there == wanted && was.data == data {
 				continue
 			}
 			if was.there {
@@ -220,11 +225,6 @@ func (d *desired) planSets(b *batch, p *plan) {
 			p.sets = append(p.sets, name)
 			continue
 		}
-		for i := range add {
-			if before := p.renames[add[i].data]; before != "" && s.def.Data == typeVerdict {
-				add[i].data = before
-			}
-		}
 		if len(add)+len(del) > 0 || !s.there {
 			b.writes += len(add) + len(del)
 			b.deleteElements(s.def, del)
@@ -236,12 +236,8 @@ func (d *desired) planSets(b *batch, p *plan) {
 
 // planGone removes chains and sets, once nothing refers to them.
 func (d *desired) planGone(b *batch, names []string, p *plan) {
-	renamed := make(map[string]bool, len(p.renames))
-	for _, before := range p.renames {
-		renamed[before] = true
-	}
 	for _, name := range names {
-		if c := d.chains[name]; c.render == nil && c.there && !renamed[name] {
+		if c := d.chains[name]; c.render == nil && c.there {
 			b.flushChain(name)
 			p.gone = append(p.gone, name)
 		}

@@ -99,19 +99,6 @@ func parseChain(body []byte) readChain {
 	)}
 }
 
-// readHandle reads the kernel's number of a chain.
-func (s *socket) readHandle(chain string) (uint64, error) {
-	handle := uint64(0)
-	body := appendString(appendString(nil, attrTable, TableName), unix.NFTA_CHAIN_NAME, chain)
-	err := s.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_ACK, body, func(_ uint16, body []byte) {
-		handle = number(attr(body, unix.NFTA_CHAIN_HANDLE))
-	})
-	if err != nil {
-		return 0, fmt.Errorf("read the handle of chain %s: %w", chain, err)
-	}
-	return handle, nil
-}
-
 func parseShape(body []byte) shape {
 	var s shape
 	for kind, data := range attrs(body) {

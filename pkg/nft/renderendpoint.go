@@ -28,37 +28,63 @@ func unmarkLast() Rule {
 	return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier, Set: markLast}}}
 }
 
-// choices are the rules that ask policies and profiles of an unmarked packet: one
+// ask is a question to a policy or profile, put to packets with a mark, or to all.
+type ask struct {
+	id   policy.RulesID
+	mark MarkIs // zero = all
+}
+
+func (a ask) rule(d model.Direction) Rule {
+	what := "policy "
+	if a.id.Kind == policy.KindProfile {
+		what = "profile "
+	}
+	r := jump(rulesChain(a.id, d), comment(what+a.id.Name, ""))
+	if a.mark != (MarkIs{}) {
+		r.Do = []Statement{a.mark, r.Do[0]}
+	}
+	return r
+}
+
+// choices ask policies and profiles of an unmarked packet: one rule
 // for each, and no more. What none allows comes to their end without the mark. Of
 // those who are asked last a packet doesn't come back when it is allowed. passes
 // says which policies may send a packet on to the profiles.
-func choices(v policy.Verdicts, d model.Direction, last bool, passes func(policy.RulesID) bool) []Rule {
+func choices(v policy.Verdicts, last bool, passes func(policy.RulesID) bool) []ask {
 	undecided := markAllowed | markNextTier
 	if last {
 		undecided = markNextTier
 	}
-	var out []Rule
+	out := make([]ask, 0, len(v.Policies)+len(v.Profiles))
 	passed := false
 	for i, id := range v.Policies {
-		r := jump(rulesChain(id, d), comment("policy "+id.Name, ""))
+		a := ask{id: id}
 		if i > 0 && (passed || !last) {
-			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{undecided, 0}))
+			a.mark = MarkIs{undecided, 0}
 		}
 		passed = passed || passes(id)
-		out = append(out, r)
+		out = append(out, a)
 	}
 	if len(v.Policies) > 0 && !passed {
 		return out
 	}
 	for i, id := range v.Profiles {
-		r := jump(rulesChain(id, d), comment("profile "+id.Name, ""))
+		a := ask{id: id}
 		switch {
 		case len(v.Policies) > 0: // one must have said next-tier
-			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{undecided, markNextTier}))
+			a.mark = MarkIs{undecided, markNextTier}
 		case i > 0 && !last:
-			r.Do = slices.Insert(r.Do, 0, Statement(MarkIs{markAllowed, 0}))
+			a.mark = MarkIs{markAllowed, 0}
 		}
-		out = append(out, r)
+		out = append(out, a)
+	}
+	return out
+}
+
+func choiceRules(list []ask, d model.Direction) []Rule {
+	out := make([]Rule, len(list))
+	for i, a := range list {
+		out[i] = a.rule(d)
 	}
 	return out
 }
@@ -66,7 +92,7 @@ func choices(v policy.Verdicts, d model.Direction, last bool, passes func(policy
 // asks are the rules that ask policies and profiles, for one endpoint. A packet
 // that they let pass reaches the end of the chain.
 func asks(v policy.Verdicts, d model.Direction) []Rule {
-	out := append([]Rule{unmark()}, choices(v, d, false, func(policy.RulesID) bool { return true })...)
+	out := append([]Rule{unmark()}, choiceRules(choices(v, false, func(policy.RulesID) bool { return true }), d)...)
 	last := drop(noneAllows)
 	if len(v.Policies)+len(v.Profiles) > 0 {
 		last.Do = slices.Insert(last.Do, 0, Statement(MarkIs{markAllowed, 0}))

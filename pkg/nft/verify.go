@@ -158,7 +158,6 @@ func (d *desired) settled() {
 		}
 	}
 	clear(d.dirty)
-	clear(d.heirs)
 	for name := range d.changed {
 		s := d.sets[name]
 		if s == nil {
@@ -193,6 +192,11 @@ func (f *Firewall) observe(r *Report) error {
 	if d.rebuild {
 		t, d.there = table{}, false
 		repairs++
+	}
+	if t.there && !d.rebuild && !f.started {
+		if err := f.adopt(t); err != nil {
+			return err
+		}
 	}
 	for name, c := range d.chains {
 		_, there := t.chains[name]
