@@ -3,6 +3,7 @@
 package nft
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,8 +27,11 @@ func (d *desired) putEndpoint(path string, ep *policy.Endpoint) {
 	} else {
 		d.endpoints[path] = ep
 	}
-	d.count(ep, +1) // first: what both ask stays
-	d.count(old, -1)
+	d.count(old, ep)
+	if d.asksOther(old, ep) {
+		d.putVerdicts(ep)
+		return
+	}
 	for _, list := range [...]map[string][]string{d.interfaces, d.hosts} {
 		if old != nil && old.Interface != "" {
 			d.disown(list, old.Interface, path)
@@ -70,23 +74,53 @@ func (d *desired) disown(lists map[string][]string, name, path string) {
 	}
 }
 
+// asksOther says whether what an endpoint asks is all that is new of it, and it has
+// the interface.
+func (d *desired) asksOther(old, ep *policy.Endpoint) bool {
+	return old != nil && ep != nil && ep.Workload && old.Workload && ep.Dropped == "" && old.Dropped == "" &&
+		!ep.Wildcard && !old.Wildcard && old.Interface == ep.Interface && old.MAC == ep.MAC &&
+		slices.Equal(old.Addrs, ep.Addrs) && slices.Equal(old.NAT, ep.NAT) &&
+		d.isWorkload(ep.Interface) && len(d.interfaces[ep.Interface]) == 1 && d.interfaces[ep.Interface][0] == ep.Path
+}
+
 // count keeps how many endpoints ask each policy and profile.
-func (d *desired) count(ep *policy.Endpoint, by int) {
-	if ep == nil {
-		return
-	}
-	for _, list := range [...][]policy.RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound} {
-		for _, id := range list {
-			d.users[id] += by
-			switch {
-			case d.users[id] == 0:
-				delete(d.users, id)
-				d.dropRules(id)
-			case by > 0 && d.users[id] == 1:
+func (d *desired) count(old, ep *policy.Endpoint) {
+	none := &policy.Endpoint{}
+	before, after := verdictLists(cmp.Or(old, none)), verdictLists(cmp.Or(ep, none))
+	for i := range before {
+		had, has := trimmed(before[i], after[i])
+		for _, id := range has { // first: what both ask stays
+			d.users[id]++
+			if d.users[id] == 1 {
 				d.putRulesChains(id)
 			}
 		}
+		before[i] = had
 	}
+	for _, had := range before {
+		for _, id := range had {
+			d.users[id]--
+			if d.users[id] == 0 {
+				delete(d.users, id)
+				d.dropRules(id)
+			}
+		}
+	}
+}
+
+func verdictLists(ep *policy.Endpoint) [6][]policy.RulesID {
+	return [...][]policy.RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound}
+}
+
+// trimmed are two lists without what both begin and end with.
+func trimmed(a, b []policy.RulesID) (had, has []policy.RulesID) {
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return a, b
 }
 
 func (d *desired) isWorkload(name string) bool {
@@ -124,13 +158,18 @@ func (d *desired) putWorkload(name string) {
 		d.sets[setWorkloads].put(key, comment(owners[0], ""))
 		d.sets[setDeniedFrom].put(key, "")
 		d.sets[setDeniedTo].put(key, "")
-		d.join(name, &ep.Outbound, model.Outbound)
-		d.join(name, &ep.Inbound, model.Inbound)
+		d.putVerdicts(ep)
 	}
 	for _, set := range [...]string{setWorkloads, setDeniedFrom, setDeniedTo} {
 		d.changed[set] = true
 	}
 	d.putSources(name)
+}
+
+// putVerdicts leads what has a workload interface to what it asks.
+func (d *desired) putVerdicts(ep *policy.Endpoint) {
+	d.join(ep.Interface, &ep.Outbound, model.Outbound)
+	d.join(ep.Interface, &ep.Inbound, model.Inbound)
 }
 
 // putSources are the addresses, and the MAC, that the owner of an interface may send from.
