@@ -88,10 +88,29 @@ func listing() (string, error) {
 	}
 	text := regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(string(out), "counter")
 	text = regexp.MustCompile(`(chain \S+ {\n)\t\tcomment "[^"\n]*"\n`).ReplaceAllString(text, "$1")
+	text = namedByMembers(text)
 	parts := strings.Split(strings.TrimPrefix(text, "table inet "+nft.TableName+" {\n"), "\n\t}\n")
 	for i, part := range parts {
 		parts[i] = strings.Trim(part, "\n") // there is an empty line before all but the first
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, "\n\t}\n"), nil
+}
+
+// namedByMembers has the chains that endpoints share named by the first interface
+// that leads there: a chain keeps its name when what its endpoints ask changes.
+func namedByMembers(text string) string {
+	first := map[string]string{}
+	for _, m := range regexp.MustCompile(`"(\S+)" : jump ((?:from|to)-[0-9a-f]{16}(?:-\d+)?)`).FindAllStringSubmatch(text, -1) {
+		if have, ok := first[m[2]]; !ok || m[1] < have {
+			first[m[2]] = m[1]
+		}
+	}
+	return regexp.MustCompile(`\b(from|to)-[0-9a-f]{16}(-\d+)?\b`).ReplaceAllStringFunc(text, func(name string) string {
+		if by, ok := first[name]; ok {
+			direction, _, _ := strings.Cut(name, "-")
+			return direction + "-" + by
+		}
+		return name
+	})
 }
