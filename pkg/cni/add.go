@@ -99,7 +99,7 @@ func (a *attachment) enter(etcd context.Context) (int64, error) {
 
 // checkAdd finds what can't work before anything is done.
 func (s *session) checkAdd(id identity) error {
-	if err := id.check(); err != nil {
+	if err := errors.Join(s.checkNames(), id.check()); err != nil {
 		return err
 	}
 	if s.conf.Policy.Kubernetes && id.podName == "" {

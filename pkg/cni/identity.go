@@ -44,10 +44,26 @@ func newIdentity(network, node string, e environ) identity {
 	return id
 }
 
-// check refuses names that are too long for keys in etcd: what is written under
-// them could not be read again, nor deleted.
+// maxNetwork is how long a network's name may be: with a container id of 64
+// digits, as runtimes have, and any interface's name it makes a handle.
+const maxNetwork = model.MaxName - 64 - 15 - len("..")
+
+// checkNames refuses names that no ADD can use: what is written under them could
+// not be read again, nor deleted.
+func (s *session) checkNames() error {
+	if n := len(s.conf.Name); n > maxNetwork {
+		return failf(CodeConfig, "give the network a shorter name", "name: of %d bytes: at most %d", n, maxNetwork)
+	}
+	if n := len(s.node); n > model.MaxName {
+		return failf(CodeConfig, "give this node a shorter name, in the network configuration or in the nodename file",
+			"nodename: of %d bytes: at most %d", n, model.MaxName)
+	}
+	return nil
+}
+
+// check refuses what a container and a pod can add to that.
 func (id identity) check() error {
-	for _, n := range []struct{ what, name string }{{"node's name", id.key.Host}, {"workload's name", id.key.Workload}, {"handle", id.handle}} {
+	for _, n := range []struct{ what, name string }{{"workload's name", id.key.Workload}, {"handle", id.handle}} {
 		if len(n.name) > model.MaxName {
 			return failf(CodeEnvironment, "give the container, the pod or the network a shorter name",
 				"the %s would be %d bytes long: at most %d", n.what, len(n.name), model.MaxName)

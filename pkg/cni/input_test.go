@@ -52,6 +52,11 @@ func TestBadInput(t *testing.T) {
 			"the workload's name would be 5000 bytes long: at most 1024"},
 		{"long container for calico-ipam", with(func(c *lab.Call) { c.Plugin, c.ContainerID = "calico-ipam", strings.Repeat("x", 1020) }), 4,
 			"the handle would be 1030 bytes long: at most 1024"},
+		{"long network", field("name", strings.Repeat("x", 944)), 7, "name: of 944 bytes: at most 943"},
+		{"long network for calico-ipam", with(func(c *lab.Call) {
+			c.Plugin, c.Stdin = "calico-ipam", r.conf(map[string]any{"name": strings.Repeat("x", 944)})
+		}), 7, "name: of 944 bytes: at most 943"},
+		{"long node", field("nodename", strings.Repeat("x", 1025)), 7, "nodename: of 1025 bytes: at most 1024"},
 		{"MAC of many", with(func(c *lab.Call) { c.Args = "MAC=ff:ff:ff:ff:ff:ff" }), 4,
 			"CNI_ARGS: MAC: MAC address ff:ff:ff:ff:ff:ff: want that of a single interface, like 02:00:00:00:00:01"},
 		{"list of plugins", stdin(`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "calico"}]}`), 7,
@@ -68,6 +73,12 @@ func TestBadInput(t *testing.T) {
 			r.fails(tt.call, tt.code, tt.msg)
 		})
 	}
+	// The longest names that go together.
+	longest := field("name", strings.Repeat("n", 943))
+	longest.ContainerID, longest.IfName = strings.Repeat("c", 64), "interface-name5"
+	r.must(verb("STATUS", longest))
+	r.must(longest)
+	r.must(verb("DEL", longest))
 	r.failsLike(with(func(c *lab.Call) { c.Netns = "/etc/hostname" }), 4, `CNI_NETNS: .*it is not a namespace.*`)
 	r.empty()
 }

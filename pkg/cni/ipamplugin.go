@@ -23,7 +23,7 @@ import (
 // stays so.
 func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 	id := newIdentity(s.conf.Name, s.node, s.env)
-	if err := id.check(); err != nil {
+	if err := errors.Join(s.checkNames(), id.check()); err != nil {
 		return nil, err
 	}
 	if err := s.checkFamilies(); err != nil {

@@ -21,6 +21,9 @@ const statusTimeout = 2 * time.Second
 // that exist may do no longer follows what is decided: that is code 51. Without
 // etcd nothing changes for them: code 50.
 func (s *session) status(ctx context.Context) error {
+	if err := s.checkNames(); err != nil {
+		return err
+	}
 	if err := s.checkIPAM(); err != nil {
 		return err
 	}

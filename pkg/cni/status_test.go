@@ -163,6 +163,11 @@ func TestStatus(t *testing.T) {
 		r.fails(bad, 7, msg)
 	}
 	for _, plugin := range []string{"calico", "calico-ipam"} {
+		named := c
+		named.Plugin, named.Stdin = plugin, r.conf(map[string]any{"name": strings.Repeat("x", 1000)})
+		r.fails(named, 7, "name: of 1000 bytes: at most 943")
+		named.Stdin = r.conf(map[string]any{"nodename": strings.Repeat("x", 2000)})
+		r.fails(named, 7, "nodename: of 2000 bytes: at most 1024")
 		none := c
 		none.Plugin = plugin
 		none.Stdin = r.conf(map[string]any{"ipam": map[string]any{"type": "calico-ipam", "ipv4_pools": []string{"10.99.0.0/16"}}})
