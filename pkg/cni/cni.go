@@ -97,6 +97,14 @@ func (c Call) run(ctx context.Context, conf *netconf.Config) error {
 	if err := checkVersion(conf.CNIVersion, env.command); err != nil {
 		return err
 	}
+	if c.Plugin == Calico && env.delegated != "" {
+		// It was never given anything to give back.
+		if env.command == "DEL" || env.command == "GC" {
+			return nil
+		}
+		return failf(CodeConfig, "set ipam.type to calico-ipam, or to another IPAM plugin",
+			"calico is a main plugin, and ipam.type %s asks it for addresses", env.delegated)
+	}
 	if !conf.AgentSocketSet {
 		conf.AgentSocket = env.runDir + "/agent.sock"
 	}

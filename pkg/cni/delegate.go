@@ -203,6 +203,10 @@ func (s *session) delegateDel(ctx context.Context, id identity) error {
 	}
 	err = invoke.ExecPluginWithoutResult(ctx, path, s.withoutPodCIDR(), args, s.exec())
 	step("given back")
+	if stopped, ok := errors.AsType[*stoppedError](err); ok && stopped.loop {
+		s.log.Warn("there is nothing to give back: the IPAM plugin only asks itself", "ipam", s.conf.IPAM.Type)
+		return nil
+	}
 	return s.explainDelegate(err)
 }
 
@@ -254,7 +258,9 @@ func (s *session) delegateArgs(verb string) *invoke.Args {
 }
 
 func (s *session) exec() invoke.Exec {
-	return &delegateExec{DefaultExec: invoke.DefaultExec{RawExec: &invoke.RawExec{}}, lock: s.lock}
+	return &delegateExec{
+		DefaultExec: invoke.DefaultExec{RawExec: &invoke.RawExec{}}, lock: s.lock, name: s.conf.IPAM.Type, timeout: delegateTimeout,
+	}
 }
 
 // explainDelegate names the plugin that failed. Its error keeps its code.
@@ -263,6 +269,14 @@ func (s *session) explainDelegate(err error) error {
 		return nil
 	}
 	e := &Error{Code: CodeInternal, Text: "IPAM plugin " + s.conf.IPAM.Type + ": " + err.Error(), Err: err}
+	switch stopped, ok := errors.AsType[*stoppedError](err); {
+	case ok && stopped.loop:
+		e.Code, e.Hint = CodeConfig, "set ipam.type to an IPAM plugin, like calico-ipam: a main plugin asks ipam.type for addresses, which is itself"
+	case ok:
+		e.Code = CodeTryAgain
+	case errors.Is(err, context.Canceled):
+		e.Code, e.Hint = CodeTryAgain, "the call was interrupted by a signal: try again"
+	}
 	if theirs, ok := errors.AsType[*types.Error](err); ok {
 		e.Text, e.Hint = "IPAM plugin "+s.conf.IPAM.Type+": "+theirs.Msg, theirs.Details
 		if theirs.Code != 0 {

@@ -176,6 +176,37 @@ func TestDelegateUndone(t *testing.T) {
 	r.empty()
 }
 
+// TestMainPluginAsIPAM has ipam.type name plugins that ask ipam.type for addresses.
+func TestMainPluginAsIPAM(t *testing.T) {
+	bin := t.TempDir()
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t), bin}, Pools: []netip.Prefix{}})
+	wrapper := "#!/bin/sh\nexec '" + filepath.Join(pathOf(r), "calico") + "'\n"
+	if err := os.WriteFile(filepath.Join(bin, "wrapper"), []byte(wrapper), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, msg := range map[string]string{
+		"calico":  "calico is a main plugin, and ipam.type calico asks it for addresses",
+		"wrapper": "calico is a main plugin, and ipam.type wrapper asks it for addresses",
+		"ptp":     "it asks itself, or another plugin that asks it, without an end",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &rig{t, r.lab, r.host}
+			c := call(r.pod(name), r.conf(map[string]any{"ipam": map[string]any{"type": name}}))
+			msg := "IPAM plugin " + name + ": " + msg
+			r.fails(c, 7, msg)
+			r.fails(verb("STATUS", c), 7, msg)
+			for range 2 {
+				r.must(verb("DEL", c))
+			}
+			r.must(verb("GC", withAttachments(r, c)))
+			r.empty()
+			if left, err := os.ReadDir(filepath.Join(r.host.VarDir(), "delegated")); err != nil || len(left) > 0 {
+				t.Errorf("still remembered: %v, %v", left, err)
+			}
+		})
+	}
+}
+
 // TestOtherMainPlugins has the reference plugins take their addresses from
 // calico-ipam.
 func TestOtherMainPlugins(t *testing.T) {

@@ -29,7 +29,12 @@ type environ struct {
 	argsErr     error  // of a DEL: what of the arguments makes no sense
 	runDir      string // has the agent's socket and our locks
 	varDir      string // has the nodename and mtu files
+	delegated   string // the ipam.type of the call of calico that led to this one
 }
+
+// delegatedVar tells a plugin that calico asks for addresses so, and all that are
+// asked by it.
+const delegatedVar = "CALICO_DELEGATED"
 
 // verbs names the variables that each command needs.
 var verbs = map[string][]string{
@@ -51,6 +56,7 @@ func parseEnviron(getenv func(string) string) (environ, error) {
 		rawArgs:     getenv("CNI_ARGS"),
 		runDir:      defaultRunDir,
 		varDir:      defaultVarDir,
+		delegated:   getenv(delegatedVar),
 	}
 	if dir := getenv("CALICO_RUN_DIR"); dir != "" {
 		e.runDir = dir

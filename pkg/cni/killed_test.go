@@ -181,36 +181,67 @@ fi
 exec "$dir/host-local"
 `
 
-// TestKilledWhileAnotherPluginWorks kills an ADD whose IPAM plugin goes on. The
-// DEL that follows waits for that, and gives back what it has given.
-func TestKilledWhileAnotherPluginWorks(t *testing.T) {
-	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "slow"), []byte(slowIPAM), 0o755); err != nil {
+// slowAdd is an ADD under way.
+type slowAdd struct {
+	*rig
+	call lab.Call
+	cmd  *exec.Cmd
+	out  bytes.Buffer
+	bin  string // of the slow IPAM plugin, and its fifo
+	dir  string // of host-local
+}
+
+// beginSlowAdd returns when the IPAM plugin has been asked.
+func beginSlowAdd(t *testing.T) *slowAdd {
+	t.Helper()
+	s := &slowAdd{bin: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(s.bin, "slow"), []byte(slowIPAM), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(reference(t), "host-local"), filepath.Join(bin, "host-local")); err != nil {
+	if err := os.Symlink(filepath.Join(reference(t), "host-local"), filepath.Join(s.bin, "host-local")); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mkfifo(filepath.Join(bin, "go"), 0o600); err != nil {
+	if err := unix.Mkfifo(filepath.Join(s.bin, "go"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, lab.Config{CNIPath: []string{bin}, Pools: []netip.Prefix{}})
-	conf, dir := r.hostLocal(nil)
-	conf = bytes.Replace(conf, []byte(`"host-local"`), []byte(`"slow"`), 1)
-	c := call(r.pod("pod"), conf)
-	cmd := exec.Command(filepath.Join(pathOf(r), "calico"))
-	cmd.Env = append(append(os.Environ(), r.host.Env()...), "CNI_PATH="+bin,
-		"CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS="+c.Netns)
-	cmd.Stdin = bytes.NewReader(conf)
-	if err := r.host.Do(cmd.Start); err != nil {
+	s.rig = newRig(t, lab.Config{CNIPath: []string{s.bin}, Pools: []netip.Prefix{}})
+	var conf []byte
+	conf, s.dir = s.hostLocal(nil)
+	s.call = call(s.pod("pod"), bytes.Replace(conf, []byte(`"host-local"`), []byte(`"slow"`), 1))
+	s.cmd = exec.Command(filepath.Join(pathOf(s.rig), "calico"))
+	s.cmd.Env = append(append(os.Environ(), s.host.Env()...), "CNI_PATH="+s.bin,
+		"CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS="+s.call.Netns)
+	s.cmd.Stdin, s.cmd.Stdout = bytes.NewReader(s.call.Stdin), &s.out
+	if err := s.host.Do(s.cmd.Start); err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.Until(r.ctx(), "the IPAM plugin", func() error {
-		_, err := os.Stat(filepath.Join(bin, "begun"))
+	if err := lab.Until(s.ctx(), "the IPAM plugin", func() error {
+		_, err := os.Stat(filepath.Join(s.bin, "begun"))
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// TestInterruptedWhileAnotherPluginWorks stops an ADD whose IPAM plugin waits.
+// That is stopped too, with all its processes.
+func TestInterruptedWhileAnotherPluginWorks(t *testing.T) {
+	r := beginSlowAdd(t)
+	if err := r.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err == nil || !strings.Contains(r.out.String(), `"code": 11`) {
+		t.Errorf("the interrupted ADD: %v, %s", err, &r.out)
+	}
+	r.nothingDelegated(r.dir)
+}
+
+// TestKilledWhileAnotherPluginWorks kills an ADD whose IPAM plugin goes on. The
+// DEL that follows waits for that, and gives back what it has given.
+func TestKilledWhileAnotherPluginWorks(t *testing.T) {
+	r := beginSlowAdd(t)
+	c, conf, bin, dir, cmd := r.call, r.call.Stdin, r.bin, r.dir, r.cmd
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
