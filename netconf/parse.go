@@ -3,7 +3,6 @@
 package netconf
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -166,7 +165,7 @@ func (i *IPAM) parse(o object) {
 	i.IPv4Pools = o.pools("ipv4_pools", false)
 	i.IPv6Pools = o.pools("ipv6_pools", true)
 	o.str("subnet", &i.Subnet)
-	i.PodCIDR = bytes.Contains(raw, []byte(`"`+UsePodCIDR))
+	i.PodCIDR = replacePodCIDRs(decodeIPAM(raw))
 	var gateway string
 	if i.Type == CalicoIPAM && o.str("gateway", &gateway) && gateway != "" {
 		addr, err := netip.ParseAddr(gateway)

@@ -3,7 +3,6 @@
 package cni
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
@@ -28,15 +26,16 @@ func (s *session) checkPodCIDR() error {
 	return nil
 }
 
-// withoutPodCIDR is the configuration for all but an ADD, which is refused. Some
-// plugins, host-local among them, go by the container and yet want a subnet that
-// parses. What addresses there may be, other software has asked for.
-func (s *session) withoutPodCIDR() []byte {
-	if !s.conf.IPAM.PodCIDR {
-		return s.conf.Raw
+// run runs a verb of the plugin that has no result. None of these needs to know the
+// node's pod CIDR, as an ADD does, which is refused. Some plugins, host-local among
+// them, go by the container and yet want a subnet that parses. What addresses
+// there may be, other software has asked for.
+func (s *session) run(ctx context.Context, path string, args *invoke.Args) error {
+	conf, err := s.conf.WithoutPodCIDR()
+	if err != nil {
+		return err
 	}
-	raw := bytes.ReplaceAll(s.conf.Raw, []byte(`"`+netconf.UsePodCIDR+`IPv6"`), []byte(`"::/0"`))
-	return bytes.ReplaceAll(raw, []byte(`"`+netconf.UsePodCIDR+`"`), []byte(`"0.0.0.0/0"`))
+	return invoke.ExecPluginWithoutResult(ctx, path, conf, args, s.exec())
 }
 
 // asksOnLink reports whether the IPAM plugin asks on the pod's interface, and
@@ -201,7 +200,7 @@ func (s *session) delegateDel(ctx context.Context, id identity) error {
 	if id.cid != s.env.containerID || id.ifName != s.env.ifName {
 		args.ContainerID, args.IfName, args.NetNS = id.cid, id.ifName, ""
 	}
-	err = invoke.ExecPluginWithoutResult(ctx, path, s.withoutPodCIDR(), args, s.exec())
+	err = s.run(ctx, path, args)
 	step("given back")
 	if stopped, ok := errors.AsType[*stoppedError](err); ok && stopped.loop {
 		s.log.Warn("there is nothing to give back: the IPAM plugin only asks itself", "ipam", s.conf.IPAM.Type)
@@ -218,7 +217,7 @@ func (s *session) delegateVerb(ctx context.Context, verb string) error {
 	if err != nil {
 		return err
 	}
-	return s.explainDelegate(invoke.ExecPluginWithoutResult(ctx, path, s.withoutPodCIDR(), s.delegateArgs(verb), s.exec()))
+	return s.explainDelegate(s.run(ctx, path, s.delegateArgs(verb)))
 }
 
 // delegateKnows reports whether the plugin can be asked for a verb that came
