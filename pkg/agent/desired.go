@@ -29,9 +29,11 @@ type target struct {
 	revision int64
 	want     kernel.Endpoint
 	refused  error // why nothing is wanted
-	since    time.Time
-	applied  bool  // read back as wanted
-	problem  error // why it isn't, where that was tried
+	// untranslated is why some of its 1:1 NAT isn't; nil = all of it is.
+	untranslated error
+	since        time.Time
+	applied      bool  // read back as wanted
+	problem      error // why it isn't, where that was tried
 }
 
 // work is what follows from a change of the desired state.
@@ -62,6 +64,7 @@ func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) wor
 		if ep != nil {
 			next.key, next.revision = ep.key, ep.revision
 			next.want, next.refused = s.verdict(ep)
+			next.untranslated = s.untranslated(ep)
 		}
 		if old != nil && old.refused == nil {
 			if ep != nil && next.refused == nil && sameEndpoint(old.want, next.want) {
@@ -71,10 +74,11 @@ func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) wor
 					old.revision, old.applied, old.since = next.revision, false, now
 					entered[old.want.Interface] = old
 				}
+				old.untranslated = next.untranslated
 				continue
 			}
 			left[old.want.Interface] = old.want
-			w.lost = append(w.lost, lostAddrs(old.want, next.want)...)
+			w.lost = append(w.lost, s.notOwn(lostAddrs(old.want, next.want))...)
 			w.gone = append(w.gone, without(old.want.Addrs, next.want.Addrs)...)
 			if d.interfaces[old.want.Interface] == old {
 				delete(d.interfaces, old.want.Interface)

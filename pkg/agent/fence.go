@@ -5,6 +5,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"time"
@@ -158,10 +160,16 @@ func (l *loop) readInterfaces() {
 	if err != nil {
 		return
 	}
-	interfaces := make([]policy.Interface, len(found))
-	for i, f := range found {
-		interfaces[i] = policy.Interface(f)
+	interfaces, own := make([]policy.Interface, 0, len(found)), map[netip.Addr]string{}
+	for _, f := range found {
+		for _, a := range f.Addrs {
+			own[a] = f.Name
+		}
+		if !f.Loopback {
+			interfaces = append(interfaces, policy.Interface{Name: f.Name, Addrs: f.Addrs})
+		}
 	}
+	maps.Copy(l.dirty, l.state.setOwn(own).endpoints)
 	if !slices.EqualFunc(interfaces, l.interfaces, func(a, b policy.Interface) bool {
 		return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs)
 	}) {

@@ -14,7 +14,7 @@ import (
 )
 
 // state is what etcd holds, and what follows from it for one host but for policy.
-// It is changed by fold, setPrefixes and setHosts alone, which do no I/O.
+// It is changed by fold, setPrefixes, setHosts and setOwn alone, which do no I/O.
 //
 // Everything is kept by path rather than by key: should one key be stored
 // twice, spelled in two ways, these are two endpoints that claim the same.
@@ -34,6 +34,8 @@ type state struct {
 	// hosts are the names of the other hosts, by address: no endpoint may have that, as
 	// this host would send to the endpoint what is for the host.
 	hosts map[netip.Addr]string
+	// own are this host's links, by address: no endpoint may have that either.
+	own map[netip.Addr]string
 }
 
 // object is what is kept of every key.
@@ -238,15 +240,20 @@ func (s *state) verdict(ep *endpoint) (kernel.Endpoint, error) {
 	if ep.refused != nil {
 		return kernel.Endpoint{}, ep.refused
 	}
+	addrs := ep.spec.Addrs()
 	for _, c := range claimsOf(ep) {
-		if name, ok := s.hosts[c.addr]; ok && c.addr.IsValid() {
-			return kernel.Endpoint{}, fmt.Errorf("%s is that of host %s: delete the endpoint, and the pool that overlaps the hosts' addresses", c, name)
+		if whose := s.hostOf(c.addr); whose != "" && slices.Contains(addrs, c.addr) {
+			return kernel.Endpoint{}, fmt.Errorf("%s is that of %s: delete the endpoint, and the pool that overlaps the hosts' addresses", c, whose)
 		}
 		if owner := slices.MinFunc(s.claims[c], byAge); owner != ep {
 			return kernel.Endpoint{}, fmt.Errorf("%s belongs to an older endpoint, %s: delete the one that is wrong", c, owner.path)
 		}
 	}
-	return ep.want, nil
+	want := ep.want
+	if s.untranslated(ep) != nil {
+		want.Addrs = slices.DeleteFunc(slices.Clone(want.Addrs), func(a netip.Addr) bool { return s.hostOf(a) != "" })
+	}
+	return want, nil
 }
 
 // byAge orders endpoints by age, and those of one transaction by name.
@@ -263,26 +270,6 @@ func (s *state) setPrefixes(prefixes []string) effect {
 		e.endpoints[path] = struct{}{}
 		s.claim(ep, &e)
 	}
-	return e
-}
-
-// setHosts takes in the addresses of the other hosts.
-func (s *state) setHosts(hosts map[netip.Addr]string) effect {
-	e := newEffect()
-	before := s.hosts
-	s.hosts = hosts
-	touch := func(these, others map[netip.Addr]string) {
-		for a, name := range these {
-			if other, there := others[a]; there && other == name {
-				continue
-			}
-			for _, ep := range s.claims[claim{addr: a}] {
-				e.endpoints[ep.path] = struct{}{}
-			}
-		}
-	}
-	touch(before, hosts)
-	touch(hosts, before)
 	return e
 }
 

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"time"
@@ -20,7 +21,7 @@ func (l *loop) tell(paths map[string]struct{}) {
 			l.report.remove(path)
 			continue
 		}
-		l.problems.report(path, t.refused)
+		l.problems.report(path, cmp.Or(t.refused, t.untranslated))
 		l.report.set(path, t.key, l.status(t))
 	}
 	if l.recount || len(paths) > 0 {

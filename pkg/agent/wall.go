@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
+	"slices"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -72,6 +75,8 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 		ep := w.found[path]
 		if t := d.targets[path]; ep != nil && ep.Workload && (t == nil || t.refused != nil) {
 			ep = nil
+		} else if ep != nil && ep.Workload {
+			ep = translatedAs(ep, t, w.state.Endpoints[path])
 		}
 		if before := w.state.Endpoints[path]; ep != before {
 			c.Endpoints[path] = ep
@@ -98,6 +103,20 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 	}
 	w.count(c, moved)
 	return c
+}
+
+// translatedAs is the endpoint with the 1:1 NAT that its target has. Where that is the
+// same as before, it is before.
+func translatedAs(ep *policy.Endpoint, t *target, before *policy.Endpoint) *policy.Endpoint {
+	if t.untranslated == nil {
+		return ep
+	}
+	less := *ep
+	less.NAT = slices.DeleteFunc(slices.Clone(ep.NAT), func(n model.NAT) bool { return !slices.Contains(t.want.Addrs, n.ExtIP) })
+	if before != nil && reflect.DeepEqual(less, *before) {
+		return before
+	}
+	return &less
 }
 
 // count counts the rules of endpoints that changed, or whose rules did, and

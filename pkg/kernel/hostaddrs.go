@@ -15,12 +15,13 @@ import (
 
 // Interface is a link of the host's own with its addresses.
 type Interface struct {
-	Name  string
-	Addrs []netip.Addr // sorted, without zones
+	Name     string
+	Addrs    []netip.Addr // sorted, without zones
+	Loopback bool
 }
 
-// HostInterfaces returns the links of the current namespace but for the loopback
-// and those with the prefixes, which are workloads', by name.
+// HostInterfaces returns the links of the current namespace but for those with the
+// prefixes, which are workloads', by name.
 func HostInterfaces(workloadPrefixes []string) ([]Interface, error) {
 	s, err := openSocket()
 	if err != nil {
@@ -35,9 +36,7 @@ func HostInterfaces(workloadPrefixes []string) ([]Interface, error) {
 	}
 	byIndex := make(map[int]*Interface, len(links))
 	for _, l := range links {
-		if !l.loopback {
-			byIndex[l.Index] = &Interface{Name: l.Name}
-		}
+		byIndex[l.Index] = &Interface{Name: l.Name, Loopback: l.loopback}
 	}
 	all, err := s.dump(newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg)))
 	if err != nil {

@@ -22,16 +22,19 @@ func TestHostInterfaces(t *testing.T) {
 		ip(t, "addr", "add", "10.0.0.9/32", "dev", "eth0")
 		ip(t, "addr", "add", "fd00::9/64", "dev", "eth0", "nodad")
 		ip(t, "link", "add", "cali9", "type", "veth", "peer", "name", "tap9")
+		ip(t, "addr", "flush", "dev", "lo")
+		ip(t, "addr", "add", "192.0.2.2/32", "dev", "lo")
 		got, err := HostInterfaces([]string{"cali", "tap"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got = slices.DeleteFunc(got, func(i Interface) bool {
-			return i.Name != "eth0" && i.Name != "far0" && i.Name[:3] != "cal" && i.Name[:3] != "tap"
+			return i.Name != "eth0" && i.Name != "far0" && i.Name != "lo" && i.Name[:3] != "cal" && i.Name[:3] != "tap"
 		})
 		want := []Interface{
-			{"eth0", []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::9")}},
-			{"far0", nil},
+			{Name: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::9")}},
+			{Name: "far0"},
+			{Name: "lo", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.2")}, Loopback: true},
 		}
 		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// setHosts takes in the addresses of the other hosts.
+func (s *state) setHosts(hosts map[netip.Addr]string) effect {
+	before := s.hosts
+	s.hosts = hosts
+	return s.touched(before, hosts)
+}
+
+// setOwn takes in this host's own addresses, with the links that have them.
+func (s *state) setOwn(links map[netip.Addr]string) effect {
+	before := s.own
+	s.own = links
+	return s.touched(before, links)
+}
+
+// touched are the endpoints with addresses that are another's now.
+func (s *state) touched(before, after map[netip.Addr]string) effect {
+	e := newEffect()
+	touch := func(these, others map[netip.Addr]string) {
+		for a, name := range these {
+			if other, there := others[a]; there && other == name {
+				continue
+			}
+			for _, ep := range s.claims[claim{addr: a}] {
+				e.endpoints[ep.path] = struct{}{}
+			}
+		}
+	}
+	touch(before, after)
+	touch(after, before)
+	return e
+}
+
+// hostOf says to which host an address belongs, "" = to none.
+func (s *state) hostOf(a netip.Addr) string {
+	if link, ok := s.own[a]; ok {
+		return "this host, on " + link
+	}
+	if name, ok := s.hosts[a]; ok {
+		return "host " + name
+	}
+	return ""
+}
+
+// untranslated says which 1:1 NAT the endpoint goes without: to an ext_ip that is a
+// host's, whose connections would be the workload's. nil = it has all.
+func (s *state) untranslated(ep *endpoint) error {
+	var errs []error
+	for _, nats := range [][]model.NAT{ep.spec.IPv4NAT, ep.spec.IPv6NAT} {
+		for _, n := range nats {
+			if whose := s.hostOf(n.ExtIP); whose != "" {
+				errs = append(errs, fmt.Errorf("ext_ip %s of int_ip %s is an address of %s: the endpoint is used without this NAT, as what is for the host "+
+					"would go to the workload; give it an ext_ip that is no host's", n.ExtIP, n.IntIP, whose))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// notOwn leaves out the host's own addresses: its connections are not the endpoint's.
+func (s *state) notOwn(addrs []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { _, own := s.own[a]; return own })
+}

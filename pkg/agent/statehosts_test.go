@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+func nat(inner, outer string) model.NAT {
+	return model.NAT{IntIP: netip.MustParseAddr(inner), ExtIP: netip.MustParseAddr(outer)}
+}
+
+// TestUntranslated: an endpoint goes without the NAT of an address that is a host's,
+// and keeps all else; one that has such an address itself keeps no access.
+func TestUntranslated(t *testing.T) {
+	a, b := testKey("a"), testKey("b")
+	specA, specB := testSpec("calia", "10.0.0.1", "fd00::1"), testSpec("calib", "10.0.0.2")
+	specA.IPv4NAT = []model.NAT{nat("10.0.0.1", "192.0.2.1"), nat("10.0.0.1", "192.0.2.2")}
+	specA.IPv6NAT = []model.NAT{nat("fd00::1", "2001:db8::1")}
+	s := newState("h", []string{"cali"})
+	s.fold(store.Update{Revision: 5, Resync: true, Entries: []model.Entry{put(a, specA, 3), put(b, specB, 4)}})
+	addr := netip.MustParseAddr
+	for _, step := range []struct {
+		name       string
+		own, hosts map[netip.Addr]string
+		touched    []string
+		want       map[string]string
+		reason     []string // of a
+	}{
+		{"neither", map[netip.Addr]string{addr("192.0.2.9"): "eth0"}, map[netip.Addr]string{addr("192.0.2.8"): "x"}, nil, map[string]string{
+			"a": "calia [10.0.0.1 192.0.2.1 192.0.2.2 2001:db8::1 fd00::1]", "b": "calib [10.0.0.2]",
+		}, nil},
+		{"this host's", map[netip.Addr]string{addr("192.0.2.1"): "eth0", addr("2001:db8::1"): "lo"}, nil, []string{a.Path()}, map[string]string{
+			"a": "calia [10.0.0.1 192.0.2.2 fd00::1]", "b": "calib [10.0.0.2]",
+		}, []string{"ext_ip 192.0.2.1 of int_ip 10.0.0.1 is an address of this host, on eth0: ", "ext_ip 2001:db8::1 of int_ip fd00::1 is an address of this host, on lo: "}},
+		{"another's", nil, map[netip.Addr]string{addr("192.0.2.2"): "x"}, []string{a.Path()}, map[string]string{
+			"a": "calia [10.0.0.1 192.0.2.1 2001:db8::1 fd00::1]", "b": "calib [10.0.0.2]",
+		}, []string{"ext_ip 192.0.2.2 of int_ip 10.0.0.1 is an address of host x: "}},
+		{"the endpoint's own", map[netip.Addr]string{addr("10.0.0.2"): "eth0"}, nil, []string{a.Path(), b.Path()}, map[string]string{
+			"a": "calia [10.0.0.1 192.0.2.1 192.0.2.2 2001:db8::1 fd00::1]",
+			"b": "address 10.0.0.2 is that of this host, on eth0: delete the endpoint, and the pool that overlaps the hosts' addresses",
+		}, nil},
+	} {
+		e := s.setOwn(step.own)
+		for path := range s.setHosts(step.hosts).endpoints {
+			e.endpoints[path] = struct{}{}
+		}
+		if diff := cmp.Diff(step.touched, paths(e), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: touched (-want +got):\n%s", step.name, diff)
+		}
+		if diff := cmp.Diff(step.want, verdicts(s)); diff != "" {
+			t.Errorf("%s: verdicts (-want +got):\n%s", step.name, diff)
+		}
+		reason := errorText(s.untranslated(s.endpoints[a.Path()]))
+		if (reason == "") != (len(step.reason) == 0) {
+			t.Errorf("%s: %s", step.name, reason)
+		}
+		for _, want := range step.reason {
+			if !strings.Contains(reason, want) {
+				t.Errorf("%s: %q, want %q in it", step.name, reason, want)
+			}
+		}
+	}
+	if err := s.untranslated(s.endpoints[b.Path()]); err != nil {
+		t.Errorf("b, which has no NAT: %v", err)
+	}
+}
+
+// TestTranslatedAs: what is the same as before is no change for the firewall.
+func TestTranslatedAs(t *testing.T) {
+	ep := &policy.Endpoint{Path: "p", Workload: true, NAT: []model.NAT{nat("10.0.0.1", "192.0.2.1"), nat("10.0.0.1", "192.0.2.2")}}
+	whole := &target{}
+	if got := translatedAs(ep, whole, nil); got != ep {
+		t.Errorf("with all of its NAT: %+v", got)
+	}
+	less := &target{untranslated: errSpelling}
+	less.want.Addrs = []netip.Addr{netip.MustParseAddr("192.0.2.2")}
+	first := translatedAs(ep, less, nil)
+	if diff := cmp.Diff(ep.NAT[1:], first.NAT, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" || len(ep.NAT) != 2 {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if again := translatedAs(ep, less, first); again != first {
+		t.Error("the same is another")
+	}
+	if again := translatedAs(ep, less, ep); again == ep {
+		t.Error("what had more NAT is the same")
+	}
+}
+
+// TestExtIPOfHost: an ext_ip that is the host's own takes none of its connections.
+func TestExtIPOfHost(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.world(250, "ether0", "198.51.100.1/24")
+	h.start()
+	h.ready()
+	invalid := func() string {
+		_, body := h.fetch(h.health, "/debug/invalid")
+		return body
+	}
+	// answered says whether the workload behind the address answers: the host has no such port.
+	answered := func(addr string) bool {
+		conn, err := net.Dial("udp", net.JoinHostPort(addr, "7"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		return exchange(conn.(*net.UDPConn), "hello", time.Second) == nil
+	}
+	p := h.newPod(1)
+	p.wire()
+	p.spec.IPv4NAT = []model.NAT{nat("10.65.0.1", "198.51.100.1"), nat("10.65.0.1", "10.99.0.9")}
+	h.mustPass(p.key, p.put())
+	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
+	if err := p.ping(); err != nil {
+		t.Errorf("the workload: %v", err)
+	}
+	if !answered("10.99.0.9") {
+		t.Error("the NAT that is in order does nothing")
+	}
+	if answered("198.51.100.1") {
+		t.Error("what was for the host went to the workload")
+	}
+	if got := invalid(); !strings.Contains(got, "object "+p.key.Path()+"\n") || !strings.Contains(got, "ext_ip 198.51.100.1 of int_ip 10.65.0.1 is an address of this host, on ether0: ") {
+		t.Errorf("nothing is said of it:\n%s", got)
+	}
+	p.spec.IPv4NAT = p.spec.IPv4NAT[1:]
+	h.mustPass(p.key, p.put())
+	h.until("the end of the report", func() bool { return !strings.Contains(invalid(), "object /") })
+
+	// The address comes to the host later, and goes.
+	h.ip("addr", "add", "10.99.0.9/32", "dev", "ether0")
+	h.until("report of it", func() bool { return strings.Contains(invalid(), "ext_ip 10.99.0.9 ") })
+	h.until("the host has what is for it", func() bool { return !answered("10.99.0.9") })
+	if err := p.ping(); err != nil {
+		t.Errorf("the workload, then: %v", err)
+	}
+	h.ip("addr", "del", "10.99.0.9/32", "dev", "ether0")
+	h.until("the end of the report", func() bool { return !strings.Contains(invalid(), "object /") })
+	h.until("the workload has it again", func() bool { return answered("10.99.0.9") })
+}
