@@ -37,6 +37,8 @@ type Engine struct {
 	claims map[claim][]*local
 	dirty  map[string]struct{} // paths of locals
 	place  bool                // host endpoints must find their interfaces
+	// hosts are the valid host endpoints of this host, by id; placeHosts keeps them.
+	hosts []*local
 	// unplaced says why host endpoints have none, by path.
 	unplaced map[string]error
 
@@ -217,8 +219,8 @@ func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
 }
 
 // Invalid says what is wrong, by path: objects that don't parse or can't be
-// heeded, host endpoints of this host that are on no interface, and profiles that
-// endpoints of this host name and that are not there.
+// heeded, host endpoints of this host that are on no interface, untracked policies
+// without effect here, and profiles that endpoints of this host name and that are not there.
 // The caller must not change it. It costs nothing between Updates.
 func (e *Engine) Invalid() map[string]error {
 	if e.place {
@@ -227,7 +229,8 @@ func (e *Engine) Invalid() map[string]error {
 	if e.judged != nil {
 		return e.judged
 	}
-	e.judged = maps.Clone(e.invalid)
+	e.judged = e.unheeded()
+	maps.Copy(e.judged, e.invalid)
 	maps.Copy(e.judged, e.unplaced)
 	for name, p := range e.profiles {
 		if len(p.parts) > 0 || p.endpoints[forOwn].len() == 0 {

@@ -174,6 +174,31 @@ func TestUntracked(t *testing.T) {
 	}
 }
 
+// TestUnheeded: an untracked policy that picks "*" alone is told, and why.
+func TestUnheeded(t *testing.T) {
+	wild := `{"name": "*", "labels": {"any": "x"}}`
+	raw := `{"selector": "has(any)", "untracked": true, "inbound_rules": [{}]}`
+	for _, tt := range []struct {
+		name    string
+		objects map[string]string
+		want    bool
+	}{
+		{"it picks * alone", map[string]string{star: wild, pol + "raw": raw}, true},
+		{"and workloads", map[string]string{star: wild, pol + "raw": strings.Replace(raw, "has(any)", "all()", 1)}, true},
+		{"and a named one", map[string]string{star: wild, uplink: strings.Replace(named, `"side"`, `"any"`, 1), pol + "raw": raw}, false},
+		{"not *", map[string]string{star: `{"name": "*"}`, pol + "raw": raw}, false},
+		{"there is no *", map[string]string{pol + "raw": raw}, false},
+		{"it is tracked", map[string]string{star: wild, pol + "raw": strings.Replace(raw, "true", "false", 1)}, false},
+		{"another host's", map[string]string{strings.Replace(star, "/h1/", "/h2/", 1): wild, pol + "raw": raw}, false},
+	} {
+		e, _ := stateOf(t, tt.objects)
+		err := e.Invalid()[pol+"raw"]
+		if (err != nil) != tt.want || err != nil && !strings.Contains(err.Error(), star+", whose name is \"*\": on forwarded packets it has no effect") {
+			t.Errorf("%s: %v, want one: %v", tt.name, err, tt.want)
+		}
+	}
+}
+
 func TestNAT(t *testing.T) {
 	none := netip.Addr{}
 	pool6 := map[string]string{"/calico/v1/ipam/v6/pool/fd00::-64": `{"cidr": "fd00::/64", "masquerade": true}`}

@@ -127,6 +127,7 @@ func (e *Engine) placeHosts() {
 		}
 	}
 	slices.SortFunc(hosts, func(a, b *local) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.path, b.path)) })
+	e.hosts = hosts
 	taken := map[string]string{} // paths by interface
 	for _, l := range hosts {
 		name, err := e.findInterface(l.host, taken)
