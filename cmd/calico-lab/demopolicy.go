@@ -55,7 +55,11 @@ func (d *demo) policies(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d.line("A policy that picks every endpoint and allows nothing: web got through for the last time %v after it was written.", took)
+	if took == 0 {
+		d.line("A policy that picks every endpoint and allows nothing: web has not got through since it was written.")
+	} else {
+		d.line("A policy that picks every endpoint and allows nothing: web got through for the last time %v after it was written.", took)
+	}
 	if err := d.allow(ctx, web, target); err != nil {
 		return err
 	}

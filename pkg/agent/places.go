@@ -81,12 +81,22 @@ func (p *places) packet(f nft.Flow) (packet policy.Packet, ok bool) {
 	return packet, true
 }
 
-// denies says whether policy denies what begins a connection. Evaluate looks through
-// all endpoints that it is given: it gets those that the packet can concern.
+// denies says whether policy denies what begins a connection.
 func (p *places) denies(s policy.Settings, f nft.Flow) bool {
+	return p.evaluate(s, f).Verdict == policy.Drop
+}
+
+// failsafe says whether a fail-safe port lets pass what begins a connection.
+func (p *places) failsafe(s policy.Settings, f nft.Flow) bool {
+	return p.evaluate(s, f).Failsafe
+}
+
+// evaluate judges what begins a connection. Evaluate looks through all endpoints
+// that it is given: it gets those that the packet can concern.
+func (p *places) evaluate(s policy.Settings, f nft.Flow) policy.Result {
 	packet, ok := p.packet(f)
 	if !ok {
-		return false
+		return policy.Result{Verdict: policy.Accept}
 	}
 	part := *p.state
 	part.Endpoints = map[string]*policy.Endpoint{}
@@ -95,7 +105,7 @@ func (p *places) denies(s policy.Settings, f nft.Flow) bool {
 			part.Endpoints[ep.Path] = ep
 		}
 	}
-	return policy.Evaluate(s, &part, packet).Verdict == policy.Drop
+	return policy.Evaluate(s, &part, packet)
 }
 
 func (p *places) interfaceOf(a netip.Addr) string {

@@ -197,7 +197,9 @@ func (l *loop) expireCuts() {
 
 // judge tells the connections that policy denies now from those that it allows,
 // and has the firewall drop what could begin the former anew. Those on which
-// policy has no say are allowed.
+// policy has no say are allowed. So are those that ran before the tracker did and
+// whose answers, so it seems, are for a fail-safe port: on a host that has had no
+// firewall these are the agent's own to etcd and the operator's by SSH.
 func (l *loop) judge(ctx context.Context, q inquiry) {
 	at := newPlaces(l.wall.state, l.system.interfaceTo)
 	now := time.Now()
@@ -205,10 +207,15 @@ func (l *loop) judge(ctx context.Context, q inquiry) {
 	var added []nft.Flow
 	for i, t := range q.connections {
 		f := began(t.Connection)
+		known := !t.PickedUp || l.cuts.flows[answers(f)] != nil
 		if l.cuts.flows[f] != nil {
-			f = answers(f) // it was begun by this side, and has gone on
+			f, known = answers(f), true // it was begun by this side, and has gone on
 		}
 		if j.denied[i] = at.denies(l.wall.settings, f); !j.denied[i] {
+			continue
+		}
+		if !known && at.failsafe(l.wall.settings, answers(f)) {
+			j.denied[i] = false // it may have been begun by the other side
 			continue
 		}
 		if back := answers(f); mayBegin(back) && !at.denies(l.wall.settings, back) {

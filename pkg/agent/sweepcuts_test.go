@@ -199,6 +199,29 @@ func TestCut(t *testing.T) {
 	})
 }
 
+// TestCutFailsafe has a host endpoint close a host whose connections ran before the
+// tracker did: it has seen first who answers. The agent's own to etcd goes on.
+func TestCutFailsafe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(x *cutting) {
+			x.system.interfaceTo = func(a netip.Addr) (string, error) {
+				if a == netip.MustParseAddr("198.51.100.1") {
+					return "", nil
+				}
+				return "eth0", nil
+			}
+		})
+		etcd, ssh, web := tcp("192.0.2.9", 2379, "198.51.100.1", 50000), tcp("198.51.100.1", 22, "192.0.2.9", 50001), tcp("192.0.2.9", 80, "198.51.100.1", 50002)
+		known := tcp("192.0.2.9", 2379, "198.51.100.1", 50003)
+		for _, c := range []*kernel.Tracked{&etcd, &ssh, &web} {
+			c.PickedUp = true
+		}
+		x.set(etcd, ssh, web, known)
+		x.write(put(model.HostEndpointKey{Host: "h", Endpoint: "1"}, model.HostEndpoint{Name: "eth0"}, 1))
+		x.expectCut("fail-safe ports", []uint16{50000, 50001}, backOf(known))
+	})
+}
+
 // TestCutNotTaken has the firewall refuse what could begin a connection anew: it
 // goes on until the firewall has it.
 func TestCutNotTaken(t *testing.T) {

@@ -32,7 +32,10 @@ type Connection struct {
 // Tracked is a connection by which the tracker can be told what to do with it.
 type Tracked struct {
 	Connection
-	Timeout  time.Duration // until the tracker forgets it, unless a packet comes
+	Timeout time.Duration // until the tracker forgets it, unless a packet comes
+	// PickedUp: it is of TCP and ran already when the tracker saw it first. Src is
+	// who was heard first then, and may be the one who answers.
+	PickedUp bool
 	family   uint8
 	identity []byte // its attributes that say which connection it is
 }
@@ -116,11 +119,35 @@ func parseTracked(message []byte) (t Tracked, ok bool) {
 			if len(a.Value) == 4 {
 				t.Timeout = time.Duration(binary.BigEndian.Uint32(a.Value)) * time.Second
 			}
+		case nl.CTA_PROTOINFO:
+			t.PickedUp = parsePickedUp(a.Value)
 		case nl.CTA_ZONE:
 			t.identity = append(t.identity, nl.NewRtAttr(int(kind), a.Value).Serialize()...)
 		}
 	}
 	return t, t.Src.IsValid() && t.Dst.IsValid() && t.ReplySrc.IsValid()
+}
+
+// liberal is IP_CT_TCP_FLAG_BE_LIBERAL of linux/netfilter/nf_conntrack_tcp.h: the
+// tracker sets it where it has not seen a connection begin, so that it doesn't
+// know its windows (tcp_new in nf_conntrack_proto_tcp.c).
+const liberal = 0x08
+
+// parsePickedUp reads what the tracker knows of a protocol.
+func parsePickedUp(b []byte) bool {
+	protocols, _ := nl.ParseRouteAttr(b) // what doesn't parse has no flags
+	for _, p := range protocols {
+		if p.Attr.Type&nlaTypeMask != nl.CTA_PROTOINFO_TCP {
+			continue
+		}
+		fields, _ := nl.ParseRouteAttr(p.Value)
+		for _, f := range fields {
+			if f.Attr.Type&nlaTypeMask == nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL && len(f.Value) > 0 && f.Value[0]&liberal != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // parseTuple reads one direction of a connection.

@@ -5,6 +5,7 @@ package kernel
 import (
 	"net"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -87,6 +88,52 @@ func TestConnections(t *testing.T) {
 		must(0)(DeleteConnections(nil))
 		if n := len(tracked(t, other)); n != 1 {
 			t.Errorf("another's connections: %d", n)
+		}
+	})
+}
+
+// TestPickedUp has the tracker begin while a connection runs, whose server speaks first.
+func TestPickedUp(t *testing.T) {
+	inHost(t, func() {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		server := listener.Addr().(*net.TCPAddr).AddrPort()
+		connect := func() (far net.Conn) {
+			near, err := net.Dial("tcp", server.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { near.Close() })
+			if far, err = listener.Accept(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { far.Close() })
+			return far
+		}
+		ran := connect()
+		track := exec.Command("nft", "add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c ct state new accept")
+		if out, err := track.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if _, err := ran.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		begun := connect()
+		for _, c := range tracked(t, server.Addr()) {
+			switch fromServer := c.SrcPort == server.Port(); {
+			case fromServer != c.PickedUp:
+				t.Errorf("%v: picked up: %v", c.Connection, c.PickedUp)
+			case fromServer:
+				ran = nil
+			default:
+				begun = nil
+			}
+		}
+		if ran != nil || begun != nil {
+			t.Errorf("not tracked: the one that ran: %v, the one begun since: %v", ran != nil, begun != nil)
 		}
 	})
 }

@@ -127,7 +127,7 @@ func cutSets() []Set {
 		addr := address(version, false).kind
 		sets = append(sets,
 			Set{Name: versioned(setCut, version), Key: []Type{addr, addr, typeProtocol, typeService, typeService}, Count: true, Comment: "the other side of connections that policy has come to deny"},
-			Set{Name: versioned(setCutPortless, version), Key: []Type{addr, addr, typeProtocol}, Count: true, Comment: "the same of protocols without ports"})
+			Set{Name: versioned(setCutPortless, version), Key: []Type{addr, addr, typeProtocol}, Count: true, Comment: "the same as " + setCut + ", of protocols without ports"})
 	}
 	return sets
 }

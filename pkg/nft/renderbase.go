@@ -25,32 +25,32 @@ func (x renderer) base(u uses) []Chain {
 	last := accepted("both sides allow it")
 	last.Do = slices.Insert(last.Do, 0, Statement(MarkIs{markLast, markLast}))
 	chains := []Chain{
-		{Name: "raw-prerouting", Hook: Hook{"filter", "prerouting", "raw"}, Rules: x.rawIn(u)},
-		{Name: "filter-forward", Hook: Hook{"filter", "forward", "filter"}, Rules: x.forwardHook(u)},
-		{Name: "filter-input", Hook: Hook{"filter", "input", "filter"}, Rules: x.input(u)},
-		{Name: "filter-output", Hook: Hook{"filter", "output", "filter"}, Rules: x.output(u)},
+		{Name: "raw-prerouting", Hook: Hook{"filter", "prerouting", "raw"}, Comment: "what comes in, before connection tracking", Rules: x.rawIn(u)},
+		{Name: "filter-forward", Hook: Hook{"filter", "forward", "filter"}, Comment: "from interface to interface", Rules: x.forwardHook(u)},
+		{Name: "filter-input", Hook: Hook{"filter", "input", "filter"}, Comment: "for the host itself", Rules: x.input(u)},
+		{Name: "filter-output", Hook: Hook{"filter", "output", "filter"}, Comment: "from the host itself", Rules: x.output(u)},
 		{Name: chainSpoof, Comment: "before connection tracking: is it from who it says", Rules: sources()},
 		{Name: chainMAC, Comment: "of new connections: is it from the endpoint's MAC address", Rules: macs()},
-		{Name: chainForward, Rules: x.forward(u)},
+		{Name: chainForward, Comment: "what is forwarded and of no connection yet: asks both sides", Rules: x.forward(u)},
 		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: asksSender()},
 		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: asksReceiver()},
 		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost()},
 		{Name: chainCut, Comment: "of new connections: was what it belongs to cut", Rules: cutFlows()},
-		{Name: chainAllow, Comment: "a rule allows it", Rules: append([]Rule{last}, decide(markAllowed)...)},
-		{Name: chainNextTier, Comment: "a rule sends it on to the profiles", Rules: decide(markNextTier)},
+		{Name: chainAllow, Comment: "a rule allows it", Rules: append([]Rule{last}, decide(markAllowed, "back to who asks: allowed")...)},
+		{Name: chainNextTier, Comment: "a rule sends it on to the profiles", Rules: decide(markNextTier, "back to who asks: go on to the profiles")},
 	}
 	if u.Untracked {
-		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Rules: x.rawOut()},
-			Chain{Name: chainUntracked, Rules: []Rule{
+		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Comment: "what the host sends, before connection tracking", Rules: x.rawOut()},
+			Chain{Name: chainUntracked, Comment: "an untracked policy allows it", Rules: []Rule{
 				{Do: []Statement{MarkSet{Clear: markAll, Set: markUntracked}, NoTrack{}, Count{}, Verdict{Kind: Accept}}},
 			}})
 	}
 	if u.NAT {
-		chains = append(chains, Chain{Name: "nat-prerouting", Hook: Hook{"nat", "prerouting", "dstnat"}, Rules: dnat()},
-			Chain{Name: "nat-output", Hook: Hook{"nat", "output", "-100"}, Rules: dnat()})
+		chains = append(chains, Chain{Name: "nat-prerouting", Hook: Hook{"nat", "prerouting", "dstnat"}, Comment: "1:1 NAT of what comes in", Rules: dnat()},
+			Chain{Name: "nat-output", Hook: Hook{"nat", "output", "-100"}, Comment: "1:1 NAT of what the host sends", Rules: dnat()})
 	}
 	if u.NAT || u.Masquerade {
-		chains = append(chains, Chain{Name: "nat-postrouting", Hook: Hook{"nat", "postrouting", "srcnat"}, Rules: snat(u)})
+		chains = append(chains, Chain{Name: "nat-postrouting", Hook: Hook{"nat", "postrouting", "srcnat"}, Comment: "source addresses of what leaves", Rules: snat(u)})
 	}
 	return chains
 }
@@ -89,18 +89,20 @@ func (x renderer) rawIn(u uses) []Rule {
 	out := x.workload(inName, verdict(Goto, chainSpoof))
 	if u.Untracked {
 		local := Is{destType, true, "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
-		out = append(out, clearMarks(), Rule{Do: []Statement{local, Dispatch{inName, mapUntrackIn}}})
+		out = append(out, clearMarks(), Rule{Do: []Statement{local, Dispatch{inName, mapUntrackIn}}, Comment: "for the host itself"})
 	}
 	return out
 }
 
 // decide goes back to who asked policies, with a mark. It is a chain of its own to
 // keep rules small: with each commit the kernel walks them all.
-func decide(mark uint32) []Rule {
-	return []Rule{{Do: []Statement{MarkSet{Set: mark}, Verdict{Kind: Return}}}}
+func decide(mark uint32, why string) []Rule {
+	return []Rule{{Do: []Statement{MarkSet{Set: mark}, Verdict{Kind: Return}}, Comment: why}}
 }
 
-func clearMarks() Rule { return Rule{Do: []Statement{MarkSet{Clear: markAll}}} }
+func clearMarks() Rule {
+	return Rule{Do: []Statement{MarkSet{Clear: markAll}}, Comment: "what others marked means nothing"}
+}
 
 func (x renderer) rawOut() []Rule {
 	out := x.workload(outName, func(s Statement) Rule { return accept(Return, "", s) })
@@ -232,7 +234,7 @@ func dnat() []Rule {
 }
 
 func snat(u uses) []Rule {
-	out := []Rule{accept(Return, "", Is{outName, false, nameBytes("lo")})}
+	out := []Rule{accept(Return, "the host to itself", Is{outName, false, nameBytes(policy.Loopback)})}
 	for _, version := range [...]int{4, 6} {
 		if u.NAT {
 			fields := []Field{address(version, false), address(version, true)}
@@ -255,27 +257,27 @@ func snat(u uses) []Rule {
 // baseSets are the sets that there always are, empty.
 func baseSets() []Set {
 	sets := []Set{
-		{Name: setWorkloads, Key: []Type{typeInterface}},
-		{Name: mapFrom, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true},
-		{Name: mapTo, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true},
+		{Name: setWorkloads, Key: []Type{typeInterface}, Comment: "the workloads' interfaces, and whose they are"},
+		{Name: mapFrom, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true, Comment: "what is asked about what the endpoint sends"},
+		{Name: mapTo, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true, Comment: "what is asked about what the endpoint receives"},
 		{Name: setDeniedFrom, Key: []Type{typeInterface}, Count: true, Comment: "what nothing allowed the endpoint to send"},
 		{Name: setDeniedTo, Key: []Type{typeInterface}, Count: true, Comment: "what nothing allowed the endpoint to receive"},
-		{Name: setMACs, Key: []Type{typeInterface, typeEther}},
-		{Name: setAnyMAC, Key: []Type{typeInterface}},
-		{Name: mapHostIn, Key: []Type{typeInterface}, Data: typeVerdict},
-		{Name: mapHostOut, Key: []Type{typeInterface}, Data: typeVerdict},
-		{Name: mapUntrackIn, Key: []Type{typeInterface}, Data: typeVerdict},
-		{Name: mapUntrackOut, Key: []Type{typeInterface}, Data: typeVerdict},
+		{Name: setMACs, Key: []Type{typeInterface, typeEther}, Comment: "the MAC address that the endpoint sends from"},
+		{Name: setAnyMAC, Key: []Type{typeInterface}, Comment: "whose endpoint says no MAC address"},
+		{Name: mapHostIn, Key: []Type{typeInterface}, Data: typeVerdict, Comment: "host endpoints, for the host itself"},
+		{Name: mapHostOut, Key: []Type{typeInterface}, Data: typeVerdict, Comment: "host endpoints, from the host itself"},
+		{Name: mapUntrackIn, Key: []Type{typeInterface}, Data: typeVerdict, Comment: "host endpoints with untracked policies, for the host itself"},
+		{Name: mapUntrackOut, Key: []Type{typeInterface}, Data: typeVerdict, Comment: "host endpoints with untracked policies, from the host itself"},
 	}
 	for _, version := range [...]int{4, 6} {
 		addr := address(version, false).kind
 		sets = append(sets,
 			Set{Name: versioned(setHosts, version), Key: []Type{addr}, Comment: "the other hosts, from which tunnels take packets"},
 			Set{Name: versioned(setSources, version), Key: []Type{typeInterface, addr}},
-			Set{Name: versioned(mapDNAT, version), Key: []Type{addr}, Data: addr},
-			Set{Name: versioned(mapHairpin, version), Key: []Type{addr, addr}, Data: addr},
-			Set{Name: versioned(setPools, version), Key: []Type{addr}, Interval: true},
-			Set{Name: versioned(setMasquerade, version), Key: []Type{addr}, Interval: true})
+			Set{Name: versioned(mapDNAT, version), Key: []Type{addr}, Data: addr, Comment: "1:1 NAT: the endpoint's own address by its outer one"},
+			Set{Name: versioned(mapHairpin, version), Key: []Type{addr, addr}, Data: addr, Comment: "1:1 NAT: the outer address by which an endpoint calls itself"},
+			Set{Name: versioned(setPools, version), Key: []Type{addr}, Interval: true, Comment: "all pools"},
+			Set{Name: versioned(setMasquerade, version), Key: []Type{addr}, Interval: true, Comment: "pools whose addresses are masqueraded outside of all pools"})
 	}
 	return append(sets, cutSets()...)
 }

@@ -20,12 +20,12 @@ func jump(chain, why string) Rule {
 var allowed = MarkIs{markAllowed, markAllowed}
 
 func unmark() Rule {
-	return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier | markLast}}}
+	return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier | markLast}}, Comment: "nothing is decided"}
 }
 
 // unmarkLast is unmark for those who are asked last: what they allow is accepted.
 func unmarkLast() Rule {
-	return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier, Set: markLast}}}
+	return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier, Set: markLast}}, Comment: "nothing is decided, and nobody is asked after this one"}
 }
 
 // ask is a question to a policy or profile, put to packets with a mark, or to all.
@@ -39,10 +39,15 @@ func (a ask) rule(d model.Direction) Rule {
 	if a.id.Kind == policy.KindProfile {
 		what = "profile "
 	}
-	r := jump(rulesChain(a.id, d), comment(what+a.id.Name, ""))
+	r := jump(rulesChain(a.id, d), "")
+	when := ""
 	if a.mark != (MarkIs{}) {
-		r.Do = []Statement{a.mark, r.Do[0]}
+		r.Do, when = []Statement{a.mark, r.Do[0]}, ", if nothing is decided"
+		if a.mark.Value != 0 {
+			when = ", if a policy says next-tier"
+		}
 	}
+	r.Comment = comment(what+a.id.Name, when)
 	return r
 }
 
@@ -105,7 +110,7 @@ const noneAllows = "no policy or profile allows it"
 // asksSender are the rules that ask what the endpoint of the interface asks that
 // a packet comes from: it comes back with a mark, or is dropped.
 func asksSender() []Rule {
-	out := []Rule{unmark(), {Do: []Statement{Dispatch{inName, mapFrom}}}, accept(Return, "", allowed)}
+	out := []Rule{unmark(), {Do: []Statement{Dispatch{inName, mapFrom}}}, accept(Return, "allowed", allowed)}
 	return append(out, denied(inName, setDeniedFrom)...)
 }
 
@@ -136,8 +141,8 @@ func (x renderer) untracked(ids []policy.RulesID, d model.Direction) []Rule {
 	out = append(out, unmark())
 	for _, id := range ids {
 		out = append(out, jump(rulesChain(id, d), comment("untracked policy "+id.Name, "")),
-			Rule{Do: []Statement{allowed, Verdict{Goto, chainUntracked}}},
-			Rule{Do: []Statement{MarkIs{markNextTier, markNextTier}, Verdict{Kind: Return}}})
+			Rule{Do: []Statement{allowed, Verdict{Goto, chainUntracked}}, Comment: "allowed"},
+			Rule{Do: []Statement{MarkIs{markNextTier, markNextTier}, Verdict{Kind: Return}}, Comment: "no other untracked policy is asked"})
 	}
 	return out
 }

@@ -157,7 +157,7 @@ func TestStories(t *testing.T) {
 			{map[string]string{pol + "none": `{"selector": "role == 'nobody'"}`, "/calico/v1/config/x": "y", prof + "unused/rules": "{}"}, nil},
 			{map[string]string{web: strings.Replace(base()[web], `"role": "web"`, `"role": "web", "new": "label"`, 1)}, nil},
 			{map[string]string{prof + "open/rules": `{"inbound_rules": [{}, {}]}`}, []string{"profile open: 2+0 rules"}},
-			{map[string]string{prof + "open/rules": "", prof + "open/tags": ""}, []string{"profile open invalid: profile open does not exist"}},
+			{map[string]string{prof + "open/rules": "", prof + "open/tags": ""}, []string{"profile open invalid: it does not exist"}},
 			{map[string]string{prof + "open/tags": `[]`}, []string{"profile open: 0+0 rules"}},
 		},
 	} {

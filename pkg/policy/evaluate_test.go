@@ -189,7 +189,7 @@ func TestOutcome(t *testing.T) {
 		{map[string]string{web: strings.Replace(base()[web], `["open"]`, `["p", "open"]`, 1), prof + "p/rules": `{"inbound_rules": [{"action": "next-tier"}, {"action": "deny"}]}`}, fromOut, Accept, "profile open"},
 		{map[string]string{web: strings.Replace(base()[web], `["open"]`, `["p", "open"]`, 1), prof + "p/rules": `{"inbound_rules": [{"action": "deny"}]}`}, fromOut, Drop, "profile p rule 0: deny"},
 		// Missing or invalid profile, invalid policy whose selector parses: deny.
-		{map[string]string{web: strings.Replace(base()[web], `["open"]`, `["p", "open"]`, 1)}, fromOut, Drop, "profile p: deny: profile p does not exist"},
+		{map[string]string{web: strings.Replace(base()[web], `["open"]`, `["p", "open"]`, 1)}, fromOut, Drop, "profile p: deny: it does not exist"},
 		{map[string]string{web: strings.Replace(base()[web], `["open"]`, `["p", "open"]`, 1), prof + "p/rules": `{"inbound_rules": 7}`}, fromOut, Drop, "profile p: deny: /calico/v1/policy/profile/p/rules: "},
 		{map[string]string{web: strings.Replace(base()[web], `["open"]`, `["p", "open"]`, 1), prof + "p/rules": `{}`, prof + "p/tags": `{}`}, fromOut, Drop, "profile p: deny: /calico/v1/policy/profile/p/tags: "},
 		{map[string]string{web: strings.Replace(base()[web], `["open"]`, `["p", "open"]`, 1), prof + "p/labels": `{}`}, fromOut, Accept, "profile open"}, // each key may be missing

@@ -64,6 +64,7 @@ func (e *evaluation) hostEndpoint(ep *Endpoint, d model.Direction) bool {
 	}
 	if e.hasPort(ports, e.p.DstPort) {
 		e.of(ep, d, "fail-safe port %d: accept", e.p.DstPort)
+		e.r.Failsafe = true
 		return true
 	}
 	return e.asks(ep, d, verdicts)

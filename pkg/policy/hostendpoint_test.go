@@ -67,7 +67,7 @@ func TestUnplaced(t *testing.T) {
 		{`{"name": "cali1"}`, "name cali1: interfaces that begin with cali are workloads', so it is not enforced: name one of the host's own"},
 		{`{"name": "eth1"}`, "interface eth1 is that of " + other + ", so it is not enforced: delete one of the two"},
 		{`{"expected_ipv4_addrs": ["127.0.0.1", "198.51.100.10"]}`, "the interface that has one of its addresses is that of " + other + ", so it is not enforced: delete one of the two"},
-		{`{"expected_ipv4_addrs": ["127.0.0.1"]}`, "no interface of this host but lo has one of its expected addresses, so it is not enforced: correct them, or give it the name of an interface"},
+		{`{"expected_ipv4_addrs": ["127.0.0.1"]}`, "none of its expected addresses is on an interface of this host other than lo, so it is not enforced: correct them, or give it the name of an interface"},
 	} {
 		e, st := stateOf(t, map[string]string{uplink: tt.endpoint, other: `{"name": "eth1"}`})
 		got := ""
@@ -167,6 +167,11 @@ func TestUntracked(t *testing.T) {
 		{map[string]string{star: `{"name": "*", "profile_ids": ["open"]}`, pol + "raw": `{"selector": "", "untracked": true, "inbound_rules": [{"action": "deny"}]}`}, fromOut, Accept, "profile open"},
 	})
 	_, st := stateOf(t, both)
+	for text, want := range map[string]bool{sshToHost: true, "eth0>- 192.0.2.5>192.0.2.10 tcp:5>80": false} {
+		if got := Evaluate(testSettings, st, packet(t, text)).Failsafe; got != want {
+			t.Errorf("%s: by a fail-safe port: %v", text, got)
+		}
+	}
 	for text, want := range map[string]bool{"eth0>- 192.0.2.5>192.0.2.10 udp:5>123": true, "eth0>- 192.0.2.5>192.0.2.10 tcp:5>80": false} {
 		if got := Evaluate(testSettings, st, packet(t, text)).Untracked; got != want {
 			t.Errorf("%s: untracked %v, want %v", text, got, want)

@@ -170,5 +170,5 @@ func (e *Engine) findInterface(h *model.HostEndpoint, taken map[string]string) (
 	if owner != "" {
 		return "", fmt.Errorf("the interface that has one of its addresses is that of %s, so it is not enforced: delete one of the two", owner)
 	}
-	return "", fmt.Errorf("no interface of this host but %s has one of its expected addresses, so it is not enforced: correct them, or give it the name of an interface", Loopback)
+	return "", fmt.Errorf("none of its expected addresses is on an interface of this host other than %s, so it is not enforced: correct them, or give it the name of an interface", Loopback)
 }

@@ -49,6 +49,8 @@ type Result struct {
 	// Untracked: an untracked policy allowed it, so that connection tracking
 	// does not see it.
 	Untracked bool
+	// Failsafe: a fail-safe port let it pass, whatever policy says.
+	Failsafe bool
 	// Logged are the prefixes of the rules that logged it, in order.
 	Logged []string
 	// Masqueraded: it leaves with the host's address as its source.

@@ -39,7 +39,7 @@ func (e *Engine) forget(p *profile) {
 // problem says why the profile denies, "" = it doesn't.
 func (p *profile) problem() string {
 	if len(p.parts) == 0 {
-		return fmt.Sprintf("profile %s does not exist", p.name)
+		return "it does not exist"
 	}
 	for _, k := range [...]model.Key{model.ProfileRulesKey{Profile: p.name}, model.ProfileTagsKey{Profile: p.name}, model.ProfileLabelsKey{Profile: p.name}} {
 		if err := p.parts[k]; err != nil {

@@ -23,7 +23,7 @@ func (s *slow) rules(id RulesID, things []thing) *Rules {
 			}
 		}
 		if !found {
-			r.Invalid = "profile " + id.Name + " does not exist"
+			r.Invalid = "it does not exist"
 		}
 		if v, ok := counting[model.ProfileRulesKey{Profile: id.Name}].Value.(model.Rules); ok && r.Invalid == "" {
 			r.Inbound, r.Outbound = s.compile(v.Inbound, things), s.compile(v.Outbound, things)
