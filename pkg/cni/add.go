@@ -143,32 +143,6 @@ func (s *session) mac(id identity) model.MAC {
 	return podMAC(id.handle)
 }
 
-// wantedAddrs are the addresses that were asked for by number: the first
-// source that names any decides.
-func (s *session) wantedAddrs() []netip.Addr {
-	for _, addrs := range [][]netip.Addr{s.conf.RuntimeIPs, s.conf.ArgsIPs, s.env.args.IPs} {
-		if len(addrs) > 0 {
-			return addrs
-		}
-	}
-	return nil
-}
-
-// request is what address management is asked for.
-func (s *session) request(id identity) ipam.Request {
-	return ipam.Request{
-		Host:       s.node,
-		Handle:     id.handle,
-		Attributes: id.attributes(),
-		IPv4:       s.conf.IPAM.AssignIPv4,
-		IPv6:       s.conf.IPAM.AssignIPv6,
-		Pools4:     s.conf.IPAM.IPv4Pools,
-		Pools6:     s.conf.IPAM.IPv6Pools,
-		Addrs:      s.wantedAddrs(),
-		Now:        s.started,
-	}
-}
-
 // attachment is one ADD under way.
 type attachment struct {
 	s         *session
@@ -218,7 +192,7 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 				return model.Change{}, err
 			}
 		}
-		choice, err := plan.Assign(a.s.request(a.id))
+		choice, err := assign(plan, v, a.s.request(a.id))
 		if err != nil {
 			return model.Change{}, err
 		}

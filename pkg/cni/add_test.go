@@ -151,8 +151,19 @@ func TestAddAgain(t *testing.T) {
 	if got := r.handles(); !slices.Equal(got, []string{"net1.c1.eth0"}) {
 		t.Errorf("handles %v", got)
 	}
-	// What is lost in the kernel is made again, what others added to the
-	// endpoint stays.
+	// What is not as it was in the kernel is mended.
+	for _, harm := range []string{
+		"ip link set $HOST mtu 1200", "ip link set $HOST address 02:00:00:00:00:98", "ip link set $HOST down",
+		"nsenter --net=$NS ip link set eth0 mtu 1200", "nsenter --net=$NS ip link set eth0 down",
+		"nsenter --net=$NS ip route flush dev eth0", "nsenter --net=$NS ip -6 addr flush dev eth0",
+	} {
+		r.sh(strings.NewReplacer("$HOST", r.links()[0], "$NS", c.Netns).Replace(harm))
+		if again := r.must(c); string(again.Stdout) != string(first.Stdout) {
+			t.Errorf("ADD after %s:\n%s\nfirst:\n%s", harm, again.Stdout, first.Stdout)
+		}
+		r.must(verb("CHECK", withResult(r, c, first)))
+	}
+	// What is lost is made again, what others added to the endpoint stays.
 	r.sh("ip link del " + r.links()[0])
 	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}
 	ep := r.endpoints()["cni c1 eth0"]
@@ -183,6 +194,47 @@ func withResult(r *rig, c lab.Call, reply lab.Reply) lab.Call {
 	}
 	c.Stdin = data
 	return c
+}
+
+// TestAddAgainWithOtherSettings asks for other addresses than the first time: by
+// number that is an error, by any other way the answer stays.
+func TestAddAgainWithOtherSettings(t *testing.T) {
+	r := newRig(t, small())
+	for _, plugin := range []string{"calico", "calico-ipam"} {
+		c := call(r.pod(plugin), r.conf(nil))
+		c.Plugin, c.Args = plugin, "IP=10.1.0.9,fd01::9,10.1.0.3"
+		first := r.must(c)
+		same := func(c lab.Call) {
+			t.Helper()
+			if again := r.must(c); string(again.Stdout) != string(first.Stdout) {
+				t.Errorf("%s again:\n%s\nfirst:\n%s", plugin, again.Stdout, first.Stdout)
+			}
+		}
+		same(c)
+		other := c
+		other.Args = "IP=10.1.0.9,10.1.0.10"
+		r.fails(other, 105, "address 10.1.0.10: the container's interface has 10.1.0.3 and 10.1.0.9 and fd01::9 already, as handle net1.c1.eth0")
+		same(c)
+		for _, ipam := range []map[string]any{
+			{"assign_ipv6": false}, {"ipv4_pools": []string{"10.99.0.0/16"}}, {"ipv6_pools": []string{"fd99::/64"}, "assign_ipv6": true},
+		} {
+			ipam["type"] = "calico-ipam"
+			other := c
+			other.Stdin = r.conf(map[string]any{"ipam": ipam})
+			same(other)
+		}
+		r.must(verb("DEL", c))
+
+		// A family that comes later is the next pod's.
+		only4 := c
+		only4.Args, only4.Stdin = "", r.conf(map[string]any{"ipam": map[string]any{"type": "calico-ipam", "assign_ipv6": false}})
+		first = r.must(only4)
+		both := only4
+		both.Stdin = c.Stdin
+		same(both)
+		r.must(verb("DEL", c))
+		r.empty()
+	}
 }
 
 func TestPodMovesToANewSandbox(t *testing.T) {

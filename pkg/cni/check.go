@@ -143,6 +143,10 @@ func checkKernel(id identity, ns *kernel.Namespace, p *previous) error {
 		return differs("host interface %s is down", id.hostIf)
 	case p.host != nil && p.host.Mac != "" && link.MAC.String() != p.host.Mac:
 		return differs("host interface %s has the MAC address %s, not %s", id.hostIf, link.MAC, p.host.Mac)
+	case p.host != nil && p.host.Mtu != 0 && link.MTU != p.host.Mtu:
+		// Not so the container's: a plugin that is chained may set another, and
+		// leave the result as it is.
+		return differs("host interface %s has an MTU of %d, not %d", id.hostIf, link.MTU, p.host.Mtu)
 	}
 	pod, err := kernel.ReadPod(ns, id.ifName)
 	switch {

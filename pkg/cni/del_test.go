@@ -221,7 +221,14 @@ func TestCheck(t *testing.T) {
 		{"the container has no route to 0.0.0.0/0 by 169.254.1.1", func() { inPod("ip route del default") }},
 		{"the container's eth0 does not have the address 10.1.0.0", func() { inPod("ip addr del 10.1.0.0/32 dev eth0") }},
 		{"the container's eth0 has the MAC address 02:00:00:00:00:99, not " + r.result(reply).Interfaces[1].Mac, func() { inPod("ip link set eth0 address 02:00:00:00:00:99") }},
-		{"the container's eth0 is down", func() { inPod("ip link set eth0 down") }},
+		{"host interface " + hostIf + " has an MTU of 1400, not 1500", func() { r.sh("ip link set " + hostIf + " mtu 1400") }},
+		{"host interface " + hostIf + " has the MAC address 02:00:00:00:00:98, not ee:ee:ee:ee:ee:ee", func() {
+			r.sh("ip link set " + hostIf + " mtu 1500 address 02:00:00:00:00:98")
+		}},
+		{"the container's eth0 is down", func() {
+			r.sh("ip link set " + hostIf + " address ee:ee:ee:ee:ee:ee")
+			inPod("ip link set eth0 down")
+		}},
 		{"host interface " + hostIf + " is down", func() { r.sh("ip link set " + hostIf + " down") }},
 		{"host interface " + hostIf + ` has the alias "x", not "calico net1.c1.eth0"`, func() { r.sh("ip link set " + hostIf + " alias x") }},
 		{"host interface " + hostIf + " is gone", func() { r.sh("ip link del " + hostIf) }},

@@ -53,7 +53,7 @@ func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 			}
 			plan := ipam.NewPlan(v.ipam)
 			var err error
-			if choice, err = plan.Assign(request); err != nil {
+			if choice, err = assign(plan, v, request); err != nil {
 				return model.Change{}, err
 			}
 			if choice, err = s.reserveGateways(plan, v, request, choice); err != nil {

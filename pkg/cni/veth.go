@@ -90,7 +90,8 @@ func (w *wire) make() error {
 		return &takenError{link}
 	}
 	pod, err := kernel.ReadPod(w.ns, w.id.ifName)
-	if err != nil || pod.HostIndex != link.Index || pod.MTU != w.mtu || pod.MAC != w.mac || !link.Up {
+	if err != nil || pod.HostIndex != link.Index || pod.MTU != w.mtu || pod.MAC != w.mac ||
+		link.MTU != w.mtu || link.MAC != kernel.HostMAC() || !link.Up {
 		return w.replace() // half made, or made with other settings
 	}
 	w.found = pod

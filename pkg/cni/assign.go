@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/ipam"
+)
+
+// wantedAddrs are the addresses that were asked for by number: the first
+// source that names any decides.
+func (s *session) wantedAddrs() []netip.Addr {
+	for _, addrs := range [][]netip.Addr{s.conf.RuntimeIPs, s.conf.ArgsIPs, s.env.args.IPs} {
+		if len(addrs) > 0 {
+			return addrs
+		}
+	}
+	return nil
+}
+
+// request is what address management is asked for.
+func (s *session) request(id identity) ipam.Request {
+	return ipam.Request{
+		Host:       s.node,
+		Handle:     id.handle,
+		Attributes: id.attributes(),
+		IPv4:       s.conf.IPAM.AssignIPv4,
+		IPv6:       s.conf.IPAM.AssignIPv6,
+		Pools4:     s.conf.IPAM.IPv4Pools,
+		Pools6:     s.conf.IPAM.IPv6Pools,
+		Addrs:      s.wantedAddrs(),
+		Now:        s.started,
+	}
+}
+
+// assign gives a handle its addresses. What it has is what an earlier ADD for the
+// same interface has reported, and is all that this one gets, whatever is
+// configured by now: nothing is allocated twice.
+func assign(plan *ipam.Plan, v *view, r ipam.Request) (ipam.Choice, error) {
+	held, err := v.ipam.Held(r.Handle)
+	if err != nil {
+		return ipam.Choice{}, err
+	}
+	if len(held) == 0 {
+		return plan.Assign(r)
+	}
+	place := func(a netip.Addr) int { return slices.Index(r.Addrs, a) }
+	names := make([]string, len(held))
+	for i, a := range held {
+		names[i] = a.Addr.String()
+	}
+	for _, addr := range r.Addrs {
+		if !slices.ContainsFunc(held, func(a ipam.Assigned) bool { return a.Addr == addr }) {
+			return ipam.Choice{}, failf(CodeAddress, "delete the container first, or ask for what it has",
+				"address %s: the container's interface has %s already, as handle %s", addr, strings.Join(names, " and "), r.Handle)
+		}
+	}
+	// In the order of the first answer.
+	slices.SortStableFunc(held, func(a, b ipam.Assigned) int {
+		return cmp.Or(cmp.Compare(a.Addr.BitLen(), b.Addr.BitLen()), cmp.Compare(place(a.Addr), place(b.Addr)))
+	})
+	return ipam.Choice{Addrs: held}, nil
+}
