@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/ipam"
@@ -109,10 +110,22 @@ func (s *session) checkAdd(id identity) error {
 	return s.checkIPAM()
 }
 
-// checkIPAM finds out whether there is somebody to give addresses.
+// minMTU6 is what IPv6 needs: RFC 8200, section 5. Below, the kernel has none on
+// the link.
+const minMTU6 = 1280
+
+// checkIPAM finds out whether there is somebody to give addresses, and whether
+// the interface can have them.
 func (s *session) checkIPAM() error {
 	switch {
-	case s.plugin == CalicoIPAM, s.conf.IPAM.Type == netconf.CalicoIPAM:
+	case s.plugin == CalicoIPAM:
+		return s.checkFamilies()
+	case s.conf.IPAM.Type == netconf.CalicoIPAM:
+		mtu := s.mtu()
+		v6 := s.conf.IPAM.AssignIPv6 || slices.ContainsFunc(s.wantedAddrs(), netip.Addr.Is6)
+		if v6 && mtu < minMTU6 {
+			return failf(CodeConfig, "set mtu to 1280 or more, or ipam.assign_ipv6 to false", "mtu: IPv6 needs 1280 bytes, and it is %d", mtu)
+		}
 		return s.checkFamilies()
 	case s.conf.IPAM.Type == "":
 		return failf(CodeConfig, "set ipam.type to calico-ipam, or to the name of another IPAM plugin", "ipam.type: missing")
@@ -180,8 +193,7 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 		return model.Change{}, err
 	}
 	entry := v.get(a.id.key)
-	old, valid := entry.Value.(model.WorkloadEndpoint)
-	a.wire.owned = valid && old.Name == a.id.hostIf
+	old, valid := a.former(v)
 	var change model.Change
 	if !a.delegated {
 		plan := ipam.NewPlan(v.ipam)
@@ -216,15 +228,29 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 	return change, nil
 }
 
+// former is the endpoint that was there before this call.
+func (a *attachment) former(v *view) (old model.WorkloadEndpoint, valid bool) {
+	old, valid = v.get(a.id.key).Value.(model.WorkloadEndpoint)
+	a.wire.owned = valid && old.Name == a.id.hostIf
+	a.wire.again = a.wire.owned && old.ContainerID == a.id.cid
+	return old, valid
+}
+
 // before starts to set up the pod's end while the commit is under way, unless
-// it is known already that there is none.
+// it is known already that there is none. Where the container has an endpoint,
+// nothing is written before it is known that the link is the same network's.
 func (a *attachment) before(ctx context.Context) error {
+	known := a.wire.again
 	select {
 	case <-a.wire.making.done:
+		known = true
+	default:
+	}
+	if known {
 		if err := a.wire.ready(ctx); err != nil {
+			a.newAddrs, a.newEndpoint = false, false // nothing is written
 			return err
 		}
-	default:
 	}
 	a.wire.configure(ctx, a.podNet())
 	return nil

@@ -118,6 +118,30 @@ func TestLinksOfOthers(t *testing.T) {
 	r.empty()
 }
 
+// TestTwoNetworks has a container join a second network by the interface that the
+// first one made, and by another.
+func TestTwoNetworks(t *testing.T) {
+	r := newRig(t, small())
+	one := call(r.pod("pod"), r.conf(nil))
+	two := one
+	two.Stdin = r.conf(map[string]any{"name": "net2"})
+	reply := r.must(one)
+	hostIf, before := r.links()[0], r.endpoints()
+	r.fails(two, 106, "interface eth0 of the container is another network's: "+hostIf+` has the alias "calico net1.c1.eth0"`)
+	if ep := r.endpoints()["cni c1 eth0"]; !ep.Equal(before["cni c1 eth0"]) {
+		t.Errorf("endpoint %+v", ep)
+	}
+	if got := r.handles(); !slices.Equal(got, []string{"net1.c1.eth0"}) {
+		t.Errorf("handles %v", got)
+	}
+	r.must(verb("CHECK", withResult(r, one, reply)))
+	two.IfName = "net1"
+	r.must(verb("CHECK", withResult(r, two, r.must(two))))
+	r.must(verb("DEL", one))
+	r.must(verb("DEL", two))
+	r.empty()
+}
+
 func TestGC(t *testing.T) {
 	r := newRig(t, lab.Config{})
 	conf := r.conf(nil)

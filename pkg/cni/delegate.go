@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/calico-go/calico/pkg/model"
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -59,6 +58,7 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 		if err := a.reading.wait(); err != nil {
 			return err
 		}
+		a.former(a.reading.v)
 		if err := a.wire.ready(etcd); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 // leased over the link goes with the link.
 func (a *attachment) recall() (*types100.Result, bool) {
 	answer, ok := a.s.delegations().kept(delegationOf(a.id), a.s.conf.IPAM.Type)
-	ep, live := a.reading.v.get(a.id.key).Value.(model.WorkloadEndpoint)
+	ep, live := a.former(a.reading.v)
 	if !ok || !live || ep.ContainerID != a.id.cid || a.s.asksOnLink() && a.wire.undo != nil {
 		return nil, false
 	}

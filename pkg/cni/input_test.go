@@ -56,6 +56,7 @@ func TestBadInput(t *testing.T) {
 		{"long network for calico-ipam", with(func(c *lab.Call) {
 			c.Plugin, c.Stdin = "calico-ipam", r.conf(map[string]any{"name": strings.Repeat("x", 944)})
 		}), 7, "name: of 944 bytes: at most 943"},
+		{"an MTU too small for IPv6", field("mtu", 1279), 7, "mtu: IPv6 needs 1280 bytes, and it is 1279"},
 		{"long node", field("nodename", strings.Repeat("x", 1025)), 7, "nodename: of 1025 bytes: at most 1024"},
 		{"MAC of many", with(func(c *lab.Call) { c.Args = "MAC=ff:ff:ff:ff:ff:ff" }), 4,
 			"CNI_ARGS: MAC: MAC address ff:ff:ff:ff:ff:ff: want that of a single interface, like 02:00:00:00:00:01"},

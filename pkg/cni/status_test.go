@@ -162,6 +162,11 @@ func TestStatus(t *testing.T) {
 		bad.Stdin = r.conf(fields)
 		r.fails(bad, 7, msg)
 	}
+	small := c
+	small.Stdin = r.conf(map[string]any{"mtu": 68})
+	r.fails(small, 7, "mtu: IPv6 needs 1280 bytes, and it is 68")
+	small.Stdin = r.conf(map[string]any{"mtu": 68, "ipam": map[string]any{"type": "calico-ipam"}})
+	r.must(small)
 	for _, plugin := range []string{"calico", "calico-ipam"} {
 		named := c
 		named.Plugin, named.Stdin = plugin, r.conf(map[string]any{"name": strings.Repeat("x", 1000)})

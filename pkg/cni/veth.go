@@ -22,6 +22,7 @@ type wire struct {
 	mtu     int
 	mac     model.MAC
 	owned   bool            // our endpoint lived on the interface before this call
+	again   bool            // and is this very container's
 	undo    func() error    // nil where the veth was there before this call
 	found   kernel.PodState // of that veth
 	making  *future
@@ -130,7 +131,10 @@ func (w *wire) create() error {
 func (w *wire) ready(ctx context.Context) error {
 	err := w.making.wait()
 	if taken, ok := errors.AsType[*takenError](err); ok {
-		err = w.takeOver(ctx, taken.link, w.owned)
+		err = w.refuse(taken.link)
+		if err == nil {
+			err = w.takeOver(ctx, taken.link, w.owned)
+		}
 		w.making = &future{done: w.making.done, err: err}
 	}
 	return err
@@ -193,6 +197,16 @@ func (w *wire) takeOver(ctx context.Context, link kernel.Link, owned bool) error
 	}
 	w.s.log.Info("replacing a link that nobody owns any more", "link", link.Name, "alias", link.Alias)
 	return w.replace()
+}
+
+// refuse says why a link that this container's endpoint lives on can't be replaced:
+// it has another network's alias, so the container is in that by the same interface.
+func (w *wire) refuse(link kernel.Link) error {
+	if !w.again || !isOurAlias(link.Alias) || aliasOfNetwork(link.Alias, w.id.network) {
+		return nil
+	}
+	return failf(CodeInterface, "give another CNI_IFNAME, or delete the container from the other network first",
+		"interface %s of the container is another network's: %s has the alias %q", w.id.ifName, link.Name, link.Alias)
 }
 
 // foreign says why a link is none of calico's.
