@@ -109,3 +109,20 @@ func count(tb testing.TB, f *Firewall, chain, comment string) uint64 {
 	}
 	return n
 }
+
+// TestLoopback: an endpoint on the loopback is told to be none, and not programmed.
+func TestLoopback(t *testing.T) {
+	d := newDesired()
+	d.configure(settings())
+	ep := &policy.Endpoint{Path: "/calico/v1/host/h/endpoint/1", Interface: policy.Loopback, UntrackedInbound: []policy.RulesID{{Kind: policy.KindPolicy, Name: "p"}}}
+	d.update(policy.Changes{Endpoints: endpoints(ep)})
+	for _, name := range [...]string{mapHostIn, mapHostOut, mapUntrackIn, mapUntrackOut} {
+		if n := len(d.sets[name].elems); n > 0 {
+			t.Errorf("%s has %d elements, want none", name, n)
+		}
+	}
+	want := "interface lo: what a host sends to itself is not policed: it is not enforced"
+	if err := d.problem(ep.Path); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

@@ -121,6 +121,9 @@ func (c chance) rule() model.Rule {
 	for range one(c, 0, 1, 1, 2) {
 		c.criterion(&r, &r.Match, 6)
 	}
+	if c.in(10) {
+		*one(c, &r.Match.SrcTag, &r.Match.DstTag) = one(c, "t", "u")
+	}
 	if c.in(2) {
 		c.criterion(&r, &r.Not, 9)
 	}
@@ -149,7 +152,7 @@ func (c chance) criterion(r *model.Rule, m *model.Match, kinds int) {
 	case 7:
 		m.Protocol = c.protocol()
 	case 8:
-		m.SrcTag = one(c, "t", "u")
+		*one(c, &m.SrcTag, &m.DstTag) = one(c, "t", "u")
 	}
 }
 

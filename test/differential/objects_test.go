@@ -142,8 +142,27 @@ func (c chance) hostEndpoint() model.HostEndpoint {
 	return h
 }
 
+// many are rules most of which decide nothing about most packets.
+func (c chance) many() []model.Rule {
+	var out []model.Rule
+	for len(out) < manyRules {
+		r := c.rule()
+		for range 3 {
+			c.criterion(&r, one(c, &r.Match, &r.Not), 4)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// manyRules is more than the firewall takes for few.
+const manyRules = 510
+
 func (c chance) policy() model.Policy {
 	p := model.Policy{Selector: c.selector(), Inbound: c.rules(4), Outbound: c.rules(4), Untracked: c.in(2)}
+	if c.in(60) { // lists of values are rendered otherwise where rules are many
+		p.Inbound, p.Outbound = c.many(), c.many()
+	}
 	if !c.in(3) {
 		order := float64(c.IntN(3) - 1)
 		p.Order = &order
