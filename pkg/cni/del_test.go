@@ -3,6 +3,7 @@
 package cni_test
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -136,7 +137,15 @@ func TestTwoNetworks(t *testing.T) {
 	}
 	r.must(verb("CHECK", withResult(r, one, reply)))
 	two.IfName = "net1"
-	r.must(verb("CHECK", withResult(r, two, r.must(two))))
+	second := r.must(two)
+	r.must(verb("CHECK", withResult(r, two, second)))
+	r.must(verb("CHECK", withResult(r, one, reply)))
+	// Each goes without harm to the other.
+	r.must(verb("DEL", two))
+	r.must(verb("CHECK", withResult(r, one, reply)))
+	if again := r.must(two); !bytes.Contains(again.Stdout, []byte("0.0.0.0/0")) {
+		t.Errorf("the second network again: %s", again.Stdout)
+	}
 	r.must(verb("DEL", one))
 	r.must(verb("DEL", two))
 	r.empty()

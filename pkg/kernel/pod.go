@@ -62,6 +62,12 @@ type step struct {
 	request *message
 }
 
+// podStep is one for a workload's end.
+type podStep struct {
+	step
+	route *Route // that it makes, nil for other steps
+}
+
 // ConfigurePod gives the workload's end, which CreateVeth made, its addresses
 // and routes. It may be repeated.
 func ConfigurePod(ns *Namespace, p PodNet) error {
@@ -102,17 +108,16 @@ func (n *Namespace) configure(p PodNet) error {
 	}
 	Step("forwarding set")
 	steps := podSteps(pod.Index, p, v4)
-	requests := make([]*message, len(steps))
-	for i, s := range steps {
-		requests[i] = s.request
-	}
-	answers, err := n.sock.do(requests...)
+	taken, err := n.take(steps)
 	if err != nil {
 		return err
 	}
-	for i, a := range answers {
-		if a.err != nil {
-			return fmt.Errorf("%s: %w", steps[i].what, a.err)
+	if taken {
+		if steps, err = n.routesBeside(pod.Index, steps); err == nil {
+			_, err = n.take(steps)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	Step("addresses set")
@@ -158,10 +163,13 @@ func (n *Namespace) settle(pod Link, addrs []netip.Addr) error {
 // podSteps are the requests in the order in which each finds what it needs.
 // The loopback is the runtime's to bring up, by a plugin of its own; where there
 // is none the workload still reaches itself.
-func podSteps(index int, p PodNet, v4 bool) []step {
-	steps := []step{{"bring up lo", setUp(1)}, {"bring up " + p.IfName, setUp(index)}}
+func podSteps(index int, p PodNet, v4 bool) []podStep {
+	steps := []podStep{{step{"bring up lo", setUp(1)}, nil}, {step{"bring up " + p.IfName, setUp(index)}, nil}}
 	for _, a := range p.Addrs {
-		steps = append(steps, step{"add " + a.String(), addAddr(index, hostPrefix(a))})
+		steps = append(steps, podStep{step{"add " + a.String(), addAddr(index, hostPrefix(a))}, nil})
+	}
+	add := func(what string, r Route) {
+		steps = append(steps, podStep{step{what, podRoute(index, r, 0, unix.NLM_F_EXCL)}, &r})
 	}
 	route := func(r Route) {
 		if !r.Gateway.IsValid() {
@@ -170,10 +178,10 @@ func podSteps(index int, p PodNet, v4 bool) []step {
 				r.Gateway = HostGatewayLL()
 			}
 		}
-		steps = append(steps, step{fmt.Sprintf("add route to %s by %s", r.Dst, r.Gateway), podRoute(index, r)})
+		add(fmt.Sprintf("add route to %s by %s", r.Dst, r.Gateway), r)
 	}
 	if v4 {
-		steps = append(steps, step{"add route to " + HostGateway().String(), podRoute(index, Route{Dst: hostPrefix(HostGateway())})})
+		add("add route to "+HostGateway().String(), Route{Dst: hostPrefix(HostGateway())})
 	}
 	if p.DefaultV4 {
 		route(Route{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0)})
@@ -187,14 +195,74 @@ func podSteps(index int, p PodNet, v4 bool) []step {
 	return steps
 }
 
-// podRoute adds or replaces a route; one without a gateway is for the link itself.
-func podRoute(index int, r Route) *message {
+// take takes the steps. Where a destination has a route already it says so, and
+// whether the other routes could be made counts for nothing.
+func (n *Namespace) take(steps []podStep) (taken bool, err error) {
+	requests := make([]*message, len(steps))
+	for i, s := range steps {
+		requests[i] = s.request
+	}
+	answers, err := n.sock.do(requests...)
+	if err != nil {
+		return false, err
+	}
+	var failed error // the first route
+	for i, a := range answers {
+		switch {
+		case a.err == nil:
+		case steps[i].route == nil:
+			return false, fmt.Errorf("%s: %w", steps[i].what, a.err)
+		case errors.Is(a.err, unix.EEXIST):
+			taken = true
+		case failed == nil:
+			failed = fmt.Errorf("%s: %w", steps[i].what, a.err)
+		}
+	}
+	if taken {
+		return true, nil
+	}
+	return false, failed
+}
+
+// routesBeside makes the routes replace those of the same link. Another link's
+// stay, and come first, as they were there first: these get a higher metric.
+func (n *Namespace) routesBeside(index int, steps []podStep) ([]podStep, error) {
+	others := make(map[netip.Prefix]bool)
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		routes, err := n.sock.routes(routeFilter{family: family})
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range routes {
+			if r.index != index && (r.metric == 0 || r.dst.Addr().Is6() && r.metric == defaultMetric6) {
+				others[r.dst.Masked()] = true
+			}
+		}
+	}
+	var out []podStep
+	for _, s := range steps {
+		if s.route == nil {
+			continue // taken
+		}
+		var metric uint32
+		if others[s.route.Dst.Masked()] {
+			metric = defaultMetric6 + uint32(index)
+		}
+		s.request = podRoute(index, *s.route, metric, unix.NLM_F_REPLACE)
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// podRoute adds a route; one without a gateway is for the link itself. The flag says
+// what becomes of one that there is, metric 0 is the family's own.
+func podRoute(index int, r Route, metric uint32, flag uint16) *message {
 	scope := uint8(unix.RT_SCOPE_UNIVERSE)
 	if !r.Gateway.IsValid() && r.Dst.Addr().Is4() {
 		scope = unix.RT_SCOPE_LINK
 	}
 	dst := r.Dst.Masked()
-	m := newMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE,
+	m := newMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|flag,
 		routeBody(familyOf(dst.Addr()), dst.Bits(), unix.RTPROT_BOOT, scope))
 	if dst.Bits() > 0 {
 		m.attrAddr(unix.RTA_DST, dst.Addr())
@@ -203,6 +271,9 @@ func podRoute(index int, r Route) *message {
 		m.attrAddr(unix.RTA_GATEWAY, r.Gateway)
 	}
 	m.attr32(unix.RTA_OIF, uint32(index))
+	if metric != 0 {
+		m.attr32(unix.RTA_PRIORITY, metric)
+	}
 	return m
 }
 

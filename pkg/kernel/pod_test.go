@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,6 +109,68 @@ func TestConfigurePod(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestConfigurePodBeside gives a workload a second link. The first one's routes
+// stay, with the second or without.
+func TestConfigurePodBeside(t *testing.T) {
+	inHost(t, func() {
+		ns := newPod(t)
+		nets := make([]PodNet, 2)
+		undo := make([]func() error, 2)
+		for i := range nets {
+			name := fmt.Sprintf("net%d", i)
+			var err error
+			if _, undo[i], err = CreateVeth(ns, Veth{HostName: "cali" + name, PodName: name}); err != nil {
+				t.Fatal(err)
+			}
+			nets[i] = PodNet{
+				IfName: name, Addrs: addrs(fmt.Sprintf("10.0.0.%d", i+1), fmt.Sprintf("fd00::%d", i+1)), DefaultV4: true, DefaultV6: true,
+				Routes: []Route{{Dst: netip.MustParsePrefix("10.9.0.0/16")}, {Dst: netip.MustParsePrefix("fd09::/64")}},
+			}
+		}
+		// metrics are those of the default routes and of another, IPv4's and IPv6's.
+		metrics := func(name string) (out []uint32) {
+			t.Helper()
+			state, err := ReadPod(ns, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(state.Routes) != 5 {
+				t.Errorf("%s: routes %v", name, state.Routes)
+			}
+			for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+				routes, err := ns.sock.routes(routeFilter{family: family, index: state.Index})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range routes {
+					if r.gateway.IsValid() {
+						out = append(out, r.metric)
+					}
+				}
+			}
+			return out
+		}
+		first := []uint32{0, 0, 1024, 1024}
+		for _, which := range []int{0, 1, 1, 0} { // made, and made again
+			if err := ConfigurePod(ns, nets[which]); err != nil {
+				t.Fatal(err)
+			}
+			if got := metrics("net0"); !slices.Equal(got, first) {
+				t.Errorf("net0's metrics %v", got)
+			}
+		}
+		if got := metrics("net1"); slices.Min(got) <= 1024 {
+			t.Errorf("net1's metrics %v", got)
+		}
+		if err := undo[1](); err != nil {
+			t.Fatal(err)
+		}
+		if got := metrics("net0"); !slices.Equal(got, first) {
+			t.Errorf("net0's metrics %v when net1 is gone", got)
+		}
+	})
 }
 
 // TestConfigurePodThatIsDown: what takes the link down takes its IPv6 addresses
