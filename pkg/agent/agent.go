@@ -149,7 +149,8 @@ func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporte
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{},
 		lost: map[netip.Addr]struct{}{}, cuts: newCuts(),
 	}
-	l.adoption.prefixes.roles = func(prefixes []string) ([]kernel.LinkRole, error) { return l.system.roles(prefixes) }
+	roles := func(prefixes []string) ([]kernel.LinkRole, error) { return l.system.roles(prefixes) }
+	l.adoption.prefixes.roles, l.adoption.listens.roles = roles, roles
 	return l
 }
 

@@ -291,7 +291,7 @@ func (l *loop) look() {
 	start := time.Now()
 	l.mtu()
 	l.readInterfaces()
-	l.unsettled = l.adoption.prefixes.review() || l.unsettled
+	l.unsettled = l.adoption.review() || l.unsettled
 	l.looked = time.Now()
 	l.lookPause = max(driftPause, 10*l.looked.Sub(start))
 }

@@ -102,7 +102,8 @@ func routingTable() []param {
 		{
 			name: "BGPListenAddresses", initial: "", effect: atOnce,
 			values: listenAddresses(func(p *Params) *[]netip.Addr { return &p.BGPListen }),
-			does:   "Where BGP listens. A change ends all sessions, as a restart does.",
+			does: "Where BGP listens. A change ends all sessions, as a restart does. A value makes no sense on a host that has " +
+				"not all of the addresses, or where nobody else reaches them; it is used as soon as the host has them.",
 		},
 		{
 			name: "BGPListenPort", initial: "179", effect: atOnce,
@@ -157,22 +158,24 @@ func mtu(field func(*Params) *int) values {
 }
 
 func listenAddresses(field func(*Params) *[]netip.Addr) values {
-	return read("addresses", "comma list of IP addresses of the host, or nothing for all", field, func(text string) ([]netip.Addr, error) {
-		if strings.TrimSpace(text) == "" {
-			return nil, nil
+	return read("addresses", "comma list of IP addresses of the host, or nothing for all", field, parseListenAddresses)
+}
+
+func parseListenAddresses(text string) ([]netip.Addr, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var all []netip.Addr
+	for one := range strings.SplitSeq(text, ",") {
+		a, err := netip.ParseAddr(strings.TrimSpace(one))
+		if err == nil && (a.Zone() != "" || a.Is4In6() || a.IsMulticast()) {
+			err = errors.New("none of a host")
 		}
-		var all []netip.Addr
-		for one := range strings.SplitSeq(text, ",") {
-			a, err := netip.ParseAddr(strings.TrimSpace(one))
-			if err == nil && (a.Zone() != "" || a.Is4In6() || a.IsMulticast()) {
-				err = errors.New("none of a host")
-			}
-			if err != nil {
-				return nil, fmt.Errorf("address %.64q: want a comma list of IP addresses of the host, or nothing for all", one)
-			}
-			all = append(all, a)
+		if err != nil {
+			return nil, fmt.Errorf("address %.64q: want a comma list of IP addresses of the host, or nothing for all", one)
 		}
-		slices.SortFunc(all, netip.Addr.Compare)
-		return slices.Compact(all), nil
-	})
+		all = append(all, a)
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all), nil
 }

@@ -3,8 +3,8 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -118,10 +118,11 @@ type adoption struct {
 	wrong    map[string]struct{} // paths reported
 	told     map[string]struct{} // said of settings that are not used
 	prefixes *prefixJudge
+	listens  *listenJudge
 }
 
 func newAdoption(cfg Config, p *problems) *adoption {
-	return &adoption{cfg: cfg, problems: p, last: resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}, prefixes: newPrefixJudge()}
+	return &adoption{cfg: cfg, problems: p, last: resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}, prefixes: newPrefixJudge(), listens: newListenJudge()}
 }
 
 // adopt works the parameters out, with what is in etcd, and says what is new.
@@ -130,6 +131,7 @@ func (a *adoption) adopt(s settings, unread map[string]unreadSetting) Params {
 	layers := a.cfg.layers(s)
 	r := a.resolver(layers, unread).resolve()
 	a.prefixes.rest()
+	a.listens.rest()
 	a.reportWrong(r, unread)
 	a.sayChanges(r)
 	a.sayUnused(r, layers)
@@ -139,10 +141,21 @@ func (a *adoption) adopt(s settings, unread map[string]unreadSetting) Params {
 	return r.params
 }
 
+// refuse says why a value that parses can't be used on this host.
+func (a *adoption) refuse(name string, p *Params) error {
+	return cmp.Or(a.prefixes.refuse(name, p), a.listens.refuse(name, p))
+}
+
+// review looks whether the host is another by now than those values were judged by.
+func (a *adoption) review() bool {
+	prefixes, listens := a.prefixes.review(), a.listens.review()
+	return prefixes || listens
+}
+
 // resolver works out of the layers. A value in etcd that cannot be read is there
 // all the same, and a bad one.
 func (a *adoption) resolver(layers []map[string]string, unread map[string]unreadSetting) resolver {
-	x := resolver{layers: slices.Clone(layers), unread: map[unreadValue]error{}, refuse: a.prefixes.refuse}
+	x := resolver{layers: slices.Clone(layers), unread: map[unreadValue]error{}, refuse: a.refuse}
 	for _, u := range unread {
 		if u.name == "" {
 			continue
@@ -166,83 +179,6 @@ func (l *loop) adopt() {
 	l.level.Set(l.params.LogLevel)
 	l.report.configure(l.params)
 	l.serving.configure(l.params)
-}
-
-// reportWrong reports the settings that cannot be read or make no sense, and
-// those that are in order again.
-func (a *adoption) reportWrong(r resolution, unread map[string]unreadSetting) {
-	before := a.wrong
-	a.wrong = map[string]struct{}{}
-	for _, w := range r.wrong {
-		path := a.cfg.settingPath(w.layer, w.given)
-		a.wrong[path] = struct{}{}
-		c, value := r.choices[w.name], fmt.Sprintf("%.64q", w.text)
-		if u, ok := unread[path]; ok && u.name != "" {
-			value = "" // it can't be read
-		}
-		a.problems.reportValue(path, w.err, value, fmt.Sprintf("%q, %s", c.text, a.cfg.source(c)))
-	}
-	for path, u := range unread {
-		if _, said := a.wrong[path]; said {
-			continue
-		}
-		a.wrong[path] = struct{}{}
-		a.problems.reportSetting(path, u.err, "as if it were not there")
-	}
-	for path := range before {
-		if _, still := a.wrong[path]; !still {
-			a.problems.reportSetting(path, nil, "")
-		}
-	}
-}
-
-// sayChanges logs the values that are other than before; at first, than the defaults.
-func (a *adoption) sayChanges(r resolution) {
-	for _, p := range paramTable() {
-		before, after := a.last.choices[p.name], r.choices[p.name]
-		if before.text != after.text {
-			a.cfg.Logger.Info("setting", "name", p.name, "value", after.text, "from", a.cfg.source(after),
-				"was", before.text, "applies", p.effect)
-		}
-	}
-}
-
-// sayUnused logs which settings in the file and in etcd are without effect: a
-// stronger one stands before them, or this agent has no such parameter.
-func (a *adoption) sayUnused(r resolution, layers []map[string]string) {
-	before := a.told
-	a.told = map[string]struct{}{}
-	names := paramNames()
-	for _, layer := range []int{layerFile, layerHost, layerGlobal} {
-		for _, given := range slices.Sorted(maps.Keys(layers[layer])) {
-			name, ours := names[strings.ToLower(given)]
-			used, path := r.choices[name], a.cfg.settingPath(layer, given)
-			thing := path
-			if _, bad := a.wrong[path]; bad {
-				continue // that is said already
-			}
-			if ours {
-				text := layers[layer][given]
-				if used.layer == layerDefault || used.layer >= min(layer, layerHost) || text == used.text {
-					continue
-				}
-				thing += " " + text
-			}
-			a.told[thing] = struct{}{}
-			if _, said := before[thing]; said {
-				continue
-			}
-			switch {
-			case ours:
-				a.cfg.Logger.Info("setting is without effect: a stronger one stands before it until the agent is started without that",
-					"setting", path, "stronger", a.cfg.layerName(used.layer), "value", used.text)
-			case foreign(given):
-				a.cfg.Logger.Debug("setting is not this agent's", "setting", path)
-			default:
-				a.cfg.Logger.Warn("setting names no parameter that is known, and is not used", "setting", path)
-			}
-		}
-	}
 }
 
 // paramNames finds a parameter by any of its names, in lower case.
