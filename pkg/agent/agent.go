@@ -59,6 +59,7 @@ type Config struct {
 	// ConfigFile is the file of parameters, which need not be there.
 	ConfigFile string
 	file       map[string]string // what it says
+	lonely     bool              // no other agent is at work in this network namespace
 	Version    string
 	Logger     *slog.Logger
 	// Level is that of Logger; the agent changes it as it is set in etcd.
@@ -87,6 +88,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("this network namespace: %w", err)
 	}
 	defer leave()
+	cfg.lonely = doubt == nil
 	if doubt != nil {
 		cfg.Logger.Warn("another agent in this network namespace would not be noticed", "reason", doubt)
 	}

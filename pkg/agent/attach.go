@@ -20,6 +20,7 @@ func attach(cfg Config, client *store.Client, l *loop) *router {
 	l.metrics.registry.MustRegister(newHostMetrics(l.problems))
 	l.metrics.registry.MustRegister(newWatchMetric(client))
 	l.route.attached = true
+	r.naming = l.report.naming
 	r.identity = newIdentity(cfg, client, identityTells{l.report, l.health, l.problems})
 	pages := http.NewServeMux()
 	pages.Handle("/", l.serving.health.handler)

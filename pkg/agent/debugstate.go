@@ -4,6 +4,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -88,7 +89,7 @@ func writePeers(w io.Writer, peers []bgp.PeerStatus, now time.Time) {
 func (r *router) picture() string {
 	var b strings.Builder
 	if r.engine == nil {
-		reason := r.inbox.waits()
+		reason := cmp.Or(r.inbox.waits(), r.naming.waits())
 		if reason == "" {
 			reason = "the settings in etcd have not been read yet"
 		}
@@ -97,6 +98,9 @@ func (r *router) picture() string {
 	}
 	if r.waitsFor != "" {
 		_, _ = fmt.Fprintf(&b, "# frozen\n%s\n", r.waitsFor)
+	}
+	if !r.acts {
+		_, _ = fmt.Fprintln(&b, "nothing of this is done")
 	}
 	_, _ = b.WriteString(r.state.String())
 	_, _ = fmt.Fprintln(&b, "# not programmed")

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -35,14 +34,20 @@ type identity struct {
 	reach   reach
 	kinds   []plan.Tunnel // those that a host may have
 	tells   identityTells
+	naming  *naming
+	life    *life
 	now     func() time.Time
 	step    func(string) // marks where a test may end the process
 
 	wake  chan struct{}
 	found chan struct{}
 
-	mu   sync.Mutex
-	note identityNote
+	// objection is how long a claim of the name waits for who lives to object.
+	objection time.Duration
+
+	mu     sync.Mutex
+	note   identityNote
+	tenure tenure
 
 	// The rest is run's alone.
 	keys      effort
@@ -82,7 +87,8 @@ type identityNote struct {
 	// stored are the keys that are written here, as etcd holds them, by path.
 	stored map[string]model.Entry
 	pools  map[string]netip.Prefix // by path
-	linked bool                    // links are known
+	seen   bool                    // links are known
+	linked bool                    // and all else of the router's
 	links  plan.Links
 	sight  int // counts the changes of links
 	// devices are the tunnels that there shall be.
@@ -95,17 +101,20 @@ type identityNote struct {
 	said []netip.Addr
 }
 
-// newIdentity makes the identity of the agent's host. Until the router has made
-// a wish the host's status is withheld: who it is isn't known to be right.
+// newIdentity makes the identity of the agent's host. Until it is known that the name
+// is the host's own, nothing is done in it.
 func newIdentity(cfg Config, client *store.Client, tells identityTells) *identity {
-	tells.report.withhold(notNamed)
-	return &identity{
+	i := &identity{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
 		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now, step: kernel.Step,
+		naming: tells.report.naming, life: lifeOf(cfg), objection: objectionTime,
 		wake: make(chan struct{}, 1), found: make(chan struct{}, 1),
 		note:    identityNote{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
 		tunnels: map[string]*tunnelEffort{},
 	}
+	tells.report.life = i.life
+	tells.report.ask(i.ring)
+	return i
 }
 
 // fold takes in one update of the watch, which is to cover the host's settings,
@@ -122,6 +131,7 @@ func (i *identity) fold(u store.Update) {
 		n.changed, n.judged = u.Revision, false
 		clear(n.stored)
 		clear(n.pools)
+		i.tenure.resync(model.StatusKey{Host: i.host}, u.Entries)
 	}
 	for _, e := range u.Entries {
 		if e.Key == nil || e.Path != e.Key.Path() {
@@ -131,6 +141,11 @@ func (i *identity) fold(u store.Update) {
 		case model.ReadyKey:
 			ready, ok := e.Value.(model.Ready)
 			n.ready, changed = ok && bool(ready), true
+		case model.StatusKey:
+			if key.Host == i.host {
+				changed = true
+				i.tenure.hear(e)
+			}
 		case model.PoolKey:
 			changed = true
 			delete(n.pools, e.Path)
@@ -149,6 +164,10 @@ func (i *identity) fold(u store.Update) {
 				}
 			}
 		}
+	}
+	if i.tenure.questioned(i.life.isOwn) && i.naming.waits() == "" {
+		// Before anybody acts upon what else the update says.
+		i.naming.set(claimedByAnother)
 	}
 	awaited := n.revision < n.awaits && n.awaits <= u.Revision
 	n.revision = u.Revision
@@ -175,10 +194,8 @@ func (i *identity) want(w identityWish) {
 	defer i.mu.Unlock()
 	n := &i.note
 	changed := !n.linked || !reflect.DeepEqual(n.links, w.Links) || !reflect.DeepEqual(n.devices, w.Devices)
-	if !n.linked || !reflect.DeepEqual(n.links, w.Links) {
-		n.linked, n.links = true, cloneLinks(w.Links)
-		n.sight++
-	}
+	n.linked = true
+	n.look(w.Links)
 	if changed {
 		n.devices = cloneDevices(w.Devices)
 	}
@@ -193,6 +210,25 @@ func (i *identity) want(w identityWish) {
 	if changed {
 		i.ring()
 	}
+}
+
+// see leaves a note of the links, where the router knows no more than these.
+func (i *identity) see(l plan.Links) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.note.look(l) {
+		i.ring()
+	}
+}
+
+// look notes the links, and says whether they are others than before.
+func (n *identityNote) look(l plan.Links) bool {
+	if n.seen && reflect.DeepEqual(n.links, l) {
+		return false
+	}
+	n.seen, n.links = true, cloneLinks(l)
+	n.sight++
+	return true
 }
 
 // Found receives when another address was found: it is used once want was called.
@@ -250,10 +286,4 @@ func cloneDevices(d plan.Devices) plan.Devices {
 		out.Tunnels[i].Pools = slices.Clone(out.Tunnels[i].Pools)
 	}
 	return out
-}
-
-// isNamesake says whether a conflict is with another host of this one's name.
-func isNamesake(err error) bool {
-	conflict, ok := errors.AsType[*plan.ConflictError](err)
-	return ok && conflict.SameName
 }

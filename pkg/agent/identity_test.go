@@ -56,7 +56,7 @@ func TestIdentity(t *testing.T) {
 	p.move(plan.Links{Links: append(eth0("172.18.0.1/24", "fd18::1/64").Links, plan.Link{Name: "eth1", Up: true})})
 	p.stop()
 	p = c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), dualStack(t))
-	c.until("judged", func() bool { return !p.tell.report.isWithheld() })
+	c.until("judged", func() bool { return p.named() })
 	if diff := cmp.Diff(first, c.revisions("a")); diff != "" {
 		t.Errorf("written again (-first +then):\n%s", diff)
 	}
@@ -215,7 +215,7 @@ func TestSameAddressAtOnce(t *testing.T) {
 			if c.field(p.name, model.BGPHostIPv4) != "" {
 				have++
 			}
-			if p.tell.health.unready() == "" && !p.tell.report.isWithheld() {
+			if p.tell.health.unready() == "" && p.named() {
 				ready++
 			}
 			if c.get(model.StatusKey{Host: p.name}) == nil {
@@ -266,7 +266,7 @@ func TestSameNameAtOnce(t *testing.T) {
 	c.until("one is left", func() bool {
 		ready := 0
 		for _, p := range all {
-			if p.tell.health.unready() == "" && !p.tell.report.isWithheld() {
+			if p.tell.health.unready() == "" && p.named() {
 				ready++
 			}
 		}

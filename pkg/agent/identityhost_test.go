@@ -140,11 +140,13 @@ func (p *person) route(ctx context.Context, updates <-chan store.Update) error {
 		case <-p.poke:
 		case <-p.id.Found():
 		}
+		p.mu.Lock()
 		if box.waits() != "" {
+			p.id.see(p.links)
+			p.mu.Unlock()
 			continue
 		}
-		engine.Update(box.take()...)
-		p.mu.Lock()
+		engine.Update(box.take(func() bool { return false })...)
 		engine.SetLinks(p.links)
 		p.state.Apply(engine.Flush())
 		p.id.want(identityWish{
@@ -205,3 +207,6 @@ func (c fleet) revisions(name string) map[string]int64 {
 	}
 	return all
 }
+
+// named says whether the name is the host's own, for all it knows.
+func (p *person) named() bool { return p.tell.report.naming.waits() == "" }

@@ -28,26 +28,18 @@ func problemAddress(family int) string { return [...]string{"IP", "IP6"}[family]
 // when there is another note.
 func (i *identity) turn(ctx context.Context) (again time.Duration) {
 	n := i.notes()
-	if n.synced && !n.ready && !n.linked {
-		// The router begins when etcd is ready. Others would find the host dead then, had
-		// it not said until now that it lives.
-		i.tells.report.withhold("")
-	}
-	if !n.synced || !n.linked {
+	if !n.synced {
 		return 0
 	}
+	named, free, again := i.turnName(ctx, n)
+	if !n.linked || !named && !free {
+		return again
+	}
 	f := i.find(ctx, n)
+	again = sooner(again, f.again)
 	if !i.adopt(f.own, n.conflict) {
-		return f.again
+		return again
 	}
-	if isNamesake(n.conflict) {
-		i.tellAddresses(f.errs)
-		i.tell(problemName, n.conflict)
-		i.tells.health.setIdentity(n.conflict.Error())
-		i.tells.report.withhold(n.conflict.Error())
-		return f.again
-	}
-	i.tell(problemName, nil)
 	want := wantedKeys(i.host, f, i.as)
 	if conflict, ok := errors.AsType[*plan.ConflictError](n.conflict); ok {
 		f.errs[familyOf(conflict.Addr)] = conflict
@@ -56,23 +48,25 @@ func (i *identity) turn(ctx context.Context) (again time.Duration) {
 	i.tellAddresses(f.errs)
 	i.tells.health.setIdentity(errorText(n.conflict))
 	change := want.change(n.stored)
-	if n.conflict == nil || change.Empty() {
-		// The other must not find this host alive while etcd says that it has the address.
-		i.tells.report.withhold("")
+	if free && (n.conflict == nil || change.Empty()) {
+		// The others must not find this host alive while etcd says that it has an address
+		// that is another's.
+		i.tells.report.permit(permission{}, true)
+		return again
 	}
 	if !n.ready || n.revision < n.awaits || ctx.Err() != nil {
-		return f.again
+		return again
 	}
 	if !change.Empty() {
 		i.keys.run(func() error { return i.write(ctx, n, change) })
 		i.tell(problemKeys, i.keys.err)
-		return sooner(f.again, i.keys.after())
+		return sooner(again, i.keys.after())
 	}
 	i.tell(problemKeys, nil)
 	if n.conflict != nil || n.wished < n.awaits {
-		return f.again
+		return again
 	}
-	return sooner(f.again, i.turnTunnels(ctx, n))
+	return sooner(again, i.turnTunnels(ctx, n))
 }
 
 // adopt notes what was found, and says whether want has judged that, and to this

@@ -81,11 +81,12 @@ func (b *inbox) waits() string {
 }
 
 // take gives what is new: nothing while there is something to wait for, so that
-// an etcd that was emptied cuts off nobody.
-func (b *inbox) take() []model.Entry {
+// an etcd that was emptied cuts off nobody, and nothing while held says so. That is asked
+// when nothing can come in any more: what it goes by is known before the inbox is told.
+func (b *inbox) take(held func() bool) []model.Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if waitsFor(b.synced, b.ready) != "" {
+	if waitsFor(b.synced, b.ready) != "" || held() {
 		return nil
 	}
 	b.taken = b.revision

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -191,6 +192,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.look()
 		case <-l.handover.forLoop:
 			l.noteRoutes()
+		case <-l.report.naming.forLoop:
 		case a := <-l.check:
 			if !l.noteAudit(ctx, a) {
 				continue // it is tried again after a while
@@ -296,21 +298,29 @@ func (l *loop) look() {
 	l.lookPause = max(driftPause, 10*l.looked.Sub(start))
 }
 
+// frozenBy says what must be known before anything is done; "" = nothing.
+func (l *loop) frozenBy() string { return cmp.Or(l.state.waitsFor(), l.report.naming.waits()) }
+
 // turn acts on what has been taken in.
 func (l *loop) turn(ctx context.Context) error {
-	reason := l.state.waitsFor()
+	reason := l.frozenBy()
 	l.sayWaiting(reason)
 	now := time.Now()
 	var w work
 	touched := map[string]struct{}{}
-	if reason == "" && l.unsettled {
+	// Settings say how to find out whose the name is, and change nothing before anything is
+	// programmed.
+	settles := reason == "" || l.state.waitsFor() == "" && !l.applied
+	if settles && l.unsettled {
 		if err := l.settle(ctx); err != nil {
 			return err
 		}
 		l.route.configured = false
 	}
-	if reason == "" {
+	if settles {
 		l.tellRouter()
+	}
+	if reason == "" {
 		touched, l.dirty = l.dirty, touched
 		w = l.desired.follow(l.state, touched, now)
 		l.lose(w.lost)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -43,21 +42,23 @@ type reporter struct {
 	stored map[string]model.EndpointStatus
 
 	wake    chan struct{}
-	changed chan struct{} // the settings were
+	changed chan struct{} // the settings were, or what may be said
+	naming  *naming
+	life    *life
 
 	mu    sync.Mutex
 	how   Params
 	want  map[string]endpointReport // by the endpoint's path
 	first bool                      // the first update is done: want is whole
 	doubt bool                      // etcd may hold something else than was written
-	// withheld is why nothing is said of the host, "" = it is; decided is closed, and
-	// made anew, when that changes.
-	withheld string
-	decided  chan struct{}
+	// asks is told where what was permitted is not any more; nil = nobody needs to permit
+	// that the host's status is written.
+	asks     func()
+	withheld bool        // the host's status is taken back
+	may      *permission // nil = the status stays as it is
+	wrote    int64       // revision of the last status
+	alive    int64       // the lease that it hangs on, 0 = none that holds
 }
-
-// notNamed is why nothing is said of the host before etcd has told who else there is.
-const notNamed = "it isn't known yet whether another host has this one's name"
 
 // endpointReport is what is to be written of one endpoint.
 type endpointReport struct {
@@ -68,7 +69,7 @@ type endpointReport struct {
 func newReporter(log *slog.Logger, client *store.Client, host string, h *health) *reporter {
 	return &reporter{
 		log: log, store: client, host: host, health: h, started: time.Now(),
-		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), want: map[string]endpointReport{}, decided: make(chan struct{}),
+		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), want: map[string]endpointReport{}, naming: newNaming(), life: &life{},
 	}
 }
 
@@ -129,57 +130,7 @@ func (r *reporter) configure(p Params) {
 	r.how = p
 	r.mu.Unlock()
 	if before.ReportInterval != p.ReportInterval || before.ReportEndpoints != p.ReportEndpoints {
-		select {
-		case r.changed <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// withhold has nothing said of the host and its endpoints, and that it lives taken
-// back, for a reason; "" has it said again.
-func (r *reporter) withhold(reason string) {
-	r.mu.Lock()
-	changed := (r.withheld == "") != (reason == "")
-	if r.withheld != reason {
-		close(r.decided)
-		r.decided = make(chan struct{})
-	}
-	r.withheld = reason
-	r.mu.Unlock()
-	if changed {
-		select {
-		case r.changed <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func (r *reporter) isWithheld() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.withheld != ""
-}
-
-// named waits until it is known that the host's name is its own. Where it is another's,
-// what etcd says of the name's workloads is that host's, and so are their addresses.
-func (r *reporter) named(ctx context.Context) error {
-	for {
-		r.mu.Lock()
-		reason, decided := r.withheld, r.decided
-		r.mu.Unlock()
-		switch reason {
-		case "":
-			return nil
-		case notNamed:
-		default:
-			return &gate.RejectedError{Reason: reason, Retry: true}
-		}
-		select {
-		case <-decided:
-		case <-ctx.Done():
-			return &gate.RejectedError{Reason: reason, Retry: true}
-		}
+		nudge(r.changed)
 	}
 }
 
@@ -232,8 +183,12 @@ func (r *reporter) run(ctx context.Context) error {
 		case <-r.changed:
 			host.timer.Reset(host.backoff)
 			r.ring()
+		case <-r.naming.forReport:
+			host.timer.Reset(host.backoff)
+			r.ring()
 		case <-lost:
 			r.lease = nil
+			r.lapsed()
 			host.timer.Reset(0)
 		case <-host.timer.C:
 			if interval := r.params().ReportInterval; host.done(ctx, r.reportHost(ctx)) && interval > 0 {
@@ -245,80 +200,6 @@ func (r *reporter) run(ctx context.Context) error {
 			r.health.setEtcd(errors.Join(host.err, endpoints.err))
 		}
 	}
-}
-
-// reportHost writes that this agent lives.
-func (r *reporter) reportHost(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
-	defer cancel()
-	how := r.params()
-	first := r.isFirst()
-	if r.isWithheld() {
-		r.takeBack()
-		return nil
-	}
-	if how.ReportInterval == 0 {
-		if err := r.fallSilent(ctx); err != nil {
-			return err
-		}
-		return r.registerAfter(ctx, first)
-	}
-	r.silent = false
-	if err := r.hold(ctx, how.ReportTTL); err != nil {
-		return err
-	}
-	now := time.Now()
-	status := model.Status{Time: now.UTC().Truncate(time.Second), Uptime: now.Sub(r.started), FirstUpdate: first}
-	live := model.Change{Puts: []model.Put{{Key: model.StatusKey{Host: r.host}, Value: status}}}
-	if _, err := r.store.Commit(ctx, live, store.WithLease(r.lease)); err != nil {
-		return fmt.Errorf("write the host's status: %w", err)
-	}
-	if r.former != nil {
-		r.drop(r.former)
-		r.former = nil
-	}
-	last := model.Change{Puts: []model.Put{{Key: model.LastStatusKey{Host: r.host}, Value: status}}}
-	if _, err := r.store.Commit(ctx, last); err != nil {
-		return fmt.Errorf("write the host's last status: %w", err)
-	}
-	return r.registerAfter(ctx, first)
-}
-
-// hold takes a lease, another one where it shall be longer or shorter.
-func (r *reporter) hold(ctx context.Context, ttl time.Duration) error {
-	if r.lease != nil && r.ttl == ttl {
-		return nil
-	}
-	lease, err := r.store.Lease(ctx, ttl)
-	if err != nil {
-		return fmt.Errorf("lease of the host's status: %w", err)
-	}
-	switch {
-	case r.former == nil:
-		r.former = r.lease
-	case r.lease != nil:
-		r.drop(r.lease)
-	}
-	r.lease, r.ttl = lease, ttl
-	return nil
-}
-
-// registerAfter makes the object that says that the host exists, once, after the first update.
-func (r *reporter) registerAfter(ctx context.Context, first bool) error {
-	if !first || r.registered {
-		return nil
-	}
-	key := model.HostMetadataKey{Host: r.host}
-	_, err := r.store.Commit(ctx, model.Change{
-		Compares: []model.Compare{{Key: key}},
-		Puts:     []model.Put{{Key: key, Value: model.HostMetadata{}}},
-	})
-	var exists *store.ConflictError
-	if err != nil && !errors.As(err, &exists) {
-		return fmt.Errorf("write the host's metadata: %w", err)
-	}
-	r.registered = true
-	return nil
 }
 
 // reportEndpoints writes the difference between what is known of the endpoints
@@ -339,9 +220,9 @@ func (r *reporter) reportEndpoints(ctx context.Context) (err error) {
 			want[report.key.Path()] = report
 		}
 	}
-	speaks := r.first && r.withheld == ""
+	speaks := r.first
 	r.mu.Unlock()
-	if !speaks {
+	if !speaks || r.naming.waits() != "" {
 		return nil // what etcd holds may be of another host of this one's name
 	}
 	limited, cancel := context.WithTimeout(ctx, reportTimeout)
@@ -386,46 +267,4 @@ func (r *reporter) readStored(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// fallSilent has etcd say nothing about whether the host lives: it is taken to
-// live then. Both keys go at once, as one without the other is of a dead host.
-func (r *reporter) fallSilent(ctx context.Context) error {
-	if r.silent {
-		return nil
-	}
-	change := model.Change{Deletes: []model.Key{model.StatusKey{Host: r.host}, model.LastStatusKey{Host: r.host}}}
-	if _, err := r.store.Commit(ctx, change); err != nil {
-		return fmt.Errorf("delete the host's status: %w", err)
-	}
-	r.silent = true
-	r.takeBack()
-	return nil
-}
-
-// leave has the host's live status stay until its lease is over.
-func (r *reporter) leave() {
-	for _, lease := range []*store.Lease{r.lease, r.former} {
-		if lease != nil {
-			lease.Leave()
-		}
-	}
-	r.lease, r.former = nil, nil
-}
-
-// takeBack has etcd delete the host's live status.
-func (r *reporter) takeBack() {
-	for _, lease := range []*store.Lease{r.lease, r.former} {
-		if lease != nil {
-			r.drop(lease)
-		}
-	}
-	r.lease, r.former = nil, nil
-}
-
-// drop has etcd delete what hangs on the lease.
-func (r *reporter) drop(lease *store.Lease) {
-	if err := lease.Close(); err != nil {
-		r.log.Warn("the host's status stays in etcd until its lease ends", "err", err)
-	}
 }

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/netip"
@@ -53,6 +54,7 @@ type router struct {
 	handover *handover
 	talker   *talker
 	identity *identity // nil = others say who this host is
+	naming   *naming   // nil = the name is the host's own
 	problems *problems
 	health   *health
 	metrics  routeMetrics
@@ -69,6 +71,7 @@ type router struct {
 	begun    time.Time // when the engine was first told of etcd
 	retained bool      // routes of a former run are kept until BGP has learned
 	waitsFor string    // what was logged last
+	acts     bool      // something was done in the host's name
 
 	// bridged are routes that are kept until BGP tells of them, or until bridgeEnd.
 	bridged    map[netip.Prefix]plan.Route
@@ -123,9 +126,12 @@ func (r *router) run(ctx context.Context) error {
 	interval := r.params.RefreshInterval
 	audit := time.NewTicker(interval)
 	defer audit.Stop()
-	var found <-chan struct{}
+	var found, named <-chan struct{}
 	if r.identity != nil {
 		found = r.identity.Found()
+	}
+	if r.naming != nil {
+		named = r.naming.forRouter
 	}
 	for {
 		select {
@@ -135,6 +141,7 @@ func (r *router) run(ctx context.Context) error {
 		case <-r.handover.forRouter:
 		case <-r.network.lessons.Ready():
 		case <-found:
+		case <-named:
 		case _, ok := <-r.events:
 			if !ok {
 				r.events = nil // the timer remains
@@ -181,18 +188,19 @@ func (r *router) obey() {
 
 // turn acts on what has been taken in. What fails is tried again after a while.
 func (r *router) turn(ctx context.Context) {
-	if !r.settled {
-		return // the loop has yet to read the settings in etcd
-	}
-	waits := r.inbox.waits()
+	etcd := r.inbox.waits()
+	waits := cmp.Or(etcd, r.naming.waits())
 	if waits != r.waitsFor && r.engine != nil {
 		r.log.Info("etcd and the routes to other hosts", "waiting", waits)
 	}
 	r.waitsFor = waits
-	if r.engine == nil && (waits != "" || !r.begin()) {
+	if r.engine == nil && (!r.settled || etcd != "" || !r.begin()) {
+		r.see() // the loop has yet to read the settings in etcd, or nothing is to be decided
 		return
 	}
-	r.engine.Update(r.inbox.take()...)
+	// A name that is another's leaves what was done as it is. Where nothing was done yet
+	// all is decided, for the identity to know, and nothing done.
+	r.engine.Update(r.inbox.take(func() bool { return r.acts && r.naming.waits() != "" })...)
 	if !r.open(ctx) {
 		return
 	}
@@ -206,11 +214,17 @@ func (r *router) turn(ctx context.Context) {
 	r.state.Apply(c)
 	r.metrics.size(r.state)
 	r.sayProblems(c)
-	if !r.toldOnce || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
+	first := !r.acts
+	if first && r.naming.waits() != "" {
+		r.wish()
+		return
+	}
+	r.acts, r.whole = true, r.whole || first
+	if first || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
 		r.tellLoop(ctx)
 	}
 	r.wish()
-	if c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
+	if first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
 		r.speak()
 	}
 	r.program(ctx, c)

@@ -126,6 +126,19 @@ func (r *router) readLinks() {
 	}
 }
 
+// see reads the host's own links for the identity, before there is an engine.
+func (r *router) see() {
+	if r.identity == nil || r.naming.waits() == "" {
+		return
+	}
+	links, err := r.network.links(r.params.InterfacePrefixes)
+	if !r.well(linkTrouble, "the host's own links could not be read; what was known of them is used", err) {
+		r.again()
+		return
+	}
+	r.identity.see(links)
+}
+
 // fencePatience is how long a tunnel that is new waits for the firewall to know from
 // whom it may take packets.
 const fencePatience = time.Second

@@ -86,7 +86,7 @@ func (l *loop) tellTarget(t *target) {
 
 // tellHealth says whether the agent serves its purpose.
 func (l *loop) tellHealth() {
-	switch reason := l.state.waitsFor(); {
+	switch reason := l.frozenBy(); {
 	case reason != "":
 		l.health.setUnready(reason)
 	case !l.applied:

@@ -96,7 +96,7 @@ func TestTunnelAddress(t *testing.T) {
 	p = c.person("a", eth0("172.18.0.1/24"), nil)
 	c.until("the same address", func() bool {
 		tunnel := p.tunnel(plan.VXLAN4)
-		return tunnel != nil && tunnel.Addr == addr && !p.tell.report.isWithheld()
+		return tunnel != nil && tunnel.Addr == addr && p.named()
 	})
 	if now := c.revisions("a"); !maps.Equal(first, now) {
 		t.Errorf("written again: %v, was %v", now, first)

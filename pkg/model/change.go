@@ -16,6 +16,8 @@ type Entry struct {
 	Revision int64
 	// Created is etcd's CreateRevision, 0 where the key does not exist.
 	Created int64
+	// Lease is the id of etcd's lease that the key hangs on, 0 = none.
+	Lease int64
 }
 
 // Exists reports whether the key was there, valid or not.

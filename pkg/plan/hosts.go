@@ -226,39 +226,23 @@ func (e *Engine) isSelf(a netip.Addr) bool {
 
 // ConflictError says that another live host has what this host would take.
 type ConflictError struct {
-	// Host is the other one. It is this host's own name where that is what the
-	// other has.
-	Host string
-	// Addr is the address that both would have, or that of our namesake.
-	Addr     netip.Addr
-	SameName bool
+	Host string     // the other one
+	Addr netip.Addr // that both would have
 }
 
 // Error says what to do.
 func (e *ConflictError) Error() string {
-	if e.SameName {
-		return fmt.Sprintf("another host that is called %s lives and has %s: give this one another name, or wait until that one's status is gone", e.Host, e.Addr)
-	}
 	return fmt.Sprintf("address %s is that of host %s, which lives: give one of them another address", e.Addr, e.Host)
 }
 
 // Conflict says why this host must not take the addresses that it has found, own:
-// one is another live host's, or the name is. Live is whose agent's lease holds.
-// said are the addresses that this very agent has written since it started. What
-// was told must have been flushed. Errors are *ConflictError.
-//
-// The name is taken by another where its lease holds with an address that is not
-// ours by the links, by own, or by said. Of two hosts that took one address at
-// the same time, the first to write it keeps it.
+// one is another live host's. Live is whose agent's lease holds. said are the
+// addresses that this very agent has written since it started: of two hosts that
+// took one at the same time, the first to write it keeps it. What was told must
+// have been flushed. Errors are *ConflictError.
 func (e *Engine) Conflict(own, said []netip.Addr) error {
 	live := func(name string) bool { return e.objects[model.StatusKey{Host: name}] != nil }
 	self := e.hosts[e.self]
-	for _, stored := range self.addrs {
-		_, here := e.links.own[stored.addr]
-		if stored.addr.IsValid() && live(e.self) && !here && !slices.Contains(own, stored.addr) && !slices.Contains(said, stored.addr) {
-			return &ConflictError{Host: e.self, Addr: stored.addr, SameName: true}
-		}
-	}
 	for _, a := range own {
 		if !a.IsValid() {
 			continue

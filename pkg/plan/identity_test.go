@@ -155,8 +155,6 @@ func TestConflict(t *testing.T) {
 		"another's":                      {[]model.Entry{other, address("host-2", a1), lease("host-2")}, a1, nil, "address 172.18.203.125 is that of host host-2"},
 		"another's, although we said so": {[]model.Entry{other, address("host-1", a1), address("host-2", a1), lease("host-2")}, a1, nil, "host-2"},
 		"another's, which is dead":       {[]model.Entry{other, address("host-2", a1)}, a1, nil, ""},
-		"the name of another":            {[]model.Entry{address("host-1", a2), lease("host-1")}, a1, nil, "another host that is called host-1"},
-		"the name of one that is dead":   {[]model.Entry{address("host-1", a2)}, a1, nil, ""},
 		"another came later":             {[]model.Entry{other, address("host-1", a1), address("host-2", a1), lease("host-2")}, a1, []netip.Addr{a1}, ""},
 		"another came first":             {[]model.Entry{other, address("host-2", a1), lease("host-2"), address("host-1", a1)}, a1, []netip.Addr{a1}, "host-2"},
 		"own, of before a change":        {[]model.Entry{address("host-1", a2), lease("host-1")}, a1, []netip.Addr{a2}, ""},

@@ -4,10 +4,12 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -50,6 +52,9 @@ func (c *Client) Commit(ctx context.Context, change model.Change, opts ...Commit
 			resp, err = pb.NewKVClient(conn).Txn(ctx, txn, opts...)
 			return err
 		}})
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		err = fmt.Errorf("%w: %w", ErrLeaseEnded, err)
+	}
 	if err != nil {
 		return 0, err
 	}

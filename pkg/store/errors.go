@@ -29,6 +29,8 @@ var (
 	// ErrUnknownOutcome is in the chain when a commit was sent and no answer
 	// came: it took effect or will, or never does. Read again before deciding.
 	ErrUnknownOutcome = errors.New("it is not known whether the write took effect")
+	// ErrLeaseEnded is in the chain when the lease of a commit is none any more.
+	ErrLeaseEnded = errors.New("the lease has ended")
 
 	errClosed = errors.New("the etcd client is closed")
 )

@@ -97,11 +97,20 @@ func (l *Lease) Leave() {
 	})
 }
 
+// ID is what etcd calls the lease, as in model.Entry.
+func (l *Lease) ID() int64 { return l.id }
+
 func (l *Lease) revoke() error {
 	ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
 	defer cancel()
-	err := l.c.call(ctx, request{what: "revoke lease", send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
-		_, err := pb.NewLeaseClient(conn).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: l.id}, opts...)
+	return l.c.Revoke(ctx, l.id)
+}
+
+// Revoke has etcd end a lease, whoever holds it: its keys go now, and nothing can be
+// written under it any more. One that has ended is no error.
+func (c *Client) Revoke(ctx context.Context, id int64) error {
+	err := c.call(ctx, request{what: "revoke lease", send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+		_, err := pb.NewLeaseClient(conn).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: id}, opts...)
 		return err
 	}})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {

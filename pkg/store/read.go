@@ -173,7 +173,7 @@ func readText(ranges []Range) string {
 // entry parses what etcd holds.
 func (c *Client) entry(kv *mvccpb.KeyValue, keyOnly bool) model.Entry {
 	c.bytesRead.Add(int64(len(kv.Key) + len(kv.Value)))
-	e := model.Entry{Path: string(kv.Key), Revision: kv.ModRevision, Created: kv.CreateRevision}
+	e := model.Entry{Path: string(kv.Key), Revision: kv.ModRevision, Created: kv.CreateRevision, Lease: kv.Lease}
 	e.Key, e.Err = model.ParseKey(e.Path)
 	if e.Err != nil {
 		e.Key = nil

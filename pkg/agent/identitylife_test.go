@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestLeasesFile: what the file may hold, and what nobody wrote.
+func TestLeasesFile(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want []lifeLease
+		err  string
+	}{
+		{"", nil, ""},
+		{"694d9e1f boot/1\n", []lifeLease{{0x694d9e1f, "boot/1"}}, ""},
+		{"694d9e1f\n7fffffffffffffff boot/1\n", []lifeLease{{0x694d9e1f, ""}, {math.MaxInt64, "boot/1"}}, ""},
+		{"\n", nil, `line 1 is ""`},
+		{"0 boot/1\n", nil, "line 1"},
+		{"-1 boot/1\n", nil, "line 1"},
+		{"1\nzebra\n", nil, `line 2 is "zebra": want a lease's id and where it was taken`},
+		{"8000000000000000\n", nil, "line 1"},
+		{"1 boot/1 more\n", nil, "line 1"},
+		{"1 \n", nil, "line 1"},
+		{"\x00\x00\x00\x00", nil, "line 1"},
+		{strings.Repeat("1\n", maxLives+1), nil, "no agent wrote that"},
+	} {
+		got, err := parseLeases([]byte(tt.text))
+		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(lifeLease{})); diff != "" || !strings.Contains(errorText(err), tt.err) || (err == nil) != (tt.err == "") {
+			t.Errorf("%q: %v, want %q (-want +got):\n%s", tt.text, err, tt.err, diff)
+		}
+	}
+}
+
+func FuzzLeasesFile(f *testing.F) {
+	f.Add([]byte("694d9e1f boot/1\n1\n"))
+	f.Add([]byte("\xff\r\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		all, err := parseLeases(data)
+		if err != nil {
+			return
+		}
+		again, err := parseLeases(formatLeases(all))
+		if diff := cmp.Diff(all, again, cmp.AllowUnexported(lifeLease{})); diff != "" || err != nil {
+			t.Fatalf("%q: %v (-first +again):\n%s", data, err, diff)
+		}
+	})
+}
+
+// TestLife: a lease is on disk before it is used, and those of former lives until the
+// status hangs on another.
+func TestLife(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "var", LeasesName)
+	open := func(place string) *life {
+		t.Helper()
+		l, err := openLife(path, place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(what string, l *life, id int64, own, former bool) {
+		t.Helper()
+		if l.isOwn(id) != own || l.isFormer(id) != former {
+			t.Errorf("%s: lease %d is own: %v, former: %v", what, id, l.isOwn(id), l.isFormer(id))
+		}
+	}
+	first := open("boot/1")
+	is("first", first, 1, false, false)
+	must(first.take(1, 0))
+	must(first.take(2, 1))
+	is("first", first, 1, true, false)
+	again := open("boot/1")
+	is("again in the same place", again, 1, true, true)
+	is("again in the same place", again, 2, true, true)
+	moved := open("boot/2")
+	is("elsewhere", moved, 2, false, true)
+	must(moved.take(3, 0)) // and is killed, before it knows more
+	is("elsewhere, again", open("boot/2"), 2, false, true)
+	is("elsewhere, again", open("boot/2"), 3, true, true)
+	must(moved.settle())
+	is("settled", open("boot/2"), 2, false, false)
+	is("settled", open("boot/2"), 3, true, true)
+	doubtful := open("")
+	is("not alone for sure", doubtful, 3, false, true)
+	must(doubtful.take(4, 0))
+	is("after that", open(""), 4, false, true)
+
+	// What can't be read or written proves nothing, and ends nothing.
+	must(os.WriteFile(path, []byte("zebra\n"), 0o600))
+	l, err := openLife(path, "boot/1")
+	if err == nil || !strings.Contains(err.Error(), path+": line 1") {
+		t.Errorf("got %v", err)
+	}
+	must(l.take(5, 0))
+	is("after garbage", open("boot/1"), 5, true, true)
+	must(os.Remove(path))
+	must(os.Mkdir(path, 0o700))
+	if l, err = openLife(path, "boot/1"); err == nil {
+		t.Error("a directory can be read")
+	}
+	if err := l.take(6, 0); err == nil || errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory is written: %v", err)
+	}
+	is("not written", l, 6, true, false)
+}
+
+// TestPlace: it is the same for whoever is in this network namespace.
+func TestPlace(t *testing.T) {
+	a, errA := findPlace()
+	b, errB := findPlace()
+	if a != b || !isPlace(a) || errA != nil || errB != nil {
+		t.Errorf("%q, %v; %q, %v", a, errA, b, errB)
+	}
+}

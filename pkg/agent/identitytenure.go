@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// turnName does what is to be done about the host's name. named: it is the host's
+// own. free: nobody has it, and whether the host may have its addresses is asked first.
+func (i *identity) turnName(ctx context.Context, n identityNote) (named, free bool, again time.Duration) {
+	report := i.tells.report
+	i.mu.Lock()
+	was := i.tenure.held
+	stands := i.tenure.judge(i.evidence(n))
+	t := i.tenure
+	var since time.Duration
+	switch stands {
+	case nameClaim:
+		if !t.claiming {
+			i.log.Info("the host's name is held by what may be its own former life: whoever else has it is given time to object", "time", i.objection)
+		}
+		i.tenure.claiming, i.tenure.claimed, i.tenure.over, i.tenure.since = true, t.status.Lease, t.status.Revision, time.Time{}
+	case nameAwait:
+		if t.since.IsZero() {
+			i.tenure.since = i.now()
+		}
+		since = i.now().Sub(i.tenure.since)
+	case nameRefused:
+		i.tenure.refused = true
+	}
+	i.mu.Unlock()
+	over := permission{revision: t.status.Revision}
+	switch stands {
+	case nameOurs:
+		i.own(t, over)
+		return true, false, 0
+	case nameDefend:
+		i.log.Warn("another host claims this one's name: it is told that this one lives")
+		i.naming.set(claimedByAnother)
+		alive, _ := report.standing()
+		report.permit(permission{over.revision, alive}, true)
+		return false, false, leastBackoff
+	case nameTake:
+		if was {
+			report.permit(over, true) // somebody deleted it, or the lease has ended
+			return true, false, 0
+		}
+		i.pause()
+		return i.take(ctx, n, t, over)
+	case nameClaim:
+		i.pause()
+		report.permit(over, true)
+	case nameAwait:
+		i.pause()
+		report.permit(over, false)
+		if left := i.objection - since; left > 0 {
+			return false, false, left
+		}
+		if err := i.confirm(ctx, t.claimed); err != nil {
+			i.log.Warn("the host's former status could not be ended, trying again", "err", err)
+			return false, false, leastBackoff
+		}
+		return false, false, 0
+	case nameRefused:
+		i.refuse(n, t)
+	}
+	return false, false, 0
+}
+
+// evidence is what is known now. i.mu is held.
+func (i *identity) evidence(n identityNote) evidence {
+	e := evidence{isOwn: i.life.isOwn, isFormer: i.life.isFormer, silent: i.tells.report.params().ReportInterval == 0, known: n.seen}
+	e.alive, e.wrote = i.tells.report.standing()
+	// Another's status may be of before anything was written; then nothing speaks for it.
+	any, all := false, true
+	for family := range i.methods {
+		if a := storedAddress(n.stored, i.host, family); a.IsValid() {
+			any, all = true, all && i.hasOwn(n, family, a)
+		}
+	}
+	e.address = any && all
+	return e
+}
+
+// hasOwn says whether an address is the host's by its links, or because it was told so.
+func (i *identity) hasOwn(n identityNote, family int, a netip.Addr) bool {
+	if hasAddress(n.links.Links, a) || n.own[family].Addr.Addr() == a {
+		return true
+	}
+	m := i.methods[family]
+	if m.Kind != plan.MethodAddress {
+		return false
+	}
+	id, err := m.Choose(n.links.Links, nil, family == 1, netip.Addr{})
+	return err == nil && id.Addr.Addr() == a
+}
+
+// pause has nothing done in the name until more is known.
+func (i *identity) pause() { i.naming.set(notNamed) }
+
+// own has the name used: it is the host's.
+func (i *identity) own(t tenure, over permission) {
+	i.tell(problemName, nil)
+	silent := i.tells.report.params().ReportInterval == 0
+	theirs := t.status.Exists() && !i.life.isTaken(t.status.Lease) // by a former process of this host
+	i.tells.report.permit(over, theirs || silent)
+	if t.status.Exists() && !theirs {
+		if err := i.life.settle(); err != nil {
+			i.log.Warn("leases of the host's former status stay on disk", "reason", err)
+		}
+	}
+	i.naming.set("")
+}
+
+// take has a name that is free become the host's. One that was another's may have his
+// addresses yet: nobody is to take them for this host's when that lives.
+func (i *identity) take(ctx context.Context, n identityNote, t tenure, over permission) (named, free bool, again time.Duration) {
+	i.tell(problemName, nil)
+	i.tells.health.setIdentity("")
+	switch {
+	case !t.refused && n.linked:
+		return false, true, 0
+	case !t.refused && n.ready:
+		return false, false, 0 // the router is about to say what it knows
+	case !t.refused, !n.ready:
+		i.tells.report.permit(over, true)
+		return false, false, 0
+	}
+	change := refusedKeys(i.host).change(n.stored)
+	if change.Empty() {
+		i.tells.report.permit(over, true)
+		return false, false, 0
+	}
+	if n.revision < n.awaits || ctx.Err() != nil {
+		return false, false, 0
+	}
+	i.keys.run(func() error {
+		revision, err := i.commit(ctx, change)
+		if err == nil {
+			i.keep(change, revision)
+		}
+		return err
+	})
+	i.tell(problemKeys, i.keys.err)
+	return false, false, max(i.keys.after(), time.Millisecond)
+}
+
+// confirm ends the lease of a former life, when nobody has objected: what lives and
+// has not heard of the claim can write nothing under it any more.
+func (i *identity) confirm(ctx context.Context, claimed int64) error {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	stands, err := i.stands(ctx)
+	if err != nil || !stands {
+		return err
+	}
+	if claimed != 0 {
+		if err := i.store.Revoke(ctx, claimed); err != nil {
+			return err
+		}
+	}
+	// An objection that came in between went with its lease.
+	if stands, err = i.stands(ctx); err != nil || !stands {
+		return err
+	}
+	i.mu.Lock()
+	i.tenure.claiming = false
+	i.mu.Unlock()
+	i.log.Info("the host has its name again: nobody else lives who has it")
+	i.ring()
+	return nil
+}
+
+// stands says whether etcd has the status that this process wrote, now.
+func (i *identity) stands(ctx context.Context) (bool, error) {
+	key := model.StatusKey{Host: i.host}
+	s, err := i.store.Read(ctx, store.Key(key))
+	if err != nil {
+		return false, fmt.Errorf("read the host's status: %w", err)
+	}
+	e, ok := s.Get(key)
+	return ok && i.life.isTaken(e.Lease), nil
+}
+
+// refuse has nothing done in a name that is another host's.
+func (i *identity) refuse(n identityNote, t tenure) {
+	err := &namesakeError{name: i.host, objected: t.objected}
+	for family := range i.methods {
+		if a := storedAddress(n.stored, i.host, family); a.IsValid() && !err.addr.IsValid() {
+			err.addr = a
+		}
+	}
+	if t.objected {
+		if err := i.life.settle(); err != nil {
+			i.log.Warn("leases of another host's status stay on disk", "reason", err)
+		}
+	}
+	i.tell(problemName, err)
+	i.tells.health.setIdentity(err.Error())
+	i.naming.set(err.Error())
+	i.tells.report.withhold()
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// reportHost writes that this agent lives.
+func (r *reporter) reportHost(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	how := r.params()
+	first := r.isFirst()
+	p, withheld, ok := r.permitted()
+	if withheld {
+		r.takeBack()
+		return nil
+	}
+	named := r.naming.waits() == ""
+	if how.ReportInterval == 0 {
+		if !named {
+			return nil
+		}
+		if err := r.fallSilent(ctx); err != nil {
+			return err
+		}
+		return r.registerAfter(ctx, first)
+	}
+	r.silent = false
+	if !ok {
+		return nil // it is asked for again
+	}
+	if p.lease != 0 && (r.lease == nil || r.lease.ID() != p.lease) {
+		r.done(p, 0, 0)
+		return nil
+	}
+	if err := r.hold(ctx, how.ReportTTL, p.lease != 0); err != nil {
+		return err
+	}
+	now := time.Now()
+	status := model.Status{Time: now.UTC().Truncate(time.Second), Uptime: now.Sub(r.started), FirstUpdate: first}
+	key := model.StatusKey{Host: r.host}
+	live := model.Change{Puts: []model.Put{{Key: key, Value: status}}}
+	if r.asks != nil {
+		live.Compares = []model.Compare{{Key: key, Revision: p.revision}}
+	}
+	revision, err := r.store.Commit(ctx, live, store.WithLease(r.lease))
+	_, overtaken := errors.AsType[*store.ConflictError](err)
+	ended := errors.Is(err, store.ErrLeaseEnded)
+	switch {
+	case ended && r.asks != nil:
+		r.drop(r.lease)
+		r.lease = nil
+		r.lapsed()
+		r.done(p, 0, 0)
+		return nil
+	case overtaken:
+		r.done(p, 0, 0) // what is there now is on its way here
+		return nil
+	case err != nil:
+		return fmt.Errorf("write the host's status: %w", err)
+	}
+	r.done(p, revision, r.lease.ID())
+	if r.former != nil {
+		r.drop(r.former)
+		r.former = nil
+	}
+	if !named {
+		return nil
+	}
+	last := model.Change{Puts: []model.Put{{Key: model.LastStatusKey{Host: r.host}, Value: status}}}
+	if _, err := r.store.Commit(ctx, last); err != nil {
+		return fmt.Errorf("write the host's last status: %w", err)
+	}
+	return r.registerAfter(ctx, first)
+}
+
+// hold takes a lease, another one where it shall be longer or shorter, unless the one
+// that there is must do.
+func (r *reporter) hold(ctx context.Context, ttl time.Duration, this bool) error {
+	if r.lease != nil && (r.ttl == ttl || this) {
+		return nil
+	}
+	lease, err := r.store.Lease(ctx, ttl)
+	if err != nil {
+		return fmt.Errorf("lease of the host's status: %w", err)
+	}
+	beside := int64(0)
+	if r.lease != nil {
+		beside = r.lease.ID()
+	}
+	if err := r.life.take(lease.ID(), beside); err != nil {
+		r.log.Warn("what proves that the host's status is its own was not written: with another address the next agent waits for the lease", "reason", err)
+	}
+	switch {
+	case r.former == nil:
+		r.former = r.lease
+	case r.lease != nil:
+		r.drop(r.lease)
+	}
+	r.lease, r.ttl = lease, ttl
+	return nil
+}
+
+// registerAfter makes the object that says that the host exists, once, after the first update.
+func (r *reporter) registerAfter(ctx context.Context, first bool) error {
+	if !first || r.registered {
+		return nil
+	}
+	key := model.HostMetadataKey{Host: r.host}
+	_, err := r.store.Commit(ctx, model.Change{
+		Compares: []model.Compare{{Key: key}},
+		Puts:     []model.Put{{Key: key, Value: model.HostMetadata{}}},
+	})
+	var exists *store.ConflictError
+	if err != nil && !errors.As(err, &exists) {
+		return fmt.Errorf("write the host's metadata: %w", err)
+	}
+	r.registered = true
+	return nil
+}
+
+// fallSilent has etcd say nothing about whether the host lives: it is taken to
+// live then. Both keys go at once, as one without the other is of a dead host.
+func (r *reporter) fallSilent(ctx context.Context) error {
+	if r.silent {
+		return nil
+	}
+	change := model.Change{Deletes: []model.Key{model.StatusKey{Host: r.host}, model.LastStatusKey{Host: r.host}}}
+	if _, err := r.store.Commit(ctx, change); err != nil {
+		return fmt.Errorf("delete the host's status: %w", err)
+	}
+	r.silent = true
+	r.takeBack()
+	return nil
+}
+
+// leave has the host's live status stay until its lease is over.
+func (r *reporter) leave() {
+	for _, lease := range []*store.Lease{r.lease, r.former} {
+		if lease != nil {
+			lease.Leave()
+		}
+	}
+	r.lease, r.former = nil, nil
+}
+
+// takeBack has etcd delete the host's live status.
+func (r *reporter) takeBack() {
+	for _, lease := range []*store.Lease{r.lease, r.former} {
+		if lease != nil {
+			r.drop(lease)
+		}
+	}
+	r.lease, r.former = nil, nil
+	r.lapsed()
+}
+
+// drop has etcd delete what hangs on the lease.
+func (r *reporter) drop(lease *store.Lease) {
+	if err := lease.Close(); err != nil {
+		r.log.Warn("the host's status stays in etcd until its lease ends", "err", err)
+	}
+}
