@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 // machine is one on which a person's host runs.
@@ -223,27 +225,36 @@ func TestNameLost(t *testing.T) {
 	c.until("it has its name again", func() bool { return p.named() && c.field("a", model.BGPHostIPv4) == "172.18.0.3" })
 }
 
-// loseName has another host take a name with an address, as after an outage: the lease
-// of who had it is over.
+// loseName has another host take a name with an address while who has it can't reach etcd:
+// its lease is over.
 func (c fleet) loseName(name, addr string) {
 	c.Helper()
 	status := model.StatusKey{Host: name}
-	c.until("another has the name", func() bool {
-		lease := c.leaseOf(status)
-		change := model.Change{Puts: []model.Put{
-			{Key: status, Value: model.Status{Time: time.Now()}},
-			{Key: model.BGPHostKey{Host: name, Field: model.BGPHostIPv4}, Value: model.Text(addr)},
-		}}
-		if _, err := c.store.Commit(context.Background(), change); err != nil {
-			c.Fatal(err)
-		}
-		if lease != 0 { // it may have objected before, and goes on to do so
-			if err := c.store.Revoke(context.Background(), lease); err != nil {
-				c.Fatal(err)
-			}
-		}
-		return c.get(status) != nil && c.leaseOf(status) == 0
-	})
+	lease := c.leaseOf(status)
+	public := c.etcdCfg.ListenClientUrls
+	elsewhere := url.URL{Scheme: "http", Host: freeAddrs(c, 1)[0]}
+	move := func(urls []url.URL) {
+		c.stopEtcd()
+		c.etcdCfg.ListenClientUrls = urls
+		c.startEtcd()
+	}
+	move([]url.URL{elsewhere})
+	client, err := store.Open(context.Background(), store.Config{Endpoints: []string{elsewhere.String()}})
+	if err != nil {
+		c.Fatal(err)
+	}
+	if err := client.Revoke(context.Background(), lease); err != nil {
+		c.Fatal(err)
+	}
+	change := model.Change{Puts: []model.Put{
+		{Key: status, Value: model.Status{Time: time.Now()}},
+		{Key: model.BGPHostKey{Host: name, Field: model.BGPHostIPv4}, Value: model.Text(addr)},
+	}}
+	if _, err := client.Commit(context.Background(), change); err != nil {
+		c.Fatal(err)
+	}
+	_ = client.Close() // it has done what it was to do
+	move(public)
 }
 
 // hasLease says whether etcd has a lease.
