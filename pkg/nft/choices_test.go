@@ -12,8 +12,8 @@ import (
 
 // decider is a policy or profile, and what it says of a packet.
 type decider struct {
-	says   string // "allow", "deny", "next-tier", or nothing
-	passes bool   // it has a rule that says next-tier, of this packet or of another
+	says string // "allow", "deny", "next-tier", or nothing
+	has  effect // what its rules say of this packet or of another
 }
 
 // lists are all lists of up to n of some.
@@ -56,8 +56,8 @@ func allows(policies, profiles []decider) bool {
 // TestChoices has up to three policies and two profiles say what they can, and
 // follows a packet, with any marks on it, through the rules that ask them.
 func TestChoices(t *testing.T) {
-	policies := lists([]decider{{}, {"allow", false}, {"deny", false}, {"", true}, {"allow", true}, {"deny", true}, {"next-tier", true}}, 3)
-	profiles := lists([]decider{{}, {"allow", false}, {"deny", false}, {"next-tier", true}}, 2)
+	policies := lists([]decider{{}, {"", nothing}, {"allow", decides}, {"deny", decides}, {"", passes}, {"allow", passes}, {"deny", passes}, {"next-tier", passes}}, 3)
+	profiles := lists([]decider{{}, {"", nothing}, {"allow", decides}, {"deny", decides}, {"next-tier", passes}}, 2)
 	for _, ps := range policies {
 		for _, fs := range profiles {
 			var v policy.Verdicts
@@ -68,13 +68,13 @@ func TestChoices(t *testing.T) {
 			}
 			for i, p := range fs {
 				v.Profiles = append(v.Profiles, profileID(fmt.Sprint(i)))
-				chains[rulesChain(v.Profiles[i], model.Inbound)] = p
+				chains[rulesChain(v.Profiles[i], model.Inbound)], known[v.Profiles[i]] = p, p
 			}
-			passes := func(id policy.RulesID) bool { return known[id].passes }
+			effect := func(id policy.RulesID) effect { return known[id].has }
 			want := allows(ps, fs)
 			for name, list := range map[string][]Rule{
-				"asked last":  append([]Rule{unmarkLast()}, choiceRules(choices(v, true, passes), model.Inbound)...),
-				"asked first": append([]Rule{unmark()}, choiceRules(choices(v, false, passes), model.Inbound)...),
+				"asked last":  append([]Rule{unmarkLast()}, choiceRules(choices(v, true, effect), model.Inbound)...),
+				"asked first": append([]Rule{unmark()}, choiceRules(choices(v, false, effect), model.Inbound)...),
 				"by itself":   asks(v, model.Inbound),
 			} {
 				for _, mark := range []uint32{0, 0xffffffff, markLast, markAllowed | markNextTier} {

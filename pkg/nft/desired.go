@@ -179,7 +179,7 @@ func (d *desired) putRules(id policy.RulesID, r *policy.Rules) {
 		delete(d.setUsers[s], id)
 	}
 	for _, direction := range [...]model.Direction{model.Inbound, model.Outbound} {
-		if passes(d.rules[id], direction) != passes(r, direction) {
+		if effectOf(d.rules[id], direction) != effectOf(r, direction) {
 			d.dirtyGroups(id, direction)
 		}
 	}

@@ -93,8 +93,8 @@ func (g *group) header() Chain {
 // asks are a group's questions. A packet comes back from them, marked if it is
 // allowed, or not at all.
 func (d *desired) asks(g *group) []ask {
-	passes := func(id policy.RulesID) bool { return passes(d.rules[id], g.direction) }
-	return choices(g.verdicts, g.direction == model.Inbound, passes)
+	effect := func(id policy.RulesID) effect { return effectOf(d.rules[id], g.direction) }
+	return choices(g.verdicts, g.direction == model.Inbound, effect)
 }
 
 func (d *desired) renderGroup(g *group) Chain {
@@ -128,22 +128,37 @@ func (d *desired) encodeGroup(g *group) (Chain, []encodedRule, error) {
 	return g.header(), out, nil
 }
 
-// passes says whether a rule of a policy may send a packet on to the profiles.
-func passes(r *policy.Rules, d model.Direction) bool {
-	if r == nil {
-		return false
+// effect is what the rules of a policy or profile may do.
+type effect int
+
+const (
+	decides effect = iota // allow or deny
+	passes                // that, or send a packet on to the profiles
+	nothing               // there are none
+)
+
+// effectOf is that in one direction. What isn't there, or isn't valid, denies.
+func effectOf(r *policy.Rules, d model.Direction) effect {
+	if r == nil || r.Invalid != "" {
+		return decides
 	}
 	list := r.Inbound
 	if d == model.Outbound {
 		list = r.Outbound
 	}
-	return slices.ContainsFunc(list, func(r policy.Rule) bool { return r.Action == model.ActionNextTier })
+	switch {
+	case len(list) == 0:
+		return nothing
+	case slices.ContainsFunc(list, func(r policy.Rule) bool { return r.Action == model.ActionNextTier }):
+		return passes
+	}
+	return decides
 }
 
-// dirtyGroups renders again the chains that ask a policy.
+// dirtyGroups renders again the chains that ask a policy or profile.
 func (d *desired) dirtyGroups(id policy.RulesID, direction model.Direction) {
 	for name, g := range d.groups.named {
-		if g.direction == direction && slices.Contains(g.verdicts.Policies, id) {
+		if g.direction == direction && (slices.Contains(g.verdicts.Policies, id) || slices.Contains(g.verdicts.Profiles, id)) {
 			d.dirty[name] = true
 		}
 	}

@@ -52,33 +52,39 @@ func (a ask) rule(d model.Direction) Rule {
 }
 
 // choices ask policies and profiles of an unmarked packet: one rule
-// for each, and no more. What none allows comes to their end without the mark. Of
-// those who are asked last a packet doesn't come back when it is allowed. passes
-// says which policies may send a packet on to the profiles.
-func choices(v policy.Verdicts, last bool, passes func(policy.RulesID) bool) []ask {
+// for each that has rules, and no more. What none allows comes to their end without the mark. Of
+// those who are asked last a packet doesn't come back when it is allowed.
+func choices(v policy.Verdicts, last bool, effect func(policy.RulesID) effect) []ask {
 	undecided := markAllowed | markNextTier
 	if last {
 		undecided = markNextTier
 	}
 	out := make([]ask, 0, len(v.Policies)+len(v.Profiles))
 	passed := false
-	for i, id := range v.Policies {
+	for _, id := range v.Policies {
+		does := effect(id)
+		if does == nothing {
+			continue
+		}
 		a := ask{id: id}
-		if i > 0 && (passed || !last) {
+		if len(out) > 0 && (passed || !last) {
 			a.mark = MarkIs{undecided, 0}
 		}
-		passed = passed || passes(id)
+		passed = passed || does == passes
 		out = append(out, a)
 	}
 	if len(v.Policies) > 0 && !passed {
 		return out
 	}
-	for i, id := range v.Profiles {
+	for _, id := range v.Profiles {
+		if effect(id) == nothing {
+			continue
+		}
 		a := ask{id: id}
 		switch {
 		case len(v.Policies) > 0: // one must have said next-tier
 			a.mark = MarkIs{undecided, markNextTier}
-		case i > 0 && !last:
+		case len(out) > 0 && !last:
 			a.mark = MarkIs{markAllowed, 0}
 		}
 		out = append(out, a)
@@ -97,7 +103,7 @@ func choiceRules(list []ask, d model.Direction) []Rule {
 // asks are the rules that ask policies and profiles, for one endpoint. A packet
 // that they let pass reaches the end of the chain.
 func asks(v policy.Verdicts, d model.Direction) []Rule {
-	out := append([]Rule{unmark()}, choiceRules(choices(v, false, func(policy.RulesID) bool { return true }), d)...)
+	out := append([]Rule{unmark()}, choiceRules(choices(v, false, func(policy.RulesID) effect { return passes }), d)...)
 	last := drop(noneAllows)
 	if len(v.Policies)+len(v.Profiles) > 0 {
 		last.Do = slices.Insert(last.Do, 0, Statement(MarkIs{markAllowed, 0}))
