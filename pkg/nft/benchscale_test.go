@@ -29,13 +29,10 @@ func BenchmarkShared(b *testing.B) {
 			}
 			return e
 		},
-		"rule of an application": func(i int) model.Entry { return ports(c.Policies[100+i%500], i) },
-		"rule of all":            func(i int) model.Entry { return ports(c.Policies[0], i) },
-		"policy that comes to all, or goes": func(i int) model.Entry {
-			order, text := 500.0, []string{"has(app)", "has(nothing)"}[i%2]
-			key := model.PolicyKey{Tier: "default", Policy: "everybody"}
-			return model.Entry{Path: key.Path(), Key: key, Revision: int64(i) + 2, Value: model.Policy{Selector: text, Order: &order, Inbound: []model.Rule{{Action: model.ActionAllow}}}}
-		},
+		"rule of an application":            func(i int) model.Entry { return ports(c.Policies[100+i%500], i) },
+		"rule of all":                       func(i int) model.Entry { return ports(c.Policies[0], i) },
+		"policy that comes to all, or goes": func(i int) model.Entry { return everybody(i, false) },
+		"the same, of both directions":      func(i int) model.Entry { return everybody(i, true) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			inHost(b, func() {
@@ -60,4 +57,15 @@ func BenchmarkShared(b *testing.B) {
 			})
 		})
 	}
+}
+
+// everybody is a policy for all endpoints, or for none.
+func everybody(i int, outbound bool) model.Entry {
+	order := 500.0
+	p := model.Policy{Selector: []string{"has(app)", "has(nothing)"}[i%2], Order: &order, Inbound: []model.Rule{{Action: model.ActionAllow}}}
+	if outbound {
+		p.Outbound = p.Inbound
+	}
+	key := model.PolicyKey{Tier: "default", Policy: "everybody"}
+	return model.Entry{Path: key.Path(), Key: key, Revision: int64(i) + 2, Value: p}
 }

@@ -134,10 +134,11 @@ type effect int
 const (
 	decides effect = iota // allow or deny
 	passes                // that, or send a packet on to the profiles
-	nothing               // there are none
+	nothing               // there are none, but in the other direction
 )
 
-// effectOf is that in one direction. What isn't there, or isn't valid, denies.
+// effectOf is that in one direction. What isn't there, or isn't valid, denies. One without
+// any rules is there to close what it applies to, and people look for it.
 func effectOf(r *policy.Rules, d model.Direction) effect {
 	if r == nil || r.Invalid != "" {
 		return decides
@@ -147,7 +148,7 @@ func effectOf(r *policy.Rules, d model.Direction) effect {
 		list = r.Outbound
 	}
 	switch {
-	case len(list) == 0:
+	case len(list) == 0 && len(r.Inbound)+len(r.Outbound) > 0:
 		return nothing
 	case slices.ContainsFunc(list, func(r policy.Rule) bool { return r.Action == model.ActionNextTier }):
 		return passes
