@@ -51,9 +51,10 @@ func (a ask) rule(d model.Direction) Rule {
 	return r
 }
 
-// choices ask policies and profiles of an unmarked packet: one rule
-// for each, but those whose rules are all of the other direction. What none allows comes to their end without the mark. Of
-// those who are asked last a packet doesn't come back when it is allowed.
+// choices ask policies and profiles of an unmarked packet: one rule for each, but
+// those whose rules are all of the other direction. What none allows comes to their
+// end without the mark. Of those who are asked last a packet doesn't come back when
+// it is allowed.
 func choices(v policy.Verdicts, last bool, effect func(policy.RulesID) effect) []ask {
 	undecided := markAllowed | markNextTier
 	if last {
