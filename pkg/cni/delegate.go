@@ -121,6 +121,12 @@ func (a *attachment) take(r *types100.Result) error {
 	if len(addrs) == 0 {
 		return failf(CodeConfig, "correct the ipam section of the network configuration", "the IPAM plugin %s gave no address", s.conf.IPAM.Type)
 	}
+	for _, addr := range addrs {
+		if !addr.IsGlobalUnicast() {
+			return failf(CodeConfig, "have it give an address that can be routed to",
+				"the IPAM plugin %s gave %s: not an address that a container can have here", s.conf.IPAM.Type, addr)
+		}
+	}
 	a.addrs = addrs
 	for _, route := range r.Routes {
 		if dst, ok := prefixOf(route.Dst); ok {
@@ -197,6 +203,13 @@ func (s *session) delegateDel(ctx context.Context, id identity) error {
 	}
 	step("answer dropped")
 	args := s.delegateArgs("DEL")
+	// As with ours: a container that no ADD was done for because of its arguments
+	// must be deletable. What is held goes by the container.
+	if s.env.argsErr != nil {
+		args.PluginArgsStr = "IgnoreUnknown=1"
+	} else if args.PluginArgsStr != "" {
+		args.PluginArgsStr += ";IgnoreUnknown=1"
+	}
 	if id.cid != s.env.containerID || id.ifName != s.env.ifName {
 		args.ContainerID, args.IfName, args.NetNS = id.cid, id.ifName, ""
 	}
@@ -267,7 +280,7 @@ func (s *session) explainDelegate(err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &Error{Code: CodeInternal, Text: "IPAM plugin " + s.conf.IPAM.Type + ": " + err.Error(), Err: err}
+	e := &Error{Code: CodeDecode, Text: "IPAM plugin " + s.conf.IPAM.Type + ": " + err.Error(), Err: err}
 	switch stopped, ok := errors.AsType[*stoppedError](err); {
 	case ok && stopped.loop:
 		e.Code, e.Hint = CodeConfig, "set ipam.type to an IPAM plugin, like calico-ipam: a main plugin asks ipam.type for addresses, which is itself"
@@ -278,9 +291,12 @@ func (s *session) explainDelegate(err error) error {
 	}
 	if theirs, ok := errors.AsType[*types.Error](err); ok {
 		e.Text, e.Hint = "IPAM plugin "+s.conf.IPAM.Type+": "+theirs.Msg, theirs.Details
-		if theirs.Code != 0 {
-			e.Code = theirs.Code
+		if e.Code = theirs.Code; e.Code == 0 {
+			e.Code = CodeIO
 		}
+	}
+	if e.Hint == "" && !s.asksOnLink() {
+		e.Hint = lookAtIPAM
 	}
 	if e.Hint == "" && s.asksOnLink() {
 		e.Hint = "run `dhcp daemon` on this node, and a DHCP server or relay that listens on the node's cali* interfaces: " +

@@ -176,6 +176,61 @@ func TestDelegateUndone(t *testing.T) {
 	r.empty()
 }
 
+// TestAnswersOfOtherPlugins has IPAM plugins that make no sense.
+func TestAnswersOfOtherPlugins(t *testing.T) {
+	bin := t.TempDir()
+	r := newRig(t, lab.Config{CNIPath: []string{bin}, Pools: []netip.Prefix{}})
+	c := call(r.pod("pod"), r.conf(map[string]any{"ipam": map[string]any{"type": "other"}}))
+	for _, tt := range []struct {
+		answer string
+		code   uint
+		want   string
+	}{
+		{"", 6, "IPAM plugin other: .*unexpected end of JSON input"},
+		{"{", 6, "IPAM plugin other: .*unexpected end of JSON input"},
+		{"[]", 6, "IPAM plugin other: .*cannot unmarshal array.*"},
+		{"null", 7, "the IPAM plugin other gave no address"},
+		{"{}", 7, "the IPAM plugin other gave no address"},
+		{`{"cniVersion":"1.0.0","ips":[null]}`, 6, `result of the IPAM plugin other: ips\[0\]: want an object, got null`},
+		{`{"cniVersion":"1.0.0","routes":[null],"ips":[{"address":"10.9.9.9/24"}]}`, 6, `result of the IPAM plugin other: routes\[0\]: want an object, got null`},
+		{`{"cniVersion":"1.0.0","ips":[{"address":"0.0.0.0/0"}]}`, 7, "the IPAM plugin other gave 0.0.0.0: not an address that a container can have here"},
+		{`{"cniVersion":"1.0.0","ips":[{"address":"127.0.0.1/8"}]}`, 7, "the IPAM plugin other gave 127.0.0.1: .*"},
+		{`{"cniVersion":"1.0.0","ips":[{"address":"10.9.9.9/24"},{"address":"ff02::1/64"}]}`, 7, "the IPAM plugin other gave ff02::1: .*"},
+		{`{"cniVersion":"1.0.0","ips":[{"address":"fe80::1/64"}]}`, 7, "the IPAM plugin other gave fe80::1: .*"},
+		{"X\nexit 3", 5, "IPAM plugin other: it failed: exit status 3.*"},
+	} {
+		script := "#!/bin/sh\ncat >/dev/null\n[ $CNI_COMMAND = ADD ] || exit 0\ncat <<'X'\n" + tt.answer + "\nX\n"
+		if strings.HasPrefix(tt.answer, "X\n") {
+			script = strings.Replace(script, "cat <<'X'\nX\n", "echo oh no >&2\n", 1)
+		}
+		if err := os.WriteFile(filepath.Join(bin, "other"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		r.failsLike(c, tt.code, tt.want)
+		r.must(verb("DEL", c))
+		r.nothingDelegated("")
+	}
+}
+
+// TestArgumentsThatOthersRefuse shows that what only an ADD is refused for does
+// not make a container undeletable.
+func TestArgumentsThatOthersRefuse(t *testing.T) {
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
+	conf, dir := r.hostLocal(nil)
+	c := call(r.pod("pod"), conf)
+	c.Args = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web" // ours, and unknown to host-local
+	r.failsLike(c, 999, `IPAM plugin host-local: ARGS: unknown args .*`)
+	r.must(verb("DEL", c))
+	c.Args += ";IgnoreUnknown=1"
+	for _, args := range []string{"K8S_POD_NAMESPACE=default;K8S_POD_NAME=web", "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;x"} {
+		r.must(c)
+		del := verb("DEL", c)
+		del.Args = args
+		r.must(del)
+		r.nothingDelegated(dir)
+	}
+}
+
 // TestMainPluginAsIPAM has ipam.type name plugins that ask ipam.type for addresses.
 func TestMainPluginAsIPAM(t *testing.T) {
 	bin := t.TempDir()

@@ -118,8 +118,10 @@ func lastHint(code uint) string {
 		return "report it, with the log"
 	}
 	// The codes of other plugins are their own.
-	return "look at the ipam section of the network configuration, and at what its plugin keeps"
+	return lookAtIPAM
 }
+
+const lookAtIPAM = "look at the ipam section of the network configuration, and at what its plugin keeps"
 
 func classify(err error) *Error {
 	var ours *Error
