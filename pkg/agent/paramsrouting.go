@@ -108,7 +108,8 @@ func routingTable() []param {
 		{
 			name: "BGPListenPort", initial: "179", effect: atOnce,
 			values: number(1, 65535, func(p *Params) *uint16 { return &p.BGPPort }),
-			does:   "The TCP port of the same. Hosts connect to one another at their own BGPListenPort.",
+			does: "The TCP port of the same. Hosts connect to one another at their own BGPListenPort. While another program has the " +
+				"port, BGP stays at the one it had, where it had one.",
 		},
 		{
 			name: "BGPHoldTimeSecs", initial: "90", effect: nextSession,

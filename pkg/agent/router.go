@@ -100,7 +100,7 @@ type router struct {
 func newRouter(cfg Config, n network, trouble *problems, h *health, m routeMetrics, x *handover) *router {
 	return &router{
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: newInbox(), handover: x,
-		talker: newTalker(cfg.Logger, n.speaker), problems: trouble, health: h, metrics: m,
+		talker: newTalker(cfg.Logger, n.speaker, trouble), problems: trouble, health: h, metrics: m,
 		asks: make(chan chan string), params: resolve().params,
 		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, carriers: carriers{}, clock: time.Now(),
 	}

@@ -480,6 +480,9 @@ func TestTalker(t *testing.T) {
 		if err := c.talker.trouble(); err == nil || err.Error() != "no port" {
 			t.Errorf("trouble: %v", err)
 		}
+		if all := c.problems.all(); len(all) != 1 || all[0].Kind != problemHost || all[0].Path != "BGP" || all[0].Reason != "no port" {
+			t.Errorf("shown: %v", all)
+		}
 		c.with(func() { c.refuse, c.hang, c.calls = nil, make(chan struct{}), nil })
 		c.hear(store.Update{Revision: 2, Entries: []model.Entry{testBlock("10.2.0.64/26", "h", 2)}})
 		c.expect(t, "routes don't wait for a speaker that hangs", "some [blackhole 10.2.0.64/26] 8s")
@@ -492,8 +495,8 @@ func TestTalker(t *testing.T) {
 		c.expectSaid(t, "then it is told the latest",
 			"as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26 10.2.0.64/26] 8s",
 			"as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26 10.2.0.64/26 10.2.0.128/26] 8s")
-		if err := c.talker.trouble(); err != nil {
-			t.Errorf("trouble: %v", err)
+		if err := c.talker.trouble(); err != nil || len(c.problems.all()) != 0 {
+			t.Errorf("trouble: %v, shown: %v", err, c.problems.all())
 		}
 	})
 }

@@ -3,10 +3,10 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -57,16 +57,18 @@ func (s *state) hostOf(a netip.Addr) string {
 // untranslated says which 1:1 NAT the endpoint goes without: to an ext_ip that is a
 // host's, whose connections would be the workload's. nil = it has all.
 func (s *state) untranslated(ep *endpoint) error {
-	var errs []error
+	var all []string
 	for _, nats := range [][]model.NAT{ep.spec.IPv4NAT, ep.spec.IPv6NAT} {
 		for _, n := range nats {
 			if whose := s.hostOf(n.ExtIP); whose != "" {
-				errs = append(errs, fmt.Errorf("ext_ip %s of int_ip %s is an address of %s: the endpoint is used without this NAT, as what is for the host "+
-					"would go to the workload; give it an ext_ip that is no host's", n.ExtIP, n.IntIP, whose))
+				all = append(all, fmt.Sprintf("ext_ip %s of int_ip %s is an address of %s", n.ExtIP, n.IntIP, whose))
 			}
 		}
 	}
-	return errors.Join(errs...)
+	if all == nil {
+		return nil
+	}
+	return fmt.Errorf("without this NAT, as what is for the host would go to the workload (want an ext_ip that is no host's): %s", strings.Join(all, "; "))
 }
 
 // notOwn leaves out the host's own addresses: its connections are not the endpoint's.

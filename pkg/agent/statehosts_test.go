@@ -43,10 +43,10 @@ func TestUntranslated(t *testing.T) {
 		}, nil},
 		{"this host's", map[netip.Addr]string{addr("192.0.2.1"): "eth0", addr("2001:db8::1"): "lo"}, nil, []string{a.Path()}, map[string]string{
 			"a": "calia [10.0.0.1 192.0.2.2 fd00::1]", "b": "calib [10.0.0.2]",
-		}, []string{"ext_ip 192.0.2.1 of int_ip 10.0.0.1 is an address of this host, on eth0: ", "ext_ip 2001:db8::1 of int_ip fd00::1 is an address of this host, on lo: "}},
+		}, []string{"ext_ip 192.0.2.1 of int_ip 10.0.0.1 is an address of this host, on eth0", "ext_ip 2001:db8::1 of int_ip fd00::1 is an address of this host, on lo"}},
 		{"another's", nil, map[netip.Addr]string{addr("192.0.2.2"): "x"}, []string{a.Path()}, map[string]string{
 			"a": "calia [10.0.0.1 192.0.2.1 2001:db8::1 fd00::1]", "b": "calib [10.0.0.2]",
-		}, []string{"ext_ip 192.0.2.2 of int_ip 10.0.0.1 is an address of host x: "}},
+		}, []string{"ext_ip 192.0.2.2 of int_ip 10.0.0.1 is an address of host x"}},
 		{"the endpoint's own", map[netip.Addr]string{addr("10.0.0.2"): "eth0"}, nil, []string{a.Path(), b.Path()}, map[string]string{
 			"a": "calia [10.0.0.1 192.0.2.1 192.0.2.2 2001:db8::1 fd00::1]",
 			"b": "address 10.0.0.2 is that of this host, on eth0: delete the endpoint, and the pool that overlaps the hosts' addresses",
@@ -132,7 +132,7 @@ func TestExtIPOfHost(t *testing.T) {
 	if answered("198.51.100.1") {
 		t.Error("what was for the host went to the workload")
 	}
-	if got := invalid(); !strings.Contains(got, "object "+p.key.Path()+"\n") || !strings.Contains(got, "ext_ip 198.51.100.1 of int_ip 10.65.0.1 is an address of this host, on ether0: ") {
+	if got := invalid(); !strings.Contains(got, "object "+p.key.Path()+"\n") || !strings.Contains(got, "ext_ip 198.51.100.1 of int_ip 10.65.0.1 is an address of this host, on ether0") {
 		t.Errorf("nothing is said of it:\n%s", got)
 	}
 	p.spec.IPv4NAT = p.spec.IPv4NAT[1:]

@@ -33,10 +33,12 @@ type talker struct {
 	want  *bgp.Desired // nil = nothing new
 	every time.Duration
 	err   error // of the last try
+
+	problems *problems // where that is shown
 }
 
-func newTalker(log *slog.Logger, s speaker) *talker {
-	return &talker{log: log, speaker: s, wake: make(chan struct{}, 1), every: retryPause}
+func newTalker(log *slog.Logger, s speaker, p *problems) *talker {
+	return &talker{log: log, speaker: s, problems: p, wake: make(chan struct{}, 1), every: retryPause}
 }
 
 // say leaves a note of what is desired. The maps are the talker's then.
@@ -93,6 +95,7 @@ func (t *talker) note(err error) {
 	before := t.err
 	t.err = err
 	t.mu.Unlock()
+	t.problems.note(problemHost, "BGP", err)
 	switch {
 	case errorText(before) == errorText(err):
 	case err == nil:

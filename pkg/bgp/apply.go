@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/calico-go/calico/pkg/plan"
@@ -34,6 +36,12 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 	if err := check(desired.Speaker); err != nil {
 		return err
 	}
+	var busy error
+	if s.run != nil && s.run.speaker.ListenPort != desired.Speaker.ListenPort {
+		if busy = tryPort(desired.Speaker); busy != nil { // sessions go on by the one that it has
+			desired.Speaker.Listen, desired.Speaker.ListenPort = s.run.speaker.Listen, s.run.speaker.ListenPort
+		}
+	}
 	s.desired = Desired{desired.Speaker, maps.Clone(desired.Neighbours), maps.Clone(desired.Advertisements)}
 	if s.run != nil && needsRestart(s.run.speaker, desired.Speaker) {
 		graceful := s.run.speaker.AS == desired.Speaker.AS && s.run.speaker.RouterID == desired.Speaker.RouterID
@@ -58,7 +66,25 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 	err := s.difference(ctx)
 	s.run.restarting = false
 	s.nudge() // tend sets its alarm
-	return err
+	return errors.Join(busy, err)
+}
+
+// tryPort says why BGP could not listen at the port, which is another than it has.
+func tryPort(s plan.Speaker) error {
+	for _, a := range listenAddresses(s.Listen) {
+		network := "tcp4"
+		if ip, err := netip.ParseAddr(a); err == nil && ip.Is6() {
+			network = "tcp6"
+		}
+		l, err := net.Listen(network, net.JoinHostPort(a, strconv.Itoa(int(s.ListenPort))))
+		if err != nil {
+			return fmt.Errorf("BGP stays at its former port, as it can't listen at the one that is set: %w", err)
+		}
+		if err := l.Close(); err != nil {
+			return fmt.Errorf("BGP stays at its former port: %w", err)
+		}
+	}
+	return nil
 }
 
 // check refuses a speaker that the library would choke on.
