@@ -11,18 +11,25 @@ import (
 )
 
 // TestTwiceAtOnce runs calls for the same container at the same time, and for
-// many containers.
+// many containers, with addresses of our own and another plugin's.
 func TestTwiceAtOnce(t *testing.T) {
-	r := newRig(t, lab.Config{})
-	conf := r.conf(nil)
-	same := call(r.pod("same"), conf)
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}})
+	twiceAtOnce(r, "own", r.conf(nil), 13)
+	conf, dir := r.hostLocal(nil)
+	twiceAtOnce(r, "others", conf, 0)
+	r.nothingDelegated(dir)
+}
+
+func twiceAtOnce(r *rig, name string, conf []byte, handles int) {
+	t := r.T
+	same := call(r.pod(name), conf)
 	same.ContainerID = "same"
 	var calls []lab.Call
 	for range 4 {
 		calls = append(calls, same)
 	}
 	for i := range 12 {
-		c := call(r.pod(fmt.Sprintf("pod%d", i)), conf)
+		c := call(r.pod(fmt.Sprintf("%s%d", name, i)), conf)
 		c.ContainerID = fmt.Sprintf("p%d", i)
 		calls = append(calls, c)
 	}
@@ -47,7 +54,7 @@ func TestTwiceAtOnce(t *testing.T) {
 			t.Errorf("ADD of the same container:\n%s\n%s", out[i], out[0])
 		}
 	}
-	if got := len(r.handles()); got != 13 {
+	if got := len(r.handles()); got != handles {
 		t.Errorf("%d handles", got)
 	}
 	if got := len(r.links()); got != 13 {

@@ -28,7 +28,8 @@ func (s *session) del(ctx context.Context) error {
 	}
 	step("start")
 	delegated := s.conf.IPAM.Type != netconf.CalicoIPAM
-	r := &removal{s: s, id: id, addrs: !delegated}
+	// Addresses of our own, too: ipam.type may have changed since the ADD.
+	r := &removal{s: s, id: id, addrs: true, unlocked: delegated}
 	reading := s.begin(etcd, r.firstRead())
 	var given error
 	if s.asksOnLink() {
@@ -58,7 +59,8 @@ func (s *session) del(ctx context.Context) error {
 type removal struct {
 	s         *session
 	id        identity
-	addrs     bool // our own address management gave the addresses
+	addrs     bool // what our own address management gave goes too
+	unlocked  bool // it has most likely given nothing
 	lenient   bool // undo: also where etcd is not ready
 	unlinking *future
 	nameless  bool     // a link with the interface's name and no alias is there
@@ -85,7 +87,7 @@ func (r *removal) firstRead() []ipam.Want {
 }
 
 func (r *removal) transaction(first *reading) transaction {
-	return transaction{first: first, decide: r.decide, before: r.before, unlocked: !r.addrs}
+	return transaction{first: first, decide: r.decide, before: r.before, unlocked: r.unlocked || !r.addrs}
 }
 
 func (r *removal) decide(v *view) (model.Change, error) {

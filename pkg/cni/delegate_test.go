@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -209,6 +210,45 @@ func TestAnswersOfOtherPlugins(t *testing.T) {
 		r.failsLike(c, tt.code, tt.want)
 		r.must(verb("DEL", c))
 		r.nothingDelegated("")
+	}
+}
+
+// TestIPAMTypeChanges takes away, with another ipam.type, containers whose
+// addresses come from etcd.
+func TestIPAMTypeChanges(t *testing.T) {
+	cfg := small()
+	cfg.CNIPath = []string{reference(t)}
+	r := newRig(t, cfg)
+	conf, dir := r.hostLocal(nil)
+	for what, takeAway := range map[string]func(lab.Call){
+		"DEL": func(c lab.Call) { r.must(verb("DEL", c)) },
+		"GC":  func(c lab.Call) { r.must(verb("GC", withAttachments(r, c))) },
+		"GC of what has no endpoint": func(c lab.Call) {
+			if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{
+				model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"},
+			}}); err != nil {
+				t.Fatal(err)
+			}
+			r.sh("ip link del " + r.links()[0])
+			r.must(verb("GC", withAttachments(r, c)))
+		},
+		"ADD again, DEL": func(c lab.Call) { r.must(c); r.must(verb("DEL", c)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := &rig{t, r.lab, r.host}
+			c := call(r.pod(strings.ToLower(strings.NewReplacer(" ", "-", ",", "").Replace(what))), r.conf(nil))
+			r.must(c)
+			c.Stdin = conf
+			takeAway(c)
+			r.empty()
+			if entries, err := os.ReadDir(filepath.Join(dir, "net1")); err == nil {
+				for _, e := range entries {
+					if _, err := netip.ParseAddr(e.Name()); err == nil {
+						t.Errorf("host-local still has %s", e.Name())
+					}
+				}
+			}
+		})
 	}
 }
 

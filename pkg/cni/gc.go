@@ -95,9 +95,6 @@ func (g *collection) find(ctx context.Context) error {
 	if err := g.findEndpoints(ctx); err != nil {
 		return err
 	}
-	if g.s.conf.IPAM.Type != netconf.CalicoIPAM {
-		return nil
-	}
 	return g.findAddresses(ctx, false)
 }
 

@@ -58,16 +58,20 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 	case id.hostIf != "" && id.alias == "":
 		return nil
 	case id.key != (model.WorkloadEndpointKey{}):
-		err = g.s.release(ctx, id, !g.delegated())
-	case !g.delegated():
-		return g.s.releaseHandle(ctx, id.handle)
-	case id.cid == "":
+		err = g.s.release(ctx, id, true)
+	default:
+		err = g.s.releaseHandle(ctx, id.handle)
+	}
+	if err != nil || !g.delegated() {
+		return err
+	}
+	if id.cid == "" {
 		// Container ids have no dots, as far as is known.
 		rest := strings.TrimPrefix(id.handle, g.s.conf.Name+".")
 		id.cid, id.ifName, _ = strings.Cut(rest, ".")
 	}
-	if err != nil || !g.delegated() || id.cid == "" || id.ifName == "" {
-		return err
+	if id.cid == "" || id.ifName == "" {
+		return nil
 	}
 	// Its own GC may do nothing: host-local has none.
 	return g.s.giveBack(ctx, id)
