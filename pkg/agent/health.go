@@ -84,7 +84,7 @@ func (h *health) unready() string {
 	if h.reason != "" {
 		reasons = append(reasons, h.reason)
 	}
-	if h.other != "" {
+	if h.other != "" && h.other != h.reason {
 		reasons = append(reasons, h.other)
 	}
 	if h.routes != "" {

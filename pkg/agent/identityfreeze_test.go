@@ -89,6 +89,10 @@ func TestRefused(t *testing.T) {
 			h.neighbour("host-3", "172.18.0.3", "10.65.3.0/26")
 			h.put(model.BGPHostKey{Host: h.name, Field: model.BGPHostIPv4}, model.Text("172.18.0.10"))
 			h.unready("lives and has 172.18.0.10")
+			h.until("the reason is said once", func() bool {
+				_, body := h.fetch(h.health, "/readiness")
+				return strings.Count(body, "another host that is called") == 1 && strings.Contains(body, "172.18.0.10")
+			})
 			var rejected *gate.RejectedError
 			if err := h.ask(theirs.key, revision, patience); !errors.As(err, &rejected) || !rejected.Retry || !strings.Contains(err.Error(), "172.18.0.10") {
 				t.Errorf("the gate says %v", err)
