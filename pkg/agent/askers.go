@@ -7,41 +7,60 @@ import "github.com/calico-go/calico/pkg/policy"
 // askers knows which endpoints ask a policy or a profile, so that a change of one
 // costs what it bears on.
 type askers struct {
-	of    map[policy.RulesID]map[string]struct{} // paths of endpoints
-	asked map[string][]policy.RulesID            // by path
-	sizes map[policy.RulesID][2]int              // numbers of rules, inbound and outbound
+	of    map[policy.RulesID]map[string]int // how often each path's endpoint asks
+	asked map[string]*policy.Endpoint       // by path
+	sizes map[policy.RulesID][2]int         // numbers of rules, inbound and outbound
 }
 
 func newAskers() askers {
 	return askers{
-		of: map[policy.RulesID]map[string]struct{}{}, asked: map[string][]policy.RulesID{}, sizes: map[policy.RulesID][2]int{},
+		of: map[policy.RulesID]map[string]int{}, asked: map[string]*policy.Endpoint{}, sizes: map[policy.RulesID][2]int{},
 	}
 }
 
-func (a *askers) add(path string, ep *policy.Endpoint) {
-	for _, ids := range [][]policy.RulesID{
+// put takes an endpoint, nil = it is gone. It costs what became different: of a policy
+// that comes to all endpoints each has one more.
+func (a *askers) put(path string, ep *policy.Endpoint) {
+	old := a.asked[path]
+	if ep == nil {
+		delete(a.asked, path)
+	} else {
+		a.asked[path] = ep
+	}
+	before, after := askedBy(old), askedBy(ep)
+	for i := range before {
+		had, has := before[i], after[i]
+		for len(had) > 0 && len(has) > 0 && had[0] == has[0] {
+			had, has = had[1:], has[1:]
+		}
+		for len(had) > 0 && len(has) > 0 && had[len(had)-1] == has[len(has)-1] {
+			had, has = had[:len(had)-1], has[:len(has)-1]
+		}
+		for _, id := range has {
+			if a.of[id] == nil {
+				a.of[id] = map[string]int{}
+			}
+			a.of[id][path]++
+		}
+		for _, id := range had {
+			if a.of[id][path]--; a.of[id][path] == 0 {
+				delete(a.of[id], path)
+			}
+			if len(a.of[id]) == 0 {
+				delete(a.of, id)
+			}
+		}
+	}
+}
+
+func askedBy(ep *policy.Endpoint) [6][]policy.RulesID {
+	if ep == nil {
+		return [6][]policy.RulesID{}
+	}
+	return [...][]policy.RulesID{
 		ep.Inbound.Policies, ep.Inbound.Profiles, ep.UntrackedInbound,
 		ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedOutbound,
-	} {
-		for _, id := range ids {
-			if a.of[id] == nil {
-				a.of[id] = map[string]struct{}{}
-			}
-			if _, has := a.of[id][path]; !has {
-				a.of[id][path] = struct{}{}
-				a.asked[path] = append(a.asked[path], id)
-			}
-		}
 	}
-}
-
-func (a *askers) remove(path string) {
-	for _, id := range a.asked[path] {
-		if delete(a.of[id], path); len(a.of[id]) == 0 {
-			delete(a.of, id)
-		}
-	}
-	delete(a.asked, path)
 }
 
 // resize takes in what became of rules, nil = they are gone, and says whether

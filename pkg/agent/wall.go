@@ -124,10 +124,10 @@ func translatedAs(ep *policy.Endpoint, t *target, before *policy.Endpoint) *poli
 func (w *wall) count(c policy.Changes, moved map[netip.Addr]struct{}) {
 	recount := map[string]struct{}{}
 	for path, ep := range c.Endpoints {
-		w.askers.remove(path)
-		delete(w.rules, path)
-		if ep != nil {
-			w.askers.add(path, ep)
+		w.askers.put(path, ep)
+		if ep == nil {
+			delete(w.rules, path)
+		} else {
 			recount[path] = struct{}{}
 		}
 	}

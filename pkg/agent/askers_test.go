@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// TestAskers has endpoints come, go and ask other policies at random, and expects what
+// counting all anew would find.
+func TestAskers(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	list := func() (out []policy.RulesID) {
+		for i := range 4 {
+			if r.IntN(2) == 0 {
+				out = append(out, policy.RulesID{Kind: policy.KindPolicy, Name: fmt.Sprint(i)})
+			}
+		}
+		r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+		return out
+	}
+	a, have := newAskers(), map[string]*policy.Endpoint{}
+	for step := range 1000 {
+		path := fmt.Sprint("endpoint ", r.IntN(3))
+		have[path] = &policy.Endpoint{Inbound: policy.Verdicts{Policies: list()}, Outbound: policy.Verdicts{Policies: list()}, UntrackedInbound: list()}
+		if r.IntN(4) == 0 {
+			delete(have, path)
+		}
+		a.put(path, have[path])
+		want := map[policy.RulesID]map[string]int{}
+		for path, ep := range have {
+			for _, ids := range askedBy(ep) {
+				for _, id := range ids {
+					if want[id] == nil {
+						want[id] = map[string]int{}
+					}
+					want[id][path]++
+				}
+			}
+		}
+		if diff := cmp.Diff(want, a.of); diff != "" {
+			t.Fatalf("step %d: -want +got:\n%s", step, diff)
+		}
+	}
+}
