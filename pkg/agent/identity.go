@@ -131,6 +131,7 @@ func (i *identity) fold(u store.Update) {
 		n.changed, n.judged = u.Revision, false
 		clear(n.stored)
 		clear(n.pools)
+		i.tells.report.forget()
 		i.tenure.resync(model.StatusKey{Host: i.host}, u.Entries)
 	}
 	for _, e := range u.Entries {

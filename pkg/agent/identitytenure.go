@@ -40,27 +40,27 @@ func (i *identity) turnName(ctx context.Context, n identityNote) (named, free bo
 	over := permission{revision: t.status.Revision}
 	switch stands {
 	case nameOurs:
-		i.own(t, over)
+		i.own(n, t, over)
 		return true, false, 0
 	case nameDefend:
 		i.log.Warn("another host claims this one's name: it is told that this one lives")
 		i.naming.set(claimedByAnother)
 		alive, _ := report.standing()
-		report.permit(permission{over.revision, alive}, true)
+		report.permit(permission{over.revision, alive}, n.revision, true)
 		return false, false, leastBackoff
 	case nameTake:
 		if was {
-			report.permit(over, true) // somebody deleted it, or the lease has ended
+			report.permit(over, n.revision, true) // somebody deleted it, or the lease has ended
 			return true, false, 0
 		}
 		i.pause()
 		return i.take(ctx, n, t, over)
 	case nameClaim:
 		i.pause()
-		report.permit(over, true)
+		report.permit(over, n.revision, true)
 	case nameAwait:
 		i.pause()
-		report.permit(over, false)
+		report.permit(over, n.revision, false)
 		if left := i.objection - since; left > 0 {
 			return false, false, left
 		}
@@ -107,11 +107,11 @@ func (i *identity) hasOwn(n identityNote, family int, a netip.Addr) bool {
 func (i *identity) pause() { i.naming.set(notNamed) }
 
 // own has the name used: it is the host's.
-func (i *identity) own(t tenure, over permission) {
+func (i *identity) own(n identityNote, t tenure, over permission) {
 	i.tell(problemName, nil)
 	silent := i.tells.report.params().ReportInterval == 0
 	theirs := t.status.Exists() && !i.life.isTaken(t.status.Lease) // by a former process of this host
-	i.tells.report.permit(over, theirs || silent)
+	i.tells.report.permit(over, n.revision, theirs || silent)
 	if t.status.Exists() && !theirs {
 		if err := i.life.settle(); err != nil {
 			i.log.Warn("leases of the host's former status stay on disk", "reason", err)
@@ -131,12 +131,12 @@ func (i *identity) take(ctx context.Context, n identityNote, t tenure, over perm
 	case !t.refused && n.ready:
 		return false, false, 0 // the router is about to say what it knows
 	case !t.refused, !n.ready:
-		i.tells.report.permit(over, true)
+		i.tells.report.permit(over, n.revision, true)
 		return false, false, 0
 	}
 	change := refusedKeys(i.host).change(n.stored)
 	if change.Empty() {
-		i.tells.report.permit(over, true)
+		i.tells.report.permit(over, n.revision, true)
 		return false, false, 0
 	}
 	if n.revision < n.awaits || ctx.Err() != nil {

@@ -56,6 +56,9 @@ type reporter struct {
 	asks     func()
 	withheld bool        // the host's status is taken back
 	may      *permission // nil = the status stays as it is
+	due      bool        // the status is to be written as soon as that is permitted
+	heard    int64       // what etcd was known of when may was given
+	fresh    int64       // a permission that knows less than this revision is stale
 	wrote    int64       // revision of the last status
 	alive    int64       // the lease that it hangs on, 0 = none that holds
 }

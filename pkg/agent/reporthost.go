@@ -38,8 +38,7 @@ func (r *reporter) reportHost(ctx context.Context) error {
 		return nil // it is asked for again
 	}
 	if p.lease != 0 && (r.lease == nil || r.lease.ID() != p.lease) {
-		r.done(p, 0, 0)
-		return nil
+		return nil // that lease has lapsed, of which the identity was told
 	}
 	if err := r.hold(ctx, how.ReportTTL, p.lease != 0); err != nil {
 		return err
@@ -52,22 +51,21 @@ func (r *reporter) reportHost(ctx context.Context) error {
 		live.Compares = []model.Compare{{Key: key, Revision: p.revision}}
 	}
 	revision, err := r.store.Commit(ctx, live, store.WithLease(r.lease))
-	_, overtaken := errors.AsType[*store.ConflictError](err)
+	conflict, overtaken := errors.AsType[*store.ConflictError](err)
 	ended := errors.Is(err, store.ErrLeaseEnded)
 	switch {
 	case ended && r.asks != nil:
 		r.drop(r.lease)
 		r.lease = nil
 		r.lapsed()
-		r.done(p, 0, 0)
-		return nil
+		return errors.New("the lease of the host's status has ended")
 	case overtaken:
-		r.done(p, 0, 0) // what is there now is on its way here
+		r.overtaken(p, conflict.Have)
 		return nil
 	case err != nil:
 		return fmt.Errorf("write the host's status: %w", err)
 	}
-	r.done(p, revision, r.lease.ID())
+	r.written(p, revision, r.lease.ID())
 	if r.former != nil {
 		r.drop(r.former)
 		r.former = nil

@@ -23,11 +23,18 @@ func (r *reporter) ask(asks func()) {
 	r.naming.set(notNamed)
 }
 
-// permit has the status written in the place of a revision: now, or with the next report.
-func (r *reporter) permit(p permission, now bool) {
+// permit has the status written in the place of a revision: now, or with the next report,
+// unless that is due already. heard is the revision as of which etcd was known; what is
+// known to be there since is about to be heard, and then permit is called again.
+func (r *reporter) permit(p permission, heard int64, now bool) {
 	r.mu.Lock()
-	now = (now || r.withheld) && (r.may == nil || *r.may != p)
-	r.may, r.withheld = &p, false
+	if heard < r.fresh {
+		r.mu.Unlock()
+		return
+	}
+	now = r.due || (now || r.withheld) && (r.may == nil || *r.may != p)
+	r.may, r.withheld, r.heard = &p, false, heard
+	r.due = r.due && !now
 	r.mu.Unlock()
 	if now {
 		nudge(r.changed)
@@ -55,27 +62,42 @@ func (r *reporter) permitted() (p permission, withheld, ok bool) {
 	if r.may != nil {
 		p = *r.may
 	}
+	r.due = r.may == nil && !r.withheld
 	return p, r.withheld, r.may != nil
 }
 
-// done notes what became of a permission: the status has another revision, or, where
-// that is 0, the permission was in vain.
-func (r *reporter) done(p permission, revision, lease int64) {
+// written notes that the status was, and its revision now.
+func (r *reporter) written(p permission, revision, lease int64) {
 	r.mu.Lock()
-	if revision != 0 {
-		r.wrote, r.alive = revision, lease
-	}
+	r.wrote, r.alive = revision, lease
 	if r.may != nil && *r.may == p {
-		r.may = nil
-		if revision != 0 {
-			r.may = &permission{revision, p.lease}
-		}
+		r.may, r.fresh = &permission{revision, p.lease}, revision
 	}
 	asks := r.asks
 	r.mu.Unlock()
 	if asks != nil {
 		asks()
 	}
+}
+
+// overtaken notes that something else is there than was permitted to be replaced; have is
+// its revision, 0 = nothing is there.
+func (r *reporter) overtaken(p permission, have int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.may == nil || *r.may == p:
+		r.may, r.due, r.fresh = nil, true, max(have, r.heard+1)
+	default:
+		nudge(r.changed) // another was given meanwhile
+	}
+}
+
+// forget notes that etcd may be another, in which revisions mean something else.
+func (r *reporter) forget() {
+	r.mu.Lock()
+	r.may, r.fresh = nil, 0
+	r.mu.Unlock()
 }
 
 // lapsed notes that the status hangs on no lease that holds.
