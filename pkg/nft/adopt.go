@@ -82,11 +82,7 @@ func (d *desired) adoptable(g *group, leads func(key string) string, taken map[s
 	slices.Sort(keys)
 	for _, key := range keys {
 		name := leads(key)
-		c := d.chains[name]
-		if d.groups.named[name] == nil && c != nil && c.render != nil {
-			continue // it is for something else
-		}
-		if taken[name] == nil && strings.HasPrefix(name, groupPrefix(g.direction)) {
+		if taken[name] == nil && isGroupChain(name, g.direction) {
 			return name
 		}
 	}

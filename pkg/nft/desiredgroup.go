@@ -70,6 +70,14 @@ func groupChain(v policy.Verdicts, d model.Direction) string {
 	return groupPrefix(d) + hex.EncodeToString(sum[:8])
 }
 
+// isGroupChain says whether a chain is named as a group's are.
+func isGroupChain(name string, d model.Direction) bool {
+	rest, ok := strings.CutPrefix(name, groupPrefix(d))
+	sum, _, _ := strings.Cut(rest, "-")
+	_, err := hex.DecodeString(sum)
+	return ok && err == nil && len(sum) == 16
+}
+
 func groupPrefix(d model.Direction) string {
 	if d == model.Outbound {
 		return "from-"

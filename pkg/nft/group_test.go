@@ -98,7 +98,16 @@ func TestGroups(t *testing.T) {
 				f.generation = 0 // everything is read
 				f.Audit()
 			}
+			if r.IntN(6) == 0 { // it is started again, with changes to make
+				f = open(t)
+				f.Update(policy.Changes{Rules: all, Endpoints: have})
+			}
+			if r.IntN(4) == 0 {
+				meddle(t, f, r)
+			}
+			before := leadsNow(t, f)
 			mustApply(t, f)
+			noneComes(t, before, leadsNow(t, f))
 			fresh := &Firewall{desired: newDesired()}
 			fresh.Configure(settings())
 			fresh.Update(policy.Changes{Rules: all, Endpoints: have})
@@ -118,6 +127,85 @@ func TestGroups(t *testing.T) {
 			}
 		}
 	})
+}
+
+// meddle is somebody else who changes what leads to groups' chains, or what they ask.
+func meddle(t *testing.T, f *Firewall, r *rand.Rand) {
+	t.Helper()
+	var chains, keys []string
+	for name, rules := range leadsNow(t, f).rules {
+		if strings.HasPrefix(name, "to-") && len(rules) > 0 && name != chainTo {
+			chains = append(chains, name)
+		}
+	}
+	for at := range leadsNow(t, f).chains {
+		if at.set == mapTo {
+			keys = append(keys, strings.TrimRight(at.key, "\x00"))
+		}
+	}
+	slices.Sort(chains)
+	slices.Sort(keys)
+	if len(chains) == 0 || len(keys) == 0 {
+		return
+	}
+	chain, key := chains[r.IntN(len(chains))], keys[r.IntN(len(keys))]
+	switch r.IntN(6) {
+	case 0:
+		run(t, "nft", "delete element inet calico workloads-to { "+key+" }")
+	case 1:
+		run(t, "nft", "delete element inet calico workloads-to { "+key+" }; add element inet calico workloads-to { "+key+" : jump "+chain+" }")
+	case 2:
+		run(t, "nft", "flush chain inet calico "+chain)
+	case 3:
+		run(t, "nft", "rename chain inet calico "+chain+" to-other")
+	case 4:
+		run(t, "nft", "add chain inet calico to-foreign; add rule inet calico to-foreign accept; delete element inet calico workloads-to { "+key+" }; add element inet calico workloads-to { "+key+" : jump to-foreign }")
+	case 5:
+		run(t, "nft", "delete table inet calico")
+	}
+	f.generation = 0
+	f.Audit()
+}
+
+// leading is what the kernel has of chains, and of the elements that lead to groups'.
+type leading struct {
+	chains map[slot]string
+	rules  map[string][]hash
+}
+
+func leadsNow(t *testing.T, f *Firewall) leading {
+	t.Helper()
+	l := leading{make(map[slot]string), make(map[string][]hash)}
+	kernel, err := f.sock.readTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range kernel.chains {
+		l.rules[name] = nil
+		for _, r := range kernel.rules[name] {
+			l.rules[name] = append(l.rules[name], r.hash)
+		}
+	}
+	for _, name := range [...]string{mapFrom, mapTo} {
+		if _, there := kernel.sets[name]; !there {
+			continue
+		}
+		if err := f.sock.readElements(&f.desired.sets[name].def, func(key, chain string) { l.chains[slot{name, key}] = chain }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// noneComes: an element leads to a chain whose rules were others only if it led there
+// before. What is judged meanwhile finds new elements, and behind them old rules.
+func noneComes(t *testing.T, before, after leading) {
+	t.Helper()
+	for at, chain := range after.chains {
+		if rules, there := before.rules[chain]; there && before.chains[at] != chain && !slices.Equal(rules, after.rules[chain]) {
+			t.Errorf("%q of %s comes to chain %s in the transaction that changes its rules", at.key, at.set, chain)
+		}
+	}
 }
 
 // byContent is the table with groups' chains, which keep their names when they come to
@@ -155,7 +243,8 @@ func numbered(tb testing.TB, path string, policies []string) *policy.Endpoint {
 }
 
 // TestGroupKeepsItsChain has a policy come to all endpoints: their chain gets a
-// rule more, and stays the one that it was.
+// rule more, and stays the one that it was. Whoever comes in the same transaction gets
+// a chain of which no packet can see the old rules.
 func TestGroupKeepsItsChain(t *testing.T) {
 	inHost(t, func() {
 		f := open(t)
@@ -168,12 +257,16 @@ func TestGroupKeepsItsChain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "web", "tier"), workload(2, "web", "tier"), workload(3, "web", "tier"))})
+		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "web", "tier"), workload(2, "web", "tier"))})
 		mustApply(t, f)
 		after, err := f.sock.readHandle(chain)
 		if err != nil || before != after {
 			t.Errorf("the chain's handle was %d and is %d, %v", before, after, err)
 		}
+		led := leadsNow(t, f)
+		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "web"), workload(2, "web"), workload(3, "web"))})
+		mustApply(t, f)
+		noneComes(t, led, leadsNow(t, f))
 		if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
 			t.Errorf("-ours +nft's:\n%s", diff)
 		}

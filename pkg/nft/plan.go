@@ -25,6 +25,9 @@ type plan struct {
 // new, with their rules.
 func (d *desired) plan(b *batch) (plan, error) {
 	p := plan{chains: make(map[string][]hash)}
+	if err := d.separate(); err != nil {
+		return p, err
+	}
 	rules := make(map[string][]encodedRule)
 	defs := make(map[string]Chain)
 	names := slices.Sorted(maps.Keys(d.dirty))

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// separate gives groups other chains where somebody would come to one in the very
+// transaction that changes its rules. That is not at once for every packet: one that
+// is being judged meanwhile finds the new element, and behind it the old rules, those
+// of whoever had the chain before. In a chain that is new it finds none, and is dropped.
+func (d *desired) separate() error {
+	come := make(map[string]bool) // names of chains
+	for _, name := range [...]string{mapFrom, mapTo} {
+		s := d.sets[name]
+		for key, was := range s.was {
+			if to, wanted := s.elems[key]; wanted && to != was.data && d.dirty[to] && d.chains[to].there {
+				come[to] = true
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(come)) {
+		g := d.groups.named[name]
+		_, list, err := d.encodeGroup(g)
+		if err != nil {
+			return fmt.Errorf("chain %s: %w", name, err)
+		}
+		if slices.EqualFunc(d.chains[name].have, list, func(have installed, want encodedRule) bool { return have.hash == want.hash }) {
+			continue
+		}
+		d.removeChain(name)
+		delete(d.groups.named, name)
+		base := groupChain(g.verdicts, g.direction)
+		to := base
+		for n := 2; d.chains[to] != nil; n++ {
+			to = fmt.Sprintf("%s-%d", base, n)
+		}
+		d.nameGroup(g, to)
+	}
+	return nil
+}
