@@ -76,6 +76,7 @@ type identityWish struct {
 // identityNote is what others have left.
 type identityNote struct {
 	synced, ready bool
+	snapshot      int // counts those of etcd
 	// revision is the latest that was folded; commits are not made on what is older
 	// than the last of them, awaits.
 	revision, awaits int64
@@ -131,7 +132,8 @@ func (i *identity) fold(u store.Update) {
 		n.changed, n.judged = u.Revision, false
 		clear(n.stored)
 		clear(n.pools)
-		i.tells.report.forget()
+		n.snapshot++
+		i.tells.report.forget(n.snapshot)
 		i.tenure.resync(model.StatusKey{Host: i.host}, u.Entries)
 	}
 	for _, e := range u.Entries {

@@ -38,6 +38,8 @@ type life struct {
 	path  string // "" = nothing is kept on disk
 	place string
 
+	disk sync.Mutex // one writes at a time; it may take long, and who asks doesn't wait
+
 	mu     sync.Mutex
 	former []lifeLease // of earlier processes
 	own    []int64     // of this process, all
@@ -123,38 +125,45 @@ func formatLeases(all []lifeLease) []byte {
 // take notes a lease before anything is written under it; beside is another that the
 // status may hang on yet, 0 for none.
 func (l *life) take(id, beside int64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.own = append(l.own, id)
-	l.held = []int64{id}
-	if beside != 0 {
-		l.held = append(l.held, beside)
-	}
-	return l.write()
+	return l.change(func() {
+		l.own = append(l.own, id)
+		l.held = []int64{id}
+		if beside != 0 {
+			l.held = append(l.held, beside)
+		}
+	})
 }
 
 // settle forgets the leases of former lives: the name is this process's now, or is
 // another host's.
 func (l *life) settle() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.former) == 0 {
-		return nil
-	}
-	l.former = nil
-	return l.write()
+	return l.change(func() { l.former = nil })
 }
 
-func (l *life) write() error {
-	if l.path == "" {
+// change changes what is known, and the file where that says something else.
+func (l *life) change(change func()) error {
+	l.disk.Lock()
+	defer l.disk.Unlock()
+	before := l.lines()
+	l.mu.Lock()
+	change()
+	l.mu.Unlock()
+	all := l.lines()
+	if l.path == "" || slices.Equal(all, before) {
 		return nil
 	}
+	return writeFile(l.path, formatLeases(all[:min(len(all), maxLives)]))
+}
+
+// lines are what the file is to say.
+func (l *life) lines() []lifeLease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var all []lifeLease
 	for _, id := range l.held {
 		all = append(all, lifeLease{id, l.place})
 	}
-	all = append(all, l.former...)
-	return writeFile(l.path, formatLeases(all[:min(len(all), maxLives)]))
+	return append(all, l.former...)
 }
 
 // isOwn says whether a lease is this process's, or that of one which ended: it was at

@@ -19,7 +19,8 @@ func (i *identity) turnName(ctx context.Context, n identityNote) (named, free bo
 	report := i.tells.report
 	i.mu.Lock()
 	was := i.tenure.held
-	stands := i.tenure.judge(i.evidence(n))
+	e := i.evidence(n)
+	stands := i.tenure.judge(e)
 	t := i.tenure
 	var since time.Duration
 	switch stands {
@@ -37,7 +38,7 @@ func (i *identity) turnName(ctx context.Context, n identityNote) (named, free bo
 		i.tenure.refused = true
 	}
 	i.mu.Unlock()
-	over := permission{revision: t.status.Revision}
+	over := permission{revision: t.status.Revision, snapshot: n.snapshot}
 	switch stands {
 	case nameOurs:
 		i.own(n, t, over)
@@ -45,9 +46,8 @@ func (i *identity) turnName(ctx context.Context, n identityNote) (named, free bo
 	case nameDefend:
 		i.log.Warn("another host claims this one's name: it is told that this one lives")
 		i.naming.set(claimedByAnother)
-		alive, _ := report.standing()
-		report.permit(permission{over.revision, alive}, n.revision, true)
-		return false, false, leastBackoff
+		over.lease = e.alive
+		report.permit(over, n.revision, true)
 	case nameTake:
 		if was {
 			report.permit(over, n.revision, true) // somebody deleted it, or the lease has ended
@@ -117,7 +117,11 @@ func (i *identity) own(n identityNote, t tenure, over permission) {
 			i.log.Warn("leases of the host's former status stay on disk", "reason", err)
 		}
 	}
-	i.naming.set("")
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.tenure.questioned(i.life.isOwn) { // else that was heard meanwhile
+		i.naming.set("")
+	}
 }
 
 // take has a name that is free become the host's. One that was another's may have his

@@ -51,7 +51,7 @@ func (i *identity) turn(ctx context.Context) (again time.Duration) {
 	if free && (n.conflict == nil || change.Empty()) {
 		// The others must not find this host alive while etcd says that it has an address
 		// that is another's.
-		i.tells.report.permit(permission{}, n.revision, true)
+		i.tells.report.permit(permission{snapshot: n.snapshot}, n.revision, true)
 		return again
 	}
 	if !n.ready || n.revision < n.awaits || ctx.Err() != nil {

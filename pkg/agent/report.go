@@ -59,6 +59,7 @@ type reporter struct {
 	due      bool        // the status is to be written as soon as that is permitted
 	heard    int64       // what etcd was known of when may was given
 	fresh    int64       // a permission that knows less than this revision is stale
+	snapshot int         // and one of another snapshot of etcd
 	wrote    int64       // revision of the last status
 	alive    int64       // the lease that it hangs on, 0 = none that holds
 }
@@ -167,9 +168,12 @@ func (r *reporter) run(ctx context.Context) error {
 	defer endpoints.timer.Stop()
 	told, gathering := false, false // that the first update is done; that the endpoints' timer runs
 	for {
-		var lost <-chan struct{}
+		var lost, formerLost <-chan struct{}
 		if r.lease != nil {
 			lost = r.lease.Lost()
+		}
+		if r.former != nil {
+			formerLost = r.former.Lost()
 		}
 		select {
 		case <-ctx.Done():
@@ -191,8 +195,13 @@ func (r *reporter) run(ctx context.Context) error {
 			r.ring()
 		case <-lost:
 			r.lease = nil
-			r.lapsed()
+			if r.former == nil {
+				r.lapsed()
+			}
 			host.timer.Reset(0)
+		case <-formerLost:
+			r.former = nil
+			r.lapsed()
 		case <-host.timer.C:
 			if interval := r.params().ReportInterval; host.done(ctx, r.reportHost(ctx)) && interval > 0 {
 				host.timer.Reset(interval)
@@ -215,6 +224,9 @@ func (r *reporter) reportEndpoints(ctx context.Context) (err error) {
 	}()
 	r.mu.Lock()
 	if r.doubt {
+		if r.silent {
+			nudge(r.changed) // etcd may say again whether the host lives
+		}
 		r.stored, r.registered, r.silent, r.doubt = nil, false, false, false
 	}
 	want := make(map[string]endpointReport, len(r.want))

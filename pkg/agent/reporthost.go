@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,10 +25,7 @@ func (r *reporter) reportHost(ctx context.Context) error {
 		return nil
 	}
 	named := r.naming.waits() == ""
-	if how.ReportInterval == 0 {
-		if !named {
-			return nil
-		}
+	if how.ReportInterval == 0 && named { // else the name has to be claimed first
 		if err := r.fallSilent(ctx); err != nil {
 			return err
 		}
@@ -36,6 +34,9 @@ func (r *reporter) reportHost(ctx context.Context) error {
 	r.silent = false
 	if !ok {
 		return nil // it is asked for again
+	}
+	if p.lease != 0 && r.former != nil && r.former.ID() == p.lease {
+		r.turnBack()
 	}
 	if p.lease != 0 && (r.lease == nil || r.lease.ID() != p.lease) {
 		return nil // that lease has lapsed, of which the identity was told
@@ -91,8 +92,8 @@ func (r *reporter) hold(ctx context.Context, ttl time.Duration, this bool) error
 		return fmt.Errorf("lease of the host's status: %w", err)
 	}
 	beside := int64(0)
-	if r.lease != nil {
-		beside = r.lease.ID()
+	if hangsOn := cmp.Or(r.former, r.lease); hangsOn != nil {
+		beside = hangsOn.ID()
 	}
 	if err := r.life.take(lease.ID(), beside); err != nil {
 		r.log.Warn("what proves that the host's status is its own was not written: with another address the next agent waits for the lease", "reason", err)
@@ -105,6 +106,14 @@ func (r *reporter) hold(ctx context.Context, ttl time.Duration, this bool) error
 	}
 	r.lease, r.ttl = lease, ttl
 	return nil
+}
+
+// turnBack gives up the lease that was to come in the place of the former.
+func (r *reporter) turnBack() {
+	if r.lease != nil {
+		r.drop(r.lease)
+	}
+	r.lease, r.former, r.ttl = r.former, nil, 0
 }
 
 // registerAfter makes the object that says that the host exists, once, after the first update.

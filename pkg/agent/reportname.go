@@ -12,6 +12,7 @@ import (
 type permission struct {
 	revision int64 // of what is there, 0 = nothing
 	lease    int64 // under which alone, 0 = any
+	snapshot int   // since which of etcd's snapshots it holds, see forget
 }
 
 // ask has the host's status written only as permit says; asks is called where what was
@@ -28,13 +29,12 @@ func (r *reporter) ask(asks func()) {
 // known to be there since is about to be heard, and then permit is called again.
 func (r *reporter) permit(p permission, heard int64, now bool) {
 	r.mu.Lock()
-	if heard < r.fresh {
+	if p.snapshot != r.snapshot || heard < r.fresh {
 		r.mu.Unlock()
 		return
 	}
 	now = r.due || (now || r.withheld) && (r.may == nil || *r.may != p)
-	r.may, r.withheld, r.heard = &p, false, heard
-	r.due = r.due && !now
+	r.may, r.withheld, r.heard, r.due = &p, false, heard, false
 	r.mu.Unlock()
 	if now {
 		nudge(r.changed)
@@ -71,7 +71,7 @@ func (r *reporter) written(p permission, revision, lease int64) {
 	r.mu.Lock()
 	r.wrote, r.alive = revision, lease
 	if r.may != nil && *r.may == p {
-		r.may, r.fresh = &permission{revision, p.lease}, revision
+		r.may, r.fresh = &permission{revision, p.lease, p.snapshot}, revision
 	}
 	asks := r.asks
 	r.mu.Unlock()
@@ -86,17 +86,20 @@ func (r *reporter) overtaken(p permission, have int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.may == nil || *r.may == p:
+	case r.may == nil:
+		r.due = true // it was taken away meanwhile
+	case *r.may == p:
 		r.may, r.due, r.fresh = nil, true, max(have, r.heard+1)
 	default:
 		nudge(r.changed) // another was given meanwhile
 	}
 }
 
-// forget notes that etcd may be another, in which revisions mean something else.
-func (r *reporter) forget() {
+// forget notes that etcd may be another, in which revisions mean something else: what
+// was permitted by those from before its snapshot, by number, is not.
+func (r *reporter) forget(snapshot int) {
 	r.mu.Lock()
-	r.may, r.fresh = nil, 0
+	r.may, r.fresh, r.snapshot = nil, 0, snapshot
 	r.mu.Unlock()
 }
 

@@ -31,9 +31,13 @@ func TestPermit(t *testing.T) {
 		{"now it was, and a report is due", func() { r.permit(permission{revision: 12}, 12, false) }, permission{revision: 12}, true, true},
 		{"somebody deleted it", func() { r.overtaken(permission{revision: 12}, 0) }, permission{}, false, false},
 		{"that wasn't heard yet either", func() { r.permit(permission{revision: 12}, 12, false) }, permission{}, false, false},
-		{"etcd is another", func() { r.forget() }, permission{}, false, false},
-		{"whose revisions are few", func() { r.permit(permission{revision: 2}, 3, false) }, permission{revision: 2}, true, true},
-		{"another was permitted while one was written", func() { r.overtaken(permission{revision: 1}, 2) }, permission{revision: 2}, true, true},
+		{"etcd is another", func() { r.forget(1) }, permission{}, false, false},
+		{"what was judged before is over", func() { r.permit(permission{revision: 12}, 12, true) }, permission{}, false, false},
+		{"and what is written by that", func() { r.overtaken(permission{revision: 12}, 20) }, permission{}, false, false},
+		{"its revisions are few", func() { r.permit(permission{2, 0, 1}, 3, false) }, permission{2, 0, 1}, true, true},
+		{"another was permitted while one was written", func() { r.overtaken(permission{1, 0, 1}, 2) }, permission{2, 0, 1}, true, true},
+		{"nor is the same of the other etcd this one's", func() { r.overtaken(permission{revision: 2}, 20) }, permission{2, 0, 1}, true, true},
+		{"which was not replaced", func() { r.written(permission{revision: 2}, 21, 77) }, permission{2, 0, 1}, true, false},
 	}
 	for _, s := range steps {
 		s.do()
@@ -47,7 +51,7 @@ func TestPermit(t *testing.T) {
 			t.Errorf("%s: %+v, %t, nudged %t; want %+v, %t, %t", s.what, may, ok, nudged, s.may, s.ok, s.nudged)
 		}
 	}
-	if alive, wrote := r.standing(); asked != 1 || alive != 77 || wrote != 8 {
+	if alive, wrote := r.standing(); asked != 2 || alive != 77 || wrote != 21 {
 		t.Errorf("asked %d times; lease %d, revision %d", asked, alive, wrote)
 	}
 }

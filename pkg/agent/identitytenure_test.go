@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// TestSilentClaims: a host of which etcd is to say nothing has its name again as others
+// have, and says nothing afterwards.
+func TestSilentClaims(t *testing.T) {
+	c := newFleet(t)
+	status, last := model.StatusKey{Host: "a"}, model.LastStatusKey{Host: "a"}
+	c.put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text("172.18.0.2"))
+	c.put(last, model.Status{Time: time.Now()})
+	c.put(status, model.Status{Time: time.Now()})
+	p := c.person("a", eth0("172.18.0.1/24"), machine{disk: t.TempDir(), place: "boot/1"}.on)
+	c.until("refused", func() bool { return p.problem(problemName) != "" })
+	silent := resolve().params
+	silent.ReportInterval = 0
+	p.tell.report.configure(silent)
+	p.move(eth0("172.18.0.2/24"))
+	c.until("its name", p.named)
+	c.until("nothing is said", func() bool { return c.get(status) == nil && c.get(last) == nil && p.named() })
+}
+
+// TestOwnQuestioned: what is heard while a name is judged to be the host's own isn't forgotten.
+func TestOwnQuestioned(t *testing.T) {
+	c := newFleet(t)
+	p := c.person("a", eth0("172.18.0.1/24"), nil)
+	c.until("named", p.named)
+	p.stop()
+	i := p.id
+	i.naming.set(claimedByAnother)
+	i.tenure.held, i.tenure.status = true, model.Entry{Lease: i.life.own[0], Revision: 1}
+	before := i.tenure
+	i.tenure.status = model.Entry{Lease: 1, Revision: 2} // heard since
+	i.own(i.notes(), before, permission{})
+	if i.naming.waits() == "" {
+		t.Error("the name is taken to be its own")
+	}
+	i.tenure.status = before.status
+	i.own(i.notes(), before, permission{})
+	if reason := i.naming.waits(); reason != "" {
+		t.Errorf("its own again, but: %s", reason)
+	}
+}
