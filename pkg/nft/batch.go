@@ -16,6 +16,7 @@ type batch struct {
 	seq    func() uint32
 	what   []what // of each message, for errors
 	seams  []seam // where it may be cut in two
+	cut    seam   // where it must be, zero = nowhere
 	writes int    // changes, as people count them
 	setID  uint32 // of anonymous sets
 }
@@ -42,6 +43,9 @@ func (b *batch) close(at int) { b.msgs = closeMessage(b.msgs, at) }
 
 // mayCut notes that the batch may be cut here.
 func (b *batch) mayCut() { b.seams = append(b.seams, seam{len(b.msgs), len(b.what)}) }
+
+// mustCut has what is in the batch so far be a transaction of its own.
+func (b *batch) mustCut() { b.cut = seam{len(b.msgs), len(b.what)} }
 
 // The numbers of attributes, of linux/netfilter/nf_tables.h. The name of the
 // table is the first in messages of every kind.
@@ -156,8 +160,8 @@ func (b *batch) addRule(chain string, r encodedRule, before uint64) {
 	b.close(at)
 }
 
-// commit sends the batch, in several transactions where it is too large for one,
-// and reports how many there were. Where generation isn't 0, the ruleset must
+// commit sends the batch, in several transactions where it is too large for one
+// or must be cut, and reports how many there were. Where generation isn't 0, the ruleset must
 // still be of it.
 func (b *batch) commit(s *socket, generation uint32) (transactions int, err error) {
 	const overhead = 256
@@ -165,6 +169,9 @@ func (b *batch) commit(s *socket, generation uint32) (transactions int, err erro
 	start, first := 0, 0
 	for start < len(b.msgs) {
 		end, messages := len(b.msgs), len(b.what)
+		if start < b.cut.at {
+			end, messages = b.cut.at, b.cut.messages
+		}
 		if end-start > limit {
 			for _, c := range b.seams {
 				if c.at > start && c.at-start <= limit {

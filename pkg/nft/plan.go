@@ -55,6 +55,9 @@ func (d *desired) plan(b *batch) (plan, error) {
 		b.writes++
 	}
 	fresh := d.planNew(b, names, defs, rules)
+	if d.move(fresh) {
+		b.mustCut()
+	}
 	for _, name := range names {
 		if def, ok := defs[name]; ok && !fresh[name] {
 			c := d.chains[name]

@@ -42,3 +42,18 @@ func (d *desired) separate() error {
 	}
 	return nil
 }
+
+// move says whether somebody is led from one chain to another that is new: then that
+// comes in a transaction before, for a packet that is being judged to find its rules.
+// Whoever is led nowhere yet passes nothing anyway.
+func (d *desired) move(fresh map[string]bool) bool {
+	for _, name := range [...]string{mapFrom, mapTo} {
+		s := d.sets[name]
+		for key, was := range s.was {
+			if to := s.elems[key]; was.there && to != was.data && fresh[to] {
+				return true
+			}
+		}
+	}
+	return false
+}

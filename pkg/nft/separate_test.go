@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// meddle is somebody else who changes what leads to groups' chains, or what they ask.
+func meddle(t *testing.T, f *Firewall, r *rand.Rand) {
+	t.Helper()
+	var chains, keys []string
+	for name, rules := range leadsNow(t, f).rules {
+		if strings.HasPrefix(name, "to-") && len(rules) > 0 && name != chainTo {
+			chains = append(chains, name)
+		}
+	}
+	for at := range leadsNow(t, f).chains {
+		if at.set == mapTo {
+			keys = append(keys, strings.TrimRight(at.key, "\x00"))
+		}
+	}
+	slices.Sort(chains)
+	slices.Sort(keys)
+	if len(chains) == 0 || len(keys) == 0 {
+		return
+	}
+	chain, key := chains[r.IntN(len(chains))], keys[r.IntN(len(keys))]
+	switch r.IntN(6) {
+	case 0:
+		run(t, "nft", "delete element inet calico workloads-to { "+key+" }")
+	case 1:
+		run(t, "nft", "delete element inet calico workloads-to { "+key+" }; add element inet calico workloads-to { "+key+" : jump "+chain+" }")
+	case 2:
+		run(t, "nft", "flush chain inet calico "+chain)
+	case 3:
+		run(t, "nft", "rename chain inet calico "+chain+" to-other")
+	case 4:
+		run(t, "nft", "add chain inet calico to-foreign; add rule inet calico to-foreign accept; delete element inet calico workloads-to { "+key+" }; add element inet calico workloads-to { "+key+" : jump to-foreign }")
+	case 5:
+		run(t, "nft", "delete table inet calico")
+	}
+	f.generation = 0
+	f.Audit()
+}
+
+// leading is what the kernel has of chains, and of the elements that lead to groups'.
+type leading struct {
+	chains map[slot]string
+	rules  map[string][]hash
+}
+
+func leadsNow(t *testing.T, f *Firewall) leading {
+	t.Helper()
+	l := leading{make(map[slot]string), make(map[string][]hash)}
+	kernel, err := f.sock.readTable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range kernel.chains {
+		l.rules[name] = nil
+		for _, r := range kernel.rules[name] {
+			l.rules[name] = append(l.rules[name], r.hash)
+		}
+	}
+	for _, name := range [...]string{mapFrom, mapTo} {
+		if _, there := kernel.sets[name]; !there {
+			continue
+		}
+		if err := f.sock.readElements(&f.desired.sets[name].def, func(key, chain string) { l.chains[slot{name, key}] = chain }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// noneComes: an element leads to a chain whose rules were others only if it led there
+// before. What is judged meanwhile finds new elements, and behind them old rules.
+func noneComes(t *testing.T, before, after leading) {
+	t.Helper()
+	for at, chain := range after.chains {
+		if rules, there := before.rules[chain]; there && before.chains[at] != chain && !slices.Equal(rules, after.rules[chain]) {
+			t.Errorf("%q of %s comes to chain %s in the transaction that changes its rules", at.key, at.set, chain)
+		}
+	}
+}
+
+// TestMoveIsWhole has an endpoint move to a chain that is new, a packet of which may be
+// on its way there: the chain and its rules come in a transaction before. Not so where
+// the chain is there, or stays, or nothing led anywhere.
+func TestMoveIsWhole(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		c := sample()
+		c.Endpoints = endpoints(workload(1, "web"), workload(2, "web"))
+		f.Update(c)
+		for _, step := range []struct {
+			name         string
+			ep           *policy.Endpoint
+			transactions uint32
+		}{
+			{"the table is made", workload(2, "web"), 1},
+			{"one moves to a new chain", workload(1, "tier"), 2},
+			{"one comes to a new chain", workload(3, "web", "tier"), 1},
+			{"one moves to a chain that is there", workload(1, "web"), 1},
+			{"one keeps its chain", workload(3, "tier"), 1},
+		} {
+			f.Update(policy.Changes{Endpoints: endpoints(step.ep)})
+			before, err := f.sock.generation()
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustApply(t, f)
+			after, err := f.sock.generation()
+			if err != nil || after-before != step.transactions {
+				t.Errorf("%s: %d transactions, %v: want %d", step.name, after-before, err, step.transactions)
+			}
+			if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+				t.Errorf("%s: -ours +nft's:\n%s", step.name, diff)
+			}
+		}
+		f.Audit()
+		wantWrites(t, f, 0, 0)
+	})
+}
