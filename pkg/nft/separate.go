@@ -8,22 +8,27 @@ import (
 	"slices"
 )
 
-// separate gives groups other chains where somebody would come to one in the very
-// transaction that changes its rules. That is not at once for every packet: one that
-// is being judged meanwhile finds the new element, and behind it the old rules, those
-// of whoever had the chain before. In a chain that is new it finds none, and is dropped.
+// separate gives groups other chains where somebody would come to one, or leave it, in
+// the very transaction that changes its rules. That is not at once for every packet: one
+// that is being judged meanwhile finds the new element, and behind it the old rules,
+// those of whoever had the chain before. In a chain that is new it finds none, and is
+// dropped: see move. One that is held up while two transactions take place finds the
+// new rules behind the old element.
 func (d *desired) separate() error {
-	come := make(map[string]bool) // names of chains
+	crossed := make(map[string]bool) // names of chains
 	for _, name := range [...]string{mapFrom, mapTo} {
 		s := d.sets[name]
 		for key, was := range s.was {
-			if to, wanted := s.elems[key]; wanted && to != was.data && d.dirty[to] && d.chains[to].there {
-				come[to] = true
+			if to, wanted := s.elems[key]; wanted && to != was.data {
+				crossed[to], crossed[was.data] = true, true
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(come)) {
+	for _, name := range slices.Sorted(maps.Keys(crossed)) {
 		g := d.groups.named[name]
+		if g == nil || !d.dirty[name] || !d.chains[name].there {
+			continue
+		}
 		_, list, err := d.encodeGroup(g)
 		if err != nil {
 			return fmt.Errorf("chain %s: %w", name, err)

@@ -82,12 +82,17 @@ func leadsNow(t *testing.T, f *Firewall) leading {
 }
 
 // noneComes: an element leads to a chain whose rules were others only if it led there
-// before. What is judged meanwhile finds new elements, and behind them old rules.
+// before, and leads away from none that stays. What is judged meanwhile finds new
+// elements, and behind them old rules.
 func noneComes(t *testing.T, before, after leading) {
 	t.Helper()
 	for at, chain := range after.chains {
 		if rules, there := before.rules[chain]; there && before.chains[at] != chain && !slices.Equal(rules, after.rules[chain]) {
 			t.Errorf("%q of %s comes to chain %s in the transaction that changes its rules", at.key, at.set, chain)
+		}
+		left := before.chains[at]
+		if rules, stays := after.rules[left]; stays && left != chain && !slices.Equal(rules, before.rules[left]) {
+			t.Errorf("%q of %s leaves chain %s in the transaction that changes its rules", at.key, at.set, left)
 		}
 	}
 }
