@@ -54,6 +54,7 @@ type identity struct {
 	tunnels   map[string]*tunnelEffort // by handle
 	looked    [2]sight                 // by family
 	departing [2]time.Time             // since when another address than the former is found
+	unsettled bool                     // life isn't on disk
 }
 
 // identityTells is whom identity tells how it stands.

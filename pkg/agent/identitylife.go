@@ -38,7 +38,8 @@ type life struct {
 	path  string // "" = nothing is kept on disk
 	place string
 
-	disk sync.Mutex // one writes at a time; it may take long, and who asks doesn't wait
+	disk  sync.Mutex // one writes at a time; it may take long, and who asks doesn't wait
+	noted bool       // the file says what is known
 
 	mu     sync.Mutex
 	former []lifeLease // of earlier processes
@@ -55,6 +56,7 @@ func openLife(path, place string) (*life, error) {
 	}
 	var err error
 	l.former, err = readLeases(path)
+	l.noted = err == nil
 	return l, err
 }
 
@@ -135,7 +137,7 @@ func (l *life) take(id, beside int64) error {
 }
 
 // settle forgets the leases of former lives: the name is this process's now, or is
-// another host's.
+// another host's. What couldn't be written before is, too.
 func (l *life) settle() error {
 	return l.change(func() { l.former = nil })
 }
@@ -149,10 +151,12 @@ func (l *life) change(change func()) error {
 	change()
 	l.mu.Unlock()
 	all := l.lines()
-	if l.path == "" || slices.Equal(all, before) {
+	if l.path == "" || l.noted && slices.Equal(all, before) {
 		return nil
 	}
-	return writeFile(l.path, formatLeases(all[:min(len(all), maxLives)]))
+	err := writeFile(l.path, formatLeases(all[:min(len(all), maxLives)]))
+	l.noted = err == nil
+	return err
 }
 
 // lines are what the file is to say.

@@ -127,3 +127,27 @@ func TestPlace(t *testing.T) {
 		t.Errorf("%q, %v; %q, %v", a, errA, b, errB)
 	}
 }
+
+// TestLeaseNotedLater: a lease that the disk had no room for is on it once there is room.
+func TestLeaseNotedLater(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "var")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // where the directory is to be
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, LeasesName)
+	l := &life{path: path, place: "boot/1"}
+	if l.take(7, 0) == nil || l.settle() == nil {
+		t.Fatal("written where nothing can be")
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := l.settle(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != "7 boot/1\n" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}

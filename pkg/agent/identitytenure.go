@@ -113,9 +113,11 @@ func (i *identity) own(n identityNote, t tenure, over permission) {
 	theirs := t.status.Exists() && !i.life.isTaken(t.status.Lease) // by a former process of this host
 	i.tells.report.permit(over, n.revision, theirs || silent)
 	if t.status.Exists() && !theirs {
-		if err := i.life.settle(); err != nil {
-			i.log.Warn("leases of the host's former status stay on disk", "reason", err)
+		err := i.life.settle()
+		if err != nil && !i.unsettled {
+			i.log.Warn("what proves that the host's status is its own is not on disk: the next agent waits for whoever else has the name to object", "reason", err)
 		}
+		i.unsettled = err != nil
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()

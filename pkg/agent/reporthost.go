@@ -96,7 +96,7 @@ func (r *reporter) hold(ctx context.Context, ttl time.Duration, this bool) error
 		beside = hangsOn.ID()
 	}
 	if err := r.life.take(lease.ID(), beside); err != nil {
-		r.log.Warn("what proves that the host's status is its own was not written: with another address the next agent waits for the lease", "reason", err)
+		r.log.Warn("what proves that the host's status is its own was not written, it is tried again", "reason", err)
 	}
 	switch {
 	case r.former == nil:
