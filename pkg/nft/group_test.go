@@ -98,7 +98,8 @@ func TestGroups(t *testing.T) {
 				f.generation = 0 // everything is read
 				f.Audit()
 			}
-			if r.IntN(6) == 0 { // it is started again, with changes to make
+			if r.IntN(6) == 0 { // it is killed, maybe between two transactions, and started again with changes to make
+				killed(t, f)
 				f = open(t)
 				f.Update(policy.Changes{Rules: all, Endpoints: have})
 			}

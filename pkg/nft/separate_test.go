@@ -51,6 +51,22 @@ func meddle(t *testing.T, f *Firewall, r *rand.Rand) {
 	f.Audit()
 }
 
+// killed has a Firewall that is killed write the first of two transactions.
+func killed(t *testing.T, f *Firewall) {
+	t.Helper()
+	b := &batch{seq: f.sock.next}
+	if _, err := f.desired.plan(b); err != nil {
+		t.Fatal(err)
+	}
+	if b.cut.at == 0 {
+		return
+	}
+	b.msgs, b.what = b.msgs[:b.cut.at], b.what[:b.cut.messages]
+	if _, err := b.commit(f.sock, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // leading is what the kernel has of chains, and of the elements that lead to groups'.
 type leading struct {
 	chains map[slot]string
