@@ -25,6 +25,10 @@ func TestSilentClaims(t *testing.T) {
 	p.move(eth0("172.18.0.2/24"))
 	c.until("its name", p.named)
 	c.until("nothing is said", func() bool { return c.get(status) == nil && c.get(last) == nil && p.named() })
+
+	c.put(last, model.Status{Time: time.Now()}) // by this the host would be dead
+	p.tell.report.resync()
+	c.until("nothing is said of it by what etcd was restored from", func() bool { return c.get(last) == nil })
 }
 
 // TestOwnQuestioned: what is heard while a name is judged to be the host's own isn't forgotten.
