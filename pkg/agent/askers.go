@@ -27,15 +27,9 @@ func (a *askers) put(path string, ep *policy.Endpoint) {
 	} else {
 		a.asked[path] = ep
 	}
-	before, after := askedBy(old), askedBy(ep)
+	before, after := old.Lists(), ep.Lists()
 	for i := range before {
-		had, has := before[i], after[i]
-		for len(had) > 0 && len(has) > 0 && had[0] == has[0] {
-			had, has = had[1:], has[1:]
-		}
-		for len(had) > 0 && len(has) > 0 && had[len(had)-1] == has[len(has)-1] {
-			had, has = had[:len(had)-1], has[:len(has)-1]
-		}
+		had, has := policy.Trim(before[i], after[i])
 		for _, id := range has {
 			if a.of[id] == nil {
 				a.of[id] = map[string]int{}
@@ -50,16 +44,6 @@ func (a *askers) put(path string, ep *policy.Endpoint) {
 				delete(a.of, id)
 			}
 		}
-	}
-}
-
-func askedBy(ep *policy.Endpoint) [6][]policy.RulesID {
-	if ep == nil {
-		return [6][]policy.RulesID{}
-	}
-	return [...][]policy.RulesID{
-		ep.Inbound.Policies, ep.Inbound.Profiles, ep.UntrackedInbound,
-		ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedOutbound,
 	}
 }
 

@@ -37,7 +37,7 @@ func TestAskers(t *testing.T) {
 		a.put(path, have[path])
 		want := map[policy.RulesID]map[string]int{}
 		for path, ep := range have {
-			for _, ids := range askedBy(ep) {
+			for _, ids := range ep.Lists() {
 				for _, id := range ids {
 					if want[id] == nil {
 						want[id] = map[string]int{}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 // prefixJudge refuses values of InterfacePrefix that cover a link of the host's own:
@@ -106,7 +107,7 @@ func coversOwn(prefixes []string, links []kernel.LinkRole) error {
 		}
 	}
 	// What isn't there yet comes when a pool asks for it.
-	for _, name := range append(kernel.TunnelNames(), "lo") {
+	for _, name := range append(kernel.TunnelNames(), policy.Loopback) {
 		if beginningOf(name, prefixes) != "" {
 			return refuse(name, "that is the name of the loopback or of a tunnel to other hosts")
 		}

@@ -3,7 +3,6 @@
 package nft
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,10 +84,9 @@ func (d *desired) asksOther(old, ep *policy.Endpoint) bool {
 
 // count keeps how many endpoints ask each policy and profile.
 func (d *desired) count(old, ep *policy.Endpoint) {
-	none := &policy.Endpoint{}
-	before, after := verdictLists(cmp.Or(old, none)), verdictLists(cmp.Or(ep, none))
+	before, after := old.Lists(), ep.Lists()
 	for i := range before {
-		had, has := trimmed(before[i], after[i])
+		had, has := policy.Trim(before[i], after[i])
 		for _, id := range has { // first: what both ask stays
 			d.users[id]++
 			if d.users[id] == 1 {
@@ -106,21 +104,6 @@ func (d *desired) count(old, ep *policy.Endpoint) {
 			}
 		}
 	}
-}
-
-func verdictLists(ep *policy.Endpoint) [6][]policy.RulesID {
-	return [...][]policy.RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound}
-}
-
-// trimmed are two lists without what both begin and end with.
-func trimmed(a, b []policy.RulesID) (had, has []policy.RulesID) {
-	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	return a, b
 }
 
 func (d *desired) isWorkload(name string) bool {

@@ -101,6 +101,27 @@ type Endpoint struct {
 	UntrackedInbound, UntrackedOutbound []RulesID // host endpoints only
 }
 
+// Lists are what an endpoint asks, each list in its order: inbound and outbound
+// policies and profiles, and the untracked. nil asks nothing.
+func (ep *Endpoint) Lists() [6][]RulesID {
+	if ep == nil {
+		return [6][]RulesID{}
+	}
+	return [...][]RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound}
+}
+
+// Trim returns two lists without what both begin and end with: of a policy that comes
+// to an endpoint, nothing and that policy.
+func Trim(before, after []RulesID) (had, has []RulesID) {
+	for len(before) > 0 && len(after) > 0 && before[0] == after[0] {
+		before, after = before[1:], after[1:]
+	}
+	for len(before) > 0 && len(after) > 0 && before[len(before)-1] == after[len(after)-1] {
+		before, after = before[:len(before)-1], after[:len(after)-1]
+	}
+	return before, after
+}
+
 // Verdicts are the rules of one direction in the order in which they are asked.
 type Verdicts struct {
 	// Policies are those that apply. Where there is one and none decides, the
