@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // PoolReason says why a pool did not give an address.
@@ -88,7 +90,7 @@ type UnavailableError struct {
 func (e *UnavailableError) Error() string { return fmt.Sprintf("address %s: %s", e.Addr, e.Reason) }
 
 // InvalidError says that an entry that matters here is not valid. It is never
-// overwritten: a person must correct or delete it.
+// overwritten: a person must see to it.
 type InvalidError struct {
 	Path string
 	Err  error
@@ -96,7 +98,7 @@ type InvalidError struct {
 
 // Error names the key.
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("invalid %s: %v; correct or delete it", e.Path, e.Err)
+	return fmt.Sprintf("invalid %s: %v; %s", e.Path, e.Err, model.Remedy(e.Path))
 }
 
 // Unwrap is why it is not valid.

@@ -71,6 +71,8 @@ type Assigned struct {
 	Pool, Block netip.Prefix
 	// Existing: the handle had it before.
 	Existing bool
+	// Node is where it lives, "" where its attributes don't say.
+	Node string
 }
 
 func (r Request) requested(v6 bool) []netip.Prefix {

@@ -69,7 +69,7 @@ func TestAssignRefuses(t *testing.T) {
 		{"invalid block of the handle", func(s *etcd) {
 			s.fill("10.0.0.4/30", "a", 1)
 			s.putText("/calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30", `[]`)
-		}, with(func(r *Request) { r.Handle = "x.10.0.0.4" }), "invalid /calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30: *; correct or delete it", nil},
+		}, with(func(r *Request) { r.Handle = "x.10.0.0.4" }), "invalid /calico/ipam/v2/assignment/ipv4/block/10.0.0.4-30: *; correct it, and don't delete it while workloads have its addresses", nil},
 		{"no family", nil, with(func(r *Request) { r.IPv4 = false }), "assign addresses: neither IPv4 nor IPv6 is asked for", nil},
 		{"no handle", nil, with(func(r *Request) { r.Handle = "" }), "assign addresses: a request names its host and its handle", nil},
 	}

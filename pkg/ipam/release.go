@@ -4,13 +4,15 @@ package ipam
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 )
 
 // Release frees every address of the handle, and deletes the handle. A handle
-// that doesn't exist has none.
+// that doesn't exist has none, unless it is in one of the blocks also: those may
+// name it although somebody has deleted it.
 //
 // A block that becomes empty and has affinity to a host stays that host's, with
 // the time; another host may take it over later. It is given back, that is
@@ -20,7 +22,7 @@ import (
 // false) are never deleted.
 //
 // Errors: *NeedError; *InvalidError, and then nothing is freed.
-func (p *Plan) Release(handle string, now time.Time) ([]netip.Addr, error) {
+func (p *Plan) Release(handle string, now time.Time, also ...netip.Prefix) ([]netip.Addr, error) {
 	n := &needs{v: p.view}
 	if !n.addAll(FirstReadRelease(handle)) {
 		return nil, n.err()
@@ -30,6 +32,11 @@ func (p *Plan) Release(handle string, now time.Time) ([]netip.Addr, error) {
 		return nil, err
 	}
 	blocks := h.sorted()
+	for _, c := range also {
+		if !slices.Contains(blocks, c) {
+			blocks = append(blocks, c)
+		}
+	}
 	for _, c := range blocks {
 		n.block(c)
 	}
@@ -171,7 +178,7 @@ func (v *View) Held(handle string) ([]Assigned, error) {
 			got.Pool = pool.CIDR
 		}
 		for _, o := range heldBy(b, handle) {
-			got.Addr = addrOf(b, o)
+			got.Addr, got.Node = addrOf(b, o), holder(b, o).Secondary["node"]
 			out = append(out, got)
 		}
 	}

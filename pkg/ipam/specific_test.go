@@ -62,7 +62,7 @@ func TestSpecific(t *testing.T) {
 		{name: "in a block that reaches beyond the pool", setup: func(s *etcd) { s.fill("10.0.0.0/27", "a", 1) }, addrs: []string{"10.0.0.9"},
 			err: "address 10.0.0.9: block 10.0.0.0/27 reaches beyond pool 10.0.0.0/28"},
 		{name: "in an invalid block", setup: func(s *etcd) { s.putText("/calico/ipam/v2/assignment/ipv4/block/10.0.0.8-30", "{") }, addrs: []string{"10.0.0.9"},
-			err: "address 10.0.0.9: invalid /calico/ipam/v2/assignment/ipv4/block/10.0.0.8-30: *; correct or delete it"},
+			err: "address 10.0.0.9: invalid /calico/ipam/v2/assignment/ipv4/block/10.0.0.8-30: *; correct it, and don't delete it while workloads have its addresses"},
 		{name: "with a zone", addrs: []string{"fe80::1%eth0"}, err: "address fe80::1%eth0: not an address that a workload may have"},
 	}
 	for _, c := range cases {

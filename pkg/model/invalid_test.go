@@ -4,6 +4,7 @@ package model_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -21,6 +22,11 @@ const inRule = "inbound_rules[0]"
 
 func TestInvalidValues(t *testing.T) {
 	big := strings.Repeat("x", 3<<19)
+	var sets strings.Builder // 1,003 different ones
+	for i := range 334 {
+		fmt.Fprintf(&sets, `{"protocol": "tcp", "src_selector": "a == '%d'", "!dst_tag": "%d", "dst_ports": ["http", "p%d"]},`, i, i, i)
+	}
+	many := strings.TrimSuffix(sets.String(), ",")
 	nulls := strings.Repeat("null,", 7) + "null"
 	for _, tt := range []struct{ dir, value, want string }{
 		// What is not JSON, or not the right kind of JSON.
@@ -39,6 +45,8 @@ func TestInvalidValues(t *testing.T) {
 		{"policy", `{"selector": "` + big + `"}`, "value of " + strconv.Itoa(len(big)+16) + " bytes: at most 1572864"},
 		{"profile-tags", "[" + strings.Repeat(`"a",`, 1<<14) + `"a"]`, "16385 entries: at most 16384"},
 		{"profile-rules", `{"outbound_rules": [` + strings.Repeat(`{},`, 500000) + `{}]}`, "outbound_rules: 16385 entries: at most 16384"},
+		{"profile-rules", `{"inbound_rules": [` + many + `]}`, "its rules name 1003 different selectors, tags and ports: at most 1000; pick by labels that many endpoints have"},
+		{"policy", `{"selector": "", "inbound_rules": [` + many + `], "outbound_rules": [` + many + `]}`, "its rules name 1003 different selectors, tags and ports: at most 1000; pick by labels that many endpoints have"},
 		{"workload-endpoint", `{"state": "active", "name": "a", "ipv4_nets": [` + strings.Repeat(`"10.0.0.1",`, 1024) + `"10.0.0.1"]}`, "ipv4_nets: 1025 entries: at most 1024"},
 		{"config", big + "x", "value of 1572865 bytes: at most 1572864"},
 		{"host-metadata", `{"labels": {"a b": 1}}`, `labels."a b": want a string, have a number`},

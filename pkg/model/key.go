@@ -96,3 +96,15 @@ const (
 	// BGPHostReflector is a route reflector's cluster id.
 	BGPHostReflector BGPHostField = "route_reflector_cluster_id"
 )
+
+// Remedy says what to do about a key whose value does not parse. A block must not
+// be deleted while workloads have addresses of it: another host would claim it
+// anew, and give them again.
+func Remedy(path string) string {
+	if k, err := ParseKey(path); err == nil {
+		if _, ok := k.(BlockKey); ok {
+			return "correct it, and don't delete it while workloads have its addresses"
+		}
+	}
+	return "correct or delete it"
+}

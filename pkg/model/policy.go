@@ -52,6 +52,9 @@ func parsePolicy(r *reader) (Policy, error) {
 		}
 		return err
 	})
+	if err == nil {
+		err = checkSets(p.Inbound, p.Outbound)
+	}
 	if err != nil {
 		return p, &InvalidPolicyError{text, err}
 	}
@@ -132,6 +135,9 @@ func (p Policy) format(w *writer) error {
 	if _, err := selector.Parse(p.Selector); err != nil {
 		return inField("selector", err)
 	}
+	if err := checkSets(p.Inbound, p.Outbound); err != nil {
+		return err
+	}
 	w.open('{')
 	w.str("selector", p.Selector)
 	if err := w.order(p.Order); err != nil {
@@ -199,10 +205,16 @@ func parseRules(r *reader) (Rules, error) {
 		}
 		return err
 	})
+	if err == nil {
+		err = checkSets(rules.Inbound, rules.Outbound)
+	}
 	return rules, err
 }
 
 func (r Rules) format(w *writer) error {
+	if err := checkSets(r.Inbound, r.Outbound); err != nil {
+		return err
+	}
 	w.open('{')
 	if err := w.rules("inbound_rules", r.Inbound); err != nil {
 		return err

@@ -202,6 +202,55 @@ func (m *Match) check(not string, protocol Protocol) error {
 	return nil
 }
 
+// maxSets bounds what rules pick addresses and ports by. Each is two sets in the kernel,
+// which looks for each among all: 1,000 take it half a second, 8,000 most of a minute.
+const maxSets = 1000
+
+// checkSets counts the selectors, tags and names of ports of one policy or profile, each once.
+func checkSets(lists ...[]Rule) error {
+	all := 0
+	eachSet(lists, func(string, string) { all++ })
+	if all <= maxSets {
+		return nil
+	}
+	seen := map[[2]string]struct{}{}
+	eachSet(lists, func(kind, name string) { seen[[2]string{kind, name}] = struct{}{} })
+	if len(seen) > maxSets {
+		return fmt.Errorf("its rules name %d different selectors, tags and ports: at most %d; pick by labels that many endpoints have", len(seen), maxSets)
+	}
+	return nil
+}
+
+func eachSet(lists [][]Rule, fn func(kind, name string)) {
+	for _, list := range lists {
+		for i := range list {
+			list[i].Match.sets(fn)
+			list[i].Not.sets(fn)
+		}
+	}
+}
+
+func (m *Match) sets(fn func(kind, name string)) {
+	if m.HasSrcSelector || m.SrcSelector != "" {
+		fn("selector", m.SrcSelector)
+	}
+	if m.HasDstSelector || m.DstSelector != "" {
+		fn("selector", m.DstSelector)
+	}
+	for _, tag := range [...]string{m.SrcTag, m.DstTag} {
+		if tag != "" {
+			fn("tag", tag)
+		}
+	}
+	for _, ports := range [...][]Port{m.SrcPorts, m.DstPorts} {
+		for _, p := range ports {
+			if p.Name != "" {
+				fn("port", p.Name)
+			}
+		}
+	}
+}
+
 func (w *writer) rules(name string, rules []Rule) error {
 	w.name(name)
 	w.openList(len(rules))

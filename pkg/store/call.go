@@ -22,8 +22,8 @@ const (
 	// others; it goes on connecting meanwhile (RFC 8305 uses the same for
 	// addresses).
 	patience = 250 * time.Millisecond
-	// readPatience bounds one attempt of a read while there are other members.
-	readPatience = 5 * time.Second
+	// answerPatience bounds one attempt while there are other members.
+	answerPatience = 5 * time.Second
 	// maxRenewals bounds how often one request authenticates again.
 	maxRenewals = 3
 )
@@ -72,6 +72,9 @@ func (c *Client) call(ctx context.Context, r request) error {
 				f.next = stop
 			}
 		}
+		if m != nil && f.next == elsewhere && !errors.Is(ctx.Err(), context.Canceled) {
+			c.failover(m) // also for the request that comes after one that may not be repeated
+		}
 		switch {
 		case f.next == stop:
 			return final(r, f)
@@ -85,9 +88,6 @@ func (c *Client) call(ctx context.Context, r request) error {
 		case f.next == renew:
 			continue
 		}
-		if m != nil {
-			c.failover(m)
-		}
 		if n%ring == 0 && !pause(ctx, n/ring) {
 			return c.gaveUp(ctx, r, start, seen, false)
 		}
@@ -100,9 +100,9 @@ func (c *Client) attempt(ctx context.Context, m *member, ring int, r request) (f
 	if err != nil {
 		return judge(m.url, err, false, false), err
 	}
-	if ring > 1 && !r.once {
+	if ring > 1 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, readPatience)
+		ctx, cancel = context.WithTimeout(ctx, answerPatience)
 		defer cancel()
 	}
 	authCtx, f, err := c.authenticate(ctx, m, conn)

@@ -203,6 +203,37 @@ func TestSlow(t *testing.T) {
 	if errors.Is(err, ErrUnknownOutcome) {
 		t.Error(err)
 	}
+	// Nor is it anything else when grpc has given up on it.
+	impatient := c.open(func(cfg *Config) { cfg.DialTimeout = 100 * time.Millisecond })
+	fails(t, time.Second, func(ctx context.Context) error { return ready(ctx, impatient) }, ErrUnavailable, ": no answer (after ")
+}
+
+// TestHungMember has a member keep its answer to a commit to itself: the commit may not be
+// repeated, but it ends before its time does, and what comes next goes to another member.
+func TestHungMember(t *testing.T) {
+	c := startCluster(t, clusterOptions{size: 3})
+	s := c.open()
+	s.current = 0
+	ctx := within(t, patienceOfTests)
+	if err := ready(ctx, s); err != nil {
+		t.Fatal(err)
+	}
+	c.members[0].proxy.set(stall)
+	// A call that its caller has called off says nothing against the member.
+	called, cancel := context.WithCancel(ctx)
+	time.AfterFunc(100*time.Millisecond, cancel)
+	wantError(t, ready(called, s), context.Canceled)
+	if s.current != 0 {
+		t.Error("a member was left because of a call that was called off")
+	}
+	_, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "1")}})
+	wantError(t, err, ErrUnknownOutcome, s.members[0].url)
+	if s.current == 0 {
+		t.Error("the next request goes to the same member")
+	}
+	if err := ready(ctx, s); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestBrokenCommit(t *testing.T) {

@@ -87,7 +87,7 @@ func (c *Client) adopt(found []*member) {
 		old[m.url] = m
 	}
 	for i, m := range found {
-		m.connectTimeout = c.dialTimeout
+		c.use(m)
 		if o := old[m.url]; o != nil {
 			found[i] = o
 			delete(old, m.url)

@@ -27,9 +27,11 @@ import (
 type member struct {
 	url            string // as messages name it
 	target         string // as grpc names it
+	host           string // name or address, "" of a socket
 	tls            *tlsFiles
 	secure         bool
-	connectTimeout time.Duration // 0 = default
+	connectTimeout time.Duration  // 0 = default
+	note           func(net.Addr) // is told where each connection leads; nil = nobody is
 
 	mu     sync.Mutex
 	conn   *grpc.ClientConn
@@ -93,7 +95,7 @@ func parseEndpoint(s string, files *tlsFiles) (*member, error) {
 		return bad("port " + port + ": want 1 to 65535")
 	}
 	addr := net.JoinHostPort(host, port)
-	m.url, m.target = (&url.URL{Scheme: scheme, Host: addr}).String(), "passthrough:///"+addr
+	m.url, m.target, m.host = (&url.URL{Scheme: scheme, Host: addr}).String(), "passthrough:///"+addr, host
 	return m, nil
 }
 
@@ -126,6 +128,9 @@ func (m *member) dial() (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if m.secure {
 		creds = handshaker{credentials.NewTLS(m.tls.config())}
+	}
+	if m.note != nil {
+		creds = noting{creds, m.note}
 	}
 	timeout := m.connectTimeout
 	if timeout == 0 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 
@@ -151,6 +152,12 @@ func reason(err error) string {
 		}
 		for _, p := range []string{"transport: Error while dialing: ", "transport: ", "authentication handshake failed: "} {
 			s = strings.TrimPrefix(s, p)
+		}
+		if alert, ok := strings.CutPrefix(s, "error reading server preface: "); ok && isCertificateText(alert) {
+			return alert // read by whom is chance
+		}
+		if s == context.DeadlineExceeded.Error() || strings.HasSuffix(s, net.ErrClosed.Error()) {
+			return "no answer" // to TLS, or to HTTP/2: grpc itself has closed the connection
 		}
 		return s
 	}

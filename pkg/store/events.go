@@ -10,8 +10,10 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -42,7 +44,7 @@ func (s *stream) take(ctx context.Context, r *pb.WatchResponse) error {
 		if s.created < s.wanted {
 			return nil
 		}
-		return s.established(ctx, r.GetHeader().GetRevision())
+		return s.established(ctx)
 	case r.WatchId == everyWatch:
 		s.asked, s.wait = false, askAgain
 		if s.ordered {
@@ -83,6 +85,11 @@ func (s *stream) event(watch int, ev *mvccpb.Event) error {
 	if !m.event(watch, revision, s.entry(ev)) {
 		return fmt.Errorf("%w: events of revision %d came late", errResync, revision)
 	}
+	if s.created < s.wanted {
+		s.news = ev // of a history that is not known yet
+	} else {
+		s.w.last = ev
+	}
 	return nil
 }
 
@@ -105,21 +112,35 @@ func (s *stream) entry(ev *mvccpb.Event) model.Entry {
 	return e
 }
 
-// established checks what the member is once the watches are set up. revision is
-// the member's.
-func (s *stream) established(ctx context.Context, revision int64) error {
-	if revision < s.w.merger.delivered {
-		// It is behind the others; or etcd was restored from a backup, and a watch
-		// would wait for the revision to be reached again.
-		ctx, cancel := context.WithTimeout(ctx, createTimeout)
-		defer cancel()
-		resp, err := pb.NewKVClient(s.conn).Range(ctx, &pb.RangeRequest{Key: []byte(s.w.prefixes[0]), CountOnly: true})
-		if err != nil {
-			return err
-		}
-		if now := resp.GetHeader().GetRevision(); now < s.w.merger.delivered {
-			return fmt.Errorf("%w: etcd has gone back from revision %d to %d", errResync, s.w.merger.delivered, now)
-		}
+// established checks once the watches are set up that etcd has the history that was
+// delivered. One that was restored from a backup has it no more, and a watch would wait for
+// the revision to be reached again; or miss what changed, where others have reached it already.
+func (s *stream) established(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	last, known := s.w.last, true
+	ask := &pb.RangeRequest{Key: []byte(s.w.prefixes[0]), Revision: s.w.merger.delivered}
+	if last != nil {
+		ask.Key, ask.Revision = last.Kv.Key, last.Kv.ModRevision
+	}
+	resp, err := pb.NewKVClient(s.conn).Range(ctx, ask) // no member that is behind answers it
+	switch {
+	case errors.Is(rpctypes.Error(err), rpctypes.ErrFutureRev):
+		return fmt.Errorf("%w: etcd has gone back behind revision %d", errResync, ask.Revision)
+	case errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted):
+	case err != nil:
+		return err
+	case last == nil:
+	case last.Type == mvccpb.Event_DELETE:
+		known = len(resp.Kvs) == 0
+	default:
+		known = len(resp.Kvs) == 1 && proto.Equal(resp.Kvs[0], last.Kv)
+	}
+	if !known {
+		return fmt.Errorf("%w: etcd was restored from a backup: what came of %s at revision %d is not what it has", errResync, ask.Key, ask.Revision)
+	}
+	if s.news != nil {
+		s.w.last = s.news
 	}
 	s.w.recovered()
 	return nil

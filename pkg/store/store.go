@@ -82,6 +82,8 @@ type Client struct {
 
 	roundTrips, bytesRead, commits, conflicts atomic.Int64
 	interrupted                               atomic.Bool // a watch is, and has said so
+	watches                                   sync.Map    // *watch, those under way
+	addrs                                     sync.Map    // netip.Addr, those that members have or had
 }
 
 // Open prepares a client. It connects nothing: that etcd is away is found by
@@ -131,7 +133,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		m.connectTimeout = cfg.DialTimeout
+		c.use(m)
 		c.members = append(c.members, m)
 	}
 	if n := len(c.members); n > 1 {

@@ -11,17 +11,21 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
 )
 
 const (
 	// createTimeout is how long a member may take to set up the watches.
-	createTimeout = 10 * time.Second
+	createTimeout = answerPatience
 	// askAgain is when a member that did not say how far it is is asked again: it
 	// keeps silent while a watch is behind. It doubles up to a second.
 	askAgain = 20 * time.Millisecond
 	// silence is how long a member that was asked may say nothing at all.
 	silence = 30 * time.Second
+	// catchUp is how long a member that has told less than is expected of it gets
+	// after each of two questions, so that being slow to read here isn't its fault.
+	catchUp = time.Second
 	// askIdle is how often a quiet stream asks how far it is, so that it can be
 	// resumed although etcd has compacted since the last event.
 	askIdle = time.Minute
@@ -45,6 +49,11 @@ type stream struct {
 	asked   bool          // how far it is, and no answer yet
 	wait    time.Duration // before asking again
 	heard   time.Time     // of anything
+	// told is the latest revision that the member named, expected what Expect says
+	// there is; questions were put to it since it was found behind.
+	told, expected int64
+	questions      int
+	news           *mvccpb.Event // the last that came before all watches were set up
 }
 
 // follow delivers the changes after the merger's state, until the stream breaks.
@@ -106,6 +115,8 @@ func (w *watch) followMember(ctx context.Context, m *member, ring int) error {
 	})
 	timer := time.NewTimer(createTimeout)
 	defer timer.Stop()
+	behind := time.NewTimer(time.Hour)
+	defer behind.Stop()
 	for {
 		fired := false
 		select {
@@ -113,8 +124,25 @@ func (w *watch) followMember(ctx context.Context, m *member, ring int) error {
 			return ctx.Err()
 		case err := <-failed:
 			return err
+		case s.expected = <-w.expected:
+			if s.questions == 0 {
+				behind.Reset(0)
+			}
+			continue
+		case <-behind.C:
+			switch {
+			case s.told >= s.expected:
+				s.questions = 0
+			case s.questions == 2:
+				return fmt.Errorf("%w within %v to how far it is: etcd is at revision %d, it told of %d", errSilent, 2*catchUp, s.expected, s.told)
+			default:
+				s.questions++
+				s.sendProgress()
+				behind.Reset(catchUp)
+			}
+			continue
 		case r := <-responses:
-			s.heard = time.Now()
+			s.heard, s.told = time.Now(), max(s.told, r.GetHeader().GetRevision())
 			if err := s.take(ctx, r); err != nil {
 				return err
 			}

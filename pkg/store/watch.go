@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -44,10 +45,12 @@ type watch struct {
 	prefixes []string
 	fn       func(Update) error
 
-	merger  *merger // nil: a snapshot is due
-	page    int64   // entries per request of a snapshot, 0 = all in one
-	cluster uint64  // etcd's cluster id
-	trouble string  // the last that was logged, "" = none
+	expected chan int64    // what Expect was told last
+	merger   *merger       // nil: a snapshot is due
+	page     int64         // entries per request of a snapshot, 0 = all in one
+	cluster  uint64        // etcd's cluster id
+	last     *mvccpb.Event // since the snapshot; nil = none
+	trouble  string        // the last that was logged, "" = none
 }
 
 // Watch calls fn with all that the prefixes hold, then with each change, in one
@@ -60,7 +63,9 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(Update) e
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
-	w := &watch{c: c, prefixes: roots, fn: fn, page: pageSize}
+	w := &watch{c: c, prefixes: roots, fn: fn, page: pageSize, expected: make(chan int64, 1)}
+	c.watches.Store(w, nil)
+	defer c.watches.Delete(w)
 	for round := 0; ; round++ {
 		began := time.Now()
 		err := w.run(ctx)
@@ -87,6 +92,19 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(Update) e
 	}
 }
 
+// Expect tells the watches that etcd has come to a revision of which the caller
+// knows from elsewhere. One whose member has told of none that late asks it, and
+// leaves it for another where it stays behind: it hangs.
+func (c *Client) Expect(revision int64) {
+	c.watches.Range(func(w, _ any) bool {
+		select {
+		case w.(*watch).expected <- revision:
+		default: // it is about to ask
+		}
+		return true
+	})
+}
+
 // run takes a snapshot if one is due, and follows the changes until that fails.
 func (w *watch) run(ctx context.Context) error {
 	if w.merger == nil {
@@ -99,7 +117,7 @@ func (w *watch) run(ctx context.Context) error {
 		}
 		w.page = pageSize
 		w.recovered()
-		w.merger, w.cluster = newMerger(len(w.prefixes), p.Revision), p.cluster
+		w.merger, w.cluster, w.last = newMerger(len(w.prefixes), p.Revision), p.cluster, nil
 		if err := w.fn(Update{Revision: p.Revision, Resync: true, Entries: p.Entries()}); err != nil {
 			return callbackError{err}
 		}

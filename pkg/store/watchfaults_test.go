@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// TestWatchRolledBack puts back etcd's data directory, and has other changes take the
+// revisions of those that are gone before a watch is back: it tells one history from the other.
+func TestWatchRolledBack(t *testing.T) {
+	for name, lost := range map[string]model.Change{
+		"put":           {Puts: []model.Put{put("A", "lost"), hostPut("A", "lost")}},
+		"deletion":      {Deletes: []model.Key{configKey("A")}},
+		"put like next": {Puts: []model.Put{put("B", "lost")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startCluster(t, clusterOptions{})
+			m, ctx := c.members[0], within(t, patienceOfTests)
+			direct := open(t, Config{Endpoints: []string{m.clientAddr}})
+			commit := func(ch model.Change) int64 {
+				t.Helper()
+				r, err := direct.Commit(ctx, ch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r
+			}
+			commit(model.Change{Puts: []model.Put{put("A", "kept"), hostPut("A", "kept")}})
+			m.stop()
+			backup := filepath.Join(t.TempDir(), "backup")
+			if err := os.CopyFS(backup, os.DirFS(m.cfg.Dir)); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.start(); err != nil {
+				t.Fatal(err)
+			}
+			wire := startProxy(t, m.clientAddr)
+			wire.set(forward)
+			var f folded
+			f.start(t, open(t, Config{Endpoints: []string{wire.addr}}), configs, hosts)
+			eventually(t, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
+			f.reaches(t, commit(lost))
+			wire.set(refuse)
+			m.stop()
+			m.cfg.Dir = backup
+			if err := m.start(); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 3 {
+				commit(model.Change{Puts: []model.Put{put("B", fmt.Sprint(i))}})
+			}
+			wire.set(forward)
+			f.reaches(t, commit(model.Change{Puts: []model.Put{put("C", "last")}}))
+			want := map[string]string{configs + "A": "kept", hosts + "h/config/A": "kept", configs + "B": "2", configs + "C": "last"}
+			if d := cmp.Diff(want, f.values()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// TestWatchMute has a member say nothing of what it is asked, and go on otherwise: a watch
+// that is told that there is something leaves it.
+func TestWatchMute(t *testing.T) {
+	c := startCluster(t, clusterOptions{size: 3})
+	ctx := within(t, patienceOfTests)
+	writer := open(t, Config{Endpoints: []string{c.members[1].clientAddr}})
+	for _, old := range []bool{false, true} {
+		s := c.open()
+		s.current, s.oldEtcd = 0, old
+		var f folded
+		f.start(t, s, configs, hosts)
+		first, err := writer.Commit(ctx, model.Change{Puts: []model.Put{put("A", fmt.Sprint(old))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.reaches(t, first)
+		// A revision that isn't there costs a member or two, and nothing that is.
+		s.Expect(first + 1000)
+		c.members[0].mute.Store(true)
+		second, err := writer.Commit(ctx, model.Change{Puts: []model.Put{put("A", "2"), hostPut("A", "2")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the watch leaves the member", func() bool {
+			s.Expect(second)
+			r, _, _ := f.counts()
+			return r == second
+		})
+		if _, _, resyncs := f.counts(); resyncs != 1 {
+			t.Errorf("%d resyncs", resyncs)
+		}
+		c.members[0].mute.Store(false)
+	}
+}
+
+// TestWatchExpects tells a watch of what its member has told it already, or of what is in no
+// prefix of it: it stays where it is. A machine that is too busy for the member to answer in
+// time gets another round.
+func TestWatchExpects(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	var log syncBuffer
+	s := c.open(func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	ctx := within(t, patienceOfTests)
+	var f folded
+	f.start(t, s, configs)
+	eventually(t, "a round in which the watch stays", func() bool {
+		before := len(log.String())
+		for end := time.Now().Add(3 * catchUp); time.Now().Before(end); sleep(ctx, 10*time.Millisecond) {
+			for _, p := range []model.Put{hostPut("A", "1"), put("A", "1")} {
+				last, err := s.Commit(ctx, model.Change{Puts: []model.Put{p}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Expect(last)
+			}
+		}
+		return !strings.Contains(log.String()[before:], errSilent.Error())
+	})
+}
+
+// TestEventsBeforeTheCheck: an event that comes before all watches of a stream are set up is
+// not what the next stream is tried by, as etcd may have been restored.
+func TestEventsBeforeTheCheck(t *testing.T) {
+	known := &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(configs + "A"), ModRevision: 6}}
+	s := &stream{w: &watch{c: &Client{}, merger: newMerger(2, 6), last: known}, wanted: 2, created: 1, ordered: true}
+	if err := s.event(0, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(configs + "B"), Value: []byte("1"), ModRevision: 7}}); err != nil {
+		t.Fatal(err)
+	}
+	if s.w.last != known {
+		t.Errorf("the watch goes by %v", s.w.last)
+	}
+}
