@@ -48,6 +48,12 @@ func assign(plan *ipam.Plan, v *view, r ipam.Request) (ipam.Choice, error) {
 	if len(held) == 0 {
 		return plan.Assign(r)
 	}
+	for _, a := range held {
+		if a.Node != "" && a.Node != r.Host {
+			return ipam.Choice{}, failf(CodeAddress, "give another CNI_CONTAINERID: a container's is its own among all nodes. Or DEL that container first, on its node; on this one, if that is its former name",
+				"address %s: node %s has it for a container of the same id, as handle %s", a.Addr, a.Node, r.Handle)
+		}
+	}
 	place := func(a netip.Addr) int { return slices.Index(r.Addrs, a) }
 	names := make([]string, len(held))
 	for i, a := range held {

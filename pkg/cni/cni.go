@@ -103,7 +103,7 @@ func (c Call) run(ctx context.Context, conf *netconf.Config) error {
 			return nil
 		}
 		return failf(CodeConfig, "set ipam.type to calico-ipam, or to another IPAM plugin",
-			"calico is a main plugin, and ipam.type %s asks it for addresses", env.delegated)
+			"ipam.type %s is a main plugin: it asks ipam.type for addresses, which is itself", env.delegated)
 	}
 	if !conf.AgentSocketSet {
 		conf.AgentSocket = env.runDir + "/agent.sock"

@@ -46,13 +46,10 @@ func (s *session) del(ctx context.Context) error {
 		return err
 	}
 	step("released")
-	switch {
-	case s.asksOnLink():
+	if s.asksOnLink() {
 		return given
-	case delegated && s.conf.IPAM.Type != "":
-		return s.giveBack(ctx, id)
 	}
-	return nil
+	return s.giveBack(ctx, id)
 }
 
 // removal takes what one container interface holds out of etcd and the kernel.
@@ -63,7 +60,9 @@ type removal struct {
 	unlocked  bool // it has most likely given nothing
 	lenient   bool // undo: also where etcd is not ready
 	unlinking *future
+	linked    bool     // its link was here
 	nameless  bool     // a link with the interface's name and no alias is there
+	elsewhere bool     // the container is in another network by the interface
 	also      []string // other links that the endpoints live on
 }
 
@@ -99,15 +98,23 @@ func (r *removal) decide(v *view) (model.Change, error) {
 	if r.addrs {
 		plan := ipam.NewPlan(v.ipam)
 		var err error
-		if freed, err = plan.Release(r.id.handle, r.s.started); err != nil {
+		if freed, err = plan.Release(r.id.handle, r.s.started, r.id.blocks...); err != nil {
 			return model.Change{}, err
 		}
-		change = plan.Change()
+		var others bool
+		if others, err = r.s.othersHave(v, r.id.handle); err != nil {
+			return model.Change{}, err
+		}
+		if others && !r.linked {
+			freed = nil
+		} else {
+			change = plan.Change()
+		}
 	}
 	keys := []model.WorkloadEndpointKey{r.id.key}
 	r.also = nil
 	if key, ok := r.attributed(v); ok && len(freed) > 0 && key != r.id.key {
-		// The ADD knew the pod by another name: CNI_ARGS differed.
+		// The ADD knew the pod or the node by another name.
 		if _, read := v.entries[key]; !read && !v.absent[key] {
 			return model.Change{}, &ipam.NeedError{Wants: []ipam.Want{{Key: key}}}
 		}
@@ -127,15 +134,39 @@ func (r *removal) decide(v *view) (model.Change, error) {
 	return change, nil
 }
 
+// othersHave reports whether the handle's addresses are another live host's: it
+// has a container of the same id, as a disk that was copied brings along. What this node got by a
+// former name isn't: nobody reports by it.
+func (s *session) othersHave(v *view, handle string) (bool, error) {
+	for _, e := range v.entries {
+		b, _ := e.Value.(model.Block)
+		for _, a := range b.Attributes {
+			node := a.Secondary["node"]
+			if a.HandleID != handle || node == "" || node == s.node {
+				continue
+			}
+			status := model.StatusKey{Host: node}
+			if _, read := v.entries[status]; !read && !v.absent[status] {
+				return false, &ipam.NeedError{Wants: []ipam.Want{{Key: status}}}
+			}
+			if v.get(status).Exists() {
+				s.log.Warn("leaving the addresses of a container with the same id on another node", "handle", handle, "node", node)
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
 // attributed is the endpoint that the handle's addresses were given to, as the
-// block says.
+// block says. The node may have had another name.
 func (r *removal) attributed(v *view) (model.WorkloadEndpointKey, bool) {
 	for _, e := range v.entries {
 		b, _ := e.Value.(model.Block)
 		for _, a := range b.Attributes {
-			if a.HandleID == r.id.handle && a.Secondary["node"] == r.id.key.Host && a.Secondary["workload"] != "" {
+			if a.HandleID == r.id.handle && a.Secondary["node"] != "" && a.Secondary["workload"] != "" {
 				return model.WorkloadEndpointKey{
-					Host: r.id.key.Host, Orchestrator: a.Secondary["orchestrator"],
+					Host: a.Secondary["node"], Orchestrator: a.Secondary["orchestrator"],
 					Workload: a.Secondary["workload"], Endpoint: r.id.ifName,
 				}, true
 			}
@@ -146,7 +177,8 @@ func (r *removal) attributed(v *view) (model.WorkloadEndpointKey, bool) {
 
 // owns reports whether the endpoint is still this container's. One that does
 // not parse is nobody's and goes; one without a container, written by other
-// software, is ours if its addresses are.
+// software, is ours if its addresses are. One whose link is another network's is
+// that network's: runtimes ask for a DEL after an ADD that was refused for it.
 func (r *removal) owns(entry model.Entry, freed []netip.Addr) bool {
 	endpoint, ok := entry.Value.(model.WorkloadEndpoint)
 	switch {
@@ -154,6 +186,8 @@ func (r *removal) owns(entry model.Entry, freed []netip.Addr) bool {
 		return false
 	case !ok:
 		return true
+	case r.elsewhere && endpoint.Name == r.id.hostIf:
+		return false
 	case endpoint.ContainerID != "":
 		return endpoint.ContainerID == r.id.cid
 	}
@@ -205,10 +239,12 @@ func (r *removal) unlink() error {
 	case err != nil:
 		return fail(CodeKernel, err, "")
 	case link.Alias == r.id.alias:
+		r.linked = true
 		return deleteLink(link.Name)
 	case link.Alias == "" && link.Kind == "veth":
 		r.nameless = true
 	default:
+		r.elsewhere = r.id.sameInterface(link.Alias)
 		r.s.log.Info("leaving a link that is not this container's", "alias", link.Alias)
 	}
 	return nil

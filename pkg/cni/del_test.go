@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -77,6 +78,48 @@ func TestDelByAnotherName(t *testing.T) {
 	r.empty()
 }
 
+// TestDelByAnotherNode deletes a container of before its node was given another name.
+func TestDelByAnotherNode(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(nil))
+	r.add(c)
+	c.Stdin = r.conf(map[string]any{"nodename": "renamed"})
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+// TestSameContainerElsewhere has two live hosts with a container of one id.
+func TestSameContainerElsewhere(t *testing.T) {
+	cfg := small()
+	cfg.Hosts, cfg.NoAgent, cfg.NoFsync = []string{"a", "b"}, true, true
+	l := lab.ForTest(t, cfg)
+	r, other := &rig{t, l, l.Host("a")}, &rig{t, l, l.Host("b")}
+	r.put(model.StatusKey{Host: "a"}, model.Status{Time: time.Now()})
+	r.put(model.StatusKey{Host: "b"}, model.Status{Time: time.Now()})
+	for i, plugin := range []string{"calico", "calico-ipam"} {
+		c := call(r.pod(plugin+"-a"), r.conf(nil))
+		c.Plugin = plugin
+		r.must(c)
+		var before, after []string
+		for _, e := range r.sound() {
+			before = append(before, fmt.Sprintf("%s %d", e.Path, e.Revision))
+		}
+		same := call(r.pod(plugin+"-b"), other.conf(nil))
+		same.Plugin = plugin
+		other.fails(same, 105, fmt.Sprintf("address 10.1.0.%d: node a has it for a container of the same id, as handle net1.c1.eth0", i))
+		other.must(verb("DEL", same))
+		for _, e := range r.sound() {
+			after = append(after, fmt.Sprintf("%s %d", e.Path, e.Revision))
+		}
+		if d := cmp.Diff(before, after); d != "" {
+			t.Errorf("%s: after a DEL on another node (-before +after):\n%s", plugin, d)
+		}
+		r.must(verb("DEL", c))
+	}
+	r.empty()
+	other.empty()
+}
+
 func TestLinksOfOthers(t *testing.T) {
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(nil))
@@ -129,6 +172,7 @@ func TestTwoNetworks(t *testing.T) {
 	reply := r.must(one)
 	hostIf, before := r.links()[0], r.endpoints()
 	r.fails(two, 106, "interface eth0 of the container is another network's: "+hostIf+` has the alias "calico net1.c1.eth0"`)
+	r.must(verb("DEL", two)) // as runtimes do then
 	if ep := r.endpoints()["cni c1 eth0"]; !ep.Equal(before["cni c1 eth0"]) {
 		t.Errorf("endpoint %+v", ep)
 	}
@@ -165,6 +209,10 @@ func TestGC(t *testing.T) {
 	foreign := call(r.pod("foreign"), other)
 	foreign.ContainerID = "f"
 	r.add(foreign)
+	// Somebody has deleted c3's handle.
+	if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{model.HandleKey{ID: "net1.c3.eth0"}}}); err != nil {
+		t.Fatal(err)
+	}
 	// c1's link is lost, and there are links that etcd never heard of.
 	r.sh("ip link del " + r.add(calls[1]).Interfaces[0].Name)
 	r.sh(`ip link add cali00000000001 type veth peer name p1 && ip link set cali00000000001 alias "calico net1.leak.eth0"

@@ -74,6 +74,9 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 			return err
 		}
 	}
+	if err := s.delegations().asked(delegationOf(a.id), s.conf.Raw); err != nil {
+		s.log.Warn("should ipam.type be another by then, a DEL will not give the addresses back", "error", err)
+	}
 	step("before ipam")
 	raw, err := invoke.ExecPluginWithResult(ctx, path, s.conf.Raw, s.delegateArgs("ADD"), s.exec())
 	if err != nil {
@@ -157,71 +160,6 @@ func addrsOf(r *types100.Result) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// startOver gives back what an earlier ADD for the same interface was given,
-// which may have died: few plugins give the same again. The pod may be using it,
-// so its link goes, and if this ADD fails its endpoint too.
-func (a *attachment) startOver(ctx context.Context) error {
-	a.renewed = true
-	relink := func() error {
-		if a.wire.undo != nil {
-			return nil
-		}
-		return a.wire.replace()
-	}
-	if a.s.asksOnLink() {
-		return errors.Join(a.s.delegateDel(ctx, a.id), relink())
-	}
-	if err := relink(); err != nil {
-		return err
-	}
-	return a.s.delegateDel(ctx, a.id)
-}
-
-func (a *attachment) undelegate(ctx context.Context) error {
-	if !a.asked {
-		return nil
-	}
-	return a.s.giveBack(ctx, a.id)
-}
-
-// giveBack frees the addresses of an attachment, the call's own or another.
-func (s *session) giveBack(ctx context.Context, id identity) error {
-	if err := s.delegateDel(ctx, id); err != nil {
-		return err
-	}
-	return s.delegations().forget(delegationOf(id))
-}
-
-func (s *session) delegateDel(ctx context.Context, id identity) error {
-	path, err := s.findDelegate()
-	if err != nil {
-		return err
-	}
-	// From here on nobody knows whether they are still held.
-	if err := s.delegations().drop(delegationOf(id)); err != nil {
-		return fail(CodeIO, err, "")
-	}
-	step("answer dropped")
-	args := s.delegateArgs("DEL")
-	// As with ours: a container that no ADD was done for because of its arguments
-	// must be deletable. What is held goes by the container.
-	if s.env.argsErr != nil {
-		args.PluginArgsStr = "IgnoreUnknown=1"
-	} else if args.PluginArgsStr != "" {
-		args.PluginArgsStr += ";IgnoreUnknown=1"
-	}
-	if id.cid != s.env.containerID || id.ifName != s.env.ifName {
-		args.ContainerID, args.IfName, args.NetNS = id.cid, id.ifName, ""
-	}
-	err = s.run(ctx, path, args)
-	step("given back")
-	if stopped, ok := errors.AsType[*stoppedError](err); ok && stopped.loop {
-		s.log.Warn("there is nothing to give back: the IPAM plugin only asks itself", "ipam", s.conf.IPAM.Type)
-		return nil
-	}
-	return s.explainDelegate(err)
-}
-
 func (s *session) delegations() delegations { return newDelegations(s.env.varDir) }
 
 // delegateVerb runs a verb without a result.
@@ -265,7 +203,7 @@ func (s *session) findDelegate() (string, error) {
 func (s *session) delegateArgs(verb string) *invoke.Args {
 	return &invoke.Args{
 		Command: verb, ContainerID: s.env.containerID, NetNS: s.env.netns, IfName: s.env.ifName,
-		PluginArgsStr: s.env.rawArgs, Path: s.env.path,
+		PluginArgsStr: s.env.rawArgs, Path: s.guardedPath(),
 	}
 }
 
@@ -281,12 +219,9 @@ func (s *session) explainDelegate(err error) error {
 		return nil
 	}
 	e := &Error{Code: CodeDecode, Text: "IPAM plugin " + s.conf.IPAM.Type + ": " + err.Error(), Err: err}
-	switch stopped, ok := errors.AsType[*stoppedError](err); {
-	case ok && stopped.loop:
-		e.Code, e.Hint = CodeConfig, "set ipam.type to an IPAM plugin, like calico-ipam: a main plugin asks ipam.type for addresses, which is itself"
-	case ok:
+	if _, ok := errors.AsType[*stoppedError](err); ok {
 		e.Code = CodeTryAgain
-	case errors.Is(err, context.Canceled):
+	} else if errors.Is(err, context.Canceled) {
 		e.Code, e.Hint = CodeTryAgain, "the call was interrupted by a signal: try again"
 	}
 	if theirs, ok := errors.AsType[*types.Error](err); ok {

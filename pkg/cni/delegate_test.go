@@ -5,6 +5,7 @@ package cni_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -213,42 +214,45 @@ func TestAnswersOfOtherPlugins(t *testing.T) {
 	}
 }
 
-// TestIPAMTypeChanges takes away, with another ipam.type, containers whose
-// addresses come from etcd.
+// TestIPAMTypeChanges takes containers away whose addresses come from what was
+// ipam.type before: etcd, or another plugin.
 func TestIPAMTypeChanges(t *testing.T) {
 	cfg := small()
 	cfg.CNIPath = []string{reference(t)}
 	r := newRig(t, cfg)
-	conf, dir := r.hostLocal(nil)
-	for what, takeAway := range map[string]func(lab.Call){
-		"DEL": func(c lab.Call) { r.must(verb("DEL", c)) },
-		"GC":  func(c lab.Call) { r.must(verb("GC", withAttachments(r, c))) },
-		"GC of what has no endpoint": func(c lab.Call) {
-			if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{
-				model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"},
-			}}); err != nil {
-				t.Fatal(err)
-			}
-			r.sh("ip link del " + r.links()[0])
-			r.must(verb("GC", withAttachments(r, c)))
-		},
-		"ADD again, DEL": func(c lab.Call) { r.must(c); r.must(verb("DEL", c)) },
-	} {
-		t.Run(what, func(t *testing.T) {
-			r := &rig{t, r.lab, r.host}
-			c := call(r.pod(strings.ToLower(strings.NewReplacer(" ", "-", ",", "").Replace(what))), r.conf(nil))
-			r.must(c)
-			c.Stdin = conf
-			takeAway(c)
-			r.empty()
-			if entries, err := os.ReadDir(filepath.Join(dir, "net1")); err == nil {
-				for _, e := range entries {
-					if _, err := netip.ParseAddr(e.Name()); err == nil {
-						t.Errorf("host-local still has %s", e.Name())
-					}
+	ours := r.conf(nil)
+	other, dir := r.hostLocal(nil)
+	third := r.conf(map[string]any{"ipam": map[string]any{"type": "static", "addresses": []any{map[string]any{"address": "10.8.1.1/32"}}}})
+	pods := 0
+	for _, to := range []struct {
+		name          string
+		before, after []byte
+	}{{"to calico-ipam", other, ours}, {"to static", other, third}, {"to host-local", ours, other}} {
+		for what, takeAway := range map[string]func(*rig, lab.Call){
+			"DEL": func(r *rig, c lab.Call) { r.must(verb("DEL", c)) },
+			"GC":  func(r *rig, c lab.Call) { r.must(verb("GC", withAttachments(r, c))) },
+			"GC of what has no endpoint": func(r *rig, c lab.Call) {
+				if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{
+					model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"},
+				}}); err != nil {
+					r.Fatal(err)
 				}
-			}
-		})
+				r.sh("ip link del " + r.links()[0])
+				r.must(verb("GC", withAttachments(r, c)))
+			},
+			"ADD again, DEL": func(r *rig, c lab.Call) { r.must(c); r.must(verb("DEL", c)) },
+		} {
+			pods++
+			pod := fmt.Sprintf("pod%d", pods)
+			t.Run(to.name+" "+what, func(t *testing.T) {
+				r := &rig{t, r.lab, r.host}
+				c := call(r.pod(pod), to.before)
+				r.must(c)
+				c.Stdin = to.after
+				takeAway(r, c)
+				r.nothingDelegated(dir)
+			})
+		}
 	}
 }
 
@@ -279,15 +283,15 @@ func TestMainPluginAsIPAM(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "wrapper"), []byte(wrapper), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, msg := range map[string]string{
-		"calico":  "calico is a main plugin, and ipam.type calico asks it for addresses",
-		"wrapper": "calico is a main plugin, and ipam.type wrapper asks it for addresses",
-		"ptp":     "it asks itself, or another plugin that asks it, without an end",
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := &rig{t, r.lab, r.host}
-			c := call(r.pod(name), r.conf(map[string]any{"ipam": map[string]any{"type": name}}))
-			msg := "IPAM plugin " + name + ": " + msg
+	for _, tt := range []struct {
+		pod, name string
+		env       []string
+	}{{"calico", "calico", nil}, {"wrapper", "wrapper", nil}, {"ptp", "ptp", nil}, {"no-run-dir", "ptp", []string{"CALICO_RUN_DIR=/proc/nonexistent"}}} {
+		t.Run(tt.pod, func(t *testing.T) {
+			r, name := &rig{t, r.lab, r.host}, tt.name
+			c := call(r.pod(tt.pod), r.conf(map[string]any{"ipam": map[string]any{"type": name}}))
+			c.Env = tt.env
+			msg := "IPAM plugin " + name + ": ipam.type " + name + " is a main plugin: it asks ipam.type for addresses, which is itself"
 			r.fails(c, 7, msg)
 			r.fails(verb("STATUS", c), 7, msg)
 			for range 2 {

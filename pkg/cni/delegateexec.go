@@ -6,12 +6,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -28,9 +27,7 @@ const delegateTimeout = 2 * time.Minute
 // call for the interface waits until the other plugin has ended too, and finds
 // what that has done.
 //
-// What it stops, it stops with all that has been started by it: a main plugin in
-// the place of an IPAM plugin asks ipam.type for addresses, which is itself, and
-// makes hundreds of processes a second.
+// What it stops, it stops with all that has been started by it.
 type delegateExec struct {
 	invoke.DefaultExec
 	lock    *os.File // nil: none is held
@@ -41,8 +38,6 @@ type delegateExec struct {
 // ExecPlugin runs a plugin and returns what it wrote to stdout. The error of a
 // plugin that says no is the *types.Error that it wrote.
 func (e *delegateExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	ctx, done := context.WithTimeoutCause(ctx, e.timeout, &stoppedError{why: fmt.Sprintf("it did not answer within %v", e.timeout)})
 	defer done()
 	var stdout, stderr bytes.Buffer
@@ -53,11 +48,7 @@ func (e *delegateExec) ExecPlugin(ctx context.Context, path string, stdin []byte
 	if e.lock != nil {
 		c.ExtraFiles = []*os.File{e.lock}
 	}
-	err := c.Start()
-	if err == nil {
-		go stopLoop(ctx, c.Process.Pid, cancel)
-		err = c.Wait()
-	}
+	err := c.Run()
 	if err != nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -69,54 +60,47 @@ func (e *delegateExec) ExecPlugin(ctx context.Context, path string, stdin []byte
 }
 
 // stoppedError says why a plugin was stopped.
-type stoppedError struct {
-	why  string
-	loop bool
-}
+type stoppedError struct{ why string }
 
 // Error is the reason.
 func (e *stoppedError) Error() string { return e.why }
 
-const (
-	lookEvery = 100 * time.Millisecond
-	// maxGenerations is more than any plugin needs that asks others, in scripts.
-	maxGenerations = 16
-)
-
-// stopLoop ends a plugin that has become a chain of processes.
-func stopLoop(ctx context.Context, pid int, stop context.CancelCauseFunc) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(lookEvery):
+// guardedPath is CNI_PATH for the plugin that ipam.type names, with calico under
+// that name before all else. A main plugin in the place of an IPAM plugin asks
+// ipam.type for addresses: itself, which made hundreds of processes a second
+// without an end. So it asks calico, which says what is wrong.
+func (s *session) guardedPath() string {
+	var errs []error
+	for _, base := range []string{s.env.runDir, s.env.varDir} {
+		dir := filepath.Join(base, "ipam-type", s.conf.IPAM.Type)
+		err := guard(filepath.Join(dir, s.conf.IPAM.Type))
+		if err == nil {
+			return dir + string(filepath.ListSeparator) + s.env.path
 		}
-		if generations(pid, maxGenerations) == maxGenerations {
-			stop(&stoppedError{why: "it asks itself, or another plugin that asks it, without an end", loop: true})
-			return
-		}
+		errs = append(errs, err)
 	}
+	s.log.Warn("going on without a guard against an ipam.type that asks itself", "error", errors.Join(errs...))
+	return s.env.path
 }
 
-// generations counts a process, its children, their children and so on, up to
-// most. A kernel without CONFIG_PROC_CHILDREN shows none: then the timeout decides.
-func generations(pid, most int) int {
-	family := []string{strconv.Itoa(pid)}
-	for n := 1; n < most; n++ {
-		var children []string
-		for _, p := range family {
-			lists, _ := filepath.Glob("/proc/" + p + "/task/*/children")
-			for _, list := range lists {
-				data, _ := os.ReadFile(list) // gone meanwhile
-				children = append(children, strings.Fields(string(data))...)
-			}
-		}
-		if len(children) == 0 {
-			return n
-		}
-		family = children
+// guard makes the path lead to calico, wherever that is by now.
+func guard(path string) error {
+	calico, err := os.Executable()
+	if err != nil {
+		return err
 	}
-	return most
+	if there, err := os.Readlink(path); err == nil && there == calico {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	// Another call may be looking at it.
+	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.Symlink(calico, fresh); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return os.Rename(fresh, path)
 }
 
 func said(err error, stdout, stderr []byte) error {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/calico-go/calico/netconf"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"golang.org/x/sys/unix"
 )
@@ -21,7 +22,8 @@ import (
 // says that the other plugin keeps addresses, and most have no GC of their own.
 //
 // Each is a symbolic link: it is made in one step, and where it points says all.
-// Beside it is a file with what the plugin answered, from when it has answered
+// Beside it is the configuration that the plugin is asked with, for when
+// ipam.type is another by the time of the DEL; and a file with what the plugin answered, from when it has answered
 // until just before it is told to take it back: an endpoint has the addresses,
 // not the routes and the resolver that came with them.
 type delegations struct{ dir string }
@@ -65,12 +67,30 @@ func (d delegations) note(x delegation) (former bool, err error) {
 	return false, err
 }
 
-// forget takes a note away, and what was answered.
+// forget takes a note away, and what was asked and answered.
 func (d delegations) forget(x delegation) error {
-	if err := d.drop(x); err != nil {
+	if err := errors.Join(d.drop(x), remove(d.confPath(x))); err != nil {
 		return err
 	}
 	return remove(d.path(x))
+}
+
+func (d delegations) confPath(x delegation) string { return d.path(x) + ".conf" }
+
+// asked writes down the configuration that a plugin is about to be asked with,
+// which may have secrets.
+func (d delegations) asked(x delegation, conf []byte) error {
+	return os.WriteFile(d.confPath(x), conf, 0o600)
+}
+
+// askedWith reads it. Half of one was written by a call that did not ask.
+func (d delegations) askedWith(x delegation) (*netconf.Config, bool) {
+	data, err := os.ReadFile(d.confPath(x))
+	if err != nil {
+		return nil, false
+	}
+	conf, err := netconf.Parse(data)
+	return conf, err == nil
 }
 
 func (d delegations) answerPath(x delegation) string { return d.path(x) + ".json" }

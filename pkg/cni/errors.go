@@ -113,7 +113,7 @@ func lastHint(code uint) string {
 	case CodeKernel:
 		return "look at the kernel's log, dmesg; then try again"
 	case CodeData:
-		return "`etcdctl get` shows the value: correct it, or delete the key"
+		return "`etcdctl get` shows the value: correct it. A block that is deleted has its addresses given again"
 	case CodeInternal:
 		return "report it, with the log"
 	}

@@ -61,6 +61,79 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
+// TestLeaderHangs stops etcd's leader just before an ADD's commit, and another just before
+// a DEL's: both go on elsewhere, and what the leader still has in its queue changes nothing.
+func TestLeaderHangs(t *testing.T) {
+	l := lab.ForTest(t, lab.Config{NoAgent: true, NoFsync: true, EtcdMembers: 3})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	client, err := store.Open(ctx, store.Config{Endpoints: l.EtcdSockets()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }() // etcd may be gone first
+	for _, command := range []string{"ADD", "DEL"} {
+		s := newTransacted(t, l, "1")
+		s.client, s.env.command = client, command
+		decided, paused := 0, 0
+		work := transaction{first: s.begin(ctx, ipam.FirstRead(s.request(s.id))), decide: func(v *view) (model.Change, error) {
+			plan := ipam.NewPlan(v.ipam)
+			if command == "DEL" {
+				_, err := plan.Release(s.id.handle, s.started)
+				return plan.Change(), err
+			}
+			_, err := plan.Assign(s.request(s.id))
+			return plan.Change(), err
+		}, before: func(*view) error {
+			if decided++; decided > 1 {
+				return nil
+			}
+			var err error
+			if paused, err = l.EtcdLeader(ctx); err != nil {
+				return err
+			}
+			return l.PauseEtcd(paused)
+		}}
+		start := time.Now()
+		if _, err := s.transact(ctx, work); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
+		t.Logf("%s: decided %d times, %v", command, decided, time.Since(start).Round(time.Millisecond))
+		_, there := handles(t, l)[s.id.handle]
+		if there != (command == "ADD") {
+			t.Errorf("after %s the handle is there: %t", command, there)
+		}
+		if err := l.ResumeEtcd(paused); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.WaitEtcd(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(handles(t, l)); got > 1 || (got == 1) != there {
+			t.Errorf("after %s and all of the leader's queue: %d handles", command, got)
+		}
+	}
+}
+
+// handles are those in etcd, all of which is sound.
+func handles(t *testing.T, l *lab.Lab) map[string]model.Handle {
+	t.Helper()
+	dump, _, err := l.Dump(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range ipam.Check(dump) {
+		t.Error(v)
+	}
+	all := map[string]model.Handle{}
+	for _, e := range dump {
+		if k, ok := e.Key.(model.HandleKey); ok {
+			all[k.ID], _ = e.Value.(model.Handle)
+		}
+	}
+	return all
+}
+
 // transacted is a call that has got as far as to its transaction.
 type transacted struct {
 	*session

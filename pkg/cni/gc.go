@@ -37,12 +37,7 @@ func (s *session) gc(ctx context.Context) error {
 		return err
 	}
 	step("found")
-	var errs []error
-	for _, id := range g.ordered() {
-		if err := g.collect(etcd, id); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", id.handle, err))
-		}
-	}
+	errs := g.collectAll(etcd)
 	if g.delegated() {
 		knows, err := s.delegateKnows(ctx, "1.1.0")
 		if err == nil && knows {
@@ -84,10 +79,8 @@ func (g *collection) find(ctx context.Context) error {
 	if g.s.plugin == CalicoIPAM {
 		return g.findAddresses(ctx, true)
 	}
-	if g.delegated() {
-		if err := g.findDelegations(); err != nil {
-			return err
-		}
+	if err := g.findDelegations(); err != nil {
+		return err
 	}
 	if err := g.findLinks(ctx); err != nil {
 		return err
@@ -102,9 +95,12 @@ func (g *collection) add(id identity) {
 	if g.valid[id.handle] {
 		return
 	}
-	if have, ok := g.stale[id.handle]; ok && have.hostIf != "" && id.key == (model.WorkloadEndpointKey{}) {
-		return // it is known better
+	have, ok := g.stale[id.handle]
+	blocks := append(have.blocks, id.blocks...)
+	if ok && have.hostIf != "" && id.key == (model.WorkloadEndpointKey{}) {
+		id = have // it is known better
 	}
+	id.blocks = blocks
 	g.stale[id.handle] = id
 }
 
@@ -246,7 +242,7 @@ func (g *collection) findAddresses(ctx context.Context, everywhere bool) error {
 			b, _ := e.Value.(model.Block)
 			for _, a := range b.Attributes {
 				if a.Secondary["network"] == g.s.conf.Name && a.Secondary["node"] == g.s.node {
-					g.add(identity{network: g.s.conf.Name, handle: a.HandleID})
+					g.add(identity{network: g.s.conf.Name, handle: a.HandleID, blocks: []netip.Prefix{b.CIDR}})
 				}
 			}
 		}

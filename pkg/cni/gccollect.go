@@ -3,26 +3,73 @@
 package cni
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 )
 
+// atOnce is how many interfaces are collected at once: the kernel keeps a caller
+// waiting 20 ms for each link, and a runtime gives GC some twenty seconds.
+const atOnce = 16
+
+// collectAll takes away what is stale, endpoints first: a link stays while an
+// endpoint lives on it, even one of a former sandbox.
+func (g *collection) collectAll(ctx context.Context) (errs []error) {
+	var lonely, living []identity
+	for _, id := range g.stale {
+		if id.key == (model.WorkloadEndpointKey{}) {
+			lonely = append(lonely, id)
+		} else {
+			living = append(living, id)
+		}
+	}
+	for _, ids := range [][]identity{living, lonely} {
+		// One after the other where they share a lock.
+		byLock := make(map[string][]identity)
+		for _, id := range ids {
+			byLock[g.lockName(id)] = append(byLock[g.lockName(id)], id)
+		}
+		free := make(chan struct{}, atOnce)
+		var collecting []*future
+		for _, ids := range byLock {
+			free <- struct{}{}
+			collecting = append(collecting, g.s.async(func() error {
+				defer func() { <-free }()
+				var errs []error
+				for _, id := range ids {
+					if err := g.collect(ctx, id); err != nil {
+						errs = append(errs, fmt.Errorf("%s: %w", id.handle, err))
+					}
+				}
+				return errors.Join(errs...)
+			}))
+		}
+		for _, f := range collecting {
+			if err := f.wait(); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errs
+}
+
+// lockName says which lock keeps other calls away.
+func (g *collection) lockName(id identity) string {
+	if g.s.plugin == CalicoIPAM || id.hostIf == "" {
+		return id.handle
+	}
+	return id.hostIf
+}
+
 // collect takes one stale container interface away, unless a call for it is at
 // work right now.
 func (g *collection) collect(ctx context.Context, id identity) error {
-	lockName := id.hostIf
-	if g.s.plugin == CalicoIPAM || lockName == "" {
-		lockName = id.handle
-	}
-	release, err := g.s.locks.try(interfaceLock(lockName))
+	release, err := g.s.locks.try(interfaceLock(g.lockName(id)))
 	if err != nil && !errors.Is(err, os.ErrPermission) {
 		g.s.log.Info("leaving it: a call for it is at work", "handle", id.handle, "error", err)
 		return nil
@@ -60,9 +107,9 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 	case id.key != (model.WorkloadEndpointKey{}):
 		err = g.s.release(ctx, id, true)
 	default:
-		err = g.s.releaseHandle(ctx, id.handle)
+		err = g.s.releaseHandle(ctx, id)
 	}
-	if err != nil || !g.delegated() {
+	if err != nil || g.s.plugin == CalicoIPAM {
 		return err
 	}
 	if id.cid == "" {
@@ -75,22 +122,4 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 	}
 	// Its own GC may do nothing: host-local has none.
 	return g.s.giveBack(ctx, id)
-}
-
-// ordered is what is stale, endpoints first: a link stays while an endpoint lives
-// on it, even one of a former sandbox.
-func (g *collection) ordered() []identity {
-	all := slices.Collect(maps.Values(g.stale))
-	slices.SortFunc(all, func(a, b identity) int {
-		return cmp.Or(cmp.Compare(a.lonely(), b.lonely()), cmp.Compare(a.handle, b.handle))
-	})
-	return all
-}
-
-// lonely is 1 where no endpoint is known.
-func (id identity) lonely() int {
-	if id.key == (model.WorkloadEndpointKey{}) {
-		return 1
-	}
-	return 0
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
+	"net/netip"
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -22,6 +23,7 @@ type identity struct {
 	ifName   string
 	podName  string // "" outside Kubernetes
 	podSpace string
+	blocks   []netip.Prefix // that name the handle, where GC has seen any
 }
 
 func newIdentity(network, node string, e environ) identity {
@@ -114,6 +116,12 @@ func hashedAliasPrefix(network string) string {
 // "a" is a prefix of "a.b".
 func aliasOfNetwork(alias, network string) bool {
 	return strings.HasPrefix(alias, aliasPrefix+network+".") || strings.HasPrefix(alias, hashedAliasPrefix(network))
+}
+
+// sameInterface reports whether the alias is this container interface's, of any
+// network.
+func (id identity) sameInterface(alias string) bool {
+	return isOurAlias(alias) && strings.HasSuffix(alias, "."+id.cid+"."+id.ifName)
 }
 
 // podMAC derives the address of the pod's end from the handle, so that doing

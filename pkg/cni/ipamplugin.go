@@ -43,7 +43,7 @@ func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 		if !fresh {
 			return nil
 		}
-		return s.releaseHandle(ctx, id.handle)
+		return s.releaseHandle(ctx, id)
 	})
 	_, err := s.transact(ctx, transaction{
 		first: first,
@@ -153,12 +153,12 @@ func (s *session) ipamDel(ctx context.Context) error {
 		return err
 	}
 	step("start")
-	return s.releaseHandle(ctx, id.handle)
+	return s.releaseHandle(ctx, id)
 }
 
 // releaseHandle frees the addresses of a handle that no endpoint uses.
-func (s *session) releaseHandle(ctx context.Context, handle string) error {
-	first := s.begin(ctx, s.withHints(append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstReadRelease(handle)...)))
+func (s *session) releaseHandle(ctx context.Context, id identity) error {
+	first := s.begin(ctx, s.withHints(append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstReadRelease(id.handle)...)))
 	_, err := s.transact(ctx, transaction{
 		first: first,
 		decide: func(v *view) (model.Change, error) {
@@ -166,7 +166,10 @@ func (s *session) releaseHandle(ctx context.Context, handle string) error {
 				return model.Change{}, v.checkReady()
 			}
 			plan := ipam.NewPlan(v.ipam)
-			if _, err := plan.Release(handle, s.started); err != nil {
+			if _, err := plan.Release(id.handle, s.started, id.blocks...); err != nil {
+				return model.Change{}, err
+			}
+			if others, err := s.othersHave(v, id.handle); err != nil || others {
 				return model.Change{}, err
 			}
 			return plan.Change(), nil

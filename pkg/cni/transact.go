@@ -130,7 +130,7 @@ type transaction struct {
 const maxRounds = 1000
 
 // transact reads, decides and commits, and does so again where another writer
-// was faster, until ctx ends. It returns the revision of the commit, or that
+// was faster, or a member of etcd hangs, until ctx ends. It returns the revision of the commit, or that
 // of the reading where there was nothing to change.
 func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 	if err := t.first.wait(); err != nil {
@@ -167,17 +167,16 @@ func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 		}
 	}
 	for attempt := 0; ; attempt++ {
-		revision, err := s.attempt(ctx, v, t)
-		conflict, again := errors.AsType[*store.ConflictError](err)
-		if err == nil && !t.unlocked {
+		change, revision, failed := s.attempt(ctx, v, t)
+		if failed == nil && !t.unlocked {
 			s.locks.committed(revision)
 		}
-		if !again {
-			return revision, err
+		if !s.mayRepeat(ctx, change, failed) {
+			return revision, failed
 		}
-		s.log.Debug("conflict", "key", conflict.Key.Path(), "attempt", attempt)
+		s.log.Debug("again", "reason", failed, "attempt", attempt)
 		if err := store.Pause(ctx, attempt); err != nil {
-			return 0, errors.Join(err, conflict)
+			return 0, errors.Join(err, failed)
 		}
 		v = newView()
 		if err := s.read(ctx, v, t.first.wants); err != nil {
@@ -186,25 +185,38 @@ func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 	}
 }
 
+// mayRepeat says whether it helps to read and decide again: another writer was faster; or
+// a member of etcd kept its answer to itself, and the change can't take effect later. Of
+// what frees it can't: it compares what is there, with revisions that never come back.
+func (s *session) mayRepeat(ctx context.Context, change model.Change, failed error) bool {
+	if _, conflict := errors.AsType[*store.ConflictError](failed); conflict {
+		return true
+	}
+	if !errors.Is(failed, store.ErrUnknownOutcome) || ctx.Err() != nil {
+		return false
+	}
+	return s.env.command != "ADD" || s.fence(ctx, change) == nil
+}
+
 // attempt decides on the view, reading more where that is needed, and commits.
-func (s *session) attempt(ctx context.Context, v *view, t transaction) (int64, error) {
+func (s *session) attempt(ctx context.Context, v *view, t transaction) (model.Change, int64, error) {
 	for round := 0; ; round++ {
 		change, err := t.decide(v)
 		if need, more := errors.AsType[*ipam.NeedError](err); more && round < maxRounds {
 			if err := s.read(ctx, v, need.Wants); err != nil {
-				return 0, err
+				return change, 0, err
 			}
 			continue
 		}
 		if err != nil {
-			return 0, err
+			return change, 0, err
 		}
 		step("decided")
 		if err := t.ready(v); err != nil {
-			return 0, err
+			return change, 0, err
 		}
 		if change.Empty() {
-			return v.revision, nil
+			return change, v.revision, nil
 		}
 		step("before commit")
 		revision, err := s.client.Commit(ctx, change)
@@ -214,7 +226,7 @@ func (s *session) attempt(ctx context.Context, v *view, t transaction) (int64, e
 		case s.env.command == "ADD" && errors.Is(err, store.ErrUnknownOutcome):
 			s.undo.push("commit of unknown outcome", func(ctx context.Context) error { return s.fence(ctx, change) })
 		}
-		return revision, err
+		return change, revision, err
 	}
 }
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+// meetingIPAM is an IPAM plugin that takes back nothing for c1 until it is asked
+// for c2, too.
+const meetingIPAM = `#!/bin/sh
+dir=$(dirname "$0")
+case "$CNI_COMMAND $CNI_CONTAINERID" in
+"ADD c1") echo '{"cniVersion":"1.0.0","ips":[{"address":"10.8.0.1/24"}]}' ;;
+"ADD c2") echo '{"cniVersion":"1.0.0","ips":[{"address":"10.8.0.2/24"}]}' ;;
+"DEL c1") read -r word <"$dir/meet" ;;
+"DEL c2") echo here >"$dir/meet" ;;
+VERSION*) echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}' ;;
+esac
+`
+
+// TestGCAtOnce shows that GC does not wait for one container to be gone before it
+// sees to the next.
+func TestGCAtOnce(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "meeting"), []byte(meetingIPAM), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(bin, "meet"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, lab.Config{CNIPath: []string{bin}, Pools: []netip.Prefix{}})
+	conf := r.conf(map[string]any{"cniVersion": "1.1.0", "ipam": map[string]any{"type": "meeting"}})
+	for _, id := range []string{"c1", "c2"} {
+		c := call(r.pod(id), conf)
+		c.ContainerID = id
+		r.must(c)
+	}
+	r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: conf}))
+	r.empty()
+	r.nothingDelegated("")
+}
