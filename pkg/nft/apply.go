@@ -20,6 +20,7 @@ type Firewall struct {
 
 	mu         sync.Mutex
 	sock       *socket
+	beside     *socket // reads at the same time
 	events     *eventSocket
 	desired    *desired
 	whole      bool   // compare everything in the next Apply
@@ -39,12 +40,18 @@ func Open(cfg Config) (*Firewall, error) {
 		sock.close()
 		return nil, fmt.Errorf("open nftables (the kernel needs nf_tables, and this process CAP_NET_ADMIN): %w", err)
 	}
+	beside, err := openSocket()
+	if err != nil {
+		sock.close()
+		return nil, fmt.Errorf("open nftables: %w", err)
+	}
 	events, err := openEvents(sock.port)
 	if err != nil {
 		sock.close()
+		beside.close()
 		return nil, fmt.Errorf("open nftables events: %w", err)
 	}
-	return &Firewall{cfg: cfg, sock: sock, events: events, desired: newDesired(), whole: true}, nil
+	return &Firewall{cfg: cfg, sock: sock, beside: beside, events: events, desired: newDesired(), whole: true}, nil
 }
 
 // Close releases the sockets. The table stays.
@@ -52,6 +59,7 @@ func (f *Firewall) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sock.close()
+	f.beside.close()
 	return f.events.close()
 }
 
@@ -204,7 +212,7 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 	if f.generation == 0 || g != f.generation+uint32(n) && !f.events.quiet(g) {
 		g = 0 // somebody else was at it as well: the next audit must look
 	}
-	if err := f.desired.verify(f.sock, p); err != nil {
+	if err := f.verify(p); err != nil {
 		return fmt.Errorf("read back: %w", err)
 	}
 	f.desired.settled()

@@ -133,7 +133,7 @@ func (b *batch) deleteRule(chain string, handle uint64) {
 }
 
 // addRule adds a rule before another, 0 = at the end.
-func (b *batch) addRule(chain string, r encodedRule, before uint64) {
+func (b *batch) addRule(chain string, r *encodedRule, before uint64) {
 	b.writes++
 	exprs := r.exprs
 	if len(r.sets) > 0 {

@@ -63,7 +63,7 @@ type chain struct {
 	have   []installed  // rules that the kernel has
 	// encode renders and encodes at once, the chain without its rules; nil = as
 	// render says.
-	encode func() (Chain, []encodedRule, error)
+	encode func() (Chain, []*encodedRule, error)
 }
 
 // totals are of what the kernel holds.
@@ -143,8 +143,16 @@ func (d *desired) update(c policy.Changes) {
 	for id, r := range c.Rules {
 		d.putRules(id, r)
 	}
+	var asking []*policy.Endpoint
 	for path, ep := range c.Endpoints {
-		d.putEndpoint(path, ep)
+		if d.asksOther(d.endpoints[path], ep) {
+			asking = append(asking, ep) // unless another wants its interface
+		} else {
+			d.putEndpoint(path, ep)
+		}
+	}
+	for _, ep := range asking {
+		d.putEndpoint(ep.Path, ep)
 	}
 	d.nameGroups()
 	if c.Pools != nil {
@@ -188,6 +196,7 @@ func (d *desired) putRules(id policy.RulesID, r *policy.Rules) {
 	} else {
 		d.rules[id] = r
 	}
+	delete(d.groups.asked, id)
 	for s := range setsOf(r) {
 		if d.setUsers[s] == nil {
 			d.setUsers[s] = make(map[policy.RulesID]struct{})
@@ -223,7 +232,7 @@ func (d *desired) dropRules(id policy.RulesID) {
 	if d.rules[id] != nil || d.users[id] > 0 {
 		return
 	}
-	delete(d.groups.jumps, id)
+	delete(d.groups.asked, id)
 	d.removeChain(rulesChain(id, model.Inbound))
 	d.removeChain(rulesChain(id, model.Outbound))
 }

@@ -26,11 +26,12 @@ func (d *desired) putEndpoint(path string, ep *policy.Endpoint) {
 	} else {
 		d.endpoints[path] = ep
 	}
-	d.count(old, ep)
 	if d.asksOther(old, ep) {
-		d.putVerdicts(ep)
+		d.shift(ep.Interface, &old.Outbound, &ep.Outbound, model.Outbound)
+		d.shift(ep.Interface, &old.Inbound, &ep.Inbound, model.Inbound)
 		return
 	}
+	d.count(old, ep)
 	for _, list := range [...]map[string][]string{d.interfaces, d.hosts} {
 		if old != nil && old.Interface != "" {
 			d.disown(list, old.Interface, path)
@@ -86,22 +87,25 @@ func (d *desired) asksOther(old, ep *policy.Endpoint) bool {
 func (d *desired) count(old, ep *policy.Endpoint) {
 	before, after := old.Lists(), ep.Lists()
 	for i := range before {
-		had, has := policy.Trim(before[i], after[i])
-		for _, id := range has { // first: what both ask stays
-			d.users[id]++
-			if d.users[id] == 1 {
-				d.putRulesChains(id)
-			}
-		}
-		before[i] = had
+		before[i], after[i] = policy.Trim(before[i], after[i])
+		d.use(after[i], 1) // first: what both ask stays
 	}
 	for _, had := range before {
-		for _, id := range had {
-			d.users[id]--
-			if d.users[id] == 0 {
-				delete(d.users, id)
-				d.dropRules(id)
-			}
+		d.use(had, -1)
+	}
+}
+
+// use counts n references more, or less.
+func (d *desired) use(ids []policy.RulesID, n int) {
+	for _, id := range ids {
+		before := d.users[id]
+		d.users[id] += n
+		switch {
+		case before == 0:
+			d.putRulesChains(id)
+		case d.users[id] == 0:
+			delete(d.users, id)
+			d.dropRules(id)
 		}
 	}
 }
@@ -141,18 +145,13 @@ func (d *desired) putWorkload(name string) {
 		d.sets[setWorkloads].put(key, comment(owners[0], ""))
 		d.sets[setDeniedFrom].put(key, "")
 		d.sets[setDeniedTo].put(key, "")
-		d.putVerdicts(ep)
+		d.join(name, &ep.Outbound, model.Outbound)
+		d.join(name, &ep.Inbound, model.Inbound)
 	}
 	for _, set := range [...]string{setWorkloads, setDeniedFrom, setDeniedTo} {
 		d.changed[set] = true
 	}
 	d.putSources(name)
-}
-
-// putVerdicts leads what has a workload interface to what it asks.
-func (d *desired) putVerdicts(ep *policy.Endpoint) {
-	d.join(ep.Interface, &ep.Outbound, model.Outbound)
-	d.join(ep.Interface, &ep.Inbound, model.Inbound)
 }
 
 // putSources are the addresses, and the MAC, that the owner of an interface may send from.

@@ -25,19 +25,28 @@ type groups struct {
 	named   map[string]*group // by the chain
 	joined  map[slot]*group   // by the element that leads there
 	changed map[*group]bool   // new ones, and those without members
-	jumps   map[policy.RulesID]map[jumpKey]encodedRule
+	shifts  map[shift]*shifted
+	asked   map[policy.RulesID]*asked
 }
 
-// jumpKey is what a rule that asks one policy or profile depends on.
-type jumpKey struct {
+// asked is what the chains of groups need of one policy or profile. It is made anew
+// when that changes.
+type asked struct {
+	effects [2]effect // inbound, outbound
+	jumps   []jumpRule
+}
+
+// jumpRule is a rule that asks it.
+type jumpRule struct {
 	direction model.Direction
 	mark      MarkIs
+	rule      *encodedRule
 }
 
 func newGroups() groups {
 	return groups{
 		asking: make(map[string]*group), named: make(map[string]*group), joined: make(map[slot]*group),
-		changed: make(map[*group]bool), jumps: make(map[policy.RulesID]map[jumpKey]encodedRule),
+		changed: make(map[*group]bool), shifts: make(map[shift]*shifted), asked: make(map[policy.RulesID]*asked),
 	}
 }
 
@@ -101,8 +110,36 @@ func (g *group) header() Chain {
 // asks are a group's questions. A packet comes back from them, marked if it is
 // allowed, or not at all.
 func (d *desired) asks(g *group) []ask {
-	effect := func(id policy.RulesID) effect { return effectOf(d.rules[id], g.direction) }
-	return choices(g.verdicts, g.direction == model.Inbound, effect)
+	at := 0
+	if g.direction == model.Outbound {
+		at = 1
+	}
+	return choices(g.verdicts, g.direction == model.Inbound, func(id policy.RulesID) effect { return d.asked(id).effects[at] })
+}
+
+func (d *desired) asked(id policy.RulesID) *asked {
+	a := d.groups.asked[id]
+	if a == nil {
+		r := d.rules[id]
+		a = &asked{effects: [2]effect{effectOf(r, model.Inbound), effectOf(r, model.Outbound)}}
+		d.groups.asked[id] = a
+	}
+	return a
+}
+
+// jump is the rule of an ask. It is the same in all chains, which are many where a
+// policy comes to all endpoints.
+func (a *asked) jump(x ask, direction model.Direction) (*encodedRule, error) {
+	for i := range a.jumps {
+		if j := &a.jumps[i]; j.mark == x.mark && j.direction == direction {
+			return j.rule, nil
+		}
+	}
+	rule, err := encodeRule(x.rule(direction))
+	if err == nil {
+		a.jumps = append(a.jumps, jumpRule{direction, x.mark, rule})
+	}
+	return rule, err
 }
 
 func (d *desired) renderGroup(g *group) Chain {
@@ -111,27 +148,16 @@ func (d *desired) renderGroup(g *group) Chain {
 	return c
 }
 
-// encodeGroup is renderGroup, encoded. The rules that ask a policy are the same in
-// all chains, which are many where a policy comes to all endpoints.
-func (d *desired) encodeGroup(g *group) (Chain, []encodedRule, error) {
+// encodeGroup is renderGroup, encoded.
+func (d *desired) encodeGroup(g *group) (Chain, []*encodedRule, error) {
 	list := d.asks(g)
-	out := make([]encodedRule, len(list))
+	out := make([]*encodedRule, len(list))
 	for i, a := range list {
-		known := d.groups.jumps[a.id]
-		if known == nil {
-			known = make(map[jumpKey]encodedRule)
-			d.groups.jumps[a.id] = known
+		rule, err := d.asked(a.id).jump(a, g.direction)
+		if err != nil {
+			return Chain{}, nil, err
 		}
-		key := jumpKey{g.direction, a.mark}
-		e, ok := known[key]
-		if !ok {
-			var err error
-			if e, err = encodeRule(a.rule(g.direction)); err != nil {
-				return Chain{}, nil, err
-			}
-			known[key] = e
-		}
-		out[i] = e
+		out[i] = rule
 	}
 	return g.header(), out, nil
 }
@@ -218,6 +244,7 @@ func (d *desired) join(name string, v *policy.Verdicts, direction model.Directio
 // policy comes to all endpoints their chains get one rule more, and the maps stay
 // as they are.
 func (d *desired) nameGroups() {
+	d.shiftGroups()
 	var fresh []*group
 	for g := range d.groups.changed {
 		switch {
@@ -262,7 +289,7 @@ func (gs *groups) free(name string) string {
 func (d *desired) nameGroup(g *group, name string) {
 	g.name, d.groups.named[name] = name, g
 	d.putChain(name, func() Chain { return d.renderGroup(g) })
-	d.chains[name].encode = func() (Chain, []encodedRule, error) { return d.encodeGroup(g) }
+	d.chains[name].encode = func() (Chain, []*encodedRule, error) { return d.encodeGroup(g) }
 	for at := range g.members {
 		d.sets[at.set].put(at.key, name)
 		d.changed[at.set] = true

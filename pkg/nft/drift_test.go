@@ -67,6 +67,8 @@ func TestDrift(t *testing.T) {
 		}, 1},
 		{"nat deleted", nft("delete", "element", "inet", TableName, "dnat4", "{ 192.0.2.7 }"), 1},
 		{"set added", nft("add", "set", "inet", TableName, "other", "{ type ipv4_addr; }"), 1},
+		{"counter added", nft("add", "counter", "inet", TableName, "other"), 0},
+		{"limit added", nft("add", "limit", "inet", TableName, "other", "{ rate 1/second; }"), 0},
 		{"dormant", nft("add", "table", "inet", TableName, "{ flags dormant; }"), 0},
 		{"table deleted", nft("delete", "table", "inet", TableName), 0},
 		{"everything flushed", nft("flush", "ruleset"), 0},

@@ -39,13 +39,13 @@ const (
 )
 
 // encodeRule encodes a rule. An error is a mistake of this package.
-func encodeRule(r Rule) (encodedRule, error) {
+func encodeRule(r Rule) (*encodedRule, error) {
 	e := encoder{}
 	for _, s := range r.Do {
 		e.encode(s)
 	}
 	if e.err != nil {
-		return encodedRule{}, fmt.Errorf("rule %s: %w", r, e.err)
+		return nil, fmt.Errorf("rule %s: %w", r, e.err)
 	}
 	out := e.out
 	h := sha256.New()
@@ -65,7 +65,7 @@ func encodeRule(r Rule) (encodedRule, error) {
 	}
 	out.userdata = append(out.userdata, udataHash, byte(len(out.hash)))
 	out.userdata = append(out.userdata, out.hash[:]...)
-	return out, nil
+	return &out, nil
 }
 
 // encoder makes the expressions of one rule.

@@ -65,6 +65,7 @@ func TestGroups(t *testing.T) {
 				}
 				if r.IntN(3) == 0 { // a policy comes to all, or goes
 					name := names[r.IntN(len(names))]
+					alike := make(map[string]*policy.Endpoint) // what an engine tells of them is at one place
 					for path, ep := range have {
 						var asked []string
 						had := false
@@ -77,7 +78,12 @@ func TestGroups(t *testing.T) {
 						if !had {
 							asked = append(asked, name)
 						}
-						c.Endpoints[path] = numbered(t, path, asked)
+						ep := numbered(t, path, asked)
+						if o := alike[strings.Join(asked, " ")]; o != nil && r.IntN(8) > 0 {
+							ep.Inbound, ep.Outbound = o.Inbound, o.Outbound
+						}
+						alike[strings.Join(asked, " ")] = ep
+						c.Endpoints[path] = ep
 					}
 				}
 				n := r.IntN(12)

@@ -86,6 +86,11 @@ func text(b []byte) string {
 	return string(b)
 }
 
+// isText says whether b is a string with its NUL.
+func isText(b []byte, s string) bool {
+	return len(b) == len(s)+1 && string(b[:len(s)]) == s
+}
+
 // number is a big-endian number of up to 8 bytes.
 func number(b []byte) uint64 {
 	v := uint64(0)

@@ -28,23 +28,21 @@ func (d *desired) plan(b *batch) (plan, error) {
 	if err := d.separate(); err != nil {
 		return p, err
 	}
-	rules := make(map[string][]encodedRule)
-	defs := make(map[string]Chain)
-	names := slices.Sorted(maps.Keys(d.dirty))
-	for _, name := range names {
-		c := d.chains[name]
-		if c.render == nil {
-			continue
+	chains := make([]planned, 0, len(d.dirty))
+	for _, name := range slices.Sorted(maps.Keys(d.dirty)) {
+		r := planned{name: name, chain: d.chains[name]}
+		if r.chain.render != nil {
+			var err error
+			if r.def, r.rules, err = r.chain.encoded(); err != nil {
+				return p, fmt.Errorf("chain %s: %w", name, err)
+			}
+			r.chain.want = make([]hash, len(r.rules))
+			for i := range r.rules {
+				r.chain.want[i] = r.rules[i].hash
+			}
+			r.fresh = !r.chain.there && r.def.Hook == (Hook{})
 		}
-		def, list, err := c.encoded()
-		if err != nil {
-			return p, fmt.Errorf("chain %s: %w", name, err)
-		}
-		c.want = make([]hash, len(list))
-		for i := range list {
-			c.want[i] = list[i].hash
-		}
-		defs[name], rules[name] = def, list
+		chains = append(chains, r)
 	}
 	if d.rebuild {
 		b.deleteTable()
@@ -54,36 +52,47 @@ func (d *desired) plan(b *batch) (plan, error) {
 		b.addTable()
 		b.writes++
 	}
-	fresh := d.planNew(b, names, defs, rules)
-	if d.move(fresh) {
+	d.planNew(b, chains)
+	if d.move(chains) {
 		b.mustCut()
 	}
-	for _, name := range names {
-		if def, ok := defs[name]; ok && !fresh[name] {
-			c := d.chains[name]
-			if !c.there {
-				b.addChain(def)
-			}
-			if !c.there || d.differs(c) {
-				p.chains[name] = c.want
-			}
-			b.changeRules(name, c.have, rules[name])
-		} else if fresh[name] {
-			p.chains[name] = d.chains[name].want
+	for _, r := range chains {
+		c := r.chain
+		if c.render == nil {
+			continue
 		}
+		if !c.there || d.differs(c) {
+			p.chains[r.name] = c.want
+		}
+		if r.fresh {
+			continue
+		}
+		if !c.there {
+			b.addChain(r.def)
+		}
+		b.changeRules(r.name, c.have, r.rules)
 	}
 	d.planSets(b, &p)
-	d.planGone(b, names, &p)
+	d.planGone(b, chains, &p)
 	return p, nil
 }
 
+// planned is a chain to write, or to remove where it has nothing to render it.
+type planned struct {
+	name  string
+	chain *chain
+	def   Chain // without its rules
+	rules []*encodedRule
+	fresh bool // it is new, and reached by nothing yet
+}
+
 // encoded is the chain, without its rules, and its rules.
-func (c *chain) encoded() (Chain, []encodedRule, error) {
+func (c *chain) encoded() (Chain, []*encodedRule, error) {
 	if c.encode != nil {
 		return c.encode()
 	}
 	def := c.render()
-	list := make([]encodedRule, len(def.Rules))
+	list := make([]*encodedRule, len(def.Rules))
 	for i, r := range def.Rules {
 		e, err := encodeRule(r)
 		if err != nil {
@@ -100,7 +109,7 @@ func (d *desired) differs(c *chain) bool {
 }
 
 // planNew adds the sets and chains that are new and reached by nothing yet.
-func (d *desired) planNew(b *batch, names []string, defs map[string]Chain, rules map[string][]encodedRule) map[string]bool {
+func (d *desired) planNew(b *batch, chains []planned) {
 	for _, s := range d.newSets() {
 		b.writes++
 		b.setID++
@@ -116,23 +125,20 @@ func (d *desired) planNew(b *batch, names []string, defs map[string]Chain, rules
 			b.mayCut()
 		}
 	}
-	fresh := make(map[string]bool)
-	for _, name := range names {
-		if def, ok := defs[name]; ok && !d.chains[name].there && def.Hook == (Hook{}) {
-			fresh[name] = true
-			b.addChain(def)
+	for _, c := range chains {
+		if c.fresh {
+			b.addChain(c.def)
 			b.mayCut()
 		}
 	}
-	for _, name := range names {
-		if fresh[name] {
-			for _, r := range rules[name] {
-				b.addRule(name, r, 0)
+	for _, c := range chains {
+		if c.fresh {
+			for _, r := range c.rules {
+				b.addRule(c.name, r, 0)
 				b.mayCut()
 			}
 		}
 	}
-	return fresh
 }
 
 // newSets are the sets to make. The kernel looks a set up by going through the
@@ -153,7 +159,7 @@ func (d *desired) newSets() []*set {
 
 // changeRules turns one list of rules into another. What both begin and end with
 // stays, and so do its counters.
-func (b *batch) changeRules(chain string, have []installed, want []encodedRule) {
+func (b *batch) changeRules(chain string, have []installed, want []*encodedRule) {
 	before := 0
 	for before < len(have) && before < len(want) && have[before].hash == want[before].hash {
 		before++
@@ -241,11 +247,11 @@ func (d *desired) planSets(b *batch, p *plan) {
 }
 
 // planGone removes chains and sets, once nothing refers to them.
-func (d *desired) planGone(b *batch, names []string, p *plan) {
-	for _, name := range names {
-		if c := d.chains[name]; c.render == nil && c.there {
-			b.flushChain(name)
-			p.gone = append(p.gone, name)
+func (d *desired) planGone(b *batch, chains []planned, p *plan) {
+	for _, c := range chains {
+		if c.chain.render == nil && c.chain.there {
+			b.flushChain(c.name)
+			p.gone = append(p.gone, c.name)
 		}
 	}
 	for _, name := range p.gone {

@@ -27,6 +27,10 @@ func (d dice) prefix() netip.Prefix {
 	if d.one(3) {
 		a = netip.AddrFrom16([16]byte{0: 0xfd, 14: d.next(), 15: d.next()})
 	}
+	if d.one(4) { // a part of all there are, which others may be the rest of
+		a, _ = netip.AddrFromSlice(append([]byte{d.next()}, a.AsSlice()[1:]...))
+		return netip.PrefixFrom(a, d.n(3))
+	}
 	return netip.PrefixFrom(a, d.n(a.BitLen()+1))
 }
 

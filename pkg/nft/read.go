@@ -17,6 +17,7 @@ type table struct {
 	chains map[string]readChain
 	rules  map[string][]installed // by chain
 	sets   map[string]shape       // named ones
+	others bool                   // named counters, flow tables and the like, of which we have none
 }
 
 // readChain is a chain in the kernel; hook is "" where it has none.
@@ -83,6 +84,14 @@ func (s *socket) readTable() (table, error) {
 	if err != nil {
 		return t, fmt.Errorf("read the sets of table %s: %w", TableName, err)
 	}
+	for _, kind := range [...]int{unix.NFT_MSG_GETOBJ, unix.NFT_MSG_GETFLOWTABLE} {
+		err = s.ask(kind, unix.NLM_F_DUMP, name, func(_ uint16, body []byte) {
+			t.others = t.others || text(attr(body, attrTable)) == TableName
+		})
+		if err != nil {
+			return t, fmt.Errorf("read what else is in table %s: %w", TableName, err)
+		}
+	}
 	return t, nil
 }
 
@@ -131,9 +140,14 @@ func (s *socket) readRules(chain string, fn func(chain string, r installed)) err
 		body = appendString(body, attrName, chain)
 	}
 	err := s.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, body, func(_ uint16, body []byte) {
-		if text(attr(body, attrTable)) == TableName {
-			fn(text(attr(body, attrName)), parseRule(body))
+		if !isText(attr(body, attrTable), TableName) {
+			return
 		}
+		in := chain
+		if at := attr(body, attrName); in == "" || !isText(at, in) {
+			in = text(at)
+		}
+		fn(in, parseRule(body))
 	})
 	if err != nil {
 		return fmt.Errorf("read the rules of table %s: %w", TableName, err)

@@ -112,6 +112,8 @@ func TestRules(t *testing.T) {
 		{"net", allow(policy.Criteria{SrcNets: cidrs("10.1.2.3/8")}, none), "ip saddr 10.0.0.0/8" + ok},
 		{"net of the other version", allow(policy.Criteria{SrcNets: cidrs("fd00::/8"), DstNets: cidrs("10.0.0.0/8")}, none), ""},
 		{"all nets", allow(policy.Criteria{SrcNets: cidrs("0.0.0.0/0")}, none), "meta nfproto ipv4" + ok},
+		{"both halves of all nets", allow(policy.Criteria{SrcNets: cidrs("128.0.0.0/1", "0.0.0.0/2", "64.0.0.0/2")}, none), "meta nfproto ipv4" + ok},
+		{"neither half of all nets", allow(none, policy.Criteria{SrcNets: cidrs("::/1", "8000::/1")}), ""},
 		{"not all nets", allow(none, policy.Criteria{SrcNets: cidrs("0.0.0.0/0")}), ""},
 		{"nets", allow(policy.Criteria{DstNets: cidrs("10.0.0.0/9", "10.128.0.0/9", "10.1.0.0/16", "192.0.2.1/32", "fd00::/8")}, none),
 			"ip daddr 10.0.0.0/8" + ok + "ip daddr 192.0.2.1" + ok + "ip6 daddr fd00::/8" + ok},

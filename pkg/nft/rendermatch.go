@@ -5,6 +5,7 @@ package nft
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
@@ -24,14 +25,14 @@ func (m *matcher) add(s Statement) { m.match = append(m.match, s) }
 func (m *matcher) addresses(sets []policy.SetID, nets []netip.Prefix, destination, not bool) {
 	field := address(m.version, destination)
 	if len(nets) > 0 {
-		merged := merge(nets)
+		ranges := prefixRanges(merge(nets))
 		switch {
-		case merged[0].Bits() == 0:
+		case isAll(ranges[0]):
 			m.never = m.never || not
-		case len(merged) == 1:
-			m.add(single(field, not, prefixRanges(merged)[0]))
+		case len(ranges) == 1:
+			m.add(single(field, not, ranges[0]))
 		default:
-			m.add(Among{[]Field{field}, not, prefixRanges(merged), true})
+			m.add(Among{[]Field{field}, not, ranges, true})
 		}
 	}
 	for _, id := range sets {
@@ -74,6 +75,10 @@ func prefixRanges(nets []netip.Prefix) []Element {
 	}
 	return out
 }
+
+// isAll says of a range of addresses that each is in it, as with both halves of all
+// there are. The kernel takes no comparison for that.
+func isAll(r Element) bool { return r.End == "" && strings.Trim(r.Key, "\x00") == "" }
 
 // icmp matches type and code; negated, the two are one criterion.
 func (m *matcher) icmp(match, not policy.Criteria) {

@@ -33,7 +33,7 @@ func (d *desired) separate() error {
 		if err != nil {
 			return fmt.Errorf("chain %s: %w", name, err)
 		}
-		if slices.EqualFunc(d.chains[name].have, list, func(have installed, want encodedRule) bool { return have.hash == want.hash }) {
+		if slices.EqualFunc(d.chains[name].have, list, func(have installed, want *encodedRule) bool { return have.hash == want.hash }) {
 			continue
 		}
 		d.removeChain(name)
@@ -51,7 +51,13 @@ func (d *desired) separate() error {
 // move says whether somebody is led from one chain to another that is new: then that
 // comes in a transaction before, for a packet that is being judged to find its rules.
 // Whoever is led nowhere yet passes nothing anyway.
-func (d *desired) move(fresh map[string]bool) bool {
+func (d *desired) move(chains []planned) bool {
+	fresh := make(map[string]bool)
+	for _, c := range chains {
+		if c.fresh {
+			fresh[c.name] = true
+		}
+	}
 	for _, name := range [...]string{mapFrom, mapTo} {
 		s := d.sets[name]
 		for key, was := range s.was {

@@ -15,34 +15,11 @@ import (
 // with all others in one dump.
 const maxFind = 4 * maxElements
 
-// perChain is how many rules of a dump take as long as asking for one chain.
-const perChain = 4
-
-// singly says whether to ask for each of the chains of a plan takes less than
-// to read all rules there are.
-func (d *desired) singly(p plan) bool {
-	n := perChain * len(p.chains)
-	for _, want := range p.chains {
-		n += len(want)
-	}
-	return n < d.total.rules
-}
-
 // verify reads back what a batch changed, and notes it.
-func (d *desired) verify(s *socket, p plan) error {
-	rules := make(map[string][]installed, len(p.chains))
-	note := func(chain string, r installed) {
-		if _, ours := p.chains[chain]; ours {
-			rules[chain] = append(rules[chain], r)
-		}
-	}
-	if d.singly(p) {
-		for name := range p.chains {
-			if err := s.readRules(name, note); err != nil {
-				return err
-			}
-		}
-	} else if err := s.readRules("", note); err != nil {
+func (f *Firewall) verify(p plan) error {
+	d := f.desired
+	rules, err := f.readChains(p)
+	if err != nil {
 		return err
 	}
 	for name, want := range p.chains {
@@ -58,11 +35,11 @@ func (d *desired) verify(s *socket, p plan) error {
 		set := d.sets[name]
 		if set.there && !set.def.Interval && len(set.was) <= maxFind {
 			some = append(some, set)
-		} else if err := d.verifyWholeSet(s, set); err != nil {
+		} else if err := d.verifyWholeSet(f.sock, set); err != nil {
 			return err
 		}
 	}
-	return verifyElements(s, some)
+	return verifyElements(f.sock, some)
 }
 
 // verifyElements reads back the elements of sets that changed, many at once.
@@ -236,8 +213,8 @@ func (f *Firewall) observe(r *Report) error {
 // unfit says whether a part of the table is of another make, so that all of it
 // must be made anew.
 func (d *desired) unfit(t table) bool {
-	if t.flags != 0 {
-		return true // dormant
+	if t.flags != 0 || t.others { // it is dormant, or has what we don't make
+		return true
 	}
 	hooks := make(map[string]string)
 	for _, c := range d.renderer().base(everything) {

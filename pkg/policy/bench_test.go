@@ -156,3 +156,17 @@ func BenchmarkPolicyEverywhere(b *testing.B) {
 	gone.Revision, gone.Value = 0, nil
 	alternate(b, e, [2]model.Entry{gone, all(500)})
 }
+
+// BenchmarkPolicyOfAll is a policy that a thousand local endpoints of 200
+// applications gain and lose, beside about 15 others each.
+func BenchmarkPolicyOfAll(b *testing.B) {
+	cluster := scale.Make(scale.Size{Endpoints: 1000, Local: 1000, Policies: 1000, Profiles: 10})
+	e := policy.NewEngine(scale.Host)
+	e.Update(cluster.Entries()...)
+	e.Flush()
+	key, order := model.PolicyKey{Tier: "default", Policy: "everybody"}, 500.0
+	of := func(text string) model.Entry {
+		return model.Entry{Path: key.Path(), Key: key, Revision: 1, Value: model.Policy{Selector: text, Order: &order, Inbound: []model.Rule{{Action: model.ActionAllow}}}}
+	}
+	alternate(b, e, [2]model.Entry{of("has(app)"), of("has(nothing)")})
+}

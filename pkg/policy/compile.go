@@ -11,7 +11,7 @@ import (
 
 // usedRules are Rules that an endpoint of this host goes by.
 type usedRules struct {
-	users int
+	users int    // endpoints' lists that name them
 	told  *Rules // by the last Flush
 	sets  []*set // that they refer to, each once
 }
@@ -23,7 +23,7 @@ func (e *Engine) touchRules(id RulesID) {
 	}
 }
 
-// useRules counts the endpoints that go by rules: n more of them, or less.
+// useRules counts the lists of endpoints that name rules: n more of them, or less.
 func (e *Engine) useRules(ids []RulesID, n int) {
 	for _, id := range ids {
 		u := e.rules[id]

@@ -35,8 +35,8 @@ type Engine struct {
 
 	locals map[string]*local // by path
 	claims map[claim][]*local
-	dirty  map[string]struct{} // paths of locals
-	place  bool                // host endpoints must find their interfaces
+	dirty  []*local // those that the next Flush looks at
+	place  bool     // host endpoints must find their interfaces
 	// hosts are the valid host endpoints of this host, by id; placeHosts keeps them.
 	hosts []*local
 	// unplaced says why host endpoints have none, by path.
@@ -59,12 +59,12 @@ func NewEngine(host string) *Engine {
 		endpoints: map[string]*endpoint{}, owners: owners{}, profiles: map[string]*profile{},
 		profileIndex: profileIndex{map[string]map[string]map[*profile]struct{}{}, map[string]map[*profile]struct{}{}},
 		policies:     map[model.PolicyKey]*policy{}, selectors: map[string]*query{},
-		locals: map[string]*local{}, claims: map[claim][]*local{}, dirty: map[string]struct{}{},
+		locals: map[string]*local{}, claims: map[claim][]*local{},
 		rules: map[RulesID]*usedRules{}, dirtyRules: map[RulesID]struct{}{},
 		sets: map[SetID]*set{}, touched: map[*set]struct{}{}, pools: map[netip.Prefix]bool{},
 	}
 	e.all = newMatcher(forAll, &e.profileIndex, e.membership)
-	e.own = newMatcher(forOwn, &e.profileIndex, func(ep *endpoint, _ *query, _ bool) { e.dirty[ep.path] = struct{}{} })
+	e.own = newMatcher(forOwn, &e.profileIndex, func(ep *endpoint, _ *query, _ bool) { e.touch(ep.local, itsRules) })
 	return e
 }
 
@@ -88,8 +88,8 @@ func (e *Engine) SetPrefixes(prefixes []string) {
 	}
 	e.prefixes = slices.Clone(prefixes)
 	e.place = true
-	for path, l := range e.locals {
-		e.dirty[path] = struct{}{}
+	for _, l := range e.locals {
+		e.touch(l, anything)
 		if l.workload != nil {
 			e.claim(l, e.claimsOf(l.workload))
 		}
@@ -219,8 +219,8 @@ func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
 }
 
 // Invalid says what is wrong, by path: objects that don't parse or can't be
-// heeded, host endpoints of this host that are on no interface, untracked policies
-// without effect here, and profiles that endpoints of this host name and that are not there.
+// heeded, what is another spelling of a key that is there, host endpoints of this host that are on no interface,
+// untracked policies without effect here, and profiles that endpoints of this host name and that are not there.
 // The caller must not change it. It costs nothing between Updates.
 func (e *Engine) Invalid() map[string]error {
 	if e.place {
@@ -230,6 +230,7 @@ func (e *Engine) Invalid() map[string]error {
 		return e.judged
 	}
 	e.judged = e.unheeded()
+	maps.Copy(e.judged, e.spellings.passedOver())
 	maps.Copy(e.judged, e.invalid)
 	maps.Copy(e.judged, e.unplaced)
 	for name, p := range e.profiles {

@@ -187,13 +187,15 @@ func TestInvalid(t *testing.T) {
 		remote:                              strings.Replace(base()[remote], `["open"]`, `["not ours"]`, 1),
 		pol + "bad":                         `{"selector": "a ="}`,
 		pol + "worse":                       `{"selector": "", "inbound_rules": [{"action": "fly"}]}`,
+		pol + "a%2Fb":                       `{"selector": ""}`,
+		pol + "a%2fb":                       `{"selector": ""}`,
 		"/calico/v1/policy/tier/x/policy/y": `{"selector": ""}`,
 		"/calico/v1/host/h2/endpoint/z":     `7`,
 	})
 	e.Update(model.Entry{Path: "/calico/v1/strange", Err: model.ErrUnknownKey, Revision: 5})
 	e.Update(model.Entry{Path: pol + "type", Key: model.PolicyKey{Tier: "default", Policy: "type"}, Value: 7, Revision: 5})
 	want := []string{
-		"/calico/v1/host/h2/endpoint/z", pol + "bad", pol + "type", pol + "worse", "/calico/v1/policy/tier/x/policy/y", prof + "lost/rules", "/calico/v1/strange",
+		"/calico/v1/host/h2/endpoint/z", pol + "a%2fb", pol + "bad", pol + "type", pol + "worse", "/calico/v1/policy/tier/x/policy/y", prof + "lost/rules", "/calico/v1/strange",
 	}
 	slices.Sort(want)
 	got := e.Invalid()

@@ -12,34 +12,58 @@ import (
 
 // flushEndpoints tells what became of local endpoints that were touched.
 func (e *Engine) flushEndpoints() map[string]*Endpoint {
-	out := map[string]*Endpoint{}
+	out := make(map[string]*Endpoint, len(e.dirty))
 	r := newRuling()
-	for path := range e.dirty {
-		l := e.locals[path]
-		if l == nil {
-			continue
-		}
+	for _, l := range e.dirty {
 		if l.gone() {
 			if l.told != nil {
-				out[path] = nil
+				out[l.path] = nil
 			}
-			r.uses[l.applied]--
-			delete(e.locals, path)
+			r.turn(l.applied, nil).endpoints++
+			delete(e.locals, l.path)
 			continue
 		}
-		ep, a := e.build(l, r)
-		if l.told != nil && ep.sameBut(l.told) && r.same(l.applied, a) {
-			continue
+		ep := l.told
+		if ep == nil || l.dirty == anything {
+			if ep = e.build(l); ep.sameBut(l.told) {
+				ep = l.told
+			}
 		}
-		r.uses[l.applied]--
-		r.uses[a]++
+		l.dirty = nothing
+		var a *applied
+		if ep.Dropped == "" && (ep.Interface != "" || ep.Wildcard) {
+			a = r.of(e.endpoints[l.path], !ep.Workload && !ep.Wildcard)
+		}
+		t := r.turn(l.applied, a)
+		if ep == l.told {
+			if t.same {
+				continue
+			}
+			other := *ep // who was told has the one before
+			ep = &other
+		}
+		t.endpoints++
 		l.told, l.applied = ep, a
-		out[path] = ep
+		if a != nil {
+			ep.Inbound, ep.Outbound, ep.UntrackedInbound, ep.UntrackedOutbound = a.in, a.out, a.rawIn, a.rawOut
+		}
+		out[l.path] = ep
 	}
 	clear(e.dirty)
-	for a, n := range r.uses {
-		if a != nil {
-			e.useRules(a.all, n)
+	e.dirty = e.dirty[:0]
+	// First who comes: what one endpoint leaves and another comes to stays in use.
+	for pair, t := range r.turns {
+		before, after := pair.old.lists(), pair.now.lists()
+		for i := range before {
+			_, has := Trim(before[i], after[i])
+			e.useRules(has, t.endpoints)
+		}
+	}
+	for pair, t := range r.turns {
+		before, after := pair.old.lists(), pair.now.lists()
+		for i := range before {
+			had, _ := Trim(before[i], after[i])
+			e.useRules(had, -t.endpoints)
 		}
 	}
 	return out
@@ -48,8 +72,8 @@ func (e *Engine) flushEndpoints() map[string]*Endpoint {
 // gone reports whether the endpoint is kept only until the next Flush tells so.
 func (l *local) gone() bool { return l.workload == nil && l.host == nil && l.invalid == nil }
 
-// build makes what is told of an endpoint.
-func (e *Engine) build(l *local, r *ruling) (*Endpoint, *applied) {
+// build makes what is told of an endpoint, but for its rules.
+func (e *Engine) build(l *local) *Endpoint {
 	ep := &Endpoint{Path: l.path, Workload: !l.isHost}
 	switch {
 	case l.invalid != nil:
@@ -62,12 +86,7 @@ func (e *Engine) build(l *local, r *ruling) (*Endpoint, *applied) {
 			ep.Interface, ep.Wildcard = "", true
 		}
 	}
-	if ep.Dropped != "" || ep.Interface == "" && !ep.Wildcard {
-		return ep, nil
-	}
-	a := r.of(e.endpoints[l.path], !ep.Workload && !ep.Wildcard)
-	ep.Inbound, ep.Outbound, ep.UntrackedInbound, ep.UntrackedOutbound = a.in, a.out, a.rawIn, a.rawOut
-	return ep, a
+	return ep
 }
 
 func (e *Engine) buildWorkload(l *local, ep *Endpoint) {
@@ -92,8 +111,8 @@ func (e *Engine) buildWorkload(l *local, ep *Endpoint) {
 	ep.NAT = append(slices.Clone(w.IPv4NAT), w.IPv6NAT...)
 }
 
-// sameBut compares all but the rules.
+// sameBut compares all but the rules; nil is like none.
 func (ep *Endpoint) sameBut(o *Endpoint) bool {
-	return ep.Path == o.Path && ep.Workload == o.Workload && ep.Interface == o.Interface && ep.Wildcard == o.Wildcard &&
+	return o != nil && ep.Path == o.Path && ep.Workload == o.Workload && ep.Interface == o.Interface && ep.Wildcard == o.Wildcard &&
 		ep.Dropped == o.Dropped && ep.MAC == o.MAC && slices.Equal(ep.Addrs, o.Addrs) && slices.Equal(ep.NAT, o.NAT)
 }

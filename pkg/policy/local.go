@@ -23,8 +23,25 @@ type local struct {
 	invalid  error
 	iface    string // that a host endpoint was found to be
 	claims   []claim
+	dirty    touched
 	told     *Endpoint // by the last Flush
 	applied  *applied  // the rules that it goes by, as told
+}
+
+// touched is what may be different of a local endpoint than was told.
+type touched int
+
+const (
+	nothing  touched = iota
+	itsRules         // which policies pick it, their order, its profiles
+	anything
+)
+
+func (e *Engine) touch(l *local, what touched) {
+	if l.dirty == nothing {
+		e.dirty = append(e.dirty, l)
+	}
+	l.dirty = max(l.dirty, what)
 }
 
 // claim is what only one workload endpoint of a host may have.
@@ -65,7 +82,7 @@ func (e *Engine) claim(l *local, claims []claim) {
 
 func (e *Engine) touchClaim(c claim) {
 	for _, o := range e.claims[c] {
-		e.dirty[o.path] = struct{}{}
+		e.touch(o, anything)
 	}
 }
 
@@ -95,12 +112,13 @@ func (e *Engine) isWorkload(name string) bool {
 
 // updateLocal takes in an endpoint of this host.
 func (e *Engine) updateLocal(entry model.Entry, l *local) {
-	e.dirty[entry.Path] = struct{}{}
-	old := e.locals[entry.Path]
-	if old != nil {
+	if old := e.locals[entry.Path]; old != nil {
 		e.claim(old, nil)
-		l.told, l.applied, l.iface = old.told, old.applied, old.iface
+		l.dirty, l.told, l.applied, l.iface = old.dirty, old.told, old.applied, old.iface
+		*old = *l
+		l = old
 	}
+	e.touch(l, anything)
 	e.place = e.place || l.isHost
 	e.locals[entry.Path] = l
 	if ep := e.endpoints[entry.Path]; ep != nil {
@@ -138,7 +156,7 @@ func (e *Engine) placeHosts() {
 		}
 		if name != l.iface {
 			l.iface = name
-			e.dirty[l.path] = struct{}{}
+			e.touch(l, anything)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/selector"
@@ -38,7 +39,10 @@ type policyOrder struct {
 }
 
 func (p *policy) compare(o *policy) int {
-	return cmp.Or(cmp.Compare(p.order.class, o.order.class), cmp.Compare(p.order.order, o.order.order), cmp.Compare(p.id.Name, o.id.Name))
+	if c := cmp.Or(cmp.Compare(p.order.class, o.order.class), cmp.Compare(p.order.order, o.order.order)); c != 0 {
+		return c
+	}
+	return strings.Compare(p.id.Name, o.id.Name)
 }
 
 // parsePolicy gives nil for a policy that is not there or picks nothing.
@@ -139,6 +143,6 @@ func (e *Engine) dropPolicy(p *policy) {
 
 func (e *Engine) touchAll(q *query) {
 	for _, ep := range q.endpoints {
-		e.dirty[ep.path] = struct{}{}
+		e.touch(ep.local, itsRules)
 	}
 }

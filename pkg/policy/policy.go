@@ -9,6 +9,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -130,6 +131,30 @@ type Verdicts struct {
 	// Profiles are asked where no policy applies or one said next-tier; if none
 	// decides, the packet is dropped.
 	Profiles []RulesID
+}
+
+// Equal reports whether two ask the same.
+func (v Verdicts) Equal(o Verdicts) bool {
+	return slices.Equal(v.Policies, o.Policies) && slices.Equal(v.Profiles, o.Profiles)
+}
+
+// Place tells verdicts by where their lists are in memory: those of endpoints that ask
+// the same are at the same place, as an Engine tells of them in one Flush.
+type Place struct {
+	policies, profiles        *RulesID
+	policyCount, profileCount int
+}
+
+// Place is where they are.
+func (v Verdicts) Place() Place {
+	p := Place{policyCount: len(v.Policies), profileCount: len(v.Profiles)}
+	if p.policyCount > 0 {
+		p.policies = &v.Policies[0]
+	}
+	if p.profileCount > 0 {
+		p.profiles = &v.Profiles[0]
+	}
+	return p
 }
 
 // Pools are what masquerading goes by.

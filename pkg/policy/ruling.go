@@ -4,7 +4,6 @@ package policy
 
 import (
 	"encoding/binary"
-	"maps"
 	"slices"
 )
 
@@ -14,20 +13,35 @@ import (
 type applied struct {
 	in, out       Verdicts
 	rawIn, rawOut []RulesID
-	all           []RulesID // each once
+}
+
+// lists are those of Endpoint.Lists. nil has none.
+func (a *applied) lists() [6][]RulesID {
+	if a == nil {
+		return [6][]RulesID{}
+	}
+	return [...][]RulesID{a.in.Policies, a.in.Profiles, a.out.Policies, a.out.Profiles, a.rawIn, a.rawOut}
 }
 
 // ruling makes what is applied to the endpoints of one Flush.
 type ruling struct {
 	made  map[string]*applied // by what it follows from
-	equal map[[2]*applied]bool
-	uses  map[*applied]int // more or less endpoints that go by it
+	turns map[pair]*turn
 	key   []byte
 	ids   []uint64
 }
 
+// pair is what was applied, and what is now; nil = nothing.
+type pair struct{ old, now *applied }
+
+// turn is what is worked out of a pair once for all endpoints.
+type turn struct {
+	same      bool
+	endpoints int // that go by the new one, and went by the old one
+}
+
 func newRuling() *ruling {
-	return &ruling{made: map[string]*applied{}, equal: map[[2]*applied]bool{}, uses: map[*applied]int{}}
+	return &ruling{made: map[string]*applied{}, turns: map[pair]*turn{}}
 }
 
 // of says what is applied to an endpoint. Only where untracked is set do
@@ -66,6 +80,7 @@ func apply(ep *endpoint, untracked bool) *applied {
 	}
 	slices.SortFunc(policies, (*policy).compare)
 	a := &applied{}
+	a.in.Policies, a.out.Policies = make([]RulesID, 0, len(policies)), make([]RulesID, 0, len(policies))
 	for _, p := range policies {
 		in, out := &a.in.Policies, &a.out.Policies
 		if p.untracked {
@@ -81,20 +96,13 @@ func apply(ep *endpoint, untracked bool) *applied {
 			*out = addOnce(*out, p.id)
 		}
 	}
-	var profiles []RulesID
+	profiles := make([]RulesID, 0, len(ep.profiles))
 	for _, p := range ep.profiles {
 		if id := (RulesID{KindProfile, p.name}); !slices.Contains(profiles, id) {
 			profiles = append(profiles, id)
 		}
 	}
 	a.in.Profiles, a.out.Profiles = profiles, profiles
-	all := map[RulesID]struct{}{}
-	for _, ids := range [...][]RulesID{a.in.Policies, a.out.Policies, a.rawIn, a.rawOut, profiles} {
-		for _, id := range ids {
-			all[id] = struct{}{}
-		}
-	}
-	a.all = slices.Collect(maps.Keys(all))
 	return a
 }
 
@@ -106,20 +114,17 @@ func addOnce(ids []RulesID, id RulesID) []RulesID {
 	return append(ids, id)
 }
 
-// same compares what was applied with what is now, once for all endpoints.
-func (r *ruling) same(old, now *applied) bool {
-	if old == nil || now == nil {
-		return old == now
+// turn is that of a pair.
+func (r *ruling) turn(old, now *applied) *turn {
+	at := pair{old, now}
+	t := r.turns[at]
+	if t == nil {
+		t = &turn{same: (old == nil) == (now == nil)}
+		before, after := old.lists(), now.lists()
+		for i := range before {
+			t.same = t.same && slices.Equal(before[i], after[i])
+		}
+		r.turns[at] = t
 	}
-	pair := [2]*applied{old, now}
-	is, known := r.equal[pair]
-	if !known {
-		is = old.in.equal(now.in) && old.out.equal(now.out) && slices.Equal(old.rawIn, now.rawIn) && slices.Equal(old.rawOut, now.rawOut)
-		r.equal[pair] = is
-	}
-	return is
-}
-
-func (v Verdicts) equal(o Verdicts) bool {
-	return slices.Equal(v.Policies, o.Policies) && slices.Equal(v.Profiles, o.Profiles)
+	return t
 }

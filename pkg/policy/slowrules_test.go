@@ -149,7 +149,12 @@ func (s *slow) invalid() []string {
 	paths, counting := map[string]bool{}, s.counting()
 	for path, e := range s.entries {
 		k, isPolicy := e.Key.(model.PolicyKey)
-		if e.Err != nil || isPolicy && k.Tier != "default" {
+		oneOfKey := isPolicy
+		switch e.Key.(type) {
+		case model.ProfileRulesKey, model.ProfileTagsKey, model.ProfileLabelsKey, model.PoolKey:
+			oneOfKey = true
+		}
+		if e.Err != nil || isPolicy && k.Tier != "default" || oneOfKey && counting[e.Key].Path != path {
 			paths[path] = true
 		}
 	}

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -46,11 +47,31 @@ func (s *spellings) one(entry model.Entry) model.Entry {
 	if len(odd) == 0 {
 		delete(s.odd, entry.Key)
 	}
-	if counts, ok := s.entries[canonical]; ok {
+	if counts, ok := s.entries[s.counting(entry.Key)]; ok {
 		return counts
 	}
-	if len(odd) > 0 {
-		return s.entries[slices.Min(slices.Collect(maps.Keys(odd)))]
-	}
 	return model.Entry{Path: canonical, Key: entry.Key}
+}
+
+// counting is the path of the entry that counts for a key, of those that are there.
+func (s *spellings) counting(key model.Key) string {
+	canonical := key.Path()
+	if _, ok := s.entries[canonical]; ok || len(s.odd[key]) == 0 {
+		return canonical
+	}
+	return slices.Min(slices.Collect(maps.Keys(s.odd[key])))
+}
+
+// passedOver says which entries don't count, by path.
+func (s *spellings) passedOver() map[string]error {
+	out := map[string]error{}
+	for key, odd := range s.odd {
+		counts := s.counting(key)
+		for path := range odd {
+			if path != counts {
+				out[path] = fmt.Errorf("it is another spelling of %s, which is the one that counts: delete one of the two", counts)
+			}
+		}
+	}
+	return out
 }
