@@ -144,9 +144,9 @@ func (s *Speaker) difference(ctx context.Context) error {
 	for a, n := range d.Neighbours {
 		s.sessions.want(n)
 		w, err := newSession(d.Speaker, n)
+		s.sessions.judge(a, err)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("BGP neighbour %s: %w", a, err))
-			s.sessions.fail(a, err.Error())
 			if _, runs := r.sessions[a]; !runs {
 				s.sessions.set(a, Refused)
 				continue

@@ -5,6 +5,7 @@ package bgp
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -149,6 +150,27 @@ func TestRest(t *testing.T) {
 	}
 	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
 	sa.mustBe("10.0.0.2 established", "10.0.0.3 refused")
+}
+
+// A password that can't be read is named once and is the reason, however often it is
+// tried to connect by the one of before.
+func TestMistakeInSettings(t *testing.T) {
+	var log strings.Builder
+	s := &sessions{log: slog.New(slog.NewTextHandler(&log, nil)), wake: func() {}}
+	a := netip.MustParseAddr("10.0.0.2")
+	s.want(plan.Neighbour{Address: a, PasswordFile: "/missing"})
+	for range 3 {
+		s.judge(a, errors.New("password_file: open /missing: no such file"))
+		s.fail(a, "connect: i/o timeout")
+	}
+	if got := s.status()[0]; got.Trouble != TroublePassword || !strings.Contains(got.Error, "no such file") || strings.Count(log.String(), "\n") != 1 {
+		t.Errorf("trouble %q, error %q, log:\n%s", got.Trouble, got.Error, &log)
+	}
+	s.judge(a, nil)
+	s.fail(a, "connect: connection refused")
+	if got := s.status()[0]; got.Trouble != TroubleOther || got.Error != "connect: connection refused" {
+		t.Errorf("corrected: trouble %q, error %q", got.Trouble, got.Error)
+	}
 }
 
 // TestListenInUse has another daemon at the port.

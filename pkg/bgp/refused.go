@@ -119,6 +119,7 @@ func (t *sessions) notice(a netip.Addr, u update) {
 	}
 	gone, sent := u.withdrawn, u.announced
 	if t.us.returned(u) {
+		t.sayLooped(a, e, sent)
 		gone, sent = slices.Concat(gone, sent), nil
 	}
 	for p := range prefixesOf(gone) {
@@ -144,6 +145,21 @@ func (t *sessions) notice(a netip.Addr, u update) {
 		if !told {
 			t.log.Warn("BGP neighbour sends a route that is not taken", "neighbour", a, "as", e.neighbour.AS, "prefix", p, "reason", why)
 		}
+	}
+}
+
+// sayLooped says, once in a session, that routes of others come with our AS number: hosts
+// that have one number don't hear of one another by a neighbour that has another. Where there is
+// a mesh beside it that is no matter.
+func (t *sessions) sayLooped(a netip.Addr, e *sessionState, sent []bgp.PathNLRI) {
+	for p := range prefixesOf(sent) {
+		if _, ours := t.us.prefixes[p]; ours || e.looped {
+			continue
+		}
+		e.looped = true
+		t.log.Info("BGP neighbour sends routes of others with this host's AS number in their path: they are not taken from it",
+			"neighbour", a, "as", e.neighbour.AS, "first", p,
+			"advice", "hosts that shall hear of one another by that neighbour need numbers of their own, or it must replace them")
 	}
 }
 

@@ -77,6 +77,15 @@ func TestRefusedPrefixes(t *testing.T) {
 		}
 	}
 
+	// Others' with our number are no alarm either, but said once in a session.
+	for range 2 {
+		s.heard(them, update{announced: list("10.1.1.0/26", "10.1.3.0/26", "10.1.4.0/26"), attrs: attrs(path(65001, 64512))})
+	}
+	if got := strings.Count(log.String(), `AS number in their path: they are not taken from it" neighbour=10.0.0.2 as=65001 first=10.1.3.0/26 advice=`); got != 1 {
+		t.Errorf("that others' routes have our number was said %d times, want once:\n%s", got, &log)
+	}
+	s.heard(them, update{announced: list("10.1.1.0/26"), attrs: attrs(path(65001))})
+
 	// What isn't ours any more is nobody's business; a new session begins with nothing.
 	delete(d.Advertisements, prefix("10.1.1.0/26"))
 	s.setUs(d)

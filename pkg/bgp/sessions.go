@@ -53,11 +53,13 @@ type sessionState struct {
 	err       string // the last error, kept when the session is up again
 	errAt     time.Time
 	told      string    // what was logged last
+	mistake   string    // in its settings, "" = none
 	until     time.Time // of a flooded one's pause
 	began     time.Time // when the library was told of it: events before are of one that is gone
 	opened    time.Time // when the library connected to it and said its part; zero = that is over
 	flood     floodWatch
 	refused   map[netip.Prefix]noted // what it sends that is not taken from anybody
+	looped    bool                   // it was said that it sends routes with our AS number
 	sentAll   bool
 	says      bool // it says when it has sent all
 }
@@ -105,7 +107,7 @@ func (t *sessions) begin(a netip.Addr) {
 	defer t.mu.Unlock()
 	if e := t.table[a]; e != nil {
 		e.began, e.until, e.opened, e.sentAll, e.flood = time.Now(), time.Time{}, time.Time{}, false, floodWatch{}
-		e.state, e.since, e.refused = Idle, e.began, nil
+		e.state, e.since, e.refused, e.looped = Idle, e.began, nil, false
 	}
 }
 
@@ -128,12 +130,32 @@ func (t *sessions) pause(a netip.Addr, until time.Time) {
 	}
 }
 
-// fail notes why there is no session, and logs it if it is news.
+// judge notes what is wrong with a neighbour's settings, nil = nothing.
+func (t *sessions) judge(a netip.Addr, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	t.mu.Lock()
+	if e := t.table[a]; e != nil {
+		e.mistake = text
+	}
+	t.mu.Unlock()
+	if text != "" {
+		t.fail(a, text)
+	}
+}
+
+// fail notes why there is no session, and logs it if it is news. A mistake in the
+// settings is why, whatever comes of trying without.
 func (t *sessions) fail(a netip.Addr, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.table[a]
 	if e == nil || e.state == Flooded { // which says more than how it was cut off
+		return
+	}
+	if e.mistake != "" && e.mistake != text && e.state != Established {
 		return
 	}
 	if e.neighbour.PasswordFile != "" && strings.HasPrefix(text, "connect:") && strings.Contains(text, "timeout") {
@@ -170,7 +192,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		e.told = ""
 		t.log.Info("BGP session up", "neighbour", a, "as", ev.Peer.State.PeerASN)
 	case before == Established:
-		e.sentAll, e.flood, e.refused = false, floodWatch{}, nil
+		e.sentAll, e.flood, e.refused, e.looped = false, floodWatch{}, nil, false
 		why = ended(ev.Peer.State.DisconnectReason)
 		if why == "" {
 			why = e.err

@@ -70,9 +70,10 @@ func (w *fabricWatcher) open() error {
 	return nil
 }
 
-// ignoreRoutes has the kernel keep to itself the routes of other protocols and
-// those that the socket of that port changed; and of neighbours all but those that
-// somebody's socket changed and the forwarding entries, which come without a port.
+// ignoreRoutes has the kernel keep to itself the routes of workloads, those that it
+// makes of addresses, and those of the protocol that the socket of that port changed;
+// and of neighbours all but those that somebody's socket changed and the forwarding
+// entries, which come without a port.
 func ignoreRoutes(fd int, protocol uint8, port uint32) error {
 	const (
 		kindAt, portAt   = 4, 12  // in struct nlmsghdr
@@ -89,12 +90,14 @@ func ignoreRoutes(fd int, protocol uint8, port uint32) error {
 		{Code: answer, K: 0xffffffff},
 		// 6: a neighbour
 		{Code: load | unix.BPF_B, K: familyAt},
-		{Code: is, K: unix.AF_BRIDGE, Jt: 7},
+		{Code: is, K: unix.AF_BRIDGE, Jt: 9},
 		{Code: load | unix.BPF_W, K: portAt},
-		{Code: is, K: 0, Jt: 4, Jf: 3},
+		{Code: is, K: 0, Jt: 6, Jf: 5},
 		// 10: a route
 		{Code: load | unix.BPF_B, K: protocolAt},
-		{Code: is, K: uint32(protocol), Jf: 2},
+		{Code: is, K: RouteProtocol, Jt: 4},
+		{Code: is, K: unix.RTPROT_KERNEL, Jt: 3},
+		{Code: is, K: uint32(protocol), Jf: 3},
 		{Code: load | unix.BPF_W, K: portAt},
 		{Code: is, K: swapped32(port), Jf: 1},
 		{Code: answer, K: 0},
@@ -185,8 +188,7 @@ func (w *fabricWatcher) note(h header, body []byte) bool {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return w.noteLink(h.kind, body)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		r, ok := parseFabricRoute(body)
-		return ok && r.protocol == w.fabric.cfg.Protocol && h.port != w.fabric.port
+		return w.noteRoute(h, body)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		if e, ok := parseFDB(body); ok {
 			// Older kernels tell of a forwarding entry twice, once without its
@@ -203,6 +205,17 @@ func (w *fabricWatcher) note(h header, body []byte) bool {
 		return ok && watched && !a.Addr().IsLinkLocalUnicast()
 	}
 	return false
+}
+
+// noteRoute looks for routes of ours that another changed, and for those by which the
+// host reaches next hops.
+func (w *fabricWatcher) noteRoute(h header, body []byte) bool {
+	if r, ok := parseFabricRoute(body); ok && r.protocol == w.fabric.cfg.Protocol {
+		return h.port != w.fabric.port
+	}
+	r, ok := parseRoute(body)
+	_, watched := w.seen[r.index]
+	return ok && (watched || r.index == 0) && !w.isTunnel(r.index)
 }
 
 func (w *fabricWatcher) isTunnel(index int) bool {

@@ -121,6 +121,46 @@ func TestFabricRepairs(t *testing.T) {
 	noLeaks(t)
 }
 
+// The host's own routes say how next hops are reached: each change is signalled, and
+// nothing of workloads' routes.
+func TestFabricSignalsHostRoutes(t *testing.T) {
+	inHost(t, func() {
+		v := virtualHosts(t, 2)[0]
+		within(t, v.ns, func() {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			signals, err := v.fabric.Subscribe(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{
+				{"route", "add", "198.51.100.0/24", "via", "192.0.2.2"},
+				{"route", "replace", "198.51.100.0/24", "via", "192.0.2.3"},
+				{"route", "del", "198.51.100.0/24"},
+				{"route", "add", "198.51.100.0/24", "nexthop", "via", "192.0.2.2", "nexthop", "via", "192.0.2.3"},
+				{"route", "del", "198.51.100.0/24"},
+				{"-6", "route", "add", "2001:db8:1::/64", "via", "2001:db8::2", "proto", "bird"},
+				{"-6", "route", "del", "2001:db8:1::/64"},
+				{"route", "replace", "default", "via", "192.0.2.2"},
+			} {
+				settleFabric(t, signals)
+				ip(t, args...)
+				signalled(t, signals, args)
+			}
+			settleFabric(t, signals)
+			ip(t, "route", "add", "10.65.1.99/32", "dev", "eth0", "proto", "80")
+			ip(t, "route", "add", "198.51.100.0/24", "via", "192.0.2.2", "table", "99")
+			ip(t, "link", "set", "lo", "mtu", "60000") // the last of all
+			signalled(t, signals, "the MTU of lo")
+			select {
+			case <-signals:
+				t.Error("a workload's route, or one of another table, was signalled")
+			default:
+			}
+		})
+	})
+}
+
 // What a Fabric changes itself of routes, neighbours and forwarding entries it
 // doesn't signal.
 func TestFabricDoesNotSignalItself(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -22,9 +23,17 @@ func ping(tb testing.TB, from *Namespace, to netip.Addr) {
 	var conn net.PacketConn
 	open := func() (err error) {
 		conn, err = net.ListenPacket(network, local)
+		zone := to.Zone()
+		if zone != "" && err == nil {
+			// The net package keeps the numbers of links for a minute, whatever the namespace.
+			var link *net.Interface
+			if link, err = net.InterfaceByName(zone); err == nil {
+				zone = strconv.Itoa(link.Index)
+			}
+		}
 		if err == nil {
 			// Where the request goes is looked up when it is sent, in the socket's namespace.
-			_, err = conn.WriteTo(echoRequest(request), &net.IPAddr{IP: to.AsSlice(), Zone: to.Zone()})
+			_, err = conn.WriteTo(echoRequest(request), &net.IPAddr{IP: to.AsSlice(), Zone: zone})
 		}
 		return err
 	}

@@ -72,21 +72,33 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// flushMTU gives the MTU of the uplinks and what is in use.
-func (e *Engine) flushMTU(uplinks []Link) (int, map[TunnelKind][]netip.Prefix) {
-	uplink := e.settings.MTU
+// mtus are the MTU of the uplinks, 0 = not known, and what tunnels have of it.
+type mtus struct {
+	uplink int
+	inside [3]int // in the order of tunnelTypes
+}
+
+// flushMTU gives the MTUs and what is in use.
+func (e *Engine) flushMTU(uplinks []Link) (mtus, map[TunnelKind][]netip.Prefix) {
+	var u mtus
+	most := 0
 	for _, l := range uplinks {
-		if e.settings.MTU == 0 && l.MTU > 0 && (uplink == 0 || l.MTU < uplink) {
-			uplink = l.MTU
+		if l.MTU > 0 && (u.uplink == 0 || l.MTU < u.uplink) {
+			u.uplink = l.MTU
 		}
+		most = max(most, l.MTU)
 	}
+	u.uplink = e.mtu("UplinkMTU", e.settings.MTU, u.uplink, most)
 	pools := e.inUse()
-	m := MTU{Uplink: uplink, Pods: uplink}
-	for _, t := range tunnelTypes() {
-		if len(pools[t.kind]) > 0 {
-			if mtu := e.settings.inside(uplink, t); mtu > 0 && (m.Pods == 0 || mtu < m.Pods) {
-				m.Pods = mtu
-			}
+	m := MTU{Uplink: u.uplink, Pods: u.uplink}
+	for i, t := range tunnelTypes() {
+		given := e.settings.TunnelMTU[t.kind]
+		if len(pools[t.kind]) == 0 {
+			given = 0 // nothing is wrong with what isn't used
+		}
+		u.inside[i] = e.mtu(t.mtuConfig, given, t.inside(u.uplink), t.inside(most))
+		if mtu := u.inside[i]; len(pools[t.kind]) > 0 && mtu > 0 && (m.Pods == 0 || mtu < m.Pods) {
+			m.Pods = mtu
 		}
 	}
 	e.out.MTU = nil
@@ -96,28 +108,33 @@ func (e *Engine) flushMTU(uplinks []Link) (int, map[TunnelKind][]netip.Prefix) {
 	reason := ""
 	v6 := e.pools.lengths[1] != [129]int{}
 	if v6 && m.Pods > 0 && m.Pods < minMTU6 {
-		reason = fmt.Sprintf("workloads are left %d bytes of the uplink's %d, and IPv6 needs %d: raise the MTU of the uplinks", m.Pods, uplink, minMTU6)
+		reason = fmt.Sprintf("workloads are left %d bytes of the uplink's %d, and IPv6 needs %d: raise the MTU of the uplinks", m.Pods, u.uplink, minMTU6)
 	}
 	e.report(SmallMTU, "mtu", reason)
-	return uplink, pools
+	return u, pools
 }
 
-// inside is what a tunnel leaves of an MTU, 0 of one that isn't known.
-func (s Settings) inside(uplink int, t tunnelType) int {
-	switch given := s.TunnelMTU[t.kind]; {
-	case given > 0:
-		return given
-	case uplink == 0:
-		return 0
+// mtu is what a setting gives, 0 = nothing, else what follows from the links. More than
+// most, 0 = not known, would be lost on the way: it is reported, and most is used.
+func (e *Engine) mtu(setting string, given, follows, most int) int {
+	reason := ""
+	switch {
+	case given == 0:
+		given = follows
+	case most > 0 && given > most:
+		reason = fmt.Sprintf("%s is %d, and the links to other hosts take %d: %d is used; set no more than that, or raise the MTU of the links",
+			setting, given, most, most)
+		given = most
 	}
-	return max(uplink-t.overhead, minMTU)
+	e.report(LargeMTU, setting, reason)
+	return given
 }
 
-func (e *Engine) flushTunnels(uplink int, pools map[TunnelKind][]netip.Prefix) {
+func (e *Engine) flushTunnels(u mtus, pools map[TunnelKind][]netip.Prefix) {
 	me := e.hosts[e.self].mine
 	tunnels := map[TunnelKind]Tunnel{}
 	var d Devices
-	for _, t := range tunnelTypes() {
+	for i, t := range tunnelTypes() {
 		handle := t.handle(e.self)
 		var addr netip.Addr
 		surplus := false
@@ -138,7 +155,7 @@ func (e *Engine) flushTunnels(uplink int, pools map[TunnelKind][]netip.Prefix) {
 		}
 		tunnel := Tunnel{
 			Kind: t.kind, Device: t.device, Local: local, Parent: e.links.own[local], Addr: addr,
-			Handle: handle, AddrConfig: t.addrConfig, MTU: e.settings.inside(uplink, t),
+			Handle: handle, AddrConfig: t.addrConfig, MTU: u.inside[i],
 		}
 		for _, p := range pools[t.kind] {
 			if e.pools.all[p].gives {

@@ -132,7 +132,7 @@ func (e *Engine) update(entry model.Entry) {
 	}
 	bad := ""
 	if entry.Exists() && fresh.err != nil {
-		bad = fmt.Sprintf("%v: correct or delete it", fresh.err)
+		bad = fmt.Sprintf("%v: %s", fresh.err, model.Remedy(entry.Path))
 	}
 	e.report(BadValue, entry.Path, bad)
 	before := e.objects[entry.Key]

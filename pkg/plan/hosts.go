@@ -27,9 +27,8 @@ type hostAddr struct {
 type host struct {
 	// alive: the agent's lease holds, or it never reported at all.
 	exists, alive bool
-	addrs         [2]hostAddr // by family
-	as            model.ASNumber
-	asBad         bool // what as_num says can't be read
+	addrs         [2]hostAddr    // by family
+	as            model.ASNumber // 0 = none that can be read
 	cluster       netip.Addr
 	// mine are the addresses that are the host's for us: no other comes first.
 	mine [2]netip.Addr
@@ -50,9 +49,7 @@ func (e *Engine) readHost(name string) host {
 	}
 	h.addrs = [2]hostAddr{addrOf(v4, true), addrOf(e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostIPv6}], false)}
 	if o := e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostAS}]; o != nil {
-		text := valueOf[string](o)
-		as, err := model.ParseASNumber(text)
-		h.as, h.asBad = as, o.err != nil || text != "" && err != nil
+		h.as, _ = model.ParseASNumber(valueOf[string](o))
 	}
 	h.cluster = addrOf(e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostReflector}], true).addr
 	return h
@@ -204,18 +201,10 @@ func addrField(family int) model.BGPHostField {
 	return model.BGPHostIPv6
 }
 
-// asOf is a host's AS number, 0 where it can't be read.
+// asOf is a host's AS number. One that can't be read counts as not set: without any, one
+// that is mistyped for all hosts would end all sessions between them.
 func (e *Engine) asOf(h host) model.ASNumber {
-	global := e.objects[model.BGPGlobalASKey{}]
-	switch {
-	case h.asBad:
-		return 0
-	case h.as != 0:
-		return h.as
-	case global != nil && global.err != nil:
-		return 0
-	}
-	return cmp.Or(valueOf[model.ASNumber](global), DefaultAS)
+	return cmp.Or(h.as, valueOf[model.ASNumber](e.objects[model.BGPGlobalASKey{}]), DefaultAS)
 }
 
 // isSelf reports whether an address is one of this host's.

@@ -48,9 +48,11 @@ type Links struct {
 type Settings struct {
 	VXLANPort uint16 // 0 = 4789
 	VXLANVNI  uint32 // 0 = 4096
-	// MTU is that of the uplinks, where links shall not be asked.
+	// MTU is that of the uplinks, where it shall not be the least of theirs. More
+	// than the greatest of theirs is a LargeMTU, and not used.
 	MTU int
-	// TunnelMTU is that of tunnels, where it shall not follow from the uplinks'.
+	// TunnelMTU is that of tunnels, where it shall not follow from the uplinks'. More
+	// than the greatest of theirs leaves is a LargeMTU, and not used.
 	TunnelMTU     map[TunnelKind]int
 	Listen        []netip.Addr
 	ListenPort    uint16        // 0 = 179

@@ -124,8 +124,8 @@ type MTU struct {
 
 // Speaker is how this host speaks BGP, but for neighbours and advertisements.
 type Speaker struct {
-	// AS is 0 where the host must not speak: it has no address, or its AS number
-	// cannot be read. Then it has no neighbours.
+	// AS is 0 where the host must not speak, as it has no address. Then it has no
+	// neighbours.
 	AS model.ASNumber
 	// RouterID is an IPv4 address in form, and one of the host if it has any.
 	RouterID netip.Addr
@@ -218,6 +218,8 @@ const (
 	RefusedRoute ProblemKind = "refused-route"
 	// SmallMTU is one that leaves too little for IPv6.
 	SmallMTU ProblemKind = "small-mtu"
+	// LargeMTU is one that is set and that no link to other hosts takes.
+	LargeMTU ProblemKind = "large-mtu"
 )
 
 // ProblemID names a Problem. There is one of a kind for a subject.

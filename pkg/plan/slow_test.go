@@ -146,18 +146,14 @@ func (s *slow) mine(name string, f int) netip.Addr {
 	return netip.Addr{}
 }
 
+// as is a host's number, that of all, or the default: the first that can be read.
 func (s *slow) as(name string) model.ASNumber {
-	text, ok := s.text(model.BGPHostKey{Host: name, Field: model.BGPHostAS})
-	if !ok {
-		return 0
-	}
-	if n, err := model.ParseASNumber(text); err == nil && slices.Contains(s.names, name) {
-		return n
-	}
-	if entry, there := s.objects[model.BGPGlobalASKey{}]; there {
-		if entry.Err != nil {
-			return 0
+	if text, ok := s.text(model.BGPHostKey{Host: name, Field: model.BGPHostAS}); ok && slices.Contains(s.names, name) {
+		if n, err := model.ParseASNumber(text); err == nil {
+			return n
 		}
+	}
+	if entry, there := s.objects[model.BGPGlobalASKey{}]; there && entry.Err == nil {
 		if n := entry.Value.(model.ASNumber); n != 0 {
 			return n
 		}

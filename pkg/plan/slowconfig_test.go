@@ -60,16 +60,32 @@ func (s *slow) blocks() []model.Block {
 }
 
 func (s *slow) config(settings Settings) {
-	uplink := 0
+	uplink, most := 0, 0
 	for _, l := range s.uplinks() {
 		if l.MTU > 0 && (uplink == 0 || l.MTU < uplink) {
 			uplink = l.MTU
 		}
+		most = max(most, l.MTU)
 	}
 	if settings.MTU > 0 {
 		uplink = settings.MTU
 	}
 	less := map[TunnelKind]int{IPIP: 20, VXLAN4: 50, VXLAN6: 70}
+	if most > 0 && uplink > most {
+		s.problem(LargeMTU, "UplinkMTU")
+		uplink = most
+	}
+	tunnelMTU := map[TunnelKind]int{}
+	for kind, setting := range map[TunnelKind]string{IPIP: "IpInIpMtu", VXLAN4: "VXLANMTU", VXLAN6: "VXLANMTUV6"} {
+		tunnelMTU[kind] = settings.TunnelMTU[kind]
+		if room := slowMTU(most, less[kind], 0); most > 0 && tunnelMTU[kind] > room {
+			tunnelMTU[kind] = room
+			if slices.ContainsFunc(s.pools(), func(p slowPool) bool { return p.kind() == kind }) {
+				s.problem(LargeMTU, setting)
+			}
+		}
+	}
+	settings.TunnelMTU = tunnelMTU
 	s.st.MTU = MTU{uplink, uplink}
 	v6 := false
 	for _, p := range s.pools() {

@@ -16,18 +16,27 @@ type tunnelType struct {
 	device     string // IPIP's may have another name
 	overhead   int    // bytes of the headers in front of a packet
 	addrConfig string
+	mtuConfig  string // the setting
 }
 
 // handle is that of the tunnel's own address in IPAM.
 func (t tunnelType) handle(host string) string { return string(t.kind) + "-tunnel-addr-" + host }
 
+// inside is what the tunnel leaves of an MTU, 0 of one that isn't known.
+func (t tunnelType) inside(mtu int) int {
+	if mtu == 0 {
+		return 0
+	}
+	return max(mtu-t.overhead, minMTU)
+}
+
 // tunnelTypes are all there are, in the order of State.Tunnels. VXLAN puts
 // Ethernet (14), VXLAN (8), UDP (8) and IP (20 or 40) in front, IPIP only IP.
 func tunnelTypes() [3]tunnelType {
 	return [...]tunnelType{
-		{IPIP, 0, "tunl0", 20, "IpInIpTunnelAddr"},
-		{VXLAN4, 0, "vxlan.calico", 50, "IPv4VXLANTunnelAddr"},
-		{VXLAN6, 1, "vxlan-v6.calico", 70, "IPv6VXLANTunnelAddr"},
+		{IPIP, 0, "tunl0", 20, "IpInIpTunnelAddr", "IpInIpMtu"},
+		{VXLAN4, 0, "vxlan.calico", 50, "IPv4VXLANTunnelAddr", "VXLANMTU"},
+		{VXLAN6, 1, "vxlan-v6.calico", 70, "IPv6VXLANTunnelAddr", "VXLANMTUV6"},
 	}
 }
 

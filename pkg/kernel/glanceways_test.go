@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// otherWays change each sysctl that is looked at otherwise than by a file of the /proc
+// that the agent reads.
+func otherWays(tb testing.TB) []breakage {
+	tb.Helper()
+	l, err := HostLink("cali1")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	byNetlink := func(what string, m func() *message) breakage {
+		return breakage{what + " by netlink", func(tb testing.TB) {
+			s, err := openSocket()
+			if err != nil {
+				tb.Fatal(err)
+			}
+			defer s.close()
+			if _, err := s.ask(m()); err != nil {
+				tb.Fatal(err)
+			}
+		}}
+	}
+	ways := []breakage{
+		byNetlink("IPv4's proxy_delay", func() *message { return setDelay(delayKey{l.Index, unix.AF_INET}, 700) }),
+		byNetlink("IPv6's proxy_delay", func() *message { return setDelay(delayKey{l.Index, unix.AF_INET6}, 700) }),
+	}
+	for _, s := range settings4() {
+		ways = append(ways, byNetlink(s.name, func() *message {
+			return setConf4(l.Index, []setting{{number: s.number, value: 1 - s.value}})
+		}))
+	}
+	proc := tb.TempDir()
+	if err := unix.Mount("proc", proc, "proc", 0, ""); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := unix.Unmount(proc, unix.MNT_DETACH); err != nil {
+			tb.Error(err)
+		}
+	})
+	byProc := func(name string, value int32) {
+		ways = append(ways, breakage{name + " by another /proc", func(tb testing.TB) {
+			if err := os.WriteFile(filepath.Join(proc, "sys/net", name), []byte(strconv.Itoa(int(value))), 0); err != nil {
+				tb.Fatal(err)
+			}
+		}})
+	}
+	for _, s := range settings4() {
+		byProc("ipv4/conf/cali1/"+s.name, 1-s.value)
+	}
+	for _, s := range settings6() {
+		byProc("ipv6/conf/cali1/"+s.name, 1-s.value)
+	}
+	byProc("ipv6/conf/cali1/accept_ra", 2)
+	byProc("ipv4/conf/all/forwarding", 0)
+	byProc("ipv6/conf/all/forwarding", 0)
+	byProc("ipv4/neigh/cali1/proxy_delay", 80)
+	byProc("ipv6/neigh/cali1/proxy_delay", 80)
+	return ways
+}
+
+// However a sysctl is changed, the next audit sees it.
+func TestUnchangedOtherWays(t *testing.T) {
+	inHost(t, func() {
+		h, e := settledHost(t)
+		for _, broken := range otherWays(t) {
+			broken.breakIt(t)
+			mustBeUnchanged(t, h, false, broken.name)
+			if r, err := auditAndRepair(h, []Endpoint{e}); err != nil || r.Repairs == 0 || len(r.Problems) > 0 {
+				t.Errorf("%s: %d repairs, problems %v: %v", broken.name, r.Repairs, r.Problems, err)
+			}
+			mustApply(t, h, e)
+			for range 2 {
+				mustBeUnchanged(t, h, true, broken.name+" and repair")
+			}
+			if h.told.doubt {
+				t.Errorf("after %s and repair there is doubt", broken.name)
+			}
+		}
+	})
+}

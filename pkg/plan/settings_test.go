@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// More than the links take is named and not used: the greatest of the uplinks is what
+// can be meant, as the least may be that of a link which no packet of workloads goes by.
+func TestLargeMTU(t *testing.T) {
+	links := Links{Links: []Link{
+		{Name: "eth0", Up: true, MTU: 9000, Addrs: []netip.Prefix{netip.MustParsePrefix("172.18.0.1/16"), netip.MustParsePrefix("fd18::1/64")}},
+		{Name: "eth1", Up: true, Uplink: true, MTU: 1500},
+		{Name: "eth2", Up: true, MTU: 65535},
+	}}
+	for _, c := range []struct {
+		name          string
+		settings      Settings
+		mode          model.EncapMode
+		uplink, inner int
+		named         []string
+	}{
+		{"as the links have it", Settings{}, model.EncapAlways, 1500, 1450, nil},
+		{"the greatest", Settings{MTU: 9000}, model.EncapAlways, 9000, 8950, nil},
+		{"too much", Settings{MTU: 9001}, model.EncapAlways, 9000, 8950, []string{"UplinkMTU"}},
+		{"all that is left", Settings{TunnelMTU: map[TunnelKind]int{VXLAN4: 8950}}, model.EncapAlways, 1500, 8950, nil},
+		{"more than that", Settings{TunnelMTU: map[TunnelKind]int{VXLAN4: 8951}}, model.EncapAlways, 1500, 8950, []string{"VXLANMTU"}},
+		{"of no tunnel that is used", Settings{TunnelMTU: map[TunnelKind]int{VXLAN4: 8951, VXLAN6: 9000, IPIP: 9000}}, model.EncapNever, 1500, 0, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cl := &cluster{pool: model.Pool{VXLANMode: c.mode}}
+			e := NewEngine("h0", c.settings)
+			e.SetLinks(links)
+			e.Update(cl.entries(2)...)
+			var st State
+			st.Apply(e.Flush())
+			if st.MTU.Uplink != c.uplink {
+				t.Errorf("the uplinks have %d, want %d", st.MTU.Uplink, c.uplink)
+			}
+			for _, tunnel := range st.Tunnels {
+				if tunnel.MTU != c.inner {
+					t.Errorf("%s has %d, want %d", tunnel.Device, tunnel.MTU, c.inner)
+				}
+			}
+			if diff := cmp.Diff(c.named, st.subjects(LargeMTU)); diff != "" {
+				t.Errorf("named (-want +got):\n%s\n%s", diff, st)
+			}
+			e.SetSettings(Settings{})
+			st.Apply(e.Flush())
+			if left := st.subjects(LargeMTU); left != nil {
+				t.Errorf("still named: %q", left)
+			}
+		})
+	}
+}
+
+func (st *State) subjects(kind ProblemKind) (list []string) {
+	for id := range st.Problems {
+		if id.Kind == kind {
+			list = append(list, id.Subject)
+		}
+	}
+	return list
+}
+
+// An AS number that can't be read ends no session: it counts as not set, for all alike.
+func TestUnreadableAS(t *testing.T) {
+	c := &cluster{}
+	all, own := model.BGPGlobalASKey{}, model.BGPHostKey{Host: "h0", Field: model.BGPHostAS}
+	bad := func(key model.Key) model.Entry {
+		return model.Entry{Path: key.Path(), Key: key, Revision: 9, Err: errors.New("not an AS number")}
+	}
+	for _, test := range []struct {
+		name     string
+		entries  []model.Entry
+		want     model.ASNumber
+		problems int
+	}{
+		{"all", []model.Entry{bad(all)}, DefaultAS, 1},
+		{"one host", []model.Entry{bad(own), c.entry(all, model.ASNumber(65001))}, 65001, 1},
+		{"text of one host", []model.Entry{c.entry(own, model.Text("a lot"))}, DefaultAS, 0}, // which is not parsed so
+		{"both", []model.Entry{bad(own), bad(all)}, DefaultAS, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := NewEngine("h0", Settings{})
+			e.SetLinks(benchLinks())
+			e.Update(c.entries(3)...)
+			e.Update(test.entries...)
+			var st State
+			st.Apply(e.Flush())
+			if st.Speaker.AS != test.want || len(st.Neighbours) != 2 || len(st.subjects(BadValue)) != test.problems {
+				t.Errorf("AS %d with %d neighbours, want %d with 2\n%s", st.Speaker.AS, len(st.Neighbours), test.want, st)
+			}
+		})
+	}
+}
