@@ -37,7 +37,7 @@ var layers = map[string]layer{
 	"pkg/cni": layerShell, "pkg/agent": layerShell,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-lab": layerMain,
 	"scripts/isolate": layerMain,
-	"test/lab/member": layerTest, "test/lab": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/bench/policyengine": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/vm": layerTest, "test/vm/guest": layerTest, "test/routes": layerTest, "test/routing": layerTest,
+	"test/lab/member": layerTest, "test/lab": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/bench/policyengine": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/vm": layerTest, "test/vm/guest": layerTest, "test/routing": layerTest,
 }
 
 // mayImport is the direction: what isn't here is forbidden. Edges are not in an edge's list: each is one outside system,

@@ -108,6 +108,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
 	h := newHealth()
 	l := newLoop(cfg, params, h, trouble, newReporter(cfg.Logger, client, cfg.Node, h))
+	l.expect, l.etcdAddrs = client.Expect, client.Addrs
 	r := attach(cfg, client, l)
 	l.adopt()
 	l.state.setPrefixes(l.params.InterfacePrefixes) // it has nothing to judge yet
@@ -145,6 +146,7 @@ func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporte
 		updates: make(chan store.Update, updateBuffer),
 		waits:   make(chan *wait), leaves: make(chan *wait),
 		stopped:   make(chan struct{}),
+		expect:    func(int64) {},
 		inquiries: make(chan inquiry), swept: make(chan sweepReport), rested: make(chan struct{}),
 		handover: newHandover(), asks: make(chan chan string), route: route{done: make(chan shrunk)},
 		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),

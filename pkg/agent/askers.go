@@ -8,25 +8,16 @@ import "github.com/calico-go/calico/pkg/policy"
 // costs what it bears on.
 type askers struct {
 	of    map[policy.RulesID]map[string]int // how often each path's endpoint asks
-	asked map[string]*policy.Endpoint       // by path
 	sizes map[policy.RulesID][2]int         // numbers of rules, inbound and outbound
 }
 
 func newAskers() askers {
-	return askers{
-		of: map[policy.RulesID]map[string]int{}, asked: map[string]*policy.Endpoint{}, sizes: map[policy.RulesID][2]int{},
-	}
+	return askers{of: map[policy.RulesID]map[string]int{}, sizes: map[policy.RulesID][2]int{}}
 }
 
-// put takes an endpoint, nil = it is gone. It costs what became different: of a policy
-// that comes to all endpoints each has one more.
-func (a *askers) put(path string, ep *policy.Endpoint) {
-	old := a.asked[path]
-	if ep == nil {
-		delete(a.asked, path)
-	} else {
-		a.asked[path] = ep
-	}
+// put takes what an endpoint was and is, nil = it isn't there. It costs what became
+// different: of a policy that comes to all endpoints each has one more.
+func (a *askers) put(path string, old, ep *policy.Endpoint) {
 	before, after := old.Lists(), ep.Lists()
 	for i := range before {
 		had, has := policy.Trim(before[i], after[i])

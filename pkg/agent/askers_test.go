@@ -30,11 +30,12 @@ func TestAskers(t *testing.T) {
 	a, have := newAskers(), map[string]*policy.Endpoint{}
 	for step := range 1000 {
 		path := fmt.Sprint("endpoint ", r.IntN(3))
+		before := have[path]
 		have[path] = &policy.Endpoint{Inbound: policy.Verdicts{Policies: list()}, Outbound: policy.Verdicts{Policies: list()}, UntrackedInbound: list()}
 		if r.IntN(4) == 0 {
 			delete(have, path)
 		}
-		a.put(path, have[path])
+		a.put(path, before, have[path])
 		want := map[policy.RulesID]map[string]int{}
 		for path, ep := range have {
 			for _, ids := range ep.Lists() {

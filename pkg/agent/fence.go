@@ -175,7 +175,28 @@ func (l *loop) readInterfaces() {
 	}) {
 		l.interfaces = interfaces
 		l.wall.engine.SetInterfaces(interfaces)
+		for path, ep := range l.wall.found {
+			if !ep.Workload {
+				l.wall.hosts[path] = struct{}{} // it may be there now, or no longer
+			}
+		}
 	}
+}
+
+// readNeeded learns the addresses of what the host can't do without.
+func (l *loop) readNeeded() {
+	needed := map[netip.Addr]string{}
+	if l.route.news != nil {
+		for a, link := range l.route.news.routers {
+			needed[a] = "the router on " + link
+		}
+	}
+	if l.etcdAddrs != nil {
+		for _, a := range l.etcdAddrs() {
+			needed[a] = "etcd"
+		}
+	}
+	maps.Copy(l.dirty, l.state.setNeeded(needed).endpoints)
 }
 
 // sayInvalid reports what only policy finds wrong, such as a profile that an

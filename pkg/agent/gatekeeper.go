@@ -7,9 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/calico-go/calico/pkg/gate"
 )
+
+// lateAfter is how long who waits at the gate for a revision of etcd does so before the
+// watch is told that there is one. It has been written then, and its event takes milliseconds.
+const lateAfter = time.Second
 
 // wait is one question at the gate.
 type wait struct {
@@ -36,11 +41,17 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	select {
-	case err := <-w.reply:
-		g.loop.metrics.waits.WithLabelValues(waitResult(err)).Inc()
-		return err
-	case <-ctx.Done():
+	late := time.NewTicker(lateAfter)
+	defer late.Stop()
+	for ctx.Err() == nil {
+		select {
+		case err := <-w.reply:
+			g.loop.metrics.waits.WithLabelValues(waitResult(err)).Inc()
+			return err
+		case <-late.C:
+			g.loop.expect(r.Revision)
+		case <-ctx.Done():
+		}
 	}
 	g.loop.metrics.waits.WithLabelValues("left").Inc()
 	select {

@@ -24,6 +24,7 @@ type routeNews struct {
 	tunnels policy.Tunnels
 	mtu     int                   // of workloads, 0 = not known
 	hosts   map[netip.Addr]string // the other hosts' names, by address
+	routers map[netip.Addr]string // the links to the host's own next hops, by address
 	// stands is closed by the loop when the firewall stands with these tunnels.
 	stands chan struct{}
 }

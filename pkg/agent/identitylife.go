@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,11 +36,16 @@ const maxLives = 16
 
 // life is what proves that the host's status in etcd is of this host.
 type life struct {
-	path  string // "" = nothing is kept on disk
+	path string // "" = nothing is kept on disk
+	// spare is written where path can't be: in the run directory, which is gone after a
+	// boot, as is the place; so it proves as much. "" = there is none.
+	spare string
 	place string
 
 	disk  sync.Mutex // one writes at a time; it may take long, and who asks doesn't wait
 	noted bool       // the file says what is known
+	log   *slog.Logger
+	said  bool // that the spare is in use
 
 	mu     sync.Mutex
 	former []lifeLease // of earlier processes
@@ -47,17 +53,22 @@ type life struct {
 	held   []int64     // of these, those that the status may hang on
 }
 
-// openLife reads what an earlier process has left. An error is of the file: nothing of
+// openLife reads what an earlier process has left. An error is of a file: nothing of
 // what it says is believed then.
-func openLife(path, place string) (*life, error) {
-	l := &life{path: path, place: place}
+func openLife(path, spare, place string) (*life, error) {
+	l := &life{path: path, spare: spare, place: place}
 	if path == "" {
 		return l, nil
 	}
-	var err error
-	l.former, err = readLeases(path)
-	l.noted = err == nil
-	return l, err
+	former, err := readLeases(path)
+	l.former, l.noted = former, err == nil
+	spared, errSpare := readLeases(spare)
+	for _, lease := range spared {
+		if !slices.Contains(l.former, lease) {
+			l.former = append(l.former, lease)
+		}
+	}
+	return l, errors.Join(err, errSpare)
 }
 
 // readLeases reads the file; one that isn't there names none.
@@ -154,9 +165,26 @@ func (l *life) change(change func()) error {
 	if l.path == "" || l.noted && slices.Equal(all, before) {
 		return nil
 	}
-	err := writeFile(l.path, formatLeases(all[:min(len(all), maxLives)]))
+	text := formatLeases(all[:min(len(all), maxLives)])
+	err := writeFile(l.path, text)
 	l.noted = err == nil
-	return err
+	switch {
+	case l.spare == "":
+		return err
+	case err == nil:
+		if err := os.Remove(l.spare); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if spare := writeFile(l.spare, text); spare != nil {
+		return errors.Join(err, spare)
+	}
+	if !l.said {
+		l.log.Warn("what proves that the host's status is its own can't be kept in the var directory: until the next boot it is in the run directory", "file", l.spare, "reason", err)
+		l.said = true
+	}
+	return nil
 }
 
 // lines are what the file is to say.
@@ -225,11 +253,15 @@ func lifeOf(cfg Config) *life {
 			cfg.Logger.Warn("it isn't known which network namespace of which boot this is: after a restart of the agent other hosts of this name are asked for", "reason", err)
 		}
 	}
-	path := ""
+	path, spare := "", ""
 	if cfg.VarDir != "" {
 		path = filepath.Join(cfg.VarDir, LeasesName)
+		if cfg.RunDir != "" {
+			spare = filepath.Join(cfg.RunDir, LeasesName)
+		}
 	}
-	l, err := openLife(path, place)
+	l, err := openLife(path, spare, place)
+	l.log = cfg.Logger
 	if err != nil {
 		cfg.Logger.Warn("what proves that the host's former status is its own can't be read: it goes by the address", "reason", err)
 	}

@@ -3,7 +3,9 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // TestLeasesFile: what the file may hold, and what nobody wrote.
@@ -61,7 +64,7 @@ func TestLife(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "var", LeasesName)
 	open := func(place string) *life {
 		t.Helper()
-		l, err := openLife(path, place)
+		l, err := openLife(path, "", place)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +105,7 @@ func TestLife(t *testing.T) {
 
 	// What can't be read or written proves nothing, and ends nothing.
 	must(os.WriteFile(path, []byte("zebra\n"), 0o600))
-	l, err := openLife(path, "boot/1")
+	l, err := openLife(path, "", "boot/1")
 	if err == nil || !strings.Contains(err.Error(), path+": line 1") {
 		t.Errorf("got %v", err)
 	}
@@ -110,7 +113,7 @@ func TestLife(t *testing.T) {
 	is("after garbage", open("boot/1"), 5, true, true)
 	must(os.Remove(path))
 	must(os.Mkdir(path, 0o700))
-	if l, err = openLife(path, "boot/1"); err == nil {
+	if l, err = openLife(path, "", "boot/1"); err == nil {
 		t.Error("a directory can be read")
 	}
 	if err := l.take(6, 0); err == nil || errors.Is(err, os.ErrNotExist) {
@@ -125,6 +128,57 @@ func TestPlace(t *testing.T) {
 	b, errB := findPlace()
 	if a != b || !isPlace(a) || errA != nil || errB != nil {
 		t.Errorf("%q, %v; %q, %v", a, errA, b, errB)
+	}
+}
+
+// TestLifeSpared: where the var directory takes no writes, the run directory has the leases
+// for the next process; and has them no more where the first takes writes again.
+func TestLifeSpared(t *testing.T) {
+	dir := t.TempDir()
+	path, spare := filepath.Join(dir, "var", LeasesName), filepath.Join(dir, "run", LeasesName)
+	var log bytes.Buffer
+	open := func() *life {
+		t.Helper()
+		l, err := openLife(path, spare, "boot/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.log = slog.New(slog.NewTextHandler(&log, nil))
+		return l
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(open().take(1, 0))
+	if _, err := os.Stat(spare); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the spare is written though the file is: %v", err)
+	}
+	// Nobody may be stopped from writing by rights here: another file system is in the way.
+	must(unix.Mount(filepath.Dir(path), filepath.Dir(path), "", unix.MS_BIND, ""))
+	defer func() { must(unix.Unmount(filepath.Dir(path), 0)) }()
+	readOnly := func(flag uintptr) {
+		t.Helper()
+		must(unix.Mount("", filepath.Dir(path), "", unix.MS_BIND|unix.MS_REMOUNT|flag, ""))
+	}
+	readOnly(unix.MS_RDONLY)
+	second := open()
+	must(second.take(2, 0))
+	must(second.settle())
+	if got := strings.Count(log.String(), "read-only file system"); got != 1 {
+		t.Errorf("said %d times:\n%s", got, log.String())
+	}
+	if third := open(); !third.isOwn(2) || third.isOwn(3) {
+		t.Errorf("the next process knows %+v", third.former)
+	}
+	readOnly(0)
+	last := open()
+	must(last.take(3, 0))
+	must(last.settle())
+	if again := open(); !again.isOwn(3) || again.isOwn(2) {
+		t.Errorf("after all the file has %+v", again.former)
 	}
 }
 

@@ -27,7 +27,7 @@ type naming struct {
 
 // Why nothing is done in the name for a moment.
 const (
-	notNamed         = "it isn't known yet whether another host has this one's name"
+	notNamed         = "it isn't known yet whether another host has this one's name, which takes a write to etcd"
 	claimedByAnother = "another host says that this one's name is its own: it is told otherwise"
 )
 

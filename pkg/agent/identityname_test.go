@@ -29,7 +29,7 @@ func (m machine) on(cfg *Config, i *identity) {
 	if i == nil {
 		return
 	}
-	i.life, _ = openLife(filepath.Join(m.disk, LeasesName), m.place)
+	i.life, _ = openLife(filepath.Join(m.disk, LeasesName), "", m.place)
 	i.tells.report.life, i.objection = i.life, m.objection
 }
 

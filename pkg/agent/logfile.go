@@ -102,9 +102,12 @@ func (l *LogFile) reopen() {
 	}
 }
 
-// openLog opens a file to append to.
+// openLog opens a file to append to. It makes the directory that the file is in, as
+// /var/log/calico is not there at first, and none above: that would be a mistyped path.
 func openLog(path string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Dir(path), 0o755); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: only the last directory of the path is made: correct it, or make the others and set it again", err)
+	} else if err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, err
 	}
 	// Not to wait for the other end of a pipe; what is no file is refused.

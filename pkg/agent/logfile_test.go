@@ -74,6 +74,11 @@ func TestLogFile(t *testing.T) {
 	log.Info("no")
 	set(pipe, slog.LevelInfo, "no such device")
 	set(other+"/x", slog.LevelInfo, "not a directory")
+	far := filepath.Join(dir, "mistyped", "log")
+	set(far+"/a.log", slog.LevelInfo, "only the last directory of the path is made")
+	if _, err := os.Stat(filepath.Dir(far)); !os.IsNotExist(err) {
+		t.Errorf("it made %s: %v", filepath.Dir(far), err)
+	}
 	set("/dev/null", slog.LevelInfo, "not a file")
 	holds(other, "4", "5")
 

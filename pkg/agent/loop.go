@@ -76,6 +76,9 @@ type loop struct {
 	handover *handover
 	asks     chan chan string // for a picture of the endpoints
 	stopped  chan struct{}    // closed when the loop has ended
+	expect   func(int64)      // store.Client's
+	// etcdAddrs are store.Client's Addrs.
+	etcdAddrs func() []netip.Addr
 
 	params   Params
 	adoption *adoption
@@ -141,6 +144,7 @@ func (l *loop) run(ctx context.Context) error {
 		}
 	}()
 	l.readInterfaces()
+	l.readNeeded()
 	l.mtu()
 	l.tellHealth()
 	l.retry = time.NewTimer(time.Hour)
@@ -253,6 +257,9 @@ func (l *loop) fold(u store.Update) {
 	e := l.state.fold(u)
 	l.wall.engine.Update(e.entries...)
 	l.unsettled = l.unsettled || e.settings
+	if e.unlisted {
+		l.report.unlist()
+	}
 	maps.Copy(l.dirty, e.endpoints)
 	for path := range e.objects {
 		if _, ok := l.state.objects[path].key.(model.HostEndpointKey); ok {
@@ -328,6 +335,7 @@ func (l *loop) turn(ctx context.Context) error {
 		l.firewall.Update(l.wall.follow(l.desired, touched))
 		l.reviewCuts()
 		l.sayInvalid()
+		l.adoption.sayMisfit(l.state.misfit())
 	}
 	// While there is something to wait for, what was desired before stays, and
 	// is kept repaired: an etcd that was emptied cuts off nobody.

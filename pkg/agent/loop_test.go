@@ -343,6 +343,43 @@ func TestLook(t *testing.T) {
 	})
 }
 
+// TestHostEndpointStatus: one on an interface that isn't there is down.
+func TestHostEndpointStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		there := []kernel.Interface{{Name: "eth0"}}
+		key := model.HostEndpointKey{Host: "h", Endpoint: "1"}
+		c := startClockwork(t, func(c *clockwork) {
+			c.system.interfaces = func([]string) ([]kernel.Interface, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return there, nil
+			}
+			c.first = append(c.first, put(key, model.HostEndpoint{Name: "eth1"}, 1), put(model.HostEndpointKey{Host: "h", Endpoint: "2"}, model.HostEndpoint{Name: "*"}, 1))
+		})
+		for _, step := range []struct {
+			interfaces []kernel.Interface
+			want       model.EndpointStatus
+		}{
+			{there, model.EndpointDown},
+			{[]kernel.Interface{{Name: "eth0"}, {Name: "eth1"}}, model.EndpointUp},
+			{there, model.EndpointDown},
+		} {
+			mu.Lock()
+			there = step.interfaces
+			mu.Unlock()
+			c.events <- kernel.Event{Host: true}
+			time.Sleep(time.Second)
+			c.report.mu.Lock()
+			one, wildcard := c.report.want[key.Path()].status, c.report.want["/calico/v1/host/h/endpoint/2"].status
+			c.report.mu.Unlock()
+			if one != step.want || wildcard != model.EndpointUp {
+				t.Errorf("with %v: %s and %s, want %s and %s", step.interfaces, one, wildcard, step.want, model.EndpointUp)
+			}
+		}
+	})
+}
+
 // isNotYet tells the answer to one who waited in vain.
 func isNotYet(err error, reason string) bool {
 	rejected, ok := errors.AsType[*gate.RejectedError](err)
@@ -364,6 +401,41 @@ func TestGateLeave(t *testing.T) {
 		synctest.Wait()
 		if n := len(c.waiting); n != 0 {
 			t.Errorf("%d still wait", n)
+		}
+	})
+}
+
+// TestGateLate has somebody wait for a revision that etcd has and the watch doesn't tell of: the
+// watch is told, again and again, and not for those who wait no longer than usual.
+func TestGateLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var expected []int64
+		c := startClockwork(t, func(c *clockwork) { c.loop.expect = func(r int64) { expected = append(expected, r) } })
+		ask := func(revision int64) <-chan error {
+			done := make(chan error, 1)
+			go func() {
+				done <- gatekeeper{c.loop}.Wait(c.ctx, gate.Request{Endpoint: testKey("a"), Revision: revision})
+			}()
+			return done
+		}
+		tell := func(revision int64) {
+			c.updates <- store.Update{Revision: revision}
+			synctest.Wait()
+		}
+		soon := ask(2)
+		time.Sleep(lateAfter - time.Millisecond)
+		tell(2)
+		late := ask(3)
+		time.Sleep(2*lateAfter + time.Millisecond)
+		tell(3)
+		for _, done := range []<-chan error{soon, late} {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(2 * lateAfter)
+		if d := cmp.Diff([]int64{3, 3}, expected); d != "" {
+			t.Error(d)
 		}
 	})
 }

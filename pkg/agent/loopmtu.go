@@ -54,6 +54,7 @@ func (l *loop) noteRoutes() {
 	before := l.route.news
 	l.route.news = n
 	maps.Copy(l.dirty, l.state.setHosts(n.hosts).endpoints)
+	l.readNeeded()
 	l.setTunnels(n.tunnels)
 	l.route.unsaid = append(l.route.unsaid, n.stands)
 	if before != nil && before.mtu == n.mtu {

@@ -76,22 +76,22 @@ func routingTable() []param {
 			name: "UplinkMTU", initial: "0", effect: atOnce,
 			values: mtu(func(p *Params) *int { return &p.MTU }),
 			does: "MTU of the links to other hosts, from which those of tunnels and workloads follow. " +
-				"0 is the least of the links' own.",
+				"0 is the least of the links' own. More than the greatest of theirs is reported, and that one used.",
 		},
 		{
 			name: "VXLANMTU", initial: "0", effect: atOnce,
 			values: mtu(func(p *Params) *int { return &p.VXLANMTU }),
-			does:   "MTU of the VXLAN tunnel of IPv4. 0 is the uplinks' less 50.",
+			does:   "MTU of the VXLAN tunnel of IPv4. 0 is the uplinks' less 50. More than the links leave is reported, and what they leave used.",
 		},
 		{
 			name: "VXLANMTUV6", initial: "0", effect: atOnce,
 			values: mtu(func(p *Params) *int { return &p.VXLANMTU6 }),
-			does:   "MTU of the VXLAN tunnel of IPv6. 0 is the uplinks' less 70.",
+			does:   "MTU of the VXLAN tunnel of IPv6. 0 is the uplinks' less 70. As with VXLANMTU, more is reported.",
 		},
 		{
 			name: "IpInIpMtu", initial: "0", effect: atOnce,
 			values: mtu(func(p *Params) *int { return &p.IPIPMTU }),
-			does:   "MTU of the IPIP tunnel. 0 is the uplinks' less 20.",
+			does:   "MTU of the IPIP tunnel. 0 is the uplinks' less 20. As with VXLANMTU, more is reported.",
 		},
 		{
 			name: "MTULiveUpdate", aliases: []string{"mtu_live_update"}, initial: "true", effect: atOnce,

@@ -26,7 +26,8 @@ func paramTable() []param {
 			values: interfacePrefixes(func(p *Params) *[]string { return &p.InterfacePrefixes }),
 			does: "What the names of workload interfaces begin with. An interface that begins so and has no endpoint " +
 				"passes nothing; all others are the host's own. A value makes no sense on a host where it covers one of these: the loopback, " +
-				"a tunnel, or a link that has an address or leads to the default route. It stays refused there until it is changed or the agent starts anew.",
+				"a tunnel, or a link that has an address or leads to the default route. It stays refused there until it is changed or the agent starts anew. " +
+				"One that covers the interface of no endpoint of a host that has some is used, and shown at `/debug/invalid`.",
 		},
 		{
 			name: "RouteRefreshInterval", initial: "10", effect: atOnce,
@@ -83,7 +84,8 @@ func paramTable() []param {
 		{
 			name: "LogFilePath", initial: "none", effect: atOnce,
 			values: logFile(func(p *Params) *string { return &p.LogFile }),
-			does:   "A file to which the log is written as well. It is opened anew when it was renamed, so that it can be rotated.",
+			does: "A file to which the log is written as well. It is opened anew when it was renamed, so that it can be rotated. " +
+				"Its directory is made where that is missing, and none above.",
 		},
 		{
 			name: "LogSeverityFile", initial: "INFO", effect: atOnce,

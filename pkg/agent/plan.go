@@ -15,7 +15,7 @@ import (
 // endpointOf says what the kernel shall hold for a valid workload endpoint. An error
 // says why this host cannot have such an endpoint.
 func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (kernel.Endpoint, error) {
-	if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(spec.Name, p) }) {
+	if beginningOf(spec.Name, prefixes) == "" {
 		return kernel.Endpoint{}, fmt.Errorf("interface %.32q: the name of a workload's interface begins with %s here (InterfacePrefix)",
 			spec.Name, strings.Join(prefixes, " or "))
 	}

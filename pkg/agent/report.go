@@ -36,8 +36,8 @@ type reporter struct {
 	lease      *store.Lease
 	ttl        time.Duration // of the lease
 	former     *store.Lease  // what is in etcd hangs on it still
-	registered bool
-	silent     bool // nothing in etcd says whether the host lives
+	registered bool          // the object that says that the host exists was made
+	silent     bool          // nothing in etcd says whether the host lives
 	// stored is what etcd holds, by path; nil = unknown, to be read.
 	stored map[string]model.EndpointStatus
 
@@ -51,6 +51,8 @@ type reporter struct {
 	want  map[string]endpointReport // by the endpoint's path
 	first bool                      // the first update is done: want is whole
 	doubt bool                      // etcd may hold something else than was written
+	// unlisted: somebody has deleted what says that the host exists.
+	unlisted bool
 	// asks is told where what was permitted is not any more; nil = nobody needs to permit
 	// that the host's status is written.
 	asks     func()
@@ -125,6 +127,14 @@ func (r *reporter) resync() {
 	r.doubt = true
 	r.mu.Unlock()
 	r.ring()
+}
+
+// unlist notes that somebody has deleted what says that the host exists.
+func (r *reporter) unlist() {
+	r.mu.Lock()
+	r.unlisted = true
+	r.mu.Unlock()
+	nudge(r.changed)
 }
 
 // configure says how and how often to report.
@@ -203,7 +213,7 @@ func (r *reporter) run(ctx context.Context) error {
 			r.former = nil
 			r.lapsed()
 		case <-host.timer.C:
-			if interval := r.params().ReportInterval; host.done(ctx, r.reportHost(ctx)) && interval > 0 {
+			if interval := r.params().ReportInterval; host.done(ctx, r.lapses(r.reportHost(ctx))) && interval > 0 {
 				host.timer.Reset(interval)
 			}
 			r.health.setEtcd(errors.Join(host.err, endpoints.err))

@@ -81,6 +81,14 @@ func (r *reporter) reportHost(ctx context.Context) error {
 	return r.registerAfter(ctx, first)
 }
 
+// lapses adds what comes of it where the status isn't written for longer than its lease.
+func (r *reporter) lapses(err error) error {
+	if alive, wrote := r.standing(); err == nil || alive != 0 || wrote == 0 {
+		return err
+	}
+	return fmt.Errorf("the lease of the host's status has ended, so that others may take this host for dead: %w", err)
+}
+
 // hold takes a lease, another one where it shall be longer or shorter, unless the one
 // that there is must do.
 func (r *reporter) hold(ctx context.Context, ttl time.Duration, this bool) error {
@@ -116,8 +124,17 @@ func (r *reporter) turnBack() {
 	r.lease, r.former, r.ttl = r.former, nil, 0
 }
 
-// registerAfter makes the object that says that the host exists, once, after the first update.
+// registerAfter makes the object that says that the host exists, after the first update, and again
+// where somebody has deleted it: to others the host would be gone, while its pods run.
 func (r *reporter) registerAfter(ctx context.Context, first bool) error {
+	r.mu.Lock()
+	unlisted := r.unlisted && r.registered
+	r.unlisted = false
+	r.mu.Unlock()
+	if unlisted {
+		r.registered = false
+		r.log.Warn("the host's entry in etcd was deleted while its agent runs: it is made again; to take the host away stop the agent first")
+	}
 	if !first || r.registered {
 		return nil
 	}

@@ -78,6 +78,10 @@ type router struct {
 	bridgeEnd  time.Time
 	unbridging *time.Timer
 
+	// leaves are tunnels that are no longer needed and still take packets.
+	leaves map[plan.TunnelKind]leaving
+	left   *time.Timer
+
 	whole     bool // everything is to be compared with the kernel
 	applied   bool // that was done once
 	look      bool // the kernel is to be looked at: the host's own links and routes, and ours
@@ -102,7 +106,7 @@ func newRouter(cfg Config, n network, trouble *problems, h *health, m routeMetri
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: newInbox(), handover: x,
 		talker: newTalker(cfg.Logger, n.speaker, trouble), problems: trouble, health: h, metrics: m,
 		asks: make(chan chan string), params: resolve().params,
-		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, carriers: carriers{}, clock: time.Now(),
+		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, carriers: carriers{}, clock: time.Now(),
 	}
 }
 
@@ -123,6 +127,8 @@ func (r *router) run(ctx context.Context) error {
 	defer r.lookAgain.Stop()
 	r.unbridging = time.NewTimer(time.Hour)
 	defer r.unbridging.Stop()
+	r.left = time.NewTimer(time.Hour)
+	defer r.left.Stop()
 	interval := r.params.RefreshInterval
 	audit := time.NewTicker(interval)
 	defer audit.Stop()
@@ -153,6 +159,7 @@ func (r *router) run(ctx context.Context) error {
 			r.lookAtCarriers(time.Now())
 		case <-r.lookAgain.C:
 		case <-r.unbridging.C:
+		case <-r.left.C:
 		case <-r.retry.C:
 			r.whole = true
 		case ask := <-r.asks:
@@ -209,7 +216,7 @@ func (r *router) turn(ctx context.Context) {
 	r.release(complete)
 	r.unbridge()
 	r.glance(ctx)
-	c := r.bridge(r.engine.Flush())
+	c := r.leave(r.bridge(r.engine.Flush()), time.Now())
 	r.metrics.count(r.state, c)
 	r.state.Apply(c)
 	r.metrics.size(r.state)
@@ -220,14 +227,23 @@ func (r *router) turn(ctx context.Context) {
 		return
 	}
 	r.acts, r.whole = true, r.whole || first
+	opens := false
 	if first || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
-		r.tellLoop(ctx)
+		opens = r.tellLoop(ctx) && !first
 	}
 	r.wish()
 	if first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
 		r.speak()
 	}
+	if opens && !r.whole {
+		r.program(ctx, plan.Changes{Devices: c.Devices, Remotes: c.Remotes})
+		select {
+		case <-ctx.Done():
+		case <-time.After(openTime):
+		}
+	}
 	r.program(ctx, c)
+	r.forget(ctx, time.Now())
 }
 
 // well logs what is wrong, when that changes, and says whether nothing is.

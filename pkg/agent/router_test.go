@@ -92,6 +92,13 @@ func (c *crossroads) ApplySome(_ context.Context, ch plan.Changes) (kernel.Fabri
 		}
 	}
 	slices.Sort(words)
+	if ch.Devices != nil {
+		devices := "no tunnel"
+		for _, t := range ch.Devices.Tunnels {
+			devices = t.Device
+		}
+		words = append(words, devices)
+	}
 	return c.did("some [" + strings.Join(words, ", ") + "]")
 }
 
@@ -342,7 +349,8 @@ func TestRouterRetains(t *testing.T) {
 }
 
 // TestRouterBridges has a pool lose its encapsulation: until BGP tells of the blocks
-// they are led straight to the host that has them.
+// they are led straight to the host that has them, and for as long as others may
+// take to hear of it packets are taken from the tunnel. One that is new takes them before any is sent.
 func TestRouterBridges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const straight = "10.1.1.0/26 via 192.0.2.2 dev eth0 src 192.0.2.1"
@@ -352,7 +360,7 @@ func TestRouterBridges(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
 		c.expect(t, "start", "whole ["+throughTun+", "+ownRoutes+"] 0s")
 		modes(c, 2, model.EncapNever)
-		c.expect(t, "no encapsulation", "some [10.1.1.0/26 via 192.0.2.2 dev eth0] 0s")
+		c.expect(t, "no encapsulation", "some [10.1.1.0/26 via 192.0.2.2 dev eth0, vxlan.calico] 0s")
 		time.Sleep(time.Second)
 		c.with(func() { c.learned = []plan.Learned{learnedFrom("192.0.2.2", "10.1.1.0/26")} })
 		c.ready <- struct{}{}
@@ -361,11 +369,26 @@ func TestRouterBridges(t *testing.T) {
 		c.ready <- struct{}{}
 		c.expect(t, "BGP takes it back", "some [no 10.1.1.0/26] 1s")
 		modes(c, 3, model.EncapAlways)
-		c.expect(t, "encapsulation", "some ["+throughTun+"] 1s")
+		c.expect(t, "encapsulation", "some ["+throughTun+", vxlan.calico] 1s")
 		modes(c, 4, model.EncapNever)
-		c.expect(t, "none", "some [10.1.1.0/26 via 192.0.2.2 dev eth0] 1s")
-		time.Sleep(time.Minute)
-		c.expect(t, "BGP says nothing", "some [no 10.1.1.0/26] 31s")
+		c.expect(t, "none", "some [10.1.1.0/26 via 192.0.2.2 dev eth0, vxlan.calico] 1s")
+		time.Sleep(9 * time.Second)
+		c.expect(t, "the tunnel takes packets")
+		c.with(func() {
+			if c.heard.tunnels.VXLANPort == 0 {
+				t.Error("the firewall doesn't know the tunnel that is there")
+			}
+		})
+		time.Sleep(51 * time.Second)
+		c.expect(t, "BGP says nothing", "some [no tunnel] 11s", "some [no 10.1.1.0/26] 31s")
+		c.with(func() {
+			if c.heard.tunnels.VXLANPort != 0 {
+				t.Error("the firewall knows a tunnel that is gone")
+			}
+		})
+		modes(c, 5, model.EncapAlways)
+		time.Sleep(time.Second)
+		c.expect(t, "encapsulation again", "some [vxlan.calico] 1m1s", "some ["+throughTun+", vxlan.calico] 1m1.25s")
 	})
 }
 

@@ -25,8 +25,13 @@ func (r *router) program(ctx context.Context, c plan.Changes) {
 	switch {
 	case r.whole:
 		scope = "whole"
-		report, err = r.fabric.Apply(ctx, r.state)
+		state := r.state
+		state.Tunnels = r.tunnels(now)
+		report, err = r.fabric.Apply(ctx, state)
 	case some:
+		if c.Devices != nil {
+			c.Devices = &plan.Devices{Tunnels: r.tunnels(now), Releases: c.Devices.Releases}
+		}
 		report, err = r.fabric.ApplySome(ctx, c)
 	default:
 		return

@@ -145,10 +145,15 @@ const fencePatience = time.Second
 
 // tellLoop hands the loop what the firewall and the plugin must know. A tunnel that
 // is new waits until the firewall knows of it, and comes without where that takes
-// too long: the loop must not be able to cut off other hosts.
-func (r *router) tellLoop(ctx context.Context) {
-	n := routeNews{mtu: r.state.MTU.Pods, hosts: maps.Clone(r.state.Hosts)}
-	for _, t := range r.state.Tunnels {
+// too long: the loop must not be able to cut off other hosts. opens says that there is one.
+func (r *router) tellLoop(ctx context.Context) (opens bool) {
+	n := routeNews{mtu: r.state.MTU.Pods, hosts: maps.Clone(r.state.Hosts), routers: map[netip.Addr]string{}}
+	for _, route := range r.links.Routes {
+		if route.Gateway.IsGlobalUnicast() { // others are no endpoint's
+			n.routers[route.Gateway] = route.Device
+		}
+	}
+	for _, t := range r.tunnels(time.Time{}) {
 		if t.Kind == plan.IPIP {
 			n.tunnels.IPIP = true
 		} else {
@@ -159,13 +164,13 @@ func (r *router) tellLoop(ctx context.Context) {
 		n.tunnels.Hosts = slices.SortedFunc(maps.Keys(r.state.Hosts), netip.Addr.Compare)
 	}
 	if r.toldOnce && n.equal(r.told) {
-		return
+		return false
 	}
-	opens := n.tunnels.IPIP && !r.told.tunnels.IPIP || n.tunnels.VXLANPort != 0 && n.tunnels.VXLANPort != r.told.tunnels.VXLANPort
+	opens = n.tunnels.IPIP && !r.told.tunnels.IPIP || n.tunnels.VXLANPort != 0 && n.tunnels.VXLANPort != r.told.tunnels.VXLANPort
 	r.told, r.toldOnce = n, true
 	stands := r.handover.tell(n)
 	if !opens {
-		return
+		return false
 	}
 	late := time.NewTimer(fencePatience)
 	defer late.Stop()
@@ -175,10 +180,11 @@ func (r *router) tellLoop(ctx context.Context) {
 	case <-late.C:
 		r.log.Warn("a tunnel comes before the firewall knows of it: that takes too long")
 	}
+	return true
 }
 
 func (n routeNews) equal(o routeNews) bool {
-	return n.mtu == o.mtu && maps.Equal(n.hosts, o.hosts) && n.tunnels.IPIP == o.tunnels.IPIP && n.tunnels.VXLANPort == o.tunnels.VXLANPort &&
+	return n.mtu == o.mtu && maps.Equal(n.hosts, o.hosts) && maps.Equal(n.routers, o.routers) && n.tunnels.IPIP == o.tunnels.IPIP && n.tunnels.VXLANPort == o.tunnels.VXLANPort &&
 		slices.Equal(n.tunnels.Hosts, o.tunnels.Hosts)
 }
 

@@ -130,6 +130,10 @@ func TestMetadataIsMade(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.start()
+	for range 2 { // made, and made again
+		h.until("metadata", func() bool { return h.get(model.HostMetadataKey{Host: h.name}) != nil })
+		h.remove(model.HostMetadataKey{Host: h.name})
+	}
 	h.until("metadata", func() bool { return h.get(model.HostMetadataKey{Host: h.name}) != nil })
 }
 

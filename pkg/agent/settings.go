@@ -117,8 +117,8 @@ type adoption struct {
 	last     resolution
 	wrong    map[string]struct{} // paths reported
 	told     map[string]struct{} // said of settings that are not used
-	prefixes *prefixJudge
-	listens  *listenJudge
+	prefixes *judge
+	listens  *judge
 }
 
 func newAdoption(cfg Config, p *problems) *adoption {

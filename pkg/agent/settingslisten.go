@@ -12,32 +12,15 @@ import (
 	"github.com/calico-go/calico/pkg/kernel"
 )
 
-// listenJudge refuses values of BGPListenAddresses by which BGP could listen nowhere
+// newListenJudge refuses values of BGPListenAddresses by which BGP could listen nowhere
 // that others reach: without its sessions the host is cut off from others' workloads.
-type listenJudge struct {
-	roles    func(prefixes []string) ([]kernel.LinkRole, error) // nil = nothing is refused
-	verdicts map[string]error                                   // of the values that are set, by value
-	seen     map[string]struct{}                                // those that were asked for since the last rest
-}
-
-func newListenJudge() *listenJudge {
-	return &listenJudge{verdicts: map[string]error{}, seen: map[string]struct{}{}}
-}
-
-// refuse says why a value that parses can't be used. One that could be stays so while
-// it is set: where its address goes, and comes again, no other session need end.
-func (j *listenJudge) refuse(name string, p *Params) error {
-	if name != "BGPListenAddresses" || j.roles == nil || len(p.BGPListen) == 0 {
-		return nil
+// One that could be used stays so while it is set: where its address goes, and comes
+// again, no other session need end.
+func newListenJudge() *judge {
+	return &judge{
+		param: "BGPListenAddresses", of: judgeListen, verdicts: map[string]verdict{}, seen: map[string]struct{}{},
+		value: func(p *Params) string { return listenKey(p.BGPListen) },
 	}
-	key := listenKey(p.BGPListen)
-	j.seen[key] = struct{}{}
-	err, known := j.verdicts[key]
-	if !known {
-		err = j.judge(p.BGPListen)
-		j.verdicts[key] = err
-	}
-	return err
 }
 
 func listenKey(addrs []netip.Addr) string {
@@ -48,40 +31,21 @@ func listenKey(addrs []netip.Addr) string {
 	return strings.Join(texts, ",")
 }
 
-// rest forgets the values that are not set any more.
-func (j *listenJudge) rest() {
-	for key := range j.verdicts {
-		if _, set := j.seen[key]; !set {
-			delete(j.verdicts, key)
-		}
-	}
-	clear(j.seen)
-}
-
-// review looks whether what was refused can be used by now, and says so.
-func (j *listenJudge) review() bool {
-	changed := false
-	for key, before := range j.verdicts {
-		if before == nil {
-			continue
-		}
-		addrs, err := parseListenAddresses(key)
-		if err == nil {
-			err = j.judge(addrs)
-		}
-		j.verdicts[key] = err
-		changed = changed || errorText(err) != errorText(before)
-	}
-	return changed
-}
-
-// judge looks at the host's addresses. Where they can't be read BGP says by itself
+// judgeListen looks at the host's addresses. Where they can't be read BGP says by itself
 // where it can't listen.
-func (j *listenJudge) judge(addrs []netip.Addr) error {
-	links, err := j.roles([]string{""})
+func judgeListen(value string, roles linkRoles) verdict {
+	addrs, err := parseListenAddresses(value)
 	if err != nil {
-		return nil
+		return verdict{err: err}
 	}
+	links, err := roles([]string{""})
+	if err != nil {
+		return verdict{}
+	}
+	return verdict{err: reachable(addrs, links)}
+}
+
+func reachable(addrs []netip.Addr, links []kernel.LinkRole) error {
 	own := map[netip.Addr]bool{}
 	for _, l := range links {
 		for _, a := range l.Addrs {

@@ -77,6 +77,47 @@ func TestPrefixJudge(t *testing.T) {
 	}
 }
 
+// TestPrefixMisfit: prefixes that cover no endpoint are told of once, while there are endpoints.
+func TestPrefixMisfit(t *testing.T) {
+	a := newAdopter(t, Config{})
+	none := []model.Entry{}
+	taps := []model.Entry{
+		put(testKey("b"), testSpec("tap2", "10.0.0.2"), 1), put(testKey("a"), testSpec("tap1", "10.0.0.1"), 2),
+		put(testKey("0"), errors.New("bad"), 3), put(model.WorkloadEndpointKey{Host: "other", Orchestrator: "o", Workload: "w", Endpoint: "e"}, testSpec("cali1"), 4),
+	}
+	for _, step := range []struct {
+		name     string
+		prefixes string
+		entries  []model.Entry
+		told     bool
+		logged   string
+	}{
+		{"no endpoints", "cali", none, false, ""},
+		{"others' names", "cali", taps, true, "fits no endpoint"},
+		{"still, with one less", "cali", taps[1:], true, ""},
+		{"one of several prefixes", "cali,tap", taps, false, "in order again"},
+		{"another", "veth", taps, true, "fits no endpoint"},
+		{"all went", "veth", none, false, "in order again"},
+	} {
+		p, _ := a.adopts(append(step.entries[:len(step.entries):len(step.entries)], global("InterfacePrefix", step.prefixes))...)
+		a.state.setPrefixes(p.InterfacePrefixes)
+		a.log.Reset()
+		a.sayMisfit(a.state.misfit())
+		want := ""
+		if step.told {
+			want = "interface prefix " + step.prefixes + ": no endpoint of this host has an interface that begins so, and all are without access; the first, " +
+				testKey("a").Path() + ", has tap1: want what the names of workloads' interfaces begin with"
+		}
+		got := ""
+		for _, p := range a.problems.all() {
+			got += p.Reason
+		}
+		if got != want || (a.log.Len() == 0) != (step.logged == "") || !strings.Contains(a.log.String(), step.logged) {
+			t.Errorf("%s: %q, want %q\n%s", step.name, got, want, a.log.String())
+		}
+	}
+}
+
 // world is what lies behind a link of the host's own.
 func (h *host) world(n int, link string, subnet string) *pod {
 	h.Helper()

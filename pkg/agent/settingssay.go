@@ -37,6 +37,20 @@ func (a *adoption) reportWrong(r resolution, unread map[string]unreadSetting) {
 	}
 }
 
+// sayMisfit reports prefixes that are used and cover no endpoint's interface: once,
+// however many endpoints there are.
+func (a *adoption) sayMisfit(err error) {
+	c := a.last.choices["InterfacePrefix"]
+	before, after := a.problems.keep(problem{Path: "InterfacePrefix", Kind: problemSetting, Reason: errorText(err), Used: fmt.Sprintf("%q, %s", c.text, a.cfg.source(c))})
+	switch {
+	case (before.Reason == "") == (after.Reason == ""):
+	case after.Reason == "":
+		a.cfg.Logger.Info("setting is in order again", "setting", before.Path)
+	default:
+		a.cfg.Logger.Warn("setting fits no endpoint of this host", "setting", after.Path, "reason", after.Reason)
+	}
+}
+
 // sayChanges logs the values that are other than before; at first, than the defaults.
 func (a *adoption) sayChanges(r resolution) {
 	for _, p := range paramTable() {

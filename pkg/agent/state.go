@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -14,7 +15,7 @@ import (
 )
 
 // state is what etcd holds, and what follows from it for one host but for policy.
-// It is changed by fold, setPrefixes, setHosts and setOwn alone, which do no I/O.
+// It is changed by fold, setPrefixes, setHosts, setOwn and setNeeded alone, which do no I/O.
 //
 // Everything is kept by path rather than by key: should one key be stored
 // twice, spelled in two ways, these are two endpoints that claim the same.
@@ -36,6 +37,9 @@ type state struct {
 	hosts map[netip.Addr]string
 	// own are this host's links, by address: no endpoint may have that either.
 	own map[netip.Addr]string
+	// needed are etcd and the host's routers, by address: nor that. The host would send to
+	// the endpoint what is for them, and what puts it right in etcd would not arrive.
+	needed map[netip.Addr]string
 }
 
 // object is what is kept of every key.
@@ -73,6 +77,7 @@ type effect struct {
 	endpoints map[string]struct{} // whose verdict may differ now
 	objects   map[string]struct{} // what is new, changed or gone, but for settings
 	settings  bool
+	unlisted  bool          // the object that says that this host exists was deleted
 	entries   []model.Entry // the same in full
 }
 
@@ -155,6 +160,8 @@ func (s *state) take(entry model.Entry, e *effect) {
 		e.objects[entry.Path] = struct{}{}
 	}
 	switch key := entry.Key.(type) {
+	case model.HostMetadataKey:
+		e.unlisted = !entry.Exists()
 	case model.ReadyKey:
 		ready, ok := entry.Value.(model.Ready)
 		s.ready = ok && bool(ready)
@@ -271,6 +278,26 @@ func (s *state) setPrefixes(prefixes []string) effect {
 		s.claim(ep, &e)
 	}
 	return e
+}
+
+// misfit says that the prefixes cover no interface of the host's endpoints, of which
+// there are some: it is the setting then that is wrong. nil = they do.
+func (s *state) misfit() error {
+	var first *endpoint
+	for _, ep := range s.endpoints {
+		switch {
+		case ep.invalid != nil:
+		case beginningOf(ep.spec.Name, s.prefixes) != "":
+			return nil
+		case first == nil || ep.path < first.path:
+			first = ep
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return fmt.Errorf("interface prefix %s: no endpoint of this host has an interface that begins so, and all are without access; the first, %s, has %s: "+
+		"want what the names of workloads' interfaces begin with", strings.Join(s.prefixes, ","), first.path, first.spec.Name)
 }
 
 // waitsFor says what must be known before anything is done; "" = nothing.

@@ -25,6 +25,13 @@ func (s *state) setOwn(links map[netip.Addr]string) effect {
 	return s.touched(before, links)
 }
 
+// setNeeded takes in the addresses of what this host can't do without, with what has them.
+func (s *state) setNeeded(needed map[netip.Addr]string) effect {
+	before := s.needed
+	s.needed = needed
+	return s.touched(before, needed)
+}
+
 // touched are the endpoints with addresses that are another's now.
 func (s *state) touched(before, after map[netip.Addr]string) effect {
 	e := newEffect()
@@ -43,7 +50,7 @@ func (s *state) touched(before, after map[netip.Addr]string) effect {
 	return e
 }
 
-// hostOf says to which host an address belongs, "" = to none.
+// hostOf says which host has an address, or what else that hosts need, "" = none.
 func (s *state) hostOf(a netip.Addr) string {
 	if link, ok := s.own[a]; ok {
 		return "this host, on " + link
@@ -51,7 +58,7 @@ func (s *state) hostOf(a netip.Addr) string {
 	if name, ok := s.hosts[a]; ok {
 		return "host " + name
 	}
-	return ""
+	return s.needed[a]
 }
 
 // untranslated says which 1:1 NAT the endpoint goes without: to an ext_ip that is a
@@ -71,7 +78,8 @@ func (s *state) untranslated(ep *endpoint) error {
 	return fmt.Errorf("without this NAT, as what is for the host would go to the workload (want an ext_ip that is no host's): %s", strings.Join(all, "; "))
 }
 
-// notOwn leaves out the host's own addresses: its connections are not the endpoint's.
+// notOwn leaves out the host's own addresses, and those of what it can't do without: its
+// connections are not the endpoint's.
 func (s *state) notOwn(addrs []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { _, own := s.own[a]; return own })
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return s.own[a] != "" || s.needed[a] != "" })
 }

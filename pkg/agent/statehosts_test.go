@@ -37,22 +37,30 @@ func TestUntranslated(t *testing.T) {
 		touched    []string
 		want       map[string]string
 		reason     []string // of a
+		needed     map[netip.Addr]string
 	}{
 		{"neither", map[netip.Addr]string{addr("192.0.2.9"): "eth0"}, map[netip.Addr]string{addr("192.0.2.8"): "x"}, nil, map[string]string{
 			"a": "calia [10.0.0.1 192.0.2.1 192.0.2.2 2001:db8::1 fd00::1]", "b": "calib [10.0.0.2]",
-		}, nil},
+		}, nil, map[netip.Addr]string{addr("192.0.2.7"): "etcd"}},
 		{"this host's", map[netip.Addr]string{addr("192.0.2.1"): "eth0", addr("2001:db8::1"): "lo"}, nil, []string{a.Path()}, map[string]string{
 			"a": "calia [10.0.0.1 192.0.2.2 fd00::1]", "b": "calib [10.0.0.2]",
-		}, []string{"ext_ip 192.0.2.1 of int_ip 10.0.0.1 is an address of this host, on eth0", "ext_ip 2001:db8::1 of int_ip fd00::1 is an address of this host, on lo"}},
+		}, []string{"ext_ip 192.0.2.1 of int_ip 10.0.0.1 is an address of this host, on eth0", "ext_ip 2001:db8::1 of int_ip fd00::1 is an address of this host, on lo"}, nil},
 		{"another's", nil, map[netip.Addr]string{addr("192.0.2.2"): "x"}, []string{a.Path()}, map[string]string{
 			"a": "calia [10.0.0.1 192.0.2.1 2001:db8::1 fd00::1]", "b": "calib [10.0.0.2]",
-		}, []string{"ext_ip 192.0.2.2 of int_ip 10.0.0.1 is an address of host x"}},
+		}, []string{"ext_ip 192.0.2.2 of int_ip 10.0.0.1 is an address of host x"}, nil},
 		{"the endpoint's own", map[netip.Addr]string{addr("10.0.0.2"): "eth0"}, nil, []string{a.Path(), b.Path()}, map[string]string{
 			"a": "calia [10.0.0.1 192.0.2.1 192.0.2.2 2001:db8::1 fd00::1]",
 			"b": "address 10.0.0.2 is that of this host, on eth0: delete the endpoint, and the pool that overlaps the hosts' addresses",
-		}, nil},
+		}, nil, nil},
+		{"what the host needs", nil, nil, []string{a.Path(), b.Path()}, map[string]string{
+			"a": "calia [10.0.0.1 192.0.2.2 2001:db8::1 fd00::1]",
+			"b": "address 10.0.0.2 is that of the router on eth0: delete the endpoint, and the pool that overlaps the hosts' addresses",
+		}, []string{"ext_ip 192.0.2.1 of int_ip 10.0.0.1 is an address of etcd"}, map[netip.Addr]string{addr("192.0.2.1"): "etcd", addr("10.0.0.2"): "the router on eth0"}},
 	} {
 		e := s.setOwn(step.own)
+		for path := range s.setNeeded(step.needed).endpoints {
+			e.endpoints[path] = struct{}{}
+		}
 		for path := range s.setHosts(step.hosts).endpoints {
 			e.endpoints[path] = struct{}{}
 		}

@@ -6,10 +6,12 @@ import (
 	"cmp"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 // tell reports on endpoints that were followed.
@@ -51,7 +53,7 @@ func (l *loop) tellHosts() {
 			l.report.remove(path)
 		case o.invalid != nil || ep == nil:
 			l.report.set(path, o.key, model.EndpointError)
-		case ep.Interface == "" && !ep.Wildcard:
+		case !ep.Wildcard && !slices.ContainsFunc(l.interfaces, func(i policy.Interface) bool { return i.Name == ep.Interface }):
 			l.report.set(path, o.key, model.EndpointDown)
 		case l.wall.stands(path) != nil:
 			l.report.set(path, o.key, model.EndpointError)

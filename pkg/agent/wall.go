@@ -4,7 +4,6 @@ package agent
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -56,10 +55,7 @@ func newWall(host string) *wall {
 // that may have gained or lost access without a change of policy.
 func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 	c := w.engine.Flush()
-	touched := make(map[string]struct{}, len(paths)+len(c.Endpoints))
-	maps.Copy(touched, paths)
 	for path, ep := range c.Endpoints {
-		touched[path] = struct{}{}
 		if before := w.found[path]; ep != nil && !ep.Workload || before != nil && !before.Workload {
 			w.hosts[path] = struct{}{}
 		}
@@ -69,22 +65,29 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 			w.found[path] = ep
 		}
 	}
-	c.Endpoints = map[string]*policy.Endpoint{}
+	for path := range paths {
+		c.Endpoints[path] = w.found[path]
+	}
 	moved := map[netip.Addr]struct{}{} // of workloads that came or left
-	for path := range touched {
-		ep := w.found[path]
-		if t := d.targets[path]; ep != nil && ep.Workload && (t == nil || t.refused != nil) {
-			ep = nil
-		} else if ep != nil && ep.Workload {
-			ep = translatedAs(ep, t, w.state.Endpoints[path])
-		}
-		if before := w.state.Endpoints[path]; ep != before {
-			c.Endpoints[path] = ep
-			w.suspect(before, ep, moved)
+	for path, ep := range c.Endpoints {
+		before := w.state.Endpoints[path]
+		if ep != nil && ep.Workload {
+			if t := d.targets[path]; t == nil || t.refused != nil {
+				ep = nil
+			} else {
+				ep = translatedAs(ep, t, before)
+			}
 		}
 		if ep == nil {
 			delete(w.failing, path)
 		}
+		if ep == before {
+			delete(c.Endpoints, path)
+			continue
+		}
+		c.Endpoints[path] = ep
+		w.askers.put(path, before, ep)
+		w.suspect(before, ep, moved)
 	}
 	for id, set := range c.Sets {
 		if err := w.state.Fits(id, set); err != nil {
@@ -122,13 +125,23 @@ func translatedAs(ep *policy.Endpoint, t *target, before *policy.Endpoint) *poli
 // count counts the rules of endpoints that changed, or whose rules did, and
 // notes the addresses of the latter.
 func (w *wall) count(c policy.Changes, moved map[netip.Addr]struct{}) {
-	recount := map[string]struct{}{}
+	counted := map[[2]policy.Place]int{} // of workloads: once for all that ask the same
+	recount := func(path string, ep *policy.Endpoint) {
+		at := [2]policy.Place{ep.Inbound.Place(), ep.Outbound.Place()}
+		n, known := counted[at]
+		if !known || !ep.Workload {
+			n = w.rulesOf(ep)
+		}
+		if ep.Workload {
+			counted[at] = n
+		}
+		w.rules[path] = n
+	}
 	for path, ep := range c.Endpoints {
-		w.askers.put(path, ep)
 		if ep == nil {
 			delete(w.rules, path)
 		} else {
-			recount[path] = struct{}{}
+			recount(path, ep)
 		}
 	}
 	for id, r := range c.Rules {
@@ -141,13 +154,8 @@ func (w *wall) count(c policy.Changes, moved map[netip.Addr]struct{}) {
 			w.all = w.all || !ep.Workload
 			w.suspectAddrs(ep.Addrs, moved)
 			if resized {
-				recount[path] = struct{}{}
+				recount(path, ep)
 			}
-		}
-	}
-	for path := range recount {
-		if ep := w.state.Endpoints[path]; ep != nil {
-			w.rules[path] = w.rulesOf(ep)
 		}
 	}
 }

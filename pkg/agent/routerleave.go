@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+const (
+	// leaveTime is how long a tunnel that is no longer needed takes packets yet: other
+	// hosts send through theirs until they have heard of it.
+	leaveTime = 10 * time.Second
+	// openTime is how long a tunnel that is new takes packets before any are sent: as long as
+	// other hosts may take to make theirs.
+	openTime = 250 * time.Millisecond
+)
+
+// leaving is a tunnel that is no longer needed.
+type leaving struct {
+	tunnel plan.Tunnel
+	until  time.Time
+}
+
+// leave keeps the tunnels that the changes end for a while, without their addresses, which
+// others may get now. It comes before the changes are applied.
+func (r *router) leave(c plan.Changes, now time.Time) plan.Changes {
+	if c.Devices != nil {
+		for _, t := range r.state.Tunnels {
+			t.Addr = netip.Addr{}
+			r.leaves[t.Kind] = leaving{t, now.Add(leaveTime)}
+			r.left.Reset(leaveTime)
+		}
+		for _, t := range c.Devices.Tunnels {
+			delete(r.leaves, t.Kind)
+		}
+		return c
+	}
+	for _, l := range r.leaves {
+		if !now.Before(l.until) {
+			c.Devices = &plan.Devices{Tunnels: r.state.Tunnels, Releases: r.state.Releases}
+		}
+	}
+	return c
+}
+
+// tunnels are those that there shall be in the kernel now.
+func (r *router) tunnels(now time.Time) []plan.Tunnel {
+	all := slices.Clone(r.state.Tunnels)
+	for _, l := range r.leaves {
+		if now.Before(l.until) {
+			all = append(all, l.tunnel)
+		}
+	}
+	slices.SortFunc(all, func(a, b plan.Tunnel) int { return cmp.Compare(a.Kind, b.Kind) })
+	return all
+}
+
+// forget forgets the tunnels that are gone, which the firewall knows until then.
+func (r *router) forget(ctx context.Context, now time.Time) {
+	before := len(r.leaves)
+	maps.DeleteFunc(r.leaves, func(_ plan.TunnelKind, l leaving) bool { return !r.whole && !now.Before(l.until) })
+	if len(r.leaves) < before {
+		r.tellLoop(ctx)
+	}
+}
