@@ -66,6 +66,13 @@ func (c chance) net() netip.Prefix {
 
 func (c chance) nets() []netip.Prefix {
 	out := []netip.Prefix{c.net()}
+	if c.in(20) { // both halves of all there are
+		all := netip.PrefixFrom(c.addr(c.version()), 0).Masked()
+		half := all.Addr().AsSlice()
+		half[0] = 0x80
+		upper, _ := netip.AddrFromSlice(half)
+		out = append(out, netip.PrefixFrom(all.Addr(), 1), netip.PrefixFrom(upper, 1))
+	}
 	for c.in(2) {
 		out = append(out, c.net())
 	}

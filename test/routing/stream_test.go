@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package routes
+package routing
 
 import (
 	"net"
@@ -17,8 +17,8 @@ import (
 	"github.com/calico-go/calico/test/lab"
 )
 
-// pace is the time between two echo requests of a stream.
-const pace = 5 * time.Millisecond
+// streamPace is the time between two echo requests of a stream.
+const streamPace = 5 * time.Millisecond
 
 // stream is a ping that never rests, and that counts what is lost on the way, not
 // what is late.
@@ -34,7 +34,7 @@ type stream struct {
 }
 
 // stream starts a ping from one pod to an address.
-func (r *rig) stream(from *lab.Pod, to netip.Addr) *stream {
+func (r *trio) stream(from *lab.Pod, to netip.Addr) *stream {
 	r.Helper()
 	s := &stream{to: to, ending: make(chan struct{}), answered: map[int]struct{}{}}
 	network, local := "ip4:icmp", "0.0.0.0"
@@ -59,7 +59,7 @@ func (r *rig) stream(from *lab.Pod, to netip.Addr) *stream {
 }
 
 func (s *stream) send() {
-	tick := time.NewTicker(pace)
+	tick := time.NewTicker(streamPace)
 	defer tick.Stop()
 	for seq := 1; seq < 1<<16; seq++ {
 		select {
@@ -137,9 +137,9 @@ func (s *stream) end() {
 
 // lost is how many of the requests sent until now were lost for good: an answer
 // that is late on a busy machine may come after later ones.
-func (r *rig) lost(s *stream) (lost int) {
+func (r *trio) lost(s *stream) (lost int) {
 	r.Helper()
-	for deadline := time.Now().Add(patience / 6); ; {
+	for deadline := time.Now().Add(Patience / 6); ; {
 		if lost, _ = r.settled(s); lost == 0 || time.Now().After(deadline) {
 			return lost
 		}
@@ -148,7 +148,7 @@ func (r *rig) lost(s *stream) (lost int) {
 
 // settled waits until the stream flows again, and says which requests of those sent
 // until then were lost, and how many followed each other.
-func (r *rig) settled(s *stream) (lost, longest int) {
+func (r *trio) settled(s *stream) (lost, longest int) {
 	r.Helper()
 	from := s.requests()
 	r.until("the stream to "+s.to.String()+" flows again", func() bool {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package routes
+package routing
 
 import (
 	"context"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -17,22 +15,13 @@ import (
 	"github.com/calico-go/calico/test/lab"
 )
 
-// patience is how long a test waits for what must come, on a machine that has
-// other things to do as well.
-const patience = 2 * time.Minute
-
-// rig is a lab of three hosts with a pod each.
-type rig struct {
+// trio is a lab of three hosts with a pod each.
+type trio struct {
 	*testing.T
 	lab   *lab.Lab
 	hosts []*lab.Host
 	pods  []*lab.Pod
 }
-
-// quiet drops a lab's progress.
-type quiet struct{}
-
-func (quiet) Write(p []byte) (int, error) { return len(p), nil }
 
 // encap gives every pool of a lab an encapsulation.
 func encap(mode model.EncapMode) func(*model.Pool) {
@@ -46,15 +35,15 @@ func nameOf(mode model.EncapMode) string {
 	return string(mode)
 }
 
-// newRig makes a lab whose pools have an encapsulation.
-func newRig(t *testing.T, cfg lab.Config, settings ...string) *rig {
+// newTrio makes a lab whose pools have an encapsulation.
+func newTrio(t *testing.T, cfg lab.Config, settings ...string) *trio {
 	t.Helper()
 	if cfg.Racks == nil {
 		cfg.Hosts = []string{"a", "b", "c"}
 	}
-	cfg.NoFsync, cfg.Log = true, quiet{}
+	cfg.NoFsync, cfg.Log = true, io.Discard
 	cfg.AgentEnv = settings
-	r := &rig{T: t, lab: lab.ForTest(t, cfg)}
+	r := &trio{T: t, lab: lab.ForTest(t, cfg)}
 	r.hosts = r.lab.Hosts()
 	for i, h := range r.hosts {
 		r.pods = append(r.pods, h.Pod(fmt.Sprintf("pod%d", i)))
@@ -62,14 +51,14 @@ func newRig(t *testing.T, cfg lab.Config, settings ...string) *rig {
 	return r
 }
 
-func (r *rig) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+func (r *trio) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(r.Context(), Patience)
 	r.Cleanup(cancel)
 	return ctx
 }
 
 // all has every pod ping every other one, in both families.
-func (r *rig) all() {
+func (r *trio) all() {
 	r.Helper()
 	ctx := r.ctx()
 	for i, from := range r.pods {
@@ -89,7 +78,7 @@ func (r *rig) all() {
 }
 
 // show logs what hosts know.
-func (r *rig) show(hosts ...int) {
+func (r *trio) show(hosts ...int) {
 	r.Helper()
 	for _, i := range hosts {
 		r.Logf("host %s:\n%s\n%s\n%s", r.hosts[i].Name(), r.run(i, "ip", "route"), r.run(i, "ip", "-6", "route"), r.state(i))
@@ -97,7 +86,7 @@ func (r *rig) show(hosts ...int) {
 }
 
 // run runs a command on a host.
-func (r *rig) run(host int, command string, args ...string) string {
+func (r *trio) run(host int, command string, args ...string) string {
 	out, err := r.hosts[host].Exec(r.ctx(), command, args...)
 	if err != nil {
 		r.Fatal(err)
@@ -106,48 +95,33 @@ func (r *rig) run(host int, command string, args ...string) string {
 }
 
 // state is the agent's picture of itself.
-func (r *rig) state(host int) string { return r.fetch(host, "http://127.0.0.1:9099/debug/state") }
+func (r *trio) state(host int) string { return r.fetch(host, "http://127.0.0.1:9099/debug/state") }
 
-func (r *rig) metrics(host int) string { return r.fetch(host, "http://127.0.0.1:9091/metrics") }
+func (r *trio) metrics(host int) string { return r.fetch(host, "http://127.0.0.1:9091/metrics") }
 
-func (r *rig) fetch(host int, url string) string {
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
-			err = r.hosts[host].Do(func() error {
-				conn, err = net.Dial(network, address)
-				return err
-			})
-			return conn, err
-		},
-	}}
-	response, err := client.Get(url)
+func (r *trio) fetch(host int, url string) string {
+	text, err := fetch(r.ctx(), r.hosts[host], url)
 	if err != nil {
 		return err.Error()
 	}
-	defer func() { _ = response.Body.Close() }()
-	b, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
+	return text
 }
 
 // until waits for a condition; what is shown where it doesn't come.
-func (r *rig) until(what string, met func() bool) {
+func (r *trio) until(what string, met func() bool) {
 	r.Helper()
-	for deadline := time.Now().Add(patience); !met(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(Patience); !met(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			for i := range r.hosts {
 				r.show(i)
 			}
-			r.Fatalf("waited for %v: %s", patience, what)
+			r.Fatalf("waited for %v: %s", Patience, what)
 		}
 	}
 }
 
 // routesTo are a host's routes to the blocks of another one, as it has them.
-func (r *rig) routesTo(host, other int) []string {
+func (r *trio) routesTo(host, other int) []string {
 	var found []string
 	for _, family := range []string{"-4", "-6"} {
 		for line := range strings.Lines(r.run(host, "ip", family, "route", "show", "proto", "81")) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package routes
+package routing
 
 import (
 	"strings"
@@ -15,7 +15,7 @@ import (
 func TestHostEndpoints(t *testing.T) {
 	for _, mode := range []model.EncapMode{model.EncapNever, model.EncapAlways} {
 		t.Run(nameOf(mode), func(t *testing.T) {
-			r := newRig(t, lab.Config{Pool: encap(mode)})
+			r := newTrio(t, lab.Config{Pool: encap(mode)})
 			var puts []model.Put
 			for _, h := range r.hosts {
 				puts = append(puts, model.Put{Key: model.HostEndpointKey{Host: h.Name(), Endpoint: "eth0"},

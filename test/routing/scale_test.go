@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package routes
+package routing
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"slices"
@@ -25,7 +26,7 @@ const (
 // one more block leads to one more. Figures are logged.
 func TestManyHosts(t *testing.T) {
 	pool := netip.MustParsePrefix("10.64.0.0/10")
-	r := &rig{T: t, lab: lab.ForTest(t, lab.Config{Pools: []netip.Prefix{pool}, Pool: encap(model.EncapAlways), NoFsync: true, Log: quiet{}})}
+	r := &trio{T: t, lab: lab.ForTest(t, lab.Config{Pools: []netip.Prefix{pool}, Pool: encap(model.EncapAlways), NoFsync: true, Log: io.Discard})}
 	r.commit(model.Change{Puts: []model.Put{{Key: model.BGPMeshKey{}, Value: model.Mesh{}}}})
 	var puts []model.Put
 	for i := range otherHosts {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package routes
+package routing
 
 import (
 	"strings"
@@ -23,7 +23,7 @@ func TestWays(t *testing.T) {
 		{"cross-subnet", model.EncapCrossSubnet, "dev eth0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, lab.Config{Pool: encap(c.mode)})
+			r := newTrio(t, lab.Config{Pool: encap(c.mode)})
 			r.all()
 			for i := range r.hosts {
 				for j := range r.hosts {
