@@ -48,11 +48,11 @@ ip link set lo up
 // boot runs the machine until it is off, shows what it says and returns an error unless all tests passed.
 func boot(ctx context.Context, o options, image string) error {
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64",
-		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(o.cpus), "-m", strconv.Itoa(o.memory),
+		"-accel", "tcg", "-cpu", "max", "-smp", strconv.Itoa(o.cpus), "-m", strconv.Itoa(o.memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-kernel", filepath.Join(o.kernel, "vmlinuz"), "-initrd", image,
-		// panic=-1: a panic restarts at once, which -no-reboot makes an end.
-		"-append", "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off random.trust_cpu=on")
+		// panic=-1: a panic restarts at once, which -no-reboot makes an end. So does a processor that is stuck for a minute.
+		"-append", "console=ttyS0 panic=-1 watchdog_thresh=30 softlockup_panic=1 quiet loglevel=5 mitigations=off random.trust_cpu=on")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

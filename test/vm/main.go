@@ -35,7 +35,9 @@ func main() {
 	flag.StringVar(&o.programs, "programs", "bin", "directory with the built programs")
 	flag.DurationVar(&o.limit, "limit", 10*time.Minute, "how long the machine may run")
 	flag.IntVar(&o.memory, "memory", 2048, "memory of the machine in MiB")
-	flag.IntVar(&o.cpus, "cpus", 2, "processors of the machine")
+	// One: where the kernel turns a hook of nftables on or off it changes its own code, and the emulation of
+	// two, as of QEMU 7.2, now and then never gets past the changed place on either.
+	flag.IntVar(&o.cpus, "cpus", 1, "processors of the machine")
 	flag.StringVar(&o.run, "run", "", "tests to run: a pattern as for go test; empty = all")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: vm [flags] test-binary…\n")
