@@ -216,7 +216,9 @@ func (r *router) turn(ctx context.Context) {
 	r.release(complete)
 	r.unbridge()
 	r.glance(ctx)
-	c := r.leave(r.bridge(r.engine.Flush()), time.Now())
+	c := r.bridge(r.engine.Flush())
+	opens := r.opens(c)
+	c = r.leave(c, time.Now())
 	r.metrics.count(r.state, c)
 	r.state.Apply(c)
 	r.metrics.size(r.state)
@@ -227,20 +229,15 @@ func (r *router) turn(ctx context.Context) {
 		return
 	}
 	r.acts, r.whole = true, r.whole || first
-	opens := false
 	if first || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
-		opens = r.tellLoop(ctx) && !first
+		r.tellLoop(ctx)
 	}
 	r.wish()
+	if opens && !first {
+		r.openTunnel(ctx, c)
+	}
 	if first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
 		r.speak()
-	}
-	if opens && !r.whole {
-		r.program(ctx, plan.Changes{Devices: c.Devices, Remotes: c.Remotes})
-		select {
-		case <-ctx.Done():
-		case <-time.After(openTime):
-		}
 	}
 	r.program(ctx, c)
 	r.forget(ctx, time.Now())

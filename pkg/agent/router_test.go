@@ -392,6 +392,40 @@ func TestRouterBridges(t *testing.T) {
 	})
 }
 
+// TestRouterOpens has pools of both families come to be encapsulated, one after the other: each tunnel takes
+// packets before any are sent and before BGP withdraws what it is for, also where all is to be compared with the kernel.
+func TestRouterOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool6 := func(mode model.EncapMode) model.Entry {
+			p := prefix("fd00::/64")
+			return put(model.PoolKey{CIDR: p}, model.Pool{CIDR: p, VXLANMode: mode, IPIPMode: model.EncapNever, IPAM: true, BlockSize: 122}, 2)
+		}
+		hostAddr6 := func(host, addr string) model.Entry {
+			return put(model.BGPHostKey{Host: host, Field: model.BGPHostIPv6}, model.Text(addr), 2)
+		}
+		c := newCrossroads(t, func(*crossroads) {})
+		c.hear(store.Update{Revision: 2, Entries: []model.Entry{
+			testPool("10.1.0.0/16", model.EncapNever, 2), pool6(model.EncapNever), testBlock("fd00::40/122", "h", 2), testBlock("fd00::80/122", "o", 2),
+			hostAddr6("h", "2001:db8::1"), hostAddr6("o", "2001:db8::2"),
+		}})
+		time.Sleep(time.Minute)
+		c.calls, c.said = nil, nil
+		c.hear(store.Update{Revision: 3, Entries: []model.Entry{testPool("10.1.0.0/16", model.EncapAlways, 3)}})
+		synctest.Wait()
+		c.hear(store.Update{Revision: 4, Entries: []model.Entry{pool6(model.EncapAlways)}})
+		c.with(func() { c.fail = errors.New("broken") }) // which has all compared
+		time.Sleep(openTime + time.Millisecond)
+		c.with(func() { c.fail = nil })
+		time.Sleep(time.Second)
+		const through6 = "fd00::80/122 via fe80::6448:d7ff:fe0e:303b dev vxlan-v6.calico"
+		c.expect(t, "two tunnels",
+			"some [vxlan.calico] 1m0s", "some ["+throughTun+", vxlan.calico] 1m0.25s",
+			"some [vxlan-v6.calico] 1m0.25s", "whole ["+throughTun+", "+ownRoutes+", blackhole fd00::40/122, "+through6+"] 1m0.5s")
+		const as = "as 64512 neighbours [192.0.2.2 2001:db8::2] advertises [10.1.0.0/26 10.2.0.0/26 fd00::40/122] "
+		c.expectSaid(t, "BGP", as+"1m0.25s", as+"1m0.5s")
+	})
+}
+
 // TestRouterRepairs what others change, at once where the kernel says so.
 func TestRouterRepairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

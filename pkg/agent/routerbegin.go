@@ -145,8 +145,8 @@ const fencePatience = time.Second
 
 // tellLoop hands the loop what the firewall and the plugin must know. A tunnel that
 // is new waits until the firewall knows of it, and comes without where that takes
-// too long: the loop must not be able to cut off other hosts. opens says that there is one.
-func (r *router) tellLoop(ctx context.Context) (opens bool) {
+// too long: the loop must not be able to cut off other hosts.
+func (r *router) tellLoop(ctx context.Context) {
 	n := routeNews{mtu: r.state.MTU.Pods, hosts: maps.Clone(r.state.Hosts), routers: map[netip.Addr]string{}}
 	for _, route := range r.links.Routes {
 		if route.Gateway.IsGlobalUnicast() { // others are no endpoint's
@@ -164,13 +164,13 @@ func (r *router) tellLoop(ctx context.Context) (opens bool) {
 		n.tunnels.Hosts = slices.SortedFunc(maps.Keys(r.state.Hosts), netip.Addr.Compare)
 	}
 	if r.toldOnce && n.equal(r.told) {
-		return false
+		return
 	}
-	opens = n.tunnels.IPIP && !r.told.tunnels.IPIP || n.tunnels.VXLANPort != 0 && n.tunnels.VXLANPort != r.told.tunnels.VXLANPort
+	opens := n.tunnels.IPIP && !r.told.tunnels.IPIP || n.tunnels.VXLANPort != 0 && n.tunnels.VXLANPort != r.told.tunnels.VXLANPort
 	r.told, r.toldOnce = n, true
 	stands := r.handover.tell(n)
 	if !opens {
-		return false
+		return
 	}
 	late := time.NewTimer(fencePatience)
 	defer late.Stop()
@@ -180,7 +180,6 @@ func (r *router) tellLoop(ctx context.Context) (opens bool) {
 	case <-late.C:
 		r.log.Warn("a tunnel comes before the firewall knows of it: that takes too long")
 	}
-	return true
 }
 
 func (n routeNews) equal(o routeNews) bool {

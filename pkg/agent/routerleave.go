@@ -18,7 +18,8 @@ const (
 	// hosts send through theirs until they have heard of it.
 	leaveTime = 10 * time.Second
 	// openTime is how long a tunnel that is new takes packets before any are sent: as long as
-	// other hosts may take to make theirs.
+	// other hosts may take to make theirs. Nor does BGP withdraw until then what the tunnel is for:
+	// a host that hears of that before it hears from etcd would have no way.
 	openTime = 250 * time.Millisecond
 )
 
@@ -26,6 +27,28 @@ const (
 type leaving struct {
 	tunnel plan.Tunnel
 	until  time.Time
+}
+
+// opens says whether the changes bring a tunnel that takes no packets yet. It comes before leave.
+func (r *router) opens(c plan.Changes) bool {
+	if c.Devices == nil {
+		return false
+	}
+	return slices.ContainsFunc(c.Devices.Tunnels, func(t plan.Tunnel) bool {
+		return !slices.ContainsFunc(r.tunnels(time.Time{}), func(have plan.Tunnel) bool { return have.Kind == t.Kind && have.Port == t.Port })
+	})
+}
+
+// openTunnel has the tunnels of the changes take packets, and waits.
+func (r *router) openTunnel(ctx context.Context, c plan.Changes) {
+	whole := r.whole
+	r.whole = false // all that there is to do comes after
+	r.program(ctx, plan.Changes{Devices: c.Devices, Remotes: c.Remotes})
+	r.whole = r.whole || whole
+	select {
+	case <-ctx.Done():
+	case <-time.After(openTime):
+	}
 }
 
 // leave keeps the tunnels that the changes end for a while, without their addresses, which
