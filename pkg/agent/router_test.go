@@ -409,7 +409,7 @@ func TestRouterOpens(t *testing.T) {
 			hostAddr6("h", "2001:db8::1"), hostAddr6("o", "2001:db8::2"),
 		}})
 		time.Sleep(time.Minute)
-		c.calls, c.said = nil, nil
+		c.with(func() { c.calls, c.said = nil, nil })
 		c.hear(store.Update{Revision: 3, Entries: []model.Entry{testPool("10.1.0.0/16", model.EncapAlways, 3)}})
 		synctest.Wait()
 		c.hear(store.Update{Revision: 4, Entries: []model.Entry{pool6(model.EncapAlways)}})
