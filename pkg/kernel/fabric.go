@@ -199,7 +199,11 @@ func (f *Fabric) converge(ctx context.Context) (FabricReport, error) {
 	if err := p.round(ctx); err != nil {
 		return FabricReport{}, err
 	}
-	if err := p.removeTunnels(); err != nil {
+	bare, err := p.removeTunnels()
+	if err == nil && bare {
+		err = p.round(ctx)
+	}
+	if err != nil {
 		return FabricReport{}, err
 	}
 	if p.writes > 0 || len(p.refusals) > 0 { // read back

@@ -181,6 +181,11 @@ func TestTunnelChanges(t *testing.T) {
 					t.Addr = netip.AddrFrom4([4]byte{10, 65, byte(v.n), 77})
 				}
 			},
+			"no address": func(_ *virtualHost, t *plan.Tunnel) {
+				if t.Kind == plan.VXLAN4 {
+					t.Addr = netip.Addr{}
+				}
+			},
 		}
 		for name, change := range changes {
 			for range 2 { // there, and back

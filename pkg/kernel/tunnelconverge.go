@@ -223,8 +223,9 @@ func (p *fabricPass) checkTunnel(t plan.Tunnel) error {
 }
 
 // removeTunnels deletes what no route needs any more: former addresses of devices,
-// and devices of ours that are not desired.
-func (p *fabricPass) removeTunnels() error {
+// and devices of ours that are not desired. bare says that a device that stays has none
+// any more: with the last of IPv4 the kernel drops its routes and neighbours.
+func (p *fabricPass) removeTunnels() (bare bool, err error) {
 	for kind, d := range tunnelDevices() {
 		i := slices.IndexFunc(p.tunnels, func(t plan.Tunnel) bool { return t.Kind == kind })
 		t := plan.Tunnel{Kind: kind, Device: d.name}
@@ -235,7 +236,7 @@ func (p *fabricPass) removeTunnels() error {
 		if isNotExist(err) {
 			continue
 		} else if err != nil {
-			return fmt.Errorf("read link %s: %w", t.Device, err)
+			return false, fmt.Errorf("read link %s: %w", t.Device, err)
 		}
 		if l.Alias != tunnelAlias || l.Kind != d.kind {
 			continue
@@ -244,13 +245,19 @@ func (p *fabricPass) removeTunnels() error {
 		if i < 0 {
 			err = p.removeTunnel(t, l)
 		} else {
+			writes := p.writes
 			err = p.removeAddrs(t, l.Index, drifted)
+			if p.writes > writes && !t.Addr.IsValid() {
+				bare = true
+				clear(p.held) // it was nobody else
+				delete(p.hadDevices, kind)
+			}
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return bare, nil
 }
 
 func (p *fabricPass) removeAddrs(t plan.Tunnel, index int, drifted bool) error {
