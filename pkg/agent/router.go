@@ -79,8 +79,9 @@ type router struct {
 	unbridging *time.Timer
 
 	// leaves are tunnels that are no longer needed and still take packets.
-	leaves map[plan.TunnelKind]leaving
-	left   *time.Timer
+	leaves  map[plan.TunnelKind]leaving
+	left    *time.Timer
+	opening bool // tunnels are made, and routes are as they were
 
 	whole     bool // everything is to be compared with the kernel
 	applied   bool // that was done once
@@ -232,10 +233,10 @@ func (r *router) turn(ctx context.Context) {
 	if first || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
 		r.tellLoop(ctx)
 	}
-	r.wish()
 	if opens && !first {
 		r.openTunnel(ctx, c)
 	}
+	r.wish() // which gives up the addresses of tunnels that are left
 	if first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
 		r.speak()
 	}

@@ -93,11 +93,16 @@ func (c *crossroads) ApplySome(_ context.Context, ch plan.Changes) (kernel.Fabri
 	}
 	slices.Sort(words)
 	if ch.Devices != nil {
-		devices := "no tunnel"
 		for _, t := range ch.Devices.Tunnels {
-			devices = t.Device
+			device := t.Device
+			if t.Addr.IsValid() {
+				device += " " + t.Addr.String()
+			}
+			words = append(words, device)
 		}
-		words = append(words, devices)
+		if len(ch.Devices.Tunnels) == 0 {
+			words = append(words, "no tunnel")
+		}
 	}
 	return c.did("some [" + strings.Join(words, ", ") + "]")
 }
@@ -420,9 +425,30 @@ func TestRouterOpens(t *testing.T) {
 		const through6 = "fd00::80/122 via fe80::6448:d7ff:fe0e:303b dev vxlan-v6.calico"
 		c.expect(t, "two tunnels",
 			"some [vxlan.calico] 1m0s", "some ["+throughTun+", vxlan.calico] 1m0.25s",
-			"some [vxlan-v6.calico] 1m0.25s", "whole ["+throughTun+", "+ownRoutes+", blackhole fd00::40/122, "+through6+"] 1m0.5s")
+			"some [vxlan.calico, vxlan-v6.calico] 1m0.25s", "whole ["+throughTun+", "+ownRoutes+", blackhole fd00::40/122, "+through6+"] 1m0.5s")
 		const as = "as 64512 neighbours [192.0.2.2 2001:db8::2] advertises [10.1.0.0/26 10.2.0.0/26 fd00::40/122] "
 		c.expectSaid(t, "BGP", as+"1m0.25s", as+"1m0.5s")
+	})
+}
+
+// TestRouterOpensBesides has a tunnel of one kind follow one of another: this keeps its address, with which the
+// kernel would drop the routes that go by it, until they go by the new one.
+func TestRouterOpensBesides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(*crossroads) {})
+		entry := testBlock("10.1.0.0/26", "h", 2)
+		block := entry.Value.(model.Block)
+		block.Allocations[0], block.Unallocated = 0, block.Unallocated[1:]
+		block.Attributes = []model.Attributes{{HandleID: "vxlan-tunnel-addr-h"}}
+		entry.Value = block
+		c.hear(store.Update{Revision: 2, Entries: []model.Entry{entry}})
+		time.Sleep(time.Minute)
+		c.with(func() { c.calls = nil })
+		pool := model.Pool{CIDR: prefix("10.1.0.0/16"), IPIP: "tunl0", IPIPMode: model.EncapAlways, IPAM: true, BlockSize: 26}
+		c.hear(store.Update{Revision: 3, Entries: []model.Entry{put(model.PoolKey{CIDR: pool.CIDR}, pool, 3)}})
+		time.Sleep(time.Second)
+		c.expect(t, "IPIP after VXLAN", "some [tunl0, vxlan.calico 10.1.0.0] 1m0s",
+			"some [10.1.1.0/26 via 192.0.2.2 dev tunl0 onlink, tunl0, vxlan.calico] 1m0.25s")
 	})
 }
 

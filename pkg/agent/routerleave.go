@@ -42,21 +42,19 @@ func (r *router) opens(c plan.Changes) bool {
 // openTunnel has the tunnels of the changes take packets, and waits.
 func (r *router) openTunnel(ctx context.Context, c plan.Changes) {
 	whole := r.whole
-	r.whole = false // all that there is to do comes after
+	r.whole, r.opening = false, true // all that there is to do comes after
 	r.program(ctx, plan.Changes{Devices: c.Devices, Remotes: c.Remotes})
-	r.whole = r.whole || whole
+	r.whole, r.opening = r.whole || whole, false
 	select {
 	case <-ctx.Done():
 	case <-time.After(openTime):
 	}
 }
 
-// leave keeps the tunnels that the changes end for a while, without their addresses, which
-// others may get now. It comes before the changes are applied.
+// leave keeps the tunnels that the changes end for a while. It comes before the changes are applied.
 func (r *router) leave(c plan.Changes, now time.Time) plan.Changes {
 	if c.Devices != nil {
 		for _, t := range r.state.Tunnels {
-			t.Addr = netip.Addr{}
 			r.leaves[t.Kind] = leaving{t, now.Add(leaveTime)}
 			r.left.Reset(leaveTime)
 		}
@@ -73,11 +71,15 @@ func (r *router) leave(c plan.Changes, now time.Time) plan.Changes {
 	return c
 }
 
-// tunnels are those that there shall be in the kernel now.
+// tunnels are those that there shall be in the kernel now. One that leaves has no address,
+// which another may get, once no route goes by it: with the address the kernel drops these.
 func (r *router) tunnels(now time.Time) []plan.Tunnel {
 	all := slices.Clone(r.state.Tunnels)
 	for _, l := range r.leaves {
 		if now.Before(l.until) {
+			if !r.opening {
+				l.tunnel.Addr = netip.Addr{}
+			}
 			all = append(all, l.tunnel)
 		}
 	}
