@@ -233,10 +233,12 @@ func (r *router) turn(ctx context.Context) {
 	if first || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
 		r.tellLoop(ctx)
 	}
-	if opens && !first {
+	r.opening = opens && !first
+	r.wish()
+	if r.opening {
 		r.openTunnel(ctx, c)
+		r.wish()
 	}
-	r.wish() // which gives up the addresses of tunnels that are left
 	if first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
 		r.speak()
 	}

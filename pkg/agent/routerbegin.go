@@ -187,13 +187,17 @@ func (n routeNews) equal(o routeNews) bool {
 		slices.Equal(n.tunnels.Hosts, o.tunnels.Hosts)
 }
 
-// wish tells the identity what is known of this host.
+// wish tells the identity what is known of this host. Addresses of tunnels are not given
+// up while routes go by these.
 func (r *router) wish() {
-	if r.identity != nil {
-		r.identity.want(identityWish{
-			Revision: r.inbox.upTo(), Links: r.links, Devices: plan.Devices{Tunnels: r.state.Tunnels, Releases: r.state.Releases}, Conflict: r.engine.Conflict,
-		})
+	if r.identity == nil {
+		return
 	}
+	w := identityWish{Revision: r.inbox.upTo(), Links: r.links, Devices: plan.Devices{Tunnels: r.state.Tunnels}, Conflict: r.engine.Conflict}
+	if !r.opening {
+		w.Devices.Releases = r.state.Releases
+	}
+	r.identity.want(w)
 }
 
 // speak has BGP do what is desired now.

@@ -42,13 +42,14 @@ func (r *router) opens(c plan.Changes) bool {
 // openTunnel has the tunnels of the changes take packets, and waits.
 func (r *router) openTunnel(ctx context.Context, c plan.Changes) {
 	whole := r.whole
-	r.whole, r.opening = false, true // all that there is to do comes after
+	r.whole = false // all that there is to do comes after
 	r.program(ctx, plan.Changes{Devices: c.Devices, Remotes: c.Remotes})
-	r.whole, r.opening = r.whole || whole, false
+	r.whole = r.whole || whole
 	select {
 	case <-ctx.Done():
 	case <-time.After(openTime):
 	}
+	r.opening = false
 }
 
 // leave keeps the tunnels that the changes end for a while. It comes before the changes are applied.
