@@ -91,6 +91,11 @@ func (c *crossroads) ApplySome(_ context.Context, ch plan.Changes) (kernel.Fabri
 			words = append(words, r.String())
 		}
 	}
+	for id, r := range ch.Remotes {
+		if r == nil {
+			words = append(words, "nobody at "+id.Outer.String())
+		}
+	}
 	slices.Sort(words)
 	if ch.Devices != nil {
 		for _, t := range ch.Devices.Tunnels {
@@ -317,7 +322,7 @@ func TestRouterFollows(t *testing.T) {
 		c.expect(t, "a learned route", "some ["+byBGP+"] 1s")
 		c.expectSaid(t, "nothing of that is the speaker's")
 		c.hear(store.Update{Revision: 3, Entries: []model.Entry{put(model.LastStatusKey{Host: "o"}, model.Status{}, 3)}})
-		c.expect(t, "the other host is dead", "some [no 10.1.1.0/26, no 10.1.1.64/26] 1s")
+		c.expect(t, "the other host is dead", "some [no 10.1.1.0/26, no 10.1.1.64/26, nobody at 192.0.2.2] 1s")
 		c.hear(store.Update{Revision: 4, Entries: []model.Entry{put(model.StatusKey{Host: "o"}, model.Status{}, 4)}})
 		c.expect(t, "and lives", "some ["+throughTun+", 10.1.1.64/26 via 192.0.2.2 dev vxlan.calico onlink] 1s")
 		for rev := range 5 {
@@ -365,7 +370,7 @@ func TestRouterBridges(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
 		c.expect(t, "start", "whole ["+throughTun+", "+ownRoutes+"] 0s")
 		modes(c, 2, model.EncapNever)
-		c.expect(t, "no encapsulation", "some [10.1.1.0/26 via 192.0.2.2 dev eth0, vxlan.calico] 0s")
+		c.expect(t, "no encapsulation", "some [10.1.1.0/26 via 192.0.2.2 dev eth0, nobody at 192.0.2.2, vxlan.calico] 0s")
 		time.Sleep(time.Second)
 		c.with(func() { c.learned = []plan.Learned{learnedFrom("192.0.2.2", "10.1.1.0/26")} })
 		c.ready <- struct{}{}
@@ -376,7 +381,7 @@ func TestRouterBridges(t *testing.T) {
 		modes(c, 3, model.EncapAlways)
 		c.expect(t, "encapsulation", "some ["+throughTun+", vxlan.calico] 1s")
 		modes(c, 4, model.EncapNever)
-		c.expect(t, "none", "some [10.1.1.0/26 via 192.0.2.2 dev eth0, vxlan.calico] 1s")
+		c.expect(t, "none", "some [10.1.1.0/26 via 192.0.2.2 dev eth0, nobody at 192.0.2.2, vxlan.calico] 1s")
 		time.Sleep(9 * time.Second)
 		c.expect(t, "the tunnel takes packets")
 		c.with(func() {
@@ -432,7 +437,7 @@ func TestRouterOpens(t *testing.T) {
 }
 
 // TestRouterOpensBesides has a tunnel of one kind follow one of another: this keeps its address, with which the
-// kernel would drop the routes that go by it, until they go by the new one.
+// kernel would drop the routes that go by it, and the hosts at its other end until they go by the new one.
 func TestRouterOpensBesides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
@@ -448,7 +453,7 @@ func TestRouterOpensBesides(t *testing.T) {
 		c.hear(store.Update{Revision: 3, Entries: []model.Entry{put(model.PoolKey{CIDR: pool.CIDR}, pool, 3)}})
 		time.Sleep(time.Second)
 		c.expect(t, "IPIP after VXLAN", "some [tunl0, vxlan.calico 10.1.0.0] 1m0s",
-			"some [10.1.1.0/26 via 192.0.2.2 dev tunl0 onlink, tunl0, vxlan.calico] 1m0.25s")
+			"some [10.1.1.0/26 via 192.0.2.2 dev tunl0 onlink, nobody at 192.0.2.2, tunl0, vxlan.calico] 1m0.25s")
 	})
 }
 

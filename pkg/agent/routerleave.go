@@ -43,7 +43,9 @@ func (r *router) opens(c plan.Changes) bool {
 func (r *router) openTunnel(ctx context.Context, c plan.Changes) {
 	whole := r.whole
 	r.whole = false // all that there is to do comes after
-	r.program(ctx, plan.Changes{Devices: c.Devices, Remotes: c.Remotes})
+	added := maps.Clone(c.Remotes)
+	maps.DeleteFunc(added, func(_ plan.RemoteID, r *plan.Remote) bool { return r == nil })
+	r.program(ctx, plan.Changes{Devices: c.Devices, Remotes: added})
 	r.whole = r.whole || whole
 	select {
 	case <-ctx.Done():

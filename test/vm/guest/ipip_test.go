@@ -192,6 +192,9 @@ func TestIPIPModeChanges(t *testing.T) {
 	key := model.PoolKey{CIDR: netip.MustParsePrefix("192.168.0.0/16")}
 	flow := routing.StartTraffic(t, pa, pb, false)
 	for _, device := range []string{"", "tunl0", "vxlan.calico", "tunl0"} {
+		if device == "tunl0" {
+			gone(t, l, device)
+		}
 		setPool(t, l, key, func(p *model.Pool) {
 			switch device {
 			case "tunl0":
@@ -218,6 +221,25 @@ func TestIPIPModeChanges(t *testing.T) {
 	// An emulated host may take longer to follow than another waits for it.
 	if sent, lost := flow.Stop(); lost > sent/50 {
 		t.Errorf("%d of %d datagrams were lost", lost, sent)
+	}
+}
+
+// gone waits until no host has a tunnel any more.
+func gone(t *testing.T, l *lab.Lab, device string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, h := range l.Hosts() {
+		err := lab.Until(ctx, device+" leaves host "+h.Name(), func() error {
+			out, err := h.Exec(ctx, "ip", "-o", "link", "show", "up")
+			if err == nil && strings.Contains(string(out), device+"@NONE") {
+				err = fmt.Errorf("there is %s", out)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
