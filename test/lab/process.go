@@ -147,7 +147,9 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	if !p.matches() {
 		return fmt.Errorf("%s, PID %d: %w", p.Role, p.PID, os.ErrProcessDone)
 	}
-	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("%s, PID %d: %w", p.Role, p.PID, os.ErrProcessDone)
+	} else if err != nil {
 		return fmt.Errorf("signal %s, PID %d: %w", p.Role, p.PID, err)
 	}
 	return nil
