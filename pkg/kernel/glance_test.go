@@ -93,9 +93,14 @@ func TestUnchangedByOthers(t *testing.T) {
 // settingsBroken changes each sysctl that is looked at, one at a time.
 func settingsBroken() []breakage {
 	var ways []breakage
-	change := func(name string, to int32) {
+	eachSetting(func(name string, to int32) {
 		ways = append(ways, breakage{name, func(tb testing.TB) { mustWrite(tb, name, fmt.Sprint(to)) }})
-	}
+	})
+	return ways
+}
+
+// eachSetting names each sysctl that is looked at, with a value that it should not have.
+func eachSetting(change func(name string, to int32)) {
 	for _, s := range settings4() {
 		change("ipv4/conf/cali1/"+s.name, 1-s.value)
 	}
@@ -106,7 +111,6 @@ func settingsBroken() []breakage {
 	change("ipv6/neigh/cali1/proxy_delay", 70)
 	change("ipv4/conf/all/forwarding", 0)
 	change("ipv6/conf/all/forwarding", 0)
-	return ways
 }
 
 // behindTheBack takes away what the endpoint has in ways of which the kernel tells

@@ -56,17 +56,8 @@ func otherWays(tb testing.TB) []breakage {
 			}
 		}})
 	}
-	for _, s := range settings4() {
-		byProc("ipv4/conf/cali1/"+s.name, 1-s.value)
-	}
-	for _, s := range settings6() {
-		byProc("ipv6/conf/cali1/"+s.name, 1-s.value)
-	}
+	eachSetting(byProc)
 	byProc("ipv6/conf/cali1/accept_ra", 2)
-	byProc("ipv4/conf/all/forwarding", 0)
-	byProc("ipv6/conf/all/forwarding", 0)
-	byProc("ipv4/neigh/cali1/proxy_delay", 80)
-	byProc("ipv6/neigh/cali1/proxy_delay", 80)
 	return ways
 }
 
