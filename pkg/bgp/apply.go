@@ -217,7 +217,7 @@ func (s *Speaker) setSessions(ctx context.Context) error {
 		}
 	}
 	s.learned.setComplete(s.sessions.complete(now))
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.sayMissed(ctx, now))...)
 }
 
 // noAnswer is said of a neighbour that is mute.

@@ -191,6 +191,7 @@ func TestBIRDReflector(t *testing.T) {
 	ipv4 { import all; export all; };
 }`)
 	sessionToB := "protocol bgp b { local 10.0.0.4 as 64512; neighbor 10.0.0.3 as 64512; connect retry time 2; ipv4 { import all; export where source = RTS_STATIC; }; }\n"
+	leaf := client.startBIRD(t, "protocol static { ipv4; route 10.1.4.0/26 unreachable; }\nprotocol direct { ipv4; }\n"+sessionToB)
 	var speakers []*speaker
 	for i, h := range []*host{a, b} {
 		d := h.desired()
@@ -208,10 +209,6 @@ func TestBIRDReflector(t *testing.T) {
 		s.apply(d)
 		speakers = append(speakers, s)
 	}
-	// Not at the same time: what a client sends in the moment in which another session comes
-	// up the library may not reflect to that.
-	speakers[0].mustLearn("10.1.3.0/26 via 10.0.0.3 from 10.0.0.1")
-	leaf := client.startBIRD(t, "protocol static { ipv4; route 10.1.4.0/26 unreachable; }\nprotocol direct { ipv4; }\n"+sessionToB)
 	speakers[0].mustLearn("10.1.3.0/26 via 10.0.0.3 from 10.0.0.1", "10.1.4.0/26 via 10.0.0.4 from 10.0.0.1")
 	speakers[1].mustLearn("10.1.2.0/26 via 10.0.0.2 from 10.0.0.1", "10.1.4.0/26 via 10.0.0.4")
 	leaf.mustLearn("10.1.2.0/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.3")

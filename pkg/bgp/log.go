@@ -21,6 +21,7 @@ type libraryLog struct {
 	// These take what is said of a session.
 	fail   func(peer netip.Addr, text string)
 	opened func(peer netip.Addr, waits bool)
+	opens  func(peer netip.Addr)
 	heard  func(peer netip.Addr, u update)
 }
 
@@ -61,6 +62,8 @@ func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 		case "outgoing connection IO error", "open message received on outgoing connection":
 			l.opened(l.peer, false)
 			return nil
+		case "Peer Up":
+			l.opens(l.peer)
 		}
 	}
 	if text := sessionError(r); text != "" {

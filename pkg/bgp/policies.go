@@ -22,9 +22,12 @@ const (
 	globalTable  = "global"
 )
 
-// noMesh marks, by the ORIGIN of a path of ours, that it isn't for the mesh. The mark
-// never leaves: the export policy makes the ORIGIN what it should be.
-const noMesh = api.OriginType_ORIGIN_TYPE_INCOMPLETE
+// Marks of paths of ours, by their ORIGIN. They never leave: the export policy makes the
+// ORIGIN what it should be.
+const (
+	noMesh = api.OriginType_ORIGIN_TYPE_INCOMPLETE // it isn't for the mesh
+	nobody = api.OriginType_ORIGIN_TYPE_EGP        // it is for nobody
+)
 
 // filters is what the policies are made of: they are made anew when it changes.
 type filters struct {
@@ -159,6 +162,7 @@ func (f filters) policies() *api.SetPoliciesRequest {
 	}
 	in := b.take(importPolicy)
 
+	b.add(&api.Conditions{RouteType: ours.RouteType, Origin: nobody}, decide(false))
 	if len(f.mesh) > 0 {
 		b.add(&api.Conditions{RouteType: ours.RouteType, Origin: noMesh, NeighborSet: b.neighbours(f.mesh...)}, decide(false))
 	}

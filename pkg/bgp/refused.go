@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
@@ -116,6 +117,9 @@ func (t *sessions) notice(a netip.Addr, u update) {
 	e := t.table[a]
 	if e == nil || e.state == Flooded {
 		return
+	}
+	if e.opening.to.IsZero() {
+		e.opening.to = time.Now()
 	}
 	gone, sent := u.withdrawn, u.announced
 	if t.us.returned(u) {

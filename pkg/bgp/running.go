@@ -42,6 +42,7 @@ type running struct {
 	sessions  map[netip.Addr]session // as they are
 	set       bool                   // all but the sessions is as desired
 	advertise map[netip.Prefix]plan.Advertisement
+	changes   changes
 	// flooded are sessions that are left alone. Other settings end that early.
 	flooded map[netip.Addr]flooded
 	// restarting tells neighbours of the first Apply that our routes have been kept.
@@ -56,7 +57,7 @@ type flooded struct {
 
 // start makes the library listen.
 func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, error) {
-	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, opened: s.sessions.opened, heard: s.sessions.heard}
+	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, opened: s.sessions.opened, opens: s.sessions.opens, heard: s.sessions.heard}
 	r := &running{
 		log: s.log, srv: server.NewBgpServer(server.LoggerOption(slog.New(tap), nil)), speaker: speaker,
 		sessions:  make(map[netip.Addr]session),
@@ -75,7 +76,7 @@ func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, er
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for BGP: %w", err), r.stop(ctx, false))
 	}
-	if r.watch, err = newWatch(r.srv, &s.sessions, &s.learned); err != nil {
+	if r.watch, err = newWatch(r.srv, &s.sessions, &s.learned, &r.changes); err != nil {
 		return nil, errors.Join(err, r.stop(ctx, false))
 	}
 	return r, nil
@@ -183,6 +184,7 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 	if r.filtered && in && out {
 		return nil
 	}
+	began := time.Now()
 	if err := r.srv.SetPolicies(ctx, f.policies()); err != nil {
 		return fmt.Errorf("set the policies: %w", err)
 	}
@@ -195,6 +197,7 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 		in, out = true, true // there is nothing to look at yet
 	}
 	r.filters, r.filtered = f, true
+	defer func() { r.changes.noteFilters(span{began, time.Now()}, f.reflector) }()
 	reset := &api.ResetPeerRequest{Address: "all", Soft: true}
 	switch {
 	case in && out:
@@ -215,6 +218,8 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 // setAdvertisements makes the table have these prefixes of ours.
 func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) error {
 	var add, remove []*apiutil.Path
+	var changed []netip.Prefix
+	began := time.Now()
 	var errs []error
 	for p, a := range wanted {
 		if had, ok := r.advertise[p]; ok && had == a {
@@ -225,7 +230,7 @@ func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) 
 			errs = append(errs, fmt.Errorf("advertise %s: %w", p, err))
 			continue
 		}
-		add = append(add, path)
+		add, changed = append(add, path), append(changed, p)
 		r.advertise[p] = a
 	}
 	for p, a := range r.advertise {
@@ -237,7 +242,7 @@ func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) 
 			errs = append(errs, fmt.Errorf("withdraw %s: %w", p, err))
 			continue
 		}
-		remove = append(remove, path)
+		remove, changed = append(remove, path), append(changed, p)
 		delete(r.advertise, p)
 	}
 	if len(add) > 0 {
@@ -250,6 +255,7 @@ func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) 
 			errs = append(errs, fmt.Errorf("withdraw: %w", err))
 		}
 	}
+	r.changes.note(span{began, time.Now()}, changed...)
 	return errors.Join(errs...)
 }
 
@@ -261,24 +267,28 @@ func pathOf(a plan.Advertisement) (*apiutil.Path, error) {
 	case !plain(a.NextHop) || a.NextHop.Is4() != a.Prefix.Addr().Is4():
 		return nil, fmt.Errorf("the next hop %s is not of its family: this host needs an address of it", a.NextHop)
 	}
-	nlri, err := bgp.NewIPAddrPrefix(a.Prefix)
+	if a.NoMesh {
+		return newPath(a.Prefix, a.NextHop, bgp.BGP_ORIGIN_ATTR_TYPE_INCOMPLETE)
+	}
+	return newPath(a.Prefix, a.NextHop, bgp.BGP_ORIGIN_ATTR_TYPE_IGP)
+}
+
+// newPath makes a path of ours; the ORIGIN says to the export policy whom it is for.
+func newPath(prefix netip.Prefix, nextHop netip.Addr, origin uint8) (*apiutil.Path, error) {
+	nlri, err := bgp.NewIPAddrPrefix(prefix)
 	if err != nil {
 		return nil, err
 	}
-	origin := uint8(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)
-	if a.NoMesh {
-		origin = bgp.BGP_ORIGIN_ATTR_TYPE_INCOMPLETE
-	}
 	attrs := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(origin), bgp.NewPathAttributeLocalPref(ownPreference)}
-	family := familyOf(a.Prefix.Addr())
-	if a.Prefix.Addr().Is4() {
-		hop, err := bgp.NewPathAttributeNextHop(a.NextHop)
+	family := familyOf(prefix.Addr())
+	if prefix.Addr().Is4() {
+		hop, err := bgp.NewPathAttributeNextHop(nextHop)
 		if err != nil {
 			return nil, err
 		}
 		attrs = append(attrs, hop)
 	} else {
-		hop, err := bgp.NewPathAttributeMpReachNLRI(family, []bgp.PathNLRI{{NLRI: nlri}}, a.NextHop)
+		hop, err := bgp.NewPathAttributeMpReachNLRI(family, []bgp.PathNLRI{{NLRI: nlri}}, nextHop)
 		if err != nil {
 			return nil, err
 		}

@@ -62,6 +62,7 @@ type sessionState struct {
 	looped    bool                   // it was said that it sends routes with our AS number
 	sentAll   bool
 	says      bool // it says when it has sent all
+	opening   opening
 }
 
 // want sets a neighbour's settings, and makes its entry.
@@ -188,6 +189,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	why := ""
 	switch {
 	case now == Established:
+		e.opening.due = at
 		e.says = saysEnd(ev.Peer.State.RemoteCap)
 		e.told = ""
 		t.log.Info("BGP session up", "neighbour", a, "as", ev.Peer.State.PeerASN)
@@ -263,6 +265,9 @@ func (t *sessions) due(now time.Time) time.Duration {
 		at(e.until)
 		at(e.patience())
 		at(e.flood.countAt)
+		if e.state == Established && !e.opening.due.IsZero() {
+			next = min(next, max(0, e.opening.due.Sub(now)))
+		}
 		if e.state == Established && !e.says {
 			at(e.since.Add(quiet))
 		}

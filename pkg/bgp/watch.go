@@ -23,6 +23,7 @@ type watch struct {
 	srv      *server.BgpServer
 	sessions *sessions
 	learned  *learned
+	changes  *changes
 
 	mu    sync.Mutex
 	dirty map[netip.Prefix]struct{}
@@ -36,20 +37,21 @@ type watch struct {
 	ended  chan struct{}
 }
 
-func newWatch(srv *server.BgpServer, sessions *sessions, learned *learned) (*watch, error) {
+func newWatch(srv *server.BgpServer, sessions *sessions, learned *learned, changes *changes) (*watch, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &watch{
-		srv: srv, sessions: sessions, learned: learned,
+		srv: srv, sessions: sessions, learned: learned, changes: changes,
 		dirty: make(map[netip.Prefix]struct{}), wake: make(chan struct{}, 1),
 		cancel: cancel, ended: make(chan struct{}),
 	}
 	err := srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{
-		OnBestPath: func(paths []*apiutil.Path, _ time.Time) {
+		OnBestPath: func(paths []*apiutil.Path, at time.Time) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for _, p := range paths {
 				if prefix, ok := prefixOf(p.Nlri); ok {
 					w.dirty[prefix] = struct{}{}
+					w.changes.noteOthers(at, prefix)
 				}
 			}
 			w.nudge()

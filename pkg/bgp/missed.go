@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+)
+
+// For a new session the library reads its table, says that the session is up, and only then counts it among those
+// that changes are sent to (gobgp 4.8, fsmHandler.loop). What changes in between is told to nobody: a route that
+// came would be missing at that neighbour, and one that went stay there, for as long as the session lasts. So what
+// changed while a session came up is said again.
+
+// behind is how late news of what other neighbours changed may come.
+const behind = time.Second
+
+// changes are when what neighbours are told changed, kept for longer than sessions take to come up.
+type changes struct {
+	mu          sync.Mutex
+	now, before map[netip.Prefix]span
+	since       time.Time // when now began
+	filters     span      // of their last change
+	reflects    bool      // neighbours are told what others say
+}
+
+// span is from the first change that is known of to the end of the last one.
+type span struct{ from, to time.Time }
+
+func (s span) meets(o span) bool { return !s.to.Before(o.from) && !s.from.After(o.to) }
+
+// note notes that prefixes changed.
+func (c *changes) note(at span, prefixes ...netip.Prefix) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now == nil || at.to.Sub(c.since) > 3*mute {
+		c.now, c.before, c.since = make(map[netip.Prefix]span), c.now, at.to
+	}
+	for _, p := range prefixes {
+		if was, ok := c.now[p]; ok {
+			c.now[p] = span{was.from, at.to}
+			continue
+		}
+		c.now[p] = at
+	}
+}
+
+// noteFilters notes that the filters changed, and with them what every neighbour is told.
+func (c *changes) noteFilters(at span, reflects bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.filters, c.reflects = at, reflects
+}
+
+// noteOthers notes that a prefix may have changed by what a neighbour said.
+func (c *changes) noteOthers(at time.Time, p netip.Prefix) {
+	c.mu.Lock()
+	reflects := c.reflects
+	c.mu.Unlock()
+	if reflects {
+		c.note(span{at, at}, p)
+	}
+}
+
+// in are the prefixes that changed in a time, and whether anything did.
+func (c *changes) in(when span) (list []netip.Prefix, any bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range []map[netip.Prefix]span{c.now, c.before} {
+		for p, at := range m {
+			if at.meets(when) {
+				list = append(list, p)
+			}
+		}
+	}
+	return list, len(list) > 0 || c.filters.meets(when)
+}
+
+// An opening is a session that comes up.
+type opening struct {
+	span             // from before the table was read for it, until changes were sent to it; zero = that isn't known
+	due    time.Time // when to look what it missed
+	looked bool
+}
+
+// opens notes that a session is about to come up.
+func (t *sessions) opens(a netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.table[a]; e != nil {
+		e.opening = opening{span: span{from: time.Now()}}
+	}
+}
+
+// openings are the sessions that it is time to look at.
+func (t *sessions) openings(now time.Time) map[netip.Addr]opening {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make(map[netip.Addr]opening)
+	for a, e := range t.table {
+		if e.state == Established && !e.opening.due.IsZero() && !now.Before(e.opening.due) {
+			list[a] = e.opening
+		}
+	}
+	return list
+}
+
+// setOpening notes what came of a look. The session may have ended meanwhile, and another have come.
+func (t *sessions) setOpening(a netip.Addr, was, is opening) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.table[a]; e != nil && e.opening == was {
+		e.opening = is
+	}
+}
+
+// sayMissed tells neighbours whose sessions have come up what changed meanwhile.
+func (s *Speaker) sayMissed(ctx context.Context, now time.Time) error {
+	r := s.run
+	var missed []netip.Prefix
+	var by []netip.Addr
+	for a, was := range s.sessions.openings(now) {
+		is := was
+		if is.to.IsZero() {
+			if !r.isUp(ctx, a) {
+				is.due = now.Add(10 * time.Millisecond)
+				s.sessions.setOpening(a, was, is)
+				continue
+			}
+			is.to = time.Now()
+		}
+		if list, any := r.changes.in(is.span); any {
+			missed, by = append(missed, list...), append(by, a)
+		}
+		is.due = time.Time{}
+		if r.filters.reflector && !was.looked {
+			is.due = now.Add(behind)
+		}
+		is.looked = true
+		s.sessions.setOpening(a, was, is)
+	}
+	if len(by) == 0 {
+		return nil
+	}
+	return r.sayAgain(ctx, by, missed)
+}
+
+// sayAgain sends neighbours all that is for them, and that what is gone of the prefixes that changed is gone. The library
+// knows what it has sent to whom, and withdraws what is not for a neighbour any more, but only of what its table
+// has: what is gone is put there for a moment, marked to go to nobody.
+func (r *running) sayAgain(ctx context.Context, to []netip.Addr, changed []netip.Prefix) error {
+	gone, err := r.gone(changed)
+	if err != nil {
+		return fmt.Errorf("look for what changed: %w", err)
+	}
+	var marked []*apiutil.Path
+	var errs []error
+	for _, p := range gone {
+		path, err := newPath(p, unspecified(p.Addr()), bgp.BGP_ORIGIN_ATTR_TYPE_EGP)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		marked = append(marked, path)
+	}
+	if len(marked) > 0 {
+		if _, err := r.srv.AddPath(apiutil.AddPathRequest{Paths: marked}); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, a := range to {
+		reset := &api.ResetPeerRequest{Address: a.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT}
+		if err := r.srv.ResetPeer(ctx, reset); err != nil {
+			errs = append(errs, fmt.Errorf("neighbour %s: %w", a, err))
+		}
+	}
+	if len(marked) > 0 {
+		if err := r.srv.DeletePath(apiutil.DeletePathRequest{Paths: marked}); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("advertise again what changed while sessions came up: %w", err)
+	}
+	return nil
+}
+
+// gone are those of the prefixes that the library's table doesn't have.
+func (r *running) gone(prefixes []netip.Prefix) ([]netip.Prefix, error) {
+	missing := make(map[netip.Prefix]bool, len(prefixes))
+	lookups := make(map[bgp.Family][]*apiutil.LookupPrefix)
+	for _, p := range prefixes {
+		missing[p] = true
+		lookups[familyOf(p.Addr())] = append(lookups[familyOf(p.Addr())], &apiutil.LookupPrefix{Prefix: p.String()})
+	}
+	for family, l := range lookups {
+		err := r.srv.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family, Prefixes: l},
+			func(nlri bgp.NLRI, _ []*apiutil.Path) {
+				if p, ok := prefixOf(nlri); ok {
+					delete(missing, p)
+				}
+			})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return slices.Collect(maps.Keys(missing)), nil
+}
+
+// unspecified is the address of the same family that is none.
+func unspecified(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}

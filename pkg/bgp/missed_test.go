@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// TestChangesWhileSessionsComeUp has the clients of a reflector come all at once, and each announce and withdraw: in the end
+// each has what is there of the others, and no more.
+func TestChangesWhileSessionsComeUp(t *testing.T) {
+	t.Parallel()
+	const clients = 60
+	f := newFabric(t)
+	a, b := f.host(t, 1), f.host(t, 2)
+	ip(t, b.ns, "route add local 10.0.1.0/24 dev lo")
+	s := a.start(t)
+	d := a.desired()
+	s.apply(d) // so that what comes then is no restart
+	d.Speaker.ClusterID = a.v4
+	a.has(d, "10.1.250.0/26")
+	var list []*client
+	for n := range clients {
+		c := &client{number: n + 1, address: netip.AddrFrom4([4]byte{10, 0, 1, byte(n + 1)}), has: make(map[netip.Prefix]bool)}
+		d.Neighbours[c.address] = plan.Neighbour{Address: c.address, AS: 64512, Local: a.v4, Kind: plan.FromReflects, Client: true, MaxPrefixes: 50000}
+		list = append(list, c)
+	}
+	s.apply(d)
+	for _, c := range list {
+		eventually(t, c.address.String(), Connecting, func() string { return s.peer(c.address).State })
+	}
+	var all sync.WaitGroup
+	for _, c := range list {
+		in(t, b.ns, func() (err error) {
+			dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.address, 0))}
+			c.Conn, err = dialer.Dial("tcp", netip.AddrPortFrom(a.v4, 179).String())
+			return err
+		})
+		all.Go(func() { c.err = c.talk() })
+	}
+	for _, c := range list {
+		want := []netip.Prefix{prefix("10.1.250.0/26")}
+		for _, other := range list {
+			if other != c {
+				want = append(want, other.prefix(0))
+			}
+		}
+		slices.SortFunc(want, comparePrefixes)
+		eventually(t, c.address.String()+" learns", want, c.learned)
+	}
+	for _, c := range list {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	all.Wait()
+	for _, c := range list {
+		if !errors.Is(c.err, net.ErrClosed) {
+			t.Errorf("%s: %v", c.address, c.err)
+		}
+	}
+}
+
+// A client is a neighbour that keeps what it is told.
+type client struct {
+	net.Conn
+	number  int
+	address netip.Addr
+	err     error // why it ended
+
+	mu  sync.Mutex
+	has map[netip.Prefix]bool
+}
+
+// prefix is the client's own one, 0, and those that it withdraws.
+func (c *client) prefix(n int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(c.number), byte(n)}), 32)
+}
+
+func (c *client) learned() []netip.Prefix {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []netip.Prefix
+	for p := range c.has {
+		list = append(list, p)
+	}
+	slices.SortFunc(list, comparePrefixes)
+	return list
+}
+
+// talk opens the session, announces, withdraws all but one, and hears until the end.
+func (c *client) talk() error {
+	const passing = 40
+	open, err := bgp.NewBGPOpenMessage(64512, 90, c.address, []bgp.OptionParameterInterface{bgp.NewOptionParameterCapability([]bgp.ParameterCapabilityInterface{
+		bgp.NewCapMultiProtocol(bgp.RF_IPv4_UC), bgp.NewCapFourOctetASNumber(64512),
+	})})
+	if err != nil {
+		return err
+	}
+	hop, err := bgp.NewPathAttributeNextHop(c.address)
+	if err != nil {
+		return err
+	}
+	attrs := []bgp.PathAttributeInterface{
+		bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP), bgp.NewPathAttributeAsPath(nil), hop, bgp.NewPathAttributeLocalPref(defaultPreference),
+	}
+	messages := []*bgp.BGPMessage{open, bgp.NewBGPKeepAliveMessage()}
+	var withdrawals []*bgp.BGPMessage
+	for n := range passing {
+		p, err := bgp.NewIPAddrPrefix(c.prefix(n))
+		if err != nil {
+			return err
+		}
+		list := []bgp.PathNLRI{{NLRI: p}}
+		messages = append(messages, bgp.NewBGPUpdateMessage(nil, attrs, list))
+		if n > 0 {
+			withdrawals = append(withdrawals, bgp.NewBGPUpdateMessage(list, nil, nil))
+		}
+	}
+	for i, m := range slices.Concat(messages, withdrawals) {
+		data, err := m.Serialize()
+		if err != nil {
+			return err
+		}
+		if _, err := c.Write(data); err != nil {
+			return err
+		}
+		if i%10 == 9 {
+			time.Sleep(time.Millisecond) // so that it goes on while others come
+		}
+	}
+	for {
+		if err := c.hear(); err != nil {
+			return err
+		}
+	}
+}
+
+// hear takes a message in.
+func (c *client) hear() error {
+	head := make([]byte, bgp.BGP_HEADER_LENGTH)
+	if _, err := io.ReadFull(c, head); err != nil {
+		return err
+	}
+	var h bgp.BGPHeader
+	if err := h.DecodeFromBytes(head); err != nil {
+		return err
+	}
+	body := make([]byte, h.Len-bgp.BGP_HEADER_LENGTH)
+	if _, err := io.ReadFull(c, body); err != nil {
+		return err
+	}
+	m, err := bgp.ParseBGPBody(&h, body)
+	if err != nil {
+		return err
+	}
+	switch b := m.Body.(type) {
+	case *bgp.BGPUpdate:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for p := range prefixesOf(b.WithdrawnRoutes) {
+			delete(c.has, p)
+		}
+		for p := range prefixesOf(b.NLRI) {
+			c.has[p] = true
+		}
+	case *bgp.BGPNotification:
+		return fmt.Errorf("the session was ended: code %d, subcode %d", b.ErrorCode, b.ErrorSubcode)
+	}
+	return nil
+}
+
+// TestChanges has what changed kept for as long as it may be asked for.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	var c changes
+	start := time.Now()
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	one, two, three := prefix("10.1.1.0/26"), prefix("10.1.2.0/26"), prefix("10.1.3.0/26")
+	from := func(a, b int) span { return span{at(a), at(b)} }
+	c.noteOthers(at(0), one)
+	if list, any := c.in(from(0, 9)); any {
+		t.Errorf("what a host that reflects nothing learned: %v", list)
+	}
+	c.noteFilters(from(1, 1), true)
+	c.noteOthers(at(5), one)
+	c.note(from(3, 6), two)
+	c.noteOthers(at(8), one)
+	c.note(from(40, 41), three)
+	for _, q := range []struct {
+		from, to int
+		want     []netip.Prefix
+		any      bool
+	}{
+		{0, 0, nil, false},
+		{0, 1, nil, true}, // the filters
+		{2, 2, nil, false},
+		{4, 4, []netip.Prefix{two}, true},
+		{6, 7, []netip.Prefix{one, two}, true}, // one may have been something else between
+		{9, 39, nil, false},
+		{3, 40, []netip.Prefix{one, two, three}, true},
+	} {
+		list, any := c.in(from(q.from, q.to))
+		slices.SortFunc(list, comparePrefixes)
+		if diff := cmp.Diff(q.want, list, comparers()); diff != "" || any != q.any {
+			t.Errorf("from %d to %d: %t (-want +got):\n%s", q.from, q.to, any, diff)
+		}
+	}
+	c.note(from(80, 80))
+	if list, _ := c.in(from(0, 99)); len(list) != 1 {
+		t.Errorf("kept for longer than sessions take to come up: %v", list)
+	}
+}
