@@ -206,9 +206,7 @@ func (r *router) turn(ctx context.Context) {
 		r.see() // the loop has yet to read the settings in etcd, or nothing is to be decided
 		return
 	}
-	// A name that is another's leaves what was done as it is. Where nothing was done yet
-	// all is decided, for the identity to know, and nothing done.
-	r.engine.Update(r.inbox.take(func() bool { return r.acts && r.naming.waits() != "" })...)
+	r.takeIn()
 	if !r.open(ctx) {
 		return
 	}
@@ -217,26 +215,18 @@ func (r *router) turn(ctx context.Context) {
 	r.release(complete)
 	r.unbridge()
 	r.glance(ctx)
-	c := r.bridge(r.engine.Flush())
-	opens := r.opens(c)
-	c = r.leave(c, time.Now())
-	r.metrics.count(r.state, c)
-	r.state.Apply(c)
-	r.metrics.size(r.state)
-	r.sayProblems(c)
+	c, opens := r.decide()
 	first := !r.acts
 	if first && r.naming.waits() != "" {
 		r.wish()
 		return
 	}
 	r.acts, r.whole = true, r.whole || first
-	if first || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
-		r.tellLoop(ctx)
-	}
+	r.announce(ctx, c, first)
 	r.opening = opens && !first
 	r.wish()
 	if r.opening {
-		r.openTunnel(ctx, c)
+		c = r.openTunnels(ctx, c)
 		r.wish()
 	}
 	if first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
@@ -244,6 +234,31 @@ func (r *router) turn(ctx context.Context) {
 	}
 	r.program(ctx, c)
 	r.forget(ctx, time.Now())
+}
+
+// takeIn has the engine take in what etcd says. A name that is another's leaves what was done
+// as it is. Where nothing was done yet all is decided, for the identity to know, and nothing done.
+func (r *router) takeIn() {
+	r.engine.Update(r.inbox.take(func() bool { return r.acts && r.naming.waits() != "" })...)
+}
+
+// decide says what changes by what was taken in, and whether that opens a tunnel.
+func (r *router) decide() (c plan.Changes, opens bool) {
+	c = r.bridge(r.engine.Flush())
+	opens = r.opens(c)
+	c = r.leave(c, time.Now())
+	r.metrics.count(r.state, c)
+	r.state.Apply(c)
+	r.metrics.size(r.state)
+	r.sayProblems(c)
+	return c, opens
+}
+
+// announce hands the loop what it must know of changes.
+func (r *router) announce(ctx context.Context, c plan.Changes, first bool) {
+	if first || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
+		r.tellLoop(ctx)
+	}
 }
 
 // well logs what is wrong, when that changes, and says whether nothing is.

@@ -39,19 +39,40 @@ func (r *router) opens(c plan.Changes) bool {
 	})
 }
 
-// openTunnel has the tunnels of the changes take packets, and waits.
-func (r *router) openTunnel(ctx context.Context, c plan.Changes) {
+// openTunnels has the tunnels of the changes take packets, and waits. What etcd says meanwhile comes with these changes: a
+// tunnel that it opens takes packets at once, as other hosts may have heard of both together.
+func (r *router) openTunnels(ctx context.Context, c plan.Changes) plan.Changes {
+	defer func() { r.opening = false }()
+	r.openNow(ctx, c)
+	wait := time.NewTimer(openTime)
+	defer wait.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return c
+		case <-wait.C:
+			return c
+		case <-r.inbox.wake:
+		}
+		r.takeIn()
+		next, opens := r.decide()
+		r.announce(ctx, next, false)
+		c = overlay(c, next)
+		if opens {
+			r.openNow(ctx, next)
+			wait.Reset(openTime)
+		}
+	}
+}
+
+// openNow makes tunnels, and who is at their other ends. All else that there is to do comes after.
+func (r *router) openNow(ctx context.Context, c plan.Changes) {
 	whole := r.whole
-	r.whole = false // all that there is to do comes after
+	r.whole = false
 	added := maps.Clone(c.Remotes)
 	maps.DeleteFunc(added, func(_ plan.RemoteID, r *plan.Remote) bool { return r == nil })
 	r.program(ctx, plan.Changes{Devices: c.Devices, Remotes: added})
 	r.whole = r.whole || whole
-	select {
-	case <-ctx.Done():
-	case <-time.After(openTime):
-	}
-	r.opening = false
 }
 
 // leave keeps the tunnels that the changes end for a while. It comes before the changes are applied.
