@@ -61,8 +61,12 @@ func (d *desired) putEndpoint(path string, ep *policy.Endpoint) {
 		}
 	}
 	d.putWildcard()
-	if ep != nil && ep.Workload && ep.Dropped == "" && ep.Interface != "" {
+	switch {
+	case ep == nil || !ep.Workload || ep.Interface == "":
+	case ep.Dropped == "":
 		d.claimNAT(path, ep)
+	default:
+		d.claim(path, map[slot]claim{{setClosed, nameBytes(ep.Interface)}: {path, path, comment(path, "")}})
 	}
 }
 

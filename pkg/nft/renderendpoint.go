@@ -187,13 +187,28 @@ func neighbours(workload bool) Statement {
 }
 
 // dhcp are the requests of a DHCP client, for both IP versions.
-func dhcp(kind VerdictKind) []Rule {
-	udp := func(p uint16, destination bool) Statement {
-		return Is{port(model.ProtocolUDP, destination), false, portBytes(p)}
-	}
+func dhcp(kind VerdictKind, match ...Statement) []Rule {
 	return []Rule{
-		accept(kind, "DHCP", isFamily(4), udp(68, false), udp(67, true)),
-		accept(kind, "DHCPv6", isFamily(6), udp(546, false), udp(547, true)),
+		accept(kind, "DHCP", append(udpBetween(4, 68, 67), match...)...),
+		accept(kind, "DHCPv6", append(udpBetween(6, 546, 547), match...)...),
+	}
+}
+
+// dhcpAnswers are what servers on the host send to it.
+func dhcpAnswers(to Statement) []Rule {
+	rule := func(comment string, udp []Statement) Rule {
+		return accept(Accept, comment, append(append([]Statement{to}, udp...), notClosed(outName))...)
+	}
+	return []Rule{rule("DHCP's answers", udpBetween(4, 67, 68)), rule("DHCPv6's answers", udpBetween(6, 547, 546))}
+}
+
+func notClosed(f Field) Statement { return InSet{[]Field{f}, true, setClosed} }
+
+func udpBetween(version int, source, destination uint16) []Statement {
+	return []Statement{
+		isFamily(version),
+		Is{port(model.ProtocolUDP, false), false, portBytes(source)},
+		Is{port(model.ProtocolUDP, true), false, portBytes(destination)},
 	}
 }
 

@@ -28,8 +28,9 @@ import (
 // The order is this. A packet leaves it where it is dropped, and where it says accept.
 //
 //  1. Before connection tracking, a packet from a workload interface:
-//     (a) no endpoint: dropped.
-//     (b) UDP 68→67 over IPv4, UDP 546→547 over IPv6, neighbour discovery: on to 3.
+//     (a) UDP 68→67 over IPv4, UDP 546→547 over IPv6: on to 3, also where there is no endpoint yet,
+//     as it asks for its address; not where there is one that is Dropped.
+//     (b) no endpoint: dropped; neighbour discovery: on to 3.
 //     (c) its source is none of the endpoint's Addrs: dropped.
 //  2. Before connection tracking, a packet for the host itself from an interface
 //     with a host endpoint, or from the host itself to one:
@@ -50,8 +51,8 @@ import (
 //     over when it goes: its routes go, and its connections are deleted.
 //     (c) to a workload interface without an endpoint: dropped. (d) invalid, or
 //     of a flow that was cut: dropped.
-//     (e) from a workload interface: not DHCP or neighbour discovery as in 1(b),
-//     its endpoint has a MAC and the packet's is another: dropped; else Outbound of
+//     (e) from a workload interface: no endpoint: dropped; not DHCP or neighbour discovery
+//     as in 1, its endpoint has a MAC and the packet's is another: dropped; else Outbound of
 //     its endpoint. From any other interface, where there is a wildcard: Inbound of
 //     the wildcard.
 //     (f) to a workload interface: Inbound of its endpoint; to any other, where
@@ -60,7 +61,7 @@ import (
 //  5. Packets for the host itself. A tunnel's, and not of the cluster: dropped, what
 //     the host sends to itself as well.
 //     (a) from a workload interface: invalid dropped; established or related
-//     accept; DHCP as in 1(b) and neighbour discovery accept; not from the
+//     accept; DHCP as in 1(a) and neighbour discovery accept; not from the
 //     endpoint's MAC, as in 4(e): dropped; with EndpointDNS UDP and TCP port 53
 //     accept; EndpointToHost: DROP drops; ACCEPT and RETURN ask Outbound of the
 //     endpoint, and accept.
@@ -70,7 +71,8 @@ import (
 //     accept; destination port in FailsafeInbound accept; Inbound; accept.
 //     (c) from any other, and from the host itself: accept.
 //  6. Packets from the host itself:
-//     (a) to a workload interface: dropped where it has no endpoint, else accept.
+//     (a) to a workload interface: DHCP's answers, UDP 67→68 over IPv4 and 547→546 over
+//     IPv6, accept where 1(a) does; dropped where it has no endpoint, else accept.
 //     (b) to an interface with a host endpoint: as 5(b), with FailsafeOutbound
 //     and Outbound.
 //     (c) to any other: accept.
@@ -148,11 +150,10 @@ func (e *evaluation) evaluate() bool {
 func (e *evaluation) admit(ep *Endpoint) bool {
 	p := &e.p
 	switch {
+	case e.isDHCP() && (ep != nil || !e.isClosed(p.In)):
+		e.note("from workload interface %s, DHCP: not checked for spoofing", p.In)
 	case ep == nil:
-		e.note("from workload interface %s, which no endpoint has: drop", p.In)
-		return false
-	case e.isDHCP():
-		e.of(ep, model.Outbound, "DHCP: not checked for spoofing")
+		return e.fromNone()
 	case e.isNeighbour(true):
 		e.of(ep, model.Outbound, "neighbour discovery: not checked for spoofing")
 	case !slices.Contains(ep.Addrs, p.Src):
@@ -160,6 +161,12 @@ func (e *evaluation) admit(ep *Endpoint) bool {
 		return false
 	}
 	return true
+}
+
+// fromNone drops a packet from a workload interface that no endpoint has.
+func (e *evaluation) fromNone() bool {
+	e.note("from workload interface %s, which no endpoint has: drop", e.p.In)
+	return false
 }
 
 // ownMAC is what 4(e) and 5(a) say of MAC addresses; false = dropped.
@@ -190,6 +197,9 @@ func (e *evaluation) forward() bool {
 	}
 	if fromWorkload {
 		from := e.workload(p.In)
+		if from == nil {
+			return e.fromNone()
+		}
 		if !e.ownMAC(from) || !e.asks(from, model.Outbound, from.Outbound) {
 			return false
 		}
@@ -215,11 +225,11 @@ func (e *evaluation) input(host *Endpoint) bool {
 	if accepted, decided := e.tracked(); decided {
 		return accepted
 	}
-	from := e.workload(p.In)
 	if e.isDHCP() || e.isNeighbour(true) {
-		e.of(from, model.Outbound, "DHCP or neighbour discovery to the host: accept")
+		e.note("from workload interface %s, DHCP or neighbour discovery to the host: accept", p.In)
 		return true
 	}
+	from := e.workload(p.In)
 	if !e.ownMAC(from) {
 		return false
 	}
@@ -242,6 +252,10 @@ func (e *evaluation) input(host *Endpoint) bool {
 func (e *evaluation) output(host *Endpoint) bool {
 	if !e.isWorkload(e.p.Out) {
 		return e.hostEndpoint(host, model.Outbound)
+	}
+	if e.isDHCPAnswer() && !e.isClosed(e.p.Out) {
+		e.note("to workload interface %s, DHCP's answer from the host: accept", e.p.Out)
+		return true
 	}
 	to := e.workload(e.p.Out)
 	if to == nil {

@@ -24,6 +24,11 @@ func (e *evaluation) workload(name string) *Endpoint {
 	return e.find(func(ep *Endpoint) bool { return ep.enforcedWorkload() && ep.Interface == name })
 }
 
+// isClosed: a workload interface has an endpoint that is inactive or invalid.
+func (e *evaluation) isClosed(name string) bool {
+	return e.find(func(ep *Endpoint) bool { return ep.Workload && ep.Interface == name && ep.Dropped != "" }) != nil
+}
+
 func (e *evaluation) host(name string) *Endpoint {
 	return e.find(func(ep *Endpoint) bool {
 		return !ep.Workload && ep.Dropped == "" && !ep.Wildcard && ep.Interface == name
@@ -67,15 +72,21 @@ func (e *evaluation) isOtherHost(a netip.Addr) bool {
 	return slices.ContainsFunc(e.st.Tunnels.Hosts, func(h netip.Addr) bool { return h.Unmap().WithZone("") == a })
 }
 
-func (e *evaluation) isDHCP() bool {
+func (e *evaluation) isDHCP() bool { return e.isUDP(68, 67, 546, 547) }
+
+// isDHCPAnswer: it is a server's.
+func (e *evaluation) isDHCPAnswer() bool { return e.isUDP(67, 68, 547, 546) }
+
+// isUDP: it is UDP between these ports, over IPv4 or IPv6.
+func (e *evaluation) isUDP(from4, to4, from6, to6 uint16) bool {
 	p := &e.p
 	if p.Protocol != model.ProtocolUDP {
 		return false
 	}
 	if p.Src.Is4() {
-		return p.SrcPort == 68 && p.DstPort == 67
+		return p.SrcPort == from4 && p.DstPort == to4
 	}
-	return p.SrcPort == 546 && p.DstPort == 547
+	return p.SrcPort == from6 && p.DstPort == to6
 }
 
 // isNeighbour knows neighbour discovery and MLD. A workload is no router.

@@ -28,8 +28,6 @@ import (
 
 // A dhcpNode is a host whose pods' addresses come from a DHCP server that runs on it. A pod's interface is routed: its
 // only neighbour is its host, so that is where a server must listen, or a relay to one.
-//
-// It has no agent: a pod asks before its endpoint is written, and until then the agent's firewall lets nothing through.
 type dhcpNode struct {
 	t    *testing.T
 	lab  *lab.Lab
@@ -41,7 +39,7 @@ type dhcpNode struct {
 }
 
 // newDHCPNode makes a host with the reference plugin's daemon, which gives up asking after a while.
-func newDHCPNode(ctx context.Context, t *testing.T, patience time.Duration) *dhcpNode {
+func newDHCPNode(ctx context.Context, t *testing.T, patience time.Duration, agent bool) *dhcpNode {
 	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -49,7 +47,7 @@ func newDHCPNode(ctx context.Context, t *testing.T, patience time.Duration) *dhc
 	}
 	tools := filepath.Join(root, "bin", "tools")
 	l := lab.ForTest(t, lab.Config{
-		Hosts: []string{"a"}, BinDir: filepath.Join(root, "bin"), CNIPath: []string{tools}, Pools: []netip.Prefix{}, NoAgent: true,
+		Hosts: []string{"a"}, BinDir: filepath.Join(root, "bin"), CNIPath: []string{tools}, Pools: []netip.Prefix{}, NoAgent: !agent,
 	})
 	n := &dhcpNode{t: t, lab: l, host: l.Host("a"), dir: t.TempDir()}
 	socket := filepath.Join(n.host.RunDir(), "dhcp.sock")
@@ -135,8 +133,14 @@ func (n *dhcpNode) nothingLeft(ctx context.Context) {
 }
 
 func TestDHCP(t *testing.T) {
+	t.Run("without an agent", func(t *testing.T) { testDHCP(t, false) })
+	// A pod asks before its endpoint is written, so before the firewall knows the interface.
+	t.Run("with an agent", func(t *testing.T) { testDHCP(t, true) })
+}
+
+func testDHCP(t *testing.T, agent bool) {
 	ctx := within(t, 2*time.Minute)
-	n := newDHCPNode(ctx, t, 30*time.Second)
+	n := newDHCPNode(ctx, t, 30*time.Second, agent)
 	ns, err := n.lab.NewNamespace("pod")
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +213,7 @@ func TestDHCP(t *testing.T) {
 // TestDHCPWithoutServer is a network configuration with DHCP on a node where nothing answers.
 func TestDHCPWithoutServer(t *testing.T) {
 	ctx := within(t, 3*time.Minute)
-	n := newDHCPNode(ctx, t, 3*time.Second)
+	n := newDHCPNode(ctx, t, 3*time.Second, true)
 	ns, err := n.lab.NewNamespace("pod")
 	if err != nil {
 		t.Fatal(err)
