@@ -52,9 +52,9 @@ func (s *session) add(ctx context.Context) (types.Result, error) {
 	}
 	if a.delegated {
 		err = a.delegate(ctx, etcd)
-		// The other plugin may have taken its time: etcd's begins anew.
+		// The other plugin's time is not etcd's.
 		var cancel context.CancelFunc
-		etcd, cancel = context.WithTimeout(ctx, s.conf.DatastoreTimeout)
+		etcd, cancel = context.WithTimeout(ctx, s.conf.DatastoreTimeout-a.reading.took())
 		defer cancel()
 	}
 	var revision int64

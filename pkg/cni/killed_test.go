@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -196,6 +197,12 @@ type slowAdd struct {
 // beginSlowAdd returns when the IPAM plugin has been asked.
 func beginSlowAdd(t *testing.T) *slowAdd {
 	t.Helper()
+	return beginSlowAddWith(t, nil, func(*slowAdd) {})
+}
+
+// beginSlowAddWith has the network configuration changed, and something done before.
+func beginSlowAddWith(t *testing.T, change map[string]any, before func(*slowAdd)) *slowAdd {
+	t.Helper()
 	s := &slowAdd{bin: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(s.bin, "slow"), []byte(slowIPAM), 0o755); err != nil {
 		t.Fatal(err)
@@ -207,8 +214,9 @@ func beginSlowAdd(t *testing.T) *slowAdd {
 		t.Fatal(err)
 	}
 	s.rig = newRig(t, lab.Config{CNIPath: []string{s.bin}, Pools: []netip.Prefix{}})
+	before(s)
 	var conf []byte
-	conf, s.dir = s.hostLocal(nil)
+	conf, s.dir = s.hostLocal(change)
 	s.call = call(s.pod("pod"), bytes.Replace(conf, []byte(`"host-local"`), []byte(`"slow"`), 1))
 	s.cmd = exec.Command(filepath.Join(pathOf(s.rig), "calico"))
 	s.cmd.Env = append(append(os.Environ(), s.host.Env()...), "CNI_PATH="+s.bin,
@@ -269,6 +277,36 @@ func TestKilledWhileAnotherPluginWorks(t *testing.T) {
 		t.Errorf("host-local still has %v", got)
 	}
 	r.empty()
+}
+
+// TestEtcdsTimeIsOne has etcd take half of its time before another plugin has answered. After that it has the other half,
+// however long the plugin took.
+func TestEtcdsTimeIsOne(t *testing.T) {
+	const bound = 4 * time.Second
+	pause := func(s *slowAdd) {
+		if err := s.lab.PauseEtcd(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resume := func(s *slowAdd) {
+		if err := s.lab.ResumeEtcd(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := beginSlowAddWith(t, map[string]any{"datastore_timeout_seconds": int(bound / time.Second)}, pause)
+	time.Sleep(bound / 2)
+	resume(r)
+	time.Sleep(time.Second) // it has read by then
+	pause(r)
+	if err := os.WriteFile(filepath.Join(r.bin, "go"), []byte("on\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(bound * 3 / 4)
+	resume(r) // for the undo, which has a time of its own
+	if err := r.cmd.Wait(); err == nil || !strings.Contains(r.out.String(), `"code": 11`) {
+		t.Errorf("ADD: %v, %s", err, &r.out)
+	}
+	r.nothingDelegated(r.dir)
 }
 
 // TestGCOfWhatDiedYoung has links, endpoints and addresses of calls that died.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
@@ -83,16 +84,28 @@ func (s *session) read(ctx context.Context, v *view, wants []ipam.Want) error {
 // reading is what a call reads first, under way while it does other things.
 type reading struct {
 	*future
-	wants []ipam.Want
-	v     *view
+	wants        []ipam.Want
+	v            *view
+	began, ended time.Time
+}
+
+// took is how long it took, or has taken until now.
+func (r *reading) took() time.Duration {
+	select {
+	case <-r.done:
+		return r.ended.Sub(r.began)
+	default:
+		return time.Since(r.began)
+	}
 }
 
 // begin connects to etcd and reads what is wanted in any case. The call must
 // hold the lock of its interface: what one that is at work there has not
 // written yet would be missed.
 func (s *session) begin(ctx context.Context, wants []ipam.Want) *reading {
-	r := &reading{wants: wants, v: newView()}
+	r := &reading{wants: wants, v: newView(), began: time.Now()}
 	r.future = s.async(func() error {
+		defer func() { r.ended = time.Now() }()
 		if s.client == nil {
 			if err := s.open(ctx); err != nil {
 				return err
