@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -20,6 +21,8 @@ type inbox struct {
 
 	mu     sync.Mutex
 	latest map[string]model.Entry
+	// late are the live statuses of hosts that went and aren't taken for gone yet, by path.
+	late map[string]*time.Timer
 	// known are the keys that exist, by path, of those that bear on routes.
 	known         map[string]model.Key
 	synced, ready bool
@@ -28,8 +31,12 @@ type inbox struct {
 }
 
 func newInbox() *inbox {
-	return &inbox{wake: make(chan struct{}, 1), latest: map[string]model.Entry{}, known: map[string]model.Key{}}
+	return &inbox{wake: make(chan struct{}, 1), latest: map[string]model.Entry{}, late: map[string]*time.Timer{}, known: map[string]model.Key{}}
 }
+
+// lateTime is how long a host's live status may be missing. Where hosts were cut off from etcd for longer than leases
+// last, each hears that the others' have ended, and a moment later that they live.
+const lateTime = 5 * time.Second
 
 // put takes in one update of the watch. It doesn't wait.
 func (b *inbox) put(u store.Update) {
@@ -45,8 +52,7 @@ func (b *inbox) put(u store.Update) {
 		}
 		for path, key := range b.known {
 			if _, ok := there[path]; !ok {
-				delete(b.known, path)
-				b.latest[path] = model.Entry{Path: path, Key: key}
+				b.remove(model.Entry{Path: path, Key: key})
 			}
 		}
 	}
@@ -58,18 +64,55 @@ func (b *inbox) put(u store.Update) {
 		}
 		bears, byExistence := bearsOnRoutes(e.Key)
 		_, knew := b.known[e.Path]
+		if e.Exists() {
+			b.cancel(e.Path)
+		}
 		if !bears || byExistence && knew == e.Exists() {
 			continue
 		}
-		if e.Exists() {
-			b.known[e.Path] = e.Key
-		} else {
-			delete(b.known, e.Path)
+		if !e.Exists() {
+			told = b.remove(e) || told
+			continue
 		}
+		b.known[e.Path] = e.Key
 		b.latest[e.Path], told = e, true
 	}
 	if told {
 		nudge(b.wake)
+	}
+}
+
+// remove takes in that a key is gone, of a live status later. It says whether it did.
+func (b *inbox) remove(e model.Entry) bool {
+	if _, ok := e.Key.(model.StatusKey); !ok {
+		delete(b.known, e.Path)
+		b.latest[e.Path] = e
+		return true
+	}
+	if b.late[e.Path] != nil {
+		return false
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(lateTime, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.late[e.Path] != timer {
+			return
+		}
+		delete(b.late, e.Path)
+		delete(b.known, e.Path)
+		b.latest[e.Path] = e
+		nudge(b.wake)
+	})
+	b.late[e.Path] = timer
+	return false
+}
+
+// cancel forgets that a live status was missing.
+func (b *inbox) cancel(path string) {
+	if timer := b.late[path]; timer != nil {
+		timer.Stop()
+		delete(b.late, path)
 	}
 }
 

@@ -337,6 +337,33 @@ func TestRouterFollows(t *testing.T) {
 	})
 }
 
+// TestRouterWaitsForTheDead: a host's live status may be missing for a while, as it is where hosts were cut off from etcd.
+func TestRouterWaitsForTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(*crossroads) {})
+		status := model.StatusKey{Host: "o"}
+		c.hear(store.Update{Revision: 2, Entries: []model.Entry{put(status, model.Status{}, 2), put(model.LastStatusKey{Host: "o"}, model.Status{}, 2)}})
+		time.Sleep(time.Second)
+		c.with(func() { c.calls = nil })
+		c.hear(store.Update{Revision: 3, Entries: []model.Entry{gone(status)}})
+		time.Sleep(4 * time.Second)
+		c.hear(store.Update{Revision: 4, Entries: []model.Entry{put(status, model.Status{}, 4)}})
+		time.Sleep(time.Minute)
+		c.expect(t, "it lives")
+		there := append(cluster(), put(model.LastStatusKey{Host: "o"}, model.Status{}, 4))
+		c.hear(store.Update{Revision: 5, Resync: true, Entries: there})
+		time.Sleep(4 * time.Second)
+		c.hear(store.Update{Revision: 6, Resync: true, Entries: append(there, put(status, model.Status{}, 6))})
+		time.Sleep(time.Minute)
+		c.expect(t, "it lives, by a snapshot")
+		c.hear(store.Update{Revision: 7, Entries: []model.Entry{gone(status)}})
+		time.Sleep(time.Second)
+		c.hear(store.Update{Revision: 8, Resync: true, Entries: there})
+		time.Sleep(time.Minute)
+		c.expect(t, "it is dead", "some [no 10.1.1.0/26, nobody at 192.0.2.2] 2m14s")
+	})
+}
+
 // TestRouterRetains what a former run learned, until BGP has learned all.
 func TestRouterRetains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

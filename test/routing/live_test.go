@@ -8,10 +8,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -196,6 +198,47 @@ func TestEtcdAway(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, r.routesTo(0, 1)); diff != "" {
 		t.Errorf("routes (-before +after):\n%s", diff)
+	}
+}
+
+// TestCutOffFromEtcd has all hosts cut off from etcd for longer than their leases last: when they reach it again each hears that the
+// others' have ended, and then that they live.
+func TestCutOffFromEtcd(t *testing.T) {
+	r := newTrio(t, lab.Config{Pool: encap(model.EncapAlways)}, "FELIX_ReportingTTLSecs=10", "FELIX_ReportingIntervalSecs=1")
+	r.all()
+	s := r.stream(r.pods[0], r.pods[1].Addrs()[0])
+	monitor := r.monitor(0)
+	living := func() (n int) {
+		for _, h := range r.hosts {
+			snapshot, err := r.lab.Etcd().Read(r.ctx(), store.Key(model.StatusKey{Host: h.Name()}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(snapshot.Entries())
+		}
+		return n
+	}
+	var names []string
+	for _, h := range r.hosts {
+		names = append(names, h.Name())
+	}
+	if err := r.lab.PartitionFromEtcd(names...); err != nil {
+		t.Fatal(err)
+	}
+	r.until("all leases have ended", func() bool { return living() == 0 })
+	if err := r.lab.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("all hosts live", func() bool { return living() == len(r.hosts) })
+	time.Sleep(6 * time.Second) // as long as a missing status is put up with
+	r.all()
+	if lost := r.lost(s); lost > 0 {
+		t.Errorf("%d of %d were lost", lost, s.requests())
+	}
+	for _, line := range monitor() {
+		if strings.HasPrefix(line, "Deleted") {
+			t.Errorf("a route went: %s", line)
+		}
 	}
 }
 
