@@ -19,10 +19,10 @@ type libraryLog struct {
 	next slog.Handler
 	peer netip.Addr
 	// These take what is said of a session.
-	fail   func(peer netip.Addr, text string)
-	opened func(peer netip.Addr, waits bool)
-	opens  func(peer netip.Addr)
-	heard  func(peer netip.Addr, u update)
+	fail    func(peer netip.Addr, text string)
+	opened  func(peer netip.Addr, waits bool)
+	comesUp func(peer netip.Addr)
+	heard   func(peer netip.Addr, u update)
 }
 
 // Enabled is true for all: why a connection failed is a debug message, and what an update has.
@@ -63,7 +63,7 @@ func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 			l.opened(l.peer, false)
 			return nil
 		case "Peer Up":
-			l.opens(l.peer)
+			l.comesUp(l.peer)
 		}
 	}
 	if text := sessionError(r); text != "" {

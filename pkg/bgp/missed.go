@@ -37,6 +37,17 @@ type changes struct {
 // span is from the first change that is known of to the end of the last one.
 type span struct{ from, to time.Time }
 
+// and is the span of both.
+func (s span) and(o span) span {
+	if o.from.Before(s.from) {
+		s.from = o.from
+	}
+	if o.to.After(s.to) {
+		s.to = o.to
+	}
+	return s
+}
+
 func (s span) meets(o span) bool { return !s.to.Before(o.from) && !s.from.After(o.to) }
 
 // note notes that prefixes changed.
@@ -48,14 +59,14 @@ func (c *changes) note(at span, prefixes ...netip.Prefix) {
 	}
 	for _, p := range prefixes {
 		if was, ok := c.now[p]; ok {
-			c.now[p] = span{was.from, at.to}
+			c.now[p] = was.and(at)
 			continue
 		}
 		c.now[p] = at
 	}
 }
 
-// noteFilters notes that the filters changed, and with them what every neighbour is told.
+// noteFilters notes that the filters of what neighbours are told changed.
 func (c *changes) noteFilters(at span, reflects bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,8 +104,8 @@ type opening struct {
 	looked bool
 }
 
-// opens notes that a session is about to come up.
-func (t *sessions) opens(a netip.Addr) {
+// comesUp notes that a session is about to be up.
+func (t *sessions) comesUp(a netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.table[a]; e != nil {
@@ -129,42 +140,55 @@ func (s *Speaker) sayMissed(ctx context.Context, now time.Time) error {
 	r := s.run
 	var missed []netip.Prefix
 	var by []netip.Addr
-	for a, was := range s.sessions.openings(now) {
-		is := was
-		if is.to.IsZero() {
-			if !r.isUp(ctx, a) {
-				is.due = now.Add(10 * time.Millisecond)
-				s.sessions.setOpening(a, was, is)
-				continue
+	looks := s.sessions.openings(now)
+	done := make(map[netip.Addr]opening, len(looks))
+	for a, is := range looks {
+		up, deferring := r.isReady(ctx, a)
+		if !up || deferring {
+			is.due = now.Add(10 * time.Millisecond)
+			if deferring { // it would take what we have for all that we shall have
+				is.due = now.Add(behind)
 			}
+			s.sessions.setOpening(a, looks[a], is)
+			continue
+		}
+		if is.to.IsZero() {
 			is.to = time.Now()
 		}
 		if list, any := r.changes.in(is.span); any {
 			missed, by = append(missed, list...), append(by, a)
 		}
 		is.due = time.Time{}
-		if r.filters.reflector && !was.looked {
+		if r.filters.reflector && !is.looked {
 			is.due = now.Add(behind)
 		}
 		is.looked = true
-		s.sessions.setOpening(a, was, is)
+		done[a] = is
 	}
-	if len(by) == 0 {
-		return nil
+	if len(by) > 0 {
+		if err := r.sayAgain(ctx, by, missed); err != nil {
+			return err
+		}
 	}
-	return r.sayAgain(ctx, by, missed)
+	for a, is := range done {
+		s.sessions.setOpening(a, looks[a], is)
+	}
+	return nil
 }
 
-// sayAgain sends neighbours all that is for them, and that what is gone of the prefixes that changed is gone. The library
-// knows what it has sent to whom, and withdraws what is not for a neighbour any more, but only of what its table
-// has: what is gone is put there for a moment, marked to go to nobody.
+// sayAgain sends neighbours all that is for them. That prefixes are gone the library says only of those that its
+// table has: they are put there for a moment, marked to go to nobody, and taken away, which all are told.
 func (r *running) sayAgain(ctx context.Context, to []netip.Addr, changed []netip.Prefix) error {
-	gone, err := r.gone(changed)
-	if err != nil {
-		return fmt.Errorf("look for what changed: %w", err)
-	}
-	var marked []*apiutil.Path
 	var errs []error
+	for _, a := range to {
+		reset := &api.ResetPeerRequest{Address: a.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT}
+		if err := r.srv.ResetPeer(ctx, reset); err != nil {
+			errs = append(errs, fmt.Errorf("neighbour %s: %w", a, err))
+		}
+	}
+	gone, err := r.gone(changed)
+	errs = append(errs, err)
+	var marked []*apiutil.Path
 	for _, p := range gone {
 		path, err := newPath(p, unspecified(p.Addr()), bgp.BGP_ORIGIN_ATTR_TYPE_EGP)
 		if err != nil {
@@ -174,20 +198,8 @@ func (r *running) sayAgain(ctx context.Context, to []netip.Addr, changed []netip
 		marked = append(marked, path)
 	}
 	if len(marked) > 0 {
-		if _, err := r.srv.AddPath(apiutil.AddPathRequest{Paths: marked}); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	for _, a := range to {
-		reset := &api.ResetPeerRequest{Address: a.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT}
-		if err := r.srv.ResetPeer(ctx, reset); err != nil {
-			errs = append(errs, fmt.Errorf("neighbour %s: %w", a, err))
-		}
-	}
-	if len(marked) > 0 {
-		if err := r.srv.DeletePath(apiutil.DeletePathRequest{Paths: marked}); err != nil {
-			errs = append(errs, err)
-		}
+		_, err := r.srv.AddPath(apiutil.AddPathRequest{Paths: marked})
+		errs = append(errs, err, r.srv.DeletePath(apiutil.DeletePathRequest{Paths: marked}))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("advertise again what changed while sessions came up: %w", err)
@@ -198,9 +210,11 @@ func (r *running) sayAgain(ctx context.Context, to []netip.Addr, changed []netip
 // gone are those of the prefixes that the library's table doesn't have.
 func (r *running) gone(prefixes []netip.Prefix) ([]netip.Prefix, error) {
 	missing := make(map[netip.Prefix]bool, len(prefixes))
-	lookups := make(map[bgp.Family][]*apiutil.LookupPrefix)
 	for _, p := range prefixes {
 		missing[p] = true
+	}
+	lookups := make(map[bgp.Family][]*apiutil.LookupPrefix)
+	for p := range missing {
 		lookups[familyOf(p.Addr())] = append(lookups[familyOf(p.Addr())], &apiutil.LookupPrefix{Prefix: p.String()})
 	}
 	for family, l := range lookups {

@@ -23,37 +23,12 @@ import (
 // each has what is there of the others, and no more.
 func TestChangesWhileSessionsComeUp(t *testing.T) {
 	t.Parallel()
-	const clients = 60
-	f := newFabric(t)
-	a, b := f.host(t, 1), f.host(t, 2)
-	ip(t, b.ns, "route add local 10.0.1.0/24 dev lo")
-	s := a.start(t)
-	d := a.desired()
-	s.apply(d) // so that what comes then is no restart
-	d.Speaker.ClusterID = a.v4
-	a.has(d, "10.1.250.0/26")
-	var list []*client
-	for n := range clients {
-		c := &client{number: n + 1, address: netip.AddrFrom4([4]byte{10, 0, 1, byte(n + 1)}), has: make(map[netip.Prefix]bool)}
-		d.Neighbours[c.address] = plan.Neighbour{Address: c.address, AS: 64512, Local: a.v4, Kind: plan.FromReflects, Client: true, MaxPrefixes: 50000}
-		list = append(list, c)
-	}
-	s.apply(d)
-	for _, c := range list {
-		eventually(t, c.address.String(), Connecting, func() string { return s.peer(c.address).State })
-	}
-	var all sync.WaitGroup
-	for _, c := range list {
-		in(t, b.ns, func() (err error) {
-			dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.address, 0))}
-			c.Conn, err = dialer.Dial("tcp", netip.AddrPortFrom(a.v4, 179).String())
-			return err
-		})
-		all.Go(func() { c.err = c.talk() })
-	}
-	for _, c := range list {
+	r := newReflected(t, 60)
+	r.speaker.apply(r.reflector.desired()) // so that what comes then is no restart
+	r.come(r.desired)
+	for _, c := range r.clients {
 		want := []netip.Prefix{prefix("10.1.250.0/26")}
-		for _, other := range list {
+		for _, other := range r.clients {
 			if other != c {
 				want = append(want, other.prefix(0))
 			}
@@ -61,16 +36,84 @@ func TestChangesWhileSessionsComeUp(t *testing.T) {
 		slices.SortFunc(want, comparePrefixes)
 		eventually(t, c.address.String()+" learns", want, c.learned)
 	}
-	for _, c := range list {
-		if err := c.Close(); err != nil {
-			t.Error(err)
+}
+
+// TestNothingIsSaidWhileRestarting: a reflector that has restarted says nothing before it has heard all, also not what changed while
+// sessions came up. Clients would take it for all that there is, and drop the rest.
+func TestNothingIsSaidWhileRestarting(t *testing.T) {
+	t.Parallel()
+	r := newReflected(t, 20)
+	d := r.desired
+	d.Speaker.RestartTime = 20 * time.Minute // a quarter is waited for who never comes
+	absent := netip.MustParseAddr("10.0.1.250")
+	d.Neighbours[absent] = plan.Neighbour{Address: absent, AS: 64512, Local: r.reflector.v4, Kind: plan.FromReflects, Client: true, MaxPrefixes: 50000}
+	r.come(d)
+	for _, c := range r.clients {
+		eventually(t, c.address.String(), 1, func() int { return r.speaker.peer(c.address).Received })
+	}
+	time.Sleep(3 * behind)
+	for _, c := range r.clients {
+		if got := c.learned(); len(got) > 0 || c.said() > 0 {
+			t.Errorf("%s was told %d times, last of %v", c.address, c.said(), got)
 		}
 	}
-	all.Wait()
-	for _, c := range list {
-		if !errors.Is(c.err, net.ErrClosed) {
-			t.Errorf("%s: %v", c.address, c.err)
+}
+
+// reflected is a host that reflects routes among clients, which are addresses of another.
+type reflected struct {
+	t         *testing.T
+	reflector *host
+	other     *host
+	speaker   *speaker
+	desired   Desired
+	clients   []*client
+}
+
+func newReflected(t *testing.T, clients int) *reflected {
+	t.Helper()
+	f := newFabric(t)
+	r := &reflected{t: t, reflector: f.host(t, 1), other: f.host(t, 2)}
+	ip(t, r.other.ns, "route add local 10.0.1.0/24 dev lo")
+	r.speaker, r.desired = r.reflector.start(t), r.reflector.desired()
+	r.desired.Speaker.ClusterID = r.reflector.v4
+	r.reflector.has(r.desired, "10.1.250.0/26")
+	for n := range clients {
+		c := &client{number: n + 1, address: netip.AddrFrom4([4]byte{10, 0, 1, byte(n + 1)}), has: make(map[netip.Prefix]bool)}
+		r.desired.Neighbours[c.address] = plan.Neighbour{Address: c.address, AS: 64512, Local: r.reflector.v4, Kind: plan.FromReflects, Client: true, MaxPrefixes: 50000}
+		r.clients = append(r.clients, c)
+	}
+	return r
+}
+
+// come applies what is desired, and has all clients connect at once.
+func (r *reflected) come(d Desired) {
+	t := r.t
+	t.Helper()
+	r.speaker.apply(d)
+	for _, c := range r.clients {
+		eventually(t, c.address.String(), Connecting, func() string { return r.speaker.peer(c.address).State })
+	}
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		for _, c := range r.clients {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
 		}
+		all.Wait()
+		for _, c := range r.clients {
+			if !errors.Is(c.err, net.ErrClosed) {
+				t.Errorf("%s: %v", c.address, c.err)
+			}
+		}
+	})
+	for _, c := range r.clients {
+		in(t, r.other.ns, func() (err error) {
+			dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.address, 0))}
+			c.Conn, err = dialer.Dial("tcp", netip.AddrPortFrom(r.reflector.v4, 179).String())
+			return err
+		})
+		all.Go(func() { c.err = c.talk() })
 	}
 }
 
@@ -81,8 +124,15 @@ type client struct {
 	address netip.Addr
 	err     error // why it ended
 
-	mu  sync.Mutex
-	has map[netip.Prefix]bool
+	mu      sync.Mutex
+	has     map[netip.Prefix]bool
+	updates int // also those that say the end of all
+}
+
+func (c *client) said() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.updates
 }
 
 // prefix is the client's own one, 0, and those that it withdraws.
@@ -104,8 +154,9 @@ func (c *client) learned() []netip.Prefix {
 // talk opens the session, announces, withdraws all but one, and hears until the end.
 func (c *client) talk() error {
 	const passing = 40
-	open, err := bgp.NewBGPOpenMessage(64512, 90, c.address, []bgp.OptionParameterInterface{bgp.NewOptionParameterCapability([]bgp.ParameterCapabilityInterface{
+	open, err := bgp.NewBGPOpenMessage(64512, 0, c.address, []bgp.OptionParameterInterface{bgp.NewOptionParameterCapability([]bgp.ParameterCapabilityInterface{
 		bgp.NewCapMultiProtocol(bgp.RF_IPv4_UC), bgp.NewCapFourOctetASNumber(64512),
+		bgp.NewCapGracefulRestart(false, false, 120, []*bgp.CapGracefulRestartTuple{bgp.NewCapGracefulRestartTuple(bgp.RF_IPv4_UC, true)}),
 	})})
 	if err != nil {
 		return err
@@ -171,6 +222,7 @@ func (c *client) hear() error {
 	case *bgp.BGPUpdate:
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		c.updates++
 		for p := range prefixesOf(b.WithdrawnRoutes) {
 			delete(c.has, p)
 		}

@@ -57,7 +57,7 @@ type flooded struct {
 
 // start makes the library listen.
 func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, error) {
-	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, opened: s.sessions.opened, opens: s.sessions.opens, heard: s.sessions.heard}
+	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, opened: s.sessions.opened, comesUp: s.sessions.comesUp, heard: s.sessions.heard}
 	r := &running{
 		log: s.log, srv: server.NewBgpServer(server.LoggerOption(slog.New(tap), nil)), speaker: speaker,
 		sessions:  make(map[netip.Addr]session),
@@ -159,11 +159,18 @@ func (r *running) shut(ctx context.Context, which ...netip.Addr) {
 // isUp asks the library itself whether a session is up. What it tells of that comes late where
 // it has much to do, such as to send all routes to a neighbour that is new.
 func (r *running) isUp(ctx context.Context, a netip.Addr) bool {
-	up := false
+	up, _ := r.isReady(ctx, a)
+	return up
+}
+
+// isReady is that, and whether nothing is sent by it yet as this host has restarted and is
+// still to hear from others (RFC 4724, section 4.1).
+func (r *running) isReady(ctx context.Context, a netip.Addr) (up, deferring bool) {
 	err := r.srv.ListPeer(ctx, &api.ListPeerRequest{Address: a.String()}, func(p *api.Peer) {
 		up = up || p.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
+		deferring = deferring || p.GetGracefulRestart().GetLocalRestarting()
 	})
-	return err == nil && up
+	return err == nil && up, deferring
 }
 
 // isShut says whether the library has done all that there is to do for a session, and opens no other.
@@ -184,11 +191,11 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 	if r.filtered && in && out {
 		return nil
 	}
-	began := time.Now()
+	began, first := time.Now(), !r.filtered
 	if err := r.srv.SetPolicies(ctx, f.policies()); err != nil {
 		return fmt.Errorf("set the policies: %w", err)
 	}
-	if !r.filtered {
+	if first {
 		for _, a := range assignments() {
 			if err := r.srv.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: a}); err != nil {
 				return fmt.Errorf("set the policies: %w", err)
@@ -197,7 +204,9 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 		in, out = true, true // there is nothing to look at yet
 	}
 	r.filters, r.filtered = f, true
-	defer func() { r.changes.noteFilters(span{began, time.Now()}, f.reflector) }()
+	if !out || first {
+		defer func() { r.changes.noteFilters(span{began, time.Now()}, f.reflector) }()
+	}
 	reset := &api.ResetPeerRequest{Address: "all", Soft: true}
 	switch {
 	case in && out:

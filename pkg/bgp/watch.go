@@ -51,7 +51,9 @@ func newWatch(srv *server.BgpServer, sessions *sessions, learned *learned, chang
 			for _, p := range paths {
 				if prefix, ok := prefixOf(p.Nlri); ok {
 					w.dirty[prefix] = struct{}{}
-					w.changes.noteOthers(at, prefix)
+					if p.PeerAddress.IsValid() {
+						w.changes.noteOthers(at, prefix)
+					}
 				}
 			}
 			w.nudge()
