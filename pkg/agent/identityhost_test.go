@@ -137,6 +137,7 @@ func (p *person) route(ctx context.Context, updates <-chan store.Update) error {
 		case u := <-updates:
 			p.id.fold(u)
 			box.put(u)
+		case <-box.wake:
 		case <-p.poke:
 		case <-p.id.Found():
 		}

@@ -102,7 +102,7 @@ func paramTable() []param {
 		{
 			name: "ReportingTTLSecs", initial: "90", effect: nextReport,
 			values: seconds(5*time.Second, 24*time.Hour, func(p *Params) *time.Duration { return &p.ReportTTL }),
-			does: "How long the host's status stays in etcd after an agent that was stopped, killed or cut off: so long others " +
+			does: "How long the host's status stays in etcd after an agent that was stopped, killed or cut off: so long, and 5 s, others " +
 				"take the host to live. An agent that runs keeps it alive by itself, even where this is less than ReportingIntervalSecs.",
 		},
 		{

@@ -197,7 +197,8 @@ func (r *reporter) run(ctx context.Context) error {
 				told = true
 				host.timer.Reset(host.backoff)
 			}
-		case <-r.changed:
+		case <-r.changed: // by what etcd says: it is back, however often it was tried in vain
+			host.backoff = min(host.backoff, leastBackoff)
 			host.timer.Reset(host.backoff)
 			r.ring()
 		case <-r.naming.forReport:

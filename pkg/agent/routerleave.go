@@ -59,6 +59,7 @@ func (r *router) openTunnels(ctx context.Context, c plan.Changes) plan.Changes {
 		r.announce(ctx, next, false)
 		c = overlay(c, next)
 		if opens {
+			r.wish()
 			r.openNow(ctx, next)
 			wait.Reset(openTime)
 		}

@@ -226,6 +226,7 @@ func TestCutOffFromEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("all leases have ended", func() bool { return living() == 0 })
+	time.Sleep(48 * time.Second) // until agents try to reach it no more than every 18 s
 	if err := r.lab.Heal(); err != nil {
 		t.Fatal(err)
 	}
