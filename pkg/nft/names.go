@@ -14,7 +14,7 @@ import (
 // The sets and maps that there always are.
 const (
 	setWorkloads   = "workloads"      // interfaces with an endpoint
-	setClosed      = "closed"         // those whose endpoint is inactive or invalid
+	setClosed      = "closed"         // those whose endpoint is inactive
 	mapFrom        = "workloads-from" // what their endpoints send
 	mapTo          = "workloads-to"   // what is for their endpoints
 	setDeniedFrom  = "denied-from"    // counts what nothing allowed them to send

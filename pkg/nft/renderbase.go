@@ -110,7 +110,7 @@ func (x renderer) rawOut() []Rule {
 }
 
 // sources let pass at once what a workload sends from its own addresses, as most
-// packets are. DHCP asks before there is an endpoint.
+// packets are.
 func sources() []Rule {
 	var out []Rule
 	for _, version := range [...]int{4, 6} {
@@ -119,8 +119,7 @@ func sources() []Rule {
 	}
 	none := drop("no endpoint has the interface")
 	none.Do = append([]Statement{InSet{[]Field{inName}, true, setWorkloads}}, none.Do...)
-	out = append(out, dhcp(Return, notClosed(inName))...)
-	out = append(append(out, none), exempt()...)
+	out = append(append(out, dhcpBefore(), none), exempt()...)
 	return append(out, drop("spoofed source"))
 }
 
@@ -199,10 +198,7 @@ func (x renderer) input(u uses) []Rule {
 }
 
 func (x renderer) output(u uses) []Rule {
-	var out []Rule
-	for _, p := range x.settings.Prefixes { // before there is an endpoint, too
-		out = append(out, dhcpAnswers(HasPrefix{Field: outName, Prefix: p})...)
-	}
+	out := x.workload(outName, dhcpAnswer)
 	out = append(out, x.workload(outName, noEndpoint)...)
 	out = append(out, x.workload(outName, func(s Statement) Rule { return asksCut(s) })...)
 	if u.Hosts {
@@ -263,7 +259,7 @@ func snat(u uses) []Rule {
 func baseSets() []Set {
 	sets := []Set{
 		{Name: setWorkloads, Key: []Type{typeInterface}, Comment: "the workloads' interfaces, and whose they are"},
-		{Name: setClosed, Key: []Type{typeInterface}, Comment: "whose endpoint is inactive or invalid: not even DHCP"},
+		{Name: setClosed, Key: []Type{typeInterface}, Comment: "whose endpoint is inactive: not even DHCP"},
 		{Name: mapFrom, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true, Comment: "what is asked about what the endpoint sends"},
 		{Name: mapTo, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true, Comment: "what is asked about what the endpoint receives"},
 		{Name: setDeniedFrom, Key: []Type{typeInterface}, Count: true, Comment: "what nothing allowed the endpoint to send"},

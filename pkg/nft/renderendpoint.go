@@ -187,22 +187,21 @@ func neighbours(workload bool) Statement {
 }
 
 // dhcp are the requests of a DHCP client, for both IP versions.
-func dhcp(kind VerdictKind, match ...Statement) []Rule {
+func dhcp(kind VerdictKind) []Rule {
 	return []Rule{
-		accept(kind, "DHCP", append(udpBetween(4, 68, 67), match...)...),
-		accept(kind, "DHCPv6", append(udpBetween(6, 546, 547), match...)...),
+		accept(kind, "DHCP", udpBetween(4, 68, 67)...),
+		accept(kind, "DHCPv6", udpBetween(6, 546, 547)...),
 	}
 }
 
-// dhcpAnswers are what servers on the host send to it.
-func dhcpAnswers(to Statement) []Rule {
-	rule := func(comment string, udp []Statement) Rule {
-		return accept(Accept, comment, append(append([]Statement{to}, udp...), notClosed(outName))...)
-	}
-	return []Rule{rule("DHCP's answers", udpBetween(4, 67, 68)), rule("DHCPv6's answers", udpBetween(6, 547, 546))}
+// dhcpBefore and dhcpAnswer are for an interface without an endpoint yet, whose address is asked for.
+func dhcpBefore() Rule {
+	return accept(Return, "DHCP asks for the endpoint's address", append(udpBetween(4, 68, 67), InSet{[]Field{inName}, true, setClosed})...)
 }
 
-func notClosed(f Field) Statement { return InSet{[]Field{f}, true, setClosed} }
+func dhcpAnswer(to Statement) Rule {
+	return accept(Accept, "DHCP's answer", append(append([]Statement{to}, udpBetween(4, 67, 68)...), InSet{[]Field{outName}, true, setClosed})...)
+}
 
 func udpBetween(version int, source, destination uint16) []Statement {
 	return []Statement{

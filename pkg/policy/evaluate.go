@@ -28,9 +28,9 @@ import (
 // The order is this. A packet leaves it where it is dropped, and where it says accept.
 //
 //  1. Before connection tracking, a packet from a workload interface:
-//     (a) UDP 68→67 over IPv4, UDP 546→547 over IPv6: on to 3, also where there is no endpoint yet,
-//     as it asks for its address; not where there is one that is Dropped.
-//     (b) no endpoint: dropped; neighbour discovery: on to 3.
+//     (a) no endpoint: dropped, but for UDP 68→67 over IPv4, where there is none that is Dropped: it asks for
+//     the endpoint's address, and goes on to 3.
+//     (b) UDP 68→67 over IPv4, UDP 546→547 over IPv6, neighbour discovery: on to 3.
 //     (c) its source is none of the endpoint's Addrs: dropped.
 //  2. Before connection tracking, a packet for the host itself from an interface
 //     with a host endpoint, or from the host itself to one:
@@ -52,7 +52,7 @@ import (
 //     (c) to a workload interface without an endpoint: dropped. (d) invalid, or
 //     of a flow that was cut: dropped.
 //     (e) from a workload interface: no endpoint: dropped; not DHCP or neighbour discovery
-//     as in 1, its endpoint has a MAC and the packet's is another: dropped; else Outbound of
+//     as in 1(b), its endpoint has a MAC and the packet's is another: dropped; else Outbound of
 //     its endpoint. From any other interface, where there is a wildcard: Inbound of
 //     the wildcard.
 //     (f) to a workload interface: Inbound of its endpoint; to any other, where
@@ -61,7 +61,7 @@ import (
 //  5. Packets for the host itself. A tunnel's, and not of the cluster: dropped, what
 //     the host sends to itself as well.
 //     (a) from a workload interface: invalid dropped; established or related
-//     accept; DHCP as in 1(a) and neighbour discovery accept; not from the
+//     accept; DHCP as in 1 and neighbour discovery accept; not from the
 //     endpoint's MAC, as in 4(e): dropped; with EndpointDNS UDP and TCP port 53
 //     accept; EndpointToHost: DROP drops; ACCEPT and RETURN ask Outbound of the
 //     endpoint, and accept.
@@ -71,8 +71,8 @@ import (
 //     accept; destination port in FailsafeInbound accept; Inbound; accept.
 //     (c) from any other, and from the host itself: accept.
 //  6. Packets from the host itself:
-//     (a) to a workload interface: DHCP's answers, UDP 67→68 over IPv4 and 547→546 over
-//     IPv6, accept where 1(a) does; dropped where it has no endpoint, else accept.
+//     (a) to a workload interface: UDP 67→68 over IPv4, where there is no endpoint that is Dropped, accept;
+//     dropped where it has no endpoint, else accept.
 //     (b) to an interface with a host endpoint: as 5(b), with FailsafeOutbound
 //     and Outbound.
 //     (c) to any other: accept.
@@ -86,7 +86,7 @@ import (
 // connection tracking forgets it. Where policy would accept what its answering
 // side sends as the first packet of a connection, that flow is cut as well: in
 // 4(d), 5 and 6 its packets are dropped where they are not established or
-// related, before anything is asked, until policy allows the connection again.
+// related, before anything is asked but 6(a) about DHCP, until policy allows the connection again.
 //
 // Inbound and Outbound of an endpoint are asked like this: Policies in order,
 // each rule in order. allow goes on to what comes next above, deny drops, log
@@ -150,10 +150,12 @@ func (e *evaluation) evaluate() bool {
 func (e *evaluation) admit(ep *Endpoint) bool {
 	p := &e.p
 	switch {
-	case e.isDHCP() && (ep != nil || !e.isClosed(p.In)):
-		e.note("from workload interface %s, DHCP: not checked for spoofing", p.In)
+	case ep == nil && e.isUDP4(68, 67) && !e.isClosed(p.In):
+		e.note("from workload interface %s, DHCP before it has an endpoint: go on", p.In)
 	case ep == nil:
 		return e.fromNone()
+	case e.isDHCP():
+		e.of(ep, model.Outbound, "DHCP: not checked for spoofing")
 	case e.isNeighbour(true):
 		e.of(ep, model.Outbound, "neighbour discovery: not checked for spoofing")
 	case !slices.Contains(ep.Addrs, p.Src):
@@ -253,7 +255,7 @@ func (e *evaluation) output(host *Endpoint) bool {
 	if !e.isWorkload(e.p.Out) {
 		return e.hostEndpoint(host, model.Outbound)
 	}
-	if e.isDHCPAnswer() && !e.isClosed(e.p.Out) {
+	if e.isUDP4(67, 68) && !e.isClosed(e.p.Out) {
 		e.note("to workload interface %s, DHCP's answer from the host: accept", e.p.Out)
 		return true
 	}

@@ -24,7 +24,7 @@ func (e *evaluation) workload(name string) *Endpoint {
 	return e.find(func(ep *Endpoint) bool { return ep.enforcedWorkload() && ep.Interface == name })
 }
 
-// isClosed: a workload interface has an endpoint that is inactive or invalid.
+// isClosed: a workload interface has an endpoint that is Dropped.
 func (e *evaluation) isClosed(name string) bool {
 	return e.find(func(ep *Endpoint) bool { return ep.Workload && ep.Interface == name && ep.Dropped != "" }) != nil
 }
@@ -72,21 +72,14 @@ func (e *evaluation) isOtherHost(a netip.Addr) bool {
 	return slices.ContainsFunc(e.st.Tunnels.Hosts, func(h netip.Addr) bool { return h.Unmap().WithZone("") == a })
 }
 
-func (e *evaluation) isDHCP() bool { return e.isUDP(68, 67, 546, 547) }
+func (e *evaluation) isDHCP() bool {
+	return e.isUDP4(68, 67) || !e.p.Src.Is4() && e.p.Protocol == model.ProtocolUDP && e.p.SrcPort == 546 && e.p.DstPort == 547
+}
 
-// isDHCPAnswer: it is a server's.
-func (e *evaluation) isDHCPAnswer() bool { return e.isUDP(67, 68, 547, 546) }
-
-// isUDP: it is UDP between these ports, over IPv4 or IPv6.
-func (e *evaluation) isUDP(from4, to4, from6, to6 uint16) bool {
+// isUDP4: it is UDP over IPv4 between these ports.
+func (e *evaluation) isUDP4(from, to uint16) bool {
 	p := &e.p
-	if p.Protocol != model.ProtocolUDP {
-		return false
-	}
-	if p.Src.Is4() {
-		return p.SrcPort == from4 && p.DstPort == to4
-	}
-	return p.SrcPort == from6 && p.DstPort == to6
+	return p.Protocol == model.ProtocolUDP && p.Src.Is4() && p.SrcPort == from && p.DstPort == to
 }
 
 // isNeighbour knows neighbour discovery and MLD. A workload is no router.
