@@ -84,7 +84,7 @@ func (c *changes) noteOthers(at time.Time, p netip.Prefix) {
 }
 
 // in are the prefixes that changed in a time, and whether anything did.
-func (c *changes) in(when span) (list []netip.Prefix, any bool) {
+func (c *changes) in(when span) (list []netip.Prefix, some bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range []map[netip.Prefix]span{c.now, c.before} {
@@ -155,7 +155,7 @@ func (s *Speaker) sayMissed(ctx context.Context, now time.Time) error {
 		if is.to.IsZero() {
 			is.to = time.Now()
 		}
-		if list, any := r.changes.in(is.span); any {
+		if list, some := r.changes.in(is.span); some {
 			missed, by = append(missed, list...), append(by, a)
 		}
 		is.due = time.Time{}
@@ -165,15 +165,18 @@ func (s *Speaker) sayMissed(ctx context.Context, now time.Time) error {
 		is.looked = true
 		done[a] = is
 	}
+	var err error
 	if len(by) > 0 {
-		if err := r.sayAgain(ctx, by, missed); err != nil {
-			return err
-		}
+		err = r.sayAgain(ctx, by, missed)
 	}
 	for a, is := range done {
+		if err != nil { // again
+			is = looks[a]
+			is.due = now.Add(behind)
+		}
 		s.sessions.setOpening(a, looks[a], is)
 	}
-	return nil
+	return err
 }
 
 // sayAgain sends neighbours all that is for them. That prefixes are gone the library says only of those that its
@@ -213,22 +216,8 @@ func (r *running) gone(prefixes []netip.Prefix) ([]netip.Prefix, error) {
 	for _, p := range prefixes {
 		missing[p] = true
 	}
-	lookups := make(map[bgp.Family][]*apiutil.LookupPrefix)
-	for p := range missing {
-		lookups[familyOf(p.Addr())] = append(lookups[familyOf(p.Addr())], &apiutil.LookupPrefix{Prefix: p.String()})
-	}
-	for family, l := range lookups {
-		err := r.srv.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family, Prefixes: l},
-			func(nlri bgp.NLRI, _ []*apiutil.Path) {
-				if p, ok := prefixOf(nlri); ok {
-					delete(missing, p)
-				}
-			})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return slices.Collect(maps.Keys(missing)), nil
+	err := lookUp(r.srv, maps.Keys(missing), func(p netip.Prefix, _ []*apiutil.Path) { delete(missing, p) })
+	return slices.Collect(maps.Keys(missing)), err
 }
 
 // unspecified is the address of the same family that is none.

@@ -244,7 +244,7 @@ func TestChanges(t *testing.T) {
 	one, two, three := prefix("10.1.1.0/26"), prefix("10.1.2.0/26"), prefix("10.1.3.0/26")
 	from := func(a, b int) span { return span{at(a), at(b)} }
 	c.noteOthers(at(0), one)
-	if list, any := c.in(from(0, 9)); any {
+	if list, some := c.in(from(0, 9)); some {
 		t.Errorf("what a host that reflects nothing learned: %v", list)
 	}
 	c.noteFilters(from(1, 1), true)
@@ -255,7 +255,7 @@ func TestChanges(t *testing.T) {
 	for _, q := range []struct {
 		from, to int
 		want     []netip.Prefix
-		any      bool
+		some     bool
 	}{
 		{0, 0, nil, false},
 		{0, 1, nil, true}, // the filters
@@ -265,10 +265,10 @@ func TestChanges(t *testing.T) {
 		{9, 39, nil, false},
 		{3, 40, []netip.Prefix{one, two, three}, true},
 	} {
-		list, any := c.in(from(q.from, q.to))
+		list, some := c.in(from(q.from, q.to))
 		slices.SortFunc(list, comparePrefixes)
-		if diff := cmp.Diff(q.want, list, comparers()); diff != "" || any != q.any {
-			t.Errorf("from %d to %d: %t (-want +got):\n%s", q.from, q.to, any, diff)
+		if diff := cmp.Diff(q.want, list, comparers()); diff != "" || some != q.some {
+			t.Errorf("from %d to %d: %t (-want +got):\n%s", q.from, q.to, some, diff)
 		}
 	}
 	c.note(from(80, 80))

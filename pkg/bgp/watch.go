@@ -4,6 +4,8 @@ package bgp
 
 import (
 	"context"
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -124,28 +126,37 @@ func (w *watch) read(ctx context.Context) {
 // look reads prefixes from the table.
 func (w *watch) look(prefixes map[netip.Prefix]struct{}) []plan.Learned {
 	found := make(map[netip.Prefix]plan.Learned, len(prefixes))
-	lookups := make(map[bgp.Family][]*apiutil.LookupPrefix)
 	for p := range prefixes {
 		found[p] = plan.Learned{Prefix: p}
-		lookups[familyOf(p.Addr())] = append(lookups[familyOf(p.Addr())], &apiutil.LookupPrefix{Prefix: p.String()})
 	}
 	w.ownMu.Lock()
 	own := w.own
 	w.ownMu.Unlock()
+	// It fails only when the speaker has been stopped: then nobody wants to know.
+	_ = lookUp(w.srv, maps.Keys(prefixes), func(p netip.Prefix, paths []*apiutil.Path) {
+		found[p] = plan.Learned{Prefix: p, Paths: pathsOf(paths, own)}
+	})
+	return slices.Collect(maps.Values(found))
+}
+
+// lookUp has each of the prefixes that the table has, and what it has of it.
+func lookUp(srv *server.BgpServer, prefixes iter.Seq[netip.Prefix], each func(netip.Prefix, []*apiutil.Path)) error {
+	lookups := make(map[bgp.Family][]*apiutil.LookupPrefix)
+	for p := range prefixes {
+		lookups[familyOf(p.Addr())] = append(lookups[familyOf(p.Addr())], &apiutil.LookupPrefix{Prefix: p.String()})
+	}
 	for family, l := range lookups {
-		// It fails only when the speaker has been stopped: then nobody wants to know.
-		_ = w.srv.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family, Prefixes: l},
+		err := srv.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family, Prefixes: l},
 			func(nlri bgp.NLRI, paths []*apiutil.Path) {
 				if p, ok := prefixOf(nlri); ok {
-					found[p] = plan.Learned{Prefix: p, Paths: pathsOf(paths, own)}
+					each(p, paths)
 				}
 			})
+		if err != nil {
+			return err
+		}
 	}
-	routes := make([]plan.Learned, 0, len(found))
-	for _, r := range found {
-		routes = append(routes, r)
-	}
-	return routes
+	return nil
 }
 
 // pathsOf are the best of the table's paths, sorted. There are none where the best one is
