@@ -200,7 +200,9 @@ func writeNode(cfg Config) error {
 // router is told first, as that never waits.
 func watch(ctx context.Context, client *store.Client, l *loop, r *router) error {
 	others := routesOnly()
+	var before readable
 	return client.Watch(ctx, watched(), func(u store.Update) error {
+		before.fill(u)
 		r.hear(u)
 		u, ok := forLoop(u, others)
 		if !ok {

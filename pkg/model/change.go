@@ -7,7 +7,8 @@ type Entry struct {
 	// Path is the key as stored; Key is nil where it is not of the data model.
 	Path string
 	Key  Key
-	// Value is the parsed value, nil where the key does not exist or Err is set.
+	// Value is the parsed value, nil where the key does not exist or Err is set. Who
+	// remembers what the key held before may put that beside Err.
 	Value any
 	// Err says why the key or its value does not parse. Such an entry is
 	// invalid, never fatal: readers take its safe effect and report it.

@@ -87,7 +87,7 @@ func endpointFacts(w model.WorkloadEndpoint) endpointFact {
 }
 
 // poolFact is how packets to a pool's addresses travel. The zero value is a pool
-// without encapsulation; so is one that cannot be read, as its addresses are a
+// without encapsulation; so is one that could never be read, as its addresses are a
 // pool's nevertheless.
 type poolFact struct {
 	tunnel TunnelKind // "" = none
@@ -115,6 +115,7 @@ func poolFacts(p model.Pool) poolFact {
 // bear on routes.
 func (e *Engine) fact(entry model.Entry) (o object, relevant bool) {
 	o = object{path: entry.Path, created: entry.Created, err: entry.Err}
+	var wrong error
 	ok := true
 	switch key := entry.Key.(type) {
 	case model.WorkloadEndpointKey:
@@ -132,7 +133,9 @@ func (e *Engine) fact(entry model.Entry) (o object, relevant bool) {
 	case model.PoolKey:
 		var p model.Pool
 		if p, ok = entry.Value.(model.Pool); ok {
-			o.value = poolFacts(p)
+			f := poolFacts(p)
+			f.gives = f.gives && entry.Err == nil
+			o.value = f
 		}
 	case model.HostMetadataKey, model.StatusKey, model.LastStatusKey:
 		o.err = nil // that it is there is all that counts
@@ -148,16 +151,19 @@ func (e *Engine) fact(entry model.Entry) (o object, relevant bool) {
 	case model.BGPPeerKey:
 		var p model.BGPPeer
 		if p, ok = entry.Value.(model.BGPPeer); ok && (p.AS == 0 || p.IP != key.IP) {
-			o.err = fmt.Errorf("a peer with address %s and AS number %s: want the key's address, and an AS number from 1", p.IP, p.AS)
+			wrong = fmt.Errorf("a peer with address %s and AS number %s: want the key's address, and an AS number from 1", p.IP, p.AS)
 		}
 		o.value = p
 	default:
 		return o, false
 	}
-	if entry.Exists() && o.err == nil && !ok {
-		o.err = fmt.Errorf("the value is a %T, which the key does not hold", entry.Value)
+	if entry.Exists() && entry.Err == nil && !ok {
+		wrong = fmt.Errorf("the value is a %T, which the key does not hold", entry.Value)
 	}
-	if o.err != nil {
+	if wrong != nil {
+		o.err = wrong
+	}
+	if wrong != nil || !ok {
 		o.value = nil
 	}
 	return o, true

@@ -44,7 +44,7 @@ func (e *Engine) readHost(name string) host {
 	}
 	h.alive = self || e.objects[model.StatusKey{Host: name}] != nil || e.objects[model.LastStatusKey{Host: name}] == nil
 	v4 := e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostIPv4}]
-	if v4 == nil || v4.err == nil && v4.value == "" {
+	if v4 == nil || v4.value == "" {
 		v4 = bird
 	}
 	h.addrs = [2]hostAddr{addrOf(v4, true), addrOf(e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostIPv6}], false)}

@@ -149,5 +149,5 @@ func (e *Engine) mesh() bool {
 	if o == nil {
 		o = e.objects[model.BGPMeshKey{Legacy: true}]
 	}
-	return o == nil || o.err != nil || valueOf[model.Mesh](o).Enabled
+	return o == nil || o.value == nil || valueOf[model.Mesh](o).Enabled
 }

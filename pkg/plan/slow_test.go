@@ -83,7 +83,7 @@ func (s *slow) text(key model.Key) (text string, ok bool) {
 		return "", true
 	}
 	t, ok := entry.Value.(model.Text)
-	return string(t), ok && entry.Err == nil
+	return string(t), ok
 }
 
 // claimed is the address that a host says it has, and the entry that says so.
@@ -153,10 +153,8 @@ func (s *slow) as(name string) model.ASNumber {
 			return n
 		}
 	}
-	if entry, there := s.objects[model.BGPGlobalASKey{}]; there && entry.Err == nil {
-		if n := entry.Value.(model.ASNumber); n != 0 {
-			return n
-		}
+	if n, _ := s.objects[model.BGPGlobalASKey{}].Value.(model.ASNumber); n != 0 {
+		return n
 	}
 	return 64512
 }

@@ -31,6 +31,7 @@ func (s *slow) pools() []slowPool {
 	for key, entry := range s.objects {
 		if k, ok := key.(model.PoolKey); ok {
 			pool, _ := entry.Value.(model.Pool)
+			pool.Disabled = pool.Disabled || entry.Err != nil
 			pools = append(pools, slowPool{k.CIDR, pool})
 		}
 	}

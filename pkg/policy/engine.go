@@ -147,9 +147,11 @@ func (e *Engine) updateNamed(entry model.Entry) {
 	}
 }
 
-// checkType makes a value that is not its key's invalid.
+// checkType makes a value that is not its key's invalid. Of invalid entries only a pool
+// keeps a value, that from before.
 func checkType(entry model.Entry) model.Entry {
-	if !entry.Exists() || entry.Err != nil {
+	_, pool := entry.Key.(model.PoolKey)
+	if !entry.Exists() || entry.Err != nil && (!pool || entry.Value == nil) {
 		entry.Value = nil
 		return entry
 	}

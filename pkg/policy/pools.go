@@ -11,8 +11,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// updatePool takes in a pool: true = it masquerades. What an invalid one says
-// is not known; its addresses are still those of a pool.
+// updatePool takes in a pool: true = it masquerades. Of an invalid one what it said before
+// counts, if that is known; its addresses are those of a pool in any case.
 func (e *Engine) updatePool(key model.PoolKey, entry model.Entry) {
 	e.poolsChanged = true
 	if !entry.Exists() {
@@ -20,7 +20,7 @@ func (e *Engine) updatePool(key model.PoolKey, entry model.Entry) {
 		return
 	}
 	pool, _ := entry.Value.(model.Pool)
-	e.pools[key.CIDR] = entry.Err == nil && pool.Masquerade
+	e.pools[key.CIDR] = pool.Masquerade
 }
 
 // flushPools gives nil where nothing changed.

@@ -138,7 +138,9 @@ func (w world) entry() model.Entry {
 				e.Err = &model.InvalidPolicyError{Selector: v.Selector, Err: errBad}
 			}
 		}
-		e.Value = nil
+		if _, pool := e.Value.(model.Pool); !pool || w.pick(2) == 0 { // of a pool the value from before may be known
+			e.Value = nil
+		}
 	}
 	return e
 }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+func TestReadable(t *testing.T) {
+	errBad := errors.New("want always")
+	pool := model.PoolKey{CIDR: netip.MustParsePrefix("10.65.0.0/16")}
+	as, block := model.BGPGlobalASKey{}, model.BlockKey{CIDR: netip.MustParsePrefix("10.65.0.0/26")}
+	entry := func(k model.Key, v any) model.Entry {
+		e := model.Entry{Path: k.Path(), Key: k, Revision: 7}
+		if e.Value = v; v == nil {
+			e.Err = errBad
+		}
+		return e
+	}
+	gone := model.Entry{Path: pool.Path(), Key: pool}
+	good, other := model.Pool{CIDR: pool.CIDR, VXLANMode: model.EncapAlways}, model.Pool{CIDR: pool.CIDR}
+	var r readable
+	for i, step := range []struct {
+		resync  bool
+		entries []model.Entry
+		want    []any
+	}{
+		{true, []model.Entry{entry(pool, good), entry(as, nil), entry(block, model.Block{})}, []any{good, nil, model.Block{}}},
+		{false, []model.Entry{entry(pool, nil), entry(block, nil)}, []any{good, nil}},
+		{false, []model.Entry{entry(pool, nil)}, []any{good}},                     // broken twice
+		{true, []model.Entry{entry(as, nil), entry(pool, nil)}, []any{nil, good}}, // etcd was away
+		{false, []model.Entry{entry(pool, other), entry(as, model.ASNumber(1))}, []any{other, model.ASNumber(1)}},
+		{false, []model.Entry{entry(pool, nil), entry(as, nil)}, []any{other, model.ASNumber(1)}},
+		{false, []model.Entry{gone}, []any{nil}},
+		{false, []model.Entry{entry(pool, nil)}, []any{nil}}, // made anew, and unreadable
+		{true, []model.Entry{entry(pool, good)}, []any{good}},
+		{true, []model.Entry{entry(as, nil)}, []any{nil}}, // gone meanwhile
+		{false, []model.Entry{entry(pool, nil)}, []any{nil}},
+	} {
+		r.fill(store.Update{Resync: step.resync, Entries: step.entries})
+		for j, e := range step.entries {
+			switch {
+			case !reflect.DeepEqual(e.Value, step.want[j]):
+				t.Errorf("step %d: %s holds %v, want %v", i, e.Path, e.Value, step.want[j])
+			case e.Err == nil:
+			case !errors.Is(e.Err, errBad):
+				t.Errorf("step %d: %s: %v", i, e.Path, e.Err)
+			case strings.Contains(e.Err.Error(), "what it held before counts") != (e.Value != nil):
+				t.Errorf("step %d: %s, with %v: %v", i, e.Path, e.Value, e.Err)
+			}
+		}
+	}
+}
