@@ -15,7 +15,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
@@ -127,7 +126,7 @@ func (m *member) dial() (*grpc.ClientConn, error) {
 	}
 	creds := insecure.NewCredentials()
 	if m.secure {
-		creds = handshaker{credentials.NewTLS(m.tls.config())}
+		creds = newHandshaker(m.tls)
 	}
 	if m.note != nil {
 		creds = noting{creds, m.note}

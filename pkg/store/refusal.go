@@ -4,6 +4,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"syscall"
@@ -16,13 +17,23 @@ import (
 // which was sent before the end of the connection, or never.
 const refusalWait = 100 * time.Millisecond
 
-// handshaker makes connections that say why they were refused.
+// handshaker makes connections that say why they were refused, by the files as they are
+// then.
 type handshaker struct {
 	credentials.TransportCredentials
+	files *tlsFiles
+}
+
+func newHandshaker(files *tlsFiles) handshaker {
+	return handshaker{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), files}
 }
 
 func (h handshaker) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	cfg, err := h.files.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, info, err := credentials.NewTLS(cfg).ClientHandshake(ctx, authority, raw)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -30,7 +41,7 @@ func (h handshaker) ClientHandshake(ctx context.Context, authority string, raw n
 }
 
 func (h handshaker) Clone() credentials.TransportCredentials {
-	return handshaker{h.TransportCredentials.Clone()}
+	return handshaker{h.TransportCredentials.Clone(), h.files}
 }
 
 // refusable is a TLS connection. In TLS 1.3 a client is done with the handshake

@@ -7,8 +7,6 @@ import (
 	"net"
 	"path/filepath"
 	"testing"
-
-	"google.golang.org/grpc/credentials"
 )
 
 // TestFailuresRefused has several failures of one request.
@@ -77,7 +75,7 @@ func TestRefusalAfterHandshake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	creds := handshaker{credentials.NewTLS(files.config())}
+	creds := newHandshaker(files)
 	conn, _, err := creds.Clone().ClientHandshake(t.Context(), "127.0.0.1", raw)
 	if err != nil {
 		t.Fatal(err)

@@ -202,6 +202,26 @@ func TestRotation(t *testing.T) {
 	eventually(t, "the renewed certificate is accepted", func() bool {
 		return ready(within(t, patienceOfTests), s) == nil
 	})
+	write := func(data []byte) {
+		if err := os.WriteFile(ca, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reconnect()
+	}
+	write(newAuthority(t).pem)
+	eventually(t, "etcd's certificate is of an authority that is no longer trusted", func() bool {
+		err := ready(within(t, time.Second), s) // it is tried again until then
+		return err != nil && strings.Contains(err.Error(), "unknown authority")
+	})
+	write([]byte("half of a"))
+	eventually(t, "the file with the authority can't be read", func() bool {
+		err := ready(within(t, time.Second), s) // it is tried again until then
+		return err != nil && strings.Contains(err.Error(), "etcd CA file "+ca)
+	})
+	write(append(newAuthority(t).pem, a.pem...))
+	eventually(t, "the authority is trusted again", func() bool {
+		return ready(within(t, patienceOfTests), s) == nil
+	})
 }
 
 func enableAuth(t *testing.T, admin *clientv3.Client) {

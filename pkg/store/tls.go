@@ -12,13 +12,14 @@ import (
 	"sync/atomic"
 )
 
-// tlsFiles are the certificates as found when the client was opened.
+// tlsFiles are where the certificates are, "" = none: the system's authorities, and no
+// certificate of our own.
 type tlsFiles struct {
-	roots             *x509.CertPool // nil: the system's
-	certFile, keyFile string
-	// first is the certificate that Open checked, for the first handshake. Later
-	// ones read the files again, so that an agent follows a rotation.
-	first atomic.Pointer[tls.Certificate]
+	caFile, certFile, keyFile string
+	// roots and pair are what Open checked, for the first handshake. Later ones read
+	// the files again, so that an agent follows a rotation.
+	roots atomic.Pointer[x509.CertPool]
+	pair  atomic.Pointer[tls.Certificate]
 }
 
 // loadTLS reads the files; nil where none is given.
@@ -26,16 +27,13 @@ func loadTLS(ca, cert, key string) (*tlsFiles, error) {
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil
 	}
-	f := &tlsFiles{certFile: cert, keyFile: key}
+	f := &tlsFiles{caFile: ca, certFile: cert, keyFile: key}
 	if ca != "" {
-		pem, err := os.ReadFile(ca)
+		roots, err := f.loadRoots()
 		if err != nil {
-			return nil, fmt.Errorf("etcd CA file: %w: name a PEM file that this process may read", err)
+			return nil, err
 		}
-		f.roots = x509.NewCertPool()
-		if !f.roots.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("etcd CA file %s: no certificate in it: it must hold the CA's certificate in PEM", ca)
-		}
+		f.roots.Store(roots)
 	}
 	if (cert == "") != (key == "") {
 		have, want := "certificate file "+cert, "key file"
@@ -45,16 +43,28 @@ func loadTLS(ca, cert, key string) (*tlsFiles, error) {
 		return nil, fmt.Errorf("an etcd %s is set but no %s: set both or neither", have, want)
 	}
 	if cert != "" {
-		pair, err := f.load()
+		pair, err := f.loadPair()
 		if err != nil {
 			return nil, err
 		}
-		f.first.Store(pair)
+		f.pair.Store(pair)
 	}
 	return f, nil
 }
 
-func (f *tlsFiles) load() (*tls.Certificate, error) {
+func (f *tlsFiles) loadRoots() (*x509.CertPool, error) {
+	pem, err := os.ReadFile(f.caFile)
+	if err != nil {
+		return nil, fmt.Errorf("etcd CA file: %w: name a PEM file that this process may read", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("etcd CA file %s: no certificate in it: it must hold the CA's certificate in PEM", f.caFile)
+	}
+	return roots, nil
+}
+
+func (f *tlsFiles) loadPair() (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
 	if err != nil {
 		var pe *os.PathError
@@ -66,23 +76,31 @@ func (f *tlsFiles) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// config is for one member; grpc adds the server's name from the endpoint. A
+// config is for one handshake; grpc adds the server's name from the endpoint. A
 // nil f verifies with the system's roots.
-func (f *tlsFiles) config() *tls.Config {
+func (f *tlsFiles) config() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f == nil {
-		return cfg
+		return cfg, nil
 	}
-	cfg.RootCAs = f.roots
-	if f.certFile != "" {
-		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			if pair := f.first.Swap(nil); pair != nil {
-				return pair, nil
+	if f.caFile != "" {
+		if cfg.RootCAs = f.roots.Swap(nil); cfg.RootCAs == nil {
+			roots, err := f.loadRoots()
+			if err != nil {
+				return nil, err
 			}
-			return f.load()
+			cfg.RootCAs = roots
 		}
 	}
-	return cfg
+	if f.certFile != "" {
+		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if pair := f.pair.Swap(nil); pair != nil {
+				return pair, nil
+			}
+			return f.loadPair()
+		}
+	}
+	return cfg, nil
 }
 
 // readPassword reads the file, without the white space around it.
