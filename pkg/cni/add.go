@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/ipam"
@@ -199,8 +200,7 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 		plan := ipam.NewPlan(v.ipam)
 		if valid && old.ContainerID != "" && old.ContainerID != a.id.cid {
 			// The pod has a new sandbox: the endpoint moves.
-			former := handleID(a.id.network, old.ContainerID, a.id.ifName)
-			if _, err := plan.Release(former, a.s.started); err != nil {
+			if err := a.freeFormer(plan, old); err != nil {
 				return model.Change{}, err
 			}
 		}
@@ -226,6 +226,31 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 	}
 	change.Merge(a.s.profile(v))
 	return change, nil
+}
+
+// freeFormer frees the addresses of the sandbox that had the endpoint, in a network of
+// another name, too.
+func (a *attachment) freeFormer(plan *ipam.Plan, old model.WorkloadEndpoint) error {
+	sandbox := "." + old.ContainerID + "." + a.id.ifName
+	freed, err := plan.Release(a.id.network+sandbox, a.s.started)
+	if err != nil {
+		return err
+	}
+	for _, addr := range old.Addrs() {
+		if slices.Contains(freed, addr) {
+			continue
+		}
+		handle, err := plan.Holder(addr)
+		if err == nil && strings.HasSuffix(handle, sandbox) {
+			var more []netip.Addr
+			more, err = plan.Release(handle, a.s.started)
+			freed = append(freed, more...)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // former is the endpoint that was there before this call.

@@ -49,9 +49,14 @@ func assign(plan *ipam.Plan, v *view, r ipam.Request) (ipam.Choice, error) {
 		return plan.Assign(r)
 	}
 	for _, a := range held {
-		if a.Node != "" && a.Node != r.Host {
+		node := a.Attributes["node"]
+		if !sameNames(a.Attributes, r.Attributes) {
+			return ipam.Choice{}, failf(CodeAddress, "give the container, its interface or the network a name without dots",
+				"address %s: another container has it as handle %s, which its names make as well as this one's: it is of network %s", a.Addr, r.Handle, a.Attributes["network"])
+		}
+		if node != "" && node != r.Host {
 			return ipam.Choice{}, failf(CodeAddress, "give another CNI_CONTAINERID: a container's is its own among all nodes. Or DEL that container first, on its node; on this one, if that is its former name",
-				"address %s: node %s has it for a container of the same id, as handle %s", a.Addr, a.Node, r.Handle)
+				"address %s: node %s has it for a container of the same id, as handle %s", a.Addr, node, r.Handle)
 		}
 	}
 	place := func(a netip.Addr) int { return slices.Index(r.Addrs, a) }

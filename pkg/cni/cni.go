@@ -112,7 +112,7 @@ func (c Call) run(ctx context.Context, conf *netconf.Config) error {
 		conf.Nodename.File = env.varDir + "/nodename"
 	}
 	now := time.Now()
-	log, closeLog, logErr := newLogger(conf.Log, c.Stderr, now)
+	log, closeLog, logErr := newLogger(conf.Log, c.Stdout, c.Stderr, now)
 	defer closeLog()
 	log = log.With("plugin", string(c.Plugin), "command", env.command, "pid", os.Getpid())
 	if len(verbs[env.command]) > 0 { // it is about one container
@@ -143,6 +143,10 @@ func (s *session) call(ctx context.Context, stdout io.Writer) (err error) {
 		}
 		s.finish(err)
 	}()
+	if s.env.command == "DEL" {
+		// It takes away what there is without the file, too: what an ADD has left names the node.
+		s.conf.Nodename.FileOptional = true
+	}
 	if s.node, err = nodename(s.conf.Nodename, s.log); err != nil {
 		if s.env.command == "STATUS" {
 			err = &Error{Code: CodeUnavailable, Text: explain(err).Text, Hint: explain(err).Hint, Err: err}

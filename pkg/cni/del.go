@@ -102,7 +102,7 @@ func (r *removal) decide(v *view) (model.Change, error) {
 			return model.Change{}, err
 		}
 		var others bool
-		if others, err = r.s.othersHave(v, r.id.handle); err != nil {
+		if others, err = r.s.othersHave(v, r.id); err != nil {
 			return model.Change{}, err
 		}
 		if others && !r.linked {
@@ -134,13 +134,19 @@ func (r *removal) decide(v *view) (model.Change, error) {
 	return change, nil
 }
 
-// othersHave reports whether the handle's addresses are another live host's: it
+// othersHave reports whether the handle's addresses are those of a container whose names make
+// the same handle, or another live host's: it
 // has a container of the same id, as a disk that was copied brings along. What this node got by a
 // former name isn't: nobody reports by it.
-func (s *session) othersHave(v *view, handle string) (bool, error) {
+func (s *session) othersHave(v *view, id identity) (bool, error) {
+	handle, names := id.handle, id.attributes()
 	for _, e := range v.entries {
 		b, _ := e.Value.(model.Block)
 		for _, a := range b.Attributes {
+			if a.HandleID == handle && id.network != "" && !sameNames(a.Secondary, names) {
+				s.log.Warn("leaving the addresses of a container whose names make the same handle", "handle", handle, "network", a.Secondary["network"])
+				return true, nil
+			}
 			node := a.Secondary["node"]
 			if a.HandleID != handle || node == "" || node == s.node {
 				continue

@@ -41,13 +41,14 @@ func (s *session) endpoint(id identity, mac model.MAC, mtu int, addrs []netip.Ad
 	return e
 }
 
-// profileKeys are the keys of the network's own profile, none where Kubernetes
-// says what the policy is.
+// profileKeys are the keys of the network's own profile that an ADD makes, and the one that it
+// doesn't; none where Kubernetes says what the policy is.
 func (s *session) profileKeys() []model.Key {
 	if s.conf.Policy.Kubernetes {
 		return nil
 	}
-	return []model.Key{model.ProfileRulesKey{Profile: s.conf.Name}, model.ProfileTagsKey{Profile: s.conf.Name}}
+	name := s.conf.Name
+	return []model.Key{model.ProfileRulesKey{Profile: name}, model.ProfileTagsKey{Profile: name}, model.ProfileLabelsKey{Profile: name}}
 }
 
 // profile makes the network's own profile where no part of it is there:
@@ -63,14 +64,15 @@ func (s *session) profile(v *view) model.Change {
 	}
 	for _, k := range keys {
 		c.Compares = append(c.Compares, model.Compare{Key: k})
-		var value any = model.Tags{s.conf.Name}
-		if _, ok := k.(model.ProfileRulesKey); ok {
-			value = model.Rules{
+		switch k.(type) {
+		case model.ProfileRulesKey:
+			c.Puts = append(c.Puts, model.Put{Key: k, Value: model.Rules{
 				Inbound:  []model.Rule{{Action: model.ActionAllow, Match: model.Match{SrcTag: s.conf.Name}}},
 				Outbound: []model.Rule{{Action: model.ActionAllow}},
-			}
+			}})
+		case model.ProfileTagsKey:
+			c.Puts = append(c.Puts, model.Put{Key: k, Value: model.Tags{s.conf.Name}})
 		}
-		c.Puts = append(c.Puts, model.Put{Key: k, Value: value})
 	}
 	return c
 }

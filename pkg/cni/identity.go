@@ -143,7 +143,25 @@ func (id identity) attributes() map[string]string {
 	if id.podName != "" {
 		a["namespace"], a["pod"] = id.podSpace, id.podName
 	}
+	// A handle doesn't tell where one name in it ends and the next begins.
+	if strings.Contains(id.cid, ".") {
+		a["container"] = id.cid
+	}
+	if strings.Contains(id.ifName, ".") {
+		a["interface"] = id.ifName
+	}
 	return a
+}
+
+// sameNames reports whether what is kept beside an address of a handle is not of other
+// names that make the same handle.
+func sameNames(kept, mine map[string]string) bool {
+	for _, name := range [...]string{"network", "container", "interface"} {
+		if v, ok := kept[name]; ok && v != mine[name] {
+			return false
+		}
+	}
+	return true
 }
 
 func isOurAlias(alias string) bool { return strings.HasPrefix(alias, aliasPrefix) }

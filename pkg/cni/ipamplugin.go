@@ -5,6 +5,7 @@ package cni
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -132,10 +133,13 @@ func (s *session) reserveGateways(plan *ipam.Plan, v *view, request ipam.Request
 	for _, gw := range gateways {
 		_, err := plan.Assign(ipam.Request{
 			Host: request.Host, HostLabels: request.HostLabels, Now: request.Now,
-			Handle: "gateway." + gw.String(), Attributes: map[string]string{"reserved": "gateway"}, Addrs: []netip.Addr{gw},
+			Handle: "gateway." + gw.String(), Attributes: map[string]string{"reserved": "gateway"}, Addrs: []netip.Addr{gw}, Reserve: true,
 		})
-		if err != nil {
+		if _, more := errors.AsType[*ipam.NeedError](err); more {
 			return choice, err
+		}
+		if err != nil {
+			return choice, fmt.Errorf("reserve the gateway of %s, the first address of its network: %w", s.conf.Type, err)
 		}
 	}
 	if hit {
@@ -169,7 +173,7 @@ func (s *session) releaseHandle(ctx context.Context, id identity) error {
 			if _, err := plan.Release(id.handle, s.started, id.blocks...); err != nil {
 				return model.Change{}, err
 			}
-			if others, err := s.othersHave(v, id.handle); err != nil || others {
+			if others, err := s.othersHave(v, id); err != nil || others {
 				return model.Change{}, err
 			}
 			return plan.Change(), nil

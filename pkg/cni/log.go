@@ -18,13 +18,30 @@ import (
 
 // newLogger logs to stderr and to the configured file. Whatever is wrong with
 // the file, the call goes on: the returned error is for a warning.
-func newLogger(conf netconf.Log, stderr io.Writer, now time.Time) (*slog.Logger, func(), error) {
+func newLogger(conf netconf.Log, stdout, stderr io.Writer, now time.Time) (*slog.Logger, func(), error) {
 	out, shut := stderr, func() {}
 	f, err := openLog(conf, now)
+	if f != nil && sameFile(f, stdout) {
+		_ = f.Close() // nothing was written
+		f, err = nil, fmt.Errorf("log file %s is stdout, which is for the result: name another, or none", conf.File)
+	}
 	if f != nil {
 		out, shut = both{stderr, f}, func() { _ = f.Close() }
 	}
 	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: conf.Level})), shut, err
+}
+
+func sameFile(f *os.File, w io.Writer) bool {
+	other, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := other.Stat()
+	return err == nil && os.SameFile(a, b)
 }
 
 // both writes to each and never fails: a full disk must not stop a pod.

@@ -21,7 +21,7 @@ func TestLogRotation(t *testing.T) {
 	conf := netconf.Log{File: filepath.Join(dir, "sub", "cni.log"), MaxSize: 1, MaxAge: 30, MaxCount: 2}
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range 5 {
-		log, shut, err := newLogger(conf, io.Discard, now.Add(time.Duration(i)*time.Second))
+		log, shut, err := newLogger(conf, io.Discard, io.Discard, now.Add(time.Duration(i)*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,12 +44,33 @@ func TestLogRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	conf.MaxCount = 0
-	if _, shut, err := newLogger(conf, io.Discard, now.Add(time.Minute)); err != nil {
+	if _, shut, err := newLogger(conf, io.Discard, io.Discard, now.Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	} else {
 		shut()
 	}
 	if _, err := os.Stat(got[0]); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file of 60 days ago: %v", err)
+	}
+}
+
+// TestLogToStdout keeps the log out of what has the result.
+func TestLogToStdout(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := netconf.Log{File: fmt.Sprintf("/proc/self/fd/%d", w.Fd()), MaxSize: 1}
+	log, shut, err := newLogger(conf, w, io.Discard, time.Now())
+	log.Info("something")
+	shut()
+	if err == nil || !strings.Contains(err.Error(), "is stdout") {
+		t.Errorf("got %v", err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := io.ReadAll(r); len(out) > 0 || err != nil {
+		t.Errorf("stdout has %q, %v", out, err)
 	}
 }

@@ -91,7 +91,11 @@ func (s *session) etcdStatus(ctx context.Context) error {
 			return err
 		}
 		if ours {
-			_, err := ipam.NewPlan(v.ipam).Assign(request)
+			plan := ipam.NewPlan(v.ipam)
+			choice, err := plan.Assign(request)
+			if err == nil && s.plugin == CalicoIPAM {
+				_, err = s.reserveGateways(plan, v, request, choice)
+			}
 			if need, more := errors.AsType[*ipam.NeedError](err); more {
 				wants = need.Wants
 			} else if err != nil {

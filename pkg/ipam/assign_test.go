@@ -126,6 +126,11 @@ func TestAssign(t *testing.T) {
 			s.fill("10.0.0.8/30", "c", 0)
 			s.edit("10.0.0.8/30", func(b *model.Block) { b.EmptySince = noon.Add(9*time.Minute + time.Second); b.StrictAffinity = true })
 		}, v4, []string{"10.0.0.5 of c"}, nil},
+		{"one that is empty since a time to come", func(s *etcd) {
+			s.fillAll("b", 4, quarters...)
+			s.fill("10.0.0.8/30", "c", 0)
+			s.edit("10.0.0.8/30", func(b *model.Block) { b.EmptySince = noon.Add(24 * time.Hour) })
+		}, v4, []string{"10.0.0.8 taken over from c"}, nil},
 		{"unless its node has left", func(s *etcd) {
 			s.fillAll("b", 1, quarters...)
 			s.fill("10.0.0.8/30", "gone", 0)

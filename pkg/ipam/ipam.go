@@ -54,6 +54,8 @@ type Request struct {
 	// Addrs are the very addresses wanted. Of a family that is in Addrs no
 	// other address is chosen.
 	Addrs []netip.Addr
+	// Reserve: they are no workload's, so it doesn't matter whose their blocks are.
+	Reserve bool
 	// Now is compared with the time since when a block has been empty.
 	Now time.Time
 }
@@ -71,8 +73,8 @@ type Assigned struct {
 	Pool, Block netip.Prefix
 	// Existing: the handle had it before.
 	Existing bool
-	// Node is where it lives, "" where its attributes don't say.
-	Node string
+	// Attributes are what is kept beside it, see Request.
+	Attributes map[string]string
 }
 
 func (r Request) requested(v6 bool) []netip.Prefix {

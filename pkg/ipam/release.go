@@ -77,27 +77,11 @@ func (p *Plan) Release(handle string, now time.Time, also ...netip.Prefix) ([]ne
 //
 // Errors: as Release.
 func (p *Plan) ReleaseAddr(addr netip.Addr, now time.Time) (handle string, freed bool, err error) {
+	b, o, err := p.find(addr)
+	if b == nil || err != nil {
+		return "", false, err
+	}
 	n := &needs{v: p.view}
-	n.addAll([]Want{{Prefix: model.PoolPrefix()}, {Key: model.IPAMConfigKey{}}})
-	addr = addr.Unmap()
-	if !addr.IsValid() || addr.Zone() != "" {
-		return "", false, &UnavailableError{addr, "not an address that a workload may have"}
-	}
-	c, _ := p.holding(n, addr)
-	if err := n.err(); err != nil {
-		return "", false, err
-	}
-	if !c.IsValid() {
-		return "", false, nil
-	}
-	b, err := p.peek(c)
-	if err != nil {
-		return "", false, err
-	}
-	o := ordinalOf(b, addr)
-	if b.Allocations[o] == model.Free {
-		return "", false, nil
-	}
 	handle = holder(b, o).HandleID
 	if handle != "" {
 		if !n.addAll(handleWants(handle)) {
@@ -107,13 +91,50 @@ func (p *Plan) ReleaseAddr(addr netip.Addr, now time.Time) (handle string, freed
 			return "", false, err
 		}
 	}
-	d := p.edit(c)
+	d := p.edit(b.CIDR)
 	put(&d.Block, o)
 	p.settle(d, now)
 	if handle != "" {
 		p.recount(handle, d)
 	}
 	return handle, true, nil
+}
+
+// Holder is the handle that has an address, "" = none.
+//
+// Errors: as Release.
+func (p *Plan) Holder(addr netip.Addr) (handle string, err error) {
+	b, o, err := p.find(addr)
+	if b == nil || err != nil {
+		return "", err
+	}
+	return holder(b, o).HandleID, nil
+}
+
+// find is the block in which an address is allocated, and where; nil = it isn't.
+func (p *Plan) find(addr netip.Addr) (*model.Block, int, error) {
+	n := &needs{v: p.view}
+	n.addAll([]Want{{Prefix: model.PoolPrefix()}, {Key: model.IPAMConfigKey{}}})
+	addr = addr.Unmap()
+	if !addr.IsValid() || addr.Zone() != "" {
+		return nil, 0, &UnavailableError{addr, "not an address that a workload may have"}
+	}
+	c, _ := p.holding(n, addr)
+	if err := n.err(); err != nil {
+		return nil, 0, err
+	}
+	if !c.IsValid() {
+		return nil, 0, nil
+	}
+	b, err := p.peek(c)
+	if err != nil {
+		return nil, 0, err
+	}
+	o := ordinalOf(b, addr)
+	if b.Allocations[o] == model.Free {
+		return nil, 0, nil
+	}
+	return b, o, nil
 }
 
 // settle finishes a block from which addresses were freed.
@@ -178,7 +199,7 @@ func (v *View) Held(handle string) ([]Assigned, error) {
 			got.Pool = pool.CIDR
 		}
 		for _, o := range heldBy(b, handle) {
-			got.Addr, got.Node = addrOf(b, o), holder(b, o).Secondary["node"]
+			got.Addr, got.Attributes = addrOf(b, o), holder(b, o).Secondary
 			out = append(out, got)
 		}
 	}

@@ -186,7 +186,7 @@ func (h *history) someFree(r Request, v6 bool) (netip.Addr, string) {
 					return a, "own block"
 				case !config.StrictAffinity:
 					return a, "another's block"
-				case isEmpty(&b) && (r.Now.Sub(b.EmptySince) >= time.Minute || !nodes[b.Affinity]):
+				case isEmpty(&b) && (r.Now.Sub(b.EmptySince).Abs() >= time.Minute || !nodes[b.Affinity]):
 					return a, "another's empty block"
 				}
 			}

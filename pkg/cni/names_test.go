@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/lab"
+)
+
+// TestDots has containers whose names make the same handle.
+func TestDots(t *testing.T) {
+	r := newRig(t, small())
+	type names struct{ network, cid, ifName string }
+	for _, pair := range [][2]names{
+		{{"neta", "b.c", "eth0"}, {"neta.b", "c", "eth0"}},
+		{{"neta", "c", "x.eth0"}, {"neta", "c.x", "eth0"}},
+	} {
+		for _, order := range [][2]names{pair, {pair[1], pair[0]}} {
+			var calls []lab.Call
+			for _, n := range order {
+				c := call(r.pod(strings.ReplaceAll(n.network+n.cid+n.ifName+order[0].cid, ".", "-")), r.conf(map[string]any{"name": n.network}))
+				c.ContainerID, c.IfName = n.cid, n.ifName
+				calls = append(calls, c)
+			}
+			addr := r.add(calls[0]).IPs[0].Address.IP.String()
+			handle := order[0].network + "." + order[0].cid + "." + order[0].ifName
+			r.fails(calls[1], 105, "address "+addr+": another container has it as handle "+handle+
+				", which its names make as well as this one's: it is of network "+order[0].network)
+			before := r.endpoints()
+			r.must(verb("DEL", calls[1]))
+			if diff := cmp.Diff(before, r.endpoints()); diff != "" {
+				t.Errorf("%v: a DEL of %v (-before +after):\n%s", order[0], order[1], diff)
+			}
+			if got := r.handles(); len(got) != 1 || got[0] != handle {
+				t.Errorf("%v: after a DEL of %v there are handles %q", order[0], order[1], got)
+			}
+			r.must(verb("DEL", calls[0]))
+			r.empty()
+		}
+	}
+}
+
+// TestOtherNetwork gives a pod a new sandbox in a network of another name.
+func TestOtherNetwork(t *testing.T) {
+	r := newRig(t, small())
+	former, next := call(r.pod("former"), r.conf(nil)), call(r.pod("next"), r.conf(map[string]any{"name": "net2"}))
+	for _, c := range []*lab.Call{&former, &next} {
+		c.Args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"
+	}
+	next.ContainerID = "c2"
+	r.add(former)
+	r.add(next)
+	if diff := cmp.Diff([]string{"net2.c2.eth0"}, r.handles()); diff != "" {
+		t.Errorf("handles (-want +got):\n%s", diff)
+	}
+	r.must(verb("DEL", former))
+	r.must(verb("DEL", next))
+	r.empty()
+}
+
+// TestProfileOfTheOperator has one that is there in part.
+func TestProfileOfTheOperator(t *testing.T) {
+	r := newRig(t, small())
+	r.put(model.ProfileLabelsKey{Profile: "net1"}, model.Labels{"team": "a"})
+	c := call(r.pod("pod"), r.conf(nil))
+	r.add(c)
+	for _, e := range r.sound() {
+		switch e.Key.(type) {
+		case model.ProfileRulesKey, model.ProfileTagsKey:
+			t.Errorf("the ADD made %s", e.Path)
+		}
+	}
+	r.must(verb("DEL", c))
+}
+
+// TestDelWithoutNodename has lost the file with the node's name.
+func TestDelWithoutNodename(t *testing.T) {
+	r := newRig(t, small())
+	file := filepath.Join(r.host.VarDir(), "name")
+	c := call(r.pod("pod"), r.conf(map[string]any{"nodename": "", "nodename_file": file, "policy_setup_timeout_seconds": 0}))
+	if err := os.WriteFile(file, []byte("a\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.add(c)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
+// TestGatewayOfAnother has the gateway of ptp in the block of another host, of which this one may borrow nothing.
+func TestGatewayOfAnother(t *testing.T) {
+	r := newRig(t, lab.Config{Pools: []netip.Prefix{netip.MustParsePrefix("10.46.0.0/24")}})
+	r.put(model.IPAMConfigKey{}, model.IPAMConfig{StrictAffinity: true, AutoAllocateBlocks: true})
+	ipam := map[string]any{"type": "calico-ipam", "assign_ipv6": false}
+	other := call(r.pod("other"), r.conf(map[string]any{"nodename": "b", "ipam": ipam}))
+	other.Args = "IP=10.46.0.5"
+	r.add(other)
+	c := call(r.pod("pod"), r.conf(map[string]any{"type": "ptp", "ipam": ipam}))
+	c.Plugin, c.ContainerID = "calico-ipam", "c2"
+	r.must(verb("STATUS", c))
+	if got := r.add(c).IPs[0]; got.Gateway.String() != "10.46.0.1" {
+		t.Errorf("the gateway is %s", got.Gateway)
+	}
+	for _, c := range []lab.Call{c, other} {
+		r.must(verb("DEL", c))
+	}
+	r.sound()
+}
