@@ -162,8 +162,8 @@ func checkKernel(id identity, ns *kernel.Namespace, p *previous) error {
 		return differs("the container's %s has the MAC address %s, not %s", id.ifName, pod.MAC, p.pod.Mac)
 	}
 	for _, a := range p.addrs {
-		if !pod.HasAddr(a) {
-			return differs("the container's %s does not have the address %s", id.ifName, a)
+		if want := netip.PrefixFrom(a, a.BitLen()); !slices.Contains(pod.Addrs, want) {
+			return differs("the container's %s does not have the address %s", id.ifName, want)
 		}
 	}
 	for _, r := range p.Routes {

@@ -300,7 +300,8 @@ func TestCheck(t *testing.T) {
 	}{
 		{"the container has no route to ::/0 by fe80::ecee:eeff:feee:eeee", func() { inPod("ip -6 route del default") }},
 		{"the container has no route to 0.0.0.0/0 by 169.254.1.1", func() { inPod("ip route del default") }},
-		{"the container's eth0 does not have the address 10.1.0.0", func() { inPod("ip addr del 10.1.0.0/32 dev eth0") }},
+		{"the container's eth0 does not have the address 10.1.0.0/32", func() { inPod("ip addr del 10.1.0.0/32 dev eth0") }},
+		{"the container's eth0 does not have the address 10.1.0.0/32", func() { inPod("ip addr add 10.1.0.0/24 dev eth0") }},
 		{"the container's eth0 has the MAC address 02:00:00:00:00:99, not " + r.result(reply).Interfaces[1].Mac, func() { inPod("ip link set eth0 address 02:00:00:00:00:99") }},
 		{"host interface " + hostIf + " has an MTU of 1400, not 1500", func() { r.sh("ip link set " + hostIf + " mtu 1400") }},
 		{"host interface " + hostIf + " has the MAC address 02:00:00:00:00:98, not ee:ee:ee:ee:ee:ee", func() {

@@ -22,16 +22,6 @@ type PodState struct {
 	Routes    []Route        // of the main table by this interface, unicast, not the kernel's own
 }
 
-// HasAddr says whether the interface has the address, whatever its prefix.
-func (s PodState) HasAddr(a netip.Addr) bool {
-	for _, p := range s.Addrs {
-		if p.Addr() == a {
-			return true
-		}
-	}
-	return false
-}
-
 // HasRoute says whether there is a route to the destination by the gateway.
 func (s PodState) HasRoute(dst netip.Prefix, gateway netip.Addr) bool {
 	for _, r := range s.Routes {
