@@ -51,7 +51,7 @@ func TestEtcdUnreachable(t *testing.T) {
 	saying := func(what string) string {
 		return exactly(what + ": etcd is unavailable: http://127.0.0.1:1: dial tcp 127.0.0.1:1: connect: connection refused (after TIME): check that etcd runs and that the endpoints are right")
 	}
-	r.failsLike(bad, 11, saying("read 10 ranges"))
+	r.failsLike(bad, 11, saying("read 11 ranges"))
 	r.empty()
 	// DEL takes the link all the same, and wants to be asked again.
 	r.must(good)
@@ -86,7 +86,7 @@ func TestEtcdSlow(t *testing.T) {
 	}
 	start := time.Now()
 	var calls sync.WaitGroup
-	calls.Go(func() { r.failsLike(c, 11, saying("read 12 ranges")) })
+	calls.Go(func() { r.failsLike(c, 11, saying("read 13 ranges")) })
 	calls.Go(func() { r.failsLike(verb("DEL", other), 11, saying("read 6 ranges")) })
 	calls.Wait()
 	if took := time.Since(start); took < 20*time.Second || took > 2*time.Minute {
@@ -163,7 +163,7 @@ func TestEtcdRefuses(t *testing.T) {
 			saying := func(what string) string {
 				return exactly(what + ": etcd access refused: " + r.lab.EtcdEndpoints()[0] + ": " + tt.why)
 			}
-			r.failsLike(c, 101, saying("read 12 ranges"))
+			r.failsLike(c, 101, saying("read 13 ranges"))
 			r.failsLike(verb("DEL", c), 101, saying("read 6 ranges"))
 			r.failsLike(verb("STATUS", c), 50, saying("read 7 ranges"))
 		})
