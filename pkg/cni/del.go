@@ -66,23 +66,39 @@ type removal struct {
 	also      []string // other links that the endpoints live on
 }
 
-// release takes what one container interface holds out of etcd.
+// release takes out of etcd what a failed ADD has written there.
 func (s *session) release(ctx context.Context, id identity, addrs bool) error {
 	if s.client == nil {
 		return nil
 	}
 	r := &removal{s: s, id: id, addrs: addrs, lenient: true}
-	_, err := s.transact(ctx, r.transaction(s.begin(ctx, r.firstRead())))
+	return r.run(ctx)
+}
+
+// run takes what one container interface holds out of etcd.
+func (r *removal) run(ctx context.Context) error {
+	_, err := r.s.transact(ctx, r.transaction(r.s.begin(ctx, r.firstRead())))
 	return err
 }
 
 func (r *removal) firstRead() []ipam.Want {
-	wants := []ipam.Want{{Key: model.ReadyKey{}}, {Key: r.id.key}}
+	wants := []ipam.Want{{Key: model.ReadyKey{}}}
+	for _, key := range r.known() {
+		wants = append(wants, ipam.Want{Key: key})
+	}
 	if r.addrs {
 		// No block yet: when the link is gone, what was read now is old.
 		wants = append(wants, ipam.FirstReadRelease(r.id.handle)...)
 	}
 	return wants
+}
+
+// known is the endpoint that the call knows of. GC may know of none.
+func (r *removal) known() []model.WorkloadEndpointKey {
+	if r.id.key == (model.WorkloadEndpointKey{}) {
+		return nil
+	}
+	return []model.WorkloadEndpointKey{r.id.key}
 }
 
 func (r *removal) transaction(first *reading) transaction {
@@ -111,7 +127,7 @@ func (r *removal) decide(v *view) (model.Change, error) {
 			change = plan.Change()
 		}
 	}
-	keys := []model.WorkloadEndpointKey{r.id.key}
+	keys := r.known()
 	r.also = nil
 	if key, ok := r.attributed(v); ok && len(freed) > 0 && key != r.id.key {
 		// The ADD knew the pod or the node by another name.

@@ -66,6 +66,7 @@ type collection struct {
 	valid map[string]bool     // handles
 	stale map[string]identity // by handle
 	links map[string]kernel.Link
+	seen  map[model.WorkloadEndpointKey]bool // the endpoints that were there
 }
 
 // delegated reports whether another plugin gave the addresses.
@@ -97,7 +98,8 @@ func (g *collection) add(id identity) {
 	}
 	have, ok := g.stale[id.handle]
 	blocks := append(have.blocks, id.blocks...)
-	if ok && have.hostIf != "" && id.key == (model.WorkloadEndpointKey{}) {
+	none := model.WorkloadEndpointKey{}
+	if ok && (have.key != none || id.key == none && have.hostIf != "") {
 		id = have // it is known better
 	}
 	id.blocks = blocks
@@ -160,10 +162,12 @@ func (g *collection) findEndpoints(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	g.seen = make(map[model.WorkloadEndpointKey]bool, len(entries))
 	var candidates []identity
 	var wants []ipam.Want
 	for _, e := range entries {
 		key, _ := e.Key.(model.WorkloadEndpointKey)
+		g.seen[key] = true
 		ep, ok := e.Value.(model.WorkloadEndpoint)
 		if !ok || ep.ContainerID == "" {
 			continue
@@ -242,10 +246,41 @@ func (g *collection) findAddresses(ctx context.Context, everywhere bool) error {
 			b, _ := e.Value.(model.Block)
 			for _, a := range b.Attributes {
 				if a.Secondary["network"] == g.s.conf.Name && a.Secondary["node"] == g.s.node {
-					g.add(identity{network: g.s.conf.Name, handle: a.HandleID, blocks: []netip.Prefix{b.CIDR}})
+					g.add(g.identityOf(a, b.CIDR))
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// identityOf is what a block says of a handle. Its link and its endpoint may not
+// have been found: an ADD may have made them since. The lock is the host
+// interface's all the same, and the endpoint goes with the addresses.
+func (g *collection) identityOf(a model.Attributes, block netip.Prefix) identity {
+	id := identity{network: g.s.conf.Name, handle: a.HandleID, blocks: []netip.Prefix{block}}
+	workload := a.Secondary["workload"]
+	var ok bool
+	if id.cid, id.ifName, ok = splitHandle(id.network, id.handle, workload); !ok || workload == "" || g.s.plugin == CalicoIPAM {
+		return id
+	}
+	id.key = model.WorkloadEndpointKey{
+		Host: g.s.node, Orchestrator: a.Secondary["orchestrator"], Workload: workload, Endpoint: id.ifName,
+	}
+	id.hostIf, id.alias = hostInterface(workload, id.ifName), linkAlias(id.network, id.handle)
+	return id
+}
+
+// splitHandle undoes handleID. Outside Kubernetes the workload, where it is
+// known, is the container; container ids of runtimes have no dots, as far as is
+// known.
+func splitHandle(network, handle, workload string) (cid, ifName string, ok bool) {
+	rest, ok := strings.CutPrefix(handle, network+".")
+	if !ok {
+		return "", "", false
+	}
+	if ifName, ok = strings.CutPrefix(rest, workload+"."); ok && workload != "" {
+		return workload, ifName, true
+	}
+	return strings.Cut(rest, ".")
 }

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
+	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -77,6 +77,17 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 	if err == nil {
 		defer release()
 	}
+	if id.key != (model.WorkloadEndpointKey{}) && !g.seen[id.key] {
+		// Known by a block alone.
+		v := newView()
+		if err := g.s.read(ctx, v, []ipam.Want{{Key: id.key}}); err != nil {
+			return err
+		}
+		if ep, ok := v.get(id.key).Value.(model.WorkloadEndpoint); ok && ep.ContainerID == id.cid {
+			g.s.log.Info("leaving it: it was added since the endpoints were listed", "handle", id.handle)
+			return nil
+		}
+	}
 	if id.hostIf != "" {
 		link, err := kernel.HostLink(id.hostIf)
 		switch {
@@ -101,21 +112,18 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 		}
 	}
 	g.s.log.Info("collecting", "handle", id.handle, "link", id.hostIf)
-	switch {
-	case id.hostIf != "" && id.alias == "":
+	if id.hostIf != "" && id.alias == "" {
 		return nil
-	case id.key != (model.WorkloadEndpointKey{}):
-		err = g.s.release(ctx, id, true)
-	default:
-		err = g.s.releaseHandle(ctx, id)
 	}
-	if err != nil || g.s.plugin == CalicoIPAM {
-		return err
+	if g.s.plugin == CalicoIPAM {
+		return g.s.releaseHandle(ctx, id)
 	}
 	if id.cid == "" {
-		// Container ids have no dots, as far as is known.
-		rest := strings.TrimPrefix(id.handle, g.s.conf.Name+".")
-		id.cid, id.ifName, _ = strings.Cut(rest, ".")
+		id.cid, id.ifName, _ = splitHandle(g.s.conf.Name, id.handle, "")
+	}
+	r := &removal{s: g.s, id: id, addrs: true}
+	if err := r.run(ctx); err != nil {
+		return err
 	}
 	if id.cid == "" || id.ifName == "" {
 		return nil

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/lab"
+)
+
+// before returns an endpoint of etcd where a request that has the text waits, the
+// first one, until meanwhile has ended.
+func (r *rig) before(text string, meanwhile func()) string {
+	r.Helper()
+	dir, err := os.MkdirTemp("", "etcd") // a socket's path must be short
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "socket")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { _ = l.Close() })
+	var first sync.Once
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			etcd, err := net.Dial("unix", strings.TrimPrefix(r.lab.EtcdSockets()[0], "unix://"))
+			if err != nil {
+				r.Error(err)
+				_ = client.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(client, etcd) }()
+			go func() {
+				defer func() { _ = etcd.Close() }()
+				buf := make([]byte, 64<<10)
+				for {
+					n, err := client.Read(buf)
+					if bytes.Contains(buf[:n], []byte(text)) {
+						first.Do(meanwhile)
+					}
+					if _, failed := etcd.Write(buf[:n]); err != nil || failed != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return "unix://" + socket
+}
+
+// gcDuring runs GC of all of net1 and does something before it reads what the text names.
+func (r *rig) gcDuring(text string, change map[string]any, meanwhile func()) lab.Reply {
+	r.Helper()
+	done := false
+	change = maps.Clone(change)
+	if change == nil {
+		change = map[string]any{}
+	}
+	change["etcd_endpoints"] = r.before(text, func() { meanwhile(); done = true })
+	reply := r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: r.conf(change)}))
+	if !done {
+		r.Errorf("GC reads nothing of %s\n%s", text, reply.Stderr)
+	}
+	return reply
+}
+
+// atTheGate begins an ADD, and returns when it has written its endpoint and waits
+// for the agent.
+func (r *rig) atTheGate(c lab.Call) *exec.Cmd {
+	r.Helper()
+	cmd := exec.Command(filepath.Join(pathOf(r), "calico"))
+	cmd.Env = append(append(os.Environ(), r.host.Env()...),
+		"CNI_COMMAND=ADD", "CNI_CONTAINERID="+c.ContainerID, "CNI_IFNAME=eth0", "CNI_NETNS="+c.Netns)
+	cmd.Stdin = bytes.NewReader(c.Stdin)
+	if err := r.host.Do(cmd.Start); err != nil {
+		r.Error(err)
+		return cmd
+	}
+	if err := lab.Until(r.ctx(), "an endpoint", func() error {
+		if len(r.endpoints()) == 1 && len(r.links()) == 1 {
+			return nil
+		}
+		return errors.New("not yet")
+	}); err != nil {
+		r.Error(err)
+	}
+	return cmd
+}
+
+// TestGCDuringAnAdd has an ADD commit after GC has looked for links and endpoints,
+// and before it looks for addresses.
+func TestGCDuringAnAdd(t *testing.T) {
+	addresses := model.AffinityPrefix("a")
+	t.Run("at work", func(t *testing.T) {
+		r := newRig(t, small())
+		r.agentRan()
+		c := call(r.pod("pod"), r.conf(map[string]any{"policy_setup_timeout_seconds": 300}))
+		var cmd *exec.Cmd
+		reply := r.gcDuring(addresses, nil, func() { cmd = r.atTheGate(c) })
+		if !strings.Contains(string(reply.Stderr), "leaving it: a call for it is at work") {
+			t.Errorf("GC says nothing of the ADD:\n%s", reply.Stderr)
+		}
+		if got := r.handles(); !slices.Equal(got, []string{"net1.c1.eth0"}) || len(r.endpoints()) != 1 || len(r.links()) != 1 {
+			t.Errorf("after GC: handles %v, endpoints %v, links %v", got, r.endpoints(), r.links())
+		}
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // it was interrupted
+		r.empty()
+	})
+	for name, after := range map[string]func(*rig){
+		"done":          func(*rig) {},
+		"its link lost": func(r *rig) { r.sh("ip link del " + r.links()[0]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, small())
+			c := call(r.pod("pod"), r.conf(nil))
+			c.Args = k8sArgs
+			var links []string
+			reply := r.gcDuring(addresses, nil, func() {
+				r.add(c)
+				after(r)
+				links = r.links()
+			})
+			if got := r.handles(); !slices.Equal(got, []string{"net1.c1.eth0"}) || len(r.endpoints()) != 1 || !slices.Equal(r.links(), links) {
+				t.Errorf("after GC: handles %v, endpoints %v, links %v\n%s", got, r.endpoints(), r.links(), reply.Stderr)
+			}
+			// Now it is there from the beginning.
+			r.must(withAttachments(r, verb("GC", c)))
+			r.empty()
+		})
+	}
+	t.Run("the pod's former sandbox", func(t *testing.T) {
+		r := newRig(t, small())
+		c := call(r.pod("pod"), r.conf(nil))
+		c.Args = k8sArgs
+		r.add(c)
+		// Its endpoint is lost, and a new sandbox takes its place.
+		key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "k8s", Workload: "default.web", Endpoint: "eth0"}
+		if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{key}}); err != nil {
+			t.Fatal(err)
+		}
+		next := c
+		next.ContainerID, next.Netns = "c2", r.pod("next")
+		r.gcDuring(addresses, nil, func() { r.add(next) })
+		if got := r.handles(); !slices.Equal(got, []string{"net1.c2.eth0"}) || len(r.endpoints()) != 1 || len(r.links()) != 1 {
+			t.Errorf("after GC: handles %v, endpoints %v, links %v", got, r.endpoints(), r.links())
+		}
+		r.must(verb("DEL", next))
+		r.empty()
+	})
+}
+
+// TestGCOfAnEndpointWithoutAContainer has an endpoint that other software has
+// written anew: it goes with its addresses, which the block says are its.
+func TestGCOfAnEndpointWithoutAContainer(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(nil))
+	r.add(c)
+	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}
+	ep := r.endpoints()["cni c1 eth0"]
+	ep.ContainerID = ""
+	r.put(key, ep)
+	r.sh("ip link del " + r.links()[0])
+	r.must(withAttachments(r, verb("GC", c)))
+	r.empty()
+}
