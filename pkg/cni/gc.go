@@ -128,7 +128,9 @@ func (g *collection) findLinks(context.Context) error {
 			continue
 		}
 		// The handle of a shortened alias is unknown: the link alone is stale.
-		g.add(identity{network: g.s.conf.Name, hostIf: link.Name, alias: link.Alias, handle: strings.TrimPrefix(link.Alias, aliasPrefix)})
+		id := identity{network: g.s.conf.Name, hostIf: link.Name, alias: link.Alias, handle: strings.TrimPrefix(link.Alias, aliasPrefix)}
+		id.cid, id.ifName, _ = splitHandle(id.network, id.handle, "")
+		g.add(id)
 	}
 	return nil
 }
@@ -156,7 +158,8 @@ func halfMade(link kernel.Link) bool {
 }
 
 // findEndpoints finds the endpoints of this network: those whose handle is one
-// of it, or whose link says so.
+// of it, or whose link says so, or for whom another plugin was asked. An endpoint
+// alone does not tell its network.
 func (g *collection) findEndpoints(ctx context.Context) error {
 	entries, err := g.s.endpointsHere(ctx)
 	if err != nil {
@@ -189,13 +192,10 @@ func (g *collection) findEndpoints(ctx context.Context) error {
 		}
 	}
 	for _, id := range candidates {
-		link, linked := g.links[id.hostIf]
 		_, known := g.stale[id.handle]
 		switch {
 		case known, v.get(model.HandleKey{ID: id.handle}).Exists(), v.get(model.HandleKey{ID: id.handle, Legacy: true}).Exists(),
-			link.Alias == id.alias,
-			// Another plugin gives the addresses, and a reboot took the link.
-			!linked && g.s.conf.IPAM.Type != netconf.CalicoIPAM:
+			g.links[id.hostIf].Alias == id.alias:
 			g.add(id)
 		}
 	}

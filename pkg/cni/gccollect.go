@@ -77,51 +77,20 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 	if err == nil {
 		defer release()
 	}
-	if id.key != (model.WorkloadEndpointKey{}) && !g.seen[id.key] {
-		// Known by a block alone.
-		v := newView()
-		if err := g.s.read(ctx, v, []ipam.Want{{Key: id.key}}); err != nil {
-			return err
-		}
-		if ep, ok := v.get(id.key).Value.(model.WorkloadEndpoint); ok && ep.ContainerID == id.cid {
-			g.s.log.Info("leaving it: it was added since the endpoints were listed", "handle", id.handle)
-			return nil
-		}
-	}
-	if id.hostIf != "" {
-		link, err := kernel.HostLink(id.hostIf)
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-		case err != nil:
-			return err
-		case link.Alias == id.alias, halfMade(link):
-			if id.key == (model.WorkloadEndpointKey{}) {
-				// Known by its alias alone, which another network's may resemble.
-				owner, owned, err := g.s.ownerOf(ctx, link.Name, id.key)
-				if err != nil {
-					return err
-				}
-				if owned {
-					g.s.log.Info("leaving a link that an endpoint lives on", "link", link.Name, "endpoint", owner)
-					return nil
-				}
-			}
-			if err := deleteLink(link.Name); err != nil {
-				return err
-			}
-		}
-	}
-	g.s.log.Info("collecting", "handle", id.handle, "link", id.hostIf)
-	if id.hostIf != "" && id.alias == "" {
-		return nil
-	}
-	if g.s.plugin == CalicoIPAM {
-		return g.s.releaseHandle(ctx, id)
-	}
-	if id.cid == "" {
-		id.cid, id.ifName, _ = splitHandle(g.s.conf.Name, id.handle, "")
+	if isNew, err := g.isNew(ctx, id); err != nil || isNew {
+		return err
 	}
 	r := &removal{s: g.s, id: id, addrs: true}
+	if left, err := g.unlink(ctx, r); err != nil || left {
+		return err
+	}
+	g.s.log.Info("collecting", "handle", id.handle, "link", id.hostIf)
+	switch {
+	case id.hostIf != "" && id.alias == "":
+		return nil
+	case g.s.plugin == CalicoIPAM:
+		return g.s.releaseHandle(ctx, id)
+	}
 	if err := r.run(ctx); err != nil {
 		return err
 	}
@@ -130,4 +99,52 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 	}
 	// Its own GC may do nothing: host-local has none.
 	return g.s.giveBack(ctx, id)
+}
+
+// isNew reports whether the container, known by a block alone, has an endpoint by
+// now: it was added since those were listed.
+func (g *collection) isNew(ctx context.Context, id identity) (bool, error) {
+	if id.key == (model.WorkloadEndpointKey{}) || g.seen[id.key] {
+		return false, nil
+	}
+	v := newView()
+	if err := g.s.read(ctx, v, []ipam.Want{{Key: id.key}}); err != nil {
+		return false, err
+	}
+	ep, ok := v.get(id.key).Value.(model.WorkloadEndpoint)
+	if !ok || ep.ContainerID != id.cid {
+		return false, nil
+	}
+	g.s.log.Info("leaving it: it was added since the endpoints were listed", "handle", id.handle)
+	return true, nil
+}
+
+// unlink removes the host's end of what is stale. left says that all else is to
+// stay, too: an endpoint lives on it.
+func (g *collection) unlink(ctx context.Context, r *removal) (left bool, err error) {
+	if r.id.hostIf == "" {
+		return false, nil
+	}
+	link, err := kernel.HostLink(r.id.hostIf)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	case link.Alias != r.id.alias && !halfMade(link):
+		r.elsewhere = r.id.sameInterface(link.Alias)
+		return false, nil
+	}
+	if r.id.key == (model.WorkloadEndpointKey{}) {
+		// Known by its alias alone, which another network's may resemble.
+		owner, owned, err := g.s.ownerOf(ctx, link.Name, r.id.key)
+		if err != nil {
+			return false, err
+		}
+		if owned {
+			g.s.log.Info("leaving a link that an endpoint lives on", "link", link.Name, "endpoint", owner)
+			return true, nil
+		}
+	}
+	return false, deleteLink(link.Name)
 }

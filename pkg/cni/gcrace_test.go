@@ -69,15 +69,11 @@ func (r *rig) before(text string, meanwhile func()) string {
 }
 
 // gcDuring runs GC of all of net1 and does something before it reads what the text names.
-func (r *rig) gcDuring(text string, change map[string]any, meanwhile func()) lab.Reply {
+func (r *rig) gcDuring(text string, meanwhile func()) lab.Reply {
 	r.Helper()
 	done := false
-	change = maps.Clone(change)
-	if change == nil {
-		change = map[string]any{}
-	}
-	change["etcd_endpoints"] = r.before(text, func() { meanwhile(); done = true })
-	reply := r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: r.conf(change)}))
+	conf := r.conf(map[string]any{"etcd_endpoints": r.before(text, func() { meanwhile(); done = true })})
+	reply := r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: conf}))
 	if !done {
 		r.Errorf("GC reads nothing of %s\n%s", text, reply.Stderr)
 	}
@@ -116,7 +112,7 @@ func TestGCDuringAnAdd(t *testing.T) {
 		r.agentRan()
 		c := call(r.pod("pod"), r.conf(map[string]any{"policy_setup_timeout_seconds": 300}))
 		var cmd *exec.Cmd
-		reply := r.gcDuring(addresses, nil, func() { cmd = r.atTheGate(c) })
+		reply := r.gcDuring(addresses, func() { cmd = r.atTheGate(c) })
 		if !strings.Contains(string(reply.Stderr), "leaving it: a call for it is at work") {
 			t.Errorf("GC says nothing of the ADD:\n%s", reply.Stderr)
 		}
@@ -138,7 +134,7 @@ func TestGCDuringAnAdd(t *testing.T) {
 			c := call(r.pod("pod"), r.conf(nil))
 			c.Args = k8sArgs
 			var links []string
-			reply := r.gcDuring(addresses, nil, func() {
+			reply := r.gcDuring(addresses, func() {
 				r.add(c)
 				after(r)
 				links = r.links()
@@ -163,7 +159,7 @@ func TestGCDuringAnAdd(t *testing.T) {
 		}
 		next := c
 		next.ContainerID, next.Netns = "c2", r.pod("next")
-		r.gcDuring(addresses, nil, func() { r.add(next) })
+		r.gcDuring(addresses, func() { r.add(next) })
 		if got := r.handles(); !slices.Equal(got, []string{"net1.c2.eth0"}) || len(r.endpoints()) != 1 || len(r.links()) != 1 {
 			t.Errorf("after GC: handles %v, endpoints %v, links %v", got, r.endpoints(), r.links())
 		}
@@ -184,5 +180,63 @@ func TestGCOfAnEndpointWithoutAContainer(t *testing.T) {
 	r.put(key, ep)
 	r.sh("ip link del " + r.links()[0])
 	r.must(withAttachments(r, verb("GC", c)))
+	r.empty()
+}
+
+// TestGCWithOthersAddresses has GC of a network whose addresses another plugin gives
+// meet containers of other networks that have no link: whose endpoints they are,
+// nothing tells.
+func TestGCWithOthersAddresses(t *testing.T) {
+	cfg := small()
+	cfg.CNIPath = []string{reference(t)}
+	r := newRig(t, cfg)
+	hostLocal, dir := r.hostLocal(nil)
+	own := call(r.pod("own"), r.conf(map[string]any{"name": "net2"}))
+	own.ContainerID = "own"
+	given, _ := r.hostLocal(map[string]any{"name": "net3"})
+	other := call(r.pod("other"), given)
+	other.ContainerID = "other"
+	for _, c := range []lab.Call{own, other} {
+		r.add(c)
+	}
+	for _, link := range r.links() {
+		r.sh("ip link del " + link) // as a reboot does
+	}
+	mine := call(r.pod("mine"), hostLocal)
+	r.add(mine)
+	r.sh("ip link del " + r.links()[0])
+	gc := withAttachments(r, verb("GC", mine))
+	r.must(gc)
+	stay := func(what string, want ...string) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(r.endpoints())); !slices.Equal(got, want) {
+			t.Errorf("%s: endpoints %v, want %v", what, got, want)
+		}
+		if got := leases(t, dir); len(got) != 0 {
+			t.Errorf("%s: host-local still has %v", what, got)
+		}
+	}
+	stay("no link", "cni other eth0", "cni own eth0")
+
+	// One is added after GC has looked for links.
+	added := call(r.pod("added"), r.conf(map[string]any{"name": "net2"}))
+	added.ContainerID = "added"
+	gc.Stdin, _ = r.hostLocal(map[string]any{"etcd_endpoints": r.before(model.WorkloadEndpointPrefix("a"), func() { r.add(added) })})
+	r.must(withAttachments(r, gc))
+	stay("added meanwhile", "cni added eth0", "cni other eth0", "cni own eth0")
+
+	// The container of another network has once been asked addresses for here.
+	note := "net1 added eth0 " + r.endpoints()["cni added eth0"].Name
+	if err := os.Symlink(note, filepath.Join(r.host.VarDir(), "delegated", "a-note")); err != nil {
+		t.Fatal(err)
+	}
+	r.must(withAttachments(r, verb("GC", mine)))
+	stay("asked once", "cni added eth0", "cni other eth0", "cni own eth0")
+	if len(r.links()) != 1 {
+		t.Errorf("links %v", r.links())
+	}
+	for _, c := range []lab.Call{own, other, added} {
+		r.must(verb("DEL", c))
+	}
 	r.empty()
 }
