@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -61,7 +62,7 @@ func TestEtcdUnreachable(t *testing.T) {
 	}
 	r.failsLike(verb("STATUS", bad), 50, saying("read 7 ranges"))
 	r.failsLike(verb("DEL", bad), 11, saying("read 6 ranges"))
-	r.failsLike(verb("GC", withAttachments(r, bad)), 11, saying("read /calico/v1/host/a/workload"))
+	r.failsLike(verb("GC", withAttachments(r, bad)), 11, saying("read /calico/v1/Ready"))
 	r.must(verb("DEL", good))
 	r.empty()
 }
@@ -182,12 +183,33 @@ func TestNotReady(t *testing.T) {
 	r.fails(c, 11, missing)
 	r.fails(verb("STATUS", c), 50, missing)
 	r.must(verb("DEL", c))
+	ipam := func(c lab.Call) lab.Call { c.Plugin = "calico-ipam"; return c }
+	gc := withAttachments(r, verb("GC", c))
+	r.fails(gc, 11, missing)
+	r.fails(ipam(gc), 11, missing)
+	r.put(model.ReadyKey{}, model.Ready(true))
+	r.add(c)
+	written := func() (keys []string) {
+		for _, e := range r.sound() {
+			if e.Key != (model.ReadyKey{}) {
+				keys = append(keys, fmt.Sprintf("%s %d", e.Path, e.Revision))
+			}
+		}
+		return keys
+	}
+	before := written()
 	r.put(model.ReadyKey{}, model.Ready(false))
 	const isFalse = "calico's data in etcd is not ready: /calico/v1/Ready is false"
 	r.fails(c, 11, isFalse)
+	r.fails(gc, 11, isFalse)
+	r.fails(ipam(gc), 11, isFalse)
+	if after := written(); !slices.Equal(after, before) || len(r.links()) != 1 {
+		t.Errorf("links %v, in etcd %v, before %v", r.links(), after, before)
+	}
 	r.fails(verb("DEL", c), 11, isFalse)
 	r.put(model.ReadyKey{}, model.Ready(true))
 	r.must(verb("STATUS", c))
+	r.must(gc)
 	r.empty()
 }
 

@@ -28,7 +28,14 @@ func (s *session) gc(ctx context.Context) error {
 	if err := s.open(etcd); err != nil {
 		return err
 	}
-	g := &collection{s: s, valid: make(map[string]bool), stale: make(map[string]identity)}
+	v := newView()
+	if err := s.read(etcd, v, []ipam.Want{{Key: model.ReadyKey{}}}); err != nil {
+		return err
+	}
+	if err := v.checkReady(); err != nil {
+		return err
+	}
+	g := &collection{s: s, began: v.revision, valid: make(map[string]bool), stale: make(map[string]identity)}
 	for _, a := range s.conf.ValidAttachments {
 		handle := handleID(s.conf.Name, a.ContainerID, a.IfName)
 		g.valid[handle] = true
@@ -63,10 +70,11 @@ func firstOf(errs []error) error {
 // collection is one GC under way.
 type collection struct {
 	s     *session
+	began int64               // etcd's revision
 	valid map[string]bool     // handles
 	stale map[string]identity // by handle
 	links map[string]kernel.Link
-	seen  map[model.WorkloadEndpointKey]bool // the endpoints that were there
+	seen  map[model.WorkloadEndpointKey]bool // endpoints, when they were listed
 }
 
 // delegated reports whether another plugin gave the addresses.
@@ -176,6 +184,11 @@ func (g *collection) findEndpoints(ctx context.Context) error {
 			continue
 		}
 		handle := handleID(g.s.conf.Name, ep.ContainerID, key.Endpoint)
+		if e.Revision > g.began {
+			// The list of attachments could not have it.
+			g.valid[handle] = true
+			delete(g.stale, handle)
+		}
 		if g.valid[handle] {
 			continue
 		}

@@ -115,7 +115,7 @@ func (g *collection) isNew(ctx context.Context, id identity) (bool, error) {
 	if !ok || ep.ContainerID != id.cid {
 		return false, nil
 	}
-	g.s.log.Info("leaving it: it was added since the endpoints were listed", "handle", id.handle)
+	g.s.log.Info("leaving it: it was added since GC began", "handle", id.handle)
 	return true, nil
 }
 

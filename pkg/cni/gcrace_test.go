@@ -5,6 +5,7 @@ package cni_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -103,8 +104,8 @@ func (r *rig) atTheGate(c lab.Call) *exec.Cmd {
 	return cmd
 }
 
-// TestGCDuringAnAdd has an ADD commit after GC has looked for links and endpoints,
-// and before it looks for addresses.
+// TestGCDuringAnAdd has an ADD commit after GC has begun: when it has looked for
+// links, or for endpoints, too, and is about to look for addresses.
 func TestGCDuringAnAdd(t *testing.T) {
 	addresses := model.AffinityPrefix("a")
 	t.Run("at work", func(t *testing.T) {
@@ -125,27 +126,28 @@ func TestGCDuringAnAdd(t *testing.T) {
 		_ = cmd.Wait() // it was interrupted
 		r.empty()
 	})
-	for name, after := range map[string]func(*rig){
-		"done":          func(*rig) {},
-		"its link lost": func(r *rig) { r.sh("ip link del " + r.links()[0]) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, small())
-			c := call(r.pod("pod"), r.conf(nil))
-			c.Args = k8sArgs
-			var links []string
-			reply := r.gcDuring(addresses, func() {
-				r.add(c)
-				after(r)
-				links = r.links()
+	for name, text := range map[string]string{"after the links": model.WorkloadEndpointPrefix("a"), "after the endpoints": addresses} {
+		for _, lost := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, its link lost: %t", name, lost), func(t *testing.T) {
+				r := newRig(t, small())
+				c := call(r.pod("pod"), r.conf(nil))
+				c.Args = k8sArgs
+				var links []string
+				reply := r.gcDuring(text, func() {
+					r.add(c)
+					if lost {
+						r.sh("ip link del " + r.links()[0])
+					}
+					links = r.links()
+				})
+				if got := r.handles(); !slices.Equal(got, []string{"net1.c1.eth0"}) || len(r.endpoints()) != 1 || !slices.Equal(r.links(), links) {
+					t.Errorf("after GC: handles %v, endpoints %v, links %v\n%s", got, r.endpoints(), r.links(), reply.Stderr)
+				}
+				// Now it is there from the beginning.
+				r.must(withAttachments(r, verb("GC", c)))
+				r.empty()
 			})
-			if got := r.handles(); !slices.Equal(got, []string{"net1.c1.eth0"}) || len(r.endpoints()) != 1 || !slices.Equal(r.links(), links) {
-				t.Errorf("after GC: handles %v, endpoints %v, links %v\n%s", got, r.endpoints(), r.links(), reply.Stderr)
-			}
-			// Now it is there from the beginning.
-			r.must(withAttachments(r, verb("GC", c)))
-			r.empty()
-		})
+		}
 	}
 	t.Run("the pod's former sandbox", func(t *testing.T) {
 		r := newRig(t, small())
