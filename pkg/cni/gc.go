@@ -160,9 +160,17 @@ func (g *collection) findDelegations() error {
 }
 
 // halfMade reports whether the process that made the link died before it could
-// say whose it is.
+// say whose it is: that takes a second message to the kernel. Others, too, have
+// links whose names begin as ours do.
 func halfMade(link kernel.Link) bool {
-	return link.Alias == "" && !link.Up && link.Kind == "veth"
+	return link.Alias == "" && !link.Up && link.Kind == "veth" && isHostInterface(link.Name)
+}
+
+// isHostInterface reports whether a name has the form of those that hostInterface
+// makes.
+func isHostInterface(name string) bool {
+	digits, ok := strings.CutPrefix(name, hostPrefix)
+	return ok && len(digits) == 11 && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
 // findEndpoints finds the endpoints of this network: those whose handle is one

@@ -3,9 +3,11 @@
 package cni_test
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -46,4 +48,21 @@ func TestGCAtOnce(t *testing.T) {
 	r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: conf}))
 	r.empty()
 	r.nothingDelegated("")
+}
+
+// TestGCOfStrangersLinks has links that are named almost as a pod's, and one that
+// an ADD left which was killed before it could set the alias.
+func TestGCOfStrangersLinks(t *testing.T) {
+	r := newRig(t, small())
+	strangers := []string{"calibration", "cali-backup", "cali0123456789", "cali0123456789A", "cali0123456789g"}
+	for i, name := range append(strangers, "cali0123456789a") {
+		r.sh(fmt.Sprintf("ip link add %s type veth peer name peer%d", name, i))
+	}
+	r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: r.conf(nil)}))
+	got := r.links()
+	slices.Sort(got)
+	slices.Sort(strangers)
+	if !slices.Equal(got, strangers) {
+		t.Errorf("links %v, want %v", got, strangers)
+	}
 }
