@@ -282,13 +282,15 @@ func (g *collection) identityOf(a model.Attributes, block netip.Prefix) identity
 	id := identity{network: g.s.conf.Name, handle: a.HandleID, blocks: []netip.Prefix{block}}
 	workload := a.Secondary["workload"]
 	var ok bool
-	if id.cid, id.ifName, ok = splitHandle(id.network, id.handle, workload); !ok || workload == "" || g.s.plugin == CalicoIPAM {
+	if id.cid, id.ifName, ok = splitHandle(id.network, id.handle, workload); !ok || workload == "" {
 		return id
 	}
 	id.key = model.WorkloadEndpointKey{
 		Host: g.s.node, Orchestrator: a.Secondary["orchestrator"], Workload: workload, Endpoint: id.ifName,
 	}
-	id.hostIf, id.alias = hostInterface(workload, id.ifName), linkAlias(id.network, id.handle)
+	if g.s.plugin == Calico {
+		id.hostIf, id.alias = hostInterface(workload, id.ifName), linkAlias(id.network, id.handle)
+	}
 	return id
 }
 

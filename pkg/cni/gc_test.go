@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -64,5 +66,56 @@ func TestGCOfStrangersLinks(t *testing.T) {
 	slices.Sort(strangers)
 	if !slices.Equal(got, strangers) {
 		t.Errorf("links %v, want %v", got, strangers)
+	}
+}
+
+// TestIPAMPluginOfAnEndpoint has calico-ipam asked to free what calico gave to a pod
+// that lives.
+func TestIPAMPluginOfAnEndpoint(t *testing.T) {
+	r := newRig(t, small())
+	for i, ifName := range []string{"eth0", "eth0.5"} {
+		for _, args := range []string{"", k8sArgs} {
+			t.Run(ifName+" "+args, func(t *testing.T) {
+				r := &rig{t, r.lab, r.host}
+				c := call(r.pod(fmt.Sprintf("pod%d%d", i, len(args))), r.conf(nil))
+				c.IfName, c.Args = ifName, args
+				reply := r.must(c)
+				key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: ifName}
+				if args != "" {
+					key.Orchestrator, key.Workload = "k8s", "default.web"
+				}
+				free := verb("DEL", c)
+				free.Plugin = "calico-ipam"
+				refused := func() {
+					t.Helper()
+					r.failsLike(free, 105, "address .* is in use: "+key.Path()+" has it")
+					r.must(verb("CHECK", withResult(r, c, reply)))
+				}
+				refused()
+				free.Args = "" // the block says whose they are
+				refused()
+				gc := verb("GC", free)
+				gc.ContainerID, gc.IfName = "", ""
+				collected := r.must(withAttachments(r, gc))
+				if !strings.Contains(string(collected.Stderr), "leaving addresses that an endpoint has") {
+					t.Errorf("GC says nothing:\n%s", collected.Stderr)
+				}
+				r.must(verb("CHECK", withResult(r, c, reply)))
+				// Calico asks, by another plugin: it knows what it does.
+				asked := free
+				asked.Env = []string{"CALICO_DELEGATED=other"}
+				r.must(asked)
+				r.must(verb("DEL", c))
+				r.empty()
+
+				r.must(c)
+				r.sh("ip link del " + r.links()[0])
+				if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{key}}); err != nil {
+					t.Fatal(err)
+				}
+				r.must(free)
+				r.empty()
+			})
+		}
 	}
 }

@@ -104,7 +104,7 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 // isNew reports whether the container, known by a block alone, has an endpoint by
 // now: it was added since those were listed.
 func (g *collection) isNew(ctx context.Context, id identity) (bool, error) {
-	if id.key == (model.WorkloadEndpointKey{}) || g.seen[id.key] {
+	if g.s.plugin == CalicoIPAM || id.key == (model.WorkloadEndpointKey{}) || g.seen[id.key] {
 		return false, nil
 	}
 	v := newView()

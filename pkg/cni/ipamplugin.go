@@ -162,24 +162,65 @@ func (s *session) ipamDel(ctx context.Context) error {
 
 // releaseHandle frees the addresses of a handle that no endpoint uses.
 func (s *session) releaseHandle(ctx context.Context, id identity) error {
-	first := s.begin(ctx, s.withHints(append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstReadRelease(id.handle)...)))
+	wants := append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstReadRelease(id.handle)...)
+	if id.key != (model.WorkloadEndpointKey{}) {
+		wants = append(wants, ipam.Want{Key: id.key})
+	}
 	_, err := s.transact(ctx, transaction{
-		first: first,
+		first: s.begin(ctx, s.withHints(wants)),
 		decide: func(v *view) (model.Change, error) {
 			if ready, ok := v.get(model.ReadyKey{}).Value.(model.Ready); ok && !bool(ready) {
 				return model.Change{}, v.checkReady()
 			}
 			plan := ipam.NewPlan(v.ipam)
-			if _, err := plan.Release(id.handle, s.started, id.blocks...); err != nil {
+			freed, err := plan.Release(id.handle, s.started, id.blocks...)
+			if err != nil {
 				return model.Change{}, err
 			}
 			if others, err := s.othersHave(v, id); err != nil || others {
 				return model.Change{}, err
 			}
-			return plan.Change(), nil
+			change := plan.Change()
+			used, err := s.usedByEndpoint(v, id, freed, &change)
+			if err != nil || used {
+				return model.Change{}, err
+			}
+			return change, nil
 		},
 	})
 	return err
+}
+
+// usedByEndpoint finds out whether the container's endpoint has the addresses:
+// then the plugin calico gave them, and takes them back together with that. GC
+// leaves them, DEL fails. The change demands that it stays as it is found. Where
+// calico asks for addresses by another plugin, it knows of the endpoint.
+func (s *session) usedByEndpoint(v *view, id identity, freed []netip.Addr, change *model.Change) (bool, error) {
+	key, ok := (&removal{s: s, id: id}).attributed(v)
+	if !ok {
+		key = id.key // other software keeps no attributes
+	}
+	if key == (model.WorkloadEndpointKey{}) || len(freed) == 0 || s.env.delegated != "" {
+		return false, nil
+	}
+	if _, read := v.entries[key]; !read && !v.absent[key] {
+		return false, &ipam.NeedError{Wants: []ipam.Want{{Key: key}}}
+	}
+	change.Compares = append(change.Compares, v.compare(key))
+	ep, ok := v.get(key).Value.(model.WorkloadEndpoint)
+	if !ok || ep.ContainerID != "" && ep.ContainerID != id.cid {
+		return false, nil
+	}
+	at := slices.IndexFunc(freed, func(a netip.Addr) bool { return slices.Contains(ep.Addrs(), a) })
+	if at < 0 {
+		return false, nil
+	}
+	if s.env.command == "GC" {
+		s.log.Info("leaving addresses that an endpoint has: GC of calico takes both", "handle", id.handle, "endpoint", key.Path())
+		return true, nil
+	}
+	return true, failf(CodeAddress, "delete the container by the plugin calico, with the same network configuration",
+		"address %s is in use: %s has it", freed[at], key.Path())
 }
 
 // allocated are the addresses that the handle holds in etcd.
