@@ -137,7 +137,7 @@ func (g *collection) findLinks(context.Context) error {
 		}
 		// The handle of a shortened alias is unknown: the link alone is stale.
 		id := identity{network: g.s.conf.Name, hostIf: link.Name, alias: link.Alias, handle: strings.TrimPrefix(link.Alias, aliasPrefix)}
-		id.cid, id.ifName, _ = splitHandle(id.network, id.handle, "")
+		id.cid, id.ifName, _ = splitHandle(id.network, id.handle, nil)
 		g.add(id)
 	}
 	return nil
@@ -282,7 +282,7 @@ func (g *collection) identityOf(a model.Attributes, block netip.Prefix) identity
 	id := identity{network: g.s.conf.Name, handle: a.HandleID, blocks: []netip.Prefix{block}}
 	workload := a.Secondary["workload"]
 	var ok bool
-	if id.cid, id.ifName, ok = splitHandle(id.network, id.handle, workload); !ok || workload == "" {
+	if id.cid, id.ifName, ok = splitHandle(id.network, id.handle, a.Secondary); !ok || workload == "" {
 		return id
 	}
 	id.key = model.WorkloadEndpointKey{
@@ -294,16 +294,19 @@ func (g *collection) identityOf(a model.Attributes, block netip.Prefix) identity
 	return id
 }
 
-// splitHandle undoes handleID. Outside Kubernetes the workload, where it is
-// known, is the container; container ids of runtimes have no dots, as far as is
-// known.
-func splitHandle(network, handle, workload string) (cid, ifName string, ok bool) {
+// splitHandle undoes handleID, by what is kept beside an address where names have dots.
+func splitHandle(network, handle string, kept map[string]string) (cid, ifName string, ok bool) {
 	rest, ok := strings.CutPrefix(handle, network+".")
 	if !ok {
 		return "", "", false
 	}
-	if ifName, ok = strings.CutPrefix(rest, workload+"."); ok && workload != "" {
-		return workload, ifName, true
+	if cid = kept["container"]; cid != "" {
+		ifName, ok = strings.CutPrefix(rest, cid+".")
+		return cid, ifName, ok
+	}
+	if ifName = kept["interface"]; ifName != "" {
+		cid, ok = strings.CutSuffix(rest, "."+ifName)
+		return cid, ifName, ok
 	}
 	return strings.Cut(rest, ".")
 }

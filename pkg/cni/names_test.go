@@ -42,7 +42,16 @@ func TestDots(t *testing.T) {
 			if got := r.handles(); len(got) != 1 || got[0] != handle {
 				t.Errorf("%v: after a DEL of %v there are handles %q", order[0], order[1], got)
 			}
-			r.must(verb("DEL", calls[0]))
+			gc := calls[1]
+			gc.Stdin = r.conf(map[string]any{"name": order[1].network, "cni.dev/valid-attachments": []any{}})
+			if order[1].network != order[0].network {
+				r.must(verb("GC", gc))
+				if got := r.handles(); len(got) != 1 {
+					t.Errorf("%v: after GC of %s there are handles %q", order[0], order[1].network, got)
+				}
+			}
+			gc.Stdin = r.conf(map[string]any{"name": order[0].network, "cni.dev/valid-attachments": []any{}})
+			r.must(verb("GC", gc))
 			r.empty()
 		}
 	}
