@@ -22,8 +22,8 @@ import (
 // tunnels. It finds the first by its links, allocates the second, and follows
 // what becomes of both. It never holds up the router, which only leaves it notes.
 //
-// What another live host holds is refused: then nothing of this host's addresses
-// is in etcd, and of a host whose name is taken not even that it lives.
+// What another live host holds is refused: then that address is not in etcd as this
+// host's, and of a host whose name is taken not even that it lives.
 type identity struct {
 	log   *slog.Logger
 	store *store.Client
@@ -95,10 +95,10 @@ type identityNote struct {
 	sight  int // counts the changes of links
 	// devices are the tunnels that there shall be.
 	devices plan.Devices
-	// own is what was found; judged: conflict is about that.
-	own      [2]plan.Identity
-	judged   bool
-	conflict error
+	// own is what was found; judged: conflicts, by family, are about that.
+	own       [2]plan.Identity
+	judged    bool
+	conflicts conflicts
 	// said are the addresses that this process has written.
 	said []netip.Addr
 }
@@ -208,9 +208,12 @@ func (i *identity) want(w identityWish) {
 	if w.Revision < n.changed {
 		return // what etcd holds of this host now is yet to be judged
 	}
-	conflict := w.Conflict(addresses(n.own), slices.Clone(n.said))
-	changed = changed || !n.judged || errorText(conflict) != errorText(n.conflict)
-	n.judged, n.conflict = true, conflict
+	var found conflicts
+	for family, own := range n.own {
+		found[family] = w.Conflict([]netip.Addr{own.Addr.Addr()}, slices.Clone(n.said))
+	}
+	changed = changed || !n.judged || !found.equal(n.conflicts)
+	n.judged, n.conflicts = true, found
 	if changed {
 		i.ring()
 	}
@@ -271,15 +274,12 @@ func (i *identity) run(ctx context.Context) error {
 	}
 }
 
-// addresses are by family; an invalid one is none.
-func addresses(own [2]plan.Identity) []netip.Addr {
-	return []netip.Addr{own[0].Addr.Addr(), own[1].Addr.Addr()}
-}
-
 func cloneLinks(l plan.Links) plan.Links {
 	out := plan.Links{Links: slices.Clone(l.Links), Routes: slices.Clone(l.Routes)}
 	for i := range out.Links {
-		out.Links[i].Addrs = slices.Clone(out.Links[i].Addrs)
+		l := &out.Links[i]
+		l.Addrs, l.Refused = slices.Clone(l.Addrs), slices.Clone(l.Refused)
+		l.Pending, l.Passing = slices.Clone(l.Pending), slices.Clone(l.Passing)
 	}
 	return out
 }

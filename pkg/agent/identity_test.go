@@ -201,6 +201,32 @@ func TestSameAddress(t *testing.T) {
 	c.until("another is taken", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.2" && a.tell.health.unready() == "" })
 }
 
+// TestSameAddressOfOneFamily: what another host has of one family costs no address of the
+// other.
+func TestSameAddressOfOneFamily(t *testing.T) {
+	c := newFleet(t)
+	c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), dualStack(t))
+	c.until("status of a", func() bool { return c.get(model.StatusKey{Host: "a"}) != nil && c.field("a", model.BGPHostIPv6) != "" })
+	c.put(model.BGPHostKey{Host: "b", Field: model.BGPHostIPv6}, model.Text("fd18::1"))
+	b := c.person("b", eth0("172.18.0.2/24", "fd18::1/64"), func(cfg *Config, _ *identity) {
+		dualStack(t)(cfg, nil)
+		cfg.AS = 65546
+	})
+	c.until("one is written, the other is not", func() bool {
+		return c.field("b", model.BGPHostIPv4) == "172.18.0.2" && c.field("b", model.BGPHostIPv6) == "" && c.field("b", model.BGPHostAS) == "65546" &&
+			c.get(model.StatusKey{Host: "b"}) != nil
+	})
+	want := "address fd18::1 is that of host a, which lives"
+	c.until("refused", func() bool {
+		return strings.Contains(b.tell.health.unready(), want) && strings.Contains(b.problem("IP6"), want) && b.problem("IP") == ""
+	})
+	b.move(eth0("172.18.0.2/24", "fd18::2/64"))
+	c.until("another is taken", func() bool { return c.field("b", model.BGPHostIPv6) == "fd18::2" && b.tell.health.unready() == "" })
+	if got := c.field("b", model.BGPHostIPv4); got != "172.18.0.2" {
+		t.Errorf("IPv4 is %s", got)
+	}
+}
+
 // TestSameAddressAtOnce: of many that start at the same time one has it in the end.
 func TestSameAddressAtOnce(t *testing.T) {
 	c := newFleet(t)

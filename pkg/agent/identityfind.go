@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,7 +72,7 @@ func (i *identity) find(ctx context.Context, n identityNote) finding {
 		// A pool made over the address that the host has must not move it.
 		pools := slices.DeleteFunc(slices.Collect(maps.Values(n.pools)), func(p netip.Prefix) bool { return p.Contains(former) })
 		reached, lookup := i.reached(ctx, family, m, n.sight)
-		id, err := m.Choose(n.links.Links, pools, family == 1, reached)
+		id, err := m.Choose(plan.Surroundings{Links: n.links.Links, Pools: pools, Reached: reached, Former: former}, family == 1)
 		if lookup != nil {
 			id, err = plan.Identity{}, lookup
 			f.again = sooner(f.again, mostBackoff)
@@ -96,8 +97,23 @@ func (i *identity) find(ctx context.Context, n identityNote) finding {
 				f.errs[family] = fmt.Errorf("no link has %s: other hosts cannot reach this one by it; give it to a link, or choose another", id.Addr.Addr())
 			}
 		}
+		if f.errs[family] == nil || m.Kind == plan.MethodAddress {
+			f.errs[family] = cmp.Or(refused(n.links.Links, m, family), f.errs[family])
+		}
 	}
 	return f
+}
+
+// refused says that the kernel refuses an address of this host, nil = none. Where no
+// address of the family is wished nobody asks.
+func refused(links []plan.Link, m plan.Method, family int) error {
+	if m.Kind == plan.MethodNone {
+		return nil
+	}
+	for _, r := range plan.RefusedAddresses(links, family == 1) {
+		return fmt.Errorf("the kernel doesn't use %s on %s, as another host there has it (duplicate address detection): take it from one of them, then give it to this one again", r.Addr.Addr(), r.Link)
+	}
+	return nil
 }
 
 // leaving says how long the former address is yet waited for.

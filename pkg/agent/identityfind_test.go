@@ -87,8 +87,15 @@ func TestFindPatience(t *testing.T) {
 			{0, both(true), "172.18.0.1/24"},
 			{0, both(false), "172.18.0.1/24 keep 10s"},
 			{10 * time.Second, both(false), "172.19.0.1/24"},
-			{0, both(true), "172.19.0.1/24 keep 10s"},
-			{10 * time.Second, both(true), "172.18.0.1/24"},
+			{0, both(true), "172.19.0.1/24"}, // it came back; to move once more would help nobody
+			{10 * time.Second, both(true), "172.19.0.1/24"},
+			{0, down(both(true)), "172.19.0.1/24"},
+		}},
+		"an address is added before it": {"", "", []step{
+			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
+			{0, eth0("172.18.0.9/24", "172.18.0.1/24"), "172.18.0.1/24"},
+			{10 * time.Second, eth0("172.18.0.9/24", "172.18.0.1/24"), "172.18.0.1/24"},
+			{0, eth0("172.18.0.9/24"), "172.18.0.9/24"},
 		}},
 		"after a restart": {"", "172.18.0.1", []step{
 			{0, both(false), "keep 10s"},
@@ -123,6 +130,38 @@ func TestFindPatience(t *testing.T) {
 			if text != s.want && (got.errs[0] == nil || s.want == "" || !strings.Contains(text, s.want)) {
 				t.Errorf("%s, step %d: %q, want %q", name, n+1, text, s.want)
 			}
+		}
+	}
+}
+
+// TestFindRefused: an address that the kernel doesn't use moves nothing and is reported;
+// of the host's own, another takes its place.
+func TestFindRefused(t *testing.T) {
+	links := func(refused string, addrs ...string) plan.Links {
+		l := eth0(addrs...)
+		l.Links[0].Refused = []netip.Prefix{netip.MustParsePrefix(refused)}
+		return l
+	}
+	for name, tt := range map[string]struct {
+		method  string
+		links   plan.Links
+		want    string
+		problem string // part of it, "" = none
+	}{
+		"one more":             {"autodetect", links("fd18::99/64", "fd18::1/64"), "fd18::1/64", "the kernel doesn't use fd18::99 on eth0, as another host there has it"},
+		"its own":              {"autodetect", links("fd18::1/64", "fd18::2/64"), "fd18::2/64", "the kernel doesn't use fd18::1 on eth0"},
+		"its own, without any": {"autodetect", links("fd18::1/64"), "invalid Prefix", "there are: fd18::1/64 on eth0, which another host there has"},
+		"its own, as was told": {"fd18::1", links("fd18::1/64"), "fd18::1/128", "the kernel doesn't use fd18::1 on eth0"},
+		"none is wished":       {"none", links("fd18::1/64"), "invalid Prefix", ""},
+	} {
+		f := newFinder(t, "")
+		f.methods[1] = method(t, 1, tt.method)
+		f.see(0, eth0("fd18::1/64"))
+		f.see(0, tt.links)
+		got := f.see(departure, tt.links)
+		if got.own[1].Addr.String() != tt.want || got.keep[1] || (got.errs[1] == nil) != (tt.problem == "") ||
+			got.errs[1] != nil && !strings.Contains(got.errs[1].Error(), tt.problem) {
+			t.Errorf("%s: %+v, want %s and %q", name, got, tt.want, tt.problem)
 		}
 	}
 }

@@ -3,10 +3,12 @@
 package agent
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
 )
 
 // hostKeys are what keys of a host shall hold, by path; an empty value is none.
@@ -46,6 +48,31 @@ func wantedKeys(host string, f finding, as model.ASNumber) hostKeys {
 
 // refusedKeys say of no address that it is the host's.
 func refusedKeys(host string) hostKeys { return wantedKeys(host, finding{}, 0) }
+
+// conflicts say by family why the host must not take what it found, nil = it may.
+type conflicts [2]error
+
+func (c conflicts) any() bool { return c[0] != nil || c[1] != nil }
+
+func (c conflicts) equal(o conflicts) bool {
+	return errorText(c[0]) == errorText(o[0]) && errorText(c[1]) == errorText(o[1])
+}
+
+// text is of the first, "" for none.
+func (c conflicts) text() string { return cmp.Or(errorText(c[0]), errorText(c[1])) }
+
+// refuse leaves out the addresses that are other hosts'. The other family has its own:
+// it stays as it is until the name is known to be this host's.
+func (f *finding) refuse(c conflicts, unnamed bool) {
+	for family := range c {
+		switch {
+		case c[family] != nil:
+			f.own[family], f.keep[family], f.errs[family] = plan.Identity{}, false, c[family]
+		case c.any() && unnamed:
+			f.keep[family] = true
+		}
+	}
+}
 
 // change makes them so, if the keys are still as they are stored. It is empty
 // where they are right.

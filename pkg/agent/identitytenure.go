@@ -99,7 +99,7 @@ func (i *identity) hasOwn(n identityNote, family int, a netip.Addr) bool {
 	if m.Kind != plan.MethodAddress {
 		return false
 	}
-	id, err := m.Choose(n.links.Links, nil, family == 1, netip.Addr{})
+	id, err := m.Choose(plan.Surroundings{Links: n.links.Links}, family == 1)
 	return err == nil && id.Addr.Addr() == a
 }
 

@@ -37,18 +37,19 @@ func (i *identity) turn(ctx context.Context) (again time.Duration) {
 	}
 	f := i.find(ctx, n)
 	again = sooner(again, f.again)
-	if !i.adopt(f.own, n.conflict) {
+	if !i.adopt(f.own, n.conflicts) {
 		return again
 	}
-	want := wantedKeys(i.host, f, i.as)
-	if conflict, ok := errors.AsType[*plan.ConflictError](n.conflict); ok {
-		f.errs[familyOf(conflict.Addr)] = conflict
-		want = refusedKeys(i.host)
+	f.refuse(n.conflicts, free)
+	as := i.as
+	if n.conflicts.any() && (free || !f.own[0].Addr.IsValid() && !f.own[1].Addr.IsValid()) {
+		as = 0
 	}
+	want := wantedKeys(i.host, f, as)
 	i.tellAddresses(f.errs)
-	i.tells.health.setIdentity(errorText(n.conflict))
+	i.tells.health.setIdentity(n.conflicts.text())
 	change := want.change(n.stored)
-	if free && (n.conflict == nil || change.Empty()) {
+	if free && (!n.conflicts.any() || change.Empty()) {
 		// The others must not find this host alive while etcd says that it has an address
 		// that is another's.
 		i.tells.report.permit(permission{snapshot: n.snapshot}, n.revision, true)
@@ -58,20 +59,20 @@ func (i *identity) turn(ctx context.Context) (again time.Duration) {
 		return again
 	}
 	if !change.Empty() {
-		i.keys.run(func() error { return i.write(ctx, n, change) })
+		i.keys.run(func() error { return i.write(ctx, f.own, change) })
 		i.tell(problemKeys, i.keys.err)
 		return sooner(again, i.keys.after())
 	}
 	i.tell(problemKeys, nil)
-	if n.conflict != nil || n.wished < n.awaits {
+	if n.conflicts.any() && !f.own[0].Addr.IsValid() && !f.own[1].Addr.IsValid() || n.wished < n.awaits {
 		return again
 	}
 	return sooner(again, i.turnTunnels(ctx, n))
 }
 
 // adopt notes what was found, and says whether want has judged that, and to this
-// conflict.
-func (i *identity) adopt(own [2]plan.Identity, conflict error) bool {
+// conflicts.
+func (i *identity) adopt(own [2]plan.Identity, known conflicts) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.note.own != own {
@@ -83,22 +84,18 @@ func (i *identity) adopt(own [2]plan.Identity, conflict error) bool {
 		default:
 		}
 	}
-	return i.note.judged && errorText(i.note.conflict) == errorText(conflict) // else there is another note
+	return i.note.judged && i.note.conflicts.equal(known) // else there is another note
 }
 
 // write changes the host's keys in etcd.
-func (i *identity) write(ctx context.Context, n identityNote, change model.Change) error {
+func (i *identity) write(ctx context.Context, own [2]plan.Identity, change model.Change) error {
 	i.say(said(change))
 	revision, err := i.commit(ctx, change)
 	if err != nil {
 		return fmt.Errorf("write the host's addresses: %w", err)
 	}
 	i.keep(change, revision)
-	if n.conflict != nil {
-		i.log.Info("the host's addresses are not in etcd any more", "revision", revision)
-	} else {
-		i.log.Info("the host's addresses are in etcd", "ipv4", shown(n.own[0]), "ipv6", shown(n.own[1]), "revision", revision)
-	}
+	i.log.Info("the host's addresses are in etcd", "ipv4", shown(own[0]), "ipv6", shown(own[1]), "revision", revision)
 	return nil
 }
 

@@ -49,9 +49,9 @@ func HostNetwork(workloadPrefixes ...string) (plan.Links, error) {
 	}
 	isUplink := uplinkRule(links, byDefault)
 	for _, l := range links {
-		out.Links = append(out.Links, plan.Link{
-			Name: l.Name, Up: l.Up, MTU: l.MTU, Addrs: addrs[l.Index], Uplink: l.Up && !l.loopback && isUplink(l),
-		})
+		link := addrs[l.Index]
+		link.Name, link.Up, link.MTU, link.Uplink = l.Name, l.Up, l.MTU, l.Up && !l.loopback && isUplink(l)
+		out.Links = append(out.Links, link)
 	}
 	return out, nil
 }
@@ -65,20 +65,44 @@ func isFabricDevice(name string) bool {
 	return false
 }
 
-// hostAddrs are the addresses of all links that others can reach, by link.
-func (s *socket) hostAddrs() (map[int][]netip.Prefix, error) {
+// hostAddrs are the addresses of all links that others can reach, by link; of a link
+// nothing else is said.
+func (s *socket) hostAddrs() (map[int]plan.Link, error) {
 	all, err := s.dump(newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg)))
 	if err != nil {
 		return nil, fmt.Errorf("list the host's addresses: %w", err)
 	}
-	addrs := make(map[int][]netip.Prefix)
+	addrs := make(map[int]plan.Link)
 	for _, r := range all {
 		p, index, ok := parseAddr(r.body)
 		if ok && r.kind == unix.RTM_NEWADDR && p.IsValid() && !p.Addr().IsLinkLocalUnicast() && !p.Addr().IsLoopback() {
-			addrs[index] = append(addrs[index], p)
+			l := addrs[index]
+			sortAddr(&l, p, addrFlags(r.body))
+			addrs[index] = l
 		}
 	}
 	return addrs, nil
+}
+
+// sortAddr adds an address to a link by what the kernel says of it (linux/if_addr.h). An
+// optimistic one, which is used before it is known to be the host's alone (RFC 4429), is
+// pending like any other: other hosts are told of none that may be taken back.
+func sortAddr(l *plan.Link, p netip.Prefix, flags uint32) {
+	passing := uint32(unix.IFA_F_DEPRECATED)
+	if p.Addr().Is6() {
+		passing |= unix.IFA_F_TEMPORARY // of IPv4 the same bit says that it is a subnet's second
+	}
+	if flags&unix.IFA_F_DADFAILED != 0 {
+		l.Refused = append(l.Refused, p)
+		return
+	}
+	l.Addrs = append(l.Addrs, p)
+	if flags&unix.IFA_F_TENTATIVE != 0 {
+		l.Pending = append(l.Pending, p.Addr())
+	}
+	if flags&passing != 0 {
+		l.Passing = append(l.Passing, p.Addr())
+	}
 }
 
 // hostRoutes are the routes by some links that aren't ours, the best of each

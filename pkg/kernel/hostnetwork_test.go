@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -105,4 +107,72 @@ func TestFabricRoutes(t *testing.T) {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	})
+}
+
+// TestHostNetworkIPv6 tells addresses that the kernel doesn't use, or not yet, from the others.
+func TestHostNetworkIPv6(t *testing.T) {
+	inHost(t, func() {
+		ip(t, "link", "add", "up1", "type", "veth", "peer", "name", "cali-peer1")
+		ip(t, "link", "set", "cali-peer1", "up")
+		ip(t, "addr", "add", "fd99::9/64", "dev", "cali-peer1", "nodad") // another host's
+		ip(t, "link", "set", "up1", "up")
+		ip(t, "link", "add", "up2", "type", "veth", "peer", "name", "cali-peer2")
+		ip(t, "link", "set", "up2", "up") // and has no carrier, so that nothing can be asked
+		awaitSettled(t, "up1")
+		for _, args := range [][]string{
+			{"fd99::1/64", "dev", "up1", "nodad"},
+			{"fd99::2/64", "dev", "up1", "nodad", "preferred_lft", "0"},
+			{"192.0.2.1/24", "dev", "up1"},
+			{"192.0.2.2/24", "dev", "up1"}, // with IFA_F_SECONDARY, which is IFA_F_TEMPORARY's bit
+			{"fd99::9/64", "dev", "up1"},
+			{"fd98::1/64", "dev", "up2"},
+		} {
+			ip(t, append([]string{"addr", "add"}, args...)...)
+		}
+		want := []string{
+			"up1: [192.0.2.1/24 192.0.2.2/24 fd99::2/64 fd99::1/64], pending [], passing [fd99::2], refused [fd99::9/64]",
+			"up2: [fd98::1/64], pending [fd98::1], passing [], refused []",
+		}
+		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			links, err := HostNetwork("cali")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, l := range links.Links {
+				if l.Name != "lo" {
+					got = append(got, fmt.Sprintf("%s: %v, pending %v, passing %v, refused %v", l.Name, l.Addrs, l.Pending, l.Passing, l.Refused))
+				}
+			}
+			diff := cmp.Diff(want, got)
+			if diff == "" {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("-want +got:\n%s", diff)
+			}
+		}
+	})
+}
+
+// TestSortAddr reads the flags that the kernel alone can set.
+func TestSortAddr(t *testing.T) {
+	for _, tt := range []struct {
+		addr  string
+		flags uint32
+		want  string
+	}{
+		{"fd99::1/64", unix.IFA_F_PERMANENT, "[fd99::1/64] [] [] []"},
+		{"fd99::1/64", unix.IFA_F_TEMPORARY, "[fd99::1/64] [] [fd99::1] []"},
+		{"fd99::1/64", unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC, "[fd99::1/64] [fd99::1] [] []"},
+		{"fd99::1/64", unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED, "[] [] [] [fd99::1/64]"},
+		{"192.0.2.1/24", unix.IFA_F_SECONDARY, "[192.0.2.1/24] [] [] []"},
+		{"192.0.2.1/24", unix.IFA_F_DEPRECATED, "[192.0.2.1/24] [] [192.0.2.1] []"},
+	} {
+		var l plan.Link
+		sortAddr(&l, netip.MustParsePrefix(tt.addr), tt.flags)
+		if got := fmt.Sprint(l.Addrs, l.Pending, l.Passing, l.Refused); got != tt.want {
+			t.Errorf("%s, flags %#x: %s, want %s", tt.addr, tt.flags, got, tt.want)
+		}
+	}
 }

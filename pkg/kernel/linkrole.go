@@ -53,7 +53,7 @@ func LinkRoles(prefixes []string) ([]LinkRole, error) {
 		for _, r := range routes {
 			role.Uplink = role.Uplink || r.Device == l.Name && r.Gateway.IsLinkLocalUnicast()
 		}
-		for _, a := range addrs[l.Index] {
+		for _, a := range slices.Concat(addrs[l.Index].Addrs, addrs[l.Index].Refused) {
 			role.Addrs = append(role.Addrs, a.Addr())
 		}
 		slices.SortFunc(role.Addrs, netip.Addr.Compare)

@@ -99,3 +99,17 @@ func parseAddr(b []byte) (p netip.Prefix, index int, ok bool) {
 	}
 	return netip.PrefixFrom(local, int(b[1])), int(u32(b[4:])), local.IsValid()
 }
+
+// addrFlags are IFA_F_…: struct ifaddrmsg has room for the first eight alone.
+func addrFlags(b []byte) (flags uint32) {
+	if len(b) < unix.SizeofIfAddrmsg {
+		return 0
+	}
+	flags = uint32(b[2])
+	attributes(b[unix.SizeofIfAddrmsg:], func(kind uint16, data []byte) {
+		if kind == unix.IFA_FLAGS && len(data) >= 4 {
+			flags = u32(data)
+		}
+	})
+	return flags
+}

@@ -164,18 +164,32 @@ type Identity struct {
 	Link string
 }
 
-// Choose finds the host's own address among its links', in their order. Where all
-// links are looked through, an address in a pool of pods' is the last choice: it may
-// be a pod's gateway, or the pool may overlap the hosts' subnet. reached is for
-// can-reach alone: the address from which the kernel sends to the target, invalid
-// where it has no route. The zero Identity means that the host has no address of
+// Surroundings are what a host chooses its address by.
+type Surroundings struct {
+	Links []Link
+	// Pools are those of pods.
+	Pools []netip.Prefix
+	// Reached is for can-reach alone: the address from which the kernel sends to the
+	// target, invalid where it has no route.
+	Reached netip.Addr
+	// Former is the address that the host had until now, invalid = none.
+	Former netip.Addr
+}
+
+// Choose finds the host's own address among its links', in their order: the kernel
+// lists IPv4's in that in which they came, IPv6's the other way round. The one that it
+// had is kept while the method allows it, as all others know the host by that. What is
+// there for a while only comes after what stays. Where all links are looked through, an
+// address in a pool of pods' is the last choice: it may be a pod's gateway, or the pool
+// may overlap the hosts' subnet. The zero Identity means that the host has no address of
 // the family, as was wished.
-func (m Method) Choose(links []Link, pools []netip.Prefix, v6 bool, reached netip.Addr) (Identity, error) {
-	var found []Identity
-	for _, l := range links {
+func (m Method) Choose(s Surroundings, v6 bool) (Identity, error) {
+	var found []candidate
+	for _, l := range s.Links {
 		for _, p := range l.Addrs {
-			if suits(p.Addr(), v6) && (l.Up || m.Kind == MethodAddress) {
-				found = append(found, Identity{p, l.Name})
+			usable := l.Up && !slices.Contains(l.Pending, p.Addr())
+			if suits(p.Addr(), v6) && (usable || m.Kind == MethodAddress) {
+				found = append(found, candidate{Identity{p, l.Name}, slices.Contains(l.Passing, p.Addr())})
 			}
 		}
 	}
@@ -186,10 +200,10 @@ func (m Method) Choose(links []Link, pools []netip.Prefix, v6 bool, reached neti
 	case MethodAddress:
 		return m.given(found), nil
 	case MethodCanReach:
-		if !reached.IsValid() {
+		if !s.Reached.IsValid() {
 			return Identity{}, fmt.Errorf("%s: no route of this host leads to %s", m, m.Target)
 		}
-		fits = func(i Identity) bool { return i.Addr.Addr() == reached }
+		fits = func(i Identity) bool { return i.Addr.Addr() == s.Reached }
 	case MethodInterface:
 		fits = func(i Identity) bool { return matches(m.patterns, i.Link) }
 	case MethodFirstFound, MethodSkip:
@@ -202,27 +216,42 @@ func (m Method) Choose(links []Link, pools []netip.Prefix, v6 bool, reached neti
 		return Identity{}, errors.New("no way to find the host's address was chosen")
 	}
 	inPool := func(i Identity) bool {
-		return slices.ContainsFunc(pools, func(p netip.Prefix) bool { return p.Contains(i.Addr.Addr()) && p.Bits() > 0 })
+		return slices.ContainsFunc(s.Pools, func(p netip.Prefix) bool { return p.Contains(i.Addr.Addr()) && p.Bits() > 0 })
 	}
-	last := Identity{}
-	for _, i := range found {
-		switch {
-		case !fits(i):
-		case m.Kind != MethodFirstFound && m.Kind != MethodSkip, !inPool(i):
-			return i, nil
-		case last.Link == "":
-			last = i
+	best, least := Identity{}, 0
+	for _, c := range found {
+		if !fits(c.Identity) {
+			continue
+		}
+		rank := 1
+		if c.passing {
+			rank++
+		}
+		if (m.Kind == MethodFirstFound || m.Kind == MethodSkip) && inPool(c.Identity) {
+			rank += 2
+		}
+		if c.Addr.Addr() == s.Former {
+			rank = 0
+		}
+		if best.Link == "" || rank < least {
+			best, least = c.Identity, rank
 		}
 	}
-	if last.Link != "" {
-		return last, nil
+	if best.Link != "" {
+		return best, nil
 	}
-	return Identity{}, fmt.Errorf("%s finds no %s address on a link that is up; there are: %s", m, familyName(familyIndex(v6)), describe(found))
+	return Identity{}, fmt.Errorf("%s finds no %s address on a link that is up; there are: %s", m, familyName(familyIndex(v6)), describe(found, s.Links, v6))
+}
+
+// candidate is an address that a host may choose.
+type candidate struct {
+	Identity
+	passing bool
 }
 
 // given is the address that stands in the method, with the subnet that a link
 // says unless the method says one.
-func (m Method) given(found []Identity) Identity {
+func (m Method) given(found []candidate) Identity {
 	out := Identity{Addr: m.address}
 	for _, i := range found {
 		if i.Addr.Addr() == m.address.Addr() {
@@ -240,13 +269,38 @@ func matches(patterns []*regexp.Regexp, name string) bool {
 	return slices.ContainsFunc(patterns, func(re *regexp.Regexp) bool { return re.MatchString(name) })
 }
 
-func describe(found []Identity) string {
-	if len(found) == 0 {
+// describe names what there is, and what there would be but for the kernel.
+func describe(found []candidate, links []Link, v6 bool) string {
+	var words []string
+	for _, f := range found {
+		words = append(words, fmt.Sprintf("%s on %s", f.Addr, f.Link))
+	}
+	for _, l := range links {
+		for _, a := range l.Pending {
+			if l.Up && suits(a, v6) {
+				words = append(words, fmt.Sprintf("%s on %s, of which the kernel has yet to find out whether another host has it", a, l.Name))
+			}
+		}
+	}
+	for _, r := range RefusedAddresses(links, v6) {
+		words = append(words, fmt.Sprintf("%s on %s, which another host there has", r.Addr, r.Link))
+	}
+	if len(words) == 0 {
 		return "none"
 	}
-	words := make([]string, len(found))
-	for i, f := range found {
-		words[i] = fmt.Sprintf("%s on %s", f.Addr, f.Link)
-	}
 	return strings.Join(words, ", ")
+}
+
+// RefusedAddresses are those of a family that links were given and that the kernel doesn't
+// use, as another host has them.
+func RefusedAddresses(links []Link, v6 bool) []Identity {
+	var all []Identity
+	for _, l := range links {
+		for _, p := range l.Refused {
+			if suits(p.Addr(), v6) {
+				all = append(all, Identity{p, l.Name})
+			}
+		}
+	}
+	return all
 }

@@ -64,7 +64,7 @@ func TestChoose(t *testing.T) {
 		if tt.reached != "" {
 			reached = netip.MustParseAddr(tt.reached)
 		}
-		id, err := m.Choose(hostLinks(), []netip.Prefix{netip.MustParsePrefix("10.65.0.0/16")}, tt.v6, reached)
+		id, err := m.Choose(Surroundings{Links: hostLinks(), Pools: []netip.Prefix{netip.MustParsePrefix("10.65.0.0/16")}, Reached: reached}, tt.v6)
 		got := id.Link + " " + id.Addr.String()
 		if err != nil {
 			got = err.Error()
@@ -80,12 +80,79 @@ func TestChoose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, err := m.Choose(hostLinks(), all, false, netip.Addr{}); err != nil || id.Addr.String() != want {
+		if id, err := m.Choose(Surroundings{Links: hostLinks(), Pools: all}, false); err != nil || id.Addr.String() != want {
 			t.Errorf("%s, all in pools: %v, %v", method, id, err)
 		}
 	}
-	if _, err := (Method{}).Choose(hostLinks(), nil, false, netip.Addr{}); err == nil {
+	if _, err := (Method{}).Choose(Surroundings{Links: hostLinks()}, false); err == nil {
 		t.Error("the zero Method finds an address")
+	}
+}
+
+// TestChooseAmongIPv6: the newest address, which the kernel names first, moves no host,
+// one that the kernel doesn't use yet or at all is none, and what stays comes before
+// what passes.
+func TestChooseAmongIPv6(t *testing.T) {
+	link := func(name string, addrs ...string) (l Link) {
+		l = Link{Name: name, Up: true}
+		for _, text := range addrs {
+			kind, addr, marked := strings.Cut(text, ":")
+			if len(kind) != 1 || !marked {
+				kind, addr = "", text
+			}
+			p := netip.MustParsePrefix(addr)
+			switch kind {
+			case "R":
+				l.Refused = append(l.Refused, p)
+				continue
+			case "P":
+				l.Pending = append(l.Pending, p.Addr())
+			case "T":
+				l.Passing = append(l.Passing, p.Addr())
+			}
+			l.Addrs = append(l.Addrs, p)
+		}
+		return l
+	}
+	down := link("eth9", "fd19::1/64")
+	down.Up = false
+	for name, tt := range map[string]struct {
+		method, former string
+		links          []Link
+		want           string
+	}{
+		"the first":                       {"first-found", "", []Link{link("eth0", "fd18::99/64", "fd18::1/64")}, "fd18::99/64"},
+		"the former":                      {"first-found", "fd18::1", []Link{link("eth0", "fd18::99/64", "fd18::1/64")}, "fd18::1/64"},
+		"the former on another link":      {"first-found", "fd18::1", []Link{link("eth0", "fd18::99/64"), link("eth1", "fd18::1/64")}, "fd18::1/64"},
+		"the former, which passes":        {"first-found", "fd18::1", []Link{link("eth0", "fd18::99/64", "T:fd18::1/64")}, "fd18::1/64"},
+		"the former is on no link":        {"first-found", "fd18::1", []Link{link("eth0", "fd18::99/64")}, "fd18::99/64"},
+		"its link is down":                {"first-found", "fd19::1", []Link{link("eth0", "fd18::99/64"), down}, "fd18::99/64"},
+		"it isn't allowed any more":       {"cidr=fd18::/64", "fd17::1", []Link{link("eth0", "fd17::1/64", "fd18::1/64")}, "fd18::1/64"},
+		"it is refused":                   {"first-found", "fd18::1", []Link{link("eth0", "fd18::99/64", "R:fd18::1/64")}, "fd18::99/64"},
+		"refused":                         {"first-found", "", []Link{link("eth0", "R:fd18::99/64", "fd18::1/64")}, "fd18::1/64"},
+		"pending":                         {"first-found", "", []Link{link("eth0", "P:fd18::99/64", "fd18::1/64")}, "fd18::1/64"},
+		"temporary":                       {"interface=eth0", "", []Link{link("eth0", "T:fd18::99/64", "fd18::1/64")}, "fd18::1/64"},
+		"temporary, the other in a pool":  {"first-found", "", []Link{link("eth0", "T:fd18::99/64", "fd65::1/64")}, "fd18::99/64"},
+		"nothing but temporary":           {"first-found", "", []Link{link("eth0", "T:fd18::99/64")}, "fd18::99/64"},
+		"a given one is used as it is":    {"fd18::1", "", []Link{link("eth0", "P:fd18::1/64")}, "fd18::1/64"},
+		"nothing but refused and pending": {"first-found", "", []Link{link("eth0", "R:fd18::99/64", "P:fd18::1/64")}, "there are: fd18::1 on eth0, of which the kernel has yet to find out whether another host has it, fd18::99/64 on eth0, which another host there has"},
+	} {
+		m, err := ParseMethod(tt.method, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := Surroundings{Links: tt.links, Pools: []netip.Prefix{netip.MustParsePrefix("fd65::/16")}}
+		if tt.former != "" {
+			s.Former = netip.MustParseAddr(tt.former)
+		}
+		id, err := m.Choose(s, true)
+		got := id.Addr.String()
+		if err != nil {
+			got = err.Error()
+		}
+		if got != tt.want && (err == nil || !strings.Contains(got, tt.want)) {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
 	}
 }
 
@@ -129,7 +196,7 @@ func FuzzParseMethod(f *testing.F) {
 		if err != nil || again.Kind != m.Kind || again.Target != m.Target {
 			t.Fatalf("%q reads as %+v, and %q as %+v, %v", s, m, m, again, err)
 		}
-		id, err := m.Choose(hostLinks(), nil, v6, netip.MustParseAddr("172.18.204.125"))
+		id, err := m.Choose(Surroundings{Links: hostLinks(), Reached: netip.MustParseAddr("172.18.204.125")}, v6)
 		if err == nil && m.Kind != MethodNone && !suits(id.Addr.Addr(), v6) {
 			t.Fatalf("%q chooses %+v", s, id)
 		}

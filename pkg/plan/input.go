@@ -26,6 +26,15 @@ type Link struct {
 	Up    bool
 	MTU   int
 	Addrs []netip.Prefix // each with its subnet
+	// Pending are those of Addrs of which the kernel doesn't know yet whether another
+	// host has them (duplicate address detection, RFC 4862).
+	Pending []netip.Addr
+	// Passing are those of Addrs that are deprecated, or of IPv6 and temporary (RFC
+	// 8981): they aren't there for long.
+	Passing []netip.Addr
+	// Refused aren't among Addrs, as the kernel doesn't use them: another host on the
+	// link has them.
+	Refused []netip.Prefix
 	// Uplink: a default route leads here, or would if there were one.
 	Uplink bool
 }

@@ -91,7 +91,9 @@ func (e *Engine) touchIfLearned(p netip.Prefix) {
 func clone(l Links) Links {
 	out := Links{slices.Clone(l.Links), slices.Clone(l.Routes)}
 	for i := range out.Links {
-		out.Links[i].Addrs = slices.Clone(out.Links[i].Addrs)
+		l := &out.Links[i]
+		l.Addrs, l.Refused = slices.Clone(l.Addrs), slices.Clone(l.Refused)
+		l.Pending, l.Passing = slices.Clone(l.Pending), slices.Clone(l.Passing)
 	}
 	return out
 }
