@@ -133,11 +133,10 @@ func (w *fabricWatcher) watches(name string) bool {
 	return !slices.ContainsFunc(w.fabric.cfg.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// fabricSight is what of a link matters here. Whether it has a carrier doesn't:
-// routes don't ask.
+// fabricSight is what of a link matters here.
 type fabricSight struct {
 	name, alias string
-	up          bool
+	up, carrier bool
 	mtu         int
 	mac         model.MAC
 	local       netip.Addr
@@ -146,7 +145,7 @@ type fabricSight struct {
 }
 
 func (l *tunnelLink) sight() fabricSight {
-	return fabricSight{l.Name, l.Alias, l.Up, l.MTU, l.MAC, l.local, l.under, l.learning}
+	return fabricSight{l.Name, l.Alias, l.Up, l.carrier, l.MTU, l.MAC, l.local, l.under, l.learning}
 }
 
 // run reads until the socket is closed.

@@ -202,3 +202,33 @@ func TestFabricDoesNotSignalItself(t *testing.T) {
 		})
 	})
 }
+
+// TestFabricHearsOfCarriers: routes leave out links that have none.
+func TestFabricHearsOfCarriers(t *testing.T) {
+	inHost(t, func() {
+		f := newFabric(t)
+		ip(t, "link", "add", "up1", "type", "veth", "peer", "name", "far1")
+		ip(t, "link", "set", "up1", "up")
+		ip(t, "link", "set", "far1", "up")
+		awaitSettled(t, "up1")
+		signals, err := f.Subscribe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		settleFabric(t, signals)
+		for _, far := range []string{"down", "up"} {
+			ip(t, "link", "set", "far1", far)
+			signalled(t, signals, "far1, which is set "+far) // of itself
+			for {
+				links, err := HostNetwork("far")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if links.Links[len(links.Links)-1].NoCarrier == (far == "down") {
+					break
+				}
+				signalled(t, signals, "the carrier of up1, after far1 was set "+far)
+			}
+		}
+	})
+}

@@ -50,7 +50,8 @@ func HostNetwork(workloadPrefixes ...string) (plan.Links, error) {
 	isUplink := uplinkRule(links, byDefault)
 	for _, l := range links {
 		link := addrs[l.Index]
-		link.Name, link.Up, link.MTU, link.Uplink = l.Name, l.Up, l.MTU, l.Up && !l.loopback && isUplink(l)
+		link.Name, link.Up, link.NoCarrier, link.MTU = l.Name, l.Up, l.Up && !l.carrier, l.MTU
+		link.Uplink = l.Up && !l.loopback && isUplink(l)
 		out.Links = append(out.Links, link)
 	}
 	return out, nil

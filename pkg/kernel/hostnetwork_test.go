@@ -130,8 +130,8 @@ func TestHostNetworkIPv6(t *testing.T) {
 			ip(t, append([]string{"addr", "add"}, args...)...)
 		}
 		want := []string{
-			"up1: [192.0.2.1/24 192.0.2.2/24 fd99::2/64 fd99::1/64], pending [], passing [fd99::2], refused [fd99::9/64]",
-			"up2: [fd98::1/64], pending [fd98::1], passing [], refused []",
+			"up1: no carrier false, [192.0.2.1/24 192.0.2.2/24 fd99::2/64 fd99::1/64], pending [], passing [fd99::2], refused [fd99::9/64]",
+			"up2: no carrier true, [fd98::1/64], pending [fd98::1], passing [], refused []",
 		}
 		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 			links, err := HostNetwork("cali")
@@ -140,8 +140,12 @@ func TestHostNetworkIPv6(t *testing.T) {
 			}
 			var got []string
 			for _, l := range links.Links {
-				if l.Name != "lo" {
-					got = append(got, fmt.Sprintf("%s: %v, pending %v, passing %v, refused %v", l.Name, l.Addrs, l.Pending, l.Passing, l.Refused))
+				if l.Name == "lo" {
+					if l.NoCarrier {
+						t.Error("lo has no carrier")
+					}
+				} else {
+					got = append(got, fmt.Sprintf("%s: no carrier %v, %v, pending %v, passing %v, refused %v", l.Name, l.NoCarrier, l.Addrs, l.Pending, l.Passing, l.Refused))
 				}
 			}
 			diff := cmp.Diff(want, got)

@@ -29,6 +29,7 @@ type Link struct {
 	conf6    devconf
 	addrGen  uint8
 	loopback bool
+	carrier  bool // Running says no a moment longer, and always of links that don't tell
 	inet6    bool // the link speaks IPv6 at all
 }
 
@@ -96,6 +97,7 @@ func parseLink(b []byte) (Link, bool) {
 		Up:       flags&unix.IFF_UP != 0,
 		PeerNSID: -1,
 		loopback: flags&unix.IFF_LOOPBACK != 0,
+		carrier:  flags&unix.IFF_LOWER_UP != 0,
 	}
 	attributes(b[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
 		switch kind {

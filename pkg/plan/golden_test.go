@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write what the engine says to testdata"
 // A golden begins with what host-1 is told and ends with what follows:
 //
 //	-- etcd --     path = value
-//	-- links --    name [up] [uplink] [mtu N] address..., or: route CIDR [via A] dev D
+//	-- links --    name [up] [no-carrier] [uplink] [mtu N] address..., or: route CIDR [via A] dev D
 //	-- learned --  CIDR via A from A[, via A from A]
 //	-- plan --     the state
 func TestGolden(t *testing.T) {
@@ -153,6 +153,8 @@ func parseLink(t *testing.T, line string, links *Links) {
 		case i == 0 || words[i-1] == "mtu":
 		case word == "up":
 			l.Up = true
+		case word == "no-carrier":
+			l.NoCarrier = true
 		case word == "uplink":
 			l.Uplink = true
 		case word == "mtu":
@@ -176,4 +178,31 @@ func parseLearned(t *testing.T, line string) Learned {
 		l.Paths = append(l.Paths, Path{netip.MustParseAddr(words[1]), netip.MustParseAddr(words[3])})
 	}
 	return l
+}
+
+// TestCarriers follows a carrier that comes and goes, with nothing else.
+func TestCarriers(t *testing.T) {
+	data, err := os.ReadFile("testdata/carriers.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, _, _ := strings.Cut(string(data), "-- plan --\n")
+	e, w := tell1(t, given)
+	var st State
+	for _, silent := range [][2]bool{{false, false}, {true, false}, {true, true}, {false, true}, {false, false}, {true, true}} {
+		w.links = clone(w.links)
+		for i := range silent {
+			w.links.Links[i].NoCarrier = silent[i]
+		}
+		e.SetLinks(w.links)
+		st.Apply(e.Flush())
+		check(t, w, Settings{}, st)
+		want := 1
+		if silent[0] == silent[1] {
+			want = 2
+		}
+		if r := st.Routes[netip.MustParsePrefix("10.65.1.0/26")]; len(r.Hops) != want {
+			t.Errorf("without carriers %v: %s", silent, r)
+		}
+	}
 }

@@ -182,13 +182,13 @@ func (w *world) put(e model.Entry) {
 }
 
 func (h *history) newLinks() Links {
-	eth0 := Link{Name: "eth0", Up: h.r.IntN(4) > 0, MTU: pick(h, 1500, 1400, 1290), Uplink: h.r.IntN(2) == 0}
+	eth0 := Link{Name: "eth0", Up: h.r.IntN(4) > 0, NoCarrier: h.r.IntN(4) == 0, MTU: pick(h, 1500, 1400, 1290), Uplink: h.r.IntN(2) == 0}
 	for _, s := range []string{"172.18.0.1/24", "fd18::1/64"} {
 		if h.r.IntN(4) > 0 {
 			eth0.Addrs = append(eth0.Addrs, netip.MustParsePrefix(s))
 		}
 	}
-	l := Links{Links: []Link{eth0, {Name: "eth1", Up: true, MTU: 9000, Addrs: []netip.Prefix{netip.MustParsePrefix(pick(h, "172.19.0.1/16", "192.0.2.1/32"))}}}}
+	l := Links{Links: []Link{eth0, {Name: "eth1", Up: true, NoCarrier: h.r.IntN(4) == 0, MTU: 9000, Addrs: []netip.Prefix{netip.MustParsePrefix(pick(h, "172.19.0.1/16", "192.0.2.1/32"))}}}}
 	for _, r := range []HostRoute{
 		{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("172.18.0.254"), "eth0"},
 		{netip.MustParsePrefix("172.18.0.3/32"), netip.MustParseAddr("172.19.0.9"), "eth1"},
@@ -201,6 +201,17 @@ func (h *history) newLinks() Links {
 		}
 	}
 	return l
+}
+
+// changeLinks makes others, or one of them lose or get its carrier.
+func (h *history) changeLinks() {
+	if len(h.w.links.Links) == 0 || h.r.IntN(2) == 0 {
+		h.w.links = h.newLinks()
+		return
+	}
+	h.w.links = clone(h.w.links)
+	l := &h.w.links.Links[h.r.IntN(len(h.w.links.Links))]
+	l.NoCarrier = !l.NoCarrier
 }
 
 func (h *history) learn() Learned {
@@ -232,7 +243,7 @@ func (h *history) happen(e *Engine) {
 			h.settings = h.newSettings()
 			e.SetSettings(h.settings)
 		case 0:
-			h.w.links = h.newLinks()
+			h.changeLinks()
 			e.SetLinks(h.w.links)
 		case 3:
 			h.retain()

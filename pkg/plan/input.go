@@ -22,10 +22,12 @@ type Path struct {
 
 // Link is one of the host's own interfaces: no workload's, no tunnel of ours.
 type Link struct {
-	Name  string
-	Up    bool
-	MTU   int
-	Addrs []netip.Prefix // each with its subnet
+	Name string
+	Up   bool // administratively
+	// NoCarrier: what is sent by it is lost, as nothing is at its other end.
+	NoCarrier bool
+	MTU       int
+	Addrs     []netip.Prefix // each with its subnet
 	// Pending are those of Addrs of which the kernel doesn't know yet whether another
 	// host has them (duplicate address detection, RFC 4862).
 	Pending []netip.Addr

@@ -120,6 +120,7 @@ func (e *Engine) learnedRoute(p netip.Prefix, paths []Path, n *needs) *Route {
 	if len(r.Hops) == 0 {
 		return nil
 	}
+	r.Hops = e.heard(r.Hops)
 	slices.SortFunc(r.Hops, compareHops)
 	r.Hops = slices.Compact(r.Hops)
 	r.Source = e.source(p)

@@ -13,19 +13,21 @@ type links struct {
 	all     []Link
 	own     map[netip.Addr]string // link by address
 	up      map[string]bool
-	subnets index[string] // link by subnet, of those that are up
+	silent  map[string]bool // those without a carrier
+	subnets index[string]   // link by subnet, of those that are up
 	routes  index[HostRoute]
 	given   Links
 }
 
 func newLinks(given Links) links {
-	l := links{own: map[netip.Addr]string{}, up: map[string]bool{}, subnets: newIndex[string](), routes: newIndex[HostRoute](), given: given}
+	l := links{own: map[netip.Addr]string{}, up: map[string]bool{}, silent: map[string]bool{}, subnets: newIndex[string](), routes: newIndex[HostRoute](), given: given}
 	for _, link := range given.Links {
 		if isTunnelDevice(link.Name) {
 			continue
 		}
 		l.all = append(l.all, link)
 		l.up[link.Name] = link.Up
+		l.silent[link.Name] = link.NoCarrier
 		for _, p := range link.Addrs {
 			if !p.IsValid() {
 				continue
@@ -64,7 +66,7 @@ func (e *Engine) SetLinks(given Links) {
 		e.dirty.neighbours, e.dirty.all = true, true
 	}
 	for a, before := range e.reached {
-		if now := e.reachNow(a); now != before {
+		if now := e.reachNow(a); now != before || now.ok() && was.silent[now.hop.Device] != e.links.silent[now.hop.Device] {
 			e.reached[a] = now
 			e.reportHop(a)
 			for p := range e.byGateway[a] {
@@ -147,6 +149,17 @@ func (e *Engine) reach(a netip.Addr) reach {
 		return r
 	}
 	return e.reachNow(a)
+}
+
+// heard are those of some next hops that a link with a carrier leads to; all of them where
+// there is none, as a single link that comes and goes keeps its routes. The kernel goes on
+// sending its share to a hop without one (RTNH_F_LINKDOWN, unless ignore_routes_with_linkdown).
+func (e *Engine) heard(hops []Hop) []Hop {
+	isSilent := func(h Hop) bool { return e.links.silent[h.Device] }
+	if heard := slices.DeleteFunc(slices.Clone(hops), isSilent); len(heard) > 0 {
+		return heard
+	}
+	return hops
 }
 
 // uplinks are the links that lead to other hosts: those said to, and what has

@@ -339,6 +339,12 @@ func (s *slow) byBGP(p netip.Prefix, paths []Path) {
 	if len(hops) == 0 {
 		return
 	}
+	carrier := func(h Hop) bool {
+		return !slices.ContainsFunc(s.links.Links, func(l Link) bool { return l.Name == h.Device && l.NoCarrier })
+	}
+	if slices.ContainsFunc(slices.Collect(maps.Keys(hops)), carrier) {
+		maps.DeleteFunc(hops, func(h Hop, _ bool) bool { return !carrier(h) })
+	}
 	sorted := slices.SortedFunc(maps.Keys(hops), compareHops)
 	s.st.Routes[p] = Route{Destination: p, Kind: Unicast, Hops: sorted, Source: s.source(p), Origin: FromBGP}
 }
