@@ -4,6 +4,8 @@ package plan
 
 import (
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -97,5 +99,39 @@ func TestRetain(t *testing.T) {
 	e.Learn(Learned{Prefix: l.Prefix})
 	if hop(); len(e.told.Routes) != blocksPerHost {
 		t.Errorf("withdrawn: %s", e.told)
+	}
+}
+
+// TestReflectorPassword: a reflector follows the password by which its clients have it.
+func TestReflectorPassword(t *testing.T) {
+	data, err := os.ReadFile("testdata/reflector.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, _, _ := strings.Cut(string(data), "-- plan --\n")
+	e, w := tell1(t, given)
+	var st State
+	st.Apply(e.Flush())
+	reflector := netip.MustParseAddr("172.18.203.125")
+	for _, step := range []struct{ host, file, want string }{
+		{"", "/etc/calico/new", "/etc/calico/three"},
+		{"host-3", "/etc/calico/other", "/etc/calico/other"},
+		{"host-3", "", ""},
+		{"host-3", "-", "/etc/calico/new"}, // it is gone
+		{"", "", ""},
+	} {
+		key := model.BGPPeerKey{Host: step.host, IP: reflector}
+		entry := model.Entry{Path: key.Path(), Key: key}
+		if step.file != "-" {
+			entry.Revision, entry.Created = 99, 9
+			entry.Value = model.BGPPeer{IP: reflector, AS: 65001, PasswordFile: step.file}
+		}
+		w.put(entry)
+		e.Update(entry)
+		st.Apply(e.Flush())
+		check(t, w, Settings{}, st)
+		if got := st.Neighbours[netip.MustParseAddr("172.18.203.127")].PasswordFile; got != step.want {
+			t.Errorf("after %+v: %q", step, got)
+		}
 	}
 }

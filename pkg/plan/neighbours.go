@@ -103,8 +103,9 @@ func (e *Engine) neighbour(a netip.Addr, name string) *Neighbour {
 		n.explicit(valueOf[model.BGPPeer](global))
 	case name == "":
 		return nil
-	case me.cluster.IsValid() && e.hasForPeer(name, local):
+	case me.cluster.IsValid() && e.forPeer(name, local) != nil:
 		n.Kind, n.AS, n.Multihop = FromReflects, e.asOf(e.hosts[name]), meshMultihop
+		n.PasswordFile = valueOf[model.BGPPeer](e.forPeer(name, local)).PasswordFile
 	case e.mesh():
 		n.Kind, n.AS, n.Multihop = FromMesh, e.asOf(e.hosts[name]), meshMultihop
 	}
@@ -134,12 +135,14 @@ func (e *Engine) reportSelfPeer(a netip.Addr, own *object) {
 	}
 }
 
-// hasForPeer reports whether a host has an address of ours for its explicit peer.
-func (e *Engine) hasForPeer(name string, local netip.Addr) bool {
-	hosts := e.peers[local]
-	_, own := hosts[name]
-	_, all := hosts[""]
-	return own || all
+// forPeer is the peer by which a host has an address of ours for its explicit peer, its own
+// before that of all; nil where it hasn't. Both ends sign with the password that it names.
+func (e *Engine) forPeer(name string, local netip.Addr) *object {
+	if own, ok := e.peerAt(name, local); ok {
+		return own
+	}
+	global, _ := e.peerAt("", local)
+	return global
 }
 
 // mesh reports whether all hosts have sessions with all others: where nothing

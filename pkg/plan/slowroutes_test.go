@@ -49,8 +49,10 @@ func (s *slow) neighbours(settings Settings) {
 			continue
 		}
 		n := Neighbour{Address: a, Local: local, Host: name, MaxPrefixes: settings.MaxPrefixes}
-		_, theirs := s.explicit(name, local)
-		_, everybodys := s.explicit("", local)
+		forPeer, reflects := s.explicit(name, local)
+		if !reflects {
+			forPeer, reflects = s.explicit("", local)
+		}
 		global, isGlobal := s.explicit("", a)
 		entry, kind := own, FromOwn
 		if !isOwn {
@@ -60,8 +62,10 @@ func (s *slow) neighbours(settings Settings) {
 		case isOwn || isGlobal:
 			p, _ := entry.Value.(model.BGPPeer)
 			n.Kind, n.AS, n.PasswordFile, n.Multihop, n.Import, n.Export = kind, p.AS, p.PasswordFile, p.EBGPMultihop, p.Import, p.Export
-		case s.cluster(s.self).IsValid() && (theirs || everybodys):
+		case s.cluster(s.self).IsValid() && reflects:
 			n.Kind, n.AS, n.Multihop = FromReflects, s.as(name), 255
+			p, _ := forPeer.Value.(model.BGPPeer)
+			n.PasswordFile = p.PasswordFile
 		case mesh:
 			n.Kind, n.AS, n.Multihop = FromMesh, s.as(name), 255
 		}
