@@ -52,6 +52,7 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 	if s.run == nil {
 		r, err := s.start(ctx, desired.Speaker)
 		if err != nil {
+			s.learned.clear() // who knows when there is a next try
 			return err
 		}
 		s.run = r
@@ -123,15 +124,21 @@ func (s *Speaker) silence(ctx context.Context) error {
 	return s.halt(ctx, false)
 }
 
-// halt ends the library's run.
+// halt ends the library's run: gracefully, for another is to follow, and neighbours keep our
+// routes meanwhile. So are theirs kept then.
 func (s *Speaker) halt(ctx context.Context, graceful bool) error {
 	r := s.run
 	s.run = nil
 	err := r.stop(ctx, graceful)
-	s.learned.clear()
 	s.sessions.keep(nil)
 	if err != nil {
+		s.learned.clear()
 		return fmt.Errorf("stop BGP: %w", err)
+	}
+	if graceful {
+		s.learned.retain()
+	} else {
+		s.learned.clear()
 	}
 	return nil
 }
@@ -156,6 +163,7 @@ func (s *Speaker) difference(ctx context.Context) error {
 		r.wanted[a] = w
 	}
 	s.sessions.keep(d.Neighbours)
+	s.learned.forgetFormer(d.Neighbours)
 
 	sound := maps.Clone(d.Neighbours)
 	maps.DeleteFunc(sound, func(a netip.Addr, _ plan.Neighbour) bool { _, ok := r.wanted[a]; return !ok })

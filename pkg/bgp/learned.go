@@ -16,7 +16,10 @@ type learned struct {
 	mu       sync.Mutex
 	routes   map[netip.Prefix]plan.Learned
 	complete bool
-	readers  map[*Subscription]struct{}
+	// former are those of before the speaker was started anew, until they are learned
+	// again or all is known.
+	former  map[netip.Prefix]struct{}
+	readers map[*Subscription]struct{}
 }
 
 // A Subscription tells its reader what was learned and withdrawn. It keeps the latest of
@@ -88,6 +91,14 @@ func (sub *Subscription) Close() {
 func (l *learned) set(routes []plan.Learned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, r := range routes {
+		delete(l.former, r.Prefix)
+	}
+	l.put(routes)
+}
+
+// put has these routes, and tells of those that changed; mu is held.
+func (l *learned) put(routes []plan.Learned) {
 	if l.routes == nil {
 		l.routes = make(map[netip.Prefix]plan.Learned)
 	}
@@ -122,8 +133,42 @@ func (l *learned) clear() {
 	l.set(gone)
 }
 
+// retain has all that is learned stay while the speaker is started anew, until it is known
+// what neighbours have then.
+func (l *learned) retain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.complete = false
+	l.former = make(map[netip.Prefix]struct{}, len(l.routes))
+	for p := range l.routes {
+		l.former[p] = struct{}{}
+	}
+}
+
+// forgetFormer ends that for what came from others than the neighbours; nil is all of it.
+func (l *learned) forgetFormer(neighbours map[netip.Addr]plan.Neighbour) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var changed []plan.Learned
+	for p := range l.former {
+		r := plan.Learned{Prefix: p}
+		for _, path := range l.routes[p].Paths {
+			if _, ok := neighbours[path.Peer]; ok {
+				r.Paths = append(r.Paths, path)
+			}
+		}
+		if changed = append(changed, r); len(r.Paths) == 0 {
+			delete(l.former, p)
+		}
+	}
+	l.put(changed)
+}
+
 // setComplete says whether all is known that neighbours had at the start.
 func (l *learned) setComplete(complete bool) {
+	if complete {
+		l.forgetFormer(nil)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.complete != complete {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -70,6 +72,89 @@ func TestRestart(t *testing.T) {
 			sa.apply(da)
 			eventually(t, "complete", true, func() bool { return sa.look().Complete })
 		})
+	}
+}
+
+// TestListenElsewhere has a speaker begin anew while it goes on: what it learned stays until
+// its neighbours have said what they have now.
+func TestListenElsewhere(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, b, c := f.host(t, 1), f.host(t, 2), f.host(t, 3)
+	da, db, dc := a.desired(), b.desired(), c.desired()
+	da.Speaker.RestartTime, db.Speaker.RestartTime = time.Hour, time.Hour
+	a.meets(da, b)
+	a.meets(da, c)
+	b.meets(db, a)
+	c.meets(dc, a)
+	b.has(db, "10.1.2.0/26", "10.1.2.64/26")
+	c.has(dc, "10.1.3.0/26")
+	sa, sb, sc := a.start(t), b.start(t), c.start(t)
+	sa.apply(da)
+	sb.apply(db)
+	sc.apply(dc)
+	stays, goes, third := "10.1.2.0/26 via 10.0.0.2", "10.1.2.64/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.3"
+	sa.mustLearn(stays, goes, third)
+
+	// Nobody hears of it when it is back, so all of this is what it knew.
+	since := time.Now()
+	ip(t, f.ns, "link set port1 down")
+	da.Speaker.Listen = []netip.Addr{a.v4}
+	sa.apply(da)
+	if got := sa.look(); got.Complete || fmt.Sprint(sa.learns()) != fmt.Sprint([]string{stays, goes, third}) {
+		t.Errorf("listening elsewhere: %s, complete %v", sa.learns(), got.Complete)
+	}
+	delete(da.Neighbours, c.v4) // what a neighbour said that is none any more goes at once
+	sa.apply(da)
+	if got := fmt.Sprint(sa.learns()); got != fmt.Sprint([]string{stays, goes}) {
+		t.Errorf("without one neighbour: %s", got)
+	}
+	delete(db.Advertisements, prefix("10.1.2.64/26"))
+	sb.apply(db)
+	ip(t, f.ns, "link set port1 up")
+	eventually(t, "a new session", true, func() bool {
+		if got := sa.learns(); len(got) == 0 || got[0] != stays {
+			t.Fatalf("in the restart: %s", got)
+		}
+		p := sa.peer(b.v4)
+		return p.State == Established && p.Since.After(since)
+	})
+	sa.mustLearn(stays)
+	eventually(t, "complete", true, func() bool { return sa.look().Complete })
+}
+
+// TestFormer has routes of before stay as long as they should, and no longer.
+func TestFormer(t *testing.T) {
+	b, c := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
+	path := func(a netip.Addr) plan.Path { return plan.Path{NextHop: a, Peer: a} }
+	both, again, one := prefix("10.1.1.0/26"), prefix("10.1.2.0/26"), prefix("10.1.3.0/26")
+	var l learned
+	l.set([]plan.Learned{{Prefix: both, Paths: []plan.Path{path(b), path(c)}}, {Prefix: again, Paths: []plan.Path{path(b)}}, {Prefix: one, Paths: []plan.Path{path(c)}}})
+	l.retain()
+	want := func(step string, want map[netip.Prefix]int) {
+		t.Helper()
+		got := map[netip.Prefix]int{}
+		for p, r := range l.routes {
+			got[p] = len(r.Paths)
+		}
+		if diff := cmp.Diff(want, got, comparers()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step, diff)
+		}
+	}
+	want("retained", map[netip.Prefix]int{both: 2, again: 1, one: 1})
+	l.forgetFormer(map[netip.Addr]plan.Neighbour{b: {}})
+	want("without a neighbour", map[netip.Prefix]int{both: 1, again: 1})
+	l.set([]plan.Learned{{Prefix: again, Paths: []plan.Path{path(b)}}})
+	l.setComplete(true)
+	want("complete", map[netip.Prefix]int{again: 1})
+	l.set([]plan.Learned{{Prefix: one, Paths: []plan.Path{path(c)}}})
+	l.setComplete(true)
+	want("learned since", map[netip.Prefix]int{again: 1, one: 1})
+	l.retain()
+	l.clear()
+	want("cleared", map[netip.Prefix]int{})
+	if len(l.former) > 0 {
+		t.Errorf("kept: %v", l.former)
 	}
 }
 
