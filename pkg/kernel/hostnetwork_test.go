@@ -74,6 +74,71 @@ func TestHostNetwork(t *testing.T) {
 	})
 }
 
+// TestGatewayOfIPv6 reads and writes routes of IPv4 by neighbours that have IPv6 alone.
+func TestGatewayOfIPv6(t *testing.T) {
+	inHost(t, func() {
+		for _, n := range []string{"1", "2"} {
+			ip(t, "link", "add", "up"+n, "type", "veth", "peer", "name", "far"+n)
+			ip(t, "link", "set", "far"+n, "up")
+			ip(t, "link", "set", "up"+n, "up")
+			awaitSettled(t, "up"+n)
+		}
+		ip(t, "addr", "add", "192.0.2.1/32", "dev", "up1")
+		ip(t, "route", "add", "198.51.100.0/24", "via", "inet6", "fe80::1", "dev", "up1")
+		ip(t, "route", "add", "203.0.113.0/24", "nexthop", "via", "inet6", "fe80::1", "dev", "up1", "nexthop", "via", "inet6", "fe80::2", "dev", "up2")
+		links, err := HostNetwork("far")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range links.Routes {
+			if r.Destination.Addr().Is4() {
+				got = append(got, fmt.Sprint(r.Destination, " ", r.Gateway, " ", r.Device))
+			}
+		}
+		want := []string{"198.51.100.0/24 fe80::1 up1", "203.0.113.0/24 fe80::1 up1", "203.0.113.0/24 fe80::2 up2"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("read (-want +got):\n%s", diff)
+		}
+
+		one, several := netip.MustParsePrefix("10.65.1.0/26"), netip.MustParsePrefix("10.65.2.0/26")
+		hops := []plan.Hop{{Gateway: netip.MustParseAddr("fe80::1"), Device: "up1"}, {Gateway: netip.MustParseAddr("fe80::2"), Device: "up2"}}
+		st := plan.State{Routes: map[netip.Prefix]plan.Route{
+			one:     {Destination: one, Kind: plan.Unicast, Origin: plan.FromBGP, Hops: hops[:1], Source: netip.MustParseAddr("192.0.2.1")},
+			several: {Destination: several, Kind: plan.Unicast, Origin: plan.FromBGP, Hops: hops},
+		}}
+		f := newFabric(t)
+		mustHold(t, f, st)
+		if again := mustHold(t, f, st); again.Writes != 0 {
+			t.Errorf("what stands is written again: %+v", again)
+		}
+		lines := ip(t, "route", "show", "proto", "81")
+		wantLines := []string{
+			"10.65.1.0/26 via inet6 fe80::1 dev up1 src 192.0.2.1 metric 1100",
+			"10.65.2.0/26 metric 1100", "nexthop via inet6 fe80::1 dev up1 weight 1", "nexthop via inet6 fe80::2 dev up2 weight 1",
+		}
+		if diff := cmp.Diff(wantLines, lines); diff != "" {
+			t.Errorf("written (-want +got):\n%s", diff)
+		}
+		found, err := FabricRoutes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range found {
+			if want := st.Routes[r.Destination]; r.String() != want.String() {
+				t.Errorf("read again: %s, want %s", r, want)
+			}
+		}
+		if len(found) != 2 {
+			t.Errorf("read again: %v", found)
+		}
+		mustHold(t, f, plan.State{})
+		if left := ip(t, "route", "show", "proto", "81"); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
 // TestFabricRoutes reads what a former Fabric may have had from BGP.
 func TestFabricRoutes(t *testing.T) {
 	inHost(t, func() {

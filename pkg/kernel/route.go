@@ -14,8 +14,8 @@ import (
 // route is a unicast route of the main table.
 type route struct {
 	dst      netip.Prefix
-	gateway  netip.Addr
-	index    int // outgoing link
+	gateway  netip.Addr // of either family
+	index    int        // outgoing link
 	protocol uint8
 	scope    uint8
 	metric   uint32
@@ -81,8 +81,11 @@ func parseHops(r route, b []byte) []route {
 			hop := r
 			hop.index = int(u32(data[4:]))
 			attributes(data[unix.SizeofRtNexthop:n], func(kind uint16, data []byte) {
-				if kind == unix.RTA_GATEWAY {
+				switch kind {
+				case unix.RTA_GATEWAY:
 					hop.gateway = addrOf(data)
+				case unix.RTA_VIA:
+					hop.gateway = parseVia(data)
 				}
 			})
 			hops = append(hops, hop)
@@ -109,6 +112,8 @@ func parseRoute(b []byte) (route, bool) {
 			dst = addrOf(data)
 		case unix.RTA_GATEWAY:
 			r.gateway = addrOf(data)
+		case unix.RTA_VIA:
+			r.gateway = parseVia(data)
 		case unix.RTA_OIF:
 			r.index = int(u32(data))
 		case unix.RTA_PRIORITY:
@@ -119,6 +124,27 @@ func parseRoute(b []byte) (route, bool) {
 	})
 	r.dst = netip.PrefixFrom(dst, bits)
 	return r, table == unix.RT_TABLE_MAIN && r.dst.IsValid()
+}
+
+// parseVia reads struct rtvia of linux/rtnetlink.h: a gateway that is of another family than
+// the route, as IPv4 may go by a neighbour that has IPv6 alone (RFC 8950).
+func parseVia(b []byte) netip.Addr {
+	if len(b) < 2 {
+		return netip.Addr{}
+	}
+	return addrOf(b[2:])
+}
+
+func encodeVia(a netip.Addr) []byte {
+	return append(binary.NativeEndian.AppendUint16(nil, uint16(familyOf(a))), a.AsSlice()...)
+}
+
+// gatewayOf is the attribute that names a gateway of a route to dst.
+func gatewayOf(dst, gateway netip.Addr) (kind uint16, data []byte) {
+	if dst.Is4() != gateway.Is4() {
+		return unix.RTA_VIA, encodeVia(gateway)
+	}
+	return unix.RTA_GATEWAY, gateway.AsSlice()
 }
 
 // onlyAddr is the address that a route of any kind and table leads to; the zero

@@ -27,7 +27,7 @@ type fabricRoute struct {
 
 // fabricHop is a next hop.
 type fabricHop struct {
-	gateway netip.Addr // invalid = the link itself
+	gateway netip.Addr // invalid = the link itself; of IPv4 it may be of IPv6
 	index   int
 	onLink  bool
 	weight  uint8 // less one
@@ -76,17 +76,17 @@ func (r fabricRoute) message(kind, flags uint16) *message {
 	switch {
 	case one:
 		if g := r.hops[0].gateway; g.IsValid() {
-			m.attrAddr(unix.RTA_GATEWAY, g)
+			m.attr(gatewayOf(r.dst.Addr(), g))
 		}
 		m.attr32(unix.RTA_OIF, uint32(r.hops[0].index))
 	case len(r.hops) > 0:
-		m.attr(unix.RTA_MULTIPATH, encodeHops(r.hops))
+		m.attr(unix.RTA_MULTIPATH, encodeHops(r.dst.Addr(), r.hops))
 	}
 	return m
 }
 
 // encodeHops is a list of struct rtnexthop, each with its gateway.
-func encodeHops(hops []fabricHop) []byte {
+func encodeHops(dst netip.Addr, hops []fabricHop) []byte {
 	var b []byte
 	for _, h := range hops {
 		start := len(b)
@@ -97,10 +97,13 @@ func encodeHops(hops []fabricHop) []byte {
 		b = append(b, 0, 0, flags, h.weight)
 		b = binary.NativeEndian.AppendUint32(b, uint32(h.index))
 		if h.gateway.IsValid() {
-			g := h.gateway.AsSlice()
+			kind, g := gatewayOf(dst, h.gateway)
 			b = binary.NativeEndian.AppendUint16(b, uint16(unix.SizeofRtAttr+len(g)))
-			b = binary.NativeEndian.AppendUint16(b, unix.RTA_GATEWAY)
+			b = binary.NativeEndian.AppendUint16(b, kind)
 			b = append(b, g...)
+		}
+		for len(b)%4 != 0 {
+			b = append(b, 0)
 		}
 		binary.NativeEndian.PutUint16(b[start:], uint16(len(b)-start))
 	}
@@ -125,6 +128,8 @@ func parseFabricRoute(b []byte) (fabricRoute, bool) {
 			dst = addrOf(data)
 		case unix.RTA_GATEWAY:
 			hop.gateway = addrOf(data)
+		case unix.RTA_VIA:
+			hop.gateway = parseVia(data)
 		case unix.RTA_OIF:
 			hop.index = int(u32(data))
 		case unix.RTA_PRIORITY:
@@ -157,8 +162,11 @@ func decodeHops(data []byte) []fabricHop {
 		}
 		h := fabricHop{onLink: data[2]&unix.RTNH_F_ONLINK != 0, weight: data[3], index: int(u32(data[4:]))}
 		attributes(data[unix.SizeofRtNexthop:n], func(kind uint16, data []byte) {
-			if kind == unix.RTA_GATEWAY {
+			switch kind {
+			case unix.RTA_GATEWAY:
 				h.gateway = addrOf(data)
+			case unix.RTA_VIA:
+				h.gateway = parseVia(data)
 			}
 		})
 		hops = append(hops, h)
@@ -221,7 +229,7 @@ func (p *fabricPass) resolve(want plan.Route) (r fabricRoute, ok bool, lacks, er
 			lacks = errors.Join(lacks, &LinkDownError{h.Device, "is not there"})
 		case !l.Up:
 			lacks = errors.Join(lacks, &LinkDownError{h.Device, "is down"})
-		case h.Gateway.IsValid() && h.Gateway.Is4() != r.dst.Addr().Is4():
+		case h.Gateway.IsValid() && h.Gateway.Is4() && r.dst.Addr().Is6():
 			lacks = errors.Join(lacks, fmt.Errorf("next hop %s is not of the family of %s", h.Gateway, r.dst))
 		default:
 			r.hops = append(r.hops, fabricHop{gateway: h.Gateway.WithZone(""), index: l.Index, onLink: h.OnLink})

@@ -191,7 +191,7 @@ func (h *history) newLinks() Links {
 	l := Links{Links: []Link{eth0, {Name: "eth1", Up: true, NoCarrier: h.r.IntN(4) == 0, MTU: 9000, Addrs: []netip.Prefix{netip.MustParsePrefix(pick(h, "172.19.0.1/16", "192.0.2.1/32"))}}}}
 	for _, r := range []HostRoute{
 		{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("172.18.0.254"), "eth0"},
-		{netip.MustParsePrefix("172.18.0.3/32"), netip.MustParseAddr("172.19.0.9"), "eth1"},
+		{netip.MustParsePrefix("172.18.0.3/32"), netip.MustParseAddr(pick(h, "172.19.0.9", "fe80::1")), "eth1"},
 		{netip.MustParsePrefix("10.2.0.0/30"), netip.Addr{}, "eth1"},
 		{netip.MustParsePrefix("172.19.0.4/31"), netip.Addr{}, "eth1"},
 		{netip.MustParsePrefix("::/0"), netip.MustParseAddr("fd18::fe"), "eth0"},

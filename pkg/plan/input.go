@@ -45,7 +45,7 @@ type Link struct {
 // reached. Those of the links' own subnets may be left out.
 type HostRoute struct {
 	Destination netip.Prefix
-	Gateway     netip.Addr // invalid = on the link
+	Gateway     netip.Addr // invalid = on the link; IPv4 may go by one of IPv6
 	Device      string
 }
 

@@ -55,8 +55,8 @@ type Route struct {
 
 // Hop is a next hop.
 type Hop struct {
-	// Gateway is of the destination's family. An IPv6 link-local one is meant on
-	// Device.
+	// Gateway is of the destination's family, or of IPv6 where the host itself reaches
+	// IPv4's next hops that way. An IPv6 link-local one is meant on Device.
 	Gateway netip.Addr
 	Device  string
 	// OnLink: Gateway is a neighbour on Device, whatever the addresses say.

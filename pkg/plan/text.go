@@ -21,17 +21,26 @@ func (r Route) String() string {
 	}
 	b.WriteString(r.Destination.String())
 	if len(r.Hops) == 1 {
-		fmt.Fprintf(&b, " %s", r.Hops[0])
+		fmt.Fprintf(&b, " %s", r.hop(0))
 	}
 	if r.Source.IsValid() {
 		fmt.Fprintf(&b, " src %s", r.Source)
 	}
 	if len(r.Hops) > 1 {
-		for _, h := range r.Hops {
-			fmt.Fprintf(&b, " nexthop %s weight 1", h)
+		for i := range r.Hops {
+			fmt.Fprintf(&b, " nexthop %s weight 1", r.hop(i))
 		}
 	}
 	return b.String()
+}
+
+// hop says of a gateway that it is of another family than the destination.
+func (r Route) hop(i int) string {
+	h := r.Hops[i]
+	if r.Destination.Addr().Is4() && h.Gateway.Is6() {
+		return strings.Replace(h.String(), "via ", "via inet6 ", 1)
+	}
+	return h.String()
 }
 
 // String is as `ip route` shows it.
