@@ -51,7 +51,7 @@ func HostNetwork(workloadPrefixes ...string) (plan.Links, error) {
 	for _, l := range links {
 		link := addrs[l.Index]
 		link.Name, link.Up, link.NoCarrier, link.MTU = l.Name, l.Up, l.Up && !l.carrier, l.MTU
-		link.Uplink = l.Up && !l.loopback && isUplink(l)
+		link.Uplink, link.Loopback = l.Up && !l.loopback && isUplink(l), l.loopback
 		out.Links = append(out.Links, link)
 	}
 	return out, nil

@@ -83,6 +83,9 @@ func (e *Engine) flushMTU(uplinks []Link) (mtus, map[TunnelKind][]netip.Prefix) 
 	var u mtus
 	most := 0
 	for _, l := range uplinks {
+		if l.Loopback {
+			continue // no packet to another host leaves by it
+		}
 		if l.MTU > 0 && (u.uplink == 0 || l.MTU < u.uplink) {
 			u.uplink = l.MTU
 		}

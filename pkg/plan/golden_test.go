@@ -147,7 +147,7 @@ func parseLink(t *testing.T, line string, links *Links) {
 		links.Routes = append(links.Routes, r)
 		return
 	}
-	l := Link{Name: words[0]}
+	l := Link{Name: words[0], Loopback: words[0] == "lo"}
 	for i, word := range words {
 		switch {
 		case i == 0 || words[i-1] == "mtu":

@@ -189,6 +189,10 @@ func (h *history) newLinks() Links {
 		}
 	}
 	l := Links{Links: []Link{eth0, {Name: "eth1", Up: true, NoCarrier: h.r.IntN(4) == 0, MTU: 9000, Addrs: []netip.Prefix{netip.MustParsePrefix(pick(h, "172.19.0.1/16", "192.0.2.1/32"))}}}}
+	if h.r.IntN(3) == 0 {
+		addr := netip.MustParsePrefix(pick(h, "127.0.0.1/8", "172.18.0.1/32"))
+		l.Links = append(l.Links, Link{Name: "lo", Up: true, MTU: 65536, Loopback: true, Addrs: []netip.Prefix{addr}})
+	}
 	for _, r := range []HostRoute{
 		{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("172.18.0.254"), "eth0"},
 		{netip.MustParsePrefix("172.18.0.3/32"), netip.MustParseAddr(pick(h, "172.19.0.9", "fe80::1")), "eth1"},

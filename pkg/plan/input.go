@@ -39,6 +39,8 @@ type Link struct {
 	Refused []netip.Prefix
 	// Uplink: a default route leads here, or would if there were one.
 	Uplink bool
+	// Loopback: it leads nowhere, and may have the host's address all the same.
+	Loopback bool
 }
 
 // HostRoute is a route of the main table that is not ours: it says how next hops are

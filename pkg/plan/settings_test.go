@@ -16,6 +16,7 @@ import (
 // can be meant, as the least may be that of a link which no packet of workloads goes by.
 func TestLargeMTU(t *testing.T) {
 	links := Links{Links: []Link{
+		{Name: "lo", Up: true, MTU: 65536, Loopback: true, Addrs: []netip.Prefix{single(hostAddrOf(0))}}, // the host's address may be there
 		{Name: "eth0", Up: true, MTU: 9000, Addrs: []netip.Prefix{netip.MustParsePrefix("172.18.0.1/16"), netip.MustParsePrefix("fd18::1/64")}},
 		{Name: "eth1", Up: true, Uplink: true, MTU: 1500},
 		{Name: "eth2", Up: true, MTU: 65535},

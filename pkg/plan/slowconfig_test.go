@@ -63,6 +63,9 @@ func (s *slow) blocks() []model.Block {
 func (s *slow) config(settings Settings) {
 	uplink, most := 0, 0
 	for _, l := range s.uplinks() {
+		if l.Loopback {
+			continue
+		}
 		if l.MTU > 0 && (uplink == 0 || l.MTU < uplink) {
 			uplink = l.MTU
 		}
