@@ -130,8 +130,11 @@ func (s *socket) hostRoutes(links map[int]string, byDefault map[int]bool) ([]pla
 		return cmp.Or(comparePrefixes(a.dst, b.dst), cmp.Compare(a.metric, b.metric))
 	})
 	var out []plan.HostRoute
+	var last route
 	for _, r := range found {
-		out = append(out, plan.HostRoute{Destination: r.dst, Gateway: r.gateway, Device: links[r.index]})
+		next := r.several != 0 && r.several == last.several && r.dst == last.dst
+		out = append(out, plan.HostRoute{Destination: r.dst, Gateway: r.gateway, Device: links[r.index], Next: next})
+		last = r
 	}
 	return out, nil
 }
@@ -140,6 +143,7 @@ func (s *socket) hostRoutes(links map[int]string, byDefault map[int]bool) ([]pla
 // time. Of ours there may be thousands: they aren't kept.
 func (s *socket) foreignRoutes(family uint8, fn func(route)) error {
 	var routes []route
+	several := 0
 	err := s.walk(routeFilter{family: family}.request(), func() { routes = nil }, func(m received) {
 		if len(m.body) < unix.SizeofRtMsg || m.body[5] == RouteProtocol || m.body[5] == FabricProtocol || m.kind != unix.RTM_NEWROUTE {
 			return
@@ -148,6 +152,8 @@ func (s *socket) foreignRoutes(family uint8, fn func(route)) error {
 		switch {
 		case !ok:
 		case r.index == 0:
+			several++
+			r.several = several
 			routes = append(routes, parseHops(r, m.body)...)
 		default:
 			routes = append(routes, r)

@@ -86,6 +86,7 @@ func TestGatewayOfIPv6(t *testing.T) {
 		ip(t, "addr", "add", "192.0.2.1/32", "dev", "up1")
 		ip(t, "route", "add", "198.51.100.0/24", "via", "inet6", "fe80::1", "dev", "up1")
 		ip(t, "route", "add", "203.0.113.0/24", "nexthop", "via", "inet6", "fe80::1", "dev", "up1", "nexthop", "via", "inet6", "fe80::2", "dev", "up2")
+		ip(t, "route", "add", "203.0.113.0/24", "via", "inet6", "fe80::3", "dev", "up2", "metric", "9") // another route
 		links, err := HostNetwork("far")
 		if err != nil {
 			t.Fatal(err)
@@ -93,10 +94,10 @@ func TestGatewayOfIPv6(t *testing.T) {
 		var got []string
 		for _, r := range links.Routes {
 			if r.Destination.Addr().Is4() {
-				got = append(got, fmt.Sprint(r.Destination, " ", r.Gateway, " ", r.Device))
+				got = append(got, fmt.Sprint(r.Destination, " ", r.Gateway, " ", r.Device, " ", r.Next))
 			}
 		}
-		want := []string{"198.51.100.0/24 fe80::1 up1", "203.0.113.0/24 fe80::1 up1", "203.0.113.0/24 fe80::2 up2"}
+		want := []string{"198.51.100.0/24 fe80::1 up1 false", "203.0.113.0/24 fe80::1 up1 false", "203.0.113.0/24 fe80::2 up2 true", "203.0.113.0/24 fe80::3 up2 false"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("read (-want +got):\n%s", diff)
 		}

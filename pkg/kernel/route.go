@@ -20,6 +20,7 @@ type route struct {
 	scope    uint8
 	metric   uint32
 	local    bool // to the namespace itself, by the local table
+	several  int  // where a list of routes has each next hop by itself, those of one have a number; 0 = it has one
 }
 
 // routeFilter says which routes to read; zero fields don't restrict.

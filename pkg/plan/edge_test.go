@@ -20,7 +20,7 @@ func TestOddInput(t *testing.T) {
 			{Name: "eth0", Up: true, Uplink: true, Addrs: []netip.Prefix{{}, netip.MustParsePrefix("172.18.0.1/16"), netip.MustParsePrefix("fd18::1/64")}},
 			{Name: "vxlan.calico", Up: true, MTU: 100, Uplink: true, Addrs: []netip.Prefix{netip.MustParsePrefix("10.64.0.1/10")}},
 		},
-		Routes: []HostRoute{{}, {netip.MustParsePrefix("10.64.0.0/10"), netip.Addr{}, "tunl0"}, {Destination: netip.MustParsePrefix("0.0.0.0/0")}},
+		Routes: []HostRoute{{}, {Destination: netip.MustParsePrefix("10.64.0.0/10"), Device: "tunl0"}, {Destination: netip.MustParsePrefix("0.0.0.0/0")}},
 	})
 	e.Update(c.entries(2)...)
 	block := c.block(1, 0)

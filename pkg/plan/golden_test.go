@@ -22,7 +22,8 @@ var update = flag.Bool("update", false, "write what the engine says to testdata"
 // A golden begins with what host-1 is told and ends with what follows:
 //
 //	-- etcd --     path = value
-//	-- links --    name [up] [no-carrier] [uplink] [mtu N] address..., or: route CIDR [via A] dev D
+//	-- links --    name [up] [no-carrier] [uplink] [mtu N] address..., or: route CIDR [via A] dev D,
+//	               after which: nexthop via A dev D
 //	-- learned --  CIDR via A from A[, via A from A]
 //	-- plan --     the state
 func TestGolden(t *testing.T) {
@@ -139,6 +140,12 @@ func parseBlock(t *testing.T, p netip.Prefix, text string) model.Block {
 func parseLink(t *testing.T, line string, links *Links) {
 	t.Helper()
 	words := strings.Fields(line)
+	if words[0] == "nexthop" {
+		r := HostRoute{Destination: links.Routes[len(links.Routes)-1].Destination, Device: words[4], Next: true}
+		r.Gateway = netip.MustParseAddr(words[2])
+		links.Routes = append(links.Routes, r)
+		return
+	}
 	if words[0] == "route" {
 		r := HostRoute{Destination: netip.MustParsePrefix(words[1]), Device: words[len(words)-1]}
 		if words[2] == "via" {

@@ -49,6 +49,8 @@ type HostRoute struct {
 	Destination netip.Prefix
 	Gateway     netip.Addr // invalid = on the link; IPv4 may go by one of IPv6
 	Device      string
+	// Next: it is one more next hop of the route before it.
+	Next bool
 }
 
 // Links are the host's own part in the network, as the kernel has it.

@@ -114,7 +114,7 @@ func (e *Engine) learnedRoute(p netip.Prefix, paths []Path, n *needs) *Route {
 		n.gateways = append(n.gateways, a)
 		n.hops = append(n.hops, a)
 		if by := e.reach(a); by.ok() {
-			r.Hops = append(r.Hops, by.hop)
+			r.Hops = append(r.Hops, by.hops...)
 		}
 	}
 	if len(r.Hops) == 0 {

@@ -13,14 +13,14 @@ type links struct {
 	all     []Link
 	own     map[netip.Addr]string // link by address
 	up      map[string]bool
-	silent  map[string]bool // those without a carrier
-	subnets index[string]   // link by subnet, of those that are up
-	routes  index[HostRoute]
+	silent  map[string]bool    // those without a carrier
+	subnets index[string]      // link by subnet, of those that are up
+	routes  index[[]HostRoute] // the next hops of each
 	given   Links
 }
 
 func newLinks(given Links) links {
-	l := links{own: map[netip.Addr]string{}, up: map[string]bool{}, silent: map[string]bool{}, subnets: newIndex[string](), routes: newIndex[HostRoute](), given: given}
+	l := links{own: map[netip.Addr]string{}, up: map[string]bool{}, silent: map[string]bool{}, subnets: newIndex[string](), routes: newIndex[[]HostRoute](), given: given}
 	for _, link := range given.Links {
 		if isTunnelDevice(link.Name) {
 			continue
@@ -41,13 +41,16 @@ func newLinks(given Links) links {
 			}
 		}
 	}
+	var last netip.Prefix
+	counts := false
 	for _, r := range given.Routes {
-		r.Destination = r.Destination.Masked()
-		if !r.Destination.IsValid() || isTunnelDevice(r.Device) {
-			continue
+		to := r.Destination.Masked()
+		if !r.Next || to != last {
+			_, twice := l.routes.all[to]
+			last, counts = to, !twice
 		}
-		if _, ok := l.routes.all[r.Destination]; !ok {
-			l.routes.set(r.Destination, r)
+		if counts && to.IsValid() && !isTunnelDevice(r.Device) {
+			l.routes.set(to, append(l.routes.all[to], r))
 		}
 	}
 	return l
@@ -66,7 +69,8 @@ func (e *Engine) SetLinks(given Links) {
 		e.dirty.neighbours, e.dirty.all = true, true
 	}
 	for a, before := range e.reached {
-		if now := e.reachNow(a); now != before || now.ok() && was.silent[now.hop.Device] != e.links.silent[now.hop.Device] {
+		changed := func(h Hop) bool { return was.silent[h.Device] != e.links.silent[h.Device] }
+		if now := e.reachNow(a); !now.equal(before) || slices.ContainsFunc(now.hops, changed) {
 			e.reached[a] = now
 			e.reportHop(a)
 			for p := range e.byGateway[a] {
@@ -103,19 +107,25 @@ func clone(l Links) Links {
 // reach is how the host gets to an address by its own routes; the zero value:
 // not at all.
 type reach struct {
-	hop Hop
-	// direct: the address is in a subnet of one of our links.
+	hops []Hop // sorted, each once
+	// direct: the address is in a subnet of one of our links, or of all by which we go.
 	direct bool
 }
 
-func (r reach) ok() bool { return r.hop.Device != "" }
+func (r reach) ok() bool { return len(r.hops) > 0 }
+
+func (r reach) equal(o reach) bool { return r.direct == o.direct && slices.Equal(r.hops, o.hops) }
+
+func straight(a netip.Addr, device string) reach {
+	return reach{hops: []Hop{{Gateway: a, Device: device}}, direct: true}
+}
 
 // reachNow resolves a next hop by the host's own links and routes, as the kernel
 // would; routes of ours don't count, so that none leads through another.
 func (e *Engine) reachNow(a netip.Addr) reach {
 	if a.Zone() != "" {
 		if e.links.up[a.Zone()] {
-			return reach{hop: Hop{Gateway: a.WithZone(""), Device: a.Zone()}, direct: true}
+			return straight(a.WithZone(""), a.Zone())
 		}
 		return reach{}
 	}
@@ -124,23 +134,38 @@ func (e *Engine) reachNow(a netip.Addr) reach {
 	}
 	p := single(a)
 	subnet, device, direct := e.links.subnets.longest(p)
-	for to, r := range e.links.routes.around(p) {
+	for to, hops := range e.links.routes.around(p) {
+		if direct && subnet.Bits() >= to.Bits() {
+			break
+		}
+		if by := e.by(hops, a); by.ok() {
+			return by
+		}
+	}
+	if direct {
+		return straight(a, device)
+	}
+	return reach{}
+}
+
+// by is the way by those next hops of a route whose links are up.
+func (e *Engine) by(hops []HostRoute, a netip.Addr) reach {
+	by := reach{direct: true}
+	for _, r := range hops {
 		up, known := e.links.up[r.Device]
 		if known && !up || !known && r.Device == "" {
 			continue
 		}
-		if direct && subnet.Bits() >= to.Bits() {
-			break
+		hop := Hop{Gateway: r.Gateway, Device: r.Device}
+		if !r.Gateway.IsValid() {
+			hop.Gateway = a
 		}
-		if r.Gateway.IsValid() {
-			return reach{hop: Hop{Gateway: r.Gateway, Device: r.Device}}
-		}
-		return reach{hop: Hop{Gateway: a, Device: r.Device}, direct: to.Bits() > 0}
+		by.hops = append(by.hops, hop)
+		by.direct = by.direct && !r.Gateway.IsValid() && r.Destination.Bits() > 0
 	}
-	if direct {
-		return reach{hop: Hop{Gateway: a, Device: device}, direct: true}
-	}
-	return reach{}
+	slices.SortFunc(by.hops, compareHops)
+	by.hops = slices.Compact(by.hops)
+	return by
 }
 
 // reach is reachNow, remembered while a route needs it.

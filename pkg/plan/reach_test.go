@@ -78,7 +78,7 @@ func (f *fleet) links(i int) Links {
 			bits, all, router = 64, "::/0", "fd18:%d::1"
 		}
 		l.Links[0].Addrs = append(l.Links[0].Addrs, netip.PrefixFrom(f.addr(i, v6), bits))
-		l.Routes = append(l.Routes, HostRoute{netip.MustParsePrefix(all), netip.MustParseAddr(fmt.Sprintf(router, i%2)), "eth0"})
+		l.Routes = append(l.Routes, HostRoute{Destination: netip.MustParsePrefix(all), Gateway: netip.MustParseAddr(fmt.Sprintf(router, i%2)), Device: "eth0"})
 	}
 	return l
 }

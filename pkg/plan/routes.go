@@ -258,7 +258,7 @@ func (e *Engine) toHost(p netip.Prefix, name string, pool poolFact, n *needs) *R
 	if pool.cross {
 		n.gateways = append(n.gateways, outer)
 		if by := e.reach(outer); by.direct {
-			r.Hops, r.Source = []Hop{by.hop}, e.source(p)
+			r.Hops, r.Source = slices.Clone(e.heard(by.hops)), e.source(p)
 			return r
 		}
 	}

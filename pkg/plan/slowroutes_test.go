@@ -272,29 +272,51 @@ func (s *slow) strange(p netip.Prefix) bool {
 
 // hop resolves an address by the links and routes of the host, longest first; of
 // equally long ones a link's own subnet.
-func (s *slow) hop(a netip.Addr) (hop Hop, direct bool) {
+func (s *slow) hop(a netip.Addr) (hops map[Hop]bool, direct bool) {
+	hops = map[Hop]bool{}
 	if _, own := s.onLink(a); own || a.IsLinkLocalUnicast() {
-		return Hop{}, false
+		return hops, false
 	}
 	best := -1
 	for _, l := range s.links.Links {
 		for _, p := range l.Addrs {
 			if l.Up && !p.IsSingleIP() && p.Contains(a) && p.Bits() > best {
-				hop, direct, best = Hop{Gateway: a, Device: l.Name}, true, p.Bits()
+				hops, direct, best = map[Hop]bool{{Gateway: a, Device: l.Name}: true}, true, p.Bits()
 			}
 		}
 	}
-	for _, r := range s.links.Routes {
-		up := slices.ContainsFunc(s.links.Links, func(l Link) bool { return l.Name == r.Device && l.Up })
-		if !up || !r.Destination.Contains(a) || r.Destination.Bits() <= best {
+	for i, r := range s.links.Routes {
+		if !r.Destination.Contains(a) || r.Destination.Bits() <= best || i > 0 && r.Next && s.links.Routes[i-1].Destination == r.Destination {
 			continue
 		}
-		best = r.Destination.Bits()
-		if hop, direct = (Hop{Gateway: r.Gateway, Device: r.Device}), false; !r.Gateway.IsValid() {
-			hop.Gateway, direct = a, best > 0
+		by, all := map[Hop]bool{}, true
+		for j := i; j < len(s.links.Routes) && (j == i || s.links.Routes[j].Next && s.links.Routes[j].Destination == r.Destination); j++ {
+			n := s.links.Routes[j]
+			if !slices.ContainsFunc(s.links.Links, func(l Link) bool { return l.Name == n.Device && l.Up }) {
+				continue
+			}
+			if hop := (Hop{Gateway: n.Gateway, Device: n.Device}); n.Gateway.IsValid() {
+				by[hop], all = true, false
+			} else {
+				by[Hop{Gateway: a, Device: n.Device}] = true
+			}
+		}
+		if len(by) > 0 {
+			hops, direct, best = by, all && r.Destination.Bits() > 0, r.Destination.Bits()
 		}
 	}
-	return hop, direct
+	return hops, direct
+}
+
+// heard are those of some hops that have a carrier, sorted; all where none has.
+func (s *slow) heard(hops map[Hop]bool) []Hop {
+	carrier := func(h Hop) bool {
+		return !slices.ContainsFunc(s.links.Links, func(l Link) bool { return l.Name == h.Device && l.NoCarrier })
+	}
+	if slices.ContainsFunc(slices.Collect(maps.Keys(hops)), carrier) {
+		maps.DeleteFunc(hops, func(h Hop, _ bool) bool { return !carrier(h) })
+	}
+	return slices.SortedFunc(maps.Keys(hops), compareHops)
 }
 
 func (s *slow) source(p netip.Prefix) netip.Addr {
@@ -312,18 +334,18 @@ func (s *slow) toHost(p netip.Prefix, name string, pool slowPool) {
 		return
 	}
 	r := Route{Destination: p, Kind: Unicast, Origin: FromHost, Host: name}
-	hop, direct := s.hop(outer)
+	hops, direct := s.hop(outer)
 	switch {
 	case direct && (pool.pool.VXLANMode == model.EncapCrossSubnet || pool.pool.IPIPMode == model.EncapCrossSubnet):
 		r.Source = s.source(p)
 	case s.device(kind) == "":
 		return
 	case kind == VXLAN6:
-		hop = Hop{Gateway: s.st.Remotes[RemoteID{kind, outer}].Gateway, Device: s.device(kind)}
+		hops = map[Hop]bool{{Gateway: s.st.Remotes[RemoteID{kind, outer}].Gateway, Device: s.device(kind)}: true}
 	default:
-		hop = Hop{Gateway: outer, Device: s.device(kind), OnLink: true}
+		hops = map[Hop]bool{{Gateway: outer, Device: s.device(kind), OnLink: true}: true}
 	}
-	r.Hops = []Hop{hop}
+	r.Hops = s.heard(hops)
 	s.st.Routes[p] = r
 }
 
@@ -334,21 +356,15 @@ func (s *slow) byBGP(p netip.Prefix, paths []Path) {
 		if !a.IsValid() || a.Is4() != p.Addr().Is4() || s.isSelf(a) {
 			continue
 		}
-		if hop, _ := s.hop(a); hop.Device == "" {
+		by, _ := s.hop(a)
+		if len(by) == 0 {
 			s.problem(NoNextHop, a.String())
-		} else {
-			hops[hop] = true
 		}
+		maps.Copy(hops, by)
 	}
 	if len(hops) == 0 {
 		return
 	}
-	carrier := func(h Hop) bool {
-		return !slices.ContainsFunc(s.links.Links, func(l Link) bool { return l.Name == h.Device && l.NoCarrier })
-	}
-	if slices.ContainsFunc(slices.Collect(maps.Keys(hops)), carrier) {
-		maps.DeleteFunc(hops, func(h Hop, _ bool) bool { return !carrier(h) })
-	}
-	sorted := slices.SortedFunc(maps.Keys(hops), compareHops)
+	sorted := s.heard(hops)
 	s.st.Routes[p] = Route{Destination: p, Kind: Unicast, Hops: sorted, Source: s.source(p), Origin: FromBGP}
 }
