@@ -172,7 +172,7 @@ func TestFabricProblems(t *testing.T) {
 			route("10.3.0.0/16", plan.Hop{Gateway: netip.MustParseAddr("192.0.2.3"), Device: "down0"}),
 			route("10.4.0.0/16"),
 			route("10.5.0.0/16", plan.Hop{Gateway: netip.MustParseAddr("203.0.113.1"), Device: "up0"}),
-			route("10.6.0.0/16", plan.Hop{Gateway: netip.MustParseAddr("2001:db8::2"), Device: "up0"}),
+			route("fd06::/64", plan.Hop{Gateway: netip.MustParseAddr("192.0.2.3"), Device: "up0"}),
 			route("10.7.0.1/16", good),
 			route("10.8.0.0/16", plan.Hop{Gateway: netip.MustParseAddr("192.0.2.3"), Device: "a/b"}),
 			noSource,
@@ -185,10 +185,10 @@ func TestFabricProblems(t *testing.T) {
 			"10.3.0.0/16: interface down0 is down",
 			"10.4.0.0/16: it has no next hop",
 			"10.5.0.0/16: set route to 10.5.0.0/16: network is unreachable (Nexthop has invalid gateway)",
-			"10.6.0.0/16: next hop 2001:db8::2 is not of the family of 10.6.0.0/16",
 			"10.7.0.1/16: 10.7.0.1/16 is not a prefix that can be routed",
 			"10.8.0.0/16: interface a/b is not there",
 			"10.9.0.0/16: source address 203.0.113.1 is not this host's: the route is without",
+			"fd06::/64: next hop 192.0.2.3 is not of the family of fd06::/64",
 			"vxlan.calico: there is a link vxlan.calico of kind \"bridge\" that is not ours: rename or delete it",
 		}
 		texts := func(r FabricReport) []string {
