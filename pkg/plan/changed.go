@@ -48,11 +48,13 @@ func (e *Engine) changedEndpoint(host string, before, now endpointFact) {
 			e.ends[a] = hosts
 		}
 		e.touch(single(a))
+		e.fix(a)
 	}
 	for _, a := range now {
 		if !slices.Contains(before, a) {
 			e.ends[a] = append(slices.Clone(e.ends[a]), host)
 			e.touch(single(a))
+			e.fix(a)
 		}
 	}
 }
@@ -200,6 +202,7 @@ func (e *Engine) changedPeer(key model.BGPPeerKey) {
 		e.peers.remove(key.IP, key.Host)
 	}
 	e.dirty.peers[key.IP] = struct{}{}
+	e.fix(key.IP)
 	switch {
 	case key.Host == "":
 		if e.isSelf(key.IP) {

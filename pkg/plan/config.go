@@ -143,6 +143,8 @@ func (e *Engine) flushTunnels(u mtus, pools map[TunnelKind][]netip.Prefix) {
 		surplus := false
 		for held := range e.holds[handle] {
 			switch {
+			case e.claims[held.addr] != nil, e.neededAt(held.addr) != "": // the device would take what is for them
+				surplus = true
 			case !slices.ContainsFunc(pools[t.kind], func(p netip.Prefix) bool { return p.Contains(held.addr) }):
 				surplus = true
 			case !addr.IsValid() || held.addr.Less(addr):

@@ -34,6 +34,8 @@ type Engine struct {
 	peers  groups[netip.Addr, string] // hosts with an explicit peer of this address, "" = all
 
 	learned index[bgpFact]
+	etcd    map[netip.Addr]bool // as SetEtcd has them
+	fixed   []netip.Addr        // those, and the explicit peers of this host, sorted
 	links   links
 	speaker Speaker
 	fabric  []netip.Prefix // of the uplinks, addresses with their subnets

@@ -25,6 +25,7 @@ var update = flag.Bool("update", false, "write what the engine says to testdata"
 //	-- links --    name [up] [no-carrier] [uplink] [mtu N] address..., or: route CIDR [via A] dev D,
 //	               after which: nexthop via A dev D
 //	-- learned --  CIDR via A from A[, via A from A]
+//	-- needs --    address of etcd [by routes of ours]
 //	-- plan --     the state
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -62,7 +63,7 @@ func TestGolden(t *testing.T) {
 func tell1(t *testing.T, given string) (*Engine, world) {
 	t.Helper()
 	e := NewEngine("host-1", Settings{})
-	w := world{self: "host-1", entries: map[string]model.Entry{}, learned: map[netip.Prefix][]Path{}}
+	w := world{self: "host-1", entries: map[string]model.Entry{}, learned: map[netip.Prefix][]Path{}, etcd: map[netip.Addr]bool{}}
 	part := ""
 	for lines := bufio.NewScanner(strings.NewReader(given)); lines.Scan(); {
 		line := lines.Text()
@@ -80,11 +81,15 @@ func tell1(t *testing.T, given string) (*Engine, world) {
 			l := parseLearned(t, line)
 			w.learned[l.Prefix] = l.Paths
 			e.Learn(l)
+		case part == "needs":
+			a, how, _ := strings.Cut(line, " ")
+			w.etcd[netip.MustParseAddr(a)] = how != ""
 		default:
 			t.Fatalf("line %q is in no part", line)
 		}
 	}
 	e.SetLinks(w.links)
+	e.SetEtcd(w.etcd)
 	return e, w
 }
 

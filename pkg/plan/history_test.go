@@ -56,7 +56,7 @@ func (h *history) key() model.Key {
 	default:
 		return model.BGPPeerKey{
 			Host: pick(h, "", "", host), Legacy: h.r.IntN(4) == 0,
-			IP: netip.MustParseAddr(pick(h, "172.18.0.1", "172.18.0.2", "172.18.0.254", "fd18::1", "fd18::fe")),
+			IP: netip.MustParseAddr(pick(h, "172.18.0.1", "172.18.0.2", "172.18.0.254", "10.1.0.12", "fd18::1", "fd18::fe")),
 		}
 	}
 }
@@ -234,6 +234,15 @@ func (h *history) learn() Learned {
 	return l
 }
 
+// newEtcd are other addresses of etcd.
+func (h *history) newEtcd() map[netip.Addr]bool {
+	etcd := map[netip.Addr]bool{}
+	for range h.r.IntN(3) {
+		etcd[netip.MustParseAddr(pick(h, "10.1.0.3", "10.1.0.9", "10.2.0.7", "10.1.0.200", "172.18.0.2", "172.19.0.9", "fd00:1::3"))] = h.r.IntN(2) == 0
+	}
+	return etcd
+}
+
 // retain changes what was learned before, to nothing as often as not.
 func (h *history) retain() {
 	h.w.retained = map[netip.Prefix]Route{}
@@ -246,7 +255,10 @@ func (h *history) retain() {
 // happen changes the world and tells an engine, twice over at times.
 func (h *history) happen(e *Engine) {
 	for again := true; again; again = h.r.IntN(3) == 0 {
-		switch h.r.IntN(11) {
+		switch h.r.IntN(12) {
+		case 11:
+			h.w.etcd = h.newEtcd()
+			e.SetEtcd(h.w.etcd)
 		case 10:
 			h.settings = h.newSettings()
 			e.SetSettings(h.settings)
@@ -337,6 +349,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	}
 	fresh.Retain(slices.Collect(maps.Values(h.w.retained))...)
 	fresh.SetLinks(h.w.links)
+	fresh.SetEtcd(h.w.etcd)
 	var at State
 	at.Apply(fresh.Flush())
 	check(t, h.w, h.settings, at)
@@ -351,11 +364,12 @@ func run(t *testing.T, seed uint64, steps int) {
 	}
 	e.Retain()
 	e.SetLinks(Links{})
+	e.SetEtcd(nil)
 	told.Apply(e.Flush())
 	check(t, world{self: "a"}, h.settings, told)
 	if n := len(e.objects) + len(e.odd) + len(e.claims) + len(e.addrs) + len(e.blocks.all) + len(e.owned) + len(e.holds) + len(e.ends) +
 		len(e.pools.all) + len(e.peers) + len(e.learned.all) + len(e.byHost) + len(e.byGateway) + len(e.byPeer) + len(e.hopUsers) +
-		len(e.needs) + len(e.reached); n != 0 || len(e.hosts) > 1 {
+		len(e.needs) + len(e.reached) + len(e.etcd) + len(e.fixed); n != 0 || len(e.hosts) > 1 {
 		t.Fatalf("the engine remembers %d things and the hosts %v of an empty world", n, e.hosts)
 	}
 }

@@ -105,6 +105,7 @@ func (e *Engine) claim(name string, was, is hostAddr, affected map[string]struct
 		}
 		e.claims.add(is.addr, name)
 	}
+	e.dirty.config = e.dirty.config || was.addr != is.addr // a tunnel of ours may have it
 	for _, a := range []netip.Addr{was.addr, is.addr} {
 		for other := range e.claims[a] {
 			affected[other] = struct{}{}

@@ -205,8 +205,8 @@ const (
 	NoHostAddress ProblemKind = "no-host-address"
 	// PoolOverlap is a pool that overlaps a subnet of this host's links.
 	PoolOverlap ProblemKind = "pool-overlap"
-	// HostInBlock is a block in which a host's own address, or its subnet, lies:
-	// the block is not routed.
+	// HostInBlock is a block in which a host's own address, or its subnet, lies, or
+	// the address of etcd or of a BGP neighbour: the block is not routed.
 	HostInBlock ProblemKind = "host-in-block"
 	// NoPool is a block outside every pool.
 	NoPool ProblemKind = "no-pool"

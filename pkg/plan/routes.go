@@ -187,12 +187,15 @@ func ordinal(block netip.Prefix, a netip.Addr) int {
 	return low & (1<<(a.BitLen()-block.Bits()) - 1)
 }
 
-// hostIn says which part of the hosts' own network lies in a prefix, or has the
-// prefix inside; "" = none. To route such a prefix would cut hosts off.
+// hostIn says which part of the hosts' own network, or of what they need of it, lies in
+// a prefix, or has the prefix inside; "" = none. To route such a prefix would cut hosts off.
 func (e *Engine) hostIn(p netip.Prefix) string {
 	i, _ := slices.BinarySearchFunc(e.addrs, p.Addr(), netip.Addr.Compare)
 	if i < len(e.addrs) && p.Contains(e.addrs[i]) {
 		return fmt.Sprintf("%s, the address of a host, lies in it", e.addrs[i])
+	}
+	if a, what := e.neededIn(p); what != "" {
+		return fmt.Sprintf("%s, the address of %s, lies in it", a, what)
 	}
 	for _, f := range e.fabric {
 		switch {

@@ -18,6 +18,7 @@ type world struct {
 	links    Links
 	learned  map[netip.Prefix][]Path
 	retained map[netip.Prefix]Route
+	etcd     map[netip.Addr]bool
 }
 
 // slow works a State out anew from everything, by looking through everything. It

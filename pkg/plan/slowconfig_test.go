@@ -164,7 +164,7 @@ func (s *slow) tunnel(t Tunnel, uplink, less int, settings Settings) {
 		a := b.CIDR.Addr()
 		for _, n := range b.Allocations {
 			if n >= 0 && b.Attributes[n].HandleID == t.Handle {
-				suits := slices.ContainsFunc(pools, func(p slowPool) bool { return p.cidr.Contains(a) })
+				suits := !s.hitHosts(single(a)) && slices.ContainsFunc(pools, func(p slowPool) bool { return p.cidr.Contains(a) })
 				surplus = surplus || !suits
 				if suits && (!t.Addr.IsValid() || a.Less(t.Addr)) {
 					t.Addr = a

@@ -153,14 +153,32 @@ func (s *slow) owner(a netip.Addr) string {
 	return ends[0]
 }
 
-// hit reports whether hosts' own addresses or subnets would be led astray.
-func (s *slow) hit(p netip.Prefix) bool {
+// hitHosts reports whether hosts' own addresses, or of what they need, would be led astray.
+func (s *slow) hitHosts(p netip.Prefix) bool {
 	for _, name := range s.names {
 		for f := range 2 {
 			if a, _ := s.claimed(name, f); p.Contains(a) {
 				return true
 			}
 		}
+	}
+	for a, byRoutes := range s.etcd {
+		if p.Contains(a) && (!byRoutes || len(s.ends(a)) == 0) {
+			return true
+		}
+	}
+	for key := range s.objects {
+		if k, ok := key.(model.BGPPeerKey); ok && (k.Host == "" || k.Host == s.self) && p.Contains(k.IP) && len(s.ends(k.IP)) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// hit reports whether these or hosts' subnets would be.
+func (s *slow) hit(p netip.Prefix) bool {
+	if s.hitHosts(p) {
+		return true
 	}
 	for _, l := range s.uplinks() {
 		for _, subnet := range l.Addrs {
