@@ -108,8 +108,10 @@ func Run(ctx context.Context, cfg Config) error {
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
 	h := newHealth()
 	l := newLoop(cfg, params, h, trouble, newReporter(cfg.Logger, client, cfg.Node, h))
-	l.expect, l.etcdAddrs = client.Expect, client.Addrs
+	way := newEtcdWay(cfg.Logger, client)
+	l.expect, l.etcdAddrs = client.Expect, way.needed
 	r := attach(cfg, client, l)
+	r.network.etcd = way.all
 	l.adopt()
 	l.state.setPrefixes(l.params.InterfacePrefixes) // it has nothing to judge yet
 	errHealth, errMetrics := l.serving.move()
@@ -122,7 +124,8 @@ func Run(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return l.serving.run(ctx) })
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, SocketName), gatekeeper{l}) })
 	group.Go(func() error { return l.report.run(ctx) })
-	group.Go(func() error { return watch(ctx, client, l, r) })
+	group.Go(func() error { return watch(ctx, client, way, l, r) })
+	group.Go(func() error { return way.keepClear(ctx) })
 	group.Go(func() error { return r.talker.run(ctx) })
 	group.Go(func() error { return r.run(ctx) })
 	group.Go(func() error { return r.identity.run(ctx) })
@@ -198,11 +201,12 @@ func writeNode(cfg Config) error {
 
 // watch hands on what etcd holds. The store rides out what etcd goes through. The
 // router is told first, as that never waits.
-func watch(ctx context.Context, client *store.Client, l *loop, r *router) error {
+func watch(ctx context.Context, client *store.Client, way *etcdWay, l *loop, r *router) error {
 	others := routesOnly()
 	var before readable
 	return client.Watch(ctx, watched(), func(u store.Update) error {
 		before.fill(u)
+		way.hear()
 		r.hear(u)
 		u, ok := forLoop(u, others)
 		if !ok {

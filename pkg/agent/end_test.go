@@ -52,7 +52,7 @@ func TestStopWhileTelling(t *testing.T) {
 	defer r.talker.close(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- watch(ctx, h.store, l, r) }()
+	go func() { ended <- watch(ctx, h.store, newEtcdWay(log, h.store), l, r) }()
 	<-l.updates
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.until("the router is told, and so the loop is next", func() bool { return r.inbox.waits() == "" })

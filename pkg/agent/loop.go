@@ -77,7 +77,7 @@ type loop struct {
 	asks     chan chan string // for a picture of the endpoints
 	stopped  chan struct{}    // closed when the loop has ended
 	expect   func(int64)      // store.Client's
-	// etcdAddrs are store.Client's Addrs.
+	// etcdAddrs are etcdWay's needed.
 	etcdAddrs func() []netip.Addr
 
 	params   Params
@@ -251,6 +251,7 @@ func (l *loop) drain() {
 
 func (l *loop) fold(u store.Update) {
 	if u.Resync {
+		l.readNeeded() // what of etcd is a workload may be known now
 		l.metrics.resyncs.Inc()
 		l.report.resync()
 	}

@@ -38,8 +38,10 @@ type network struct {
 	routes func() ([]plan.Route, error)
 	// carriers is how often links have lost their carrier.
 	carriers func(names []string) (map[string]uint32, error)
-	speaker  speaker
-	lessons  lessons
+	// etcd are etcdWay's addresses.
+	etcd    func() map[netip.Addr]bool
+	speaker speaker
+	lessons lessons
 }
 
 // router is the one goroutine that keeps the way to other hosts: it takes in what
@@ -240,6 +242,7 @@ func (r *router) turn(ctx context.Context) {
 // as it is. Where nothing was done yet all is decided, for the identity to know, and nothing done.
 func (r *router) takeIn() {
 	r.engine.Update(r.inbox.take(func() bool { return r.acts && r.naming.waits() != "" })...)
+	r.engine.SetEtcd(r.network.etcd())
 }
 
 // decide says what changes by what was taken in, and whether that opens a tunnel.

@@ -41,6 +41,7 @@ type crossroads struct {
 	changed  bool
 	losses   uint32 // of its link's carrier
 	former   []plan.Route
+	etcd     map[netip.Addr]bool
 	learned  []plan.Learned
 	complete bool
 	said     []string // to the speaker
@@ -216,6 +217,11 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			return map[string]uint32{"eth0": c.losses}, nil
+		},
+		etcd: func() map[netip.Addr]bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return maps.Clone(c.etcd)
 		},
 		speaker: mouth{c},
 		lessons: c,

@@ -50,3 +50,16 @@ func (n noting) ClientHandshake(ctx context.Context, authority string, raw net.C
 func (n noting) Clone() credentials.TransportCredentials {
 	return noting{n.TransportCredentials.Clone(), n.note}
 }
+
+// Names are those of etcd's members that endpoints, or records of DNS, give by name.
+func (c *Client) Names() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for _, m := range c.members {
+		if _, err := netip.ParseAddr(m.host); err != nil && m.host != "" {
+			out = append(out, m.host)
+		}
+	}
+	return out
+}

@@ -37,4 +37,7 @@ func TestAddrs(t *testing.T) {
 	if got := known(s); got != "[192.0.2.1 192.0.2.2 2001:db8::1]" {
 		t.Errorf("by the endpoints alone: %s", got)
 	}
+	if got := fmt.Sprint(s.Names()); got != "[etcd]" {
+		t.Errorf("names: %s", got)
+	}
 }

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// testWay has etcd at two addresses and a name, the second of which routes to workloads lead to.
+func testWay(t *testing.T, said func(string)) *etcdWay {
+	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.5"), netip.MustParseAddr("10.65.0.9"), netip.MustParseAddr("127.0.0.1")}
+	return &etcdWay{
+		log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
+		addrs: func() []netip.Addr { return addrs[:len(addrs):len(addrs)] },
+		names: func() []string { return []string{"etcd-1", "etcd-2"} },
+		led:   func(a netip.Addr) (bool, error) { return a == addrs[1], nil },
+		clearWay: func(to ...netip.Addr) ([]netip.Prefix, func() error, error) {
+			said(fmt.Sprint("clear ", to))
+			return []netip.Prefix{prefix("192.0.2.0/26")}, func() error { said("restore"); return nil }, nil
+		},
+		resolve: func(_ context.Context, _, host string) ([]netip.Addr, error) {
+			if host == "etcd-1" {
+				return nil, errors.New("no such host")
+			}
+			return []netip.Addr{netip.MustParseAddr("::ffff:192.0.2.7")}, nil
+		},
+		heard: make(chan struct{}), byRoutes: map[netip.Addr]bool{},
+	}
+}
+
+// TestEtcdWay: what leads to etcd is asked when etcd has answered, and once.
+func TestEtcdWay(t *testing.T) {
+	w := testWay(t, func(string) {})
+	if got := fmt.Sprint(w.all()); got != "map[10.65.0.9:false 192.0.2.5:false]" {
+		t.Errorf("before etcd has answered: %s", got)
+	}
+	w.hear()
+	w.hear()
+	w.led = func(netip.Addr) (bool, error) { return false, errors.New("asked again") }
+	if got := fmt.Sprint(w.all()); got != "map[10.65.0.9:true 192.0.2.5:false]" {
+		t.Errorf("when it has: %s", got)
+	}
+	if got := fmt.Sprint(w.needed()); got != "[192.0.2.5]" {
+		t.Errorf("what no workload may have: %s", got)
+	}
+}
+
+// TestWayIsCleared: routes in the way to an etcd that doesn't answer go, and come back where that was
+// not the reason.
+func TestWayIsCleared(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		answers time.Duration
+		want    []string
+	}{
+		{"it answers", 4 * time.Second, nil},
+		{"it does without the routes", 6 * time.Second, []string{"5s clear [192.0.2.5 10.65.0.9 127.0.0.1 192.0.2.7]"}},
+		{"it is away", 36 * time.Second, []string{"5s clear [192.0.2.5 10.65.0.9 127.0.0.1 192.0.2.7]", "35s restore"}},
+		{"for long", 100 * time.Second, []string{"5s clear [192.0.2.5 10.65.0.9 127.0.0.1 192.0.2.7]", "35s restore", "1m35s clear [192.0.2.5 10.65.0.9 127.0.0.1 192.0.2.7]"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var said []string
+				w := testWay(t, func(what string) { said = append(said, fmt.Sprint(time.Since(start), " ", what)) })
+				ended := make(chan error)
+				go func() { ended <- w.keepClear(t.Context()) }()
+				time.Sleep(c.answers)
+				w.hear()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				if diff := cmp.Diff(c.want, said); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestRouterKeepsWay: a block in which etcd is is not routed, from the moment on at which
+// the address is known.
+func TestRouterKeepsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etcd := netip.MustParseAddr("10.1.1.9")
+		c := newCrossroads(t, func(c *crossroads) { c.etcd = map[netip.Addr]bool{netip.MustParseAddr("10.1.0.9"): false} })
+		c.expect(t, "this host's block", "whole ["+throughTun+", blackhole 10.2.0.0/26] 0s")
+		c.with(func() { c.etcd[etcd] = true })
+		c.hear(store.Update{Revision: 2, Entries: []model.Entry{testBlock("10.1.1.64/26", "o", 2)}})
+		c.expect(t, "another's, in which it may be a workload, and is none", "some [10.1.1.64/26 via 192.0.2.2 dev vxlan.calico onlink, no 10.1.1.0/26] 0s")
+		if _, ok := c.state.Problems[plan.ProblemID{Kind: plan.HostInBlock, Subject: model.BlockKey{CIDR: prefix("10.1.1.0/26")}.Path()}]; !ok {
+			t.Error("nothing is said of it")
+		}
+		c.hear(store.Update{Revision: 3, Entries: []model.Entry{put(
+			model.WorkloadEndpointKey{Host: "o", Orchestrator: "k8s", Workload: "etcd", Endpoint: "eth0"},
+			model.WorkloadEndpoint{State: model.StateActive, IPv4Nets: []netip.Prefix{netip.PrefixFrom(etcd, 32)}}, 3)}})
+		c.expect(t, "and is one", "some ["+throughTun+"] 0s")
+	})
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// LedByRoute reports whether the kernel would send what the current namespace has for an
+// address by a route to a workload, of this host or of another.
+func LedByRoute(a netip.Addr) (bool, error) {
+	s, err := openSocket()
+	if err != nil {
+		return false, err
+	}
+	defer s.close()
+	r, ok := s.lookup(a, 0)
+	return ok && !r.local && (r.protocol == RouteProtocol || r.protocol == FabricProtocol), nil
+}
+
+// ClearWay deletes the routes of a Fabric, blackholes included, by which the kernel
+// would send what is for some addresses. It returns where they led, and what makes them
+// again: to be called, if at all, before a Fabric is at work.
+func ClearWay(addrs ...netip.Addr) (gone []netip.Prefix, restore func() error, err error) {
+	s, err := openSocket()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.close()
+	found, err := s.inWay(addrs)
+	if err != nil {
+		return nil, nil, err
+	}
+	var requests, again []*message
+	for _, r := range found {
+		gone = append(gone, r.dst)
+		requests = append(requests, r.message(unix.RTM_DELROUTE, 0))
+		again = append(again, r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL))
+	}
+	restore = func() error { return changeRoutes("set", gone, unix.EEXIST, again) }
+	return gone, restore, changeRoutes("delete", gone, unix.ESRCH, requests)
+}
+
+// inWay finds those routes: of what leads to an address the longest, and of these the
+// first by metric, decides; where it is a Fabric's, so does the next one without it.
+func (s *socket) inWay(addrs []netip.Addr) ([]fabricRoute, error) {
+	var found []fabricRoute
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		all, err := s.fabricRoutes(family, 0)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range addrs {
+			if r, ok := s.lookup(a, 0); ok && r.local {
+				continue
+			}
+			for {
+				best := -1
+				for i, r := range all {
+					if r.dst.Contains(a) && (best < 0 || r.before(all[best])) {
+						best = i
+					}
+				}
+				if best < 0 || all[best].protocol != FabricProtocol {
+					break
+				}
+				found = append(found, all[best])
+				all = append(all[:best], all[best+1:]...)
+			}
+		}
+	}
+	return found, nil
+}
+
+// before reports whether a route decides rather than another to the same address.
+func (r fabricRoute) before(o fabricRoute) bool {
+	if r.dst.Bits() != o.dst.Bits() {
+		return r.dst.Bits() > o.dst.Bits()
+	}
+	return r.metric < o.metric
+}
+
+// changeRoutes asks for changes of routes; one that is made already is well.
+func changeRoutes(what string, routes []netip.Prefix, made unix.Errno, requests []*message) error {
+	if len(requests) == 0 {
+		return nil
+	}
+	s, err := openSocket()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	answers, err := s.do(requests...)
+	if err != nil {
+		return fmt.Errorf("%s routes: %w", what, err)
+	}
+	var errs []error
+	for i, a := range answers {
+		if a.err != nil && !errors.Is(a.err, made) {
+			errs = append(errs, fmt.Errorf("%s route to %s: %w", what, routes[i], a.err))
+		}
+	}
+	return errors.Join(errs...)
+}
