@@ -248,7 +248,7 @@ func (h *history) retain() {
 	h.w.retained = map[netip.Prefix]Route{}
 	for range h.r.IntN(2) * h.r.IntN(5) {
 		p := h.learn().Prefix
-		h.w.retained[p] = Route{Destination: p, Kind: Unicast, Origin: FromBGP, Hops: []Hop{{Gateway: p.Addr().Next(), Device: "eth7"}}}
+		h.w.retained[p] = Route{Destination: p, Kind: Unicast, Origin: FromBGP, Hops: []Hop{{Gateway: netip.MustParseAddr(pick(h, "172.18.0.2", "172.19.0.4", "172.18.0.254", "fd18::2")), Device: "eth7"}}}
 	}
 }
 

@@ -107,6 +107,11 @@ func (e *Engine) claim(name string, was, is hostAddr, affected map[string]struct
 	}
 	e.dirty.config = e.dirty.config || was.addr != is.addr // a tunnel of ours may have it
 	for _, a := range []netip.Addr{was.addr, is.addr} {
+		if was.addr != is.addr {
+			for p := range e.byGateway[a] { // that may be taken only from its holder
+				e.touch(p)
+			}
+		}
 		for other := range e.claims[a] {
 			affected[other] = struct{}{}
 		}

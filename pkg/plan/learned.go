@@ -4,6 +4,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -71,6 +72,53 @@ func (e *Engine) accepted(p netip.Prefix, n *needs) []Path {
 		}
 	}
 	return paths
+}
+
+// toHolder leaves out the paths of a prefix that lead to another host than the one that etcd
+// gives it to, if any: a host that is cut off from etcd announces what it has lost. It
+// says of one of them what is wrong. What comes by switches and reflectors stays.
+func (e *Engine) toHolder(p netip.Prefix, holder string, paths []Path, n *needs) (fit []Path, astray string) {
+	if holder == "" {
+		return paths, ""
+	}
+	for _, path := range paths {
+		n.gateways = append(n.gateways, path.NextHop)
+		other := e.otherThan(holder, path.NextHop)
+		if other == "" && e.claims[path.NextHop] == nil {
+			if from, _ := e.neighbourNow(path.Peer); from.Kind == FromMesh && from.Host != holder {
+				other = from.Host
+			}
+		}
+		switch {
+		case other == "" || e.isSelf(path.NextHop):
+			fit = append(fit, path)
+		case astray == "":
+			astray = fmt.Sprintf("neighbour %s sends %s with next hop %s, which is not taken: that is host %s, and etcd gives it to host %s; see whether the agent of host %s is cut off from etcd",
+				path.Peer, p, path.NextHop, other, holder, other)
+		}
+	}
+	return fit, astray
+}
+
+// otherThan is the host that has an address, where that isn't the holder; "" = none.
+func (e *Engine) otherThan(holder string, a netip.Addr) string {
+	if _, ok := e.claims[a][holder]; ok {
+		return ""
+	}
+	return e.hostAt(a)
+}
+
+// leadsTo reports whether a route of a former run doesn't lead to another host than the holder.
+func (e *Engine) leadsTo(holder string, r *Route, n *needs) bool {
+	if holder == "" {
+		return true
+	}
+	to := true
+	for _, h := range r.Hops {
+		n.gateways = append(n.gateways, h.Gateway)
+		to = to && e.otherThan(holder, h.Gateway) == ""
+	}
+	return to
 }
 
 // takes reports whether a neighbour may send a prefix.

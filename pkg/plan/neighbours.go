@@ -55,7 +55,7 @@ func (e *Engine) flushAddr(a netip.Addr) {
 	before, was := e.neighbourNow(a)
 	n := e.neighbour(a, name)
 	tellBy(e.out.Neighbours, e.told.Neighbours, a, n, Neighbour.equal)
-	if (n != nil) != was || n != nil && !slices.Equal(n.Import, before.Import) {
+	if (n != nil) != was || n != nil && (n.Kind != before.Kind || n.Host != before.Host || !slices.Equal(n.Import, before.Import)) {
 		for p := range e.byPeer[a] {
 			e.touch(p)
 		}

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -97,7 +98,7 @@ func (e *Engine) decide(p netip.Prefix, n *needs) (*Route, *Advertisement) {
 	hit := e.hostIn(p)
 	e.reportPrefix(p, inPool, hit)
 	paths := e.accepted(p, n)
-	refused := ""
+	refused, astray := "", ""
 	var route *Route
 	var advertisement *Advertisement
 	switch {
@@ -117,8 +118,10 @@ func (e *Engine) decide(p netip.Prefix, n *needs) (*Route, *Advertisement) {
 		route = e.toHost(p, holder, pool, n)
 	case !inPool || pool.tunnel == "":
 		if refused = e.strange(p); refused == "" {
-			route = e.learnedRoute(p, paths, n)
-			if was := e.learned.all[p]; was.retained != nil && len(was.paths) == 0 {
+			var fit []Path
+			fit, astray = e.toHolder(p, holder, paths, n)
+			route = e.learnedRoute(p, fit, n)
+			if was := e.learned.all[p]; was.retained != nil && len(was.paths) == 0 && e.leadsTo(holder, was.retained, n) {
 				route = was.retained
 			}
 		}
@@ -128,7 +131,7 @@ func (e *Engine) decide(p netip.Prefix, n *needs) (*Route, *Advertisement) {
 	} else if refused != "" {
 		refused = fmt.Sprintf("neighbour %s sends %s, which is not taken: %s; correct its filters", paths[0].Peer, p, refused)
 	}
-	e.report(RefusedRoute, p.String(), refused)
+	e.report(RefusedRoute, p.String(), cmp.Or(refused, astray))
 	return route, advertisement
 }
 

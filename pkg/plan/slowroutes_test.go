@@ -243,12 +243,39 @@ func (s *slow) route(p netip.Prefix) {
 			s.problem(RefusedRoute, p.String())
 		}
 	case len(s.learned[p]) == 0:
-		if r, ok := s.retained[p]; ok {
+		if r, ok := s.retained[p]; ok && !slices.ContainsFunc(r.Hops, func(h Hop) bool { return s.astray(holder, h.Gateway, "") }) {
 			s.st.Routes[p] = r
 		}
 	default:
-		s.byBGP(p, paths)
+		fit := slices.DeleteFunc(slices.Clone(paths), func(path Path) bool {
+			from := ""
+			if n := s.st.Neighbours[path.Peer]; n.Kind == FromMesh {
+				from = n.Host
+			}
+			return !s.isSelf(path.NextHop) && s.astray(holder, path.NextHop, from)
+		})
+		if len(fit) < len(paths) {
+			s.problem(RefusedRoute, p.String())
+		}
+		s.byBGP(p, fit)
 	}
+}
+
+// astray reports whether what comes from a host, "" = from none, by a next hop leads elsewhere
+// than to the holder.
+func (s *slow) astray(holder string, hop netip.Addr, from string) bool {
+	var all []string
+	for _, name := range s.names {
+		for f := range 2 {
+			if a, _ := s.claimed(name, f); a == hop && a.IsValid() {
+				all = append(all, name)
+			}
+		}
+	}
+	if len(all) == 0 && from != "" {
+		all = []string{from}
+	}
+	return holder != "" && len(all) > 0 && !slices.Contains(all, holder)
 }
 
 // paths are those that the neighbours' filters let in.
