@@ -46,6 +46,7 @@ func TestGolden(t *testing.T) {
 			var st State
 			st.Apply(e.Flush())
 			check(t, w, Settings{}, st)
+			checkUsed(t, e, w, st)
 			if *update {
 				if err := os.WriteFile(file, []byte(given+"-- plan --\n"+st.String()), 0o644); err != nil {
 					t.Fatal(err)

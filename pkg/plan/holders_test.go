@@ -69,6 +69,7 @@ func TestHolders(t *testing.T) {
 				}
 				told.Apply(e.Flush())
 				check(t, h.w, Settings{}, told)
+				checkUsed(t, e, h.w, told)
 			}
 		})
 	}

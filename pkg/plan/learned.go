@@ -100,6 +100,25 @@ func (e *Engine) toHolder(p netip.Prefix, holder string, paths []Path, n *needs)
 	return fit, astray
 }
 
+// Used counts, by neighbour, the routes of the last Flush that go by paths which it sent.
+func (e *Engine) Used() map[netip.Addr]int {
+	used := map[netip.Addr]int{}
+	for p, r := range e.told.Routes {
+		if r.Origin != FromBGP {
+			continue
+		}
+		var n needs
+		holder, _ := e.holder(p)
+		fit, _ := e.toHolder(p, holder, e.accepted(p, &n), &n)
+		for _, path := range fit {
+			if slices.Contains(r.Hops, e.reach(path.NextHop).hop) {
+				used[path.Peer]++
+			}
+		}
+	}
+	return used
+}
+
 // otherThan is the host that has an address, where that isn't the holder; "" = none.
 func (e *Engine) otherThan(holder string, a netip.Addr) string {
 	if _, ok := e.claims[a][holder]; ok {
@@ -146,6 +165,18 @@ func (e *Engine) strange(p netip.Prefix) string {
 	}
 	if _, ok := e.links.subnets.all[p]; ok {
 		return "it is the subnet of a link of this host"
+	}
+	for _, f := range e.fabric {
+		if within(p, f.Masked()) {
+			return fmt.Sprintf("it lies in %s, the subnet of a link of this host", f.Masked())
+		}
+	}
+	switch a := p.Addr(); {
+	case !p.IsSingleIP():
+	case e.claims[a] != nil:
+		return "it is the address of a host"
+	case e.neededAt(a) == etcdName:
+		return "it is the address of etcd"
 	}
 	return ""
 }

@@ -81,6 +81,9 @@ func (e *Engine) SetLinks(given Links) {
 	for _, l := range []*links{&was, &e.links} {
 		for p := range l.routes.all {
 			e.touchIfLearned(p)
+			if _, ok := e.told.Routes[p]; ok {
+				e.touch(p)
+			}
 		}
 		for p := range l.subnets.all {
 			e.touchIfLearned(p)

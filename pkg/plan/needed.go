@@ -50,12 +50,15 @@ func (e *Engine) isPeer(a netip.Addr) bool {
 	return own || all
 }
 
+// etcdName is what neededAt calls etcd.
+const etcdName = "etcd"
+
 // neededAt says what this host can't do without has an address, "" = nothing. What is a
 // workload of the cluster is reached by routes to workloads.
 func (e *Engine) neededAt(a netip.Addr) string {
 	taken := len(e.ends[a]) > 0
 	if byRoutes, ok := e.etcd[a]; ok && !(byRoutes && taken) {
-		return "etcd"
+		return etcdName
 	}
 	if e.isPeer(a) && !taken {
 		return "a BGP neighbour"

@@ -216,6 +216,8 @@ const (
 	NoNextHop ProblemKind = "no-next-hop"
 	// RefusedRoute is a learned route that must not be taken.
 	RefusedRoute ProblemKind = "refused-route"
+	// ForeignRoute is one of another program to what a route of ours leads to by etcd.
+	ForeignRoute ProblemKind = "foreign-route"
 	// SmallMTU is one that leaves too little for IPv6.
 	SmallMTU ProblemKind = "small-mtu"
 	// LargeMTU is one that is set and that no link to other hosts takes.

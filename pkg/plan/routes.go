@@ -29,8 +29,27 @@ func (e *Engine) refresh(p netip.Prefix) {
 	var n needs
 	route, advertisement := e.decide(p, &n)
 	e.need(p, n)
+	e.reportForeign(p, route)
 	tellBy(e.out.Routes, e.told.Routes, p, route, Route.equal)
 	tell(e.out.Advertisements, e.told.Advertisements, p, advertisement)
+}
+
+// reportForeign says that another program has a route to the destination of one that
+// follows from etcd. One that is learned isn't made then.
+func (e *Engine) reportForeign(p netip.Prefix, r *Route) {
+	reason := ""
+	if foreign, ok := e.links.routes.all[p]; ok && r != nil && r.Origin != FromBGP {
+		way, ours := "dev "+foreign.Device, "that to host "+r.Host
+		if foreign.Gateway.IsValid() {
+			way = Hop{Gateway: foreign.Gateway, Device: foreign.Device}.String()
+		}
+		if r.Origin == FromBlock {
+			ours = "that of this host's block"
+		}
+		reason = fmt.Sprintf("the host has another route to %s, %s, which may come before %s: delete it, or have the program that makes it leave out what lies in pools",
+			p, way, ours)
+	}
+	e.report(ForeignRoute, p.String(), reason)
 }
 
 func (r Route) equal(o Route) bool {
@@ -125,6 +144,8 @@ func (e *Engine) decide(p netip.Prefix, n *needs) (*Route, *Advertisement) {
 				route = was.retained
 			}
 		}
+	default:
+		refused = "it lies in a pool with an encapsulation, where routes come from etcd alone, and etcd gives it to no host"
 	}
 	if len(paths) == 0 {
 		refused = ""

@@ -106,6 +106,10 @@ func (s *slow) routes() {
 	}
 	for p := range all {
 		s.route(p)
+		foreign := slices.ContainsFunc(s.links.Routes, func(r HostRoute) bool { return r.Destination == p })
+		if r, ok := s.st.Routes[p]; ok && foreign && r.Origin != FromBGP {
+			s.problem(ForeignRoute, p.String())
+		}
 	}
 }
 
@@ -153,43 +157,6 @@ func (s *slow) owner(a netip.Addr) string {
 	return ends[0]
 }
 
-// hitHosts reports whether hosts' own addresses, or of what they need, would be led astray.
-func (s *slow) hitHosts(p netip.Prefix) bool {
-	for _, name := range s.names {
-		for f := range 2 {
-			if a, _ := s.claimed(name, f); p.Contains(a) {
-				return true
-			}
-		}
-	}
-	for a, byRoutes := range s.etcd {
-		if p.Contains(a) && (!byRoutes || len(s.ends(a)) == 0) {
-			return true
-		}
-	}
-	for key := range s.objects {
-		if k, ok := key.(model.BGPPeerKey); ok && (k.Host == "" || k.Host == s.self) && p.Contains(k.IP) && len(s.ends(k.IP)) == 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// hit reports whether these or hosts' subnets would be.
-func (s *slow) hit(p netip.Prefix) bool {
-	if s.hitHosts(p) {
-		return true
-	}
-	for _, l := range s.uplinks() {
-		for _, subnet := range l.Addrs {
-			if p.Contains(subnet.Addr()) || within(p, subnet.Masked()) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 func (s *slow) route(p netip.Prefix) {
 	pool, inPool := s.poolOf(p)
 	block, inBlock := s.block(p)
@@ -234,9 +201,11 @@ func (s *slow) route(p netip.Prefix) {
 		if len(paths) > 0 {
 			s.problem(RefusedRoute, p.String())
 		}
+	case encapsulated && holder != "":
+		s.toHost(p, holder, pool)
 	case encapsulated:
-		if holder != "" {
-			s.toHost(p, holder, pool)
+		if len(paths) > 0 {
+			s.problem(RefusedRoute, p.String())
 		}
 	case s.strange(p):
 		if len(paths) > 0 {
@@ -261,23 +230,6 @@ func (s *slow) route(p netip.Prefix) {
 	}
 }
 
-// astray reports whether what comes from a host, "" = from none, by a next hop leads elsewhere
-// than to the holder.
-func (s *slow) astray(holder string, hop netip.Addr, from string) bool {
-	var all []string
-	for _, name := range s.names {
-		for f := range 2 {
-			if a, _ := s.claimed(name, f); a == hop && a.IsValid() {
-				all = append(all, name)
-			}
-		}
-	}
-	if len(all) == 0 && from != "" {
-		all = []string{from}
-	}
-	return holder != "" && len(all) > 0 && !slices.Contains(all, holder)
-}
-
 // paths are those that the neighbours' filters let in.
 func (s *slow) paths(p netip.Prefix) []Path {
 	var paths []Path
@@ -296,23 +248,6 @@ func (s *slow) paths(p netip.Prefix) []Path {
 		}
 	}
 	return paths
-}
-
-func (s *slow) strange(p netip.Prefix) bool {
-	for _, r := range s.links.Routes {
-		if r.Destination == p {
-			return true
-		}
-	}
-	for _, l := range s.links.Links {
-		for _, subnet := range l.Addrs {
-			if l.Up && subnet.Masked() == p && !p.IsSingleIP() {
-				return true
-			}
-		}
-	}
-	a := p.Addr()
-	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.Is4() && a.As4()[0] >= 224 && p.Bits() > 2
 }
 
 // hop resolves an address by the links and routes of the host, longest first; of

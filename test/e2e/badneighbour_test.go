@@ -83,11 +83,14 @@ func TestBadNeighbours(t *testing.T) {
 			r.Established(a, 2)
 		}},
 		{"our blocks and a default route", badNeighbour(65010, secret, fmt.Sprintf(
-			"route 0.0.0.0/0 unreachable; route %s unreachable; route %s unreachable; route 172.20.0.0/16 unreachable;",
-			blocks(a)[0], blocks(b)[0])), func(t *testing.T) {
+			"route 0.0.0.0/0 unreachable; route %s unreachable; route %s unreachable; route 172.20.0.0/16 unreachable;"+
+				"route 172.20.1.0/24 unreachable; route %s/32 unreachable; route 172.20.0.11/32 unreachable;",
+			blocks(a)[0], blocks(b)[0], b.IPv4())), func(t *testing.T) {
 			r.Established(a, 3)
 			r.Counts(a, `calico_node_route_problems{kind="refused-route"}`, routing.AtLeast(1))
-			r.Says(a, "the way to other hosts is not in order", "kind=refused-route", "subject=172.20.0.0/16", "neighbour "+fabricV4)
+			for _, prefix := range []string{"172.20.0.0/16", "172.20.1.0/24", b.IPv4().String() + "/32", "172.20.0.11/32"} {
+				r.Says(a, "the way to other hosts is not in order", "kind=refused-route", "subject="+prefix, "neighbour "+fabricV4)
+			}
 			for _, prefix := range []string{"0.0.0.0/0", blocks(a)[0]} {
 				r.Says(a, "BGP neighbour sends a route that is not taken", "neighbour="+fabricV4, "prefix="+prefix, "reason=")
 			}
