@@ -10,7 +10,9 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -61,10 +63,29 @@ func (d debugState) peers(ctx context.Context, b *bytes.Buffer) {
 		_, _ = fmt.Fprintln(b, "no answer:", err)
 		return
 	}
-	writePeers(b, peers, time.Now())
+	writePeers(b, peers, d.used(ctx), time.Now())
 }
 
-func writePeers(w io.Writer, peers []bgp.PeerStatus, now time.Time) {
+// used has the router count the routes that go through each neighbour; nil = it didn't.
+func (d debugState) used(ctx context.Context) map[netip.Addr]int {
+	answer := make(chan map[netip.Addr]int, 1)
+	select {
+	case d.router.counts <- answer:
+		return <-answer
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// used is that count.
+func (r *router) used() map[netip.Addr]int {
+	if r.engine == nil {
+		return map[netip.Addr]int{}
+	}
+	return r.engine.Used()
+}
+
+func writePeers(w io.Writer, peers []bgp.PeerStatus, used map[netip.Addr]int, now time.Time) {
 	if len(peers) == 0 {
 		return
 	}
@@ -79,8 +100,12 @@ func writePeers(w io.Writer, peers []bgp.PeerStatus, now time.Time) {
 		if host == "" {
 			host = "-"
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%v\t%d\t%d\t%d\t%d\t%s\n", p.Address, p.AS, p.Kind, host, p.State,
-			now.Sub(p.Since).Round(time.Second), p.Received, p.Used, p.Refused, p.Sent, last)
+		routes := "?"
+		if used != nil {
+			routes = strconv.Itoa(used[p.Address])
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%v\t%d\t%s\t%d\t%d\t%s\n", p.Address, p.AS, p.Kind, host, p.State,
+			now.Sub(p.Since).Round(time.Second), p.Received, routes, p.Refused, p.Sent, last)
 	}
 	_ = t.Flush() // into memory
 }

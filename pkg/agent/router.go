@@ -60,7 +60,8 @@ type router struct {
 	problems *problems
 	health   *health
 	metrics  routeMetrics
-	asks     chan chan string // for a picture of the state
+	asks     chan chan string             // for a picture of the state
+	counts   chan chan map[netip.Addr]int // for the routes by neighbour
 
 	params  Params
 	settled bool // params are those that stand in etcd, too
@@ -108,7 +109,7 @@ func newRouter(cfg Config, n network, trouble *problems, h *health, m routeMetri
 	return &router{
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: newInbox(), handover: x,
 		talker: newTalker(cfg.Logger, n.speaker, trouble), problems: trouble, health: h, metrics: m,
-		asks: make(chan chan string), params: resolve().params,
+		asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: resolve().params,
 		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, carriers: carriers{}, clock: time.Now(),
 	}
 }
@@ -167,6 +168,9 @@ func (r *router) run(ctx context.Context) error {
 			r.whole = true
 		case ask := <-r.asks:
 			ask <- r.picture()
+			continue
+		case ask := <-r.counts:
+			ask <- r.used()
 			continue
 		}
 		r.obey()

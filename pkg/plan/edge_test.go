@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -133,5 +136,22 @@ func TestReflectorPassword(t *testing.T) {
 		if got := st.Neighbours[netip.MustParseAddr("172.18.203.127")].PasswordFile; got != step.want {
 			t.Errorf("after %+v: %q", step, got)
 		}
+	}
+}
+
+// Of what neighbours send, only what became a route is used.
+func TestUsed(t *testing.T) {
+	data, err := os.ReadFile("testdata/taken-over.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, _, _ := strings.Cut(string(data), "-- plan --")
+	e, _ := tell1(t, given)
+	e.Flush()
+	want := map[netip.Addr]int{
+		netip.MustParseAddr("172.18.203.2"): 2, netip.MustParseAddr("172.18.203.126"): 1, netip.MustParseAddr("172.18.203.127"): 1,
+	}
+	if diff := cmp.Diff(want, e.Used(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Errorf("routes by neighbour (-want +got):\n%s", diff)
 	}
 }

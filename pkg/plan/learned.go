@@ -111,7 +111,7 @@ func (e *Engine) Used() map[netip.Addr]int {
 		holder, _ := e.holder(p)
 		fit, _ := e.toHolder(p, holder, e.accepted(p, &n), &n)
 		for _, path := range fit {
-			if slices.Contains(r.Hops, e.reach(path.NextHop).hop) {
+			if slices.ContainsFunc(e.reach(path.NextHop).hops, func(h Hop) bool { return slices.Contains(r.Hops, h) }) {
 				used[path.Peer]++
 			}
 		}

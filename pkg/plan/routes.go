@@ -38,7 +38,8 @@ func (e *Engine) refresh(p netip.Prefix) {
 // follows from etcd. One that is learned isn't made then.
 func (e *Engine) reportForeign(p netip.Prefix, r *Route) {
 	reason := ""
-	if foreign, ok := e.links.routes.all[p]; ok && r != nil && r.Origin != FromBGP {
+	if hops := e.links.routes.all[p]; len(hops) > 0 && r != nil && r.Origin != FromBGP {
+		foreign := hops[0]
 		way, ours := "dev "+foreign.Device, "that to host "+r.Host
 		if foreign.Gateway.IsValid() {
 			way = Hop{Gateway: foreign.Gateway, Device: foreign.Device}.String()

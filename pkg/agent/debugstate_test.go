@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// TestPeersTable counts as used what became a route: one of two prefixes that a neighbour sends is
+// this host's own.
+func TestPeersTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(c *crossroads) {
+			c.learned = []plan.Learned{learnedFrom("192.0.2.2", "10.2.1.0/26"), learnedFrom("192.0.2.2", "10.2.0.0/26")}
+		})
+		synctest.Wait()
+		used := debugState{router: c.router}.used(t.Context())
+		now := time.Now()
+		peers := []bgp.PeerStatus{{Address: netip.MustParseAddr("192.0.2.2"), AS: 64512, Kind: plan.FromMesh, Host: "o", State: bgp.Established, Since: now, Received: 2, Used: 2, Sent: 1}}
+		var b strings.Builder
+		writePeers(&b, peers, used, now)
+		writePeers(&b, peers, nil, now)
+		want := `address    as     kind  host  state        for  received  used  refused  sent  last error
+192.0.2.2  64512  mesh  o     established  0s   2         1     0        1     
+address    as     kind  host  state        for  received  used  refused  sent  last error
+192.0.2.2  64512  mesh  o     established  0s   2         ?     0        1     
+`
+		if diff := cmp.Diff(want, b.String()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
