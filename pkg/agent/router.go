@@ -28,6 +28,7 @@ type fabric interface {
 type lessons interface {
 	Ready() <-chan struct{}
 	Take() []plan.Learned
+	LookAgain([]netip.Prefix)
 }
 
 // network is the host's part in the network as the router sees it; a test puts
@@ -159,6 +160,7 @@ func (r *router) run(ctx context.Context) error {
 			r.look = true
 		case <-audit.C:
 			r.audit, r.look = true, r.look || r.events == nil
+			r.lookAtPassed()
 			r.lookAtClock(time.Now())
 			r.lookAtCarriers(time.Now())
 		case <-r.lookAgain.C:

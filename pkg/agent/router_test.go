@@ -43,6 +43,7 @@ type crossroads struct {
 	former   []plan.Route
 	etcd     map[netip.Addr]bool
 	learned  []plan.Learned
+	again    []netip.Prefix // to look at
 	complete bool
 	said     []string // to the speaker
 	refuse   error    // of the speaker
@@ -136,6 +137,13 @@ func (c *crossroads) Take() []plan.Learned {
 	taken := c.learned
 	c.learned = nil
 	return taken
+}
+
+// LookAgain is of lessons.
+func (c *crossroads) LookAgain(prefixes []netip.Prefix) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.again = append(c.again, prefixes...)
 }
 
 // mouth is the crossroads' speaker.

@@ -75,6 +75,20 @@ func (r *router) learn(learned []plan.Learned) {
 	}
 }
 
+// mostPassed is how many prefixes are looked at each time.
+const mostPassed = 1000
+
+// lookAtPassed has BGP look at prefixes whose best paths are of no use: of the others it
+// tells only then.
+func (r *router) lookAtPassed() {
+	if r.engine == nil {
+		return
+	}
+	if passed := r.engine.Passed(mostPassed); len(passed) > 0 {
+		r.network.lessons.LookAgain(passed)
+	}
+}
+
 // straightTo is the next hop to another host on a link that it shares with this one.
 func (r *router) straightTo(host string, is4 bool) (plan.Hop, bool) {
 	for a, name := range r.state.Hosts {

@@ -179,6 +179,46 @@ func TestMultipath(t *testing.T) {
 	sa.mustLearn("10.1.9.0/24 via 10.0.0.2")
 }
 
+// TestSecond has two neighbours that know ways to a prefix of which one is better. What becomes of the
+// other is told with the better one, and when it is asked for.
+func TestSecond(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, b, c := f.host(t, 1), f.host(t, 2), f.host(t, 3)
+	da, db, dc := a.desired(), b.desired(), c.desired()
+	db.Speaker.AS = 65001
+	a.outside(da, b, 65001)
+	b.outside(db, a, 64512)
+	a.meets(da, c)
+	c.meets(dc, a)
+	b.has(db, "10.1.9.0/24")
+	sa, sb, sc := a.start(t), b.start(t), c.start(t)
+	sa.apply(da)
+	sb.apply(db)
+	sc.apply(dc)
+	sa.mustLearn("10.1.9.0/24 via 10.0.0.2")
+	sa.mustBe("10.0.0.2 established", "10.0.0.3 established")
+	c.has(dc, "10.1.9.0/24")
+	sc.apply(dc)
+	sa.mustLearn("10.1.9.0/24 via 10.0.0.3 via 10.0.0.2 rank 1")
+	eventually(t, "used", []int{0, 1}, func() []int { return []int{sa.peer(b.v4).Used, sa.peer(c.v4).Used} })
+	sb.apply(Desired{})
+	sa.mustBe("10.0.0.2 connecting", "10.0.0.3 established")
+	eventually(t, "what is learned, when it is asked for", []string{"10.1.9.0/24 via 10.0.0.3"}, func() []string {
+		sa.ask(order{Do: "again", Prefix: prefix("10.1.9.0/24")})
+		return sa.learns()
+	})
+	sb.apply(db)
+	sa.mustBe("10.0.0.2 established", "10.0.0.3 established")
+	eventually(t, "and is there again", []string{"10.1.9.0/24 via 10.0.0.3 via 10.0.0.2 rank 1"}, func() []string {
+		sa.ask(order{Do: "again", Prefix: prefix("10.1.9.0/24")})
+		return sa.learns()
+	})
+	clear(dc.Advertisements)
+	sc.apply(dc)
+	sa.mustLearn("10.1.9.0/24 via 10.0.0.2")
+}
+
 func TestPassword(t *testing.T) {
 	t.Parallel()
 	const secret, other = "correct horse battery", "staple staple staple"

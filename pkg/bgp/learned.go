@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// learned are the best routes, and who wants to hear of them. The zero value is empty.
+// learned are the routes, and who wants to hear of them. The zero value is empty.
 type learned struct {
 	mu       sync.Mutex
 	routes   map[netip.Prefix]plan.Learned
@@ -20,6 +20,7 @@ type learned struct {
 	// again or all is known.
 	former  map[netip.Prefix]struct{}
 	readers map[*Subscription]struct{}
+	again   func([]netip.Prefix) // has prefixes looked at; nil = nothing runs
 }
 
 // A Subscription tells its reader what was learned and withdrawn. It keeps the latest of
@@ -78,6 +79,24 @@ func (sub *Subscription) Take() []plan.Learned {
 	clear(sub.dirty)
 	slices.SortFunc(changed, func(a, b plan.Learned) int { return comparePrefixes(a.Prefix, b.Prefix) })
 	return changed
+}
+
+// LookAgain has prefixes looked at: what becomes of paths that aren't the best is told with what
+// becomes of those, and else only when it is asked for. It doesn't wait.
+func (sub *Subscription) LookAgain(prefixes []netip.Prefix) {
+	sub.from.mu.Lock()
+	again := sub.from.again
+	sub.from.mu.Unlock()
+	if again != nil {
+		again(prefixes)
+	}
+}
+
+// setAgain says who looks at prefixes.
+func (l *learned) setAgain(again func([]netip.Prefix)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.again = again
 }
 
 // Close ends the subscription.
@@ -187,14 +206,16 @@ func (l *learned) tell() {
 	}
 }
 
-// used counts the learned routes that go through each neighbour.
+// used counts the learned routes whose best paths go through each neighbour.
 func (l *learned) used() map[netip.Addr]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := make(map[netip.Addr]int)
 	for _, r := range l.routes {
 		for _, p := range r.Paths {
-			n[p.Peer]++
+			if p.Rank == 0 {
+				n[p.Peer]++
+			}
 		}
 	}
 	return n

@@ -97,6 +97,8 @@ func (s *Speaker) obey(o order, sub *Subscription) (a answer, err error) {
 				a.At = time.Now()
 			}
 		}
+	case "again":
+		sub.LookAgain([]netip.Prefix{o.Prefix})
 	case "doubt": // as if the library had not told yet that the session is up, for too long
 		s.applying.Lock()
 		defer s.applying.Unlock()

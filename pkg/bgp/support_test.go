@@ -162,6 +162,9 @@ func (s *speaker) learns() []string {
 			if p.Peer != p.NextHop {
 				text += " from " + p.Peer.String()
 			}
+			if p.Rank > 0 {
+				text += fmt.Sprint(" rank ", p.Rank)
+			}
 		}
 		list = append(list, text)
 	}

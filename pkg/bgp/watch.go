@@ -16,6 +16,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -23,6 +24,7 @@ import (
 // to look at; what holds is read from the table.
 type watch struct {
 	srv      *server.BgpServer
+	as       model.ASNumber // our own
 	sessions *sessions
 	learned  *learned
 	changes  *changes
@@ -39,10 +41,10 @@ type watch struct {
 	ended  chan struct{}
 }
 
-func newWatch(srv *server.BgpServer, sessions *sessions, learned *learned, changes *changes) (*watch, error) {
+func newWatch(srv *server.BgpServer, as model.ASNumber, sessions *sessions, learned *learned, changes *changes) (*watch, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &watch{
-		srv: srv, sessions: sessions, learned: learned, changes: changes,
+		srv: srv, as: as, sessions: sessions, learned: learned, changes: changes,
 		dirty: make(map[netip.Prefix]struct{}), wake: make(chan struct{}, 1),
 		cancel: cancel, ended: make(chan struct{}),
 	}
@@ -77,11 +79,13 @@ func newWatch(srv *server.BgpServer, sessions *sessions, learned *learned, chang
 		return nil, err
 	}
 	go w.read(ctx)
+	learned.setAgain(w.again)
 	return w, nil
 }
 
 // stop ends the watch; what was learned stays.
 func (w *watch) stop() {
+	w.learned.setAgain(nil)
 	w.cancel()
 	<-w.ended
 }
@@ -91,6 +95,16 @@ func (w *watch) nudge() {
 	case w.wake <- struct{}{}:
 	default:
 	}
+}
+
+// again has prefixes looked at that no event named.
+func (w *watch) again(prefixes []netip.Prefix) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range prefixes {
+		w.dirty[p] = struct{}{}
+	}
+	w.nudge()
 }
 
 // setOwn says which addresses are ours.
@@ -134,7 +148,7 @@ func (w *watch) look(prefixes map[netip.Prefix]struct{}) []plan.Learned {
 	w.ownMu.Unlock()
 	// It fails only when the speaker has been stopped: then nobody wants to know.
 	_ = lookUp(w.srv, maps.Keys(prefixes), func(p netip.Prefix, paths []*apiutil.Path) {
-		found[p] = plan.Learned{Prefix: p, Paths: pathsOf(paths, own)}
+		found[p] = plan.Learned{Prefix: p, Paths: pathsOf(paths, own, w.as)}
 	})
 	return slices.Collect(maps.Values(found))
 }
@@ -157,27 +171,6 @@ func lookUp(srv *server.BgpServer, prefixes iter.Seq[netip.Prefix], each func(ne
 		}
 	}
 	return nil
-}
-
-// pathsOf are the best of the table's paths, sorted. There are none where the best one is
-// ours: what others say of a prefix that we advertise is not taken.
-func pathsOf(paths []*apiutil.Path, own map[netip.Addr]bool) []plan.Path {
-	var best []plan.Path
-	for _, p := range paths {
-		if !p.Best || p.IsNexthopInvalid || !p.PeerAddress.IsValid() {
-			continue
-		}
-		if hop := nextHop(p); hop.IsValid() && !own[hop] {
-			best = append(best, plan.Path{NextHop: hop, Peer: p.PeerAddress})
-		}
-	}
-	slices.SortFunc(best, func(a, b plan.Path) int {
-		if c := a.NextHop.Compare(b.NextHop); c != 0 {
-			return c
-		}
-		return a.Peer.Compare(b.Peer)
-	})
-	return best
 }
 
 // nextHop is the path's next hop, invalid if it has none that can be used.

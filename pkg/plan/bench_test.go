@@ -74,7 +74,7 @@ func (c *cluster) learned(h int) []Learned {
 	var all []Learned
 	for i := range blocksPerHost {
 		p := c.block(h, i, -1).Key.(model.BlockKey).CIDR
-		all = append(all, Learned{p, []Path{{hostAddrOf(h), hostAddrOf(h)}}})
+		all = append(all, Learned{p, []Path{{NextHop: hostAddrOf(h), Peer: hostAddrOf(h)}}})
 	}
 	return all
 }

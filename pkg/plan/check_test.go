@@ -69,7 +69,9 @@ func checkUsed(t *testing.T, e *Engine, w world, told State) {
 		if !ok || r.Origin != FromBGP {
 			continue
 		}
-		one := !slices.ContainsFunc(paths, func(o Path) bool { return o != paths[0] })
+		one := !slices.ContainsFunc(paths, func(o Path) bool {
+			return o.NextHop != paths[0].NextHop || o.Peer != paths[0].Peer || o.Rank != paths[0].Rank
+		})
 		for _, path := range paths {
 			if _, ok := told.Neighbours[path.Peer]; ok {
 				most[path.Peer]++

@@ -46,12 +46,12 @@ func TestOddInput(t *testing.T) {
 	peer4, peer6 := hostAddrOf(1), netip.MustParseAddr("fd18::2")
 	e.Learn(
 		Learned{},
-		Learned{netip.MustParsePrefix("10.65.0.1/16"), []Path{{peer4, peer4}}},
-		Learned{netip.MustParsePrefix("10.66.0.0/16"), []Path{{netip.Addr{}, peer4}, {hostAddrOf(0), peer4}, {peer6, peer4}, {peer4, netip.Addr{}}}},
-		Learned{netip.MustParsePrefix("fd00:1::/80"), []Path{{netip.MustParseAddr("fe80::9%eth0"), peer6}}},
-		Learned{netip.MustParsePrefix("fd00:1:0:0:1::/80"), []Path{{netip.MustParseAddr("fe80::9%eth7"), peer6}}},
-		Learned{netip.MustParsePrefix("fd00:1:0:0:2::/80"), []Path{{netip.MustParseAddr("fe80::9"), peer6}}},
-		Learned{netip.MustParsePrefix("10.67.0.0/16"), []Path{{peer6, peer6}}},
+		Learned{netip.MustParsePrefix("10.65.0.1/16"), []Path{{peer4, peer4, 0}}},
+		Learned{netip.MustParsePrefix("10.66.0.0/16"), []Path{{netip.Addr{}, peer4, 0}, {hostAddrOf(0), peer4, 0}, {peer6, peer4, 0}, {peer4, netip.Addr{}, 0}}},
+		Learned{netip.MustParsePrefix("fd00:1::/80"), []Path{{netip.MustParseAddr("fe80::9%eth0"), peer6, 0}}},
+		Learned{netip.MustParsePrefix("fd00:1:0:0:1::/80"), []Path{{netip.MustParseAddr("fe80::9%eth7"), peer6, 0}}},
+		Learned{netip.MustParsePrefix("fd00:1:0:0:2::/80"), []Path{{netip.MustParseAddr("fe80::9"), peer6, 0}}},
+		Learned{netip.MustParsePrefix("10.67.0.0/16"), []Path{{peer6, peer6, 0}}},
 	)
 	e.Retain(Route{}, Route{Destination: netip.MustParsePrefix("10.68.0.0/16"), Kind: Blackhole})
 	var st State

@@ -48,7 +48,8 @@ type Engine struct {
 	byPeer    groups[netip.Addr, netip.Prefix]
 	hopUsers  groups[netip.Addr, netip.Prefix] // those of byGateway that can't do without
 	needs     map[netip.Prefix]needs
-	reached   map[netip.Addr]reach // of all in byGateway
+	passed    map[netip.Prefix]struct{} // of which the best paths are not used
+	reached   map[netip.Addr]reach      // of all in byGateway
 
 	dirty dirt
 	told  State
@@ -85,7 +86,7 @@ func NewEngine(self string, settings Settings) *Engine {
 		ends: map[netip.Addr][]string{}, pools: newIndex[poolFact](), peers: groups[netip.Addr, string]{},
 		learned: newIndex[bgpFact](),
 		byHost:  groups[string, netip.Prefix]{}, byGateway: groups[netip.Addr, netip.Prefix]{},
-		byPeer: groups[netip.Addr, netip.Prefix]{}, hopUsers: groups[netip.Addr, netip.Prefix]{}, needs: map[netip.Prefix]needs{}, reached: map[netip.Addr]reach{},
+		byPeer: groups[netip.Addr, netip.Prefix]{}, hopUsers: groups[netip.Addr, netip.Prefix]{}, needs: map[netip.Prefix]needs{}, passed: map[netip.Prefix]struct{}{}, reached: map[netip.Addr]reach{},
 		dirty: newDirt(),
 		told: State{
 			Routes: map[netip.Prefix]Route{}, Remotes: map[RemoteID]Remote{}, Hosts: map[netip.Addr]string{},

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write what the engine says to testdata"
 //	-- etcd --     path = value
 //	-- links --    name [up] [no-carrier] [uplink] [mtu N] address..., or: route CIDR [via A] dev D,
 //	               after which: nexthop via A dev D
-//	-- learned --  CIDR via A from A[, via A from A]
+//	-- learned --  CIDR via A from A [rank N][, via A from A]
 //	-- needs --    address of etcd [by routes of ours]
 //	-- plan --     the state
 func TestGolden(t *testing.T) {
@@ -185,10 +185,13 @@ func parseLearned(t *testing.T, line string) Learned {
 	l := Learned{Prefix: netip.MustParsePrefix(prefix)}
 	for path := range strings.SplitSeq(paths, ",") {
 		words := strings.Fields(path)
-		if len(words) != 4 {
-			t.Fatalf("line %q: want CIDR via A from A", line)
+		rank := 0
+		if len(words) == 6 {
+			fmt.Sscan(words[5], &rank)
+		} else if len(words) != 4 {
+			t.Fatalf("line %q: want CIDR via A from A [rank N]", line)
 		}
-		l.Paths = append(l.Paths, Path{netip.MustParseAddr(words[1]), netip.MustParseAddr(words[3])})
+		l.Paths = append(l.Paths, Path{netip.MustParseAddr(words[1]), netip.MustParseAddr(words[3]), rank})
 	}
 	return l
 }

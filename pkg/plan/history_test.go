@@ -230,6 +230,7 @@ func (h *history) learn() Learned {
 		l.Paths = append(l.Paths, Path{
 			NextHop: netip.MustParseAddr(pick(h, "172.18.0.1", "172.18.0.2", "172.18.0.3", "172.19.0.4", "172.18.0.254", "fd18::2", "fd18::fe", "fd19::3")),
 			Peer:    netip.MustParseAddr(pick(h, "172.18.0.2", "172.18.0.2", "172.18.0.254", "fd18::2", "fd18::fe", "8.8.8.8")),
+			Rank:    pick(h, 0, 0, len(l.Paths)),
 		})
 	}
 	return l
@@ -352,7 +353,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	check(t, world{self: "a"}, h.settings, told)
 	if n := len(e.objects) + len(e.odd) + len(e.claims) + len(e.addrs) + len(e.blocks.all) + len(e.owned) + len(e.holds) + len(e.ends) +
 		len(e.pools.all) + len(e.peers) + len(e.learned.all) + len(e.byHost) + len(e.byGateway) + len(e.byPeer) + len(e.hopUsers) +
-		len(e.needs) + len(e.reached) + len(e.etcd) + len(e.fixed); n != 0 || len(e.hosts) > 1 {
+		len(e.needs) + len(e.reached) + len(e.etcd) + len(e.fixed) + len(e.passed); n != 0 || len(e.hosts) > 1 {
 		t.Fatalf("the engine remembers %d things and the hosts %v of an empty world", n, e.hosts)
 	}
 }

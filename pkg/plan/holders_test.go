@@ -60,7 +60,7 @@ func TestHolders(t *testing.T) {
 				case 5:
 					l := Learned{Prefix: block}
 					for range h.r.IntN(4) {
-						l.Paths = append(l.Paths, Path{netip.MustParseAddr(pick(h, addr().String(), "172.18.0.9")), addr()})
+						l.Paths = append(l.Paths, Path{netip.MustParseAddr(pick(h, addr().String(), "172.18.0.9")), addr(), pick(h, 0, 0, len(l.Paths))})
 					}
 					e.Learn(l)
 					if h.w.learned[block] = l.Paths; len(l.Paths) == 0 {

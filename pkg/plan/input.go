@@ -10,7 +10,8 @@ import (
 // Learned is all that BGP knows of a prefix now; without Paths it is gone.
 type Learned struct {
 	Prefix netip.Prefix
-	// Paths are the best ones, several where they are equally good (ECMP).
+	// Paths are those that may be taken, the best first. Of these the first are used whose
+	// next hop can be reached, all that are equally good (ECMP).
 	Paths []Path
 }
 
@@ -18,6 +19,9 @@ type Learned struct {
 type Path struct {
 	NextHop netip.Addr // a link-local one has the link as its zone
 	Peer    netip.Addr // the neighbour that sent it
+	// Rank is how many ways are better: 0 of the best, and the same of those that are
+	// equally good.
+	Rank int
 }
 
 // Link is one of the host's own interfaces: no workload's, no tunnel of ours.

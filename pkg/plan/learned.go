@@ -33,6 +33,7 @@ func (e *Engine) Learn(routes ...Learned) {
 	for _, l := range routes {
 		if f := e.learned.all[l.Prefix]; isDestination(l.Prefix) && !slices.Equal(f.paths, l.Paths) {
 			f.paths = slices.Clone(l.Paths)
+			slices.SortStableFunc(f.paths, func(a, b Path) int { return cmp.Compare(a.Rank, b.Rank) })
 			e.remember(l.Prefix, f)
 		}
 	}
@@ -107,13 +108,12 @@ func (e *Engine) Used() map[netip.Addr]int {
 		if r.Origin != FromBGP {
 			continue
 		}
-		var n needs
+		var n needs // of no use here
 		holder, _ := e.holder(p)
 		fit, _ := e.toHolder(p, holder, e.accepted(p, &n), &n)
-		for _, path := range fit {
-			if slices.ContainsFunc(e.reach(path.NextHop).hops, func(h Hop) bool { return slices.Contains(r.Hops, h) }) {
-				used[path.Peer]++
-			}
+		taken, _ := e.usable(p, fit)
+		for _, path := range taken {
+			used[path.Peer]++
 		}
 	}
 	return used
@@ -181,29 +181,65 @@ func (e *Engine) strange(p netip.Prefix) string {
 	return ""
 }
 
-// learnedRoute is the route by the paths whose next hop can be reached, nil where
-// none can.
-func (e *Engine) learnedRoute(p netip.Prefix, paths []Path, n *needs) *Route {
+// learnedRoute is the route by the best paths whose next hop can be reached, nil where
+// none can, and says whether better ones had to be passed over.
+func (e *Engine) learnedRoute(p netip.Prefix, paths []Path, n *needs) (route *Route, passed bool) {
 	r := &Route{Destination: p, Kind: Unicast, Origin: FromBGP}
-	for _, path := range paths {
-		a := path.NextHop
-		if !a.IsValid() || a.Is4() != p.Addr().Is4() || e.isSelf(a) {
-			continue
-		}
-		n.gateways = append(n.gateways, a)
-		n.hops = append(n.hops, a)
-		if by := e.reach(a); by.ok() {
-			r.Hops = append(r.Hops, by.hops...)
-		}
+	used, tried := e.usable(p, paths)
+	for _, path := range tried {
+		n.gateways = append(n.gateways, path.NextHop)
+		n.hops = append(n.hops, path.NextHop)
 	}
-	if len(r.Hops) == 0 {
-		return nil
+	if len(used) == 0 {
+		return nil, true
+	}
+	for _, path := range used {
+		r.Hops = append(r.Hops, e.reach(path.NextHop).hops...)
 	}
 	r.Hops = e.heard(r.Hops)
 	slices.SortFunc(r.Hops, compareHops)
 	r.Hops = slices.Compact(r.Hops)
 	r.Source = e.source(p)
-	return r
+	return r, used[0].Rank > 0
+}
+
+// usable are the best of the paths whose next hop can be reached (RFC 4271, section 9.1.2,
+// leaves out the others before it compares), by a link with a carrier if there is one, and
+// those that were tried, these included.
+func (e *Engine) usable(p netip.Prefix, paths []Path) (used, tried []Path) {
+	heard := false
+	for _, path := range paths {
+		a := path.NextHop
+		if heard && path.Rank != used[0].Rank {
+			break
+		}
+		if !a.IsValid() || a.Is4() != p.Addr().Is4() || e.isSelf(a) {
+			continue
+		}
+		tried = append(tried, path)
+		hops := e.reach(a).hops
+		carried := slices.ContainsFunc(hops, func(h Hop) bool { return !e.links.silent[h.Device] })
+		if worse := len(used) > 0 && used[0].Rank != path.Rank; worse && !carried || len(hops) == 0 {
+			continue
+		} else if worse {
+			used = nil
+		}
+		used, heard = append(used, path), heard || carried
+	}
+	return used, tried
+}
+
+// Passed gives prefixes, so many at most, of which the best paths are not used, or none: BGP
+// tells by itself only of what becomes of the best ones.
+func (e *Engine) Passed(most int) []netip.Prefix {
+	var list []netip.Prefix
+	for p := range e.passed {
+		if len(list) == most {
+			break
+		}
+		list = append(list, p)
+	}
+	return list
 }
 
 func compareHops(a, b Hop) int {

@@ -140,7 +140,7 @@ func (f *fleet) converge() {
 			for _, to := range f.names {
 				n, ok := f.states[to].Neighbours[ad.NextHop]
 				if to != from && ok && !(ad.NoMesh && n.Kind == FromMesh) {
-					f.engines[to].Learn(Learned{p, []Path{{ad.NextHop, ad.NextHop}}})
+					f.engines[to].Learn(Learned{p, []Path{{NextHop: ad.NextHop, Peer: ad.NextHop}}})
 				}
 			}
 		}

@@ -118,7 +118,7 @@ func (e *Engine) decide(p netip.Prefix, n *needs) (*Route, *Advertisement) {
 	hit := e.hostIn(p)
 	e.reportPrefix(p, inPool, hit)
 	paths := e.accepted(p, n)
-	refused, astray := "", ""
+	refused, astray, passed := "", "", false
 	var route *Route
 	var advertisement *Advertisement
 	switch {
@@ -140,13 +140,19 @@ func (e *Engine) decide(p netip.Prefix, n *needs) (*Route, *Advertisement) {
 		if refused = e.strange(p); refused == "" {
 			var fit []Path
 			fit, astray = e.toHolder(p, holder, paths, n)
-			route = e.learnedRoute(p, fit, n)
+			route, passed = e.learnedRoute(p, fit, n)
+			passed = passed && len(paths) > 0
 			if was := e.learned.all[p]; was.retained != nil && len(was.paths) == 0 && e.leadsTo(holder, was.retained, n) {
 				route = was.retained
 			}
 		}
 	default:
 		refused = "it lies in a pool with an encapsulation, where routes come from etcd alone, and etcd gives it to no host"
+	}
+	if passed {
+		e.passed[p] = struct{}{}
+	} else {
+		delete(e.passed, p)
 	}
 	if len(paths) == 0 {
 		refused = ""

@@ -290,13 +290,19 @@ func (s *slow) hop(a netip.Addr) (hops map[Hop]bool, direct bool) {
 
 // heard are those of some hops that have a carrier, sorted; all where none has.
 func (s *slow) heard(hops map[Hop]bool) []Hop {
-	carrier := func(h Hop) bool {
-		return !slices.ContainsFunc(s.links.Links, func(l Link) bool { return l.Name == h.Device && l.NoCarrier })
-	}
-	if slices.ContainsFunc(slices.Collect(maps.Keys(hops)), carrier) {
-		maps.DeleteFunc(hops, func(h Hop, _ bool) bool { return !carrier(h) })
+	if s.carried(hops) {
+		maps.DeleteFunc(hops, func(h Hop, _ bool) bool { return s.silent(h) })
 	}
 	return slices.SortedFunc(maps.Keys(hops), compareHops)
+}
+
+func (s *slow) silent(h Hop) bool {
+	return slices.ContainsFunc(s.links.Links, func(l Link) bool { return l.Name == h.Device && l.NoCarrier })
+}
+
+// carried reports whether a link with a carrier is among them.
+func (s *slow) carried(hops map[Hop]bool) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(hops)), func(h Hop) bool { return !s.silent(h) })
 }
 
 func (s *slow) source(p netip.Prefix) netip.Addr {
@@ -330,17 +336,26 @@ func (s *slow) toHost(p netip.Prefix, name string, pool slowPool) {
 }
 
 func (s *slow) byBGP(p netip.Prefix, paths []Path) {
-	hops := map[Hop]bool{}
-	for _, path := range paths {
-		a := path.NextHop
-		if !a.IsValid() || a.Is4() != p.Addr().Is4() || s.isSelf(a) {
-			continue
+	var hops map[Hop]bool
+	for rank := range 10 {
+		found := map[Hop]bool{}
+		for _, path := range paths {
+			a := path.NextHop
+			if path.Rank != rank || !a.IsValid() || a.Is4() != p.Addr().Is4() || s.isSelf(a) {
+				continue
+			}
+			by, _ := s.hop(a)
+			if len(by) == 0 {
+				s.problem(NoNextHop, a.String())
+			}
+			maps.Copy(found, by)
 		}
-		by, _ := s.hop(a)
-		if len(by) == 0 {
-			s.problem(NoNextHop, a.String())
+		if len(hops) == 0 || s.carried(found) {
+			hops = found
 		}
-		maps.Copy(hops, by)
+		if s.carried(found) {
+			break
+		}
 	}
 	if len(hops) == 0 {
 		return
