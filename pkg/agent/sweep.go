@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel"
@@ -134,7 +135,7 @@ func (l *loop) walk(s sweep) (r sweepReport) {
 	if err != nil {
 		return sweepReport{err: err}
 	}
-	var over, suspects, denied []kernel.Tracked
+	var over, suspects []kernel.Tracked
 	for _, t := range found {
 		if s.isLost(t.Connection) {
 			over = append(over, t)
@@ -143,23 +144,27 @@ func (l *loop) walk(s sweep) (r sweepReport) {
 		}
 	}
 	r.lost, r.err = l.system.deleteConnections(over)
-	if len(suspects) == 0 {
-		return r
-	}
-	q := inquiry{connections: suspects, judged: make(chan judgement, 1)}
-	select {
-	case l.inquiries <- q:
-	case <-l.stopped:
-		return r
-	}
-	j := <-q.judged
-	for i, is := range j.denied {
-		if is {
-			denied = append(denied, suspects[i])
+	// Not all at once: the loop has more to do.
+	for some := range slices.Chunk(suspects, maxReview) {
+		q := inquiry{connections: some, judged: make(chan judgement, 1)}
+		select {
+		case l.inquiries <- q:
+		case <-l.stopped:
+			return r
+		}
+		j := <-q.judged
+		var denied []kernel.Tracked
+		for i, is := range j.denied {
+			if is {
+				denied = append(denied, some[i])
+			}
+		}
+		n, err := l.system.deleteConnections(denied)
+		r.cut += n
+		if r.err = errors.Join(r.err, j.err, err); j.err != nil {
+			break // it is asked again
 		}
 	}
-	r.cut, err = l.system.deleteConnections(denied)
-	r.err = errors.Join(r.err, j.err, err)
 	return r
 }
 

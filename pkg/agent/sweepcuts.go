@@ -3,12 +3,9 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -20,84 +17,25 @@ import (
 // the other way round, and what the side that is denied sends would pass as its
 // answers. So the firewall has such flows in a set, and drops what would begin them.
 
-const (
-	// maxCuts is how many flows are kept; the oldest go first.
-	maxCuts = 1 << 16
-	// leastCut is how long a flow is kept at least: the tracker forgets what is
-	// no TCP, or about to end, sooner than those who talk give it up.
-	leastCut = 10 * time.Minute
-	// tcpCut is how long the tracker keeps an established connection of TCP unless
-	// it is told otherwise (nf_conntrack_tcp_timeout_established).
-	tcpCut = 5 * 24 * time.Hour
-)
-
-// cuts are the flows of connections that were cut which could begin them anew.
-type cuts struct {
-	flows map[nft.Flow]*cut
-	most  int
-	least time.Duration
-	last  uint64
-}
-
-// cut is one of them.
-type cut struct {
-	number  uint64 // the older the lower
-	until   time.Time
-	lasts   time.Duration
-	dropped uint64 // packets, as far as looked at
-	// stands: policy denies what was cut, so that the firewall has the flow. One
-	// that policy allows again is kept as well: if it goes on, whoever sends
-	// first begins it, and if policy denies it again, that counts as before.
-	stands bool
-}
-
-func newCuts() cuts {
-	return cuts{flows: map[nft.Flow]*cut{}, most: maxCuts, least: leastCut}
-}
-
-// add keeps a flow for as long as the tracker would have known its connection.
-func (c *cuts) add(f nft.Flow, lasts time.Duration, dropped uint64, now time.Time) {
-	c.last++
-	lasts = max(lasts, c.least)
-	c.flows[f] = &cut{number: c.last, until: now.Add(lasts), lasts: lasts, dropped: dropped, stands: true}
-}
-
-// trim forgets the oldest of too many, and returns them.
-func (c *cuts) trim() []nft.Flow {
-	over := len(c.flows) - c.most
-	if over <= 0 {
-		return nil
-	}
-	oldest := slices.SortedFunc(maps.Keys(c.flows), func(a, b nft.Flow) int {
-		return cmp.Compare(c.flows[a].number, c.flows[b].number)
-	})[:over]
-	for _, f := range oldest {
-		delete(c.flows, f)
-	}
-	return oldest
-}
-
-// next is when the first of them has had its time, zero where there is none.
-func (c *cuts) next() time.Time {
-	var first time.Time
-	for _, cut := range c.flows {
-		if first.IsZero() || cut.until.Before(first) {
-			first = cut.until
-		}
-	}
-	return first
-}
+// maxReview is of how many connections policy is asked at once: of those that
+// were cut and are many, and of those that run.
+const maxReview = 1 << 12
 
 // changeCuts tells the firewall, and sets the timer.
-func (l *loop) changeCuts(added, removed []nft.Flow) {
-	trimmed := l.cuts.trim()
-	if len(trimmed) > 0 {
-		l.log.Warn("too many connections were cut to keep all in mind: the oldest may go on if the side that answered sends", "forgotten", len(trimmed), "kept", l.cuts.most)
+func (l *loop) changeCuts() {
+	added, removed, merged := l.cuts.take()
+	if merged > 0 {
+		l.log.Warn("too many connections were cut to keep each out by its ports: what would begin any of that protocol there is dropped, if it is no SYN of TCP", "merged", merged, "kept", len(l.cuts.kept))
 	}
-	l.firewall.Cut(added, append(removed, trimmed...))
-	if next := l.cuts.next(); next.IsZero() {
+	if len(added)+len(removed) > 0 {
+		l.firewall.Cut(added, removed)
+	}
+	switch next := l.cuts.next(); {
+	case next.IsZero():
 		l.expiry.Stop()
-	} else {
+	case l.cuts.isPending():
+		l.expiry.Reset(gatherTime)
+	default:
 		l.expiry.Reset(time.Until(next))
 	}
 }
@@ -116,7 +54,7 @@ func (l *loop) adoptCuts() error {
 		}
 		l.cuts.add(f, lasts, dropped, now)
 	}
-	l.changeCuts(slices.Collect(maps.Keys(found)), nil)
+	l.changeCuts()
 	return nil
 }
 
@@ -130,50 +68,51 @@ func (l *loop) reviewCuts() {
 	suspect := func(a netip.Addr) bool {
 		_, now := w.suspects[a]
 		_, later := w.later[a]
-		return now || later || w.all || !w.applied
+		return now || later || w.all || !w.applied || !a.IsValid()
 	}
+	l.review(func(c *cut) bool {
+		is := suspect(c.flow.Src) || suspect(c.flow.Dst)
+		if is {
+			c.asked = 0
+		}
+		return is || c.pending
+	})
+}
+
+// review asks policy about some of them.
+func (l *loop) review(some func(*cut) bool) {
 	var at *places
-	var added, removed []nft.Flow
-	for f, cut := range l.cuts.flows {
-		if !suspect(f.Src) && !suspect(f.Dst) {
+	budget := maxReview
+	for _, c := range l.cuts.kept {
+		if !some(c) {
 			continue
 		}
 		if at == nil {
-			at = newPlaces(w.state, l.system.interfaceTo)
+			at = newPlaces(l.wall.state, l.system.interfaceTo)
 		}
-		denied := at.denies(w.settings, answers(f))
-		switch {
-		case denied && !cut.stands:
-			added = append(added, f)
-		case !denied && cut.stands:
-			removed = append(removed, f)
-		}
-		cut.stands = denied
+		l.cuts.review(c, func(f nft.Flow) bool { return at.denies(l.wall.settings, f) }, &budget)
 	}
-	if len(added)+len(removed) > 0 {
-		l.changeCuts(added, removed)
+	if at != nil {
+		l.changeCuts()
 	}
 }
 
 // forgetCuts forgets the flows of addresses that are no longer the endpoint's that had them.
 func (l *loop) forgetCuts(addrs []netip.Addr) {
-	if len(addrs) == 0 {
-		return
-	}
-	var removed []nft.Flow
-	for f := range l.cuts.flows {
-		if slices.Contains(addrs, f.Src) || slices.Contains(addrs, f.Dst) {
-			delete(l.cuts.flows, f)
-			removed = append(removed, f)
-		}
-	}
-	if len(removed) > 0 {
-		l.changeCuts(nil, removed)
+	if len(addrs) > 0 && len(l.cuts.kept) > 0 {
+		l.cuts.forgetAddrs(addrs)
+		l.changeCuts()
 	}
 }
 
-// expireCuts forgets the flows that have had their time and are sent no more.
+// expireCuts goes on with what is to be asked, and forgets the flows that have
+// had their time and are sent no more.
 func (l *loop) expireCuts() {
+	l.review(func(c *cut) bool { return c.pending })
+	if now := time.Now(); l.cuts.next().After(now) {
+		l.changeCuts()
+		return
+	}
 	dropped, err := l.firewall.ReadCut()
 	if err != nil {
 		l.log.Warn("what the firewall dropped of cut connections could not be read, trying again", "err", err)
@@ -181,18 +120,16 @@ func (l *loop) expireCuts() {
 		return
 	}
 	now := time.Now()
-	var removed []nft.Flow
-	for f, cut := range l.cuts.flows {
+	for f, c := range l.cuts.kept {
 		switch n := dropped[f]; {
-		case now.Before(cut.until):
-		case cut.stands && n != cut.dropped:
-			cut.dropped, cut.until = n, now.Add(cut.lasts)
+		case now.Before(c.until):
+		case c.stands && n != c.dropped:
+			c.dropped, c.until = n, now.Add(c.lasts)
 		default:
-			delete(l.cuts.flows, f)
-			removed = append(removed, f)
+			l.cuts.forget(c)
 		}
 	}
-	l.changeCuts(nil, removed)
+	l.changeCuts()
 }
 
 // judge tells the connections that policy denies now from those that it allows,
@@ -204,7 +141,7 @@ func (l *loop) judge(ctx context.Context, q inquiry) {
 	at := newPlaces(l.wall.state, l.system.interfaceTo)
 	now := time.Now()
 	j := judgement{denied: make([]bool, len(q.connections))}
-	var added []nft.Flow
+	cut := false
 	for i, t := range q.connections {
 		f := began(t.Connection)
 		known := !t.PickedUp || l.cuts.flows[answers(f)] != nil
@@ -220,11 +157,11 @@ func (l *loop) judge(ctx context.Context, q inquiry) {
 		}
 		if back := answers(f); mayBegin(back) && !at.denies(l.wall.settings, back) {
 			l.cuts.add(back, t.Timeout, 0, now)
-			added = append(added, back)
+			cut = true
 		}
 	}
-	if len(added) > 0 {
-		l.changeCuts(added, nil)
+	if cut {
+		l.changeCuts()
 		if !l.fence(ctx, now) || l.wall.err != nil {
 			j = judgement{err: errors.New("the firewall does not take what could begin them anew")}
 		}

@@ -313,19 +313,6 @@ func TestCutStaysWithHolder(t *testing.T) {
 	})
 }
 
-// TestCutMany has more cut than is kept.
-func TestCutMany(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newCutting(t, func(x *cutting) { x.cuts.most = 2 })
-		first, second, third := tcp("10.0.0.1", 1001, "10.0.0.2", 81), tcp("10.0.0.1", 1002, "10.0.0.2", 82), tcp("10.0.0.1", 1003, "10.0.0.2", 83)
-		x.set(first)
-		x.policy("no-81", to(81))
-		x.set(second, third)
-		x.policy("no-81", to(81), to(82), to(83))
-		x.expectCut("the oldest goes", nil, backOf(second), backOf(third))
-	})
-}
-
 // TestLostAgain has the tracker refuse to tell of the connections of an address
 // that went: its next holder waits until they are deleted.
 func TestLostAgain(t *testing.T) {

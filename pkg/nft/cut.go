@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,10 +16,36 @@ import (
 
 // Flow is one direction of a connection, as policy sees its packets: after their
 // destination was translated, and before their source is.
+//
+// A coarse one is many: whatever the ports where both are 0, which nobody listens
+// at, and whoever the other side is where an address is the zero Addr. Of TCP it
+// has what goes on, and not what asks for a connection.
 type Flow struct {
 	Protocol         model.Protocol
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16 // 0 where Protocol.HasPorts says no
+}
+
+// Coarser returns the coarse flows that have this one, the closest first.
+func (flow Flow) Coarser() []Flow {
+	var out []Flow
+	if flow.listed() {
+		out = append(out, Flow{Protocol: flow.Protocol, Src: flow.Src, Dst: flow.Dst})
+	}
+	if flow.Src.IsValid() && flow.Dst.IsValid() {
+		out = append(out, Flow{Protocol: flow.Protocol, Src: flow.Src}, Flow{Protocol: flow.Protocol, Dst: flow.Dst})
+	}
+	return out
+}
+
+// IsCoarse says whether the flow is many.
+func (flow Flow) IsCoarse() bool {
+	return !flow.Src.IsValid() || !flow.Dst.IsValid() || flow.Protocol.HasPorts() && !flow.listed()
+}
+
+// listed says that it is one by its ports.
+func (flow Flow) listed() bool {
+	return flow.Protocol.HasPorts() && (flow.SrcPort != 0 || flow.DstPort != 0)
 }
 
 // Cut adds flows whose packets can't begin a connection, since what their other
@@ -63,7 +90,7 @@ func (s *socket) readCut(def Set, out map[Flow]uint64) error {
 	err := s.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, body, func(_ uint16, body []byte) {
 		for _, e := range attrs(attr(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
 			key := string(attr(attr(e, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
-			if flow, ok := parseFlow(def.Key, key); ok {
+			if flow, ok := parseFlow(def, key); ok {
 				counter := attr(attr(e, unix.NFTA_SET_ELEM_EXPR), unix.NFTA_EXPR_DATA)
 				out[flow] = number(attr(counter, unix.NFTA_COUNTER_PACKETS))
 			}
@@ -77,14 +104,22 @@ func (s *socket) readCut(def Set, out map[Flow]uint64) error {
 
 // cut is the set that a flow belongs to, nil where it is of no IP version.
 func (d *desired) cut(flow Flow) *set {
-	if !flow.Src.IsValid() || flow.Src.Is4() != flow.Dst.Is4() {
+	one, name := flow.Src, setCutPortless
+	switch {
+	case !flow.Src.IsValid():
+		one, name = flow.Dst, setCutTo
+	case !flow.Dst.IsValid():
+		name = setCutFrom
+	case flow.Src.Is4() != flow.Dst.Is4():
+		return nil
+	case flow.listed():
+		name = setCut
+	}
+	if !one.IsValid() {
 		return nil
 	}
-	name, version := setCut, 6
-	if !flow.Protocol.HasPorts() {
-		name = setCutPortless
-	}
-	if flow.Src.Is4() {
+	version := 6
+	if one.Is4() {
 		version = 4
 	}
 	d.changed[versioned(name, version)] = true
@@ -92,15 +127,22 @@ func (d *desired) cut(flow Flow) *set {
 }
 
 func (flow Flow) key() string {
-	parts := []string{addrBytes(flow.Src), addrBytes(flow.Dst), string([]byte{byte(flow.Protocol)})}
-	if flow.Protocol.HasPorts() {
+	var parts []string
+	for _, a := range [...]netip.Addr{flow.Src, flow.Dst} {
+		if a.IsValid() {
+			parts = append(parts, addrBytes(a))
+		}
+	}
+	parts = append(parts, string([]byte{byte(flow.Protocol)}))
+	if flow.Src.IsValid() && flow.Dst.IsValid() && flow.listed() {
 		parts = append(parts, portBytes(flow.SrcPort), portBytes(flow.DstPort))
 	}
 	return concat(parts...)
 }
 
 // parseFlow reads what key writes; another make of the set may have other keys.
-func parseFlow(types []Type, key string) (Flow, bool) {
+func parseFlow(set Set, key string) (Flow, bool) {
+	types := set.Key
 	if len(key) != keySize(types) {
 		return Flow{}, false
 	}
@@ -110,9 +152,13 @@ func parseFlow(types []Type, key string) (Flow, bool) {
 		return b
 	}
 	var flow Flow
-	flow.Src, _ = netip.AddrFromSlice(next(types[0]))
-	flow.Dst, _ = netip.AddrFromSlice(next(types[1]))
-	flow.Protocol = model.Protocol(next(types[2])[0])
+	if !strings.HasPrefix(set.Name, setCutTo) {
+		flow.Src, _ = netip.AddrFromSlice(next(types[0]))
+	}
+	if !strings.HasPrefix(set.Name, setCutFrom) {
+		flow.Dst, _ = netip.AddrFromSlice(next(types[0]))
+	}
+	flow.Protocol = model.Protocol(next(typeProtocol)[0])
 	if len(types) > 3 {
 		flow.SrcPort, flow.DstPort = binary.BigEndian.Uint16(next(types[3])), binary.BigEndian.Uint16(next(types[4]))
 	}
@@ -127,20 +173,25 @@ func cutSets() []Set {
 		addr := address(version, false).kind
 		sets = append(sets,
 			Set{Name: versioned(setCut, version), Key: []Type{addr, addr, typeProtocol, typeService, typeService}, Count: true, Comment: "the other side of connections that policy has come to deny"},
-			Set{Name: versioned(setCutPortless, version), Key: []Type{addr, addr, typeProtocol}, Count: true, Comment: "the same as " + setCut + ", of protocols without ports"})
+			Set{Name: versioned(setCutPortless, version), Key: []Type{addr, addr, typeProtocol}, Count: true, Comment: "the same as " + setCut + ", of protocols without ports, and of too many"},
+			Set{Name: versioned(setCutFrom, version), Key: []Type{addr, typeProtocol}, Count: true, Comment: "the same as " + setCut + ", of too many: to anybody"},
+			Set{Name: versioned(setCutTo, version), Key: []Type{addr, typeProtocol}, Count: true, Comment: "the same as " + setCut + ", of too many: from anybody"})
 	}
 	return sets
 }
 
 // cutFlows drops the first packets of what would be a connection that was cut, the
-// other way round.
+// other way round. Of coarse flows that is what doesn't ask for a connection, where
+// that can be seen.
 func cutFlows() []Rule {
-	var out []Rule
+	var out, coarse []Rule
 	for _, version := range [...]int{4, 6} {
-		fields := []Field{address(version, false), address(version, true), l4proto}
-		out = append(out,
-			accept(Drop, "", InSet{Fields: append(fields, sourcePort, destPort), Set: versioned(setCut, version)}),
-			accept(Drop, "", InSet{Fields: fields, Set: versioned(setCutPortless, version)}))
+		src, dst := address(version, false), address(version, true)
+		lookup := func(set string, fields ...Field) Rule {
+			return accept(Drop, "", InSet{Fields: fields, Set: versioned(set, version)})
+		}
+		out = append(out, lookup(setCut, src, dst, l4proto, sourcePort, destPort))
+		coarse = append(coarse, lookup(setCutPortless, src, dst, l4proto), lookup(setCutFrom, src, l4proto), lookup(setCutTo, dst, l4proto))
 	}
-	return out
+	return append(append(out, accept(Return, "asks for a connection", Begins{})), coarse...)
 }

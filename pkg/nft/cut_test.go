@@ -3,11 +3,15 @@
 package nft
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -133,6 +137,132 @@ func TestLargeCut(t *testing.T) {
 		wantWrites(t, f, n, 0)
 		if got, err := f.ReadCut(); len(got) != 0 || err != nil {
 			t.Errorf("the kernel still has %d, %v", len(got), err)
+		}
+	})
+}
+
+// TestCoarseCut drops what goes on of coarse flows, and what begins any but of TCP.
+func TestCoarseCut(t *testing.T) {
+	inHost(t, func() {
+		asHost(t)
+		a, b, c := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "cali3")
+		all := policy.Rule{Action: model.ActionAllow}
+		for _, s := range []*space{&a, &b, &c} {
+			s.ep.Inbound = policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
+			s.ep.Outbound = s.ep.Inbound
+		}
+		f := open(t)
+		f.Update(policy.Changes{Endpoints: endpoints(a.ep, b.ep, c.ep), Rules: rules(policy.Rules{ID: profileID("prod"), Inbound: []policy.Rule{all}, Outbound: []policy.Rule{all}})})
+		mustApply(t, f)
+		at := map[*space]net.PacketConn{&b: b.listen(80), &c: c.listen(80)}
+		for v := range a.ep.Addrs {
+			of := func(s *space) netip.Addr { return s.ep.Addrs[v] }
+			dropped := func(flow Flow) uint64 {
+				t.Helper()
+				all, err := f.ReadCut()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return all[flow]
+			}
+			passes := func(name string, from, to *space, flow Flow, want bool) {
+				t.Helper()
+				before := dropped(flow)
+				from.do(func() {
+					conn, err := net.Dial("udp", netip.AddrPortFrom(of(to), 80).String())
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer conn.Close()
+					if _, err := conn.Write([]byte("x")); err != nil {
+						t.Error(err)
+					}
+				})
+				if want {
+					if _, _, err := readWithin(at[to], make([]byte, 10)); err != nil {
+						t.Errorf("%s, IPv%d: %v", name, []int{4, 6}[v], err)
+					}
+					return
+				}
+				for end := time.Now().Add(patienceOfTests); dropped(flow) == before; time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("%s, IPv%d: it is not dropped", name, []int{4, 6}[v])
+					}
+				}
+			}
+			for _, test := range []struct {
+				name string
+				flow Flow
+				want [3]bool // a to b, a to c, c to b
+			}{
+				{"a pair", Flow{Src: of(&a), Dst: of(&b)}, [3]bool{false, true, true}},
+				{"from one", Flow{Src: of(&a)}, [3]bool{false, false, true}},
+				{"to one", Flow{Dst: of(&b)}, [3]bool{false, true, false}},
+			} {
+				udp, tcp := test.flow, test.flow
+				udp.Protocol, tcp.Protocol = model.ProtocolUDP, model.ProtocolTCP
+				if got := (Flow{model.ProtocolUDP, of(&a), of(&b), 1, 2}).Coarser(); !udp.IsCoarse() || !slices.Contains(got, udp) {
+					t.Errorf("%s: %v is not one of %v", test.name, udp, got)
+				}
+				f.Cut([]Flow{udp, tcp}, nil)
+				wantWrites(t, f, 2, 0)
+				if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+					t.Errorf("-ours +nft's:\n%s", diff)
+				}
+				for i, ways := range [][2]*space{{&a, &b}, {&a, &c}, {&c, &b}} {
+					passes(fmt.Sprint(test.name, ", way ", i), ways[0], ways[1], udp, test.want[i])
+				}
+				// TCP: a new one works, and one that goes on as if it were new doesn't.
+				var listener net.Listener
+				b.do(func() {
+					var err error
+					if listener, err = net.Listen("tcp", netip.AddrPortFrom(of(&b), 80).String()); err != nil {
+						t.Fatal(err)
+					}
+				})
+				a.do(func() {
+					conn, err := net.Dial("tcp", listener.Addr().String())
+					if err != nil {
+						t.Fatalf("%s: %v", test.name, err)
+					}
+					conn.Close()
+				})
+				far, err := listener.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = far.SetReadDeadline(time.Now().Add(patienceOfTests))
+				if _, err := far.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+					t.Errorf("%s: a new connection of TCP: %v", test.name, err)
+				}
+				if n := dropped(tcp); n != 0 {
+					t.Errorf("%s: of a new connection of TCP %d are dropped", test.name, n)
+				}
+				var going net.Conn
+				a.do(func() { going, err = net.Dial("tcp", listener.Addr().String()) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				run(t, "conntrack", "-F")
+				if _, err := going.Write([]byte("x")); err != nil {
+					t.Error(err)
+				}
+				for end := time.Now().Add(patienceOfTests); dropped(tcp) == 0; time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("%s: what goes on of TCP is not dropped", test.name)
+					}
+				}
+				_ = going.Close()
+				_ = far.Close()
+				_ = listener.Close()
+				again := open(t)
+				if got, err := again.ReadCut(); len(got) != 2 || err != nil {
+					t.Errorf("%s: another sees %v, %v", test.name, got, err)
+				}
+				f.Cut(nil, []Flow{udp, tcp})
+				wantWrites(t, f, 2, 0)
+				run(t, "conntrack", "-F")
+			}
 		}
 	})
 }

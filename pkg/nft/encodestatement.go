@@ -35,6 +35,11 @@ func (e *encoder) encode(s Statement) {
 		e.add(&expr.Lookup{SourceRegister: register, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT})
 	case State:
 		e.state(s)
+	case Begins:
+		e.need(tcpFlags)
+		e.load(tcpFlags, register)
+		e.add(&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 1, Mask: []byte{finSynRstAck}, Xor: []byte{0}})
+		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{syn}})
 	case MarkIs:
 		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register})
 		e.mask(s.Mask, 0)

@@ -13,6 +13,12 @@ const (
 	familyIPv6 = 10 // NFPROTO_IPV6
 )
 
+// Flags of TCP, of linux/tcp.h.
+const (
+	syn          = 0x02
+	finSynRstAck = 0x17
+)
+
 // Field is a datum of a packet.
 type Field struct {
 	text     string
@@ -45,6 +51,7 @@ var (
 	sourcePort  = Field{text: "th sport", kind: typeService, source: fromTransport}
 	destPort    = Field{text: "th dport", kind: typeService, source: fromTransport, offset: 2}
 	etherSource = Field{text: "ether saddr", kind: typeEther, source: fromLink, offset: 6}
+	tcpFlags    = Field{text: "tcp flags", source: fromTransport, offset: 13, protocol: byte(model.ProtocolTCP)}
 	destType    = Field{text: "fib daddr type", kind: typeFibType, source: fromFib}
 )
 

@@ -33,6 +33,8 @@ const (
 	setMasquerade  = "masquerade" // + IP version
 	setCut         = "cut"        // + IP version: flows that can't begin a connection
 	setCutPortless = "cut-portless"
+	setCutFrom     = "cut-from" // the same + IP version, by one of its addresses
+	setCutTo       = "cut-to"
 	setAddrs       = "s" // + IP version - ID
 	setPorts       = "p" // + IP version - ID
 	chainSpoof     = "workload-source"

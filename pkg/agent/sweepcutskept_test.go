@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft"
+)
+
+// coarse is what the other side of a connection sends, whatever the ports.
+func coarse(t kernel.Tracked) nft.Flow {
+	f := backOf(t)
+	f.SrcPort, f.DstPort = 0, 0
+	return f
+}
+
+// TestCutMany has more cut between two pods than is kept by ports: none of it may
+// begin anew, for as long as policy denies one of them, and nobody else is hit.
+func TestCutMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(x *cutting) { x.cuts.limits.pair = 2 })
+		first, second, third := tcp("10.0.0.1", 1001, "10.0.0.2", 81), tcp("10.0.0.1", 1002, "10.0.0.2", 82), tcp("10.0.0.1", 1003, "10.0.0.2", 83)
+		other := tcp("10.0.0.3", 1003, "10.0.0.2", 83)
+		x.set(first)
+		x.policy("no-81", to(81))
+		x.set(second, third, other)
+		x.policy("no-81", to(81), to(82), to(83))
+		x.expectCut("one for all", nil, coarse(first), backOf(other))
+		x.policy("no-81", to(82))
+		x.expectCut("one is denied still", nil, coarse(first))
+		x.policy("no-81")
+		x.expectCut("allowed", nil)
+		x.set(backwards(third), backwards(other))
+		x.policy("no-81", to(83))
+		x.expectCut("begun by the other side and denied again", nil, coarse(first), backOf(other))
+		x.drop("no-81")
+		x.expectCut("allowed again", nil)
+		x.write(gone(testKey("a")))
+		x.policy("no-81", to(83))
+		x.expectCut("without the one pod", nil, backOf(other))
+	})
+}
+
+// backwards is the same connection, begun by the other side.
+func backwards(t kernel.Tracked) kernel.Tracked {
+	t.Src, t.Dst, t.SrcPort, t.DstPort = t.Dst, t.Src, t.DstPort, t.SrcPort
+	t.ReplySrc, t.ReplyDst, t.ReplySrcPort, t.ReplyDstPort = t.ReplyDst, t.ReplySrc, t.ReplyDstPort, t.ReplySrcPort
+	return t
+}
+
+// TestCutReview has policy allow more than is asked about at once: what may still
+// be denied stays out meanwhile.
+func TestCutReview(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(*cutting) {})
+		const n = 2*maxReview + 10
+		var all []kernel.Tracked
+		for i := range n {
+			all = append(all, tcp("10.0.0.1", uint16(i+1), "10.0.0.2", 81))
+		}
+		last := tcp("10.0.0.1", 1, "10.0.0.2", 82)
+		x.set(append(all, last)...)
+		x.policy("no-81", to(81), to(82))
+		x.expectCut("denied", nil, coarse(last))
+		x.policy("no-81", to(82))
+		x.expectCut("most are allowed", nil, coarse(last))
+		time.Sleep(10 * gatherTime)
+		x.expectCut("one is denied", nil, coarse(last))
+		x.drop("no-81")
+		x.expectCut("not all were asked", nil, coarse(last))
+		time.Sleep(10 * gatherTime)
+		x.expectCut("all are allowed", nil)
+		x.policy("no-81", to(82))
+		x.expectCut("one is denied again", nil, coarse(last))
+	})
+}
+
+// TestCutManyEnds has a coarse flow live as long as the longest of those it stands for.
+func TestCutManyEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(x *cutting) { x.cuts.limits.pair, x.cuts.least = 1, time.Minute })
+		short, long := tcp("10.0.0.1", 1001, "10.0.0.2", 81), tcp("10.0.0.1", 1002, "10.0.0.2", 81)
+		short.Timeout, long.Timeout = time.Second, 3*time.Minute
+		x.set(short, long)
+		x.policy("no-81", to(81))
+		time.Sleep(2*time.Minute + 59*time.Second)
+		x.expectCut("just before", nil, coarse(long))
+		x.wallside.set(func() { x.wallside.cut[coarse(long)] = 1 })
+		time.Sleep(2 * time.Minute)
+		x.expectCut("while it is sent", nil, coarse(long))
+		time.Sleep(2 * time.Minute)
+		x.expectCut("in the end", nil)
+		if len(x.cuts.flows)+len(x.cuts.kept)+len(x.cuts.count) != 0 {
+			t.Errorf("kept: %+v", x.cuts)
+		}
+	})
+}
+
+// TestCutsNeverForget has any numbers of flows come, go and be judged: each that is
+// denied has one that stands in the firewall, and there are no more than there may be.
+func TestCutsNeverForget(t *testing.T) {
+	const seed, addrs = 5, 8 // to and from each, of two protocols: it gets no coarser
+	for round := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, round))
+		s := newCuts()
+		s.limits = cutLimits{pair: 1 + random.IntN(4), address: 2 + random.IntN(20), all: 4*addrs + random.IntN(20), known: 1 + random.IntN(60)}
+		now, wall := time.Unix(1, 0), map[nft.Flow]bool{}
+		denied := map[nft.Flow]bool{} // false: policy allows it
+		addr := func() netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(random.IntN(addrs))}) }
+		for step := range 300 {
+			switch random.IntN(10) {
+			case 0:
+				for f := range denied {
+					denied[f] = random.IntN(3) == 0
+				}
+				budget := random.IntN(20)
+				for _, c := range s.kept {
+					c.asked = 0
+					s.review(c, func(f nft.Flow) bool { return denied[answers(f)] }, &budget)
+				}
+			case 1:
+				gone := addr()
+				s.forgetAddrs([]netip.Addr{gone})
+				for f := range denied {
+					if f.Src == gone || f.Dst == gone {
+						delete(denied, f)
+					}
+				}
+			default:
+				f := nft.Flow{Protocol: model.ProtocolUDP, Src: addr(), Dst: addr(), SrcPort: uint16(1 + random.IntN(3)), DstPort: uint16(1 + random.IntN(3))}
+				if random.IntN(8) == 0 {
+					f = nft.Flow{Protocol: 47, Src: f.Src, Dst: f.Dst}
+				}
+				s.add(f, 0, 0, now)
+				denied[f] = true
+			}
+			added, removed, _ := s.take()
+			for _, f := range added {
+				wall[f] = true
+			}
+			for _, f := range removed {
+				delete(wall, f)
+			}
+			where := fmt.Sprintf("seed %d, round %d, step %d", seed, round, step)
+			for f, is := range denied {
+				out := wall[f]
+				for _, k := range f.Coarser() {
+					out = out || wall[k]
+				}
+				if is && !out {
+					t.Fatalf("%s: %+v may begin", where, f)
+				}
+			}
+			if len(s.kept) > s.limits.all || len(wall) > len(s.kept) || len(s.flows) > s.limits.known+s.limits.all {
+				t.Fatalf("%s: %d kept, %d in the firewall, %d known, with %+v", where, len(s.kept), len(wall), len(s.flows), s.limits)
+			}
+			for f, c := range s.flows {
+				if s.kept[c.flow] != c {
+					t.Fatalf("%s: %+v is of one that isn't kept", where, f)
+				}
+			}
+			count := map[nft.Flow]int{}
+			for f := range s.kept {
+				for _, k := range f.Coarser() {
+					count[k]++
+				}
+			}
+			for k, n := range count {
+				if s.count[k] != n {
+					t.Fatalf("%s: %+v has %d, not %d", where, k, n, s.count[k])
+				}
+			}
+			if len(s.count) != len(count) {
+				t.Fatalf("%s: counts of what is not kept", where)
+			}
+		}
+	}
+}
