@@ -4,6 +4,7 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -23,10 +24,11 @@ type places struct {
 	host      bool                          // there are host endpoints: the host's own interfaces matter
 	others    map[netip.Addr]string
 	lookup    func(netip.Addr) (string, error)
+	own       []policy.Interface // the host's
 }
 
-func newPlaces(st *policy.State, lookup func(netip.Addr) (string, error)) *places {
-	p := &places{state: st, workloads: map[netip.Addr]string{}, on: map[string][]*policy.Endpoint{}, others: map[netip.Addr]string{}, lookup: lookup}
+func newPlaces(st *policy.State, own []policy.Interface, lookup func(netip.Addr) (string, error)) *places {
+	p := &places{state: st, workloads: map[netip.Addr]string{}, on: map[string][]*policy.Endpoint{}, others: map[netip.Addr]string{}, lookup: lookup, own: own}
 	for _, ep := range st.Endpoints {
 		if !ep.Workload || len(ep.NAT) > 0 {
 			p.anywhere = append(p.anywhere, ep)
@@ -59,18 +61,15 @@ func answers(f nft.Flow) nft.Flow {
 	return nft.Flow{Protocol: f.Protocol, Src: f.Dst, Dst: f.Src, SrcPort: f.DstPort, DstPort: f.SrcPort}
 }
 
-// packet is the first packet of a connection. ok is false where policy has
-// nothing to do with it.
-func (p *places) packet(f nft.Flow) (packet policy.Packet, ok bool) {
+// packets are what the first packet of a connection may be: where it runs can be
+// open. They are none where policy has nothing to do with it.
+func (p *places) packets(f nft.Flow) []policy.Packet {
 	_, from := p.workloads[f.Src]
 	_, to := p.workloads[f.Dst]
 	if !from && !to && !p.host {
-		return policy.Packet{}, false
+		return nil
 	}
-	packet = policy.Packet{
-		In: p.interfaceOf(f.Src), Out: p.interfaceOf(f.Dst), Src: f.Src, Dst: f.Dst,
-		Protocol: f.Protocol, SrcPort: f.SrcPort, DstPort: f.DstPort,
-	}
+	packet := policy.Packet{Src: f.Src, Dst: f.Dst, Protocol: f.Protocol, SrcPort: f.SrcPort, DstPort: f.DstPort}
 	// What the tracker knows of ICMP are questions and their answers.
 	switch f.Protocol {
 	case model.ProtocolICMP:
@@ -78,26 +77,78 @@ func (p *places) packet(f nft.Flow) (packet policy.Packet, ok bool) {
 	case model.ProtocolICMPv6:
 		packet.ICMPType = 128
 	}
-	return packet, true
+	ways := [][2]string{{}}
+	if !from && !to && (f.Src.IsLinkLocalUnicast() || f.Dst.IsLinkLocalUnicast()) && f.Src.Is6() {
+		ways = p.onLink(f)
+	} else {
+		ways[0] = [2]string{p.interfaceOf(f.Src), p.interfaceOf(f.Dst)}
+	}
+	var out []policy.Packet
+	for _, way := range ways {
+		packet.In, packet.Out = way[0], way[1]
+		out = append(out, packet)
+	}
+	return out
 }
 
-// denies says whether policy denies what begins a connection.
+// onLink are the ways, from interface to interface, of what is not forwarded: a
+// link-local address of IPv6 says nothing of where it is, and the tracker neither,
+// unless it is the host's own on one interface.
+func (p *places) onLink(f nft.Flow) [][2]string {
+	src, dst := p.with(f.Src), p.with(f.Dst)
+	if len(src) > 0 && len(dst) > 0 {
+		return [][2]string{{"", ""}}
+	}
+	near, names := f.Src, src
+	if len(src) == 0 {
+		near, names = f.Dst, dst
+	}
+	if !near.IsLinkLocalUnicast() || len(names) == 0 {
+		names = nil
+		for _, i := range p.own {
+			names = append(names, i.Name)
+		}
+	}
+	var out [][2]string
+	for _, name := range names {
+		if len(src) > 0 {
+			out = append(out, [2]string{"", name})
+		} else {
+			out = append(out, [2]string{name, ""})
+		}
+	}
+	return out
+}
+
+// with are the host's interfaces that have an address.
+func (p *places) with(a netip.Addr) (names []string) {
+	for _, i := range p.own {
+		if slices.Contains(i.Addrs, a) {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}
+
+// denies says whether policy denies what begins a connection, wherever it may run.
 func (p *places) denies(s policy.Settings, f nft.Flow) bool {
-	return p.evaluate(s, f).Verdict == policy.Drop
+	packets := p.packets(f)
+	for _, packet := range packets {
+		if p.evaluate(s, packet).Verdict != policy.Drop {
+			return false
+		}
+	}
+	return len(packets) > 0
 }
 
 // failsafe says whether a fail-safe port lets pass what begins a connection.
 func (p *places) failsafe(s policy.Settings, f nft.Flow) bool {
-	return p.evaluate(s, f).Failsafe
+	return slices.ContainsFunc(p.packets(f), func(packet policy.Packet) bool { return p.evaluate(s, packet).Failsafe })
 }
 
 // evaluate judges what begins a connection. Evaluate looks through all endpoints
 // that it is given: it gets those that the packet can concern.
-func (p *places) evaluate(s policy.Settings, f nft.Flow) policy.Result {
-	packet, ok := p.packet(f)
-	if !ok {
-		return policy.Result{Verdict: policy.Accept}
-	}
+func (p *places) evaluate(s policy.Settings, packet policy.Packet) policy.Result {
 	part := *p.state
 	part.Endpoints = map[string]*policy.Endpoint{}
 	for _, list := range [...][]*policy.Endpoint{p.anywhere, p.on[packet.In], p.on[packet.Out]} {

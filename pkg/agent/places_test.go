@@ -57,7 +57,7 @@ func TestDenies(t *testing.T) {
 	denials := 0
 	for range 300 {
 		st := randomState(random)
-		at := newPlaces(st, func(a netip.Addr) (string, error) {
+		at := newPlaces(st, nil, func(a netip.Addr) (string, error) {
 			return []string{"", "eth0", "eth1"}[a.As4()[3]%3], nil
 		})
 		for range 100 {
@@ -66,8 +66,11 @@ func TestDenies(t *testing.T) {
 			if random.IntN(4) == 0 {
 				f.Dst = netip.AddrFrom4([4]byte{192, 0, 2, byte(random.IntN(8))})
 			}
-			packet, ok := at.packet(f)
-			want := ok && policy.Evaluate(settings, st, packet).Verdict == policy.Drop
+			packets := at.packets(f)
+			want := len(packets) > 0 && policy.Evaluate(settings, st, packets[0]).Verdict == policy.Drop
+			if len(packets) > 1 {
+				t.Errorf("%+v: %+v", f, packets)
+			}
 			if got := at.denies(settings, f); got != want {
 				t.Errorf("seed %d: %+v: denied %t, want %t", seed, f, got, want)
 			}
@@ -78,5 +81,48 @@ func TestDenies(t *testing.T) {
 	}
 	if denials == 0 || denials == 300*100 {
 		t.Errorf("%d denials", denials)
+	}
+}
+
+// TestDeniesLinkLocal: fe80::1:1 and fe80::2 are the host's on eth0, fe80::3 and
+// fe80::2 on eth1, and eth0 is closed.
+func TestDeniesLinkLocal(t *testing.T) {
+	addr := netip.MustParseAddr
+	own := []policy.Interface{{Name: "eth0", Addrs: []netip.Addr{addr("2001:db8::1"), addr("fe80::1:1"), addr("fe80::2")}}, {Name: "eth1", Addrs: []netip.Addr{addr("fe80::2"), addr("fe80::3")}}}
+	closed := func(names ...string) *policy.State {
+		st := &policy.State{Endpoints: map[string]*policy.Endpoint{}}
+		for _, n := range names {
+			st.Endpoints[n] = &policy.Endpoint{Path: n, Interface: n}
+		}
+		return st
+	}
+	for _, test := range []struct {
+		src, dst  string
+		one, both bool // denied where eth0 is closed, and where eth1 is as well
+	}{
+		{"fe80::99", "fe80::1:1", true, true},
+		{"fe80::1:1", "fe80::99", true, true},
+		{"fe80::1:1", "ff02::1", true, true},
+		{"fe80::99", "fe80::3", false, true},
+		{"fe80::3", "fe80::99", false, true},
+		{"fe80::99", "fe80::2", false, true},
+		{"fe80::99", "2001:db8::1", false, true},
+		{"2001:db8::1", "fe80::99", false, true},
+		{"fe80::99", "ff02::1", false, true},
+		{"fe80::3", "fe80::1:1", false, false}, // from the host to itself
+		{"2001:db8::9", "2001:db8::1", true, true},
+	} {
+		f := nft.Flow{Protocol: model.ProtocolTCP, Src: addr(test.src), Dst: addr(test.dst), SrcPort: 1000, DstPort: 80}
+		for i, want := range []bool{test.one, test.both} {
+			at := newPlaces(closed([]string{"eth0", "eth1"}[:i+1]...), own, func(a netip.Addr) (string, error) {
+				if a == addr("2001:db8::1") {
+					return "", nil
+				}
+				return "eth0", nil
+			})
+			if got := at.denies(resolve().params.Firewall(), f); got != want {
+				t.Errorf("%s to %s, closed %d: denied %t", test.src, test.dst, i+1, got)
+			}
+		}
 	}
 }
