@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/kernel"
-	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -61,22 +60,20 @@ func answers(f nft.Flow) nft.Flow {
 	return nft.Flow{Protocol: f.Protocol, Src: f.Dst, Dst: f.Src, SrcPort: f.DstPort, DstPort: f.SrcPort}
 }
 
+// query is what ICMP asks by the first packet of what the tracker takes for a connection.
+type query struct{ kind, code uint8 }
+
+func queryOf(c kernel.Connection) query { return query{c.ICMPType, c.ICMPCode} }
+
 // packets are what the first packet of a connection may be: where it runs can be
 // open. They are none where policy has nothing to do with it.
-func (p *places) packets(f nft.Flow) []policy.Packet {
+func (p *places) packets(f nft.Flow, q query) []policy.Packet {
 	_, from := p.workloads[f.Src]
 	_, to := p.workloads[f.Dst]
 	if !from && !to && !p.host {
 		return nil
 	}
-	packet := policy.Packet{Src: f.Src, Dst: f.Dst, Protocol: f.Protocol, SrcPort: f.SrcPort, DstPort: f.DstPort}
-	// What the tracker knows of ICMP are questions and their answers.
-	switch f.Protocol {
-	case model.ProtocolICMP:
-		packet.ICMPType = 8
-	case model.ProtocolICMPv6:
-		packet.ICMPType = 128
-	}
+	packet := policy.Packet{Src: f.Src, Dst: f.Dst, Protocol: f.Protocol, SrcPort: f.SrcPort, DstPort: f.DstPort, ICMPType: q.kind, ICMPCode: q.code}
 	ways := [][2]string{{}}
 	if !from && !to && (f.Src.IsLinkLocalUnicast() || f.Dst.IsLinkLocalUnicast()) && f.Src.Is6() {
 		ways = p.onLink(f)
@@ -131,8 +128,8 @@ func (p *places) with(a netip.Addr) (names []string) {
 }
 
 // denies says whether policy denies what begins a connection, wherever it may run.
-func (p *places) denies(s policy.Settings, f nft.Flow) bool {
-	packets := p.packets(f)
+func (p *places) denies(s policy.Settings, f nft.Flow, q query) bool {
+	packets := p.packets(f, q)
 	for _, packet := range packets {
 		if p.evaluate(s, packet).Verdict != policy.Drop {
 			return false
@@ -143,7 +140,7 @@ func (p *places) denies(s policy.Settings, f nft.Flow) bool {
 
 // failsafe says whether a fail-safe port lets pass what begins a connection.
 func (p *places) failsafe(s policy.Settings, f nft.Flow) bool {
-	return slices.ContainsFunc(p.packets(f), func(packet policy.Packet) bool { return p.evaluate(s, packet).Failsafe })
+	return slices.ContainsFunc(p.packets(f, query{}), func(packet policy.Packet) bool { return p.evaluate(s, packet).Failsafe })
 }
 
 // evaluate judges what begins a connection. Evaluate looks through all endpoints

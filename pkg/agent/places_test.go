@@ -66,12 +66,12 @@ func TestDenies(t *testing.T) {
 			if random.IntN(4) == 0 {
 				f.Dst = netip.AddrFrom4([4]byte{192, 0, 2, byte(random.IntN(8))})
 			}
-			packets := at.packets(f)
+			packets := at.packets(f, query{})
 			want := len(packets) > 0 && policy.Evaluate(settings, st, packets[0]).Verdict == policy.Drop
 			if len(packets) > 1 {
 				t.Errorf("%+v: %+v", f, packets)
 			}
-			if got := at.denies(settings, f); got != want {
+			if got := at.denies(settings, f, query{}); got != want {
 				t.Errorf("seed %d: %+v: denied %t, want %t", seed, f, got, want)
 			}
 			if want {
@@ -120,7 +120,7 @@ func TestDeniesLinkLocal(t *testing.T) {
 				}
 				return "eth0", nil
 			})
-			if got := at.denies(resolve().params.Firewall(), f); got != want {
+			if got := at.denies(resolve().params.Firewall(), f, query{}); got != want {
 				t.Errorf("%s to %s, closed %d: denied %t", test.src, test.dst, i+1, got)
 			}
 		}

@@ -90,7 +90,7 @@ func (l *loop) review(some func(*cut) bool) {
 		if at == nil {
 			at = newPlaces(l.wall.state, l.interfaces, l.system.interfaceTo)
 		}
-		l.cuts.review(c, func(f nft.Flow) bool { return at.denies(l.wall.settings, f) }, &budget)
+		l.cuts.review(c, func(f nft.Flow) bool { return at.denies(l.wall.settings, f, query{}) }, &budget)
 	}
 	if at != nil {
 		l.changeCuts()
@@ -148,14 +148,14 @@ func (l *loop) judge(ctx context.Context, q inquiry) {
 		if l.cuts.flows[f] != nil {
 			f, known = answers(f), true // it was begun by this side, and has gone on
 		}
-		if j.denied[i] = at.denies(l.wall.settings, f); !j.denied[i] {
+		if j.denied[i] = at.denies(l.wall.settings, f, queryOf(t.Connection)); !j.denied[i] {
 			continue
 		}
 		if !known && at.failsafe(l.wall.settings, answers(f)) {
 			j.denied[i] = false // it may have been begun by the other side
 			continue
 		}
-		if back := answers(f); mayBegin(back) && !at.denies(l.wall.settings, back) {
+		if back := answers(f); mayBegin(back) && !at.denies(l.wall.settings, back, query{}) {
 			l.cuts.add(back, t.Timeout, 0, now)
 			cut = true
 		}

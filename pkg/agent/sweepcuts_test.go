@@ -333,3 +333,37 @@ func TestLostAgain(t *testing.T) {
 		x.expectCut("in the end", nil)
 	})
 }
+
+// TestCutICMP has policy deny queries of ICMP by type and code.
+func TestCutICMP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(*cutting) {})
+		ask := func(kind, code uint8) kernel.Tracked {
+			q := tcp("10.0.0.1", 0, "10.0.0.2", 0)
+			q.Protocol, q.ICMPType, q.ICMPCode = model.ProtocolICMP, kind, code
+			return q
+		}
+		all := []kernel.Tracked{ask(8, 0), ask(13, 0), ask(13, 1), ask(17, 0)}
+		x.set(slices.Clone(all)...)
+		deny := func(name string, m model.Match, want ...kernel.Tracked) {
+			t.Helper()
+			m.Protocol = model.ProtocolICMP
+			x.policy("no", m)
+			synctest.Wait()
+			var left []kernel.Tracked
+			x.tracker.mu.Lock()
+			left = slices.Clone(x.tracker.table)
+			x.tracker.mu.Unlock()
+			if !slices.EqualFunc(left, want, func(a, b kernel.Tracked) bool { return a.Connection == b.Connection }) {
+				t.Errorf("%s: %v", name, left)
+			}
+			time.Sleep(2 * maxSweepRest)
+		}
+		kind, code := uint8(13), uint8(0)
+		deny("timestamps of code 0", model.Match{ICMPType: &kind, ICMPCode: &code}, all[0], all[2], all[3])
+		deny("timestamps", model.Match{ICMPType: &kind}, all[0], all[3])
+		echo := uint8(8)
+		deny("echo", model.Match{ICMPType: &echo}, all[3])
+		x.expectCut("nothing can begin by an answer", x.left())
+	})
+}

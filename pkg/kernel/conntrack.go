@@ -27,6 +27,7 @@ type Connection struct {
 	ReplySrc, ReplyDst netip.Addr // they differ from Dst and Src where addresses are translated
 	// These differ from DstPort and SrcPort likewise.
 	ReplySrcPort, ReplyDstPort uint16
+	ICMPType, ICMPCode         uint8 // of the first packet
 }
 
 // Tracked is a connection by which the tracker can be told what to do with it.
@@ -89,9 +90,6 @@ func DeleteConnections(list []Tracked) (n int, err error) {
 	return n, nil
 }
 
-// nlaTypeMask is NLA_TYPE_MASK of linux/netlink.h: the type of an attribute without its flags.
-const nlaTypeMask = 0x3fff
-
 func conntrackRequest(kind, flags int, family uint8) *nl.NetlinkRequest {
 	r := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|kind, flags)
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
@@ -103,28 +101,26 @@ func parseTracked(message []byte) (t Tracked, ok bool) {
 	if len(message) < nl.SizeofNfgenmsg {
 		return t, false
 	}
-	attrs, err := nl.ParseRouteAttr(message[nl.SizeofNfgenmsg:])
-	if err != nil {
-		return t, false
-	}
 	t.family = message[0]
-	for _, a := range attrs {
-		switch kind := a.Attr.Type & nlaTypeMask; kind {
+	attributes(message[nl.SizeofNfgenmsg:], func(kind uint16, data []byte) {
+		switch kind {
 		case nl.CTA_TUPLE_ORIG:
-			t.Protocol, t.Src, t.Dst, t.SrcPort, t.DstPort = parseTuple(a.Value)
-			t.identity = append(t.identity, nl.NewRtAttr(nl.CTA_TUPLE_ORIG|unix.NLA_F_NESTED, a.Value).Serialize()...)
+			o := parseTuple(data)
+			t.Protocol, t.Src, t.Dst, t.SrcPort, t.DstPort, t.ICMPType, t.ICMPCode = o.protocol, o.src, o.dst, o.srcPort, o.dstPort, o.kind, o.code
+			t.identity = append(t.identity, nl.NewRtAttr(nl.CTA_TUPLE_ORIG|unix.NLA_F_NESTED, data).Serialize()...)
 		case nl.CTA_TUPLE_REPLY:
-			_, t.ReplySrc, t.ReplyDst, t.ReplySrcPort, t.ReplyDstPort = parseTuple(a.Value)
+			r := parseTuple(data)
+			t.ReplySrc, t.ReplyDst, t.ReplySrcPort, t.ReplyDstPort = r.src, r.dst, r.srcPort, r.dstPort
 		case nl.CTA_TIMEOUT:
-			if len(a.Value) == 4 {
-				t.Timeout = time.Duration(binary.BigEndian.Uint32(a.Value)) * time.Second
+			if len(data) == 4 {
+				t.Timeout = time.Duration(binary.BigEndian.Uint32(data)) * time.Second
 			}
 		case nl.CTA_PROTOINFO:
-			t.PickedUp = parsePickedUp(a.Value)
+			t.PickedUp = parsePickedUp(data)
 		case nl.CTA_ZONE:
-			t.identity = append(t.identity, nl.NewRtAttr(int(kind), a.Value).Serialize()...)
+			t.identity = append(t.identity, nl.NewRtAttr(int(kind), data).Serialize()...)
 		}
-	}
+	})
 	return t, t.Src.IsValid() && t.Dst.IsValid() && t.ReplySrc.IsValid()
 }
 
@@ -134,46 +130,75 @@ func parseTracked(message []byte) (t Tracked, ok bool) {
 const liberal = 0x08
 
 // parsePickedUp reads what the tracker knows of a protocol.
-func parsePickedUp(b []byte) bool {
-	protocols, _ := nl.ParseRouteAttr(b) // what doesn't parse has no flags
-	for _, p := range protocols {
-		if p.Attr.Type&nlaTypeMask != nl.CTA_PROTOINFO_TCP {
-			continue
+func parsePickedUp(b []byte) (is bool) {
+	attributes(b, func(kind uint16, data []byte) {
+		if kind != nl.CTA_PROTOINFO_TCP {
+			return
 		}
-		fields, _ := nl.ParseRouteAttr(p.Value)
-		for _, f := range fields {
-			if f.Attr.Type&nlaTypeMask == nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL && len(f.Value) > 0 && f.Value[0]&liberal != 0 {
-				return true
+		attributes(data, func(kind uint16, flags []byte) {
+			if kind == nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL && len(flags) > 0 && flags[0]&liberal != 0 {
+				is = true
 			}
-		}
-	}
-	return false
+		})
+	})
+	return is
 }
 
-// parseTuple reads one direction of a connection.
-func parseTuple(b []byte) (protocol model.Protocol, src, dst netip.Addr, srcPort, dstPort uint16) {
-	parts, _ := nl.ParseRouteAttr(b) // what doesn't parse has no address
-	for _, part := range parts {
-		fields, _ := nl.ParseRouteAttr(part.Value)
-		for _, f := range fields {
-			at := [2]uint16{part.Attr.Type & nlaTypeMask, f.Attr.Type & nlaTypeMask}
-			switch at {
-			case [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V4_SRC}, [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V6_SRC}:
-				src = addrOf(f.Value)
-			case [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V4_DST}, [2]uint16{nl.CTA_TUPLE_IP, nl.CTA_IP_V6_DST}:
-				dst = addrOf(f.Value)
-			case [2]uint16{nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_NUM}:
-				if len(f.Value) == 1 {
-					protocol = model.Protocol(f.Value[0])
+// Attributes of a tuple of ICMP, of linux/netfilter/nfnetlink_conntrack.h.
+const (
+	protoICMPType   = 5
+	protoICMPCode   = 6
+	protoICMPv6Type = 8
+	protoICMPv6Code = 9
+)
+
+// tuple is one direction of a connection.
+type tuple struct {
+	protocol         model.Protocol
+	src, dst         netip.Addr
+	srcPort, dstPort uint16
+	kind, code       uint8 // of ICMP
+}
+
+func parseTuple(b []byte) (t tuple) {
+	attributes(b, func(part uint16, fields []byte) {
+		attributes(fields, func(kind uint16, data []byte) {
+			switch part {
+			case nl.CTA_TUPLE_IP:
+				switch kind {
+				case nl.CTA_IP_V4_SRC, nl.CTA_IP_V6_SRC:
+					t.src = addrOf(data)
+				case nl.CTA_IP_V4_DST, nl.CTA_IP_V6_DST:
+					t.dst = addrOf(data)
 				}
-			case [2]uint16{nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_SRC_PORT}:
-				srcPort = parsePort(f.Value)
-			case [2]uint16{nl.CTA_TUPLE_PROTO, nl.CTA_PROTO_DST_PORT}:
-				dstPort = parsePort(f.Value)
+			case nl.CTA_TUPLE_PROTO:
+				t.parseProto(kind, data)
 			}
-		}
+		})
+	})
+	return t
+}
+
+func (t *tuple) parseProto(kind uint16, b []byte) {
+	switch kind {
+	case nl.CTA_PROTO_NUM:
+		t.protocol = model.Protocol(parseByte(b))
+	case nl.CTA_PROTO_SRC_PORT:
+		t.srcPort = parsePort(b)
+	case nl.CTA_PROTO_DST_PORT:
+		t.dstPort = parsePort(b)
+	case protoICMPType, protoICMPv6Type:
+		t.kind = parseByte(b)
+	case protoICMPCode, protoICMPv6Code:
+		t.code = parseByte(b)
 	}
-	return protocol, src, dst, srcPort, dstPort
+}
+
+func parseByte(b []byte) uint8 {
+	if len(b) != 1 {
+		return 0
+	}
+	return b[0]
 }
 
 func parsePort(b []byte) uint16 {

@@ -63,9 +63,9 @@ func TestConnections(t *testing.T) {
 		track(t, far, nat, pod, far, 1001)     // to it, by NAT
 		track(t, pod6, far6, far6, pod6, 1002) // IPv6
 		track(t, other, far, far, other, 1003) // another's
-		from := Connection{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53, 1000}
-		to := Connection{model.ProtocolUDP, far, nat, 1001, 53, pod, far, 53, 1001}
-		v6 := Connection{model.ProtocolUDP, pod6, far6, 1002, 53, far6, pod6, 53, 1002}
+		from := Connection{model.ProtocolUDP, pod, far, 1000, 53, far, pod, 53, 1000, 0, 0}
+		to := Connection{model.ProtocolUDP, far, nat, 1001, 53, pod, far, 53, 1001, 0, 0}
+		v6 := Connection{model.ProtocolUDP, pod6, far6, 1002, 53, far6, pod6, 53, 1002, 0, 0}
 		its := tracked(t, pod, pod6)
 		mustHave(t, its, from, to, v6)
 		for _, c := range its {
@@ -88,6 +88,28 @@ func TestConnections(t *testing.T) {
 		must(0)(DeleteConnections(nil))
 		if n := len(tracked(t, other)); n != 1 {
 			t.Errorf("another's connections: %d", n)
+		}
+	})
+}
+
+// TestICMP has queries of ICMP tracked.
+func TestICMP(t *testing.T) {
+	inHost(t, func() {
+		a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+		a6, b6 := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
+		insert := func(args ...string) {
+			t.Helper()
+			if out, err := exec.Command("conntrack", append([]string{"-I", "--timeout", "100"}, args...)...).CombinedOutput(); err != nil {
+				t.Fatalf("conntrack %v: %v: %s", args, err, out)
+			}
+		}
+		insert("-p", "icmp", "-s", a.String(), "-d", b.String(), "--icmp-type", "13", "--icmp-code", "0", "--icmp-id", "7")
+		mustHave(t, tracked(t, a), Connection{Protocol: model.ProtocolICMP, Src: a, Dst: b, ReplySrc: b, ReplyDst: a, ICMPType: 13})
+		insert("-p", "icmpv6", "-s", a6.String(), "-d", b6.String(), "--icmpv6-type", "128", "--icmpv6-code", "0", "--icmpv6-id", "7")
+		mustHave(t, tracked(t, a6), Connection{Protocol: model.ProtocolICMPv6, Src: a6, Dst: b6, ReplySrc: b6, ReplyDst: a6, ICMPType: 128})
+		all := tracked(t, a, a6)
+		if n, err := DeleteConnections(all); n != 2 || err != nil {
+			t.Errorf("deleted %d of %d, %v", n, len(all), err)
 		}
 	})
 }
