@@ -90,7 +90,9 @@ func (l *loop) review(some func(*cut) bool) {
 		if at == nil {
 			at = newPlaces(l.wall.state, l.interfaces, l.system.interfaceTo)
 		}
-		l.cuts.review(c, func(f nft.Flow) bool { return at.denies(l.wall.settings, f, query{}) }, &budget)
+		l.cuts.review(c, func(f nft.Flow) bool {
+			return at.denies(l.wall.settings, f, query{}) && !at.failsafe(l.wall.settings, answers(f))
+		}, &budget)
 	}
 	if at != nil {
 		l.changeCuts()
@@ -157,6 +159,9 @@ func (l *loop) judge(ctx context.Context, q inquiry) {
 		}
 		if back := answers(f); mayBegin(back) && !at.denies(l.wall.settings, back, query{}) {
 			l.cuts.add(back, t.Timeout, 0, now)
+			if c := l.cuts.flows[back]; c != nil && c.flow == back && at.failsafe(l.wall.settings, back) {
+				l.cuts.stand(c, false) // the port stays open, also to who was denied
+			}
 			cut = true
 		}
 	}

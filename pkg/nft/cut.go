@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
 )
 
 // Flow is one direction of a connection, as policy sees its packets: after their
@@ -194,4 +195,16 @@ func cutFlows() []Rule {
 		coarse = append(coarse, lookup(setCutPortless, src, dst, l4proto), lookup(setCutFrom, src, l4proto), lookup(setCutTo, dst, l4proto))
 	}
 	return append(append(out, accept(Return, "asks for a connection", Begins{})), coarse...)
+}
+
+// hostCut asks the same of what is for the host itself, and from it: fail-safe
+// ports stay open, whatever was cut.
+func (x renderer) hostCut() []Chain {
+	asks := func(ports []policy.ProtoPort) []Rule {
+		return append(failsafe(ports, true, Return, "fail-safe port"), Rule{Do: []Statement{Verdict{Goto, chainCut}}})
+	}
+	return []Chain{
+		{Name: chainCutIn, Comment: "of new connections with the host: was what it belongs to cut", Rules: asks(x.settings.FailsafeInbound)},
+		{Name: chainCutOut, Comment: "of new connections of the host: was what it belongs to cut", Rules: asks(x.settings.FailsafeOutbound)},
+	}
 }

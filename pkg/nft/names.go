@@ -43,6 +43,8 @@ const (
 	chainTo        = "to-workload"
 	chainToHost    = "workload-to-host"
 	chainCut       = "cut-connections"
+	chainCutIn     = "cut-input"
+	chainCutOut    = "cut-output"
 	chainForward   = "forward-calico"
 	chainAllow     = "allow"
 	chainNextTier  = "next-tier"

@@ -39,6 +39,9 @@ func (x renderer) base(u uses) []Chain {
 		{Name: chainAllow, Comment: "a rule allows it", Rules: append([]Rule{last}, decide(markAllowed, "back to who asks: allowed")...)},
 		{Name: chainNextTier, Comment: "a rule sends it on to the profiles", Rules: decide(markNextTier, "back to who asks: go on to the profiles")},
 	}
+	if u.Hosts {
+		chains = append(chains, x.hostCut()...)
+	}
 	if u.Untracked {
 		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Comment: "what the host sends, before connection tracking", Rules: x.rawOut()},
 			Chain{Name: chainUntracked, Comment: "an untracked policy allows it", Rules: []Rule{
@@ -184,15 +187,15 @@ func dropInvalid() Rule {
 }
 
 // asksCut asks whether a packet that isn't of a connection belongs to one that was cut.
-func asksCut(match ...Statement) Rule {
-	return Rule{Do: append(match, State{Invalid: true, New: true}, Verdict{Jump, chainCut})}
+func asksCut(chain string, match ...Statement) Rule {
+	return Rule{Do: append(match, State{Invalid: true, New: true}, Verdict{Jump, chain})}
 }
 
 func (x renderer) input(u uses) []Rule {
 	out := append(strangers(u.Tunnels), x.workload(inName, verdict(Goto, chainToHost))...)
 	if u.Hosts {
 		out = append(out, between(u.Tunnels, false, Accept)...)
-		out = append(out, asksCut(), Rule{Do: []Statement{Dispatch{inName, mapHostIn}}})
+		out = append(out, asksCut(chainCutIn), Rule{Do: []Statement{Dispatch{inName, mapHostIn}}})
 	}
 	return out
 }
@@ -200,11 +203,11 @@ func (x renderer) input(u uses) []Rule {
 func (x renderer) output(u uses) []Rule {
 	out := x.workload(outName, dhcpAnswer)
 	out = append(out, x.workload(outName, noEndpoint)...)
-	out = append(out, x.workload(outName, func(s Statement) Rule { return asksCut(s) })...)
+	out = append(out, x.workload(outName, func(s Statement) Rule { return asksCut(chainCut, s) })...)
 	if u.Hosts {
 		out = append(out, x.workload(outName, func(s Statement) Rule { return accept(Accept, "to the host's own workloads", s) })...)
 		out = append(out, between(u.Tunnels, true, Accept)...)
-		out = append(out, asksCut(), Rule{Do: []Statement{Dispatch{outName, mapHostOut}}})
+		out = append(out, asksCut(chainCutOut), Rule{Do: []Statement{Dispatch{outName, mapHostOut}}})
 	}
 	return out
 }

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// TestCutFailsafe: what was cut, however much, closes no fail-safe port of the host.
+func TestCutFailsafe(t *testing.T) {
+	inHost(t, func() {
+		asHost(t)
+		far := newSpace(t, 3, "far0")
+		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
+		for _, o := range own {
+			run(t, "ip", "addr", "add", netip.PrefixFrom(o, o.BitLen()).String(), "dev", "lo", "nodad")
+		}
+		all := policy.Rule{Action: model.ActionAllow}
+		asks := policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
+		s := settings()
+		s.FailsafeInbound = []policy.ProtoPort{{Protocol: model.ProtocolUDP, Port: 68}}
+		s.FailsafeOutbound = []policy.ProtoPort{{Protocol: model.ProtocolUDP, Port: 53}}
+		f := open(t)
+		f.Configure(s)
+		f.Update(policy.Changes{Endpoints: endpoints(&policy.Endpoint{Path: "/h", Interface: "far0", Inbound: asks, Outbound: asks}),
+			Rules: rules(policy.Rules{ID: profileID("prod"), Inbound: []policy.Rule{all}, Outbound: []policy.Rule{all}})})
+		mustApply(t, f)
+		at := map[int]net.PacketConn{53: far.listen(53), 54: far.listen(54), 68: listen(t, 68), 69: listen(t, 69)}
+		for v, a := range own {
+			there := far.ep.Addrs[v]
+			for _, flows := range [][2]Flow{
+				{{Protocol: model.ProtocolUDP, Src: there, Dst: a}, {Protocol: model.ProtocolUDP, Src: a, Dst: there}},
+				{{Protocol: model.ProtocolUDP, Src: there}, {Protocol: model.ProtocolUDP, Dst: there}},
+			} {
+				f.Cut(flows[:], nil)
+				mustApply(t, f)
+				for i, way := range []struct {
+					in       func(func())
+					from, to netip.Addr
+					open     int
+				}{{far.do, there, a, 68}, {here, a, there, 53}} {
+					for _, port := range []int{way.open + 1, way.open} {
+						way.in(func() {
+							c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(way.from, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(way.to, uint16(port))))
+							if err != nil {
+								t.Fatal(err)
+							}
+							defer c.Close()
+							if _, err := c.Write([]byte("x")); err != nil && !isPerm(err) {
+								t.Error(err)
+							}
+						})
+					}
+					if _, _, err := readWithin(at[way.open], make([]byte, 10)); err != nil {
+						t.Errorf("to port %d of %s: %v", way.open, way.to, err)
+					}
+					for end := time.Now().Add(patienceOfTests); ; time.Sleep(time.Millisecond) {
+						dropped, err := f.ReadCut()
+						if err != nil || time.Now().After(end) {
+							t.Fatalf("to port %d of %s: %v dropped, %v", way.open+1, way.to, dropped, err)
+						}
+						if dropped[flows[i]] == 1 {
+							break
+						}
+					}
+				}
+				f.Cut(nil, flows[:])
+				mustApply(t, f)
+			}
+		}
+	})
+}
