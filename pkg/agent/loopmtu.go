@@ -68,8 +68,11 @@ func (l *loop) noteRoutes() {
 	l.route.mtu = n.mtu
 }
 
-// setTunnels tells both of the firewall and of what judges connections.
+// setTunnels tells both of the firewall and of what judges connections. One that a
+// workload began before there was a tunnel may be what only tunnels may send now.
 func (l *loop) setTunnels(t policy.Tunnels) {
+	before := l.wall.state.Tunnels
+	l.wall.all = l.wall.all || t.VXLANPort != before.VXLANPort || t.IPIP != before.IPIP
 	l.wall.state.Tunnels = t
 	l.firewall.Tunnels(t)
 }

@@ -88,6 +88,91 @@ func TestTunnels(t *testing.T) {
 	})
 }
 
+// TestImitations has a workload send VXLAN and IPIP packets of its own, which would be
+// masqueraded, to another host, and to an address of a pool.
+func TestImitations(t *testing.T) {
+	inHost(t, func() {
+		asHost(t)
+		pod, other, pooled := newSpace(t, 1, "cali1"), newSpace(t, 2, "eth0"), newSpace(t, 3, "eth1")
+		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
+		for _, o := range own {
+			run(t, "ip", "addr", "add", netip.PrefixFrom(o, o.BitLen()).String(), "dev", "eth0", "nodad")
+		}
+		for _, s := range []space{other, pooled} {
+			s.do(func() { // so that no answer comes, after which the flow is established
+				run(t, "nft", "add table inet t; add chain inet t out { type filter hook output priority 0; policy drop; }")
+			})
+		}
+		f := open(t)
+		pod.ep.Inbound, pod.ep.Outbound = policy.Verdicts{}, policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
+		pools := &policy.Pools{All: cidrs("10.65.0.1/32", "10.65.0.3/32", "fd00::1/128", "fd00::3/128"), Masquerade: cidrs("10.65.0.1/32", "fd00::1/128")}
+		f.Update(policy.Changes{Endpoints: endpoints(pod.ep), Pools: pools,
+			Rules: rules(policy.Rules{ID: profileID("prod"), Outbound: []policy.Rule{{Action: model.ActionAllow}}})})
+		at := map[string]net.PacketConn{"eth0": other.listen(vxlanPort), "eth1": pooled.listen(vxlanPort)}
+		ipip := map[string]net.PacketConn{}
+		for _, s := range []space{other, pooled} {
+			s.do(func() {
+				c, err := net.ListenPacket("ip4:4", "0.0.0.0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = c.Close() })
+				ipip[s.iface] = c
+			})
+		}
+		buf := make([]byte, 100)
+		arrives := func(what string, c net.PacketConn, from netip.Addr) {
+			t.Helper()
+			if _, sender, err := readWithin(c, buf); err != nil {
+				t.Errorf("%s: %v", what, err)
+			} else if host, _, _ := net.SplitHostPort(sender.String()); host != from.String() && sender.String() != from.String() {
+				t.Errorf("%s: from %s, want %s", what, sender, from)
+			}
+		}
+		both := policy.Tunnels{VXLANPort: vxlanPort, IPIP: true, Hosts: other.ep.Addrs}
+		for n, step := range []struct {
+			name    string
+			tunnels policy.Tunnels
+			to      space
+			passes  bool
+		}{
+			{"no tunnel", policy.Tunnels{}, other, true},
+			{"to another host", both, other, false},
+			{"to one that isn't known", policy.Tunnels{VXLANPort: vxlanPort, IPIP: true}, other, false},
+			{"to an address of a pool", both, pooled, true},
+			{"no tunnel any more", policy.Tunnels{}, other, true},
+		} {
+			f.Tunnels(step.tunnels)
+			mustApply(t, f)
+			run(t, "conntrack", "-F")
+			const noVXLAN, noIPIP = "VXLAN of a workload's own, to outside of all pools", "IPIP of a workload's own, to outside of all pools"
+			vxlans, ipips := count(t, f, chainForward, noVXLAN), count(t, f, chainForward, noIPIP)
+			for v, a := range step.to.ep.Addrs {
+				send(t, pod, netip.AddrPortFrom(pod.ep.Addrs[v], uint16(2000+n)), netip.AddrPortFrom(a, vxlanPort))
+			}
+			pod.do(func() { sendIPIP(t, pod.ep.Addrs[0], step.to.ep.Addrs[0]) })
+			if !step.passes {
+				waitCount(t, f, chainForward, noVXLAN, vxlans+2)
+				waitCount(t, f, chainForward, noIPIP, ipips+1)
+				continue
+			}
+			from := own
+			if step.to.iface == pooled.iface {
+				from = pod.ep.Addrs
+			}
+			for v := range own {
+				arrives(step.name+", VXLAN", at[step.to.iface], from[v])
+			}
+			arrives(step.name+", IPIP", ipip[step.to.iface], from[0])
+		}
+		for iface, c := range at {
+			if waits(t, c) {
+				t.Errorf("more arrived at %s", iface)
+			}
+		}
+	})
+}
+
 // vxlan makes a VXLAN device in the current namespace, with the other end's entries.
 func vxlan(t *testing.T, v int, local, remote, inner netip.Addr, n int) {
 	t.Helper()

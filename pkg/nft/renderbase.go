@@ -156,7 +156,8 @@ func (x renderer) forwardHook(u uses) []Rule {
 
 // forward is for packets of connections that are new, or invalid.
 func (x renderer) forward(u uses) []Rule {
-	out := []Rule{dropInvalid(), jump(chainCut, "")}
+	out := append([]Rule{dropInvalid()}, x.imitations(u.Tunnels)...)
+	out = append(out, jump(chainCut, ""))
 	out = append(out, x.workload(inName, verdict(Jump, chainMAC))...)
 	out = append(out, x.workload(inName, verdict(Jump, chainFrom))...)
 	if u.Wildcard {

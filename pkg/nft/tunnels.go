@@ -61,6 +61,22 @@ func strangers(t tunnels) []Rule {
 	return out
 }
 
+// imitations drops what a workload sends to where it would be masqueraded, by us or
+// by somebody else, as if a tunnel of this host had sent it: with the host's address
+// as its source the other hosts would take it for that.
+func (x renderer) imitations(t tunnels) []Rule {
+	var out []Rule
+	for _, p := range t.packets() {
+		outside := InSet{[]Field{address(p.version, true)}, true, versioned(setPools, p.version)}
+		out = append(out, x.workload(inName, func(from Statement) Rule {
+			r := drop(p.kind + " of a workload's own, to outside of all pools")
+			r.Do = append([]Statement{from, p.match, outside}, r.Do...)
+			return r
+		})...)
+	}
+	return out
+}
+
 // between lets pass what tunnels carry between hosts, from them or to them, before a
 // host endpoint's policy is asked: that is about the host itself, and what is inside
 // has policies of its own.

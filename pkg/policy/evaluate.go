@@ -50,7 +50,8 @@ import (
 //     (b) established or related: accept. What an endpoint was connected to is
 //     over when it goes: its routes go, and its connections are deleted.
 //     (c) to a workload interface without an endpoint: dropped. (d) invalid, or
-//     of a flow that was cut: dropped.
+//     of a flow that was cut: dropped; a tunnel's, from a workload interface to outside of
+//     Pools.All, where it would be masqueraded and pass as this host's: dropped.
 //     (e) from a workload interface: no endpoint: dropped; not DHCP or neighbour discovery
 //     as in 1(b), its endpoint has a MAC and the packet's is another: dropped; else Outbound of
 //     its endpoint. From any other interface, where there is a wildcard: Inbound of
@@ -198,6 +199,10 @@ func (e *evaluation) forward() bool {
 		return accepted
 	}
 	if fromWorkload {
+		if e.isTunnel() && !contains(e.st.Pools.All, p.Dst) {
+			e.note("a tunnel's packet, and from workload interface %s, not to a pool: drop", p.In)
+			return false
+		}
 		from := e.workload(p.In)
 		if from == nil {
 			return e.fromNone()

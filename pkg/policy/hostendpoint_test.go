@@ -122,6 +122,37 @@ func TestTunnelPackets(t *testing.T) {
 	}
 }
 
+// TestImitatedTunnels: a workload sends nothing that would be masqueraded and that the
+// tunnel of another host would take for this one's.
+func TestImitatedTunnels(t *testing.T) {
+	both := Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{addr("192.0.2.20")}}
+	for _, tt := range []struct {
+		tunnels Tunnels
+		packet  string
+		want    Verdict
+	}{
+		{both, "cali1>eth0 10.0.0.1>192.0.2.20 udp:5>4789", Drop},
+		{both, "cali1>eth0 10.0.0.1>192.0.2.99 udp:5>4789", Drop}, // a host may have more addresses than are known
+		{both, "cali1>eth0 10.0.0.1>192.0.2.20 4:0/0", Drop},
+		{both, "cali1>eth0 fd00::1>2001:db8::20 udp:5>4789", Drop},
+		{both, "cali1>eth0 fd00::1>2001:db8::20 4:0/0", Accept}, // nobody takes that for a tunnel's
+		{both, "cali1>eth0 10.0.0.1>172.16.0.1 udp:5>4789", Accept},
+		{both, "cali1>eth0 10.0.0.1>172.16.0.1 4:0/0", Accept},
+		{both, "cali1>eth0 10.0.0.1>192.0.2.20 udp:4789>5", Accept},
+		{both, "cali1>eth0 10.0.0.1>192.0.2.20 tcp:5>4789", Accept},
+		{both, "eth1>eth0 198.51.100.1>192.0.2.20 udp:5>4789", Accept},
+		{Tunnels{VXLANPort: 4789}, "cali1>eth0 10.0.0.1>192.0.2.20 4:0/0", Accept},
+		{Tunnels{IPIP: true}, "cali1>eth0 10.0.0.1>192.0.2.20 udp:5>4789", Accept},
+		{Tunnels{}, "cali1>eth0 10.0.0.1>192.0.2.20 udp:5>4789", Accept},
+	} {
+		_, st := stateOf(t, nil)
+		st.Tunnels = tt.tunnels
+		if r := Evaluate(testSettings, st, packet(t, tt.packet)); r.Verdict != tt.want {
+			t.Errorf("%+v, %s: %s, want %s\n%v", tt.tunnels, tt.packet, r.Verdict, tt.want, r.Trail)
+		}
+	}
+}
+
 func TestWildcard(t *testing.T) {
 	closed := map[string]string{star: `{"name": "*", "labels": {"any": "x"}}`}
 	open := map[string]string{star: `{"name": "*", "labels": {"any": "x"}}`, pol + "a": `{"selector": "has(any)", "inbound_rules": [{"dst_net": "10.0.0.0/8"}], "outbound_rules": [{"protocol": "tcp"}]}`}

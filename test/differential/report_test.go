@@ -88,13 +88,18 @@ func (t tally) add(p probe, out string, f fate, r policy.Result) {
 	for what, is := range map[string]bool{
 		"logged": len(f.logged) > 0, "masqueraded": r.Masqueraded, "dnat": r.DNAT.IsValid(), "snat": r.SNAT.IsValid(),
 		"by an untracked policy": r.Untracked, "dropped before tracking": f.state == "", "to itself": p.In == "" && out == "",
-		"fragmented": p.Fragmented, "tunnelled": slices.ContainsFunc(r.Trail, func(s policy.Step) bool { return strings.Contains(s.What, "tunnel") }),
+		"fragmented": p.Fragmented, "tunnelled": told(r, "tunnel"), "imitating a tunnel": told(r, "not to a pool"),
 		"answered by the host": p.In == "" && p.To != nil, "to everybody": p.Dst.IsMulticast() || p.Dst.Is4() && p.Dst.As4()[3] == 255,
 	} {
 		if is {
 			t[what]++
 		}
 	}
+}
+
+// told says whether a decision says so.
+func told(r policy.Result, what string) bool {
+	return slices.ContainsFunc(r.Trail, func(s policy.Step) bool { return strings.Contains(s.What, what) })
 }
 
 // String is like "packets 4000, accept 2100, ...".
@@ -112,7 +117,7 @@ const enough = 5000
 // check fails where something never happened.
 func (t tally) check() error {
 	for _, what := range [...]string{"accept", "drop", "established", "related", "invalid", "untracked", "by an untracked policy", "logged", "masqueraded", "dnat",
-		"to itself", "fragmented", "tunnelled", "answered by the host", "to everybody"} {
+		"to itself", "fragmented", "tunnelled", "imitating a tunnel", "answered by the host", "to everybody"} {
 		if t[what] == 0 {
 			return fmt.Errorf("of %d packets not one was %s: the test does not test it", t["packets"], what)
 		}
