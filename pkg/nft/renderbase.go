@@ -122,8 +122,23 @@ func sources() []Rule {
 	}
 	none := drop("no endpoint has the interface")
 	none.Do = append([]Statement{InSet{[]Field{inName}, true, setWorkloads}}, none.Do...)
-	out = append(append(out, dhcpBefore(), none), exempt()...)
+	out = append(append(out, notTracked(dhcpBefore()), none), exempt(notTracked)...)
 	return append(out, drop("spoofed source"))
+}
+
+// foreign is sources again, without what is exempt: that is for the host itself, and
+// nothing that is forwarded needs it.
+func (x renderer) foreign() []Rule {
+	var out []Rule
+	for _, version := range [...]int{4, 6} {
+		own := InSet{[]Field{inName, address(version, false)}, true, versioned(setSources, version)}
+		out = append(out, x.workload(inName, func(from Statement) Rule {
+			r := drop("spoofed source")
+			r.Do = append([]Statement{from, own}, r.Do...)
+			return r
+		})...)
+	}
+	return out
 }
 
 // macs are for the first packet of a connection only: to compare each costs a
@@ -133,13 +148,25 @@ func macs() []Rule {
 		accept(Return, "", InSet{Fields: []Field{inName, etherSource}, Set: setMACs}),
 		accept(Return, "of unknown MAC address", InSet{Fields: []Field{inName}, Set: setAnyMAC}),
 	}
-	out = append(out, exempt()...)
+	out = append(out, exempt(func(r Rule) Rule { return r })...)
 	return append(out, drop("spoofed MAC address"))
 }
 
 // exempt is what is not checked for spoofing: it comes before an address is known.
-func exempt() []Rule {
-	return append(dhcp(Return), accept(Return, "neighbour discovery", neighbours(true)))
+// The tracker leaves neighbour discovery alone by itself.
+func exempt(asDHCP func(Rule) Rule) []Rule {
+	var out []Rule
+	for _, r := range dhcp(Return) {
+		out = append(out, asDHCP(r))
+	}
+	return append(out, accept(Return, "neighbour discovery", neighbours(true)))
+}
+
+// notTracked keeps from the connection tracker what a rule lets pass: a forged address
+// would be given a connection, by which whoever has it comes past policy.
+func notTracked(r Rule) Rule {
+	r.Do = slices.Insert(r.Do, len(r.Do)-1, Statement(NoTrack{}))
+	return r
 }
 
 // forwardHook is short for what most packets are, those of connections that were
@@ -157,7 +184,7 @@ func (x renderer) forwardHook(u uses) []Rule {
 // forward is for packets of connections that are new, or invalid.
 func (x renderer) forward(u uses) []Rule {
 	out := append([]Rule{dropInvalid()}, x.imitations(u.Tunnels)...)
-	out = append(out, jump(chainCut, ""))
+	out = append(append(out, jump(chainCut, "")), x.foreign()...)
 	out = append(out, x.workload(inName, verdict(Jump, chainMAC))...)
 	out = append(out, x.workload(inName, verdict(Jump, chainFrom))...)
 	if u.Wildcard {

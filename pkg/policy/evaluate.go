@@ -30,8 +30,10 @@ import (
 //  1. Before connection tracking, a packet from a workload interface:
 //     (a) no endpoint: dropped, but for UDP 68→67 over IPv4, where there is none that is Dropped: it asks for
 //     the endpoint's address, and goes on to 3.
-//     (b) UDP 68→67 over IPv4, UDP 546→547 over IPv6, neighbour discovery: on to 3.
-//     (c) its source is none of the endpoint's Addrs: dropped.
+//     (b) its source is one of the endpoint's Addrs: on to 3.
+//     (c) UDP 68→67 over IPv4, UDP 546→547 over IPv6, neighbour discovery: untracked, on to 3. So is
+//     what (a) lets go on.
+//     (d) else: dropped.
 //  2. Before connection tracking, a packet for the host itself from an interface
 //     with a host endpoint, or from the host itself to one:
 //     (a) neighbour discovery: on to 3.
@@ -52,8 +54,9 @@ import (
 //     (c) to a workload interface without an endpoint: dropped. (d) invalid, or
 //     of a flow that was cut: dropped; a tunnel's, from a workload interface to outside of
 //     Pools.All, where it would be masqueraded and pass as this host's: dropped.
-//     (e) from a workload interface: no endpoint: dropped; not DHCP or neighbour discovery
-//     as in 1(b), its endpoint has a MAC and the packet's is another: dropped; else Outbound of
+//     (e) from a workload interface: no endpoint, or its source none of the endpoint's Addrs:
+//     dropped; not DHCP or neighbour discovery
+//     as in 1(c), its endpoint has a MAC and the packet's is another: dropped; else Outbound of
 //     its endpoint. From any other interface, where there is a wildcard: Inbound of
 //     the wildcard.
 //     (f) to a workload interface: Inbound of its endpoint; to any other, where
@@ -152,18 +155,26 @@ func (e *evaluation) admit(ep *Endpoint) bool {
 	p := &e.p
 	switch {
 	case ep == nil && e.isUDP4(68, 67) && !e.isClosed(p.In):
+		e.r.Untracked = true
 		e.note("from workload interface %s, DHCP before it has an endpoint: go on", p.In)
 	case ep == nil:
 		return e.fromNone()
+	case slices.Contains(ep.Addrs, p.Src):
 	case e.isDHCP():
+		e.r.Untracked = true
 		e.of(ep, model.Outbound, "DHCP: not checked for spoofing")
 	case e.isNeighbour(true):
 		e.of(ep, model.Outbound, "neighbour discovery: not checked for spoofing")
-	case !slices.Contains(ep.Addrs, p.Src):
-		e.of(ep, model.Outbound, "source %s is not an address of the endpoint: drop", p.Src)
-		return false
+	default:
+		return e.foreign(ep)
 	}
 	return true
+}
+
+// foreign drops a packet that isn't from one of the endpoint's addresses.
+func (e *evaluation) foreign(ep *Endpoint) bool {
+	e.of(ep, model.Outbound, "source %s is not an address of the endpoint: drop", e.p.Src)
+	return false
 }
 
 // fromNone drops a packet from a workload interface that no endpoint has.
@@ -206,6 +217,9 @@ func (e *evaluation) forward() bool {
 		from := e.workload(p.In)
 		if from == nil {
 			return e.fromNone()
+		}
+		if !slices.Contains(from.Addrs, p.Src) {
+			return e.foreign(from)
 		}
 		if !e.ownMAC(from) || !e.asks(from, model.Outbound, from.Outbound) {
 			return false
@@ -275,10 +289,10 @@ func (e *evaluation) output(host *Endpoint) bool {
 
 // tracked decides by the state of the connection alone.
 func (e *evaluation) tracked() (accepted, decided bool) {
-	switch e.p.Conn {
-	case ConnNew:
+	switch {
+	case e.p.Conn == ConnNew, e.r.Untracked:
 		return false, false
-	case ConnEstablished, ConnRelated:
+	case e.p.Conn == ConnEstablished, e.p.Conn == ConnRelated:
 		e.note("%s connection: accept", e.p.Conn)
 		return true, true
 	}

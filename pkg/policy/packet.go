@@ -46,8 +46,8 @@ const (
 // Result is what happens to a packet on this host.
 type Result struct {
 	Verdict Verdict
-	// Untracked: an untracked policy allowed it, so that connection tracking
-	// does not see it.
+	// Untracked: an untracked policy allowed it, or it is DHCP from an address that
+	// isn't the endpoint's, so that connection tracking does not see it.
 	Untracked bool
 	// Failsafe: a fail-safe port let it pass, whatever policy says.
 	Failsafe bool

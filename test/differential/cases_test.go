@@ -27,6 +27,18 @@ func TestCases(t *testing.T) {
 	tunnel := toItself(4)[1]
 	tunnel.DstPort = vxlanPort
 	stranger := probe{In: "eth0", MAC: macOf("eth0", true), Src: outside(0, 4)[1], Dst: hostAddr(0, 4), Protocol: model.ProtocolUDP, SrcPort: 1024, DstPort: vxlanPort}
+	pod := model.WorkloadEndpointKey{Host: host, Orchestrator: "k8s", Workload: "w1", Endpoint: "eth0"}.Path()
+	const podSpec = `{"state":"active","name":"cali1","mac":"","profile_ids":[],"ipv4_nets":["10.65.1.1/32"],"ipv6_nets":["fd65::1:1/128"]}`
+	var forged, forgedToHost []probe
+	for _, version := range [...]int{4, 6} {
+		p := probe{In: "cali1", MAC: macOf("cali1", true), Src: podAddrs(2, version)[0], Dst: podAddrs(3, version)[0], Protocol: model.ProtocolUDP, SrcPort: 68, DstPort: 67}
+		if version == 6 {
+			p.SrcPort, p.DstPort = 546, 547
+		}
+		forged = append(forged, p)
+		p.Dst = hostAddr(0, version)
+		forgedToHost = append(forgedToHost, p)
+	}
 	other := stranger
 	other.Src = outside(0, 4)[0]
 	for _, tt := range []struct {
@@ -45,6 +57,8 @@ func TestCases(t *testing.T) {
 		{"a tunnel's packet from a stranger", vxlan, nil, []probe{stranger}, policy.Drop},
 		{"a tunnel's packet from another host, past a host endpoint", vxlan, map[string]string{hostEndpointPath: `{"name":"eth0"}`}, []probe{other}, policy.Accept},
 		{"and past its untracked policy", vxlan, map[string]string{hostEndpointPath: `{"name":"eth0"}`, closedPolicyPath: untracked}, []probe{other}, policy.Accept},
+		{"a forged DHCP packet to another pod", policy.Tunnels{}, map[string]string{pod: podSpec}, forged, policy.Drop},
+		{"a forged DHCP packet to the host", policy.Tunnels{}, map[string]string{pod: podSpec}, forgedToHost, policy.Accept},
 	} {
 		w := world{settings, tt.tunnels, map[string]item{}}
 		for path, data := range tt.items {

@@ -183,10 +183,14 @@ func (c chance) service(p *probe) {
 		if version == 6 {
 			p.SrcPort, p.DstPort = 546, 547
 		}
-		switch c.IntN(4) {
+		switch c.IntN(6) {
 		case 0:
 			p.SrcPort, p.DstPort = p.DstPort, p.SrcPort
-		case 1:
+		case 1, 2, 3: // forged
+			if p.In != "" {
+				p.Src, p.Dst = c.addr(version), one(c, p.Dst, c.addr(version), c.addr(version))
+			}
+		case 4:
 			if p.In == "" {
 			} else if version == 4 {
 				p.Src, p.Dst = netip.IPv4Unspecified(), addr("255.255.255.255")
@@ -199,6 +203,9 @@ func (c chance) service(p *probe) {
 		p.SrcPort, p.TCPFlags = uint16(1024+c.IntN(60000)), flagSYN
 	case 2: // tunnels
 		p.Protocol, p.DstPort, p.SrcPort, p.TCPFlags = model.ProtocolUDP, vxlanPort, uint16(1024+c.IntN(60000)), 0
+		if c.in(3) {
+			p.Dst = one(c, outside(c.IntN(2), version)...)
+		}
 		if c.in(4) {
 			p.Protocol, p.SrcPort, p.DstPort = 4, 0, 0
 		}
@@ -214,7 +221,9 @@ func (c chance) service(p *probe) {
 		if c.in(2) {
 			p.Dst = one(c, addr("ff02::1"), addr("ff02::2"))
 		}
-		if c.in(3) && outOf(nil, p.Dst) == "" {
+		if c.in(3) {
+			p.Src = c.addr(version)
+		} else if c.in(3) && outOf(nil, p.Dst) == "" {
 			p.Src = addr("fe80::1:2") // is never forwarded
 		}
 	}
