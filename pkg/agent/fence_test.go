@@ -250,12 +250,12 @@ func TestPlaces(t *testing.T) {
 			test.want.Protocol, test.want.SrcPort, test.want.DstPort = model.ProtocolTCP, 1000, 8080
 			want = append(want, *test.want)
 		}
-		if diff := cmp.Diff(want, newPlaces(st, nil, lookup).packets(began(test.c), queryOf(test.c)), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		if diff := cmp.Diff(want, newPlaces(st, nil, nil, lookup).packets(began(test.c), queryOf(test.c)), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
 	st.Endpoints["h"] = &policy.Endpoint{Interface: "eth0"}
-	if len(newPlaces(st, nil, lookup).packets(began(conn(own, far, far)), query{})) == 0 {
+	if len(newPlaces(st, nil, nil, lookup).packets(began(conn(own, far, far)), query{})) == 0 {
 		t.Error("with a host endpoint, the host's own connections are not judged")
 	}
 }

@@ -302,6 +302,7 @@ func (l *loop) look() {
 	l.mtu()
 	l.readInterfaces()
 	l.unsettled = l.adoption.review() || l.unsettled
+	l.wall.shut.stale = true
 	l.looked = time.Now()
 	l.lookPause = max(driftPause, 10*l.looked.Sub(start))
 }
@@ -333,6 +334,7 @@ func (l *loop) turn(ctx context.Context) error {
 		w = l.desired.follow(l.state, touched, now)
 		l.lose(w.lost)
 		l.forgetCuts(w.gone)
+		l.judgeShut(touched)
 		l.firewall.Update(l.wall.follow(l.desired, touched))
 		l.reviewCuts()
 		l.sayInvalid()

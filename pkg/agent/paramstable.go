@@ -27,7 +27,8 @@ func paramTable() []param {
 			does: "What the names of workload interfaces begin with. An interface that begins so and has no endpoint " +
 				"passes nothing; all others are the host's own. A value makes no sense on a host where it covers one of these: the loopback, " +
 				"a tunnel, or a link that has an address or leads to the default route. It stays refused there until it is changed or the agent starts anew. " +
-				"One that covers the interface of no endpoint of a host that has some is used, and shown at `/debug/invalid`.",
+				"One that covers the interface of no endpoint of a host that has some is used, and shown at `/debug/invalid`. " +
+				"An interface that an endpoint of the host names and no prefix covers passes nothing, unless it is the host's own as above.",
 		},
 		{
 			name: "RouteRefreshInterval", initial: "10", effect: atOnce,

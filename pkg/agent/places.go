@@ -20,13 +20,13 @@ type places struct {
 	workloads map[netip.Addr]string         // interfaces by address
 	on        map[string][]*policy.Endpoint // workloads by interface
 	anywhere  []*policy.Endpoint            // those of the host, and those with outer addresses
-	host      bool                          // there are host endpoints: the host's own interfaces matter
+	host      bool                          // there are host endpoints, or such as are shut: the host's own interfaces matter
 	others    map[netip.Addr]string
 	lookup    func(netip.Addr) (string, error)
 	own       []policy.Interface // the host's
 }
 
-func newPlaces(st *policy.State, own []policy.Interface, lookup func(netip.Addr) (string, error)) *places {
+func newPlaces(st *policy.State, prefixes []string, own []policy.Interface, lookup func(netip.Addr) (string, error)) *places {
 	p := &places{state: st, workloads: map[netip.Addr]string{}, on: map[string][]*policy.Endpoint{}, others: map[netip.Addr]string{}, lookup: lookup, own: own}
 	for _, ep := range st.Endpoints {
 		if !ep.Workload || len(ep.NAT) > 0 {
@@ -36,6 +36,7 @@ func newPlaces(st *policy.State, own []policy.Interface, lookup func(netip.Addr)
 			p.host = true
 			continue
 		}
+		p.host = p.host || ep.Dropped != "" && beginningOf(ep.Interface, prefixes) == "" // it is shut
 		p.on[ep.Interface] = append(p.on[ep.Interface], ep)
 		for _, a := range ep.Addrs {
 			p.workloads[a] = ep.Interface

@@ -57,7 +57,7 @@ func TestDenies(t *testing.T) {
 	denials := 0
 	for range 300 {
 		st := randomState(random)
-		at := newPlaces(st, nil, func(a netip.Addr) (string, error) {
+		at := newPlaces(st, nil, nil, func(a netip.Addr) (string, error) {
 			return []string{"", "eth0", "eth1"}[a.As4()[3]%3], nil
 		})
 		for range 100 {
@@ -114,7 +114,7 @@ func TestDeniesLinkLocal(t *testing.T) {
 	} {
 		f := nft.Flow{Protocol: model.ProtocolTCP, Src: addr(test.src), Dst: addr(test.dst), SrcPort: 1000, DstPort: 80}
 		for i, want := range []bool{test.one, test.both} {
-			at := newPlaces(closed([]string{"eth0", "eth1"}[:i+1]...), own, func(a netip.Addr) (string, error) {
+			at := newPlaces(closed([]string{"eth0", "eth1"}[:i+1]...), nil, own, func(a netip.Addr) (string, error) {
 				if a == addr("2001:db8::1") {
 					return "", nil
 				}

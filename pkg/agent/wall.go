@@ -17,8 +17,9 @@ import (
 type wall struct {
 	engine *policy.Engine
 	// state is what the kernel is asked for: without the endpoints that keep no
-	// access, whose interfaces pass nothing.
+	// access, whose interfaces pass nothing, but with those whose interface is shut.
 	state *policy.State
+	shut  *shut
 	found map[string]*policy.Endpoint // every local endpoint, by path
 	// failing is why an endpoint's firewall isn't as it should be.
 	failing map[string]error
@@ -46,7 +47,7 @@ type wall struct {
 
 func newWall(host string) *wall {
 	return &wall{
-		engine: policy.NewEngine(host), state: &policy.State{},
+		engine: policy.NewEngine(host), state: &policy.State{}, shut: newShut(),
 		found: map[string]*policy.Endpoint{}, failing: map[string]error{}, rules: map[string]int{}, askers: newAskers(), hosts: map[string]struct{}{}, suspects: map[netip.Addr]struct{}{}, later: map[netip.Addr]struct{}{},
 	}
 }
@@ -73,7 +74,9 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 		before := w.state.Endpoints[path]
 		if ep != nil && ep.Workload {
 			if t := d.targets[path]; t == nil || t.refused != nil {
-				ep = nil
+				if ep.Dropped == "" || !w.shut.has(path) {
+					ep = nil
+				}
 			} else {
 				ep = translatedAs(ep, t, before)
 			}

@@ -115,6 +115,7 @@ func (d *desired) configure(s policy.Settings) {
 			d.putEndpoint(path, d.endpoints[path])
 		}
 		d.nameGroups()
+		d.putUses()
 	}
 	d.putBase()
 }
@@ -173,6 +174,7 @@ func (d *desired) putUses() {
 		NAT:        len(d.sets[versioned(mapDNAT, 4)].elems)+len(d.sets[versioned(mapDNAT, 6)].elems) > 0,
 		Untracked:  len(d.sets[mapUntrackIn].elems)+len(d.sets[mapUntrackOut].elems) > 0,
 		Masquerade: len(d.pools.Masquerade) > 0,
+		Shut:       len(d.sets[setShut].elems) > 0,
 		Tunnels:    d.tunnels,
 	}
 	if u != d.uses {

@@ -65,8 +65,10 @@ func (d *desired) putEndpoint(path string, ep *policy.Endpoint) {
 	case ep == nil || !ep.Workload || ep.Interface == "":
 	case ep.Dropped == "":
 		d.claimNAT(path, ep)
-	default:
+	case d.isWorkload(ep.Interface):
 		d.claim(path, map[slot]claim{{setClosed, nameBytes(ep.Interface)}: {path, path, comment(path, "")}})
+	case ep.Interface != policy.Loopback && len(ep.Interface) <= maxInterface:
+		d.claim(path, map[slot]claim{{setShut, nameBytes(ep.Interface)}: {path, path, comment(path, "")}})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 const (
 	setWorkloads   = "workloads"      // interfaces with an endpoint
 	setClosed      = "closed"         // those whose endpoint is inactive
+	setShut        = "shut"           // those that an endpoint names and no prefix covers
 	mapFrom        = "workloads-from" // what their endpoints send
 	mapTo          = "workloads-to"   // what is for their endpoints
 	setDeniedFrom  = "denied-from"    // counts what nothing allowed them to send

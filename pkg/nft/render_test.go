@@ -48,7 +48,10 @@ func TestTables(t *testing.T) {
 		"sample.nft":   {settings(), sample()},
 		"accept.nft":   {accept, policy.Changes{}},
 		"workload.nft": {settings(), policy.Changes{Endpoints: endpoints(workload(1, "web", "tier")), Rules: sample().Rules, Sets: sample().Sets}},
-		"tunnels.nft":  {settings(), policy.Changes{}},
+		"shut.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
+			Path: "/calico/v1/host/here/workload/k8s/w/endpoint/e", Workload: true, Interface: "tap1", Dropped: "no prefix covers it",
+		}, &policy.Endpoint{Path: "/calico/v1/host/here/endpoint/tap1", Interface: "tap1", UntrackedInbound: []policy.RulesID{policyID("fast")}})}},
+		"tunnels.nft": {settings(), policy.Changes{}},
 		"tunnels-closed.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
 			Path: "/calico/v1/host/here/endpoint/eth0", Interface: "eth0",
 		})}},

@@ -12,12 +12,12 @@ import (
 // uses are what the chains that every packet passes are needed for; what isn't
 // needed costs nothing: an empty chain of a hook isn't free.
 type uses struct {
-	Wildcard, Hosts, Untracked, NAT, Masquerade bool
-	Tunnels                                     tunnels
+	Wildcard, Hosts, Untracked, NAT, Masquerade, Shut bool
+	Tunnels                                           tunnels
 }
 
 // everything needs all chains that there can be.
-var everything = uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, Masquerade: true}
+var everything = uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, Masquerade: true, Shut: true}
 
 // base are the chains that don't belong to an endpoint, policy or profile. They
 // follow the order of policy.Evaluate.
@@ -43,7 +43,7 @@ func (x renderer) base(u uses) []Chain {
 		chains = append(chains, x.hostCut()...)
 	}
 	if u.Untracked {
-		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Comment: "what the host sends, before connection tracking", Rules: x.rawOut()},
+		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Comment: "what the host sends, before connection tracking", Rules: x.rawOut(u)},
 			Chain{Name: chainUntracked, Comment: "an untracked policy allows it", Rules: []Rule{
 				{Do: []Statement{MarkSet{Clear: markAll, Set: markUntracked}, NoTrack{}, Count{}, Verdict{Kind: Accept}}},
 			}})
@@ -89,7 +89,7 @@ func noEndpoint(s Statement) Rule {
 
 // rawIn is short: it is for what comes from anywhere.
 func (x renderer) rawIn(u uses) []Rule {
-	out := x.workload(inName, verdict(Goto, chainSpoof))
+	out := append(x.workload(inName, verdict(Goto, chainSpoof)), shut(u, inName)...)
 	if u.Untracked {
 		local := Is{destType, true, "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
 		out = append(out, clearMarks(), Rule{Do: []Statement{local, Dispatch{inName, mapUntrackIn}}, Comment: "for the host itself"})
@@ -107,8 +107,22 @@ func clearMarks() Rule {
 	return Rule{Do: []Statement{MarkSet{Clear: markAll}}, Comment: "what others marked means nothing"}
 }
 
-func (x renderer) rawOut() []Rule {
+// shut drops what an interface passes whose endpoint no prefix covers: to all else it
+// would be the host's own. Where there is none it costs nothing.
+func shut(u uses, f Field) []Rule {
+	if !u.Shut {
+		return nil
+	}
+	r := drop("no prefix covers the interface of its endpoint")
+	r.Do = append([]Statement{InSet{Fields: []Field{f}, Set: setShut}}, r.Do...)
+	return []Rule{r}
+}
+
+func (x renderer) rawOut(u uses) []Rule {
 	out := x.workload(outName, func(s Statement) Rule { return accept(Return, "", s) })
+	if u.Shut {
+		out = append(out, accept(Return, "", InSet{Fields: []Field{outName}, Set: setShut}))
+	}
 	return append(out, clearMarks(), Rule{Do: []Statement{Dispatch{outName, mapUntrackOut}}})
 }
 
@@ -174,7 +188,7 @@ func notTracked(r Rule) Rule {
 // rule the kernel walks all that a hook can reach.
 func (x renderer) forwardHook(u uses) []Rule {
 	out := []Rule{accept(Accept, "", State{Established: true, Related: true})}
-	out = append(out, x.workload(outName, noEndpoint)...)
+	out = append(append(out, x.workload(outName, noEndpoint)...), shut(u, outName)...)
 	if !u.Wildcard {
 		out = append(out, accept(Accept, "of no endpoint", append(x.notWorkload(inName), x.notWorkload(outName)...)...))
 	}
@@ -230,7 +244,7 @@ func (x renderer) input(u uses) []Rule {
 
 func (x renderer) output(u uses) []Rule {
 	out := x.workload(outName, dhcpAnswer)
-	out = append(out, x.workload(outName, noEndpoint)...)
+	out = append(append(out, x.workload(outName, noEndpoint)...), shut(u, outName)...)
 	out = append(out, x.workload(outName, func(s Statement) Rule { return asksCut(chainCut, s) })...)
 	if u.Hosts {
 		out = append(out, x.workload(outName, func(s Statement) Rule { return accept(Accept, "to the host's own workloads", s) })...)
@@ -291,6 +305,7 @@ func baseSets() []Set {
 	sets := []Set{
 		{Name: setWorkloads, Key: []Type{typeInterface}, Comment: "the workloads' interfaces, and whose they are"},
 		{Name: setClosed, Key: []Type{typeInterface}, Comment: "whose endpoint is inactive: not even DHCP"},
+		{Name: setShut, Key: []Type{typeInterface}, Comment: "interfaces of endpoints that no prefix of workloads' covers: nothing passes"},
 		{Name: mapFrom, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true, Comment: "what is asked about what the endpoint sends"},
 		{Name: mapTo, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true, Comment: "what is asked about what the endpoint receives"},
 		{Name: setDeniedFrom, Key: []Type{typeInterface}, Count: true, Comment: "what nothing allowed the endpoint to send"},

@@ -145,7 +145,7 @@ func TestStories(t *testing.T) {
 				`x on "" dropped: interface cali1 belongs to an older endpoint, ` + web}},
 			{map[string]string{web: ""}, []string{"profile open gone", "web gone", `x on "cali1"`}},
 			{map[string]string{"/calico/v1/host/h1/workload/k8s/y/endpoint/eth0": `{"state": "active", "name": "eth3"}`}, []string{
-				`y on "" dropped: interface eth3: the name of a workload's interface begins with cali here`}},
+				`y on "eth3" dropped: interface eth3: the name of a workload's interface begins with cali here`}},
 		},
 		"pools": {
 			{map[string]string{"/calico/v1/ipam/v4/pool/10.3.0.0-16": `{"cidr": "10.3.0.0/16", "masquerade": true}`}, nil},

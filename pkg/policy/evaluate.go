@@ -12,7 +12,8 @@ import (
 // of the rules that are programmed: the kernel must agree with it on every packet.
 //
 // A workload interface is one whose name begins with one of the settings'
-// Prefixes. Its endpoint is the workload endpoint of that Interface that is not
+// Prefixes, or that a workload endpoint names which is Dropped as it doesn't (but Loopback): such
+// an interface is shut. Its endpoint is the workload endpoint of that Interface that is not
 // Dropped. The host endpoint of any other interface is the one of that
 // Interface; the wildcard is the host endpoint with Wildcard. "Neighbour
 // discovery" is ICMPv6 130–136 and 143 (MLD and ND), without 134 (router
@@ -179,6 +180,10 @@ func (e *evaluation) foreign(ep *Endpoint) bool {
 
 // fromNone drops a packet from a workload interface that no endpoint has.
 func (e *evaluation) fromNone() bool {
+	if !e.hasPrefix(e.p.In) {
+		e.note("from interface %s, which is shut: drop", e.p.In)
+		return false
+	}
 	e.note("from workload interface %s, which no endpoint has: drop", e.p.In)
 	return false
 }

@@ -93,6 +93,7 @@ func (e *Engine) buildWorkload(l *local, ep *Endpoint) {
 	w := l.workload
 	ep.MAC = w.MAC
 	if !e.isWorkload(w.Name) {
+		ep.Interface = w.Name // which is shut
 		ep.Dropped = fmt.Sprintf("interface %s: the name of a workload's interface begins with %s here", w.Name, strings.Join(e.prefixes, " or "))
 		return
 	}

@@ -15,7 +15,12 @@ func (ep *Endpoint) enforcedWorkload() bool {
 	return ep.Workload && ep.Interface != "" && ep.Dropped == ""
 }
 
+// isWorkload knows the settings' prefixes, and what is shut.
 func (e *evaluation) isWorkload(name string) bool {
+	return e.hasPrefix(name) || name != "" && name != Loopback && e.isClosed(name)
+}
+
+func (e *evaluation) hasPrefix(name string) bool {
 	return name != "" && slices.ContainsFunc(e.s.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 

@@ -88,7 +88,8 @@ type Endpoint struct {
 	// Interface is the host's end of a workload's, or the interface that a host
 	// endpoint was found to be: the one of its name, there or not, else one with
 	// an expected address; never Loopback. "" = it has none here; then nothing is
-	// enforced, and Engine.Invalid says why.
+	// enforced, and Engine.Invalid says why. That of a workload which is Dropped as
+	// no prefix covers it passes nothing.
 	Interface string
 	// Wildcard is a host endpoint named "*": every interface that is no
 	// workload's, for forwarded traffic.

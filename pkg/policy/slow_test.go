@@ -132,6 +132,7 @@ func (s *slow) endpoint(t thing, things []thing) *Endpoint {
 		w := t.workload
 		ep.MAC = w.MAC
 		if !s.workloadName(w.Name) {
+			ep.Interface = w.Name
 			ep.Dropped = "interface " + w.Name + ": the name of a workload's interface begins with " + strings.Join(s.prefixes, " or ") + " here"
 			return ep
 		}

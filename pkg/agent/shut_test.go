@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// TestShut: what is closed are interfaces that endpoints of this host name and no prefix
+// covers, but for those that are, or once were, the host's own.
+func TestShut(t *testing.T) {
+	addr := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	s := newState("h", []string{"cali"})
+	entries := []model.Entry{put(model.WorkloadEndpointKey{Host: "other", Orchestrator: "o", Workload: "w", Endpoint: "e"}, testSpec("tap9"), 1)}
+	for i, name := range []string{"cali1", "tap1", "tap2", "eth0", "br0", "lo", "tunl0", "vxlan.calico", "much-too-long-a-name"} {
+		entries = append(entries, put(testKey(string(rune('a'+i))), testSpec(name), int64(i+1)))
+	}
+	x := newShut()
+	for path := range s.fold(store.Update{Revision: 1, Resync: true, Entries: entries}).endpoints {
+		x.note(s, path)
+	}
+	bridge := kernel.LinkRole{Name: "br0", Addrs: addr}
+	for _, step := range []struct {
+		name   string
+		links  []kernel.LinkRole
+		broken error
+		change func()
+		want   []string
+	}{
+		{"links can't be read", nil, errors.New("broken"), func() {}, nil},
+		{"the host's own are left", []kernel.LinkRole{{Name: "eth0", Uplink: true}, {Name: "tap1"}, {Name: "br0"}}, nil, func() {}, []string{"br0", "tap1", "tap2"}},
+		{"nothing new", []kernel.LinkRole{bridge}, nil, func() {}, []string{"br0", "tap1", "tap2"}},
+		{"one turns out to be the host's", []kernel.LinkRole{bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"and stays so without its address", []kernel.LinkRole{{Name: "br0"}}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"other prefixes", nil, nil, func() {
+			for path := range s.setPrefixes([]string{"tap"}).endpoints {
+				x.note(s, path)
+			}
+		}, []string{"cali1"}},
+		{"and back", nil, nil, func() {
+			for path := range s.setPrefixes([]string{"cali"}).endpoints {
+				x.note(s, path)
+			}
+		}, []string{"tap1", "tap2"}},
+	} {
+		step.change()
+		_, err := x.judge(func([]string) ([]kernel.LinkRole, error) { return step.links, step.broken })
+		if !errors.Is(err, step.broken) {
+			t.Errorf("%s: %v", step.name, err)
+		}
+		var got []string
+		for _, path := range slices.Sorted(maps.Keys(s.endpoints)) {
+			if x.has(path) {
+				got = append(got, s.endpoints[path].spec.Name)
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(step.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+	}
+}

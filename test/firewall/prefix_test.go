@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package firewall
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestWrongPrefix has the interfaces of all pods begin with no prefix: they pass nothing,
+// from the moment of the change on, and are back when it is put right.
+func TestWrongPrefix(t *testing.T) {
+	r := newRig(t)
+	web, other := r.pod("web"), r.pod("other")
+	r.enforced()
+	gateway, err := r.hostLink(web)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := r.spec(web).Name
+	sink, err := listenUDP(r.outside, 7000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	// Of what is sent under another's address nothing may ever arrive.
+	from := func(src netip.Addr, text string) []byte {
+		return frame{from: r.spec(web).MAC, to: gateway, src: netip.AddrPortFrom(src, 1000), dst: netip.AddrPortFrom(r.outside.addrs[1], 7000), text: text}.bytes()
+	}
+	own, forged := from(web.addrs[1], "own"), from(other.addrs[1], "forged")
+	send := func(b []byte) {
+		t.Helper()
+		if err := sendFrame(web, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// seen says what arrives until there is nothing more.
+	seen := func(wait time.Duration) (texts string) {
+		buf := make([]byte, 100)
+		for {
+			_ = sink.SetReadDeadline(time.Now().Add(wait)) // of an open socket
+			n, err := sink.Read(buf)
+			if err != nil {
+				return texts
+			}
+			texts += string(buf[:n]) + " "
+		}
+	}
+	shut := func() bool {
+		out := r.run(r.self, "nft", "list", "set", "inet", "calico", "shut")
+		return strings.Contains(out, name)
+	}
+	r.probe("before", expect{web, r.outside, "udp 53", true}, expect{web, other, "udp 53", true})
+	send(own)
+	if got := seen(time.Second); got != "own " {
+		t.Fatalf("before: %q arrived", got)
+	}
+	r.put(configPath("InterfacePrefix"), "tap")
+	r.until("the interface is shut", func() bool { send(forged); return shut() })
+	send(forged)
+	if got := seen(silence); got != "" {
+		t.Errorf("while the prefix changed: %q arrived", got)
+	}
+	send(own)
+	if got := seen(silence); got != "" {
+		t.Errorf("with a prefix that covers no endpoint: %q arrived", got)
+	}
+	r.probe("no prefix covers the pods", expect{web, r.outside, "udp 53", false}, expect{web, r.self, "udp 53", false}, expect{r.outside, web, "udp 53", false}, expect{web, other, "udp 53", false})
+	if err := r.host.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.host.StartAgent(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r.probe("and after a restart", expect{web, r.outside, "udp 53", false}, expect{r.outside, web, "udp 53", false})
+	send(own)
+	if got := seen(silence); got != "" {
+		t.Errorf("after a restart: %q arrived", got)
+	}
+
+	r.del(configPath("InterfacePrefix"))
+	r.until("the interface is open", func() bool { send(forged); return !shut() })
+	r.written = nil
+	r.enforced()
+	if got := seen(silence); got != "" {
+		t.Errorf("while the prefix changed back: %q arrived", got)
+	}
+	r.probe("back again", expect{web, r.outside, "udp 53", true}, expect{web, other, "udp 53", true})
+}
