@@ -74,7 +74,10 @@ func (p *places) packets(f nft.Flow, q query) []policy.Packet {
 	if !from && !to && !p.host {
 		return nil
 	}
-	packet := policy.Packet{Src: f.Src, Dst: f.Dst, Protocol: f.Protocol, SrcPort: f.SrcPort, DstPort: f.DstPort, ICMPType: q.kind, ICMPCode: q.code}
+	packet := policy.Packet{
+		Src: f.Src, Dst: f.Dst, Protocol: f.Protocol, SrcPort: f.SrcPort, DstPort: f.DstPort, ICMPType: q.kind, ICMPCode: q.code,
+		Translated: f.Dst.IsLoopback(), // what a workload sends there as it is gets no connection
+	}
 	ways := [][2]string{{}}
 	if !from && !to && (f.Src.IsLinkLocalUnicast() || f.Dst.IsLinkLocalUnicast()) && f.Src.Is6() {
 		ways = p.onLink(f)

@@ -146,6 +146,8 @@ func (e *encoder) loadPart(f Field, into uint32, size int) {
 		payload(expr.PayloadBaseNetworkHeader)
 	case fromTransport:
 		payload(expr.PayloadBaseTransportHeader)
+	case fromConn:
+		e.add(&expr.Ct{Register: into, Key: expr.CtKeyDSTIP, OptDirection: true, Direction: expr.CtDirOriginal})
 	case fromFib:
 		e.add(&expr.Fib{Register: into, FlagDADDR: true, ResultADDRTYPE: true})
 	}

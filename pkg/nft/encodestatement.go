@@ -125,7 +125,7 @@ func (e *encoder) within(s Within) {
 	e.need(s.Field)
 	p := s.Prefix.Masked()
 	addr := p.Addr().AsSlice()
-	if p.Bits()%8 == 0 { // whole bytes need no mask
+	if p.Bits()%8 == 0 && s.Field.source != fromConn { // whole bytes need no mask
 		e.loadPart(s.Field, register, p.Bits()/8)
 		e.add(&expr.Cmp{Op: compareOp(s.Not), Register: register, Data: addr[:p.Bits()/8]})
 		return

@@ -40,7 +40,8 @@ const (
 	fromLink
 	fromNetwork
 	fromTransport
-	fromFib // the type of the destination
+	fromFib  // the type of the destination
+	fromConn // the destination of the connection's first packet, as it came
 )
 
 var (
@@ -53,6 +54,7 @@ var (
 	etherSource = Field{text: "ether saddr", kind: typeEther, source: fromLink, offset: 6}
 	tcpFlags    = Field{text: "tcp flags", source: fromTransport, offset: 13, protocol: byte(model.ProtocolTCP)}
 	destType    = Field{text: "fib daddr type", kind: typeFibType, source: fromFib}
+	calledIPv4  = Field{text: "ct original ip daddr", kind: typeIPv4, source: fromConn}
 )
 
 // address is the source or destination of a packet of the IP version.

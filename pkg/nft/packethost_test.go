@@ -5,9 +5,11 @@ package nft
 import (
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -39,6 +41,47 @@ func testToHost(t *testing.T, f *Firewall, a space, own []netip.Addr, at map[int
 			}
 		}
 	}
+}
+
+// TestToLoopback: what somebody else's rules translate to the host's loopback comes there,
+// and what is sent there as it is doesn't.
+func TestToLoopback(t *testing.T) {
+	inHost(t, func() {
+		asHost(t)
+		pod := newSpace(t, 1, "cali1")
+		own := ip("10.9.9.9")
+		run(t, "ip", "addr", "add", "10.9.9.9/32", "dev", "lo")
+		if err := os.WriteFile("/proc/sys/net/ipv4/conf/cali1/route_localnet", []byte("1"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		run(t, "nft", "add table ip nat; add chain ip nat in { type nat hook prerouting priority -100; }; add rule ip nat in ip daddr 10.9.9.9 udp dport 8080 dnat to 127.0.0.1:200")
+		pod.do(func() {
+			run(t, "ip", "rule", "add", "pref", "5", "lookup", "local")
+			run(t, "ip", "rule", "add", "pref", "1", "to", "127.0.0.0/8", "lookup", "9")
+			run(t, "ip", "rule", "del", "pref", "0")
+			run(t, "ip", "route", "add", "127.0.0.0/8", "via", "169.254.1.1", "dev", "eth0", "onlink", "src", "10.65.0.1", "table", "9")
+			if err := os.WriteFile("/proc/sys/net/ipv4/conf/eth0/route_localnet", []byte("1"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		})
+		f := open(t)
+		s := settings()
+		s.EndpointToHost = policy.ToHostAccept
+		f.Configure(s)
+		pod.ep.Outbound = policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
+		f.Update(policy.Changes{Endpoints: endpoints(pod.ep), Rules: rules(policy.Rules{ID: profileID("prod"), Outbound: []policy.Rule{{Action: model.ActionAllow}}})})
+		mustApply(t, f)
+		at := listen(t, 200)
+		send(t, pod, netip.AddrPortFrom(pod.ep.Addrs[0], 1000), netip.AddrPortFrom(own, 8080))
+		if _, _, err := readWithin(at, make([]byte, 10)); err != nil {
+			t.Errorf("translated: %v", err)
+		}
+		send(t, pod, netip.AddrPortFrom(pod.ep.Addrs[0], 1001), netip.AddrPortFrom(ip("127.0.0.1"), 200))
+		waitCount(t, f, chainToHost, "the host's loopback, by its own address", 1)
+		if waits(t, at) {
+			t.Error("what was sent to the loopback as it is came there")
+		}
+	})
 }
 
 // testGone: what no endpoint has any more, or one that is inactive, has no access.

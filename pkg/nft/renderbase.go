@@ -3,6 +3,7 @@
 package nft
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -254,10 +255,20 @@ func (x renderer) output(u uses) []Rule {
 	return out
 }
 
+// loopbackIPv4 is where workloads come through route_localnet, which is there for what is
+// translated to it: so the connection's own destination tells, before any translation.
+var loopbackIPv4 = netip.MustParsePrefix("127.0.0.0/8")
+
 func (x renderer) toHost() []Rule {
 	out := append(tracked(), jump(chainCut, ""))
 	out = append(out, dhcp(Accept)...)
-	out = append(out, accept(Accept, "neighbour discovery", neighbours(true)), jump(chainMAC, ""))
+	out = append(out, accept(Accept, "neighbour discovery", neighbours(true)))
+	if x.settings.EndpointDNS || x.settings.EndpointToHost != policy.ToHostDrop {
+		r := drop("the host's loopback, by its own address")
+		r.Do = append([]Statement{Within{Field: calledIPv4, Prefix: loopbackIPv4}}, r.Do...)
+		out = append(out, r)
+	}
+	out = append(out, jump(chainMAC, ""))
 	if x.settings.EndpointDNS {
 		dns := []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 53}, {Protocol: model.ProtocolUDP, Port: 53}}
 		out = append(out, failsafe(dns, true, Accept, "DNS")...)

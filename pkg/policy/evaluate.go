@@ -66,7 +66,8 @@ import (
 //  5. Packets for the host itself. A tunnel's, and not of the cluster: dropped, what
 //     the host sends to itself as well.
 //     (a) from a workload interface: invalid dropped; established or related
-//     accept; DHCP as in 1 and neighbour discovery accept; not from the
+//     accept; DHCP as in 1 and neighbour discovery accept; to 127.0.0.0/8 and not Translated:
+//     dropped; not from the
 //     endpoint's MAC, as in 4(e): dropped; with EndpointDNS UDP and TCP port 53
 //     accept; EndpointToHost: DROP drops; ACCEPT and RETURN ask Outbound of the
 //     endpoint, and accept.
@@ -256,6 +257,10 @@ func (e *evaluation) input(host *Endpoint) bool {
 		return true
 	}
 	from := e.workload(p.In)
+	if p.Dst.Is4() && p.Dst.IsLoopback() && !p.Translated {
+		e.of(from, model.Outbound, "to the host's loopback: drop")
+		return false
+	}
 	if !e.ownMAC(from) {
 		return false
 	}

@@ -84,6 +84,28 @@ var testSettings = Settings{
 	FailsafeOutbound: []ProtoPort{{model.ProtocolTCP, 2379}, {model.ProtocolUDP, 53}},
 }
 
+// TestToLoopback: a workload doesn't reach what listens at the loopback alone, unless
+// somebody else's rules lead it there.
+func TestToLoopback(t *testing.T) {
+	for _, action := range []EndpointToHost{ToHostAccept, ToHostReturn, ToHostDrop} {
+		s := testSettings
+		s.EndpointToHost, s.EndpointDNS = action, true
+		checkCases(t, s, []evaluateCase{
+			{nil, "cali1>- 10.0.0.1>127.0.0.1 tcp:5>80", Drop, "to the host's loopback"},
+			{nil, "cali1>- 10.0.0.1>127.9.9.9 udp:5>53", Drop, "to the host's loopback"},
+			{nil, "cali1>- 10.0.0.1>127.0.0.1 tcp:5>80 established", Accept, ""},
+			{nil, "cali1>- 10.0.0.1>192.0.2.10 udp:5>53", Accept, ""},
+			{nil, "eth0>- 192.0.2.1>127.0.0.1 tcp:5>80", Accept, ""},
+		})
+		_, st := stateOf(t, nil)
+		p := packet(t, "cali1>- 10.0.0.1>127.0.0.1 udp:5>53")
+		p.Translated = true
+		if r := Evaluate(s, st, p); r.Verdict != Accept {
+			t.Errorf("%s, translated: %v", action, r.Trail)
+		}
+	}
+}
+
 // TestShut: an interface that an endpoint of this host names, and that no prefix
 // covers, passes nothing, as little as a workload's without an endpoint.
 func TestShut(t *testing.T) {

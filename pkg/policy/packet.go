@@ -23,6 +23,8 @@ type Packet struct {
 	SrcPort, DstPort   uint16
 	ICMPType, ICMPCode uint8
 	Conn               Conn
+	// Translated: Dst isn't what it was sent to, by rules of somebody else's.
+	Translated bool
 }
 
 // Conn is what connection tracking says of a packet.
