@@ -137,6 +137,8 @@ func TestInvalidValues(t *testing.T) {
 		{"profile-rules", `{"inbound_rules": [{"protocol": "icmp", "src_ports": [80]}]}`, inRule + `.src_ports: needs protocol tcp, udp, sctp or udplite`},
 		{"profile-rules", `{"inbound_rules": [{"protocol": "gre"}]}`, inRule + `.protocol: "gre": want tcp, udp, icmp, icmpv6, sctp, udplite or a number from 1 to 255`},
 		{"profile-rules", `{"inbound_rules": [{"protocol": 0}]}`, inRule + `.protocol: 0: want 1 to 255`},
+		{"profile-rules", `{"inbound_rules": [{"protocol": 43}]}`, inRule + `.protocol: 43 is an extension header of IPv6, which no packet has for its protocol: want that of what follows such headers`},
+		{"profile-rules", `{"inbound_rules": [{"!protocol": "60"}]}`, inRule + `.!protocol: 60 is an extension header of IPv6, which no packet has for its protocol: want that of what follows such headers`},
 		{"profile-rules", `{"inbound_rules": [{"!protocol": 256}]}`, inRule + `.!protocol: 256: want 1 to 255`},
 		{"profile-rules", `{"inbound_rules": [{"protocol": "icmp", "icmp_type": 255}]}`, inRule + `.icmp_type: 255: want 0 to 254`},
 		{"profile-rules", `{"inbound_rules": [{"protocol": "icmp", "icmp_type": 3, "icmp_code": 256}]}`, inRule + `.icmp_code: 256: want 0 to 255`},

@@ -157,6 +157,9 @@ func (r *Rule) check() error {
 // check takes the rule's positive protocol, which negated ports and ICMP types
 // need too.
 func (m *Match) check(not string, protocol Protocol) error {
+	if m.Protocol.isExtension() {
+		return inField(not+"protocol", fmt.Errorf("%d is an extension header of IPv6, which no packet has for its protocol: want that of what follows such headers", m.Protocol))
+	}
 	for _, s := range [...]struct{ field, text string }{
 		{"src_selector", m.SrcSelector}, {"dst_selector", m.DstSelector},
 	} {
