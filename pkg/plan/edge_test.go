@@ -155,3 +155,49 @@ func TestUsed(t *testing.T) {
 		t.Errorf("routes by neighbour (-want +got):\n%s", diff)
 	}
 }
+
+// TestPendingAddress: an address of another host that a link is given ends no session with
+// that host, and no route by it: in a moment the kernel refuses it.
+func TestPendingAddress(t *testing.T) {
+	data, err := os.ReadFile("testdata/bgp.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, _, _ := strings.Cut(string(data), "-- plan --\n")
+	e, w := tell1(t, given)
+	var st State
+	st.Apply(e.Flush())
+	before := st.String()
+	theirs := netip.MustParsePrefix("172.18.203.126/24")
+	w.links = clone(w.links)
+	eth0 := &w.links.Links[len(w.links.Links)-1]
+	eth0.Addrs, eth0.Pending = append(eth0.Addrs, theirs), []netip.Addr{theirs.Addr()}
+	e.SetLinks(w.links)
+	st.Apply(e.Flush())
+	check(t, w, Settings{}, st)
+	if got := st.String(); got != before {
+		t.Errorf("pending: %s", got)
+	}
+	// Whose it is may become known meanwhile, and a third host names it as a next hop.
+	l := Learned{netip.MustParsePrefix("10.65.1.0/26"), []Path{{NextHop: theirs.Addr(), Peer: netip.MustParseAddr("172.18.203.127")}}}
+	w.learned[l.Prefix] = l.Paths
+	e.Learn(l)
+	key := model.BGPHostKey{Host: "host-2", Field: model.BGPHostIPv4}
+	says := w.entries[key.Path()]
+	for _, entry := range []model.Entry{{Path: key.Path(), Key: key}, says} {
+		w.put(entry)
+		e.Update(entry)
+		st.Apply(e.Flush())
+		check(t, w, Settings{}, st)
+	}
+	before = st.String()
+	w.links = clone(w.links)
+	eth0 = &w.links.Links[len(w.links.Links)-1]
+	eth0.Addrs, eth0.Pending, eth0.Refused = eth0.Addrs[:1], nil, []netip.Prefix{theirs}
+	e.SetLinks(w.links)
+	st.Apply(e.Flush())
+	check(t, w, Settings{}, st)
+	if got := st.String(); got != before {
+		t.Errorf("refused: %s", got)
+	}
+}

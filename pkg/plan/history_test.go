@@ -181,9 +181,14 @@ func (w *world) put(e model.Entry) {
 
 func (h *history) newLinks() Links {
 	eth0 := Link{Name: "eth0", Up: h.r.IntN(4) > 0, NoCarrier: h.r.IntN(4) == 0, MTU: pick(h, 1500, 1400, 1290), Uplink: h.r.IntN(2) == 0}
-	for _, s := range []string{"172.18.0.1/24", "fd18::1/64"} {
-		if h.r.IntN(4) > 0 {
-			eth0.Addrs = append(eth0.Addrs, netip.MustParsePrefix(s))
+	for _, s := range []string{"172.18.0.1/24", "fd18::1/64", "fd18::2/64"} {
+		if h.r.IntN(4) == 0 {
+			continue
+		}
+		p := netip.MustParsePrefix(s)
+		eth0.Addrs = append(eth0.Addrs, p)
+		if h.r.IntN(2) == 0 {
+			eth0.Pending = append(eth0.Pending, p.Addr())
 		}
 	}
 	l := Links{Links: []Link{eth0, {Name: "eth1", Up: true, NoCarrier: h.r.IntN(4) == 0, MTU: 9000, Addrs: []netip.Prefix{netip.MustParsePrefix(pick(h, "172.19.0.1/16", "192.0.2.1/32"))}}}}
@@ -211,7 +216,7 @@ func (h *history) newLinks() Links {
 	return l
 }
 
-// changeLinks makes others, or one of them lose or get its carrier.
+// changeLinks makes others, or one of them lose or get its carrier, or know its addresses.
 func (h *history) changeLinks() {
 	if len(h.w.links.Links) == 0 || h.r.IntN(2) == 0 {
 		h.w.links = h.newLinks()
@@ -219,7 +224,9 @@ func (h *history) changeLinks() {
 	}
 	h.w.links = clone(h.w.links)
 	l := &h.w.links.Links[h.r.IntN(len(h.w.links.Links))]
-	l.NoCarrier = !l.NoCarrier
+	if l.Pending = nil; h.r.IntN(2) == 0 {
+		l.NoCarrier = !l.NoCarrier
+	}
 }
 
 func (h *history) learn() Learned {

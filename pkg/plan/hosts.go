@@ -179,6 +179,7 @@ func (e *Engine) settle(name string) {
 	for f := range was {
 		e.dirty.peers[was[f]] = struct{}{}
 		e.dirty.peers[h.mine[f]] = struct{}{}
+		e.dirty.all = e.dirty.all || was[f] != h.mine[f] && (e.links.pending[was[f]] || e.links.pending[h.mine[f]])
 	}
 	e.hosts[name] = h
 	if !h.exists && name != e.self {
@@ -213,9 +214,13 @@ func (e *Engine) asOf(h host) model.ASNumber {
 	return cmp.Or(h.as, valueOf[model.ASNumber](e.objects[model.BGPGlobalASKey{}]), DefaultAS)
 }
 
-// isSelf reports whether an address is one of this host's.
+// isSelf reports whether an address is one of this host's. One of another host that a link
+// was just given is not, as the kernel is about to find out.
 func (e *Engine) isSelf(a netip.Addr) bool {
 	_, onLink := e.links.own[a]
+	if name := e.hostAt(a); e.links.pending[a] && name != e.self && name != "" {
+		return false
+	}
 	return onLink || a.IsValid() && a == e.hosts[e.self].mine[familyOf(a)]
 }
 

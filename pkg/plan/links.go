@@ -12,6 +12,7 @@ import (
 type links struct {
 	all     []Link
 	own     map[netip.Addr]string // link by address
+	pending map[netip.Addr]bool   // those of own that may yet be found to be another's
 	up      map[string]bool
 	silent  map[string]bool    // those without a carrier
 	subnets index[string]      // link by subnet, of those that are up
@@ -20,7 +21,7 @@ type links struct {
 }
 
 func newLinks(given Links) links {
-	l := links{own: map[netip.Addr]string{}, up: map[string]bool{}, silent: map[string]bool{}, subnets: newIndex[string](), routes: newIndex[[]HostRoute](), given: given}
+	l := links{own: map[netip.Addr]string{}, pending: map[netip.Addr]bool{}, up: map[string]bool{}, silent: map[string]bool{}, subnets: newIndex[string](), routes: newIndex[[]HostRoute](), given: given}
 	for _, link := range given.Links {
 		if isTunnelDevice(link.Name) {
 			continue
@@ -34,6 +35,7 @@ func newLinks(given Links) links {
 			}
 			if _, ok := l.own[p.Addr()]; !ok {
 				l.own[p.Addr()] = link.Name
+				l.pending[p.Addr()] = slices.Contains(link.Pending, p.Addr())
 			}
 			subnet := p.Masked()
 			if _, ok := l.subnets.all[subnet]; !ok && link.Up && !p.IsSingleIP() {
@@ -65,7 +67,7 @@ func (e *Engine) SetLinks(given Links) {
 	was := e.links
 	e.links = newLinks(clone(given))
 	e.dirty.config = true
-	if !reflect.DeepEqual(was.own, e.links.own) {
+	if !reflect.DeepEqual(was.own, e.links.own) || !reflect.DeepEqual(was.pending, e.links.pending) {
 		e.dirty.neighbours, e.dirty.all = true, true
 	}
 	for a, before := range e.reached {
@@ -132,7 +134,7 @@ func (e *Engine) reachNow(a netip.Addr) reach {
 		}
 		return reach{}
 	}
-	if _, own := e.links.own[a]; own || a.IsLinkLocalUnicast() {
+	if _, own := e.links.own[a]; own && !e.links.pending[a] || a.IsLinkLocalUnicast() {
 		return reach{}
 	}
 	p := single(a)

@@ -193,3 +193,15 @@ func (s *slow) onLink(a netip.Addr) (string, bool) {
 	}
 	return "", false
 }
+
+// pending reports whether the link that has an address doesn't know yet that no other has it.
+func (s *slow) pending(a netip.Addr) bool {
+	for _, l := range s.links.Links {
+		for _, p := range l.Addrs {
+			if p.Addr() == a {
+				return slices.Contains(l.Pending, a)
+			}
+		}
+	}
+	return false
+}

@@ -12,6 +12,9 @@ import (
 
 func (s *slow) isSelf(a netip.Addr) bool {
 	_, on := s.onLink(a)
+	if s.pending(a) && s.at(a) != s.self && s.at(a) != "" {
+		return false
+	}
 	return on || a.IsValid() && s.mine(s.self, familyOf(a)) == a
 }
 
@@ -254,7 +257,7 @@ func (s *slow) paths(p netip.Prefix) []Path {
 // equally long ones a link's own subnet.
 func (s *slow) hop(a netip.Addr) (hops map[Hop]bool, direct bool) {
 	hops = map[Hop]bool{}
-	if _, own := s.onLink(a); own || a.IsLinkLocalUnicast() {
+	if _, own := s.onLink(a); own && !s.pending(a) || a.IsLinkLocalUnicast() {
 		return hops, false
 	}
 	best := -1
