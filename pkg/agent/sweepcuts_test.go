@@ -18,7 +18,6 @@ import (
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
-	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -157,29 +156,6 @@ func (x *cutting) expectCut(name string, left []uint16, cut ...nft.Flow) {
 
 func to(port uint16) model.Match {
 	return model.Match{Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: port, Max: port}}}
-}
-
-// TestTunnelsCut: what a workload began before there was a tunnel, and only that may
-// send now, is cut.
-func TestTunnelsCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newCutting(t, func(*cutting) {})
-		vxlan, other := tcp("10.0.0.1", 1000, "192.0.2.2", 4789), tcp("10.0.0.1", 1001, "192.0.2.2", 4789)
-		vxlan.Protocol = model.ProtocolUDP
-		vxlan.ReplyDst = netip.MustParseAddr("192.0.2.1") // it is masqueraded
-		tell := func(t policy.Tunnels) {
-			x.handover.tell(routeNews{tunnels: t})
-			synctest.Wait()
-			time.Sleep(time.Second)
-		}
-		x.set(vxlan, other)
-		tell(policy.Tunnels{IPIP: true})
-		x.expectCut("IPIP alone", []uint16{4789, 4789})
-		tell(policy.Tunnels{VXLANPort: 4789, IPIP: true})
-		if left := x.left(); len(left) != 1 || x.table[0].Protocol != model.ProtocolTCP {
-			t.Errorf("connections of ports %v are left: want that of TCP alone", left)
-		}
-	})
 }
 
 // TestCut has policies come and go that deny what runs.
