@@ -116,13 +116,28 @@ func (w *etcdWay) keepClear(ctx context.Context) error {
 		w.log.Warn("etcd doesn't answer, and routes of this host lead there: trying without them", "routes", gone)
 		timer.Reset(wayTrial)
 		if !w.silent(ctx, timer) {
-			return nil // the router makes those that are right
+			return w.settled(restore)
 		}
-		if err := restore(); err != nil {
-			w.log.Error("routes that were taken away could not all be made again", "err", err)
+		for err := restore(); err != nil; err = restore() {
+			w.log.Error("routes that were taken away could not all be made again, trying again", "err", err)
+			timer.Reset(wayPatience)
+			if !w.silent(ctx, timer) {
+				return w.settled(restore)
+			}
 		}
 		w.log.Info("etcd doesn't answer without these routes either: they are made again", "routes", gone)
 		timer.Reset(wayPause)
+	}
+}
+
+// settled makes the routes again where it is the agent that ends, for the next one doesn't know
+// of them; where etcd has answered, the router makes those that are right.
+func (w *etcdWay) settled(restore func() error) error {
+	select {
+	case <-w.heard:
+		return nil
+	default:
+		return restore()
 	}
 }
 

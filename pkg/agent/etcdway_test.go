@@ -91,6 +91,40 @@ func TestWayIsCleared(t *testing.T) {
 	}
 }
 
+// TestWayIsRestored: an agent that ends while it tries without routes makes them again, after an
+// error too: the next one would not know of them.
+func TestWayIsRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var said []string
+		w := testWay(t, func(what string) { said = append(said, fmt.Sprint(time.Since(start), " ", what)) })
+		clearWay, fails := w.clearWay, true
+		w.clearWay = func(to ...netip.Addr) ([]netip.Prefix, func() error, error) {
+			gone, restore, err := clearWay(to...)
+			return gone, func() error {
+				if err := restore(); err != nil || !fails {
+					return err
+				}
+				fails = false
+				return errors.New("no buffer space")
+			}, err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- w.keepClear(ctx) }()
+		time.Sleep(105 * time.Second)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		all := " clear [192.0.2.5 10.65.0.9 127.0.0.1 192.0.2.7]"
+		want := []string{"5s" + all, "35s restore", "40s restore", "1m40s" + all, "1m45s restore"}
+		if diff := cmp.Diff(want, said); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
 // TestRouterKeepsWay: a block in which etcd is is not routed, from the moment on at which
 // the address is known.
 func TestRouterKeepsWay(t *testing.T) {

@@ -153,7 +153,7 @@ func (i *identity) fold(u store.Update) {
 		case model.PoolKey:
 			changed = true
 			delete(n.pools, e.Path)
-			if e.Exists() && e.Err == nil {
+			if e.Exists() {
 				n.pools[e.Path] = key.CIDR
 			}
 		default:

@@ -167,7 +167,6 @@ func (s *Speaker) difference(ctx context.Context) error {
 
 	sound := maps.Clone(d.Neighbours)
 	maps.DeleteFunc(sound, func(a netip.Addr, _ plan.Neighbour) bool { _, ok := r.wanted[a]; return !ok })
-	r.watch.setOwn(ownAddresses(d))
 	s.sessions.setUs(d)
 	errs = append(errs, r.setFilters(ctx, filtersOf(d.Speaker, sound)), r.setAdvertisements(d.Advertisements))
 	var gone []session
@@ -266,18 +265,4 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 	s.sessions.begin(a)
 	delete(r.flooded, a)
 	return r.add(ctx, wanted)
-}
-
-// ownAddresses are this host's, as far as neighbours may name them as next hops.
-func ownAddresses(d Desired) map[netip.Addr]bool {
-	own := make(map[netip.Addr]bool)
-	for _, n := range d.Neighbours {
-		if n.Local.IsValid() {
-			own[n.Local] = true
-		}
-	}
-	for _, a := range d.Advertisements {
-		own[a.NextHop] = true
-	}
-	return own
 }

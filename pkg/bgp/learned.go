@@ -110,10 +110,15 @@ func (sub *Subscription) Close() {
 func (l *learned) set(routes []plan.Learned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	known := make([]plan.Learned, 0, len(routes))
 	for _, r := range routes {
+		if _, kept := l.former[r.Prefix]; kept && len(r.Paths) == 0 {
+			continue // that nobody has told of it means nothing yet
+		}
 		delete(l.former, r.Prefix)
+		known = append(known, r)
 	}
-	l.put(routes)
+	l.put(known)
 }
 
 // put has these routes, and tells of those that changed; mu is held.
@@ -144,12 +149,13 @@ func (l *learned) put(routes []plan.Learned) {
 // clear forgets all.
 func (l *learned) clear() {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	gone := make([]plan.Learned, 0, len(l.routes))
 	for p := range l.routes {
 		gone = append(gone, plan.Learned{Prefix: p})
 	}
-	l.mu.Unlock()
-	l.set(gone)
+	l.former = nil
+	l.put(gone)
 }
 
 // retain has all that is learned stay while the speaker is started anew, until it is known

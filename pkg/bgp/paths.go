@@ -4,7 +4,6 @@ package bgp
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
@@ -21,7 +20,7 @@ const maxWorse = 4
 // pathsOf are the table's paths, which it has in the order of preference, with their ranks, and
 // sorted within one. There are none where the best one is ours: what others say of a prefix that
 // we advertise is not taken.
-func pathsOf(paths []*apiutil.Path, own map[netip.Addr]bool, as model.ASNumber) []plan.Path {
+func pathsOf(paths []*apiutil.Path, as model.ASNumber) []plan.Path {
 	if len(paths) == 0 || !paths[0].Best || !paths[0].PeerAddress.IsValid() {
 		return nil
 	}
@@ -29,7 +28,9 @@ func pathsOf(paths []*apiutil.Path, own map[netip.Addr]bool, as model.ASNumber) 
 	rank, worse := 0, 0
 	var before merit
 	for i, p := range paths {
-		if !p.Best {
+		if p.Best { // wherever it stands: the library marks by less than it sorts by
+			rank = 0
+		} else {
 			m := meritOf(p, as)
 			if paths[i-1].Best || m != before {
 				rank = i
@@ -37,12 +38,12 @@ func pathsOf(paths []*apiutil.Path, own map[netip.Addr]bool, as model.ASNumber) 
 			before = m
 		}
 		hop := nextHop(p)
-		if p.IsNexthopInvalid || !p.PeerAddress.IsValid() || !hop.IsValid() || own[hop] {
+		if p.IsNexthopInvalid || !p.PeerAddress.IsValid() || !hop.IsValid() {
 			continue
 		}
 		if rank > 0 {
 			if worse++; worse > maxWorse {
-				break
+				continue
 			}
 		}
 		all = append(all, plan.Path{NextHop: hop, Peer: p.PeerAddress, Rank: rank})

@@ -34,9 +34,6 @@ type watch struct {
 	done  []netip.Addr // neighbours that have sent all
 	wake  chan struct{}
 
-	ownMu sync.Mutex
-	own   map[netip.Addr]bool // addresses that are ours: no next hops
-
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
@@ -107,13 +104,6 @@ func (w *watch) again(prefixes []netip.Prefix) {
 	w.nudge()
 }
 
-// setOwn says which addresses are ours.
-func (w *watch) setOwn(own map[netip.Addr]bool) {
-	w.ownMu.Lock()
-	defer w.ownMu.Unlock()
-	w.own = own
-}
-
 // read looks at what events named. What is said of a neighbour that has sent all comes
 // after its routes.
 func (w *watch) read(ctx context.Context) {
@@ -143,12 +133,9 @@ func (w *watch) look(prefixes map[netip.Prefix]struct{}) []plan.Learned {
 	for p := range prefixes {
 		found[p] = plan.Learned{Prefix: p}
 	}
-	w.ownMu.Lock()
-	own := w.own
-	w.ownMu.Unlock()
 	// It fails only when the speaker has been stopped: then nobody wants to know.
 	_ = lookUp(w.srv, maps.Keys(prefixes), func(p netip.Prefix, paths []*apiutil.Path) {
-		found[p] = plan.Learned{Prefix: p, Paths: pathsOf(paths, own, w.as)}
+		found[p] = plan.Learned{Prefix: p, Paths: pathsOf(paths, w.as)}
 	})
 	return slices.Collect(maps.Values(found))
 }

@@ -143,11 +143,14 @@ func (s *session) call(ctx context.Context, stdout io.Writer) (err error) {
 		}
 		s.finish(err)
 	}()
-	if s.env.command == "DEL" {
+	s.node, err = nodename(s.conf.Nodename, s.log)
+	if err != nil && s.env.command == "DEL" {
 		// It takes away what there is without the file, too: what an ADD has left names the node.
-		s.conf.Nodename.FileOptional = true
+		s.log.Warn("going on by the system's host name", "error", err)
+		s.conf.Nodename.FileOptional, s.guessed = true, true
+		s.node, err = nodename(s.conf.Nodename, s.log)
 	}
-	if s.node, err = nodename(s.conf.Nodename, s.log); err != nil {
+	if err != nil {
 		if s.env.command == "STATUS" {
 			err = &Error{Code: CodeUnavailable, Text: explain(err).Text, Hint: explain(err).Hint, Err: err}
 		}
@@ -277,6 +280,7 @@ type session struct {
 	exits   bool
 	lock    *os.File // holds the lock of the call's interface, nil before
 	node    string
+	guessed bool // node may be another's name, or none
 	undo    undoStack
 	cleanup []func() // run at the end, after undo, last first
 	client  *store.Client

@@ -171,6 +171,10 @@ func (s *session) othersHave(v *view, id identity) (bool, error) {
 			if _, read := v.entries[status]; !read && !v.absent[status] {
 				return false, &ipam.NeedError{Wants: []ipam.Want{{Key: status}}}
 			}
+			if v.get(status).Exists() && s.guessed {
+				return false, failf(CodeTryAgain, "start calico-node, which writes the file with this node's name, or set nodename in the network configuration",
+					"whether node %s, which has the container's addresses, is this one isn't known", node)
+			}
 			if v.get(status).Exists() {
 				s.log.Warn("leaving the addresses of a container with the same id on another node", "handle", handle, "node", node)
 				return true, nil

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -100,6 +101,14 @@ func TestDelWithoutNodename(t *testing.T) {
 	}
 	r.add(c)
 	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	// That the addresses are those of a node that lives, and goes by another name, doesn't say that it is another.
+	status := model.StatusKey{Host: "a"}
+	r.put(status, model.Status{Time: time.Now()})
+	r.sh("ip link del " + r.links()[0])
+	r.fails(verb("DEL", c), 11, "whether node a, which has the container's addresses, is this one isn't known")
+	if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{status}}); err != nil {
 		t.Fatal(err)
 	}
 	r.must(verb("DEL", c))

@@ -163,7 +163,7 @@ func (e *Engine) flushTunnels(u mtus, pools map[TunnelKind][]netip.Prefix) {
 			Handle: handle, AddrConfig: t.addrConfig, MTU: u.inside[i],
 		}
 		for _, p := range pools[t.kind] {
-			if e.pools.all[p].gives {
+			if e.pools.all[p].gives && !e.occupied(p) {
 				tunnel.Pools = append(tunnel.Pools, p)
 			}
 		}

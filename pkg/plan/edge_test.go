@@ -201,3 +201,27 @@ func TestPendingAddress(t *testing.T) {
 		t.Errorf("refused: %s", got)
 	}
 }
+
+// TestPassedWithoutCarrier: where the best paths' link has none, worse ones are asked for.
+func TestPassedWithoutCarrier(t *testing.T) {
+	data, err := os.ReadFile("testdata/bgp.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, _, _ := strings.Cut(string(data), "-- plan --\n")
+	e, w := tell1(t, given)
+	for _, step := range []struct {
+		silent bool
+		want   int
+	}{{false, 0}, {true, 1}, {false, 0}} {
+		w.links = clone(w.links)
+		for i := range w.links.Links {
+			w.links.Links[i].NoCarrier = step.silent
+		}
+		e.SetLinks(w.links)
+		e.Flush()
+		if got := e.Passed(10); len(got) == 0 != (step.want == 0) {
+			t.Errorf("without carrier %t: %v", step.silent, got)
+		}
+	}
+}

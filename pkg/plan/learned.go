@@ -113,7 +113,9 @@ func (e *Engine) Used() map[netip.Addr]int {
 		fit, _ := e.toHolder(p, holder, e.accepted(p, &n), &n)
 		taken, _ := e.usable(p, fit)
 		for _, path := range taken {
-			used[path.Peer]++
+			if slices.ContainsFunc(e.reach(path.NextHop).hops, func(h Hop) bool { return slices.Contains(r.Hops, h) }) {
+				used[path.Peer]++
+			}
 		}
 	}
 	return used
@@ -200,7 +202,8 @@ func (e *Engine) learnedRoute(p netip.Prefix, paths []Path, n *needs) (route *Ro
 	slices.SortFunc(r.Hops, compareHops)
 	r.Hops = slices.Compact(r.Hops)
 	r.Source = e.source(p)
-	return r, used[0].Rank > 0
+	// Without a carrier anywhere a worse path would do better.
+	return r, used[0].Rank > 0 || e.links.silent[r.Hops[0].Device]
 }
 
 // usable are the best of the paths whose next hop can be reached (RFC 4271, section 9.1.2,

@@ -76,3 +76,13 @@ func (e *Engine) neededIn(p netip.Prefix) (a netip.Addr, what string) {
 	}
 	return netip.Addr{}, ""
 }
+
+// occupied reports whether hosts, or what this one can't do without, have addresses in a prefix.
+func (e *Engine) occupied(p netip.Prefix) bool {
+	i, _ := slices.BinarySearchFunc(e.addrs, p.Addr(), netip.Addr.Compare)
+	if i < len(e.addrs) && p.Contains(e.addrs[i]) {
+		return true
+	}
+	_, what := e.neededIn(p)
+	return what != ""
+}

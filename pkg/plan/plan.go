@@ -86,7 +86,8 @@ type Tunnel struct {
 	// the host's setting AddrConfig. Routes don't wait for it.
 	Addr   netip.Addr
 	Handle string
-	// Pools are sorted; where there is none, no address is to be had now.
+	// Pools are sorted; where there is none, no address is to be had now. One in which hosts,
+	// or what they can't do without, have addresses is none of them.
 	Pools      []netip.Prefix
 	AddrConfig string
 	MTU        int // bytes, 0 = not known

@@ -32,8 +32,8 @@ import (
 //     (a) no endpoint: dropped, but for UDP 68→67 over IPv4, where there is none that is Dropped: it asks for
 //     the endpoint's address, and goes on to 3.
 //     (b) its source is one of the endpoint's Addrs: on to 3.
-//     (c) UDP 68→67 over IPv4, UDP 546→547 over IPv6, neighbour discovery: untracked, on to 3. So is
-//     what (a) lets go on.
+//     (c) neighbour discovery: on to 3. UDP 68→67 over IPv4, UDP 546→547 over IPv6: untracked, on to 3. So
+//     is what (a) lets go on.
 //     (d) else: dropped.
 //  2. Before connection tracking, a packet for the host itself from an interface
 //     with a host endpoint, or from the host itself to one:

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// TestRanks has a table's paths in an order in which one that is marked as best stands
+// after one that isn't.
+func TestRanks(t *testing.T) {
+	path := func(last byte, best bool, med uint32) *apiutil.Path {
+		hop := netip.AddrFrom4([4]byte{10, 0, 0, last})
+		attr, err := bgp.NewPathAttributeNextHop(hop)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &apiutil.Path{
+			PeerAddress: hop, PeerASN: 65000 + uint32(last), Best: best,
+			Attrs: []bgp.PathAttributeInterface{attr, bgp.NewPathAttributeMultiExitDisc(med)},
+		}
+	}
+	var got [][2]int
+	for _, p := range pathsOf([]*apiutil.Path{path(1, true, 0), path(2, false, 10), path(3, true, 0), path(4, false, 20), path(5, false, 20)}, 64512) {
+		got = append(got, [2]int{int(p.NextHop.As4()[3]), p.Rank})
+	}
+	if diff := cmp.Diff([][2]int{{1, 0}, {3, 0}, {2, 1}, {4, 3}, {5, 3}}, got); diff != "" {
+		t.Errorf("next hops and ranks (-want +got):\n%s", diff)
+	}
+	if got := pathsOf([]*apiutil.Path{path(1, false, 0)}, 64512); len(got) > 0 {
+		t.Errorf("without a best one: %v", []plan.Path(got))
+	}
+}
