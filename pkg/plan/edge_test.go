@@ -4,8 +4,6 @@ package plan
 
 import (
 	"net/netip"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -107,12 +105,7 @@ func TestRetain(t *testing.T) {
 
 // TestReflectorPassword: a reflector follows the password by which its clients have it.
 func TestReflectorPassword(t *testing.T) {
-	data, err := os.ReadFile("testdata/reflector.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	given, _, _ := strings.Cut(string(data), "-- plan --\n")
-	e, w := tell1(t, given)
+	e, w := tellGolden(t, "reflector")
 	var st State
 	st.Apply(e.Flush())
 	reflector := netip.MustParseAddr("172.18.203.125")
@@ -141,12 +134,7 @@ func TestReflectorPassword(t *testing.T) {
 
 // Of what neighbours send, only what became a route is used.
 func TestUsed(t *testing.T) {
-	data, err := os.ReadFile("testdata/taken-over.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	given, _, _ := strings.Cut(string(data), "-- plan --")
-	e, _ := tell1(t, given)
+	e, _ := tellGolden(t, "taken-over")
 	e.Flush()
 	want := map[netip.Addr]int{
 		netip.MustParseAddr("172.18.203.2"): 2, netip.MustParseAddr("172.18.203.126"): 1, netip.MustParseAddr("172.18.203.127"): 1,
@@ -159,12 +147,7 @@ func TestUsed(t *testing.T) {
 // TestPendingAddress: an address of another host that a link is given ends no session with
 // that host, and no route by it: in a moment the kernel refuses it.
 func TestPendingAddress(t *testing.T) {
-	data, err := os.ReadFile("testdata/bgp.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	given, _, _ := strings.Cut(string(data), "-- plan --\n")
-	e, w := tell1(t, given)
+	e, w := tellGolden(t, "bgp")
 	var st State
 	st.Apply(e.Flush())
 	before := st.String()
@@ -204,12 +187,7 @@ func TestPendingAddress(t *testing.T) {
 
 // TestPassedWithoutCarrier: where the best paths' link has none, worse ones are asked for.
 func TestPassedWithoutCarrier(t *testing.T) {
-	data, err := os.ReadFile("testdata/bgp.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	given, _, _ := strings.Cut(string(data), "-- plan --\n")
-	e, w := tell1(t, given)
+	e, w := tellGolden(t, "bgp")
 	for _, step := range []struct {
 		silent bool
 		want   int

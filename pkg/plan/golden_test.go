@@ -60,6 +60,17 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// tellGolden is tell1 with what the golden of that name gives.
+func tellGolden(t *testing.T, name string) (*Engine, world) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/" + name + ".txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, _, _ := strings.Cut(string(data), "-- plan --\n")
+	return tell1(t, given)
+}
+
 // tell1 makes the engine of host-1 and tells it what a golden gives.
 func tell1(t *testing.T, given string) (*Engine, world) {
 	t.Helper()
