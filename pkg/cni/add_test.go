@@ -163,6 +163,18 @@ func TestAddAgain(t *testing.T) {
 		}
 		r.must(verb("CHECK", withResult(r, c, first)))
 	}
+	// One that the agent has shrunk stays as it is, also when the network's MTU has grown back.
+	r.sh("nsenter --net=" + c.Netns + " ip link set eth0 mtu 1400")
+	r.sh("ip link set " + r.links()[0] + " mtu 1400")
+	index := "ip -o link show " + r.links()[0] + " | cut -d: -f1"
+	before := r.sh(index)
+	if again := r.must(c); string(again.Stdout) != string(first.Stdout) {
+		t.Errorf("ADD after the MTU shrank:\n%s\nfirst:\n%s", again.Stdout, first.Stdout)
+	}
+	if after := r.sh(index); after != before {
+		t.Errorf("the link was made anew: index %s became %s", before, after)
+	}
+	r.must(verb("CHECK", withResult(r, c, first)))
 	// What is lost is made again, what others added to the endpoint stays.
 	r.sh("ip link del " + r.links()[0])
 	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}

@@ -143,10 +143,9 @@ func checkKernel(id identity, ns *kernel.Namespace, p *previous) error {
 		return differs("host interface %s is down", id.hostIf)
 	case p.host != nil && p.host.Mac != "" && link.MAC.String() != p.host.Mac:
 		return differs("host interface %s has the MAC address %s, not %s", id.hostIf, link.MAC, p.host.Mac)
-	case p.host != nil && p.host.Mtu != 0 && link.MTU != p.host.Mtu:
-		// Not so the container's: a plugin that is chained may set another, and
-		// leave the result as it is.
-		return differs("host interface %s has an MTU of %d, not %d", id.hostIf, link.MTU, p.host.Mtu)
+	case p.host != nil && p.host.Mtu != 0 && link.MTU > p.host.Mtu:
+		// It may be smaller: the agent lets workloads follow what the network has.
+		return differs("host interface %s has an MTU of %d, more than the %d of its ADD", id.hostIf, link.MTU, p.host.Mtu)
 	}
 	pod, err := kernel.ReadPod(ns, id.ifName)
 	switch {
@@ -158,6 +157,9 @@ func checkKernel(id identity, ns *kernel.Namespace, p *previous) error {
 		return differs("the container's %s is not the other end of %s", id.ifName, id.hostIf)
 	case !pod.Up:
 		return differs("the container's %s is down", id.ifName)
+	case pod.MTU > link.MTU:
+		return differs("the container's %s has an MTU of %d, more than the %d of host interface %s, which drops what is larger",
+			id.ifName, pod.MTU, link.MTU, id.hostIf)
 	case p.pod != nil && p.pod.Mac != "" && pod.MAC.String() != p.pod.Mac:
 		return differs("the container's %s has the MAC address %s, not %s", id.ifName, pod.MAC, p.pod.Mac)
 	}

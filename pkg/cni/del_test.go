@@ -293,6 +293,10 @@ func TestCheck(t *testing.T) {
 		r.fails(verb("CHECK", withResult(r, c, altered)), tt.code, tt.want)
 	}
 	inPod := func(command string) { r.sh("nsenter --net=" + c.Netns + " " + command) }
+	// As the agent does when the network's MTU shrinks.
+	inPod("ip link set eth0 mtu 1400")
+	r.sh("ip link set " + hostIf + " mtu 1400")
+	r.must(check)
 	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}
 	for _, step := range []struct {
 		want string
@@ -303,7 +307,10 @@ func TestCheck(t *testing.T) {
 		{"the container's eth0 does not have the address 10.1.0.0/32", func() { inPod("ip addr del 10.1.0.0/32 dev eth0") }},
 		{"the container's eth0 does not have the address 10.1.0.0/32", func() { inPod("ip addr add 10.1.0.0/24 dev eth0") }},
 		{"the container's eth0 has the MAC address 02:00:00:00:00:99, not " + r.result(reply).Interfaces[1].Mac, func() { inPod("ip link set eth0 address 02:00:00:00:00:99") }},
-		{"host interface " + hostIf + " has an MTU of 1400, not 1500", func() { r.sh("ip link set " + hostIf + " mtu 1400") }},
+		{"the container's eth0 has an MTU of 1450, more than the 1400 of host interface " + hostIf + ", which drops what is larger", func() {
+			inPod("ip link set eth0 mtu 1450")
+		}},
+		{"host interface " + hostIf + " has an MTU of 1501, more than the 1500 of its ADD", func() { r.sh("ip link set " + hostIf + " mtu 1501") }},
 		{"host interface " + hostIf + " has the MAC address 02:00:00:00:00:98, not ee:ee:ee:ee:ee:ee", func() {
 			r.sh("ip link set " + hostIf + " mtu 1500 address 02:00:00:00:00:98")
 		}},

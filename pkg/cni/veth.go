@@ -91,8 +91,8 @@ func (w *wire) make() error {
 		return &takenError{link}
 	}
 	pod, err := kernel.ReadPod(w.ns, w.id.ifName)
-	if err != nil || pod.HostIndex != link.Index || pod.MTU != w.mtu || pod.MAC != w.mac ||
-		link.MTU != w.mtu || link.MAC != kernel.HostMAC() || !link.Up {
+	if err != nil || pod.HostIndex != link.Index || pod.MAC != w.mac ||
+		pod.MTU > link.MTU || link.MTU > w.mtu || link.MAC != kernel.HostMAC() || !link.Up {
 		return w.replace() // half made, or made with other settings
 	}
 	w.found = pod
@@ -159,7 +159,7 @@ func (w *wire) configure(ctx context.Context, p kernel.PodNet) {
 				err = w.replace()
 			}
 		}
-		if err == nil && w.undo == nil && hasOthers(w.found, p) {
+		if err == nil && w.undo == nil && (hasOthers(w.found, p) || tooSmall(w.found, p)) {
 			err = w.replace()
 		}
 		if err != nil {
@@ -176,6 +176,12 @@ func (w *wire) configure(ctx context.Context, p kernel.PodNet) {
 // hasOthers reports whether the interface has addresses that it shall not have.
 func hasOthers(pod kernel.PodState, p kernel.PodNet) bool {
 	return slices.ContainsFunc(pod.Addrs, func(a netip.Prefix) bool { return !slices.Contains(p.Addrs, a.Addr()) })
+}
+
+// tooSmall reports whether the interface's MTU leaves no IPv6 where there shall be.
+// Else one that has shrunk stays so: a running pod's link is not made anew for it.
+func tooSmall(pod kernel.PodState, p kernel.PodNet) bool {
+	return pod.MTU < minMTU6 && slices.ContainsFunc(p.Addrs, netip.Addr.Is6)
 }
 
 // takeOver replaces a link that has our name and not our alias, if no other
