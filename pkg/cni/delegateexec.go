@@ -22,10 +22,14 @@ import (
 // minute, kubelet waits for four.
 const delegateTimeout = 2 * time.Minute
 
+// outputGrace is how long what a plugin has left running may keep the plugin's output
+// open. What the plugin itself wrote is there when it ends.
+const outputGrace = time.Second
+
 // delegateExec runs other plugins as invoke.RawExec does. It gives them the
 // open file with the interface's lock: should this process be killed, the next
 // call for the interface waits until the other plugin has ended too, and finds
-// what that has done.
+// what that has done. A call that ends drops the lock for all who were given it.
 //
 // What it stops, it stops with all that has been started by it.
 type delegateExec struct {
@@ -45,10 +49,14 @@ func (e *delegateExec) ExecPlugin(ctx context.Context, path string, stdin []byte
 	c.Env, c.Stdin, c.Stdout, c.Stderr = append(environ, delegatedVar+"="+e.name), bytes.NewReader(stdin), &stdout, &stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	c.WaitDelay = outputGrace
 	if e.lock != nil {
 		c.ExtraFiles = []*os.File{e.lock}
 	}
 	err := c.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // it succeeded, and left a process that has its output
+	}
 	if err != nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

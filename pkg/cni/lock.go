@@ -42,8 +42,8 @@ func (l locks) take(ctx context.Context, offset int64) (release func(), waited b
 	return func() { _ = f.Close() }, waited, err
 }
 
-// takeFile is take that returns the open file which holds the lock until it is
-// closed, here and in every process that was given it.
+// takeFile is take that returns the open file which holds the lock: until drop, or until it
+// is closed here and in every process that was given it.
 func (l locks) takeFile(ctx context.Context, offset int64) (held *os.File, waited bool, err error) {
 	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if os.IsNotExist(err) {
@@ -54,13 +54,13 @@ func (l locks) takeFile(ctx context.Context, offset int64) (held *os.File, waite
 	if err != nil {
 		return nil, false, fmt.Errorf("lock file: %w", err)
 	}
-	drop := func() { _ = f.Close() } // closing drops the lock
+	giveUp := func() { _ = f.Close() } // closing drops the lock
 	err = lockFile(f, unix.F_OFD_SETLK, offset)
 	if err == nil {
 		return f, false, nil
 	}
 	if err != unix.EAGAIN && err != unix.EACCES {
-		drop()
+		giveUp()
 		return nil, false, fmt.Errorf("lock %s: %w", l.path, err)
 	}
 	// The kernel queues those that wait, so that nobody starves; but it knows
@@ -71,14 +71,21 @@ func (l locks) takeFile(ctx context.Context, offset int64) (held *os.File, waite
 	select {
 	case err := <-locked:
 		if err != nil {
-			drop()
+			giveUp()
 			return nil, true, fmt.Errorf("lock %s: %w", l.path, err)
 		}
 		return f, true, nil
 	case <-ctx.Done():
-		go func() { <-locked; drop() }()
+		go func() { <-locked; giveUp() }()
 		return nil, true, fmt.Errorf("lock %s: held by another call: %w", l.path, ctx.Err())
 	}
+}
+
+// drop drops the lock of an open file, also where other processes were given that.
+func drop(f *os.File, offset int64) {
+	lock := unix.Flock_t{Type: unix.F_UNLCK, Start: offset, Len: 1}
+	_ = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock) // fails for no lock that was taken
+	_ = f.Close()
 }
 
 // try takes the lock only if nobody holds it.

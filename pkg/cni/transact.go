@@ -279,7 +279,7 @@ func (s *session) lockInterface(ctx context.Context, hostIf string) error {
 	switch {
 	case err == nil:
 		s.lock = lock
-		s.cleanup = append(s.cleanup, func() { _ = lock.Close() })
+		s.cleanup = append(s.cleanup, func() { drop(lock, interfaceLock(hostIf)) })
 		return nil
 	case ctx.Err() != nil:
 		return failf(CodeTryAgain, "try again", "another call for the same interface is at work: %w", err)
