@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/ipam"
@@ -54,7 +55,7 @@ func (s *session) gc(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	s.log = s.log.With("collected", len(g.stale)-len(errs))
+	s.log = s.log.With("collected", g.collected.Load())
 	return firstOf(errs)
 }
 
@@ -75,6 +76,8 @@ type collection struct {
 	stale map[string]identity // by handle
 	links map[string]kernel.Link
 	seen  map[model.WorkloadEndpointKey]bool // endpoints, when they were listed
+
+	collected atomic.Int64 // how many of the stale were taken away
 }
 
 // delegated reports whether another plugin gave the addresses.

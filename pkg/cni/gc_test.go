@@ -52,6 +52,38 @@ func TestGCAtOnce(t *testing.T) {
 	r.nothingDelegated("")
 }
 
+// failingIPAM is an IPAM plugin that takes nothing back of c1, and whose GC fails.
+const failingIPAM = `#!/bin/sh
+case "$CNI_COMMAND $CNI_CONTAINERID" in
+"ADD c1") echo '{"cniVersion":"1.0.0","ips":[{"address":"10.8.0.1/24"}]}' ;;
+"ADD c2") echo '{"cniVersion":"1.0.0","ips":[{"address":"10.8.0.2/24"}]}' ;;
+"DEL c1"|GC*) echo '{"cniVersion":"1.1.0","code":100,"msg":"not today"}'; exit 1 ;;
+VERSION*) echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}' ;;
+esac
+`
+
+// TestGCCounts: what failed, or was left, is not counted as collected.
+func TestGCCounts(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "failing"), []byte(failingIPAM), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, lab.Config{CNIPath: []string{bin}, Pools: []netip.Prefix{}})
+	conf := r.conf(map[string]any{"cniVersion": "1.1.0", "ipam": map[string]any{"type": "failing"}})
+	for _, id := range []string{"c1", "c2"} {
+		c := call(r.pod(id), conf)
+		c.ContainerID = id
+		r.must(c)
+	}
+	for _, want := range []string{"collected=1", "collected=0"} {
+		reply := r.failsLike(withAttachments(r, lab.Call{Verb: "GC", Stdin: conf}), 100, ".*not today.*")
+		if !strings.Contains(string(reply.Stderr), want+" ") {
+			t.Errorf("want %s in\n%s", want, reply.Stderr)
+		}
+	}
+	r.empty()
+}
+
 // TestGCOfStrangersLinks has links that are named almost as a pod's, and one that
 // an ADD left which was killed before it could set the alias.
 func TestGCOfStrangersLinks(t *testing.T) {

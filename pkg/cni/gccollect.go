@@ -85,6 +85,16 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 		return err
 	}
 	g.s.log.Info("collecting", "handle", id.handle, "link", id.hostIf)
+	if err := g.release(ctx, r); err != nil {
+		return err
+	}
+	g.collected.Add(1)
+	return nil
+}
+
+// release gives back what has no link any more.
+func (g *collection) release(ctx context.Context, r *removal) error {
+	id := r.id
 	switch {
 	case id.hostIf != "" && id.alias == "":
 		return nil
