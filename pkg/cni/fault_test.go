@@ -279,7 +279,8 @@ func TestInterrupted(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err == nil || !strings.Contains(stdout.String(), `"code": 11`) {
+	if err := cmd.Wait(); err == nil || !strings.Contains(stdout.String(), `"code": 11`) ||
+		!strings.Contains(stdout.String(), "the call was interrupted by a signal") {
 		t.Errorf("the interrupted ADD: %v, %s", err, &stdout)
 	}
 	r.empty()

@@ -29,6 +29,7 @@ func (s *session) waitAtGate(ctx context.Context, key model.WorkloadEndpointKey,
 	if timeout == 0 {
 		return nil
 	}
+	call := ctx
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var why error // the latest answer that wasn't just the end of the time
@@ -51,6 +52,10 @@ func (s *session) waitAtGate(ctx context.Context, key model.WorkloadEndpointKey,
 		}
 		select {
 		case <-ctx.Done():
+			if call.Err() != nil {
+				return failf(CodeTryAgain, "the call was interrupted by a signal: try again",
+					"wait for the agent to confirm that the pod's network is programmed: %w", call.Err())
+			}
 			return failf(CodeTryAgain, "check that calico-node runs on this node, and its log; then try again",
 				"the agent didn't confirm within %v that the pod's network is programmed: %w", timeout, why)
 		case <-time.After(askAgain):
