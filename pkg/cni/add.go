@@ -138,9 +138,10 @@ func (s *session) checkIPAM() error {
 	return err
 }
 
-// checkFamilies refuses to give no address at all.
+// checkFamilies refuses to give no address at all. STATUS can't know what an ADD will
+// ask for by number.
 func (s *session) checkFamilies() error {
-	if s.conf.IPAM.AssignIPv4 || s.conf.IPAM.AssignIPv6 || len(s.wantedAddrs()) > 0 {
+	if s.env.command == "STATUS" || s.conf.IPAM.AssignIPv4 || s.conf.IPAM.AssignIPv6 || len(s.wantedAddrs()) > 0 {
 		return nil
 	}
 	return failf(CodeConfig, "set ipam.assign_ipv4 or ipam.assign_ipv6 to true", "ipam.assign_ipv4: neither IPv4 nor IPv6 is to be assigned")

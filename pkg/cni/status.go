@@ -3,8 +3,13 @@
 package cni
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/calico-go/calico/netconf"
@@ -25,6 +30,9 @@ func (s *session) status(ctx context.Context) error {
 		return err
 	}
 	if err := s.checkIPAM(); err != nil {
+		return err
+	}
+	if err := s.checkHostIPv6(); err != nil {
 		return err
 	}
 	agent := s.async(func() error {
@@ -66,6 +74,25 @@ func (s *session) status(ctx context.Context) error {
 	return s.delegateVerb(ctx, "STATUS")
 }
 
+// checkHostIPv6 refuses a host without IPv6 where each pod is to have it: new links
+// are as the default says.
+func (s *session) checkHostIPv6() error {
+	v6 := s.conf.IPAM.AssignIPv6 || slices.ContainsFunc(s.wantedAddrs(), netip.Addr.Is6)
+	if !v6 || s.plugin != Calico || s.conf.IPAM.Type != netconf.CalicoIPAM {
+		return nil
+	}
+	const hint = "enable it, or set ipam.assign_ipv6 to false"
+	disabled, err := os.ReadFile("/proc/sys/net/ipv6/conf/default/disable_ipv6")
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return failf(CodeUnavailable, hint, "pods are to have IPv6 addresses, and this kernel has no IPv6")
+	case err == nil && strings.TrimSpace(string(disabled)) != "0":
+		return failf(CodeUnavailable, hint, "pods are to have IPv6 addresses, and IPv6 is disabled on the host: sysctl net.ipv6.conf.default.disable_ipv6 is %s",
+			bytes.TrimSpace(disabled))
+	}
+	return nil
+}
+
 // etcdStatus does all of an ADD's work in etcd but the writing.
 func (s *session) etcdStatus(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
@@ -75,9 +102,10 @@ func (s *session) etcdStatus(ctx context.Context) error {
 	}
 	// No handle has this name: container ids don't begin with a dot.
 	request := s.request(identity{network: s.conf.Name, handle: s.conf.Name + "..status", key: model.WorkloadEndpointKey{Host: s.node}})
-	request.Addrs = nil
 	wants := []ipam.Want{{Key: model.ReadyKey{}}}
 	ours := s.plugin == CalicoIPAM || s.conf.IPAM.Type == netconf.CalicoIPAM
+	// Where all addresses are asked for by number, which ones they will be isn't known.
+	ours = ours && (request.IPv4 || request.IPv6 || len(request.Addrs) > 0)
 	if ours {
 		wants = append(wants, ipam.FirstRead(request)...)
 	}
@@ -98,6 +126,8 @@ func (s *session) etcdStatus(ctx context.Context) error {
 			}
 			if need, more := errors.AsType[*ipam.NeedError](err); more {
 				wants = need.Wants
+			} else if _, taken := errors.AsType[*ipam.TakenError](err); taken {
+				break // by the very container that the configuration has it for
 			} else if err != nil {
 				return err
 			}

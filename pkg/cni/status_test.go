@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -152,7 +153,6 @@ func TestStatus(t *testing.T) {
 		`{}`:                 "ipam.type: missing",
 		`{"type":"nothing"}`: "IPAM plugin nothing: not in CNI_PATH " + pathOf(r),
 		`{"type":"host-local","subnet":"usePodCidr"}`: "ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet",
-		`{"type":"calico-ipam","assign_ipv4":false}`:  "ipam.assign_ipv4: neither IPv4 nor IPv6 is to be assigned",
 	} {
 		bad := c
 		fields := map[string]any{"ipam": nil}
@@ -181,6 +181,46 @@ func TestStatus(t *testing.T) {
 	old := c
 	old.Stdin = r.conf(map[string]any{"cniVersion": "1.0.0"})
 	r.fails(old, 1, "cniVersion 1.0.0 does not know STATUS")
+}
+
+// TestStatusOfAddressesByNumber has configurations by which an ADD is done, or isn't.
+func TestStatusOfAddressesByNumber(t *testing.T) {
+	r := newRig(t, small())
+	conf := func(ipam string, more map[string]any) []byte {
+		fields := map[string]any{"ipam": json.RawMessage(ipam)}
+		maps.Copy(fields, more)
+		return r.conf(fields)
+	}
+	const none = `{"type":"calico-ipam","assign_ipv4":false}`
+	byArgs := func(addr string) map[string]any {
+		return map[string]any{"args": map[string]any{"cni": map[string]any{"ips": []string{addr}}}}
+	}
+	for _, plugin := range []string{"calico", "calico-ipam"} {
+		status := func(conf []byte) lab.Call { return lab.Call{Plugin: plugin, Verb: "STATUS", Stdin: conf} }
+		r.must(status(conf(none, nil))) // runtimeConfig.ips comes with an ADD alone
+		r.must(status(conf(none, byArgs("10.1.0.9"))))
+		r.must(status(conf(none, byArgs("fd01::9"))))
+		r.fails(status(conf(none, byArgs("10.9.9.9"))), 50, "address 10.9.9.9: in no pool; pools that may serve this node: 10.1.0.0/26")
+		c := call(r.pod(plugin), conf(none, byArgs("10.1.0.9")))
+		c.Plugin = plugin
+		r.must(c)
+		r.must(status(c.Stdin)) // it is the container's that it is for
+		r.must(verb("DEL", c))
+	}
+	r.empty()
+}
+
+func TestStatusWithoutIPv6(t *testing.T) {
+	r := newRig(t, small())
+	both := r.conf(map[string]any{"ipam": json.RawMessage(`{"type":"calico-ipam","assign_ipv6":true}`)})
+	r.must(lab.Call{Verb: "STATUS", Stdin: both})
+	r.sh("sysctl -qw net.ipv6.conf.all.disable_ipv6=1")
+	r.fails(lab.Call{Verb: "STATUS", Stdin: both}, 50,
+		"pods are to have IPv6 addresses, and IPv6 is disabled on the host: sysctl net.ipv6.conf.default.disable_ipv6 is 1")
+	r.failsLike(call(r.pod("pod"), both), 108, ".*IPv6 is disabled on the host.*")
+	r.must(lab.Call{Verb: "STATUS", Stdin: r.conf(map[string]any{"ipam": json.RawMessage(`{"type":"calico-ipam"}`)})})
+	r.must(lab.Call{Plugin: "calico-ipam", Verb: "STATUS", Stdin: both})
+	r.empty()
 }
 
 func TestVersion(t *testing.T) {
