@@ -295,6 +295,43 @@ func TestWantedAddresses(t *testing.T) {
 	r.empty()
 }
 
+// TestAddressesOfManyBlocks asks for addresses by number, each in a block of its own: etcd
+// takes no more than 128 operations at once.
+func TestAddressesOfManyBlocks(t *testing.T) {
+	r := newRig(t, lab.Config{Pools: []netip.Prefix{prefix("10.4.0.0/16")}})
+	ask := func(first, n int) []byte {
+		var ips []string
+		for i := range n {
+			ips = append(ips, fmt.Sprintf("10.4.%d.%d", (first+i)/4, (first+i)%4*64))
+		}
+		return r.conf(map[string]any{
+			"ipam": map[string]any{"type": "calico-ipam"},
+			"args": map[string]any{"cni": map[string]any{"ips": ips}},
+		})
+	}
+	c := call(r.pod("pod"), ask(0, 31))
+	const many = "the addresses that are asked for lie in 31 blocks: those of one container may lie in 30"
+	for _, plugin := range []string{"calico", "calico-ipam"} {
+		c.Plugin = plugin
+		r.fails(c, 7, many)
+		r.fails(lab.Call{Plugin: plugin, Verb: "STATUS", Stdin: c.Stdin}, 50, many)
+	}
+	r.empty()
+	// A pod's next sandbox gives back as many as it takes, and what is no pool's any more is deleted.
+	first := call(r.pod("one"), ask(0, 30))
+	first.Args = k8sArgs
+	r.add(first)
+	second := call(r.pod("two"), ask(100, 30))
+	second.ContainerID, second.Args = "c2", k8sArgs
+	r.add(second)
+	if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{model.PoolKey{CIDR: prefix("10.4.0.0/16")}}}); err != nil {
+		t.Fatal(err)
+	}
+	r.must(verb("DEL", second))
+	r.put(model.PoolKey{CIDR: prefix("10.4.0.0/16")}, model.Pool{CIDR: prefix("10.4.0.0/16")})
+	r.empty()
+}
+
 func TestPools(t *testing.T) {
 	r := newRig(t, small())
 	pod := r.pod("pod")

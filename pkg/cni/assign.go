@@ -37,6 +37,24 @@ func (s *session) request(id identity) ipam.Request {
 	}
 }
 
+// maxBlocks is in how many blocks the addresses of one container may lie. To claim or to
+// delete one is two operations of the 128 that etcd takes at once, and the next sandbox of a
+// pod takes as many as the former one gives back.
+const maxBlocks = 30
+
+// fits refuses addresses, asked for by number, that etcd could not take at once.
+func fits(choice ipam.Choice) error {
+	blocks := make(map[netip.Prefix]bool)
+	for _, a := range choice.Addrs {
+		blocks[a.Block] = true
+	}
+	if len(blocks) <= maxBlocks {
+		return nil
+	}
+	return failf(CodeConfig, "ask for fewer addresses, or for such as lie closer together",
+		"the addresses that are asked for lie in %d blocks: those of one container may lie in %d", len(blocks), maxBlocks)
+}
+
 // assign gives a handle its addresses. What it has is what an earlier ADD for the
 // same interface has reported, and is all that this one gets, whatever is
 // configured by now: nothing is allocated twice.
@@ -46,7 +64,11 @@ func assign(plan *ipam.Plan, v *view, r ipam.Request) (ipam.Choice, error) {
 		return ipam.Choice{}, err
 	}
 	if len(held) == 0 {
-		return plan.Assign(r)
+		choice, err := plan.Assign(r)
+		if err != nil {
+			return choice, err
+		}
+		return choice, fits(choice)
 	}
 	for _, a := range held {
 		node := a.Attributes["node"]

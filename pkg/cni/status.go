@@ -120,7 +120,7 @@ func (s *session) etcdStatus(ctx context.Context) error {
 		}
 		if ours {
 			plan := ipam.NewPlan(v.ipam)
-			choice, err := plan.Assign(request)
+			choice, err := assign(plan, v, request)
 			if err == nil && s.plugin == CalicoIPAM {
 				_, err = s.reserveGateways(plan, v, request, choice)
 			}
