@@ -55,6 +55,9 @@ func (s *session) status(ctx context.Context) error {
 	if says && etcd != nil {
 		err = nil
 	}
+	if errors.Is(err, os.ErrPermission) {
+		return failf(CodeUnavailable, "run the plugin as root", "the agent can't be asked whether it serves an ADD: %w", err)
+	}
 	if err != nil && says && !rejected.Retry {
 		return failf(CodeUnavailable, "correct nodename in the network configuration, or the agent's", "the agent can't serve an ADD: %w", err)
 	}

@@ -3,11 +3,13 @@
 package cni_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -221,6 +223,25 @@ func TestStatusWithoutIPv6(t *testing.T) {
 	r.must(lab.Call{Verb: "STATUS", Stdin: r.conf(map[string]any{"ipam": json.RawMessage(`{"type":"calico-ipam"}`)})})
 	r.must(lab.Call{Plugin: "calico-ipam", Verb: "STATUS", Stdin: both})
 	r.empty()
+}
+
+// TestStatusWithoutPermission asks as a user who may not open the agent's socket.
+func TestStatusWithoutPermission(t *testing.T) {
+	r := newRig(t, small())
+	r.agentRan()
+	r.serve(&agent{})
+	if err := os.Chmod(r.host.AgentSocket(), 0); err != nil {
+		t.Fatal(err)
+	}
+	// root, without the capability to pass over a file's mode
+	cmd := exec.Command("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--", filepath.Join(pathOf(r), "calico"))
+	cmd.Env = append(append(os.Environ(), r.host.Env()...), "CNI_COMMAND=STATUS")
+	var stdout bytes.Buffer
+	cmd.Stdin, cmd.Stdout = bytes.NewReader(r.conf(nil)), &stdout
+	if err := r.host.Do(cmd.Run); err == nil || !strings.Contains(stdout.String(), `"code": 50`) ||
+		!strings.Contains(stdout.String(), "run the plugin as root") {
+		t.Errorf("%v, %s", err, &stdout)
+	}
 }
 
 func TestVersion(t *testing.T) {
