@@ -56,9 +56,10 @@ func supported() version.PluginInfo {
 
 // Main runs the plugin as a process and returns its exit code.
 func Main(plugin Plugin, build string) int {
-	if len(os.Args) > 1 && slices.Contains([]string{"-v", "-version", "--version"}, os.Args[1]) {
-		fmt.Println(plugin, build)
-		return 0
+	if len(os.Args) > 1 {
+		if code, answered := plugin.answer(os.Args[1], os.Getenv("CNI_COMMAND"), build, os.Stdout); answered {
+			return code
+		}
 	}
 	store.DiscardLibraryLogs()
 	// A runtime that gives up must not cut an ADD in half, nor must one that

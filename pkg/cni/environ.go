@@ -67,7 +67,7 @@ func parseEnviron(getenv func(string) string) (environ, error) {
 	needed, ok := verbs[e.command]
 	switch {
 	case e.command == "":
-		return e, failf(CodeEnvironment, "this is a CNI plugin: a container runtime runs it; by hand, see the README's page on debugging",
+		return e, failf(CodeEnvironment, "this is a CNI plugin: a container runtime runs it; by hand, see docs/debugging.md and --help",
 			"CNI_COMMAND is not set")
 	case !ok:
 		return e, failf(CodeEnvironment, "set it to ADD, DEL, CHECK, GC, STATUS or VERSION", "unknown CNI_COMMAND %q", e.command)

@@ -181,3 +181,25 @@ func TestRunNeverSilent(t *testing.T) {
 		}
 	}
 }
+
+func TestAnswer(t *testing.T) {
+	for _, tt := range []struct {
+		arg, command string
+		code         int
+		want         string // "": it isn't answered
+	}{
+		{"-version", "", 0, "calico-ipam v1\n"},
+		{"--help", "", 0, "calico-ipam is a CNI IPAM plugin"},
+		{"-h", "ADD", 0, "docs/debugging.md"},
+		{"help", "", 0, "CNI_COMMAND      ADD,"},
+		{"-foo", "", 1, `"msg": "unknown argument \"-foo\""`},
+		{"ADD", "", 1, `"msg": "unknown argument \"ADD\""`},
+		{"foo", "ADD", 0, ""}, // the runtime's call, whatever wraps it
+	} {
+		var out strings.Builder
+		code, answered := CalicoIPAM.answer(tt.arg, tt.command, "v1", &out)
+		if answered != (tt.want != "") || code != tt.code || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s: exit code %d, %v, %s", tt.arg, code, answered, &out)
+		}
+	}
+}
