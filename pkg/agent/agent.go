@@ -204,8 +204,10 @@ func writeNode(cfg Config) error {
 func watch(ctx context.Context, client *store.Client, way *etcdWay, l *loop, r *router) error {
 	others := routesOnly()
 	var before readable
+	unknown := newUnknownFields(l.state.host, l.problems)
 	return client.Watch(ctx, watched(), func(u store.Update) error {
 		before.fill(u)
+		unknown.hear(u)
 		way.hear()
 		r.hear(u)
 		u, ok := forLoop(u, others)

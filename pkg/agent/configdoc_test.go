@@ -44,7 +44,8 @@ change is without effect until the agent is started without that, and the log sa
 is not used: the parameter's default is. What weaker places say of the parameter isn't used either, as nobody chose that for
 this host; so what must be the same on all hosts is best set for all of them alone. A mistake is logged once, with its place and what is wrong with it,
 counted by the metric ` + "`calico_node_invalid_objects`" + `, and shown at ` + "`/debug/invalid`" + ` on the health port with
-what is used instead, also where a stronger place has a value that is in order. Beside it are the objects in etcd that are not acted upon:
+what is used instead, also where a stronger place has a value that is in order. Beside it are the objects in etcd that are not acted upon, and, as
+notices, those that are but have fields which nothing is known of:
 
 ` + "```sh\ncurl http://127.0.0.1:9099/debug/invalid\n```\n```text\n" +
 	`setting /calico/v1/config/RouteRefreshInterval

@@ -31,6 +31,7 @@ const (
 	problemObject  = "object"
 	problemSetting = "setting"
 	problemHost    = "host"
+	problemNotice  = "notice" // of an object that is acted upon
 )
 
 // problemID names a problem: there is one of a kind for a path.

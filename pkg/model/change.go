@@ -13,6 +13,8 @@ type Entry struct {
 	// Err says why the key or its value does not parse. Such an entry is
 	// invalid, never fatal: readers take its safe effect and report it.
 	Err error
+	// Unknown says which fields of the value were passed over, as UnknownFields does.
+	Unknown error
 	// Revision is etcd's ModRevision, 0 where the key does not exist.
 	Revision int64
 	// Created is etcd's CreateRevision, 0 where the key does not exist.

@@ -185,5 +185,6 @@ func (c *Client) entry(kv *mvccpb.KeyValue, keyOnly bool) model.Entry {
 	if e.Value, e.Err = model.ParseValue(e.Key, kv.Value); e.Err != nil {
 		e.Value = nil
 	}
+	e.Unknown = model.UnknownFields(e.Key, kv.Value)
 	return e
 }

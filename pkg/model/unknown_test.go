@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// TestUnknownFieldsOfSamples holds the lists of known fields to what was ever written, older forms included.
+func TestUnknownFieldsOfSamples(t *testing.T) {
+	later := "testdata/policy/field-of-a-later-version.json"
+	eachSample(t, func(file, dir string, data []byte) {
+		err := model.UnknownFields(sampleKey(t, dir), data)
+		if (err != nil) != (file == later) {
+			t.Errorf("%s: %v", file, err)
+		}
+	})
+}
+
+func TestUnknownFields(t *testing.T) {
+	const pool, policy = "/calico/v1/ipam/v4/pool/10.0.0.0-16", "/calico/v1/policy/tier/default/policy/p"
+	for _, tt := range []struct{ key, value, want string }{
+		{pool, `{"cidr":"10.0.0.0/16","disable":true,"vxlan":"always","node_selecter":"x","blocksize":28}`,
+			"disable, vxlan, node_selecter, blocksize: unknown, and passed over: want one of cidr, ipip, ipip_mode, vxlan_mode, masquerade, ipam, disabled, block_size, node_selector"},
+		{pool, `{"CIDR":{"a":[1,{"b":2}]},"a":1,"b":2,"c":3,"d":4,"":5}`, "CIDR, a, b, c and 2 more: "},
+		{policy, `{"selector":"","inboundrules":[],"type":[],"orderr":1,"untrackd":true}`, "inboundrules, type, orderr, untrackd: "},
+		{policy, `{"Order":1}`, "Order: "}, // also of what does not parse
+		{policy, `{"a b":1}`, `"a b": `},
+		{"/calico/v1/policy/profile/p/rules", `{"inbound":[]}`, "inbound: "},
+		{"/calico/v1/policy/tier/default/metadata", `{"ordre":1}`, "ordre: "},
+		{"/calico/v1/host/a/endpoint/e", `{"name":"eth0","profiles":[]}`, "profiles: "},
+		{"/calico/bgp/v1/global/peer_v4/192.0.2.1", `{"as_num":1,"imports":[]}`, "imports: "},
+		{"/calico/bgp/v1/global/node_mesh", `{"enabled":true,"x":1}`, "x: "},
+
+		{policy, `{"selector":"","inbound_rules":[{"x":1}]}`, ""}, // the rule is invalid
+		{policy, `{"selector":`, ""},
+		{policy, "[]", ""},
+		{"/calico/v1/policy/profile/p/labels", `{"any":"a"}`, ""},
+		{"/calico/v1/policy/profile/p/tags", `["any"]`, ""},
+		{"/calico/v1/host/a/metadata", `{"x":1}`, ""},
+		{"/calico/v1/host/a/workload/k8s/w/endpoint/e", `{"x":1}`, ""},
+		{"/calico/ipam/v2/handle/h", `{"x":1}`, ""},
+	} {
+		k, err := model.ParseKey(tt.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if err := model.UnknownFields(k, []byte(tt.value)); err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("%s %s:\n got %s\nwant %s", tt.key, tt.value, got, tt.want)
+		}
+	}
+}
+
+func BenchmarkUnknownFields(b *testing.B) {
+	data := []byte(`{"selector":"a","inbound_rules":[` + strings.Repeat(`{"action":"allow","protocol":"tcp","src_selector":"app == 'front'","dst_ports":[80,"8000:8099"]},`, 9) + `{}]}`)
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		if err := model.UnknownFields(model.PolicyKey{"default", "p"}, data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
