@@ -26,6 +26,9 @@ func dumpCommand(o *options) *cobra.Command {
   calico-lab dump /calico/ipam/v2/assignment
   calico-lab dump --revision 7`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if revision < 0 {
+				return fmt.Errorf("--revision %d: want a revision of etcd's, or 0 for now", revision)
+			}
 			l, err := o.open()
 			if err != nil {
 				return err

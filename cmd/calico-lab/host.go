@@ -46,6 +46,15 @@ reach, so that it can be looked at; calico-lab host return brings the host back.
 	return cmd
 }
 
+// lives is an error for a host that was killed: its plugins would wait for etcd, and blame that.
+func (o *options) lives(h *lab.Host) error {
+	f, err := h.Faults()
+	if err == nil && f.Dead {
+		err = fmt.Errorf("host %s is dead: %s", h.Name(), o.hint("host return "+h.Name()))
+	}
+	return err
+}
+
 // eachHost finds all hosts before it does anything.
 func eachHost(o *options, names []string, fn func(*lab.Host) error) error {
 	l, err := o.open()

@@ -48,6 +48,9 @@ func podAddCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := o.lives(h); err != nil {
+				return err
+			}
 			for _, kv := range args0 {
 				name, value, ok := strings.Cut(kv, "=")
 				if !ok {
@@ -113,6 +116,9 @@ func eachPod(o *options, names []string, fn func(*lab.Pod) error) error {
 		p, err := l.FindPod(name)
 		if errors.Is(err, os.ErrNotExist) {
 			err = fmt.Errorf("%w; `%s` shows those there are", err, o.hint("pod list"))
+		}
+		if err == nil {
+			err = o.lives(p.Host())
 		}
 		if err == nil {
 			err = fn(p)

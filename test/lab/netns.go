@@ -80,7 +80,7 @@ func createNamespace(path string) (Namespace, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
 	if err != nil {
 		if errors.Is(err, os.ErrExist) {
-			return Namespace{}, fmt.Errorf("the name %s is taken in this lab: %w", filepath.Base(path), os.ErrExist)
+			return Namespace{}, &nameError{fmt.Sprintf("the name %s is taken in this lab: choose another", filepath.Base(path)), os.ErrExist}
 		}
 		return Namespace{}, err
 	}
@@ -151,7 +151,7 @@ func (l *Lab) NewNamespace(name string) (Namespace, error) {
 func (l *Lab) FindNamespace(name string) (Namespace, error) {
 	ns := l.named(name)
 	if ns.inode() == 0 {
-		return Namespace{}, fmt.Errorf("no namespace %s in lab %s: %w", name, l.name, os.ErrNotExist)
+		return Namespace{}, &nameError{fmt.Sprintf("no namespace %s in lab %s", name, l.name), os.ErrNotExist}
 	}
 	return ns, nil
 }

@@ -70,12 +70,25 @@ func (l *Lab) Pods() ([]*Pod, error) {
 	return pods, nil
 }
 
+// nameError is about a name that is taken, or that nothing has: it is os.ErrExist or
+// os.ErrNotExist, but nobody looked for a file, so it doesn't say so.
+type nameError struct {
+	text string
+	is   error
+}
+
+// Error is the text alone.
+func (e *nameError) Error() string { return e.text }
+
+// Unwrap is what it is.
+func (e *nameError) Unwrap() error { return e.is }
+
 // FindPod returns the pod of that name; os.ErrNotExist where there is none.
 func (l *Lab) FindPod(name string) (*Pod, error) {
 	var rec podRecord
 	err := readJSON(filepath.Join(l.dir, "pods", name+".json"), &rec)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no pod %s in lab %s: %w", name, l.name, os.ErrNotExist)
+		return nil, &nameError{fmt.Sprintf("no pod %s in lab %s", name, l.name), os.ErrNotExist}
 	}
 	if err != nil {
 		return nil, err

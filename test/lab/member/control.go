@@ -75,7 +75,8 @@ func readRange(r *http.Request, server *etcdserver.EtcdServer) (lab.MemberRange,
 	prefix := []byte(r.FormValue("prefix"))
 	result, err := server.KV().Range(r.Context(), prefix, prefixEnd(prefix), mvcc.RangeOptions{Rev: revision})
 	if err != nil {
-		return lab.MemberRange{}, fmt.Errorf("revision %d: %w", revision, err)
+		kv := server.KV()
+		return lab.MemberRange{}, fmt.Errorf("revision %d: %w: want %d to %d", revision, err, max(kv.FirstRev(), 1), kv.Rev())
 	}
 	out := lab.MemberRange{Revision: result.Rev, Keys: []lab.MemberKey{}}
 	if revision != 0 {
