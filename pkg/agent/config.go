@@ -78,7 +78,7 @@ func options() []option {
 			return nil
 		}},
 		{"etcd-discovery-srv", "ETCD_DISCOVERY_SRV", "", "domain whose SRV records name etcd, instead of endpoints", text(func(c *Config) *string { return &c.Store.DiscoverySRV })},
-		{"etcd-ca-cert-file", "ETCD_CA_CERT_FILE", "", "certificate of who signed etcd's", file(func(c *Config) *string { return &c.Store.CAFile })},
+		{"etcd-ca-cert-file", "ETCD_CA_CERT_FILE", "", "certificate of who signed etcd's; default: the system's roots", file(func(c *Config) *string { return &c.Store.CAFile })},
 		{"etcd-cert-file", "ETCD_CERT_FILE", "", "certificate of this client", file(func(c *Config) *string { return &c.Store.CertFile })},
 		{"etcd-key-file", "ETCD_KEY_FILE", "", "key of this client's certificate", file(func(c *Config) *string { return &c.Store.KeyFile })},
 		{"etcd-username", "ETCD_USERNAME", "", "user of etcd", text(func(c *Config) *string { return &c.Store.Username })},
