@@ -21,6 +21,7 @@ type libraryLog struct {
 	// These take what is said of a session.
 	fail    func(peer netip.Addr, text string)
 	opened  func(peer netip.Addr, waits bool)
+	closed  func(peer netip.Addr)
 	comesUp func(peer netip.Addr)
 	heard   func(peer netip.Addr, u update)
 }
@@ -59,7 +60,10 @@ func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 		case "outgoing connection established":
 			l.opened(l.peer, true)
 			return nil
-		case "outgoing connection IO error", "open message received on outgoing connection":
+		case "outgoing connection IO error":
+			l.closed(l.peer)
+			return nil
+		case "open message received on outgoing connection":
 			l.opened(l.peer, false)
 			return nil
 		case "Peer Up":

@@ -3,6 +3,7 @@
 package bgp
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -25,6 +26,35 @@ func (t *sessions) opened(a netip.Addr, waits bool) {
 	t.mu.Unlock()
 	if waits {
 		t.wake()
+	}
+}
+
+// collision is for how long connections may be closed that both sides have begun at once: one of
+// each two has to go (RFC 4271, section 6.8).
+const collision = 2 * time.Second
+
+// closed notes that a neighbour closes connections without a word before there is a session, as routers do
+// with those of whom they don't know.
+func (t *sessions) closed(a netip.Addr) {
+	t.mu.Lock()
+	e := t.table[a]
+	if e == nil {
+		t.mu.Unlock()
+		return
+	}
+	now := time.Now()
+	e.opened = time.Time{}
+	if e.closes.IsZero() {
+		e.closes = now
+	}
+	again := now.Sub(e.closes) >= collision
+	text := fmt.Sprintf("it closes the connection: is %s with AS %d set as its neighbour there?", e.neighbour.Local, t.us.as)
+	if !e.neighbour.Local.IsValid() {
+		text = fmt.Sprintf("it closes the connection: is this host with AS %d set as its neighbour there?", t.us.as)
+	}
+	t.mu.Unlock()
+	if again {
+		t.fail(a, text)
 	}
 }
 

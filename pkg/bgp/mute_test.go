@@ -3,6 +3,8 @@
 package bgp
 
 import (
+	"encoding/binary"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -117,5 +119,66 @@ func TestLeaveAndReturn(t *testing.T) {
 			t.Errorf("%s waited for an answer:\n%s", s.name, s.log)
 		}
 		s.close()
+	}
+}
+
+// TestCloses has a neighbour that takes connections and closes them, at once or when it has heard
+// who we are, as routers do with those of whom they don't know.
+func TestCloses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		take func(net.Conn) error
+	}{
+		{"at once", func(net.Conn) error { return nil }},
+		{"when it has read", func(conn net.Conn) error {
+			header := make([]byte, bgp.BGP_HEADER_LENGTH)
+			if _, err := io.ReadFull(conn, header); err != nil {
+				return err
+			}
+			_, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint16(header[16:]))-bgp.BGP_HEADER_LENGTH)
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			a, b, da, db := twoHosts(t)
+			var l net.Listener
+			in(t, b.ns, func() (err error) {
+				l, err = net.Listen("tcp", netip.AddrPortFrom(b.v4, 179).String())
+				return err
+			})
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					if err := c.take(conn); err != nil {
+						t.Error(err)
+					}
+					if err := conn.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			}()
+			s := a.start(t)
+			s.apply(da)
+			want := "it closes the connection: is 10.0.0.1 with AS 64512 set as its neighbour there?"
+			eventually(t, "the error", want, func() string { return s.peer(b.v4).Error })
+			if got := s.peer(b.v4).Trouble; got != TroubleOther {
+				t.Errorf("trouble %q", got)
+			}
+			eventually(t, "the log", 1, func() int { return strings.Count(s.log.String(), want) })
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			<-ended
+			sb := b.start(t)
+			sb.apply(db)
+			s.mustBe("10.0.0.2 established")
+		})
 	}
 }

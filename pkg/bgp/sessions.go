@@ -57,6 +57,7 @@ type sessionState struct {
 	until     time.Time // of a flooded one's pause
 	began     time.Time // when the library was told of it: events before are of one that is gone
 	opened    time.Time // when the library connected to it and said its part; zero = that is over
+	closes    time.Time // since when it closes connections before there is a session; zero = it doesn't
 	flood     floodWatch
 	refused   map[netip.Prefix]noted // what it sends that is not taken from anybody
 	looped    bool                   // it was said that it sends routes with our AS number
@@ -191,7 +192,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	case now == Established:
 		e.opening.due = at
 		e.says = saysEnd(ev.Peer.State.RemoteCap)
-		e.told = ""
+		e.told, e.closes = "", time.Time{}
 		t.log.Info("BGP session up", "neighbour", a, "as", ev.Peer.State.PeerASN)
 	case before == Established:
 		e.sentAll, e.flood, e.refused, e.looped = false, floodWatch{}, nil, false
@@ -204,8 +205,13 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		t.log.Warn("BGP session down", "neighbour", a, "as", e.neighbour.AS, "error", why)
 	}
 	t.mu.Unlock()
-	if (before == OpenSent || before == OpenConfirm) && ev.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_INVALID_MSG {
-		t.fail(a, refused)
+	if (before == OpenSent || before == OpenConfirm) && now == Idle {
+		switch ev.Peer.State.DisconnectReason {
+		case api.PeerState_DISCONNECT_REASON_INVALID_MSG:
+			t.fail(a, refused)
+		case api.PeerState_DISCONNECT_REASON_READ_FAILED:
+			t.closed(a)
+		}
 	}
 	if now == Established || before == Established || now == OpenSent || now == OpenConfirm {
 		t.wake()
