@@ -133,7 +133,7 @@ func (s *socket) hostRoutes(links map[int]string, byDefault map[int]bool) ([]pla
 	var last route
 	for _, r := range found {
 		next := r.several != 0 && r.several == last.several && r.dst == last.dst
-		out = append(out, plan.HostRoute{Destination: r.dst, Gateway: r.gateway, Device: links[r.index], Next: next})
+		out = append(out, plan.HostRoute{Destination: r.dst, Gateway: r.gateway, Device: links[r.index], OnLink: r.onLink, Next: next})
 		last = r
 	}
 	return out, nil

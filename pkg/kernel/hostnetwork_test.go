@@ -74,6 +74,47 @@ func TestHostNetwork(t *testing.T) {
 	})
 }
 
+// TestGatewayOnLink has a host with no subnet at all, as many that are hired have it: its routers are on the
+// link because its routes say so. What goes by them is written.
+func TestGatewayOnLink(t *testing.T) {
+	inHost(t, func() {
+		for _, n := range []string{"1", "2"} {
+			ip(t, "link", "add", "up"+n, "type", "veth", "peer", "name", "far"+n)
+			ip(t, "link", "set", "far"+n, "up")
+			ip(t, "link", "set", "up"+n, "up")
+			awaitSettled(t, "up"+n)
+		}
+		ip(t, "addr", "add", "192.0.2.1/32", "dev", "up1")
+		ip(t, "addr", "add", "2001:db8::1/128", "dev", "up1", "nodad")
+		ip(t, "route", "add", "default", "via", "203.0.113.1", "dev", "up1", "onlink")
+		ip(t, "route", "add", "198.51.100.0/24", "nexthop", "via", "203.0.113.1", "dev", "up1", "onlink", "nexthop", "via", "203.0.113.2", "dev", "up2", "onlink")
+		ip(t, "route", "add", "default", "via", "2001:db8:1::1", "dev", "up1", "onlink")
+		links, err := HostNetwork("far")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		st := plan.State{Routes: map[netip.Prefix]plan.Route{}}
+		for i, r := range links.Routes {
+			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 65, 0, byte(i << 6)}), 26)
+			if r.Destination.Addr().Is6() {
+				p = netip.MustParsePrefix("fd65::/122")
+			}
+			st.Routes[p] = plan.Route{Destination: p, Kind: plan.Unicast, Origin: plan.FromBGP, Hops: []plan.Hop{{Gateway: r.Gateway, Device: r.Device, OnLink: r.OnLink}}}
+			got = append(got, fmt.Sprint(r.Destination, " ", r.Gateway, " ", r.Device, " ", r.OnLink))
+		}
+		want := []string{"0.0.0.0/0 203.0.113.1 up1 true", "198.51.100.0/24 203.0.113.1 up1 true", "198.51.100.0/24 203.0.113.2 up2 true", "::/0 2001:db8:1::1 up1 true"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("read (-want +got):\n%s", diff)
+		}
+		f := newFabric(t)
+		mustHold(t, f, st)
+		if again := mustHold(t, f, st); again.Writes != 0 {
+			t.Errorf("what stands is written again: %+v", again)
+		}
+	})
+}
+
 // TestGatewayOfIPv6 reads and writes routes of IPv4 by neighbours that have IPv6 alone.
 func TestGatewayOfIPv6(t *testing.T) {
 	inHost(t, func() {

@@ -19,6 +19,7 @@ type route struct {
 	protocol uint8
 	scope    uint8
 	metric   uint32
+	onLink   bool // the gateway is a neighbour, whatever the addresses say
 	local    bool // to the namespace itself, by the local table
 	several  int  // where a list of routes has each next hop by itself, those of one have a number; 0 = it has one
 }
@@ -80,7 +81,7 @@ func parseHops(r route, b []byte) []route {
 				return
 			}
 			hop := r
-			hop.index = int(u32(data[4:]))
+			hop.index, hop.onLink = int(u32(data[4:])), data[2]&unix.RTNH_F_ONLINK != 0
 			attributes(data[unix.SizeofRtNexthop:n], func(kind uint16, data []byte) {
 				switch kind {
 				case unix.RTA_GATEWAY:
@@ -106,7 +107,7 @@ func parseRoute(b []byte) (route, bool) {
 	if !dst.IsValid() {
 		return route{}, false
 	}
-	r := route{protocol: b[5], scope: b[6]}
+	r := route{protocol: b[5], scope: b[6], onLink: u32(b[8:])&unix.RTNH_F_ONLINK != 0}
 	attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
 		switch kind {
 		case unix.RTA_DST:

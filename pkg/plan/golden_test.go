@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write what the engine says to testdata"
 // A golden begins with what host-1 is told and ends with what follows:
 //
 //	-- etcd --     path = value
-//	-- links --    name [up] [no-carrier] [uplink] [mtu N] address..., or: route CIDR [via A] dev D,
+//	-- links --    name [up] [no-carrier] [uplink] [mtu N] address..., or: route CIDR [via A] dev D [onlink],
 //	               after which: nexthop via A dev D
 //	-- learned --  CIDR via A from A [rank N][, via A from A]
 //	-- needs --    address of etcd [by routes of ours]
@@ -164,7 +164,11 @@ func parseLink(t *testing.T, line string, links *Links) {
 		return
 	}
 	if words[0] == "route" {
-		r := HostRoute{Destination: netip.MustParsePrefix(words[1]), Device: words[len(words)-1]}
+		r := HostRoute{Destination: netip.MustParsePrefix(words[1])}
+		if r.OnLink = words[len(words)-1] == "onlink"; r.OnLink {
+			words = words[:len(words)-1]
+		}
+		r.Device = words[len(words)-1]
 		if words[2] == "via" {
 			r.Gateway = netip.MustParseAddr(words[3])
 		}

@@ -197,17 +197,17 @@ func (h *history) newLinks() Links {
 		l.Links = append(l.Links, Link{Name: "lo", Up: true, MTU: 65536, Loopback: true, Addrs: []netip.Prefix{addr}})
 	}
 	for _, r := range []HostRoute{
-		{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("172.18.0.254"), "eth0", false},
-		{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("172.19.0.254"), "eth1", true},
-		{netip.MustParsePrefix("172.18.0.3/32"), netip.MustParseAddr(pick(h, "172.19.0.9", "fe80::1")), "eth1", false},
-		{netip.MustParsePrefix("172.18.0.3/32"), netip.MustParseAddr("172.18.0.254"), "eth0", true},
-		{netip.MustParsePrefix("10.2.0.0/30"), netip.Addr{}, "eth1", false},
-		{netip.MustParsePrefix("172.19.0.4/31"), netip.Addr{}, "eth1", false},
-		{netip.MustParsePrefix("172.19.0.4/31"), netip.Addr{}, "eth0", true},
-		{netip.MustParsePrefix("::/0"), netip.MustParseAddr("fd18::fe"), "eth0", false},
-		{netip.MustParsePrefix("::/0"), netip.MustParseAddr("fe80::1"), "eth1", true},
-		{netip.MustParsePrefix("fd00:1::/125"), netip.MustParseAddr("fd18::9"), "eth0", false},
-		{netip.MustParsePrefix("10.1.0.0/29"), netip.Addr{}, "eth0", false},
+		{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("172.18.0.254"), "eth0", h.r.IntN(2) == 0, false},
+		{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr("172.19.0.254"), "eth1", false, true},
+		{netip.MustParsePrefix("172.18.0.3/32"), netip.MustParseAddr(pick(h, "172.19.0.9", "fe80::1")), "eth1", false, false},
+		{netip.MustParsePrefix("172.18.0.3/32"), netip.MustParseAddr("172.18.0.254"), "eth0", h.r.IntN(2) == 0, true},
+		{netip.MustParsePrefix("10.2.0.0/30"), netip.Addr{}, "eth1", false, false},
+		{netip.MustParsePrefix("172.19.0.4/31"), netip.Addr{}, "eth1", false, false},
+		{netip.MustParsePrefix("172.19.0.4/31"), netip.Addr{}, "eth0", false, true},
+		{netip.MustParsePrefix("::/0"), netip.MustParseAddr("fd18::fe"), "eth0", false, false},
+		{netip.MustParsePrefix("::/0"), netip.MustParseAddr("fe80::1"), "eth1", false, true},
+		{netip.MustParsePrefix("fd00:1::/125"), netip.MustParseAddr("fd18::9"), "eth0", false, false},
+		{netip.MustParsePrefix("10.1.0.0/29"), netip.Addr{}, "eth0", false, false},
 	} {
 		if h.r.IntN(3) > 0 {
 			l.Routes = append(l.Routes, r)

@@ -53,6 +53,7 @@ type HostRoute struct {
 	Destination netip.Prefix
 	Gateway     netip.Addr // invalid = on the link; IPv4 may go by one of IPv6
 	Device      string
+	OnLink      bool // Gateway is a neighbour on Device, whatever the addresses say
 	// Next: it is one more next hop of the route before it.
 	Next bool
 }

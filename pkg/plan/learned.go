@@ -198,9 +198,7 @@ func (e *Engine) learnedRoute(p netip.Prefix, paths []Path, n *needs) (route *Ro
 	for _, path := range used {
 		r.Hops = append(r.Hops, e.reach(path.NextHop).hops...)
 	}
-	r.Hops = e.heard(r.Hops)
-	slices.SortFunc(r.Hops, compareHops)
-	r.Hops = slices.Compact(r.Hops)
+	r.Hops = distinct(e.heard(r.Hops))
 	r.Source = e.source(p)
 	// Without a carrier anywhere a worse path would do better.
 	return r, used[0].Rank > 0 || e.links.silent[r.Hops[0].Device]
@@ -241,6 +239,20 @@ func (e *Engine) Passed(most int) []netip.Prefix {
 			break
 		}
 		list = append(list, p)
+	}
+	return list
+}
+
+// distinct sorts next hops and has each neighbour once, which is on the link if it is so for any of
+// the routes that lead to it.
+func distinct(hops []Hop) []Hop {
+	var list []Hop
+	for _, h := range hops {
+		i, there := slices.BinarySearchFunc(list, h, compareHops)
+		if !there {
+			list = slices.Insert(list, i, h)
+		}
+		list[i].OnLink = list[i].OnLink || h.OnLink
 	}
 	return list
 }

@@ -161,15 +161,14 @@ func (e *Engine) by(hops []HostRoute, a netip.Addr) reach {
 		if known && !up || !known && r.Device == "" {
 			continue
 		}
-		hop := Hop{Gateway: r.Gateway, Device: r.Device}
+		hop := Hop{Gateway: r.Gateway, Device: r.Device, OnLink: r.OnLink}
 		if !r.Gateway.IsValid() {
 			hop.Gateway = a
 		}
 		by.hops = append(by.hops, hop)
 		by.direct = by.direct && !r.Gateway.IsValid() && r.Destination.Bits() > 0
 	}
-	slices.SortFunc(by.hops, compareHops)
-	by.hops = slices.Compact(by.hops)
+	by.hops = distinct(by.hops)
 	return by
 }
 

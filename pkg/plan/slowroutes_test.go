@@ -278,7 +278,7 @@ func (s *slow) hop(a netip.Addr) (hops map[Hop]bool, direct bool) {
 			if !slices.ContainsFunc(s.links.Links, func(l Link) bool { return l.Name == n.Device && l.Up }) {
 				continue
 			}
-			if hop := (Hop{Gateway: n.Gateway, Device: n.Device}); n.Gateway.IsValid() {
+			if hop := (Hop{Gateway: n.Gateway, Device: n.Device, OnLink: n.OnLink}); n.Gateway.IsValid() {
 				by[hop], all = true, false
 			} else {
 				by[Hop{Gateway: a, Device: n.Device}] = true
@@ -291,11 +291,12 @@ func (s *slow) hop(a netip.Addr) (hops map[Hop]bool, direct bool) {
 	return hops, direct
 }
 
-// heard are those of some hops that have a carrier, sorted; all where none has.
+// heard are those of some hops that have a carrier, sorted, and each neighbour once; all where none has.
 func (s *slow) heard(hops map[Hop]bool) []Hop {
 	if s.carried(hops) {
 		maps.DeleteFunc(hops, func(h Hop, _ bool) bool { return s.silent(h) })
 	}
+	maps.DeleteFunc(hops, func(h Hop, _ bool) bool { return !h.OnLink && hops[Hop{h.Gateway, h.Device, true}] })
 	return slices.SortedFunc(maps.Keys(hops), compareHops)
 }
 
