@@ -105,6 +105,58 @@ func TestRouteComesBack(t *testing.T) {
 	})
 }
 
+// TestRefusedReplacement has routes whose replacement the kernel refuses: what leads elsewhere than is
+// desired goes, what leads to a part of it stays, and is replaced or deleted later like any other.
+func TestRefusedReplacement(t *testing.T) {
+	inHost(t, func() {
+		uplink(t)
+		hop := func(a string) plan.Hop { return plan.Hop{Gateway: netip.MustParseAddr(a), Device: "up0"} }
+		bad := map[bool]plan.Hop{true: hop("203.0.113.1"), false: hop("fd99::1")}
+		for dst, good := range map[string]string{"10.65.7.0/26": "192.0.2.2", "fd00:7::/122": "2001:db8::2"} {
+			dst := netip.MustParsePrefix(dst)
+			route := func(hops ...plan.Hop) *plan.Route {
+				return &plan.Route{Destination: dst, Kind: plan.Unicast, Hops: hops}
+			}
+			former, refused := hop(good), bad[dst.Addr().Is4()]
+			for _, c := range []struct {
+				name string
+				next *plan.Route
+				left int
+			}{
+				{"another", route(refused), 0},
+				{"one more", route(former, refused), 1},
+			} {
+				for _, whole := range []bool{false, true} {
+					f := newFabric(t)
+					st := plan.State{Routes: map[netip.Prefix]plan.Route{dst: *route(former)}}
+					mustHold(t, f, st)
+					var r FabricReport
+					var err error
+					for range 2 {
+						if whole {
+							st.Routes[dst] = *c.next
+							r, err = f.Apply(context.Background(), st)
+						} else {
+							r, err = f.ApplySome(context.Background(), plan.Changes{Routes: map[netip.Prefix]*plan.Route{dst: c.next}})
+						}
+						if err != nil || len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Err.Error(), refused.Gateway.String()) {
+							t.Fatalf("%s, %s, whole=%v: %+v, %v", dst, c.name, whole, r, err)
+						}
+						if held := heldByFabric(t); len(held) != c.left {
+							t.Errorf("%s, %s, whole=%v: left %q", dst, c.name, whole, held)
+						}
+					}
+					mustHoldSome(t, f, plan.Changes{Routes: map[netip.Prefix]*plan.Route{dst: nil}})
+					if held := heldByFabric(t); len(held) > 0 {
+						t.Errorf("%s, %s: left when it is gone: %q", dst, c.name, held)
+					}
+					mustHold(t, f, plan.State{})
+				}
+			}
+		}
+	})
+}
+
 // Every form of a route replaces every other, leaves nothing of it behind, and is
 // found again by another Fabric, which writes nothing.
 func TestRouteShapes(t *testing.T) {
@@ -184,7 +236,7 @@ func TestFabricProblems(t *testing.T) {
 			"10.2.0.0/16: interface gone0 is not there",
 			"10.3.0.0/16: interface down0 is down",
 			"10.4.0.0/16: it has no next hop",
-			"10.5.0.0/16: set route to 10.5.0.0/16: network is unreachable (Nexthop has invalid gateway)",
+			"10.5.0.0/16: set route 10.5.0.0/16 via 203.0.113.1 dev up0: network is unreachable (Nexthop has invalid gateway)",
 			"10.7.0.1/16: 10.7.0.1/16 is not a prefix that can be routed",
 			"10.8.0.0/16: interface a/b is not there",
 			"10.9.0.0/16: source address 203.0.113.1 is not this host's: the route is without",

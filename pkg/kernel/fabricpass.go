@@ -76,7 +76,9 @@ func (p *fabricPass) link(name string) (Link, bool, error) {
 type fabricChange struct {
 	change
 	subject string
-	drifted bool // it was right before
+	drifted bool          // it was right before
+	route   *plan.Route   // that it makes
+	former  []fabricRoute // what that replaces and must not stay
 }
 
 // write makes the changes: what adds before what takes away. What is refused
@@ -110,7 +112,11 @@ func (p *fabricPass) send(batch []*fabricChange) error {
 
 func (p *fabricPass) wrote(c *fabricChange) {
 	if c.err != nil {
-		p.refusals[c.subject] = errors.Join(p.refusals[c.subject], fmt.Errorf("%s: %w", c.what, c.err))
+		what := c.what
+		if c.route != nil {
+			what = "set route " + c.route.String()
+		}
+		p.refusals[c.subject] = errors.Join(p.refusals[c.subject], fmt.Errorf("%s: %w", what, c.err))
 		return
 	}
 	p.writes++

@@ -38,6 +38,11 @@ func (r fabricRoute) equal(o fabricRoute) bool {
 		r.source == o.source && slices.Equal(r.hops, o.hops)
 }
 
+// within says whether the route leads nowhere but where the other leads too.
+func (r fabricRoute) within(o fabricRoute) bool {
+	return r.kind == o.kind && !slices.ContainsFunc(r.hops, func(h fabricHop) bool { return !slices.Contains(o.hops, h) })
+}
+
 func compareHops(a, b fabricHop) int {
 	return cmp.Or(a.gateway.Compare(b.gateway), cmp.Compare(a.index, b.index))
 }

@@ -23,7 +23,10 @@ func (p *fabricPass) round(ctx context.Context) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	return p.write(ctx, changes)
+	if err := p.write(ctx, changes); err != nil {
+		return err
+	}
+	return p.write(ctx, withoutFormer(changes))
 }
 
 // check reads everything and reports what differs; it writes nothing.
@@ -127,11 +130,48 @@ func (p *fabricPass) routeChange(want plan.Route, there []fabricRoute) (*fabricC
 		return nil, nil
 	}
 	delete(p.held, dst)
+	c := setRoute(want, r, 0)
+	c.drifted = known && was.equal(r)
+	for _, o := range there {
+		switch {
+		case o.protocol != p.cfg.Protocol || o.metric != r.metric:
+		case o.within(r):
+			p.held[dst] = o
+		default:
+			c.former = append(c.former, o)
+		}
+	}
+	return c, nil
+}
+
+// setRoute makes a route as it is resolved, whatever is there of ours.
+func setRoute(want plan.Route, r fabricRoute, flags uint16) *fabricChange {
 	return &fabricChange{
-		change:  change{what: "set route to " + dst.String(), requests: []*message{r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)}},
-		subject: dst.String(),
-		drifted: known && was.equal(r),
-	}, nil
+		change:  change{what: "set route to " + r.dst.String(), requests: []*message{r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|flags)}},
+		subject: r.dst.String(),
+		route:   &want,
+	}
+}
+
+func unsetRoute(r fabricRoute) *fabricChange {
+	return &fabricChange{
+		change:  change{what: "delete route to " + r.dst.String(), requests: []*message{r.message(unix.RTM_DELROUTE, 0)}, late: true},
+		subject: r.dst.String(),
+	}
+}
+
+// withoutFormer deletes what was to be replaced by routes that the kernel refuses: no route is better
+// than one that leads where nobody says any longer that the packets should go.
+func withoutFormer(sets []*fabricChange) (deletions []*fabricChange) {
+	for _, c := range sets {
+		if c.err == nil {
+			continue
+		}
+		for _, r := range c.former {
+			deletions = append(deletions, unsetRoute(r))
+		}
+	}
+	return deletions
 }
 
 func foreignRoute(o fabricRoute) error {
@@ -165,11 +205,9 @@ func (p *fabricPass) staleRoutes(dst netip.Prefix, there []fabricRoute) []*fabri
 			replaced = false
 			continue
 		}
-		changes = append(changes, &fabricChange{
-			change:  change{what: "delete route to " + dst.String(), requests: []*message{o.message(unix.RTM_DELROUTE, 0)}, late: true},
-			subject: dst.String(),
-			drifted: p.ready && (wanted || !known),
-		})
+		c := unsetRoute(o)
+		c.drifted = p.ready && (wanted || !known)
+		changes = append(changes, c)
 	}
 	return changes
 }
@@ -196,16 +234,13 @@ func (p *fabricPass) someRoutes(destinations []netip.Prefix) error {
 		switch {
 		case ok && known && was.equal(r):
 		case ok:
-			wants = append(wants, r)
-			sets = append(sets, &fabricChange{
-				change:  change{what: "set route to " + dst.String(), requests: []*message{r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ECHO)}},
-				subject: dst.String(),
-			})
+			c := setRoute(want, r, unix.NLM_F_ECHO)
+			if known && !was.within(r) {
+				c.former = []fabricRoute{was}
+			}
+			wants, sets = append(wants, r), append(sets, c)
 		case known:
-			deletions = append(deletions, &fabricChange{
-				change:  change{what: "delete route to " + dst.String(), requests: []*message{was.message(unix.RTM_DELROUTE, 0)}, late: true},
-				subject: dst.String(),
-			})
+			deletions = append(deletions, unsetRoute(was))
 			delete(p.held, dst)
 		}
 	}
@@ -215,6 +250,7 @@ func (p *fabricPass) someRoutes(destinations []netip.Prefix) error {
 			return err
 		}
 	}
+	deletions = append(deletions, withoutFormer(sets)...)
 	for batch := range slices.Chunk(deletions, maxBatch) {
 		if err := p.send(batch); err != nil {
 			return err
@@ -241,9 +277,11 @@ func (p *fabricPass) sendEchoed(sets []*fabricChange, wants []fabricRoute) error
 	}
 	for i, c := range sets {
 		dst := wants[i].dst
-		delete(p.held, dst)
 		c.err = answers[i].err
 		p.wrote(c)
+		if c.err == nil || len(c.former) > 0 {
+			delete(p.held, dst)
+		}
 		if c.err != nil {
 			p.problem(c.subject, p.refusals[c.subject])
 			continue

@@ -235,7 +235,7 @@ func (h *history) learn() Learned {
 	l := Learned{Prefix: netip.MustParsePrefix(p)}
 	for range h.r.IntN(3) {
 		l.Paths = append(l.Paths, Path{
-			NextHop: netip.MustParseAddr(pick(h, "172.18.0.1", "172.18.0.2", "172.18.0.3", "172.19.0.4", "172.18.0.254", "fd18::2", "fd18::fe", "fd19::3")),
+			NextHop: netip.MustParseAddr(pick(h, "172.18.0.1", "172.18.0.2", "172.18.0.3", "172.19.0.4", "172.18.0.254", "172.18.0.255", "172.19.255.255", "fd18::2", "fd18::fe", "fd19::3")),
 			Peer:    netip.MustParseAddr(pick(h, "172.18.0.2", "172.18.0.2", "172.18.0.254", "fd18::2", "fd18::fe", "8.8.8.8")),
 			Rank:    pick(h, 0, 0, len(l.Paths)),
 		})

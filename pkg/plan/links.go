@@ -74,11 +74,11 @@ func (e *Engine) SetLinks(given Links) {
 		changed := func(h Hop) bool { return was.silent[h.Device] != e.links.silent[h.Device] }
 		if now := e.reachNow(a); !now.equal(before) || slices.ContainsFunc(now.hops, changed) {
 			e.reached[a] = now
-			e.reportHop(a)
 			for p := range e.byGateway[a] {
 				e.touch(p)
 			}
 		}
+		e.reportHop(a)
 	}
 	for _, l := range []*links{&was, &e.links} {
 		for p := range l.routes.all {
@@ -147,10 +147,16 @@ func (e *Engine) reachNow(a netip.Addr) reach {
 			return by
 		}
 	}
-	if direct {
+	if direct && !isBroadcast(a, subnet) {
 		return straight(a, device)
 	}
 	return reach{}
+}
+
+// isBroadcast reports whether an address is all hosts' of a subnet, which the kernel takes for no next
+// hop. A subnet's lowest address is a host's like any other, to kernels since 5.14.
+func isBroadcast(a netip.Addr, subnet netip.Prefix) bool {
+	return a.Is4() && subnet.Bits() < 31 && a == last(subnet)
 }
 
 // by is the way by those next hops of a route whose links are up.

@@ -213,7 +213,7 @@ const (
 	NoPool ProblemKind = "no-pool"
 	// SelfPeer is a peer of this host that is this host.
 	SelfPeer ProblemKind = "self-peer"
-	// NoNextHop is a next hop to which the host has no route.
+	// NoNextHop is a next hop to which the host has no route, or which is a broadcast address.
 	NoNextHop ProblemKind = "no-next-hop"
 	// RefusedRoute is a learned route that must not be taken.
 	RefusedRoute ProblemKind = "refused-route"

@@ -107,6 +107,9 @@ func (e *Engine) reportHop(a netip.Addr) {
 	reason := ""
 	if e.hopUsers[a] != nil && !e.reach(a).ok() {
 		reason = fmt.Sprintf("no link that is up and no route of this host leads to next hop %s: what BGP learned by way of it is left out", a)
+		if subnet, _, ok := e.links.subnets.longest(single(a)); ok && isBroadcast(a, subnet) {
+			reason = fmt.Sprintf("next hop %s is the broadcast address of %s: what BGP learned by way of it is left out; have the neighbour send another", a, subnet)
+		}
 	}
 	e.report(NoNextHop, a.String(), reason)
 }

@@ -265,6 +265,10 @@ func (s *slow) hop(a netip.Addr) (hops map[Hop]bool, direct bool) {
 		for _, p := range l.Addrs {
 			if l.Up && !p.IsSingleIP() && p.Contains(a) && p.Bits() > best {
 				hops, direct, best = map[Hop]bool{{Gateway: a, Device: l.Name}: true}, true, p.Bits()
+				if all := a.AsSlice(); len(all) == 4 && p.Bits() <= 24 && all[3] == 255 && (p.Bits() == 24 || all[2] == 255) {
+					clear(hops) // a broadcast, of the subnets that histories have
+					direct = false
+				}
 			}
 		}
 	}
