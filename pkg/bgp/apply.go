@@ -150,7 +150,7 @@ func (s *Speaker) difference(ctx context.Context) error {
 	r.wanted = make(map[netip.Addr]session, len(d.Neighbours))
 	for a, n := range d.Neighbours {
 		s.sessions.want(n)
-		w, err := newSession(d.Speaker, n)
+		w, err := s.session(n)
 		s.sessions.judge(a, err)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("BGP neighbour %s: %w", a, err))
@@ -181,6 +181,29 @@ func (s *Speaker) difference(ctx context.Context) error {
 	return errors.Join(err, s.setSessions(ctx))
 }
 
+// session is the session that is wanted with a neighbour. One that is up keeps its password until it ends or
+// another file is named: the file and what the neighbour has are seldom changed at once.
+func (s *Speaker) session(n plan.Neighbour) (session, error) {
+	r, a := s.run, n.Address
+	w, err := newSession(s.desired.Speaker, n)
+	if err != nil {
+		return w, err
+	}
+	if state, _ := s.sessions.state(a); state == Established && r.files[a] == n.PasswordFile {
+		same := w
+		same.password, same.terms = r.sessions[a].password, r.sessions[a].terms
+		if same == r.sessions[a] {
+			if w.password != same.password {
+				s.sessions.sayNewPassword(a)
+			}
+			w.password = same.password
+			return w, nil
+		}
+	}
+	r.files[a] = n.PasswordFile
+	return w, nil
+}
+
 // remainder changes what may have come to be otherwise than desired by itself: sessions. It costs next to nothing
 // for those that go on, as hundreds may begin at once.
 func (s *Speaker) remainder(ctx context.Context) error {
@@ -190,10 +213,10 @@ func (s *Speaker) remainder(ctx context.Context) error {
 	return s.setSessions(ctx)
 }
 
-// hasNewPassword says whether a password is not the one that was read.
+// hasNewPassword says whether a password is not the one that was read, of a neighbour without a session.
 func (s *Speaker) hasNewPassword() bool {
 	for a, n := range s.desired.Neighbours {
-		if n.PasswordFile == "" {
+		if state, _ := s.sessions.state(a); n.PasswordFile == "" || state == Established {
 			continue
 		}
 		if w, err := newSession(s.desired.Speaker, n); err != nil || w != s.run.wanted[a] {

@@ -5,6 +5,7 @@ package bgp
 import (
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -234,11 +235,25 @@ func TestPassword(t *testing.T) {
 	sb.apply(db)
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
 
-	// A wrong one, noticed by what is in the file.
+	// The file has a wrong one: the session goes on, and the next is not to be had.
+	before := sa.look().Status
 	if err := os.WriteFile(file, []byte(other), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	for _, p := range []string{"10.1.3.0/26", "10.1.4.0/26"} {
+		a.has(da, p)
+		sa.apply(da)
+		eventually(t, "it is sent", true, func() bool { return slices.Contains(sb.learns(), p+" via 10.0.0.1") })
+	}
+	sameSessions(t, before, sa.look().Status)
+	if n := strings.Count(sa.log.String(), "password file has changed"); n != 1 {
+		t.Errorf("said %d times that the file changed:\n%s", n, sa.log)
+	}
+	clear(da.Advertisements)
+	a.has(da, "10.1.1.0/26")
 	sa.apply(da)
+	sb.apply(Desired{})
+	sb.apply(db)
 	sa.mustLearn()
 	eventually(t, "the error", true, func() bool {
 		return strings.Contains(sa.peer(b.v4).Error, "timeout; it is down, or its password is not the one in "+file)

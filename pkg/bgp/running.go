@@ -40,6 +40,7 @@ type running struct {
 	filtered  bool                   // the policies are in force
 	wanted    map[netip.Addr]session // as they shall be
 	sessions  map[netip.Addr]session // as they are
+	files     map[netip.Addr]string  // where the passwords of wanted were read; "" = there is none
 	set       bool                   // all but the sessions is as desired
 	advertise map[netip.Prefix]plan.Advertisement
 	changes   changes
@@ -61,6 +62,7 @@ func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, er
 	r := &running{
 		log: s.log, srv: server.NewBgpServer(server.LoggerOption(slog.New(tap), nil)), speaker: speaker,
 		sessions:  make(map[netip.Addr]session),
+		files:     make(map[netip.Addr]string),
 		flooded:   make(map[netip.Addr]flooded),
 		advertise: make(map[netip.Prefix]plan.Advertisement),
 	}

@@ -54,6 +54,7 @@ type sessionState struct {
 	errAt     time.Time
 	told      string    // what was logged last
 	mistake   string    // in its settings, "" = none
+	waits     bool      // it was logged that a new password waits for the session to end
 	until     time.Time // of a flooded one's pause
 	began     time.Time // when the library was told of it: events before are of one that is gone
 	opened    time.Time // when the library connected to it and said its part; zero = that is over
@@ -148,6 +149,16 @@ func (t *sessions) judge(a netip.Addr, err error) {
 	}
 }
 
+// sayNewPassword says, once in a session, that it has another password than its file.
+func (t *sessions) sayNewPassword(a netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.table[a]; e != nil && !e.waits {
+		e.waits = true
+		t.log.Info("BGP password file has changed: it is used when the session ends", "neighbour", a, "file", e.neighbour.PasswordFile)
+	}
+}
+
 // fail notes why there is no session, and logs it if it is news. A mistake in the
 // settings is why, whatever comes of trying without.
 func (t *sessions) fail(a netip.Addr, text string) {
@@ -192,7 +203,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	case now == Established:
 		e.opening.due = at
 		e.says = saysEnd(ev.Peer.State.RemoteCap)
-		e.told, e.closes = "", time.Time{}
+		e.told, e.closes, e.waits = "", time.Time{}, false
 		t.log.Info("BGP session up", "neighbour", a, "as", ev.Peer.State.PeerASN)
 	case before == Established:
 		e.sentAll, e.flood, e.refused, e.looped = false, floodWatch{}, nil, false
