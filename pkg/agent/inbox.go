@@ -62,7 +62,7 @@ func (b *inbox) put(u store.Update) {
 			b.ready, told = ok && bool(ready), true
 			continue
 		}
-		bears, byExistence := bearsOnRoutes(e.Key)
+		bears, byExistence := bearsOnRoutes(e)
 		_, knew := b.known[e.Path]
 		if e.Exists() {
 			b.cancel(e.Path)
@@ -152,9 +152,11 @@ func (b *inbox) upTo() int64 {
 }
 
 // bearsOnRoutes says whether plan.Engine takes a key in, and whether all that
-// counts of it is that it is there.
-func bearsOnRoutes(key model.Key) (bears, byExistence bool) {
-	switch key.(type) {
+// counts of it is that it is there. It is the engine that says what is wrong with a path that is no key.
+func bearsOnRoutes(e model.Entry) (bears, byExistence bool) {
+	switch e.Key.(type) {
+	case nil:
+		return isRoutesOnly(e.Path), false
 	case model.HostMetadataKey, model.StatusKey, model.LastStatusKey:
 		return true, true
 	case model.WorkloadEndpointKey, model.BlockKey, model.PoolKey, model.HostBirdIPKey, model.BGPHostKey,

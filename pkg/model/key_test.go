@@ -146,7 +146,9 @@ func TestKeyErrors(t *testing.T) {
 		{"/calico/ipam/v2/host/a/ipv6/block/fd00::-64", "fd00::/64: a block is /116 at the largest"},
 		{"/calico/bgp/v1/global/peer_v4/x", `"x": want an IP address`},
 		{"/calico/bgp/v1/global/peer_v4/2001:db8::1", "2001:db8::1: want IPv4"},
-		{"/calico/bgp/v1/global/peer_v6/fe80::1%25eth0", "fe80::1%eth0: an address here has no zone"},
+		{"/calico/bgp/v1/global/peer_v6/fe80::1%25eth0", "fe80::1%eth0 is link-local, which the address of a BGP peer can't be"},
+		{"/calico/bgp/v1/host/a/peer_v6/fe80::1", "fe80::1 is link-local, which the address of a BGP peer can't be"},
+		{"/calico/bgp/v1/global/peer_v6/fd00::1%25eth0", "fd00::1%eth0: an address here has no zone"},
 	} {
 		k, err := model.ParseKey(tt.path)
 		if err == nil {

@@ -5,6 +5,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -151,6 +152,9 @@ func parseAffinityKey(host, s string, v6 bool) (Key, error) {
 }
 
 func parsePeerKey(host, s string, v6, legacy bool) (Key, error) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Is6() && a.IsLinkLocalUnicast() {
+		return nil, fmt.Errorf("%s is link-local, which the address of a BGP peer can't be", a)
+	}
 	a, err := parseIPName(s, v6)
 	return BGPPeerKey{Host: host, IP: a, Legacy: legacy}, err
 }

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -113,8 +114,8 @@ func newChanges() Changes {
 }
 
 // Update takes in what became of some keys: what they hold now, or that they are
-// gone. Keys that don't bear on routes are ignored, and so are paths that are no
-// key at all.
+// gone. Keys that don't bear on routes are ignored, and so are paths that are not of the data model
+// at all.
 func (e *Engine) Update(entries ...model.Entry) {
 	for _, entry := range entries {
 		e.update(entry)
@@ -125,6 +126,11 @@ func (e *Engine) update(entry model.Entry) {
 	if entry.Key == nil {
 		key, err := model.ParseKey(entry.Path)
 		if err != nil {
+			bad := ""
+			if entry.Exists() && !errors.Is(err, model.ErrUnknownKey) {
+				bad = fmt.Sprintf("%v: delete it, and write one whose name is right", err)
+			}
+			e.report(BadValue, entry.Path, bad)
 			return
 		}
 		entry.Key = key

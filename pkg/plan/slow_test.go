@@ -45,6 +45,9 @@ func (w world) compute(settings Settings) State {
 				s.problem(BadValue, path)
 			}
 		}
+		if entry.Key == nil {
+			continue
+		}
 		was, twice := s.objects[entry.Key]
 		if !twice || path == entry.Key.Path() || was.Path != entry.Key.Path() && path < was.Path {
 			s.objects[entry.Key] = entry

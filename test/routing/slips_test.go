@@ -60,6 +60,11 @@ func TestSlips(t *testing.T) {
 				put(path, `{"slip`)
 				r.Says(r.Host("a"), path, "what it held before counts")
 			}
+			for _, name := range []string{"fe80::1", "fe80::1%25eth0"} {
+				path := "/calico/bgp/v1/global/peer_v6/" + name
+				put(path, `{"ip":"fe80::1","as_num":"65010"}`)
+				r.Says(r.Host("a"), "kind=bad-value", path, "link-local")
+			}
 			if diff := cmp.Diff(before, r.pictures()); diff != "" {
 				t.Errorf("sessions, routes and tunnels (-before +since):\n%s", diff)
 			}
