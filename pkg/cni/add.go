@@ -201,7 +201,7 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 		plan := ipam.NewPlan(v.ipam)
 		if valid && old.ContainerID != "" && old.ContainerID != a.id.cid {
 			// The pod has a new sandbox: the endpoint moves.
-			if err := a.freeFormer(plan, old); err != nil {
+			if err := a.freeFormer(plan, v, old); err != nil {
 				return model.Change{}, err
 			}
 		}
@@ -231,27 +231,42 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 
 // freeFormer frees the addresses of the sandbox that had the endpoint, in a network of
 // another name, too.
-func (a *attachment) freeFormer(plan *ipam.Plan, old model.WorkloadEndpoint) error {
-	sandbox := "." + old.ContainerID + "." + a.id.ifName
-	freed, err := plan.Release(a.id.network+sandbox, a.s.started)
-	if err != nil {
+func (a *attachment) freeFormer(plan *ipam.Plan, v *view, old model.WorkloadEndpoint) error {
+	former := identity{network: a.id.network, cid: old.ContainerID, ifName: a.id.ifName}
+	if err := a.freeHandle(plan, v, former); err != nil {
 		return err
 	}
 	for _, addr := range old.Addrs() {
-		if slices.Contains(freed, addr) {
+		handle, err := plan.Holder(addr)
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if former.network, ok = strings.CutSuffix(handle, handleID("", former.cid, former.ifName)); !ok {
 			continue
 		}
-		handle, err := plan.Holder(addr)
-		if err == nil && strings.HasSuffix(handle, sandbox) {
-			var more []netip.Addr
-			more, err = plan.Release(handle, a.s.started)
-			freed = append(freed, more...)
-		}
-		if err != nil {
+		if err := a.freeHandle(plan, v, former); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// freeHandle frees what a former sandbox has, and nothing of a container whose names
+// make the same handle.
+func (a *attachment) freeHandle(plan *ipam.Plan, v *view, former identity) error {
+	former.handle = handleID(former.network, former.cid, former.ifName)
+	held, err := v.ipam.Held(former.handle)
+	if err != nil {
+		return err
+	}
+	for _, h := range held {
+		if others, err := a.s.othersAddress(v, former, h.Attributes); err != nil || others {
+			return err
+		}
+	}
+	_, err = plan.Release(former.handle, a.s.started)
+	return err
 }
 
 // former is the endpoint that was there before this call.

@@ -76,6 +76,28 @@ func TestOtherNetwork(t *testing.T) {
 	r.empty()
 }
 
+// TestFormerSandboxOfDots gives a pod a new sandbox in a network whose name makes, with the former
+// sandbox's, the handle of a container that runs.
+func TestFormerSandboxOfDots(t *testing.T) {
+	r := newRig(t, small())
+	running := call(r.pod("running"), r.conf(map[string]any{"name": "neta"}))
+	running.ContainerID = "b.c"
+	former, next := call(r.pod("former"), r.conf(map[string]any{"name": "netq"})), call(r.pod("next"), r.conf(map[string]any{"name": "neta.b"}))
+	former.ContainerID, next.ContainerID = "c", "d"
+	former.Args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"
+	next.Args = former.Args
+	for _, c := range []lab.Call{running, former, next} {
+		r.add(c)
+	}
+	if diff := cmp.Diff([]string{"neta.b.c.eth0", "neta.b.d.eth0"}, r.handles()); diff != "" {
+		t.Errorf("handles (-want +got):\n%s", diff)
+	}
+	for _, c := range []lab.Call{former, next, running} {
+		r.must(verb("DEL", c))
+	}
+	r.empty()
+}
+
 // TestProfileOfTheOperator has one that is there in part.
 func TestProfileOfTheOperator(t *testing.T) {
 	r := newRig(t, small())
