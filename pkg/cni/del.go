@@ -117,11 +117,13 @@ func (r *removal) decide(v *view) (model.Change, error) {
 		if freed, err = plan.Release(r.id.handle, r.s.started, r.id.blocks...); err != nil {
 			return model.Change{}, err
 		}
-		var others bool
-		if others, err = r.s.othersHave(v, r.id); err != nil {
-			return model.Change{}, err
+		others := false
+		if !r.linked {
+			if others, err = r.s.othersHave(v, r.id); err != nil {
+				return model.Change{}, err
+			}
 		}
-		if others && !r.linked {
+		if others {
 			freed = nil
 		} else {
 			change = plan.Change()
@@ -148,50 +150,6 @@ func (r *removal) decide(v *view) (model.Change, error) {
 		}
 	}
 	return change, nil
-}
-
-// othersHave reports whether the handle's addresses are another container's.
-func (s *session) othersHave(v *view, id identity) (bool, error) {
-	for _, e := range v.entries {
-		b, _ := e.Value.(model.Block)
-		for _, a := range b.Attributes {
-			if a.HandleID != id.handle {
-				continue
-			}
-			if others, err := s.othersAddress(v, id, a.Secondary); err != nil || others {
-				return others, err
-			}
-		}
-	}
-	return false, nil
-}
-
-// othersAddress reports whether an address of the handle, by what is kept beside it, is that of
-// a container whose names make the same handle, or another live host's: it
-// has a container of the same id, as a disk that was copied brings along. What this node got by a
-// former name isn't: nobody reports by it.
-func (s *session) othersAddress(v *view, id identity, kept map[string]string) (bool, error) {
-	if id.network != "" && !sameNames(kept, id.attributes()) {
-		s.log.Warn("leaving the addresses of a container whose names make the same handle", "handle", id.handle, "network", kept["network"])
-		return true, nil
-	}
-	node := kept["node"]
-	if node == "" || node == s.node {
-		return false, nil
-	}
-	status := model.StatusKey{Host: node}
-	if _, read := v.entries[status]; !read && !v.absent[status] {
-		return false, &ipam.NeedError{Wants: []ipam.Want{{Key: status}}}
-	}
-	if v.get(status).Exists() && s.guessed {
-		return false, failf(CodeTryAgain, "start calico-node, which writes the file with this node's name, or set nodename in the network configuration",
-			"whether node %s, which has the container's addresses, is this one isn't known", node)
-	}
-	if v.get(status).Exists() {
-		s.log.Warn("leaving the addresses of a container with the same id on another node", "handle", id.handle, "node", node)
-		return true, nil
-	}
-	return false, nil
 }
 
 // attributed is the endpoint that the handle's addresses were given to, as the

@@ -120,6 +120,63 @@ func TestSameContainerElsewhere(t *testing.T) {
 	other.empty()
 }
 
+// TestSilentNode deletes, by another node, a container whose node doesn't report: it runs all the same.
+// Under a former name of this one the node has its address, or etcd knows nothing of it.
+func TestSilentNode(t *testing.T) {
+	cfg := small()
+	cfg.Hosts, cfg.NoAgent, cfg.NoFsync = []string{"a", "b"}, true, true
+	l := lab.ForTest(t, cfg)
+	r, other := &rig{t, l, l.Host("a")}, &rig{t, l, l.Host("b")}
+	metadata := model.HostMetadataKey{Host: "a"}
+	address := model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}
+	for i, plugin := range []string{"calico", "calico-ipam"} {
+		r.put(metadata, model.HostMetadata{})
+		r.put(address, model.Text(r.host.IPv4().String()))
+		c := call(r.pod(plugin), r.conf(nil))
+		c.Plugin, c.ContainerID = plugin, fmt.Sprintf("c%d", i)
+		r.must(c)
+		before, endpoints := r.handles(), r.endpoints()
+		same := verb("DEL", c)
+		same.Netns, same.Stdin = "", other.conf(nil)
+		other.fails(same, 11, "whether node a, which has the container's addresses, is this one isn't known")
+		if d := cmp.Diff(before, r.handles()); d != "" {
+			t.Errorf("%s: handles after a DEL by another node (-before +after):\n%s", plugin, d)
+		}
+		if d := cmp.Diff(endpoints, r.endpoints()); d != "" {
+			t.Errorf("%s: endpoints after a DEL by another node (-before +after):\n%s", plugin, d)
+		}
+		// This is that node, with a new name: its links went when it was booted.
+		renamed := same
+		renamed.Stdin = r.conf(map[string]any{"nodename": "renamed"})
+		for _, link := range r.links() {
+			r.sh("ip link del " + link)
+		}
+		r.must(renamed)
+		r.empty()
+
+		// It was given another address with its name, and its links tell.
+		if plugin == "calico" {
+			r.put(address, model.Text("172.20.9.9"))
+			for _, command := range []string{"DEL", "GC"} {
+				r.must(c)
+				r.must(verb(command, withAttachments(r, renamed)))
+				r.empty()
+			}
+		}
+
+		// It is gone.
+		r.must(c)
+		for _, link := range r.links() {
+			r.sh("ip link del " + link)
+		}
+		if _, err := l.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{metadata, address}}); err != nil {
+			t.Fatal(err)
+		}
+		other.must(same)
+		r.empty()
+	}
+}
+
 func TestLinksOfOthers(t *testing.T) {
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(nil))

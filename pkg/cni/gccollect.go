@@ -156,5 +156,6 @@ func (g *collection) unlink(ctx context.Context, r *removal) (left bool, err err
 			return true, nil
 		}
 	}
+	r.linked = link.Alias == r.id.alias
 	return false, deleteLink(link.Name)
 }
