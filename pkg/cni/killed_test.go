@@ -113,6 +113,7 @@ func TestAddAgainOfWhatIsNotKnown(t *testing.T) {
 		"no result":                           write(`{"plugin":"host-local"}`),
 		"null addresses":                      write(`{"plugin":"host-local","result":{"cniVersion":"1.1.0","ips":[null]}}`),
 		"another plugin's":                    write(`{"plugin":"other","result":{"cniVersion":"1.1.0","ips":[]}}`),
+		"the note is lost":                    func() error { return os.RemoveAll(delegated) },
 		"no endpoint": func() error {
 			_, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{key}})
 			return err
