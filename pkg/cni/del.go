@@ -30,6 +30,7 @@ func (s *session) del(ctx context.Context) error {
 	delegated := s.conf.IPAM.Type != netconf.CalicoIPAM
 	// Addresses of our own, too: ipam.type may have changed since the ADD.
 	r := &removal{s: s, id: id, addrs: true, unlocked: delegated}
+	r.noted, _ = s.delegations().read(delegationOf(id))
 	reading := s.begin(etcd, r.firstRead())
 	var given error
 	if s.asksOnLink() {
@@ -59,6 +60,7 @@ type removal struct {
 	addrs     bool // what our own address management gave goes too
 	unlocked  bool // it has most likely given nothing
 	lenient   bool // undo: also where etcd is not ready
+	noted     delegation // as another IPAM plugin was asked for it
 	unlinking *future
 	linked    bool     // its link was here
 	nameless  bool     // a link with the interface's name and no alias is there
@@ -93,12 +95,17 @@ func (r *removal) firstRead() []ipam.Want {
 	return wants
 }
 
-// known is the endpoint that the call knows of. GC may know of none.
-func (r *removal) known() []model.WorkloadEndpointKey {
-	if r.id.key == (model.WorkloadEndpointKey{}) {
-		return nil
+// known are the endpoints that the call knows of: by the names it was given, of which GC
+// may have none, and by those that the ADD was.
+func (r *removal) known() (keys []model.WorkloadEndpointKey) {
+	none := model.WorkloadEndpointKey{}
+	if r.id.key != none {
+		keys = append(keys, r.id.key)
 	}
-	return []model.WorkloadEndpointKey{r.id.key}
+	if r.noted.key != none && r.noted.key != r.id.key {
+		keys = append(keys, r.noted.key)
+	}
+	return keys
 }
 
 func (r *removal) transaction(first *reading) transaction {
@@ -131,7 +138,7 @@ func (r *removal) decide(v *view) (model.Change, error) {
 	}
 	keys := r.known()
 	r.also = nil
-	if key, ok := r.attributed(v); ok && len(freed) > 0 && key != r.id.key {
+	if key, ok := r.attributed(v); ok && len(freed) > 0 && !slices.Contains(keys, key) {
 		// The ADD knew the pod or the node by another name.
 		if _, read := v.entries[key]; !read && !v.absent[key] {
 			return model.Change{}, &ipam.NeedError{Wants: []ipam.Want{{Key: key}}}
@@ -142,6 +149,14 @@ func (r *removal) decide(v *view) (model.Change, error) {
 		entry := v.get(key)
 		if !r.owns(entry, freed) {
 			continue
+		}
+		if key == r.noted.key && key.Host != r.s.node && !r.linked {
+			// The note may have been copied, with the disk.
+			if another, err := r.s.isAnother(v, key.Host); err != nil {
+				return model.Change{}, err
+			} else if another {
+				continue
+			}
 		}
 		change.Compares = append(change.Compares, v.compare(key))
 		change.Deletes = append(change.Deletes, key)
@@ -226,6 +241,11 @@ func (r *removal) before(v *view) error {
 // unlink removes the host's end, and with it the pod's, if it is this
 // container's.
 func (r *removal) unlink() error {
+	if name := r.noted.hostIf; name != "" && name != r.id.hostIf {
+		if err := r.unlinkNoted(name); err != nil {
+			return err
+		}
+	}
 	link, err := kernel.HostLink(r.id.hostIf)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -242,6 +262,19 @@ func (r *removal) unlink() error {
 		r.s.log.Info("leaving a link that is not this container's", "alias", link.Alias)
 	}
 	return nil
+}
+
+// unlinkNoted removes the host's end that the ADD made under another name.
+func (r *removal) unlinkNoted(name string) error {
+	link, err := kernel.HostLink(name)
+	switch {
+	case errors.Is(err, os.ErrNotExist), err == nil && link.Alias != r.id.alias:
+		return nil
+	case err != nil:
+		return fail(CodeKernel, err, "")
+	}
+	r.linked = true
+	return deleteLink(name)
 }
 
 func deleteLink(name string) error {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
@@ -187,6 +188,52 @@ func TestDelegateUndone(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	r.empty()
+}
+
+// TestDelegatedByOtherNames deletes containers that other names were given for when they were added.
+func TestDelegatedByOtherNames(t *testing.T) {
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
+	conf, dir := r.hostLocal(nil)
+	renamed := append(bytes.TrimSuffix(conf, []byte("}")), `,"nodename":"renamed"}`...)
+	r.put(model.HostMetadataKey{Host: "a"}, model.HostMetadata{})
+	r.put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text(r.host.IPv4().String()))
+	k8s := "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;IgnoreUnknown=1"
+	for i, tt := range []struct {
+		name, args  string
+		remove      []byte
+		verb, loses string
+	}{
+		{"pod", k8s, conf, "DEL", ""},
+		{"node", "", renamed, "DEL", ""},
+		{"node, booted", "", renamed, "DEL", "link"},
+		{"pod and node", k8s, renamed, "DEL", ""},
+		{"node, GC", "", renamed, "GC", ""},
+		{"pod, GC", k8s, conf, "GC", "link"},
+	} {
+		c := call(r.pod(fmt.Sprintf("pod%d", i)), conf)
+		c.Args = tt.args
+		r.add(c)
+		if tt.loses == "link" {
+			r.sh("ip link del " + r.links()[0])
+		}
+		c.Stdin, c.Args = tt.remove, ""
+		r.must(verb(tt.verb, withAttachments(r, c)))
+		if r.nothingDelegated(dir); t.Failed() {
+			t.Fatal(tt.name)
+		}
+	}
+
+	// The note came with the disk of another host, which lives.
+	c := call(r.pod("copied"), conf)
+	r.add(c)
+	r.put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text("172.20.9.9"))
+	r.put(model.StatusKey{Host: "a"}, model.Status{Time: time.Now()})
+	r.sh("ip link del " + r.links()[0])
+	c.Stdin = renamed
+	r.must(verb("DEL", c))
+	if got := r.endpoints(); len(got) != 1 {
+		t.Errorf("endpoints %v", got)
+	}
 }
 
 // TestAnswersOfOtherPlugins has IPAM plugins that make no sense.

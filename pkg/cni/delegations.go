@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/model"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"golang.org/x/sys/unix"
 )
@@ -36,14 +37,18 @@ type answer struct {
 }
 
 // delegation is one container interface.
-type delegation struct{ network, cid, ifName, hostIf string }
+type delegation struct {
+	network, cid, ifName, hostIf string
+	// key is the endpoint's, which a DEL may know by other names; zero in older notes.
+	key model.WorkloadEndpointKey
+}
 
 func newDelegations(varDir string) delegations {
 	return delegations{filepath.Join(varDir, "delegated")}
 }
 
 func delegationOf(id identity) delegation {
-	return delegation{network: id.network, cid: id.cid, ifName: id.ifName, hostIf: id.hostIf}
+	return delegation{network: id.network, cid: id.cid, ifName: id.ifName, hostIf: id.hostIf, key: id.key}
 }
 
 // path is the same however long the names are, which have no spaces.
@@ -54,7 +59,7 @@ func (d delegations) path(x delegation) string {
 
 // note remembers one; former says that it was known before.
 func (d delegations) note(x delegation) (former bool, err error) {
-	text := strings.Join([]string{x.network, x.cid, x.ifName, x.hostIf}, " ")
+	text := strings.Join([]string{x.network, x.cid, x.ifName, x.hostIf, x.key.Path()}, " ")
 	err = os.Symlink(text, d.path(x))
 	if errors.Is(err, os.ErrNotExist) {
 		if err = os.MkdirAll(d.dir, 0o755); err == nil {
@@ -65,6 +70,32 @@ func (d delegations) note(x delegation) (former bool, err error) {
 		return true, nil
 	}
 	return false, err
+}
+
+// read is what the note of a container interface says, if there is one.
+func (d delegations) read(x delegation) (delegation, bool) {
+	text, err := os.Readlink(d.path(x))
+	if err != nil {
+		return delegation{}, false
+	}
+	return parseNote(text)
+}
+
+func parseNote(text string) (x delegation, ok bool) {
+	w := strings.Split(text, " ")
+	if len(w) != 4 && len(w) != 5 {
+		return x, false
+	}
+	x = delegation{network: w[0], cid: w[1], ifName: w[2], hostIf: w[3]}
+	if len(w) == 5 {
+		key, err := model.ParseKey(w[4])
+		if err != nil {
+			return x, false
+		}
+		x.key, ok = key.(model.WorkloadEndpointKey)
+		return x, ok
+	}
+	return x, true
 }
 
 // forget takes a note away, and what was asked and answered.
@@ -141,8 +172,8 @@ func (d delegations) of(network string) ([]delegation, error) {
 		if err != nil {
 			continue // forgotten meanwhile, or nothing of ours
 		}
-		if w := strings.Split(text, " "); len(w) == 4 && w[0] == network {
-			out = append(out, delegation{w[0], w[1], w[2], w[3]})
+		if x, ok := parseNote(text); ok && x.network == network {
+			out = append(out, x)
 		}
 	}
 	return out, err

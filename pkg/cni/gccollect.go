@@ -81,6 +81,7 @@ func (g *collection) collect(ctx context.Context, id identity) error {
 		return err
 	}
 	r := &removal{s: g.s, id: id, addrs: true}
+	r.noted, _ = g.s.delegations().read(delegationOf(id))
 	if left, err := g.unlink(ctx, r); err != nil || left {
 		return err
 	}
