@@ -36,7 +36,7 @@ func (s *session) del(ctx context.Context) error {
 	if s.asksOnLink() {
 		given = s.giveBack(ctx, id)
 	}
-	r.unlinking = s.async(r.unlink)
+	r.unlinking = s.async(func() error { return r.unlink(etcd, reading) })
 	// It takes the kernel long: not while the host's lock is held.
 	_ = r.unlinking.wait() // its error counts below
 	_, err := s.transact(etcd, r.transaction(reading))
@@ -57,9 +57,9 @@ func (s *session) del(ctx context.Context) error {
 type removal struct {
 	s         *session
 	id        identity
-	addrs     bool // what our own address management gave goes too
-	unlocked  bool // it has most likely given nothing
-	lenient   bool // undo: also where etcd is not ready
+	addrs     bool       // what our own address management gave goes too
+	unlocked  bool       // it has most likely given nothing
+	lenient   bool       // undo: also where etcd is not ready
 	noted     delegation // as another IPAM plugin was asked for it
 	unlinking *future
 	linked    bool     // its link was here
@@ -240,7 +240,7 @@ func (r *removal) before(v *view) error {
 
 // unlink removes the host's end, and with it the pod's, if it is this
 // container's.
-func (r *removal) unlink() error {
+func (r *removal) unlink(ctx context.Context, reading *reading) error {
 	if name := r.noted.hostIf; name != "" && name != r.id.hostIf {
 		if err := r.unlinkNoted(name); err != nil {
 			return err
@@ -253,6 +253,9 @@ func (r *removal) unlink() error {
 	case err != nil:
 		return fail(CodeKernel, err, "")
 	case link.Alias == r.id.alias:
+		if others, err := r.isOthers(ctx, link, reading); err != nil || others {
+			return err
+		}
 		r.linked = true
 		return deleteLink(link.Name)
 	case link.Alias == "" && link.Kind == "veth":
@@ -264,14 +267,35 @@ func (r *removal) unlink() error {
 	return nil
 }
 
+// isOthers reports whether an endpoint of other names, which make the same alias, lives on
+// the link. Without etcd the alias counts.
+func (r *removal) isOthers(ctx context.Context, link kernel.Link, reading *reading) (bool, error) {
+	if !r.id.dotted() || reading.wait() != nil {
+		return false, nil
+	}
+	if ep, ok := reading.v.get(r.id.key).Value.(model.WorkloadEndpoint); ok && ep.Name == link.Name && ep.ContainerID == r.id.cid {
+		return false, nil
+	}
+	owner, others, err := r.s.ownerOf(ctx, link.Name, r.id.key)
+	if others {
+		r.s.log.Info("leaving a link that is not this container's", "alias", link.Alias, "endpoint", owner)
+	}
+	return others, err
+}
+
 // unlinkNoted removes the host's end that the ADD made under another name.
 func (r *removal) unlinkNoted(name string) error {
 	link, err := kernel.HostLink(name)
 	switch {
-	case errors.Is(err, os.ErrNotExist), err == nil && link.Alias != r.id.alias:
+	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
 		return fail(CodeKernel, err, "")
+	case link.Alias != r.id.alias:
+		if r.id.sameInterface(link.Alias) { // and so is the endpoint another network's
+			r.noted.key = model.WorkloadEndpointKey{}
+		}
+		return nil
 	}
 	r.linked = true
 	return deleteLink(name)

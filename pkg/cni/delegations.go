@@ -51,10 +51,22 @@ func delegationOf(id identity) delegation {
 	return delegation{network: id.network, cid: id.cid, ifName: id.ifName, hostIf: id.hostIf, key: id.key}
 }
 
-// path is the same however long the names are, which have no spaces.
+// path is of one length however long the names are, which have no spaces. Other names than
+// those with dots may make the same handle; notes were once found by that alone.
 func (d delegations) path(x delegation) string {
-	sum := sha1.Sum([]byte(handleID(x.network, x.cid, x.ifName)))
-	return filepath.Join(d.dir, hex.EncodeToString(sum[:]))
+	path := func(name string) string {
+		sum := sha1.Sum([]byte(name))
+		return filepath.Join(d.dir, hex.EncodeToString(sum[:]))
+	}
+	byHandle := path(handleID(x.network, x.cid, x.ifName))
+	if !strings.Contains(x.cid+x.ifName, ".") {
+		return byHandle
+	}
+	names := strings.Join([]string{x.network, x.cid, x.ifName}, " ")
+	if text, err := os.Readlink(byHandle); err == nil && strings.HasPrefix(text, names+" ") {
+		return byHandle
+	}
+	return path(names)
 }
 
 // note remembers one; former says that it was known before.
@@ -78,7 +90,8 @@ func (d delegations) read(x delegation) (delegation, bool) {
 	if err != nil {
 		return delegation{}, false
 	}
-	return parseNote(text)
+	got, ok := parseNote(text)
+	return got, ok && got.network == x.network && got.cid == x.cid && got.ifName == x.ifName
 }
 
 func parseNote(text string) (x delegation, ok bool) {

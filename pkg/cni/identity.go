@@ -153,6 +153,10 @@ func (id identity) attributes() map[string]string {
 	return a
 }
 
+// dotted reports whether other names may make the same handle on one interface: what
+// has it can't be told by its alias.
+func (id identity) dotted() bool { return strings.Contains(id.cid+id.ifName, ".") }
+
 // sameNames reports whether what is kept beside an address of a handle is not of other
 // names that make the same handle.
 func sameNames(kept, mine map[string]string) bool {

@@ -3,6 +3,7 @@
 package cni_test
 
 import (
+	"bytes"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -74,6 +75,35 @@ func TestOtherNetwork(t *testing.T) {
 	r.must(verb("DEL", former))
 	r.must(verb("DEL", next))
 	r.empty()
+}
+
+// TestDotsOnOneInterface has containers whose names make the same handle, host interface and alias.
+func TestDotsOnOneInterface(t *testing.T) {
+	cfg := small()
+	cfg.CNIPath = []string{reference(t)}
+	r := newRig(t, cfg)
+	hostLocal, dir := r.hostLocal(nil)
+	for name, conf := range map[string][]byte{"calico-ipam": r.conf(nil), "host-local": hostLocal} {
+		first, second := call(r.pod(name+"-first"), conf), call(r.pod(name+"-second"), conf)
+		first.ContainerID, first.IfName = "a.b", "c"
+		second.ContainerID, second.IfName = "a", "b.c"
+		reply := r.must(first)
+		addr, hostIf := addrs(r.result(reply))[0], r.links()[0]
+		if name == "host-local" {
+			r.fails(second, 106, "host interface "+hostIf+" belongs to /calico/v1/host/a/workload/cni/a.b/endpoint/c")
+		} else {
+			r.fails(second, 105, "address "+addr.String()+": another container has it as handle net1.a.b.c"+
+				", which its names make as well as this one's: it is of network net1")
+		}
+		r.must(verb("DEL", second)) // as runtimes do then
+		r.must(verb("CHECK", withResult(r, first, reply)))
+		if again := r.must(first); !bytes.Equal(again.Stdout, reply.Stdout) {
+			t.Errorf("%s: the ADD repeated: %s\nbefore: %s", name, again.Stdout, reply.Stdout)
+		}
+		r.must(verb("DEL", first))
+		r.empty()
+	}
+	r.nothingDelegated(dir)
 }
 
 // TestFormerSandboxOfDots gives a pod a new sandbox in a network whose name makes, with the former

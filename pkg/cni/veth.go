@@ -51,8 +51,8 @@ func openNamespace(path string) (*kernel.Namespace, error) {
 	return ns, nil
 }
 
-// takenError says that a link has the host end's name and not its alias. It may
-// be another's: etcd knows.
+// takenError says that a link has the host end's name, and not its alias or one that other
+// names make, too. It may be another's: etcd knows.
 type takenError struct{ link kernel.Link }
 
 // Error names the link.
@@ -87,9 +87,14 @@ func (w *wire) make() error {
 		return w.create()
 	case err != nil:
 		return fail(CodeKernel, err, "")
-	case link.Alias != w.id.alias:
+	case link.Alias != w.id.alias || w.id.dotted():
 		return &takenError{link}
 	}
+	return w.adopt(link)
+}
+
+// adopt takes over our own veth, or replaces it.
+func (w *wire) adopt(link kernel.Link) error {
 	pod, err := kernel.ReadPod(w.ns, w.id.ifName)
 	if err != nil || pod.HostIndex != link.Index || pod.MAC != w.mac ||
 		pod.MTU > link.MTU || link.MTU > w.mtu || link.MAC != kernel.HostMAC() || !link.Up {
@@ -184,8 +189,8 @@ func tooSmall(pod kernel.PodState, p kernel.PodNet) bool {
 	return pod.MTU < minMTU6 && slices.ContainsFunc(p.Addrs, netip.Addr.Is6)
 }
 
-// takeOver replaces a link that has our name and not our alias, if no other
-// endpoint lives on it: left behind by this pod's former sandbox, or by a
+// takeOver takes a link that may be another's, if no other endpoint lives on it. One
+// that has not our alias is replaced: left behind by this pod's former sandbox, or by a
 // process that died before it had set the alias.
 func (w *wire) takeOver(ctx context.Context, link kernel.Link, owned bool) error {
 	if err := foreign(link); err != nil {
@@ -200,6 +205,9 @@ func (w *wire) takeOver(ctx context.Context, link kernel.Link, owned bool) error
 			return failf(CodeInterface, "delete that workload, or give another CNI_IFNAME",
 				"host interface %s belongs to %s", link.Name, owner)
 		}
+	}
+	if link.Alias == w.id.alias {
+		return w.adopt(link)
 	}
 	w.s.log.Info("replacing a link that nobody owns any more", "link", link.Name, "alias", link.Alias)
 	return w.replace()
