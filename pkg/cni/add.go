@@ -47,6 +47,10 @@ func (s *session) add(ctx context.Context) (types.Result, error) {
 		s.undo.push("ipam "+s.conf.IPAM.Type, a.undelegate)
 	}
 	s.undo.push("etcd", a.undo)
+	if a.delegated {
+		_, err := kernel.HostLink(id.hostIf)
+		a.linked = err == nil
+	}
 	a.wire.start()
 	if s.asksOnLink() {
 		s.undo.push("ipam "+s.conf.IPAM.Type, a.undelegate)
@@ -165,6 +169,7 @@ type attachment struct {
 	wire      *wire
 	reading   *reading
 	delegated bool // another plugin gives the addresses
+	linked    bool // and a link of the name was there
 	asked     bool // and has been asked
 	renewed   bool // and has been told to take back what an earlier ADD got
 	addrs     []netip.Addr

@@ -54,12 +54,14 @@ func (a *attachment) delegate(ctx, etcd context.Context) error {
 		s.log.Warn("GC will not know of the addresses should this call die", "error", err)
 		former = true // or not: nobody knows
 	}
-	if err := a.reading.wait(); err != nil {
-		return err
+	if former || a.linked || s.asksOnLink() {
+		if err := a.reading.wait(); err != nil {
+			return err
+		}
+		a.former(a.reading.v)
+		// The note may be lost while the pod runs.
+		former = former || a.wire.again
 	}
-	a.former(a.reading.v)
-	// The note may be lost while the pod runs.
-	former = former || a.wire.again
 	if former || s.asksOnLink() {
 		if err := a.wire.ready(etcd); err != nil {
 			return err
