@@ -12,20 +12,23 @@ import (
 // are the host's own it must leave alone, as the host would be cut off by a slip.
 type shut struct {
 	names map[string]string // by the endpoint's path
-	// own are those of them that were seen to be the host's own. They stay so: a link
-	// that was closed when it lost its address would not get it back.
-	own    map[string]bool
+	// own are the links of those that were seen to be the host's own, by name. They stay
+	// so: one that was closed when it lost its address would not get it back.
+	own    map[string]int
 	closed map[string]bool // the others, as far as looked at
 	stale  bool            // the host's links may be others
 }
 
-func newShut() *shut { return &shut{names: map[string]string{}, own: map[string]bool{}} }
+func newShut() *shut { return &shut{names: map[string]string{}, own: map[string]int{}} }
 
 // note takes in what became of an endpoint.
 func (x *shut) note(s *state, path string) {
 	ep := s.endpoints[path]
 	if ep == nil || ep.invalid != nil || beginningOf(ep.spec.Name, s.prefixes) != "" || checkInterface(ep.spec.Name) != nil {
-		delete(x.names, path)
+		if _, named := x.names[path]; named {
+			delete(x.names, path)
+			x.stale = true // what nobody names any more is forgotten
+		}
 		return
 	}
 	x.stale = x.stale || x.names[path] != ep.spec.Name
@@ -39,7 +42,8 @@ func (x *shut) has(path string) bool { return x.closed[x.names[path]] }
 // returns the endpoints for which that made a difference.
 func (x *shut) judge(roles linkRoles) (paths []string, err error) {
 	if len(x.names) == 0 {
-		x.stale = false
+		x.stale, x.closed = false, nil
+		clear(x.own)
 	}
 	if !x.stale {
 		return nil, nil
@@ -48,19 +52,24 @@ func (x *shut) judge(roles linkRoles) (paths []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	own := map[string]bool{policy.Loopback: true}
+	own := map[string]int{policy.Loopback: 0}
 	for _, name := range kernel.TunnelNames() { // there or not
-		own[name] = true
+		own[name] = 0
 	}
 	for _, l := range links {
-		if l.Loopback || l.Tunnel || len(l.Addrs) > 0 || l.Uplink {
-			own[l.Name] = true
+		was, seen := x.own[l.Name]
+		if l.Loopback || l.Tunnel || len(l.Addrs) > 0 || l.Uplink || seen && was == l.Index {
+			own[l.Name] = l.Index
 		}
 	}
 	x.stale, x.closed = false, map[string]bool{}
+	clear(x.own)
 	for path, name := range x.names {
-		x.own[name] = x.own[name] || own[name]
-		x.closed[name] = !x.own[name]
+		index, is := own[name]
+		if is {
+			x.own[name] = index
+		}
+		x.closed[name] = !is
 		paths = append(paths, path)
 	}
 	return paths, nil

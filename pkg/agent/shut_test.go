@@ -17,7 +17,7 @@ import (
 )
 
 // TestShut: what is closed are interfaces that endpoints of this host name and no prefix
-// covers, but for those that are, or once were, the host's own.
+// covers, but for those that are the host's own, or were so since an endpoint first named them.
 func TestShut(t *testing.T) {
 	addr := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	s := newState("h", []string{"cali"})
@@ -26,10 +26,20 @@ func TestShut(t *testing.T) {
 		entries = append(entries, put(testKey(string(rune('a'+i))), testSpec(name), int64(i+1)))
 	}
 	x := newShut()
+	names := func(key model.WorkloadEndpointKey, spec any) {
+		entry := model.Entry{Path: key.Path(), Key: key}
+		if spec != nil {
+			entry = put(key, spec, 20)
+		}
+		for path := range s.fold(store.Update{Revision: 20, Entries: []model.Entry{entry}}).endpoints {
+			x.note(s, path)
+		}
+	}
 	for path := range s.fold(store.Update{Revision: 1, Resync: true, Entries: entries}).endpoints {
 		x.note(s, path)
 	}
-	bridge := kernel.LinkRole{Name: "br0", Addrs: addr}
+	eth, bridge := kernel.LinkRole{Name: "eth0", Index: 2, Uplink: true}, kernel.LinkRole{Name: "br0", Index: 3, Addrs: addr}
+	without := kernel.LinkRole{Name: "br0", Index: 3}
 	for _, step := range []struct {
 		name   string
 		links  []kernel.LinkRole
@@ -38,16 +48,23 @@ func TestShut(t *testing.T) {
 		want   []string
 	}{
 		{"links can't be read", nil, errors.New("broken"), func() {}, nil},
-		{"the host's own are left", []kernel.LinkRole{{Name: "eth0", Uplink: true}, {Name: "tap1"}, {Name: "br0"}}, nil, func() {}, []string{"br0", "tap1", "tap2"}},
+		{"the host's own are left", []kernel.LinkRole{eth, {Name: "tap1"}, without}, nil, func() {}, []string{"br0", "tap1", "tap2"}},
 		{"nothing new", []kernel.LinkRole{bridge}, nil, func() {}, []string{"br0", "tap1", "tap2"}},
-		{"one turns out to be the host's", []kernel.LinkRole{bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
-		{"and stays so without its address", []kernel.LinkRole{{Name: "br0"}}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
-		{"other prefixes", nil, nil, func() {
+		{"one turns out to be the host's", []kernel.LinkRole{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"and stays so without its address", []kernel.LinkRole{eth, without}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"named by none", []kernel.LinkRole{eth, without}, nil, func() { names(testKey("e"), nil) }, []string{"tap1", "tap2"}},
+		{"and by another", []kernel.LinkRole{eth, without}, nil, func() { names(testKey("z"), testSpec("br0")) }, []string{"br0", "tap1", "tap2"}},
+		{"the host's again", []kernel.LinkRole{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"another of its name", []kernel.LinkRole{eth, {Name: "br0", Index: 9}}, nil, func() { x.stale = true }, []string{"br0", "tap1", "tap2"}},
+		{"and that the host's", []kernel.LinkRole{eth, {Name: "br0", Index: 9, Addrs: addr}}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"gone", []kernel.LinkRole{eth}, nil, func() { x.stale = true }, []string{"br0", "tap1", "tap2"}},
+		{"back", []kernel.LinkRole{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"other prefixes", []kernel.LinkRole{eth, bridge}, nil, func() {
 			for path := range s.setPrefixes([]string{"tap"}).endpoints {
 				x.note(s, path)
 			}
 		}, []string{"cali1"}},
-		{"and back", nil, nil, func() {
+		{"and back", []kernel.LinkRole{eth, bridge}, nil, func() {
 			for path := range s.setPrefixes([]string{"cali"}).endpoints {
 				x.note(s, path)
 			}
@@ -68,5 +85,11 @@ func TestShut(t *testing.T) {
 		if diff := cmp.Diff(step.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
+	}
+	for _, ep := range s.endpoints {
+		names(ep.key, nil)
+	}
+	if _, err := x.judge(nil); err != nil || len(x.names)+len(x.own)+len(x.closed) != 0 {
+		t.Errorf("without endpoints: %+v, %v", x, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 // LinkRole is what tells whether a link is the host's own or a workload's.
 type LinkRole struct {
 	Name     string
+	Index    int
 	Loopback bool
 	Tunnel   bool         // it is a Fabric's, or has the name of one
 	Addrs    []netip.Addr // sorted; without those that mean nothing beyond the link
@@ -49,7 +50,7 @@ func LinkRoles(prefixes []string) ([]LinkRole, error) {
 	}
 	out := make([]LinkRole, 0, len(links))
 	for _, l := range links {
-		role := LinkRole{Name: l.Name, Loopback: l.loopback, Tunnel: l.Alias == tunnelAlias || isFabricDevice(l.Name), Uplink: uplinks[l.Index]}
+		role := LinkRole{Name: l.Name, Index: l.Index, Loopback: l.loopback, Tunnel: l.Alias == tunnelAlias || isFabricDevice(l.Name), Uplink: uplinks[l.Index]}
 		for _, r := range routes {
 			role.Uplink = role.Uplink || r.Device == l.Name && r.Gateway.IsLinkLocalUnicast()
 		}
