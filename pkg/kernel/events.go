@@ -36,8 +36,8 @@ const (
 )
 
 // Subscribe reports what others change on the workload interfaces: links that
-// come, go, or go up or down, routes and permanent neighbours on them, and routes
-// by any link, or by none, to the addresses of active endpoints; and that the host's
+// come, go, or go up or down, routes and permanent neighbours on them, HostGatewayLL taken
+// from them, and routes by any link, or by none, to the addresses of active endpoints; and that the host's
 // own links or their addresses changed. While nobody receives, events become one.
 // What this HostPath changes itself is not reported. The channel is closed when the
 // context ends.
@@ -206,6 +206,9 @@ func (w *watcher) note(e *Event, h header, body []byte) {
 		w.noteIndex(e, n.index)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if p, index, ok := parseAddr(body); ok {
+			if h.kind == unix.RTM_DELADDR && p.Addr() == HostGatewayLL() {
+				w.noteIndex(e, index)
+			}
 			_, ours := w.seen[index]
 			e.Host = e.Host || !ours || p.Addr().IsGlobalUnicast() // see LinkRole
 		}

@@ -46,6 +46,7 @@ func TestSubscribe(t *testing.T) {
 			{"route", "del", "10.65.0.1"},
 			{"-6", "route", "del", "fd00::1"},
 			{"neigh", "del", "10.65.0.1", "dev", "cali1"},
+			{"-6", "addr", "flush", "dev", "cali1"},
 			{"link", "set", "cali1", "down"},
 			{"link", "set", "cali1", "up"},
 			{"link", "set", "cali1", "alias", "other"},

@@ -17,7 +17,7 @@ import (
 // nothing that they show has changed between them.
 type glance struct {
 	// Digests: sums over what is listed, in whatever order.
-	routes, neighs, links, delays uint64
+	routes, neighs, links, delays, gateways uint64
 
 	forwards [2]uint32 // IPv4, IPv6
 	gateway  route     // to HostGateway
@@ -96,12 +96,13 @@ func (r *reader) glance(since *glance) (glance, error) {
 		{"neighbour tables", newMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)), &g.delays, r.delayDigest},
 	}
 	if since != nil {
-		g.routes, g.neighs = since.routes, since.neighs
+		g.routes, g.neighs, g.gateways = since.routes, since.neighs, since.gateways
 	} else {
 		parts = append(parts,
 			part{"routes", routeFilter{family: unix.AF_INET, protocol: r.cfg.Protocol}.request(), &g.routes, r.routeDigest},
 			part{"IPv6 routes", routeFilter{family: unix.AF_INET6, protocol: r.cfg.Protocol}.request(), &g.routes, r.routeDigest},
-			part{"neighbours", newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg)), &g.neighs, r.neighDigest})
+			part{"neighbours", newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg)), &g.neighs, r.neighDigest},
+			part{"IPv6 addresses", listAddrs6(), &g.gateways, r.gatewayDigest})
 	}
 	for _, part := range parts {
 		sum, err := r.sock.sum(part.request, part.digest)

@@ -42,7 +42,7 @@ type HostPathConfig struct {
 }
 
 // HostPath keeps the host's side of the workload interfaces: sysctls, routes,
-// permanent neighbours. It owns the routes of its protocol and the permanent
+// permanent neighbours, HostGatewayLL. It owns the routes of its protocol and the permanent
 // neighbours on links with its prefixes, and changes nothing else. It belongs to
 // the network namespace that it was made in. Safe for concurrent use.
 type HostPath struct {

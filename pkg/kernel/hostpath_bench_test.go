@@ -76,6 +76,21 @@ func BenchmarkUnchanged(b *testing.B) {
 	})
 }
 
+// BenchmarkGateways lists the IPv6 addresses of 1,000 endpoints' links: what an audit
+// does in addition where the kernel told of changes.
+func BenchmarkGateways(b *testing.B) {
+	inHost(b, func() {
+		manyEndpoints(b, many)
+		h := newHostPath(b)
+		for b.Loop() {
+			st := newState()
+			if err := h.readGateways(st); err != nil || len(st.gateways) != many {
+				b.Fatal(len(st.gateways), err)
+			}
+		}
+	})
+}
+
 // BenchmarkApplySome programs one new endpoint where there are 1,000.
 func BenchmarkApplySome(b *testing.B) {
 	inHost(b, func() {

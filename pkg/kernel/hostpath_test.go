@@ -88,6 +88,7 @@ func breakages() []breakage {
 		{"neighbour changed", func(tb testing.TB) {
 			ip(tb, "neigh", "replace", "10.65.0.1", "dev", "cali1", "lladdr", "02:00:00:00:00:99", "nud", "permanent")
 		}},
+		{"IPv6 gateway taken away", func(tb testing.TB) { ip(tb, "-6", "addr", "flush", "dev", "cali1") }},
 		{"neighbour deleted", func(tb testing.TB) { ip(tb, "neigh", "del", "fd00::1", "dev", "cali1") }},
 		{"route added", func(tb testing.TB) { ip(tb, "route", "add", "10.65.9.9", "dev", "cali1", "proto", "80") }},
 		{"sysctl changed", func(tb testing.TB) { mustWrite(tb, "ipv4/conf/cali1/proxy_arp", "0") }},
@@ -121,6 +122,9 @@ func TestRepairs(t *testing.T) {
 				}
 				if diff := cmp.Diff(right, held(t)); diff != "" {
 					t.Errorf("%s: after the repair (-want +got):\n%s", broken.name, diff)
+				}
+				if diff := cmp.Diff([]string{"cali1", "cali2"}, gateways(t)); diff != "" {
+					t.Errorf("%s: who has the workloads' IPv6 gateway after the repair (-want +got):\n%s", broken.name, diff)
 				}
 				if r := mustApply(t, h, a.endpoint, b.endpoint); r.Writes != 0 {
 					t.Errorf("%s: a second Apply made %d writes", broken.name, r.Writes)

@@ -26,6 +26,8 @@ type state struct {
 	// permanent neighbours
 	neighs map[int]map[netip.Addr]model.MAC
 	delays map[delayKey]uint64
+	// gateways are the links that have HostGatewayLL. Not whole: only of endpoints with IPv6.
+	gateways map[int]bool
 }
 
 // delayKey names a neighbour table's settings for a link.
@@ -40,6 +42,8 @@ func newState() *state {
 		routes: make(map[int][]route),
 		neighs: make(map[int]map[netip.Addr]model.MAC),
 		delays: make(map[delayKey]uint64),
+
+		gateways: make(map[int]bool),
 	}
 }
 
@@ -78,6 +82,9 @@ func (r *reader) readAll() (*state, error) {
 		return nil, err
 	}
 	if err := r.readNeighs(st, 0); err != nil {
+		return nil, err
+	}
+	if err := r.readGateways(st); err != nil {
 		return nil, err
 	}
 	return st, r.readDelays(st)
@@ -125,6 +132,9 @@ func (h *HostPath) readSome(names []string, moved map[string][]netip.Addr) (*sta
 		if err := h.readLink(st, l); err != nil {
 			return nil, err
 		}
+	}
+	if err := h.findGateways(st); err != nil {
+		return nil, err
 	}
 	return st, h.ns.enter(func() error { return readDelayFiles(st) })
 }

@@ -69,6 +69,7 @@ func (h *HostPath) plan(st *state) []interfacePlan {
 			addrs := h.granted(&p, e, l, st)
 			p.neighbours(e, l, st, addrs)
 			p.routes(h.cfg.Protocol, l, st, addrs, held, names)
+			p.gateway(l, st, addrs)
 			if l.Up && !l.Running {
 				p.err = errors.Join(p.err, &LinkDownError{name, "carries no packets: the workload's end is down"})
 			}

@@ -132,7 +132,8 @@ const (
 	settleTime  = time.Second
 )
 
-// settle waits until the IPv6 addresses of both ends can be used. Without
+// settle waits until the IPv6 addresses of both ends can be used, having given the host
+// end its own again where it has lost that since an earlier call made it. Without
 // duplicate address detection too, the kernel joins an address's multicast group
 // and makes its local route in a work queue (addrconf_dad_work): a packet that
 // comes before is lost, and a neighbour solicitation is repeated a second later.
@@ -143,8 +144,14 @@ func (n *Namespace) settle(pod Link, addrs []netip.Addr) error {
 		return err
 	}
 	defer host.close()
+	far := n.made.index != 0
+	if !far {
+		if far, err = restoreGateway(host, pod); err != nil {
+			return err
+		}
+	}
 	usable := func() bool {
-		if r, ok := host.lookup(HostGatewayLL(), pod.Parent); n.made.index != 0 && !(ok && r.local) {
+		if r, ok := host.lookup(HostGatewayLL(), pod.Parent); far && !(ok && r.local) {
 			return false
 		}
 		for _, a := range addrs {

@@ -200,7 +200,7 @@ func bringUpHost(s *socket, index int, alias string) (noV6, err error) {
 	case answers[1].err != nil:
 		return fmt.Errorf("the host end has no IPv6: this kernel has none, or the MTU is below 1280: %w", answers[1].err), nil
 	case errors.Is(err, unix.EACCES):
-		return errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address"), nil
+		return errDisabledIPv6, nil
 	case err != nil && !errors.Is(err, unix.EEXIST):
 		return nil, fmt.Errorf("add %s to the host end: %w", HostGatewayLL(), err)
 	}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// gateways are the links that have HostGatewayLL and use it.
+func gateways(tb testing.TB) (names []string) {
+	tb.Helper()
+	for _, line := range ip(tb, "-6", "-o", "addr", "show", "to", HostGatewayLL().String(), "-dadfailed") {
+		names = append(names, strings.Fields(line)[1])
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestGatewayRepaired: a workload whose host end has lost all addresses talks IPv6 again.
+func TestGatewayRepaired(t *testing.T) {
+	for _, repair := range []func(*HostPath, wired) error{
+		func(h *HostPath, a wired) error {
+			_, err := h.ApplySome(context.Background(), []Endpoint{a.endpoint}, nil)
+			return err
+		},
+		// A repeated ADD, by another process.
+		func(_ *HostPath, a wired) error {
+			again, err := OpenNamespace("/proc/self/fd/" + fdOf(a.ns))
+			if err != nil {
+				return err
+			}
+			defer again.Close()
+			return ConfigurePod(again, PodNet{IfName: "eth0", Addrs: a.endpoint.Addrs, DefaultV4: true, DefaultV6: true})
+		},
+	} {
+		inHost(t, func() {
+			h := newHostPath(t)
+			a, b := wire(t, 1), wire(t, 2)
+			mustApply(t, h, a.endpoint, b.endpoint)
+			echo(t, a.ns, b.ns, b.endpoint.Addrs[1])
+			ip(t, "-6", "addr", "flush", "dev", "cali1")
+			within(t, a.ns, func() { ip(t, "-6", "neigh", "flush", "all") })
+			if err := repair(h, a); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"cali1", "cali2"}, gateways(t)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			echo(t, a.ns, b.ns, b.endpoint.Addrs[1])
+			if r := mustApply(t, h, a.endpoint, b.endpoint); r.Writes != 0 {
+				t.Errorf("%d writes were left", r.Writes)
+			}
+		})
+	}
+}
+
+// TestGatewayOfOthers: a link that CreateVeth hasn't made gets none, nor does one of
+// an endpoint without IPv6.
+func TestGatewayOfOthers(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		a := wireAddrs(t, 1, netip.MustParseAddr("10.65.0.1"))
+		ip(t, "-6", "addr", "flush", "dev", "cali1")
+		ip(t, "link", "add", "cali2", "type", "veth", "peer", "name", "other")
+		ip(t, "link", "set", "cali2", "up")
+		ip(t, "link", "set", "other", "up")
+		awaitSettled(t, "cali2")
+		mustApply(t, h, a.endpoint, Endpoint{Interface: "cali2", Active: true, Addrs: []netip.Addr{netip.MustParseAddr("fd00::2")}})
+		if got := gateways(t); got != nil {
+			t.Errorf("%q have it", got)
+		}
+	})
+}
