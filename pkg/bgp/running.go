@@ -42,12 +42,19 @@ type running struct {
 	sessions  map[netip.Addr]session // as they are
 	files     map[netip.Addr]string  // where the passwords of wanted were read; "" = there is none
 	set       bool                   // all but the sessions is as desired
-	advertise map[netip.Prefix]plan.Advertisement
+	advertise map[netip.Prefix]advertised
 	changes   changes
 	// flooded are sessions that are left alone. Other settings end that early.
 	flooded map[netip.Addr]flooded
 	// restarting tells neighbours of the first Apply that our routes have been kept.
 	restarting bool
+}
+
+// advertised is a prefix of ours that the library was given. Of several that it was given at once, and
+// refused, some may be in its table.
+type advertised struct {
+	plan.Advertisement
+	taken bool
 }
 
 // flooded is what was wanted with a neighbour when it was cut off.
@@ -64,7 +71,7 @@ func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, er
 		sessions:  make(map[netip.Addr]session),
 		files:     make(map[netip.Addr]string),
 		flooded:   make(map[netip.Addr]flooded),
-		advertise: make(map[netip.Prefix]plan.Advertisement),
+		advertise: make(map[netip.Prefix]advertised),
 	}
 	go r.srv.Serve()
 	err := r.srv.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
@@ -226,14 +233,14 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 	return nil
 }
 
-// setAdvertisements makes the table have these prefixes of ours.
+// setAdvertisements makes the table have these prefixes of ours. What fails is tried with the next call.
 func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) error {
 	var add, remove []*apiutil.Path
-	var changed []netip.Prefix
+	var added, removed []netip.Prefix
 	began := time.Now()
 	var errs []error
 	for p, a := range wanted {
-		if had, ok := r.advertise[p]; ok && had == a {
+		if r.advertise[p] == (advertised{a, true}) {
 			continue
 		}
 		path, err := pathOf(a)
@@ -241,32 +248,39 @@ func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) 
 			errs = append(errs, fmt.Errorf("advertise %s: %w", p, err))
 			continue
 		}
-		add, changed = append(add, path), append(changed, p)
-		r.advertise[p] = a
+		add, added = append(add, path), append(added, p)
+		r.advertise[p] = advertised{a, false}
 	}
 	for p, a := range r.advertise {
 		if _, ok := wanted[p]; ok {
 			continue
 		}
-		path, err := pathOf(a)
+		path, err := pathOf(a.Advertisement)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("withdraw %s: %w", p, err))
 			continue
 		}
-		remove, changed = append(remove, path), append(changed, p)
-		delete(r.advertise, p)
+		remove, removed = append(remove, path), append(removed, p)
 	}
 	if len(add) > 0 {
 		if _, err := r.srv.AddPath(apiutil.AddPathRequest{Paths: add}); err != nil {
 			errs = append(errs, fmt.Errorf("advertise: %w", err))
+		} else {
+			for _, p := range added {
+				r.advertise[p] = advertised{wanted[p], true}
+			}
 		}
 	}
 	if len(remove) > 0 {
 		if err := r.srv.DeletePath(apiutil.DeletePathRequest{Paths: remove}); err != nil {
 			errs = append(errs, fmt.Errorf("withdraw: %w", err))
+		} else {
+			for _, p := range removed {
+				delete(r.advertise, p)
+			}
 		}
 	}
-	r.changes.note(span{began, time.Now()}, changed...)
+	r.changes.note(span{began, time.Now()}, append(added, removed...)...)
 	return errors.Join(errs...)
 }
 

@@ -96,7 +96,7 @@ func (s *Speaker) Status(ctx context.Context) ([]PeerStatus, error) {
 			continue
 		}
 		for _, a := range s.run.advertise {
-			if sends(s.desired.Neighbours[p.Address], a) {
+			if a.taken && sends(s.desired.Neighbours[p.Address], a.Advertisement) {
 				p.Sent++
 			}
 		}
