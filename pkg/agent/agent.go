@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -107,6 +108,12 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
 	h := newHealth()
+	h.away = func() string {
+		if err := client.WatchTrouble(); err != nil {
+			return err.Error()
+		}
+		return strings.Join(append([]string{"no answer yet"}, cfg.Store.Endpoints...), " ")
+	}
 	l := newLoop(cfg, params, h, trouble, newReporter(cfg.Logger, client, cfg.Node, h))
 	way := newEtcdWay(cfg.Logger, client)
 	l.expect, l.etcdAddrs = client.Expect, way.needed
@@ -141,6 +148,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporter) *loop {
 	m := newMetrics(cfg.Version, trouble.count)
+	trouble.unread = h.unread
 	l := &loop{
 		log: cfg.Logger, level: cfg.Level, params: params,
 		system:  hostSystem(cfg),

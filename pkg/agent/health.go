@@ -24,10 +24,15 @@ type health struct {
 	etcd   string // why etcd doesn't, as last heard
 	routes string // why the way to other hosts isn't programmed
 	other  string // why this host can't be who it says it is
+	// away says why etcd can't be read, as last found, and names it; nil = nobody knows.
+	away func() string
 }
 
+// starting is said until the loop knows better.
+const starting = "the agent is starting"
+
 func newHealth() *health {
-	h := &health{reason: "the agent is starting"}
+	h := &health{reason: starting}
 	h.turn()
 	return h
 }
@@ -73,6 +78,24 @@ func (h *health) setRoutes(reason string) {
 	h.routes = reason
 }
 
+// unread says why nothing is known of what etcd holds; "" = something is.
+func (h *health) unread() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.reason != starting && h.reason != etcdUnread {
+		return ""
+	}
+	return etcdUnread + h.why()
+}
+
+// why is what is to be said besides of an etcd that has not been read.
+func (h *health) why() string {
+	if h.reason != starting && h.reason != etcdUnread || h.away == nil {
+		return ""
+	}
+	return ": " + h.away()
+}
+
 // unready says why the agent can't serve now; "" = it can.
 func (h *health) unready() string {
 	if s := h.stuck(); s != "" {
@@ -82,7 +105,7 @@ func (h *health) unready() string {
 	defer h.mu.Unlock()
 	reasons := make([]string, 0, 3)
 	if h.reason != "" {
-		reasons = append(reasons, h.reason)
+		reasons = append(reasons, h.reason+h.why())
 	}
 	if h.other != "" && h.other != h.reason {
 		reasons = append(reasons, h.other)

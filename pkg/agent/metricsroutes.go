@@ -66,7 +66,7 @@ func newWatchMetric(client *store.Client) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "calico_node_watch_interrupted", Help: "1 while etcd is away, so that no change is heard of.",
 	}, func() float64 {
-		if client.WatchInterrupted() {
+		if client.WatchTrouble() != nil {
 			return 1
 		}
 		return 0

@@ -217,7 +217,13 @@ func TestWithoutEtcd(t *testing.T) {
 	revision := p.put()
 	h.stopEtcd()
 	stop := h.start()
-	h.unready("etcd has not been read yet")
+	away := "etcd has not been read yet: read "
+	h.unready(away)
+	h.unready(h.config().Store.Endpoints[0])
+	h.until("what is invalid isn't known", func() bool {
+		_, body := h.fetch(h.health, "/debug/invalid")
+		return strings.HasPrefix(body, "host etcd\n") && strings.Contains(body, away)
+	})
 	h.startEtcd()
 	h.mustPass(p.key, revision)
 	h.ready()

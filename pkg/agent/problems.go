@@ -20,7 +20,10 @@ import (
 // each is logged once, counted while it lasts, shown, and logged again when it
 // is over.
 type problems struct {
-	log *slog.Logger
+	log   *slog.Logger
+	began time.Time
+	// unread says why nothing is known of what etcd holds, "" = something is; nil = nobody knows.
+	unread func() string
 
 	mu   sync.Mutex
 	open map[problemID]problem
@@ -49,7 +52,7 @@ type problem struct {
 }
 
 func newProblems(log *slog.Logger) *problems {
-	return &problems{log: log, open: map[problemID]problem{}}
+	return &problems{log: log, began: time.Now(), open: map[problemID]problem{}}
 }
 
 // maxReason bounds what is kept of a value that somebody wrote to etcd.
@@ -132,6 +135,11 @@ func (p *problems) all() []problem {
 		all = append(all, o)
 	}
 	p.mu.Unlock()
+	if p.unread != nil {
+		if reason := p.unread(); reason != "" { // nothing in etcd is in order so far
+			all = append(all, problem{Path: "etcd", Kind: problemHost, Reason: reason, Since: p.began})
+		}
+	}
 	slices.SortFunc(all, func(a, b problem) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Kind, b.Kind)) })
 	return all
 }

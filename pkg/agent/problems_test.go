@@ -65,6 +65,13 @@ func TestDebugInvalid(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", kind, cmp.Diff(want, got))
 			}
 		}
+		unread := "etcd has not been read yet: http://192.0.2.1:2379: no route"
+		p.unread = func() string { return unread }
+		text("host etcd\n  since   2000-01-01T00:00:00Z\n  reason  " + unread + "\n")
+		if _, got := get("/debug/invalid?format=json", ""); !strings.Contains(got, unread) {
+			t.Errorf("etcd unread as JSON: %s", got)
+		}
+		unread = ""
 		text("every object and setting is in order\n")
 		if _, got := get("/debug/invalid?format=json", ""); got != "[]\n" {
 			t.Errorf("nothing as JSON: %q", got)

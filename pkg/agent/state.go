@@ -303,10 +303,13 @@ func (s *state) misfit() error {
 // waitsFor says what must be known before anything is done; "" = nothing.
 func (s *state) waitsFor() string { return waitsFor(s.synced, s.ready) }
 
+// etcdUnread is said until a whole snapshot was folded.
+const etcdUnread = "etcd has not been read yet"
+
 func waitsFor(synced, ready bool) string {
 	switch {
 	case !synced:
-		return "etcd has not been read yet"
+		return etcdUnread
 	case !ready:
 		return (model.ReadyKey{}).Path() + " is not true in etcd"
 	}

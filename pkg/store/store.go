@@ -81,7 +81,7 @@ type Client struct {
 	closed  bool // no new requests
 
 	roundTrips, bytesRead, commits, conflicts atomic.Int64
-	interrupted                               atomic.Bool // a watch is, and has said so
+	interrupted                               atomic.Pointer[error] // why a watch is
 	watches                                   sync.Map    // *watch, those under way
 	addrs                                     sync.Map    // netip.Addr, those that members have or had
 }

@@ -136,9 +136,9 @@ func rest(ctx context.Context, round int, err error) bool {
 
 // report logs a trouble once, however often it is met.
 func (w *watch) report(err error) {
+	w.c.interrupted.Store(&err)
 	if s := err.Error(); w.trouble == "" || w.trouble != s && !errors.Is(err, ErrUnavailable) {
 		w.c.log.Warn("etcd watch interrupted, trying again", "err", err)
-		w.c.interrupted.Store(true)
 		w.trouble = s
 	}
 }
@@ -146,13 +146,18 @@ func (w *watch) report(err error) {
 func (w *watch) recovered() {
 	if w.trouble != "" {
 		w.c.log.Info("etcd watch is back")
-		w.c.interrupted.Store(false)
+		w.c.interrupted.Store(nil)
 		w.trouble = ""
 	}
 }
 
-// WatchInterrupted says whether etcd is away for a watch of this client.
-func (c *Client) WatchInterrupted() bool { return c.interrupted.Load() }
+// WatchTrouble says why etcd is away for a watch of this client, as last found; nil = it isn't.
+func (c *Client) WatchTrouble() error {
+	if err := c.interrupted.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // disjoint sorts the prefixes and drops those inside another.
 func disjoint(prefixes []string) ([]string, error) {
