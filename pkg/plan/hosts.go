@@ -172,7 +172,8 @@ func (e *Engine) settle(name string) {
 		}
 		reason := ""
 		if owned := e.owned[name]; owned != nil && owned[f] > 0 && h.exists && !said.addr.IsValid() {
-			reason = fmt.Sprintf("host %s holds %s blocks but has no address that can be read: they are not routed until its agent has written one", name, familyName(f))
+			reason = fmt.Sprintf("host %s holds %s blocks but has no address that can be read: they are not routed until its agent has written one: start that with %[3]s, such as %[3]s=first-found, where it isn't set or finds none",
+				name, familyName(f), addrSetting(f))
 		}
 		e.report(NoHostAddress, model.BGPHostKey{Host: name, Field: addrField(f)}.Path(), reason)
 	}
@@ -193,6 +194,9 @@ func (e *Engine) settle(name string) {
 		e.dirty.all = e.dirty.all || was != h.mine
 	}
 }
+
+// addrSetting is what an agent is told by how to find its host's address.
+func addrSetting(family int) string { return [...]string{"IP", "IP6"}[family] }
 
 func familyName(family int) string {
 	if family == 0 {
