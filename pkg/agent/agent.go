@@ -112,7 +112,10 @@ func Run(ctx context.Context, cfg Config) error {
 		if err := client.WatchTrouble(); err != nil {
 			return err.Error()
 		}
-		return strings.Join(append([]string{"no answer yet"}, cfg.Store.Endpoints...), " ")
+		if len(cfg.Store.Endpoints) == 0 {
+			return "no answer yet"
+		}
+		return "no answer yet from " + strings.Join(cfg.Store.Endpoints, ", ")
 	}
 	l := newLoop(cfg, params, h, trouble, newReporter(cfg.Logger, client, cfg.Node, h))
 	way := newEtcdWay(cfg.Logger, client)

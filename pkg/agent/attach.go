@@ -14,11 +14,8 @@ import (
 // attach makes the router that works beside the loop.
 func attach(cfg Config, client *store.Client, l *loop) *router {
 	m := newRouteMetrics()
-	m.register(l.metrics.registry)
 	r := newRouter(cfg, hostNetwork(cfg), l.problems, l.health, m, l.handover)
-	l.metrics.registry.MustRegister(newPeerMetrics(r.network.speaker))
-	l.metrics.registry.MustRegister(newHostMetrics(l.problems))
-	l.metrics.registry.MustRegister(newWatchMetric(client))
+	l.metrics.attach(m, newPeerMetrics(r.network.speaker), newHostMetrics(l.problems), newWatchMetric(client))
 	l.route.attached = true
 	r.naming = l.report.naming
 	r.identity = newIdentity(cfg, client, identityTells{l.report, l.health, l.problems})

@@ -46,8 +46,8 @@ func newMetrics(version string, invalid func() int) *metrics {
 		programmed: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "calico_node_programmed_seconds", Help: "Time from hearing of an endpoint to having read it back from the kernel.", Buckets: latencies(),
 		}),
-		writes:      counter("calico_node_kernel_writes_total", "Changes made to the kernel's state."),
-		repairs:     counter("calico_node_drift_repaired_total", "Of these, those that undid what something else had changed."),
+		writes:      counter("calico_node_kernel_writes_total", "Changes made to what the kernel holds for workload interfaces (routes, neighbours, sysctls, the IPv6 gateway's address) and to the host's forwarding."),
+		repairs:     counter("calico_node_drift_repaired_total", "Changes made for workload interfaces and the host's forwarding that undid what something else had changed; they are in calico_node_kernel_writes_total too."),
 		cut:         counter("calico_node_connections_cut_total", "Tracked connections cut because policy came to deny them."),
 		firewall:    newFirewallMetrics(),
 		connections: counter("calico_node_connections_deleted_total", "Tracked connections deleted because their address went away."),
@@ -72,6 +72,12 @@ func newMetrics(version string, invalid func() int) *metrics {
 		}, func() float64 { return float64(invalid()) }),
 	)
 	return m
+}
+
+// attach adds those of the way to other hosts.
+func (m *metrics) attach(routes routeMetrics, others ...prometheus.Collector) {
+	routes.register(m.registry)
+	m.registry.MustRegister(others...)
 }
 
 // handler serves /metrics.

@@ -29,7 +29,7 @@ func newFirewallMetrics() firewallMetrics {
 		policies:  gauge("policies", "Policies that apply to an endpoint of this host."),
 		profiles:  gauge("profiles", "Profiles that an endpoint of this host refers to."),
 		sets:      gauge("sets", "Sets of addresses or ports that rules refer to."),
-		members:   gauge("set_members", "Members of these sets."),
+		members:   gauge("set_members", "Members of all sets that rules refer to."),
 		rules:     gauge("rules", "Rules in the kernel's table."),
 		mostRules: gauge("endpoint_rules_max", "Rules of the policies and profiles of the endpoint that has most."),
 		meanRules: gauge("endpoint_rules_mean", "Rules of the policies and profiles of an endpoint, on average."),
@@ -37,7 +37,7 @@ func newFirewallMetrics() firewallMetrics {
 			Name: "calico_node_firewall_apply_seconds", Help: "Time to bring the firewall in line and read it back: the whole, or what changed.", Buckets: latencies(),
 		}, []string{"scope"}),
 		writes:   counter("writes_total", "Changes sent to the kernel's table."),
-		repairs:  counter("drift_repaired_total", "Of these, those that undid what something else had changed."),
+		repairs:  counter("drift_repaired_total", "Changes sent to the kernel's table that undid what something else had changed; they are in calico_node_firewall_writes_total too."),
 		failures: counter("failures_total", "Times that the firewall could not be brought in line."),
 	}
 }

@@ -12,7 +12,7 @@ type hostMetrics struct {
 
 func newHostMetrics(p *problems) hostMetrics {
 	return hostMetrics{p, prometheus.NewDesc("calico_node_host_problems",
-		"1 for each thing that is wrong with who this host is: IP, IP6, NODENAME, addresses in etcd and of tunnels, and BGP that can't speak as it should; see /debug/invalid.", []string{"what"}, nil)}
+		"1 for each thing that is wrong with who this host is: IP, IP6, NODENAME, addresses in etcd and of tunnels, BGP that can't speak as it should, and an etcd that has not been read; see /debug/invalid.", []string{"what"}, nil)}
 }
 
 // Describe sends what Collect's metrics are called.

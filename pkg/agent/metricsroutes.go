@@ -38,14 +38,14 @@ func newRouteMetrics() routeMetrics {
 			Name: "calico_node_route_problems", Help: "What is wrong on the way to other hosts, by kind: see /debug/invalid.",
 		}, []string{"kind"}),
 		tunnels:    gauge("tunnels", "Tunnel devices that this host shall have."),
-		remotes:    gauge("remotes", "Other hosts that its VXLAN devices know."),
+		remotes:    gauge("remotes", "Other hosts that this host's VXLAN devices know."),
 		hosts:      gauge("hosts", "Addresses of other hosts."),
 		advertised: gauge("advertised", "Prefixes that this host advertises by BGP."),
 		applySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "calico_node_route_apply_seconds", Help: "Time to bring routes and tunnels in line and read them back: the whole, or what changed.", Buckets: latencies(),
 		}, []string{"scope"}),
 		writes:   counter("writes_total", "Changes made to routes to other hosts and to tunnels."),
-		repairs:  counter("drift_repaired_total", "Of these, those that undid what something else had changed."),
+		repairs:  counter("drift_repaired_total", "Changes made to routes to other hosts and to tunnels that undid what something else had changed; they are in calico_node_route_writes_total too."),
 		failures: counter("failures_total", "Times that routes and tunnels could not be read."),
 		jumps: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "calico_node_clock_jumps_total", Help: "Times that the host's clock was set, by a second or more.",

@@ -82,8 +82,8 @@ type Client struct {
 
 	roundTrips, bytesRead, commits, conflicts atomic.Int64
 	interrupted                               atomic.Pointer[error] // why a watch is
-	watches                                   sync.Map    // *watch, those under way
-	addrs                                     sync.Map    // netip.Addr, those that members have or had
+	watches                                   sync.Map              // *watch, those under way
+	addrs                                     sync.Map              // netip.Addr, those that members have or had
 }
 
 // Open prepares a client. It connects nothing: that etcd is away is found by
