@@ -72,6 +72,17 @@ type Config struct {
 // Run is the agent. It ends, cleanly, when the context does; what it has
 // programmed stays.
 func Run(ctx context.Context, cfg Config) error {
+	if err := privileged(); err != nil {
+		return err
+	}
+	err := run(ctx, cfg)
+	if errors.Is(err, os.ErrPermission) {
+		err = fmt.Errorf("%w: run it as root, with the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN", err)
+	}
+	return err
+}
+
+func run(ctx context.Context, cfg Config) error {
 	if cfg.Level == nil {
 		cfg.Level = new(slog.LevelVar)
 	}
@@ -143,9 +154,6 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.Logger.Info("calico-node runs", "version", cfg.Version, "node", cfg.Node)
 	err = group.Wait()
 	cfg.Logger.Info("calico-node stops; what is programmed stays")
-	if errors.Is(err, os.ErrPermission) {
-		err = fmt.Errorf("%w: run it as root, with the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN", err)
-	}
 	return err
 }
 
