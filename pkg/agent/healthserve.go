@@ -55,12 +55,8 @@ func (s *serving) configure(p Params) {
 	changed := s.want != want
 	s.want = want
 	s.mu.Unlock()
-	if !changed {
-		return
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
+	if changed {
+		nudge(s.wake)
 	}
 }
 

@@ -115,7 +115,7 @@ func newIdentity(cfg Config, client *store.Client, tells identityTells) *identit
 		tunnels: map[string]*tunnelEffort{},
 	}
 	tells.report.life = i.life
-	tells.report.ask(i.ring)
+	tells.report.ask(func() { nudge(i.wake) })
 	return i
 }
 
@@ -176,7 +176,7 @@ func (i *identity) fold(u store.Update) {
 	awaited := n.revision < n.awaits && n.awaits <= u.Revision
 	n.revision = u.Revision
 	if changed || awaited {
-		i.ring()
+		nudge(i.wake)
 	}
 }
 
@@ -215,7 +215,7 @@ func (i *identity) want(w identityWish) {
 	changed = changed || !n.judged || !found.equal(n.conflicts)
 	n.judged, n.conflicts = true, found
 	if changed {
-		i.ring()
+		nudge(i.wake)
 	}
 }
 
@@ -224,7 +224,7 @@ func (i *identity) see(l plan.Links) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.note.look(l) {
-		i.ring()
+		nudge(i.wake)
 	}
 }
 
@@ -240,13 +240,6 @@ func (n *identityNote) look(l plan.Links) bool {
 
 // Found receives when another address was found: it is used once want was called.
 func (i *identity) Found() <-chan struct{} { return i.found }
-
-func (i *identity) ring() {
-	select {
-	case i.wake <- struct{}{}:
-	default:
-	}
-}
 
 // notes are what others have left until now.
 func (i *identity) notes() identityNote {

@@ -181,7 +181,7 @@ func (i *identity) confirm(ctx context.Context, claimed int64) error {
 	i.tenure.claiming = false
 	i.mu.Unlock()
 	i.log.Info("the host has its name again: nobody else lives who has it")
-	i.ring()
+	nudge(i.wake)
 	return nil
 }
 

@@ -79,10 +79,7 @@ func (i *identity) adopt(own [2]plan.Identity, known conflicts) bool {
 		i.note.own, i.note.judged = own, false
 	}
 	if !i.note.judged {
-		select {
-		case i.found <- struct{}{}:
-		default:
-		}
+		nudge(i.found)
 	}
 	return i.note.judged && i.note.conflicts.equal(known) // else there is another note
 }

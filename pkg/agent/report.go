@@ -98,7 +98,7 @@ func (r *reporter) set(path string, key model.Key, status model.EndpointStatus) 
 	r.want[path] = report
 	r.mu.Unlock()
 	if changed {
-		r.ring()
+		nudge(r.wake)
 	}
 }
 
@@ -109,7 +109,7 @@ func (r *reporter) remove(path string) {
 	delete(r.want, path)
 	r.mu.Unlock()
 	if had {
-		r.ring()
+		nudge(r.wake)
 	}
 }
 
@@ -118,7 +118,7 @@ func (r *reporter) firstUpdate() {
 	r.mu.Lock()
 	r.first = true
 	r.mu.Unlock()
-	r.ring()
+	nudge(r.wake)
 }
 
 // resync notes that etcd may have been emptied or restored.
@@ -126,7 +126,7 @@ func (r *reporter) resync() {
 	r.mu.Lock()
 	r.doubt = true
 	r.mu.Unlock()
-	r.ring()
+	nudge(r.wake)
 }
 
 // unlist notes that somebody has deleted what says that the host exists.
@@ -158,13 +158,6 @@ func (r *reporter) isFirst() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.first
-}
-
-func (r *reporter) ring() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
 }
 
 // run reports until the context ends. The host's live status stays then until its
@@ -200,10 +193,10 @@ func (r *reporter) run(ctx context.Context) error {
 		case <-r.changed: // by what etcd says: it is back, however often it was tried in vain
 			host.backoff = min(host.backoff, leastBackoff)
 			host.timer.Reset(host.backoff)
-			r.ring()
+			nudge(r.wake)
 		case <-r.naming.forReport:
 			host.timer.Reset(host.backoff)
-			r.ring()
+			nudge(r.wake)
 		case <-lost:
 			r.lease = nil
 			if r.former == nil {
