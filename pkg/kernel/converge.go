@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -140,7 +141,11 @@ func (h *HostPath) execute(ctx context.Context, plans []interfacePlan) error {
 	if len(sysctls) > 0 {
 		err := h.ns.enter(func() error {
 			for _, c := range sysctls {
-				c.err = writeSysctl(c.sysctl, c.value)
+				if strings.HasSuffix(c.sysctl, "/forwarding") {
+					c.err = h.forwardIPv6(c.sysctl)
+				} else {
+					c.err = writeSysctl(c.sysctl, c.value)
+				}
 			}
 			return ctx.Err()
 		})

@@ -14,19 +14,17 @@ import (
 // convergeHost sees to what the host as a whole needs: forwarding, and answers for
 // HostGateway.
 //
-// IPv6 forwarding stays as it is until a workload has an IPv6 address: with it
-// the host no longer takes its default route from router advertisements, unless
-// accept_ra is 2.
+// IPv6 forwarding stays as it is until a workload has an IPv6 address.
 func (h *HostPath) convergeHost(report *Report) {
 	sysctls := []string{"ipv4/ip_forward"}
 	hadV6 := h.hostV6
 	if h.hostV6 || slices.ContainsFunc(slices.Collect(maps.Values(h.desired)), Endpoint.hasIPv6) {
 		h.hostV6 = true
-		sysctls = append(sysctls, "ipv6/conf/all/forwarding")
+		sysctls = append(sysctls, forwarding6)
 	}
 	_ = h.ns.enter(func() error {
 		for _, name := range sysctls {
-			made, err := ensureOne(name)
+			made, err := h.ensureOne(name)
 			if err != nil {
 				report.Problems = append(report.Problems, err)
 			}
@@ -53,12 +51,17 @@ func (h *HostPath) wroteHost(report *Report, what string) {
 }
 
 // ensureOne sets a sysctl to 1 and reads it back.
-func ensureOne(name string) (made bool, err error) {
+func (h *HostPath) ensureOne(name string) (made bool, err error) {
 	v, err := readSysctl(name)
 	if err != nil || v == 1 {
 		return false, err
 	}
-	if err := writeSysctl(name, "1"); err != nil {
+	if name == forwarding6 {
+		err = h.forwardIPv6(name)
+	} else {
+		err = writeSysctl(name, "1")
+	}
+	if err != nil {
 		return false, err
 	}
 	if v, err = readSysctl(name); err == nil && v != 1 {

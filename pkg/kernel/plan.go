@@ -65,7 +65,7 @@ func (h *HostPath) plan(st *state) []interfacePlan {
 		case wanted && checkName(name) != nil:
 			p.err = checkName(name)
 		case there && wanted && e.Active:
-			p.settings(l, st)
+			p.settings(e, l, st)
 			addrs := h.granted(&p, e, l, st)
 			p.neighbours(e, l, st, addrs)
 			p.routes(h.cfg.Protocol, l, st, addrs, held, names)
@@ -122,7 +122,7 @@ func (h *HostPath) winner(a netip.Addr, st *state) string {
 
 func (p *interfacePlan) add(c change) { p.changes = append(p.changes, &c) }
 
-func (p *interfacePlan) settings(l Link, st *state) {
+func (p *interfacePlan) settings(e Endpoint, l Link, st *state) {
 	var wrong []string
 	var differ []setting
 	for _, s := range settings4() {
@@ -138,6 +138,9 @@ func (p *interfacePlan) settings(l Link, st *state) {
 		})
 	}
 	for _, s := range settings6() {
+		if s.name == "forwarding" && !e.hasIPv6() {
+			continue // it makes a router of the host: see forwardIPv6
+		}
 		if v, ok := l.conf6.at(s.number); ok && v != s.value {
 			p.add(change{
 				what:   fmt.Sprintf("set sysctl net.ipv6.conf.%s: %s=%d", l.Name, s.name, s.value),

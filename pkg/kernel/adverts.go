@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+)
+
+const (
+	conf6       = "ipv6/conf/"
+	forwarding6 = conf6 + "all/forwarding"
+)
+
+// forwardIPv6 sets an IPv6 sysctl that switches forwarding on, of all links or of one. Of
+// either the kernel takes it that the host is a router: by each link whose accept_ra isn't
+// 2 it drops what routers advertised, the host's default route first
+// (rt6_purge_dflt_routers), and where it forwards it takes no more. So what takes
+// advertisements now is told to go on.
+func (h *HostPath) forwardIPv6(name string) error {
+	if err := h.keepAdverts(); err != nil {
+		return fmt.Errorf("IPv6 is not forwarded, as the host would lose what routers advertise: %w", err)
+	}
+	return writeSysctl(name, "1")
+}
+
+// keepAdverts has the links that take router advertisements, and those that will be made,
+// take them though the host forwards. Workloads' and tunnels are not among them.
+func (h *HostPath) keepAdverts() error {
+	dir, err := os.ReadDir("/proc/sys/net/" + conf6)
+	if err != nil {
+		return fmt.Errorf("list the links of IPv6: %w", err)
+	}
+	var kept []string
+	for _, entry := range dir {
+		name := entry.Name()
+		if slices.Contains([]string{"all", "lo"}, name) || h.owns(name) || isFabricDevice(name) {
+			continue
+		}
+		forwards, err1 := readSysctl(conf6 + name + "/forwarding")
+		accepts, err2 := readSysctl(conf6 + name + "/accept_ra")
+		err := errors.Join(err1, err2)
+		if err == nil && forwards == 0 && accepts == 1 {
+			if err = writeSysctl(conf6+name+"/accept_ra", "2"); err == nil {
+				kept = append(kept, name)
+			}
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it has gone
+			return err
+		}
+	}
+	if len(kept) > 0 {
+		h.cfg.Logger.Info("IPv6 is forwarded now: links that take router advertisements go on taking them, by accept_ra 2",
+			slog.Any("links", kept))
+	}
+	return nil
+}
