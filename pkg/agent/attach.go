@@ -28,7 +28,7 @@ func attach(cfg Config, client *store.Client, l *loop) *router {
 
 // hostNetwork is that of the host which the process runs on.
 func hostNetwork(cfg Config) network {
-	s := bgp.New(bgp.Config{Logger: cfg.Logger})
+	s, file := bgp.New(bgp.Config{Logger: cfg.Logger}), newRouterIDFile(cfg)
 	return network{
 		open: func(prefixes []string) (fabric, error) {
 			return kernel.NewFabric(kernel.FabricConfig{Prefixes: prefixes, Logger: cfg.Logger})
@@ -38,5 +38,8 @@ func hostNetwork(cfg Config) network {
 		carriers: kernel.CarrierLosses,
 		speaker:  s,
 		lessons:  s.Subscribe(),
+
+		readRouterID:  file.read,
+		writeRouterID: file.write,
 	}
 }

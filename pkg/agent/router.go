@@ -43,6 +43,9 @@ type network struct {
 	etcd    func() map[netip.Addr]bool
 	speaker speaker
 	lessons lessons
+	// readRouterID gives the BGP identifier of a former run, writeRouterID notes it.
+	readRouterID  func() (netip.Addr, error)
+	writeRouterID func(netip.Addr) error
 }
 
 // router is the one goroutine that keeps the way to other hosts: it takes in what
@@ -68,9 +71,11 @@ type router struct {
 	settled bool // params are those that stand in etcd, too
 	engine  *plan.Engine
 	state   plan.State
-	fabric  fabric
-	events  <-chan struct{}
-	unwatch context.CancelFunc
+	// routerID is BGP's, in use or of a former run; invalid = none.
+	routerID netip.Addr
+	fabric   fabric
+	events   <-chan struct{}
+	unwatch  context.CancelFunc
 
 	begun    time.Time // when the engine was first told of etcd
 	retained bool      // routes of a former run are kept until BGP has learned
@@ -197,9 +202,6 @@ func (r *router) obey() {
 		r.closeFabric()
 		r.look = true
 	}
-	if r.engine != nil {
-		r.engine.SetSettings(r.params.Routing())
-	}
 }
 
 // turn acts on what has been taken in. What fails is tried again after a while.
@@ -238,6 +240,7 @@ func (r *router) turn(ctx context.Context) {
 		r.wish()
 	}
 	if first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
+		r.identify()
 		r.speak()
 	}
 	r.program(ctx, c)
@@ -247,6 +250,7 @@ func (r *router) turn(ctx context.Context) {
 // takeIn has the engine take in what etcd says. A name that is another's leaves what was done
 // as it is. Where nothing was done yet all is decided, for the identity to know, and nothing done.
 func (r *router) takeIn() {
+	r.engine.SetSettings(r.routing())
 	r.engine.Update(r.inbox.take(func() bool { return r.acts && r.naming.waits() != "" })...)
 	r.engine.SetEtcd(r.network.etcd())
 }

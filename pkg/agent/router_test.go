@@ -45,8 +45,11 @@ type crossroads struct {
 	learned  []plan.Learned
 	again    []netip.Prefix // to look at
 	complete bool
-	said     []string // to the speaker
-	refuse   error    // of the speaker
+	said     []string   // to the speaker
+	routerID netip.Addr // by which it was told to speak
+	formerID netip.Addr // of the router's former run
+	notedID  netip.Addr
+	refuse   error // of the speaker
 	hang     chan struct{}
 	heard    *routeNews // by the loop, latest
 }
@@ -152,6 +155,7 @@ type mouth struct{ *crossroads }
 func (m mouth) Apply(ctx context.Context, d bgp.Desired) error {
 	m.mu.Lock()
 	refuse, hang := m.refuse, m.hang
+	m.routerID = d.Speaker.RouterID
 	m.said = append(m.said, fmt.Sprintf("as %s neighbours %v advertises %v %v", d.Speaker.AS,
 		slices.SortedFunc(maps.Keys(d.Neighbours), netip.Addr.Compare),
 		slices.SortedFunc(maps.Keys(d.Advertisements), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }), time.Since(m.start)))
@@ -233,6 +237,9 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 		},
 		speaker: mouth{c},
 		lessons: c,
+
+		readRouterID:  func() (netip.Addr, error) { return c.formerID, nil },
+		writeRouterID: func(id netip.Addr) error { c.with(func() { c.notedID = id }); return nil },
 	}
 	c.router = newRouter(Config{Node: "h", Logger: log}, n, newProblems(log), newHealth(), newRouteMetrics(), newHandover())
 	prepare(c)

@@ -27,7 +27,10 @@ func (r *router) begin() bool {
 		r.again()
 		return false
 	}
-	r.engine = plan.NewEngine(r.host, r.params.Routing())
+	if r.routerID, err = r.network.readRouterID(); err != nil {
+		r.log.Warn("the host's IPv4 address is its BGP router id", "reason", err)
+	}
+	r.engine = plan.NewEngine(r.host, r.routing())
 	r.engine.Retain(former...)
 	r.begun, r.retained = time.Now(), len(former) > 0
 	r.look, r.whole = true, true

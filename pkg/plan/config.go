@@ -202,9 +202,7 @@ func (e *Engine) flushSpeaker() {
 	if me.mine[0].IsValid() || me.mine[1].IsValid() {
 		s.AS = e.asOf(me)
 	}
-	if s.RouterID = me.mine[0]; !s.RouterID.IsValid() {
-		s.RouterID = routerID(e.self)
-	}
+	s.RouterID = e.routerID(me)
 	var open []netip.Prefix
 	for p, pool := range e.pools.all {
 		if pool.tunnel == "" {
@@ -231,6 +229,21 @@ func (s Speaker) equal(o Speaker) bool {
 	return s.AS == o.AS && s.RouterID == o.RouterID && slices.Equal(s.Listen, o.Listen) && s.ListenPort == o.ListenPort &&
 		s.HoldTime == o.HoldTime && s.KeepaliveTime == o.KeepaliveTime && s.RestartTime == o.RestartTime &&
 		s.ClusterID == o.ClusterID && slices.Equal(s.Import, o.Import)
+}
+
+// routerID is the host's BGP identifier. One that is in use stays: it needs to be no
+// address, and a change of it ends all sessions. But no two hosts may have one (RFC 6286), and
+// a host that starts with the address takes it.
+func (e *Engine) routerID(me host) netip.Addr {
+	used := e.settings.RouterID
+	holder := e.hostAt(used)
+	switch {
+	case used.IsValid() && (holder == "" || holder == e.self):
+		return used
+	case me.mine[0].IsValid():
+		return me.mine[0]
+	}
+	return routerID(e.self)
 }
 
 // routerID is that of a host without IPv4: any 32 bits that no other host has

@@ -301,6 +301,7 @@ func (h *history) newSettings() Settings {
 	s := Settings{
 		VXLANPort: pick(h, uint16(0), 8472), VXLANVNI: pick(h, uint32(0), 7), MTU: pick(h, 0, 0, 1400, 9000), MaxPrefixes: pick(h, 0, 10),
 		ListenPort: pick(h, uint16(0), 1179), HoldTime: pick(h, 0, 30*time.Second), RestartTime: pick(h, 0, -1, time.Minute),
+		RouterID: pick(h, netip.Addr{}, netip.MustParseAddr("172.18.0.1"), netip.MustParseAddr("172.18.0.2"), netip.MustParseAddr("9.9.9.9")),
 	}
 	for _, kind := range []TunnelKind{IPIP, VXLAN4, VXLAN6} {
 		if mtu := pick(h, 0, 0, 1300, 8900); mtu > 0 {

@@ -81,4 +81,7 @@ type Settings struct {
 	// RestartTime is that of graceful restart: 0 = 120 s, negative = none.
 	RestartTime time.Duration
 	MaxPrefixes int // 0 = 50000
+	// RouterID is the one by which BGP speaks already, invalid = none. It stays while no
+	// other host has that address.
+	RouterID netip.Addr
 }

@@ -128,7 +128,8 @@ type Speaker struct {
 	// AS is 0 where the host must not speak, as it has no address. Then it has no
 	// neighbours.
 	AS model.ASNumber
-	// RouterID is an IPv4 address in form, and one of the host if it has any.
+	// RouterID is an IPv4 address in form: the host's if it has one, but that in the
+	// Settings stays.
 	RouterID netip.Addr
 	// Listen are the addresses to listen at; empty = all.
 	Listen     []netip.Addr

@@ -71,6 +71,42 @@ func (st *State) subjects(kind ProblemKind) (list []string) {
 	return list
 }
 
+// BGP keeps the identifier that it has, whatever becomes of the host's address, unless
+// another host has that address now.
+func TestRouterIDStays(t *testing.T) {
+	c := &cluster{}
+	own := model.BGPHostKey{Host: "h0", Field: model.BGPHostIPv4}
+	first, second, other := hostAddrOf(0), netip.MustParseAddr("172.18.9.9"), hostAddrOf(1)
+	for _, test := range []struct {
+		name    string
+		inUse   netip.Addr
+		entries []model.Entry
+		want    netip.Addr
+	}{
+		{"none is in use", netip.Addr{}, nil, first},
+		{"another address", first, []model.Entry{c.entry(own, model.Text(second.String()))}, first},
+		{"an address after none", routerID("h0"), nil, routerID("h0")},
+		{"no address any more", first, []model.Entry{c.entry(own, model.Text(""))}, first},
+		{"another host has it", other, nil, first},
+		{"no address, and another host has it", other, []model.Entry{c.entry(own, model.Text(""))}, routerID("h0")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := NewEngine("h0", Settings{})
+			e.SetLinks(benchLinks())
+			e.Update(c.entries(3)...)
+			e.Update(c.entry(model.BGPHostKey{Host: "h0", Field: model.BGPHostIPv6}, model.Text("fd18::1")))
+			var st State
+			st.Apply(e.Flush())
+			e.SetSettings(Settings{RouterID: test.inUse})
+			e.Update(test.entries...)
+			st.Apply(e.Flush())
+			if st.Speaker.RouterID != test.want || st.Speaker.AS == 0 {
+				t.Errorf("router id %s in AS %d, want %s", st.Speaker.RouterID, st.Speaker.AS, test.want)
+			}
+		})
+	}
+}
+
 // An AS number that can't be read ends no session: it counts as not set, for all alike.
 func TestUnreadableAS(t *testing.T) {
 	c := &cluster{}

@@ -121,6 +121,9 @@ func (s *slow) config(settings Settings) {
 		RouterID: s.mine(me, 0), Listen: settings.Listen, ListenPort: settings.ListenPort, HoldTime: settings.HoldTime,
 		KeepaliveTime: settings.KeepaliveTime, RestartTime: settings.RestartTime, ClusterID: s.cluster(me),
 	}
+	if at := s.at(settings.RouterID); settings.RouterID.IsValid() && (at == "" || at == me) {
+		s.st.Speaker.RouterID = settings.RouterID
+	}
 	if !s.st.Speaker.RouterID.IsValid() {
 		s.st.Speaker.RouterID = routerID(me)
 	}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// TestRouterIDOutlivesAddress has the host's IPv4 address change, go and come: the
+// identifier of its BGP sessions stays until another host has that address.
+func TestRouterIDOutlivesAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own := model.BGPHostKey{Host: "h", Field: model.BGPHostIPv4}
+		other := model.BGPHostKey{Host: "o", Field: model.BGPHostIPv4}
+		c := newCrossroads(t, func(*crossroads) {})
+		synctest.Wait()
+		for i, step := range []struct {
+			name       string
+			key        model.Key
+			addr, want string
+		}{
+			{"both families", model.BGPHostKey{Host: "h", Field: model.BGPHostIPv6}, "2001:db8::1", "192.0.2.1"},
+			{"another address", own, "192.0.2.11", "192.0.2.1"},
+			{"none", own, "", "192.0.2.1"},
+			{"one again", own, "192.0.2.12", "192.0.2.1"},
+			{"another host takes the first", other, "192.0.2.1", "192.0.2.12"},
+			{"which leaves it", other, "192.0.2.2", "192.0.2.12"},
+		} {
+			revision := int64(i + 2)
+			c.hear(store.Update{Revision: revision, Entries: []model.Entry{put(step.key, model.Text(step.addr), revision)}})
+			synctest.Wait()
+			c.with(func() {
+				if want := netip.MustParseAddr(step.want); c.routerID != want || c.notedID != want {
+					t.Errorf("%s: the router id is %s, and %s is noted; want %s", step.name, c.routerID, c.notedID, want)
+				}
+			})
+		}
+	})
+}
+
+// TestRouterIDOutlivesAgent: neighbours that keep the routes of an agent that restarts know it again, though the
+// host's address is another. Not so where another host has the former by now.
+func TestRouterIDOutlivesAgent(t *testing.T) {
+	for former, want := range map[string]string{"192.0.2.9": "192.0.2.9", "192.0.2.2": "192.0.2.1"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrossroads(t, func(c *crossroads) { c.formerID = netip.MustParseAddr(former) })
+			synctest.Wait()
+			c.with(func() {
+				if c.routerID != netip.MustParseAddr(want) {
+					t.Errorf("after %s: the router id is %s, want %s", former, c.routerID, want)
+				}
+			})
+		})
+	}
+}
+
+func TestRouterIDFile(t *testing.T) {
+	cfg := Config{Node: "h", VarDir: filepath.Join(t.TempDir(), "var")}
+	f := newRouterIDFile(cfg)
+	expect := func(what string, f routerIDFile, want netip.Addr) {
+		t.Helper()
+		if got, err := f.read(); got != want || err != nil {
+			t.Errorf("%s: %s, %v; want %s", what, got, err, want)
+		}
+	}
+	expect("no file", f, netip.Addr{})
+	id := netip.MustParseAddr("192.0.2.1")
+	if err := f.write(id); err != nil {
+		t.Fatal(err)
+	}
+	expect("what was written", f, id)
+	expect("of another host, by a copied disk", routerIDFile{f.path, "o"}, netip.Addr{})
+	for _, text := range []string{"", "h", "h 0.0.0.0", "h fd00::1", "h\x00 192.0.2.1", "192.0.2.1"} {
+		if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		expect(text, f, netip.Addr{})
+	}
+	if _, err := (routerIDFile{t.TempDir(), "h"}).read(); err == nil {
+		t.Error("a directory is read")
+	}
+}
