@@ -24,6 +24,7 @@ type health struct {
 	etcd   string // why etcd doesn't, as last heard
 	routes string // why the way to other hosts isn't programmed
 	other  string // why this host can't be who it says it is
+	bgp    string // why other hosts hear of no routes to this one's pods
 	// away says why etcd can't be read, as last found, and names it; nil = nobody knows.
 	away func() string
 }
@@ -96,6 +97,24 @@ func (h *health) why() string {
 	return ": " + h.away()
 }
 
+// setBGP notes why BGP doesn't run where pods need it; "" = it does.
+func (h *health) setBGP(reason string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bgp = reason
+}
+
+// unfit is unready, and what is no reason to start no pods here: those of one host need no BGP.
+func (h *health) unfit() string {
+	reason := h.unready()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if reason != "" && h.bgp != "" {
+		return reason + "; " + h.bgp
+	}
+	return reason + h.bgp
+}
+
 // unready says why the agent can't serve now; "" = it can.
 func (h *health) unready() string {
 	if s := h.stuck(); s != "" {
@@ -124,7 +143,7 @@ func (h *health) unready() string {
 func (h *health) handler(invalid http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /liveness", func(w http.ResponseWriter, _ *http.Request) { replyHealth(w, h.stuck()) })
-	mux.HandleFunc("GET /readiness", func(w http.ResponseWriter, _ *http.Request) { replyHealth(w, h.unready()) })
+	mux.HandleFunc("GET /readiness", func(w http.ResponseWriter, _ *http.Request) { replyHealth(w, h.unfit()) })
 	mux.Handle("GET /debug/invalid", invalid)
 	return mux
 }

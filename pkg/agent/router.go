@@ -114,7 +114,7 @@ type router struct {
 func newRouter(cfg Config, n network, trouble *problems, h *health, m routeMetrics, x *handover) *router {
 	return &router{
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: newInbox(), handover: x,
-		talker: newTalker(cfg.Logger, n.speaker, trouble), problems: trouble, health: h, metrics: m,
+		talker: newTalker(cfg.Logger, n.speaker, trouble, h), problems: trouble, health: h, metrics: m,
 		asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: resolve().params,
 		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, carriers: carriers{}, clock: time.Now(),
 	}

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -35,10 +36,11 @@ type talker struct {
 	err   error // of the last try
 
 	problems *problems // where that is shown
+	health   *health
 }
 
-func newTalker(log *slog.Logger, s speaker, p *problems) *talker {
-	return &talker{log: log, speaker: s, problems: p, wake: make(chan struct{}, 1), every: retryPause}
+func newTalker(log *slog.Logger, s speaker, p *problems, h *health) *talker {
+	return &talker{log: log, speaker: s, problems: p, health: h, wake: make(chan struct{}, 1), every: retryPause}
 }
 
 // say leaves a note of what is desired. The maps are the talker's then.
@@ -82,11 +84,22 @@ func (t *talker) run(ctx context.Context) error {
 			return nil
 		}
 		t.note(err)
+		t.health.setBGP(unheard(now, err))
 		if err != nil {
 			pause = min(max(2*pause, retryPause), most)
 			retry.Reset(pause)
 		}
 	}
+}
+
+// unheard says that other hosts hear of no routes to this one's pods: BGP doesn't run, and a
+// pool without an encapsulation needs it.
+func unheard(d bgp.Desired, err error) string {
+	var silent *bgp.ListenError
+	if !errors.As(err, &silent) || len(d.Neighbours) == 0 || len(d.Speaker.Import) == 0 {
+		return ""
+	}
+	return "BGP doesn't run: " + silent.Error()
 }
 
 // note keeps how it went, and logs what is new.

@@ -180,7 +180,8 @@ func TestListenInUse(t *testing.T) {
 	h := f.host(t, 1)
 	first, second := h.start(t), h.start(t)
 	first.apply(h.desired())
-	if got := second.ask(order{Do: "apply", Desired: h.desired()}).Err; !strings.Contains(got, "listen for BGP: ") || !strings.Contains(got, "address already in use") {
+	if got := second.ask(order{Do: "apply", Desired: h.desired()}).Err; !strings.Contains(got, "listen for BGP: ") || !strings.Contains(got, "address already in use") ||
+		!strings.Contains(got, "`ss -ltnp 'sport = :179'`") {
 		t.Errorf("Apply says %q", got)
 	}
 	first.apply(Desired{})

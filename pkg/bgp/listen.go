@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// ListenError says that BGP doesn't run at all, as it can't listen.
+type ListenError struct {
+	Port uint16
+	Err  error
+}
+
+// Error says what to do.
+func (e *ListenError) Error() string {
+	return fmt.Sprintf("listen for BGP: %v: %s", e.Err, listenAdvice(e.Port, e.Err))
+}
+
+// Unwrap gives the reason.
+func (e *ListenError) Unwrap() error { return e.Err }
+
+func listenAdvice(port uint16, err error) string {
+	if errors.Is(err, unix.EADDRINUSE) {
+		return fmt.Sprintf("another program listens at port %d, which `ss -ltnp 'sport = :%d'` names: stop it, or set another BGPListenPort for all hosts", port, port)
+	}
+	return "set BGPListenAddresses to addresses that the host has, and BGPListenPort to a port that it may use"
+}
