@@ -148,9 +148,20 @@ func (e *encoder) loadPart(f Field, into uint32, size int) {
 		payload(expr.PayloadBaseTransportHeader)
 	case fromConn:
 		e.add(&expr.Ct{Register: into, Key: expr.CtKeyDSTIP, OptDirection: true, Direction: expr.CtDirOriginal})
+	case fromCaller:
+		e.add(&expr.Ct{Register: into, Key: connSource(f.kind), OptDirection: true, Direction: expr.CtDirOriginal})
+	case fromAnswerer:
+		e.add(&expr.Ct{Register: into, Key: connSource(f.kind), OptDirection: true, Direction: expr.CtDirReply})
 	case fromFib:
 		e.add(&expr.Fib{Register: into, FlagDADDR: true, ResultADDRTYPE: true})
 	}
+}
+
+func connSource(t Type) expr.CtKey {
+	if t == typeIPv6 {
+		return expr.CtKeySRCIP6
+	}
+	return expr.CtKeySRCIP
 }
 
 // loadAll puts fields into registers, one after the other.

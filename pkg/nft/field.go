@@ -40,8 +40,10 @@ const (
 	fromLink
 	fromNetwork
 	fromTransport
-	fromFib  // the type of the destination
-	fromConn // the destination of the connection's first packet, as it came
+	fromFib      // the type of the destination
+	fromConn     // the destination of the connection's first packet, as it came
+	fromCaller   // and its source
+	fromAnswerer // the source of the connection's answers
 )
 
 var (
@@ -56,6 +58,19 @@ var (
 	destType    = Field{text: "fib daddr type", kind: typeFibType, source: fromFib}
 	calledIPv4  = Field{text: "ct original ip daddr", kind: typeIPv4, source: fromConn}
 )
+
+// connEnds are those of the connection that a packet is of, or about: who began it, and
+// who answers, both by addresses of their own.
+func connEnds(version int) [2]Field {
+	name, kind := "ip saddr", typeIPv4
+	if version == 6 {
+		name, kind = "ip6 saddr", typeIPv6
+	}
+	return [...]Field{
+		{text: "ct original " + name, kind: kind, source: fromCaller},
+		{text: "ct reply " + name, kind: kind, source: fromAnswerer},
+	}
+}
 
 // address is the source or destination of a packet of the IP version.
 func address(version int, destination bool) Field {

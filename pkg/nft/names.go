@@ -43,6 +43,7 @@ const (
 	chainFrom      = "from-workload"
 	chainTo        = "to-workload"
 	chainToHost    = "workload-to-host"
+	chainRelated   = "related-packets"
 	chainCut       = "cut-connections"
 	chainCutIn     = "cut-input"
 	chainCutOut    = "cut-output"

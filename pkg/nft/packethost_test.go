@@ -110,16 +110,19 @@ func testGone(t *testing.T, f *Firewall, a, b space, at map[int]net.PacketConn) 
 // send sends one UDP packet from a namespace.
 func send(tb testing.TB, s space, from, to netip.AddrPort) {
 	tb.Helper()
-	s.do(func() {
-		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(from), net.UDPAddrFromAddrPort(to))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		defer c.Close()
-		if _, err := c.Write([]byte("x")); err != nil {
-			tb.Fatal(err)
-		}
-	})
+	s.do(func() { sendUDP(tb, from, to) })
+}
+
+func sendUDP(tb testing.TB, from, to netip.AddrPort) {
+	tb.Helper()
+	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(from), net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("x")); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // waitCount waits until the rules of a chain have counted so many packets.

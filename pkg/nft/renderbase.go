@@ -36,6 +36,7 @@ func (x renderer) base(u uses) []Chain {
 		{Name: chainFrom, Comment: "what the endpoint of the interface may send", Rules: asksSender()},
 		{Name: chainTo, Comment: "what the endpoint of the interface may receive", Rules: asksReceiver()},
 		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost()},
+		{Name: chainRelated, Comment: "errors about connections", Rules: x.related()},
 		{Name: chainCut, Comment: "of new connections: was what it belongs to cut", Rules: cutFlows()},
 		{Name: chainAllow, Comment: "a rule allows it", Rules: append([]Rule{last}, decide(markAllowed, "back to who asks: allowed")...)},
 		{Name: chainNextTier, Comment: "a rule sends it on to the profiles", Rules: decide(markNextTier, "back to who asks: go on to the profiles")},
@@ -188,8 +189,8 @@ func notTracked(r Rule) Rule {
 // accepted. What isn't decided here goes on in one place: with every change of a
 // rule the kernel walks all that a hook can reach.
 func (x renderer) forwardHook(u uses) []Rule {
-	out := []Rule{accept(Accept, "", State{Established: true, Related: true})}
-	out = append(append(out, x.workload(outName, noEndpoint)...), shut(u, outName)...)
+	out := append(connected(), x.workload(outName, noEndpoint)...)
+	out = append(out, shut(u, outName)...)
 	if !u.Wildcard {
 		out = append(out, accept(Accept, "of no endpoint", append(x.notWorkload(inName), x.notWorkload(outName)...)...))
 	}
@@ -215,6 +216,29 @@ func (x renderer) forward(u uses) []Rule {
 // accepted leaves no mark of ours.
 func accepted(why string) Rule {
 	return Rule{Do: []Statement{MarkSet{Clear: markAll}, Count{}, Verdict{Kind: Accept}}, Comment: why}
+}
+
+const othersConnection = "about a connection of others"
+
+// connected accepts what is of a connection, or about one.
+func connected() []Rule {
+	return []Rule{
+		accept(Accept, "", State{Established: true}),
+		{Do: []Statement{State{Related: true}, Verdict{Goto, chainRelated}}},
+	}
+}
+
+// related is for errors of ICMP about connections that were accepted. They come from its
+// ends, and from routers, which workloads are not: theirs would shrink the path MTU of
+// anybody. Connections that a helper of the tracker's expects have the workload as an end.
+func (x renderer) related() []Rule {
+	out := []Rule{accept(Accept, "", x.notWorkload(inName)...)}
+	for _, version := range [...]int{4, 6} {
+		for _, end := range connEnds(version) {
+			out = append(out, accept(Accept, "", InSet{Fields: []Field{inName, end}, Set: versioned(setSources, version)}))
+		}
+	}
+	return append(out, drop(othersConnection))
 }
 
 // tracked decides by the state of the connection.
@@ -260,7 +284,7 @@ func (x renderer) output(u uses) []Rule {
 var loopbackIPv4 = netip.MustParsePrefix("127.0.0.0/8")
 
 func (x renderer) toHost() []Rule {
-	out := append(tracked(), jump(chainCut, ""))
+	out := append(connected(), dropInvalid(), jump(chainCut, ""))
 	out = append(out, dhcp(Accept)...)
 	out = append(out, accept(Accept, "neighbour discovery", neighbours(true)))
 	if x.settings.EndpointDNS || x.settings.EndpointToHost != policy.ToHostDrop {

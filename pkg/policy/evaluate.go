@@ -50,7 +50,9 @@ import (
 //     destination. Of two endpoints with one ExtIP, the lower path has it.
 //  4. Forwarded packets:
 //     (a) neither from nor to a workload interface, and there is no wildcard: accept.
-//     (b) established or related: accept. What an endpoint was connected to is
+//     (b) established: accept. Related, such as an ICMP error about a connection: accept,
+//     but dropped from a workload interface whose endpoint has none of Ends among its
+//     Addrs. What an endpoint was connected to is
 //     over when it goes: its routes go, and its connections are deleted.
 //     (c) to a workload interface without an endpoint: dropped. (d) invalid, or
 //     of a flow that was cut: dropped; a tunnel's, from a workload interface to outside of
@@ -65,8 +67,8 @@ import (
 //     (g) accept. Fail-safe ports are the host's own and don't count here.
 //  5. Packets for the host itself. A tunnel's, and not of the cluster: dropped, what
 //     the host sends to itself as well.
-//     (a) from a workload interface: invalid dropped; established or related
-//     accept; DHCP as in 1 and neighbour discovery accept; to 127.0.0.0/8 and not Translated:
+//     (a) from a workload interface: invalid dropped; established accept; related as
+//     in 4(b); DHCP as in 1 and neighbour discovery accept; to 127.0.0.0/8 and not Translated:
 //     dropped; not from the
 //     endpoint's MAC, as in 4(e): dropped; with EndpointDNS UDP and TCP port 53
 //     accept; EndpointToHost: DROP drops; ACCEPT and RETURN ask Outbound of the
@@ -302,10 +304,18 @@ func (e *evaluation) tracked() (accepted, decided bool) {
 	switch {
 	case e.p.Conn == ConnNew, e.r.Untracked:
 		return false, false
+	case e.p.Conn == ConnRelated && e.isWorkload(e.p.In) && !e.isEnd(e.workload(e.p.In)):
+		e.note("from workload interface %s, about a connection of others: drop", e.p.In)
+		return false, true
 	case e.p.Conn == ConnEstablished, e.p.Conn == ConnRelated:
 		e.note("%s connection: accept", e.p.Conn)
 		return true, true
 	}
 	e.note("%s: drop", e.p.Conn)
 	return false, true
+}
+
+// isEnd says whether an endpoint is at an end of the connection that the packet is about.
+func (e *evaluation) isEnd(ep *Endpoint) bool {
+	return ep != nil && (slices.Contains(ep.Addrs, e.p.Ends[0]) || slices.Contains(ep.Addrs, e.p.Ends[1]))
 }

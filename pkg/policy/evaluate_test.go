@@ -85,7 +85,7 @@ var testSettings = Settings{
 }
 
 // packet reads "in>out src>dst what", with - for the host itself and what like
-// tcp:1234>80, icmp:8/0 or 47, and maybe a state of the connection.
+// tcp:1234>80, icmp:8/0 or 47, and maybe a state of the connection, and its ends.
 func packet(t *testing.T, text string) Packet {
 	t.Helper()
 	f := strings.Fields(text)
@@ -120,6 +120,10 @@ func packet(t *testing.T, text string) Packet {
 	}
 	if len(f) > 3 {
 		p.Conn = Conn(f[3])
+	}
+	if len(f) > 4 {
+		first, last := pair(f[4])
+		p.Ends = [...]netip.Addr{addr(first), addr(last)}
 	}
 	return p
 }
@@ -212,7 +216,14 @@ func TestOutcome(t *testing.T) {
 func TestConnections(t *testing.T) {
 	checkCases(t, testSettings, []evaluateCase{
 		{nil, toDB + " established", Accept, "established connection: accept"},
-		{nil, toDB + " related", Accept, "related connection: accept"},
+		// An error is from one of the ends, or from a router, which no workload is.
+		{nil, toDB + " related 10.0.0.1>10.0.0.2", Accept, "related connection: accept"},
+		{nil, toDB + " related 10.0.0.2>10.0.0.1", Accept, "related connection: accept"},
+		{nil, toDB6 + " related fd00::1>fd00::2", Accept, "related connection: accept"},
+		{nil, toDB + " related 10.0.0.3>10.0.0.2", Drop, "cali1, about a connection of others: drop"},
+		{nil, toHost + " related 192.0.2.10>10.0.0.1", Accept, "related connection: accept"},
+		{nil, toHost + " related 192.0.2.10>192.0.2.11", Drop, "cali1, about a connection of others: drop"},
+		{nil, fromOut + " related 10.0.0.1>203.0.113.9", Accept, "related connection: accept"},
 		{nil, fromOut + " invalid", Drop, "invalid: drop"},
 		{nil, toHost + " established", Accept, "established"},
 		{nil, toHost + " invalid", Drop, "invalid"},

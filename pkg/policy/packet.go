@@ -23,6 +23,9 @@ type Packet struct {
 	SrcPort, DstPort   uint16
 	ICMPType, ICMPCode uint8
 	Conn               Conn
+	// Ends are those of the connection that it is about, where it is ConnRelated: who
+	// began it, and who answers, by addresses of their own.
+	Ends [2]netip.Addr
 	// Translated: Dst isn't what it was sent to, by rules of somebody else's.
 	Translated bool
 }

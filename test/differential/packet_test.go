@@ -23,11 +23,12 @@ type probe struct {
 	SrcPort, DstPort   uint16
 	ICMPType, ICMPCode uint8
 	TCPFlags           uint8
-	Options            bool   // there are some between the IP header and what it carries
-	HopByHop           bool   // those of IPv6 are for every hop
-	Fragmented         bool   // it comes in two parts
-	About              *probe // the packet that an ICMP error is about, as it left the host
-	To                 *probe // that it answers
+	Options            bool          // there are some between the IP header and what it carries
+	HopByHop           bool          // those of IPv6 are for every hop
+	Fragmented         bool          // it comes in two parts
+	About              *probe        // the packet that an ICMP error is about, as it left the host
+	Ends               [2]netip.Addr // of its connection
+	To                 *probe        // that it answers
 	// Expect is what connection tracking must make of it if it comes that far,
 	// "" = whatever it does.
 	Expect string
@@ -81,7 +82,7 @@ func (p probe) icmp() bool {
 func (p probe) packet(out string) policy.Packet {
 	return policy.Packet{
 		In: p.In, Out: out, MAC: p.MAC, Src: p.Src, Dst: p.Dst, Protocol: p.Protocol,
-		SrcPort: p.SrcPort, DstPort: p.DstPort, ICMPType: p.ICMPType, ICMPCode: p.ICMPCode,
+		SrcPort: p.SrcPort, DstPort: p.DstPort, ICMPType: p.ICMPType, ICMPCode: p.ICMPCode, Ends: p.Ends,
 	}
 }
 

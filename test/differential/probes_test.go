@@ -255,7 +255,11 @@ func (c chance) answers(st *policy.State, probes []probe, fates []fate, ports ma
 			if !p.Src.Is4() {
 				back.Protocol, back.ICMPType = model.ProtocolICMPv6, 1
 			}
-			back.About, back.Expect = &about, "related"
+			back.About, back.Expect, back.Ends = &about, "related", [...]netip.Addr{p.Src, f.dst}
+			if n := c.IntN(pods); c.in(2) && podPort(n) != f.out && f.src.IsGlobalUnicast() { // it is forged
+				back.In, back.Src = podPort(n), one(c, podAddrs(n, versionOf(p.Src))...)
+				back.MAC = ports[back.In].far
+			}
 		case p.icmp():
 			back.SrcPort, back.DstPort, back.ICMPCode = p.SrcPort, 0, p.ICMPCode
 			switch p.ICMPType {
