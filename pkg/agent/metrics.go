@@ -50,7 +50,7 @@ func newMetrics(version string, invalid func() int) *metrics {
 		repairs:     counter("calico_node_drift_repaired_total", "Changes made for workload interfaces and the host's forwarding that undid what something else had changed; they are in calico_node_kernel_writes_total too."),
 		cut:         counter("calico_node_connections_cut_total", "Tracked connections cut because policy came to deny them."),
 		firewall:    newFirewallMetrics(),
-		connections: counter("calico_node_connections_deleted_total", "Tracked connections deleted because their address went away."),
+		connections: counter("calico_node_connections_deleted_total", "Tracked connections deleted because their address went away, or leads elsewhere now."),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "calico_node_gate_waiting", Help: "Callers that wait at the gate now.",
 		}),

@@ -21,6 +21,8 @@ type sweep struct {
 	// when they began; everybody's where all is set.
 	suspects map[netip.Addr]struct{}
 	all      bool
+	// untranslated are connections that began before an address of theirs was to be translated.
+	untranslated translations
 }
 
 func (s sweep) isLost(c kernel.Connection) bool { return involves(c, s.lost) }
@@ -85,7 +87,7 @@ func (l *loop) sweep() {
 	judges := w.applied && w.err == nil
 	switch {
 	case judges && (w.all || len(w.suspects) > 0), l.lostAreAwaited():
-	case len(l.lost) == 0 && !(judges && len(w.later) > 0):
+	case len(l.lost) == 0 && !(judges && (len(w.later) > 0 || w.translatesMore())):
 		return
 	case !l.sweeps.due:
 		if !l.sweeps.gathering {
@@ -98,6 +100,7 @@ func (l *loop) sweep() {
 	if judges {
 		s.suspects, s.all = w.suspects, w.all
 		maps.Copy(s.suspects, w.later)
+		s.untranslated = w.takeTranslations()
 		w.suspects, w.later, w.all = map[netip.Addr]struct{}{}, map[netip.Addr]struct{}{}, false
 	}
 	l.lost = map[netip.Addr]struct{}{}
@@ -131,15 +134,16 @@ func (l *loop) sweep() {
 
 // walk finds the connections, has the loop judge the suspects, and deletes.
 func (l *loop) walk(s sweep) (r sweepReport) {
-	found, err := l.system.connections(func(c kernel.Connection) bool { return s.isLost(c) || s.isSuspect(c) })
+	found, err := l.system.connections(func(c kernel.Connection) bool { return s.isLost(c) || s.isSuspect(c) || s.untranslated.may(c) })
 	if err != nil {
 		return sweepReport{err: err}
 	}
 	var over, suspects []kernel.Tracked
 	for _, t := range found {
-		if s.isLost(t.Connection) {
+		switch {
+		case s.isLost(t.Connection), !s.isSuspect(t.Connection) && s.untranslated.has(t):
 			over = append(over, t)
-		} else {
+		case s.isSuspect(t.Connection):
 			suspects = append(suspects, t)
 		}
 	}
@@ -153,15 +157,19 @@ func (l *loop) walk(s sweep) (r sweepReport) {
 			return r
 		}
 		j := <-q.judged
-		var denied []kernel.Tracked
+		var denied, over []kernel.Tracked
 		for i, is := range j.denied {
-			if is {
+			switch {
+			case is:
 				denied = append(denied, some[i])
+			case s.untranslated.has(some[i]):
+				over = append(over, some[i])
 			}
 		}
-		n, err := l.system.deleteConnections(denied)
-		r.cut += n
-		if r.err = errors.Join(r.err, j.err, err); j.err != nil {
+		cut, err := l.system.deleteConnections(denied)
+		lost, err2 := l.system.deleteConnections(over)
+		r.cut, r.lost = r.cut+cut, r.lost+lost
+		if r.err = errors.Join(r.err, j.err, err, err2); j.err != nil {
 			break // it is asked again
 		}
 	}

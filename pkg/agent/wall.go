@@ -43,12 +43,16 @@ type wall struct {
 	// later are more of them, of workloads that came to this host or left it: there
 	// is hardly a connection with them that isn't over, and no hurry.
 	later map[netip.Addr]struct{}
+	// outer are the outer addresses of 1:1 NAT that have become an endpoint's;
+	// masquerades: more may be masqueraded than before. What began before isn't translated.
+	outer       map[netip.Addr]struct{}
+	masquerades bool
 }
 
 func newWall(host string) *wall {
 	return &wall{
 		engine: policy.NewEngine(host), state: &policy.State{}, shut: newShut(),
-		found: map[string]*policy.Endpoint{}, failing: map[string]error{}, rules: map[string]int{}, askers: newAskers(), hosts: map[string]struct{}{}, suspects: map[netip.Addr]struct{}{}, later: map[netip.Addr]struct{}{},
+		found: map[string]*policy.Endpoint{}, failing: map[string]error{}, rules: map[string]int{}, askers: newAskers(), hosts: map[string]struct{}{}, suspects: map[netip.Addr]struct{}{}, later: map[netip.Addr]struct{}{}, outer: map[netip.Addr]struct{}{},
 	}
 }
 
@@ -91,6 +95,7 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 		c.Endpoints[path] = ep
 		w.askers.put(path, before, ep)
 		w.suspect(before, ep, moved)
+		w.noteOuter(before, ep)
 	}
 	for id, set := range c.Sets {
 		if err := w.state.Fits(id, set); err != nil {
@@ -107,6 +112,7 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 	if err := w.state.Apply(c); err != nil {
 		w.misfit = err // Fits has looked: there is none
 	}
+	w.masquerades = w.masquerades || c.Pools != nil && len(c.Pools.Masquerade) > 0
 	w.count(c, moved)
 	return c
 }

@@ -37,6 +37,7 @@ type Tracked struct {
 	// PickedUp: it is of TCP and ran already when the tracker saw it first. Src is
 	// who was heard first then, and may be the one who answers.
 	PickedUp bool
+	Replied  bool // the other side has sent something
 	family   uint8
 	identity []byte // its attributes that say which connection it is
 }
@@ -115,6 +116,8 @@ func parseTracked(message []byte) (t Tracked, ok bool) {
 			if len(data) == 4 {
 				t.Timeout = time.Duration(binary.BigEndian.Uint32(data)) * time.Second
 			}
+		case nl.CTA_STATUS:
+			t.Replied = len(data) == 4 && binary.BigEndian.Uint32(data)&seenReply != 0
 		case nl.CTA_PROTOINFO:
 			t.PickedUp = parsePickedUp(data)
 		case nl.CTA_ZONE:
@@ -123,6 +126,9 @@ func parseTracked(message []byte) (t Tracked, ok bool) {
 	})
 	return t, t.Src.IsValid() && t.Dst.IsValid() && t.ReplySrc.IsValid()
 }
+
+// seenReply is IPS_SEEN_REPLY of linux/netfilter/nf_conntrack_common.h.
+const seenReply = 1 << 1
 
 // liberal is IP_CT_TCP_FLAG_BE_LIBERAL of linux/netfilter/nf_conntrack_tcp.h: the
 // tracker sets it where it has not seen a connection begin, so that it doesn't

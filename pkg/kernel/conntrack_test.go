@@ -72,6 +72,9 @@ func TestConnections(t *testing.T) {
 			if c.Timeout <= 0 || c.Timeout > 100*time.Second {
 				t.Errorf("%v times out in %v, want at most 100 s", c.Connection, c.Timeout)
 			}
+			if c.Replied {
+				t.Errorf("%v: replied, where nothing was sent", c.Connection)
+			}
 		}
 
 		must := func(want int) func(int, error) {
@@ -145,6 +148,9 @@ func TestPickedUp(t *testing.T) {
 		}
 		begun := connect()
 		for _, c := range tracked(t, server.Addr()) {
+			if !c.Replied {
+				t.Errorf("%v: no reply, where both sides have sent", c.Connection)
+			}
 			switch fromServer := c.SrcPort == server.Port(); {
 			case fromServer != c.PickedUp:
 				t.Errorf("%v: picked up: %v", c.Connection, c.PickedUp)

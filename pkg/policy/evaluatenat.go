@@ -52,7 +52,7 @@ func (e *evaluation) sourceNAT() {
 		e.r.SNAT = to
 		return
 	}
-	if contains(e.st.Pools.Masquerade, p.Src) && !contains(e.st.Pools.All, p.Dst) {
+	if e.st.Pools.Masquerades(p.Src, p.Dst) {
 		e.note("from a pool to outside of all pools: masqueraded")
 		e.r.Masqueraded = true
 	}

@@ -44,6 +44,12 @@ func (e *Engine) flushPools() *Pools {
 	return &now
 }
 
+// Masquerades says whether what has these addresses, after translation of its
+// destination, leaves a host with that one's address.
+func (p Pools) Masquerades(src, dst netip.Addr) bool {
+	return contains(p.Masquerade, src) && !contains(p.All, dst)
+}
+
 // outermost sorts prefixes and leaves out those that are inside another.
 func outermost(all []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(all, func(a, b netip.Prefix) int {
