@@ -18,7 +18,7 @@ import (
 // coarse is what the other side of a connection sends, whatever the ports.
 func coarse(t kernel.Tracked) nft.Flow {
 	f := backOf(t)
-	f.SrcPort, f.DstPort = 0, 0
+	f.SrcPort, f.DstPort, f.AnyPorts = 0, 0, true
 	return f
 }
 
@@ -46,6 +46,21 @@ func TestCutMany(t *testing.T) {
 		x.write(gone(testKey("a")))
 		x.policy("no-81", to(83))
 		x.expectCut("without the one pod", nil, backOf(other))
+	})
+}
+
+// TestCutPortsZero: what was sent from port 0 to port 0 is one flow as any other, and
+// goes when policy allows it.
+func TestCutPortsZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		zero := tcp("10.0.0.1", 0, "10.0.0.2", 0)
+		zero.Protocol = model.ProtocolUDP
+		x := newCutting(t, func(*cutting) {})
+		x.set(zero)
+		x.policy("no-udp", model.Match{Protocol: model.ProtocolUDP, SrcNets: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}})
+		x.expectCut("denied", nil, backOf(zero))
+		x.drop("no-udp")
+		x.expectCut("allowed again", nil)
 	})
 }
 
@@ -135,7 +150,7 @@ func TestCutsNeverForget(t *testing.T) {
 					}
 				}
 			default:
-				f := nft.Flow{Protocol: model.ProtocolUDP, Src: addr(), Dst: addr(), SrcPort: uint16(1 + random.IntN(3)), DstPort: uint16(1 + random.IntN(3))}
+				f := nft.Flow{Protocol: model.ProtocolUDP, Src: addr(), Dst: addr(), SrcPort: uint16(random.IntN(3)), DstPort: uint16(random.IntN(3))}
 				if random.IntN(8) == 0 {
 					f = nft.Flow{Protocol: 47, Src: f.Src, Dst: f.Dst}
 				}

@@ -18,20 +18,23 @@ import (
 // Flow is one direction of a connection, as policy sees its packets: after their
 // destination was translated, and before their source is.
 //
-// A coarse one is many: whatever the ports where both are 0, which nobody listens
-// at, and whoever the other side is where an address is the zero Addr. Of TCP it
-// has what goes on, and not what asks for a connection.
+// A coarse one is many: those of AnyPorts, and whoever the other side is where an
+// address is the zero Addr. Of TCP it has what goes on, and not what asks for a
+// connection.
 type Flow struct {
 	Protocol         model.Protocol
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16 // 0 where Protocol.HasPorts says no
+	// AnyPorts: whatever the ports, which are 0 here as they may be in another; only of
+	// a protocol that has some, and with both addresses.
+	AnyPorts bool
 }
 
 // Coarser returns the coarse flows that have this one, the closest first.
 func (flow Flow) Coarser() []Flow {
 	var out []Flow
 	if flow.listed() {
-		out = append(out, Flow{Protocol: flow.Protocol, Src: flow.Src, Dst: flow.Dst})
+		out = append(out, Flow{Protocol: flow.Protocol, Src: flow.Src, Dst: flow.Dst, AnyPorts: true})
 	}
 	if flow.Src.IsValid() && flow.Dst.IsValid() {
 		out = append(out, Flow{Protocol: flow.Protocol, Src: flow.Src}, Flow{Protocol: flow.Protocol, Dst: flow.Dst})
@@ -41,12 +44,12 @@ func (flow Flow) Coarser() []Flow {
 
 // IsCoarse says whether the flow is many.
 func (flow Flow) IsCoarse() bool {
-	return !flow.Src.IsValid() || !flow.Dst.IsValid() || flow.Protocol.HasPorts() && !flow.listed()
+	return !flow.Src.IsValid() || !flow.Dst.IsValid() || flow.AnyPorts
 }
 
 // listed says that it is one by its ports.
 func (flow Flow) listed() bool {
-	return flow.Protocol.HasPorts() && (flow.SrcPort != 0 || flow.DstPort != 0)
+	return flow.Protocol.HasPorts() && flow.Src.IsValid() && flow.Dst.IsValid() && !flow.AnyPorts
 }
 
 // Cut adds flows whose packets can't begin a connection, since what their other
@@ -135,7 +138,7 @@ func (flow Flow) key() string {
 		}
 	}
 	parts = append(parts, string([]byte{byte(flow.Protocol)}))
-	if flow.Src.IsValid() && flow.Dst.IsValid() && flow.listed() {
+	if flow.listed() {
 		parts = append(parts, portBytes(flow.SrcPort), portBytes(flow.DstPort))
 	}
 	return concat(parts...)
@@ -162,6 +165,8 @@ func parseFlow(set Set, key string) (Flow, bool) {
 	flow.Protocol = model.Protocol(next(typeProtocol)[0])
 	if len(types) > 3 {
 		flow.SrcPort, flow.DstPort = binary.BigEndian.Uint16(next(types[3])), binary.BigEndian.Uint16(next(types[4]))
+	} else {
+		flow.AnyPorts = flow.Src.IsValid() && flow.Dst.IsValid() && flow.Protocol.HasPorts()
 	}
 	return flow, true
 }

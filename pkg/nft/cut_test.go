@@ -39,8 +39,8 @@ func TestCut(t *testing.T) {
 		var flows, fromHost []Flow
 		for v := range own {
 			flows = append(flows,
-				Flow{model.ProtocolUDP, a.ep.Addrs[v], b.ep.Addrs[v], 1000, 80}, Flow{253, a.ep.Addrs[v], b.ep.Addrs[v], 0, 0})
-			fromHost = append(fromHost, Flow{model.ProtocolUDP, own[v], b.ep.Addrs[v], 1000, 80})
+				Flow{model.ProtocolUDP, a.ep.Addrs[v], b.ep.Addrs[v], 1000, 80, false}, Flow{253, a.ep.Addrs[v], b.ep.Addrs[v], 0, 0, false})
+			fromHost = append(fromHost, Flow{model.ProtocolUDP, own[v], b.ep.Addrs[v], 1000, 80, false})
 		}
 		flows = append(flows, fromHost...)
 		f.Cut(flows, nil)
@@ -102,6 +102,32 @@ func TestCut(t *testing.T) {
 	})
 }
 
+// TestFlowKeys: each flow is read as it was written, that of ports 0 too.
+func TestFlowKeys(t *testing.T) {
+	d := newDesired()
+	for _, addrs := range [][2]netip.Addr{{ip("10.0.0.1"), ip("10.0.0.2")}, {ip("fd00::1"), ip("fd00::2")}} {
+		src, dst := addrs[0], addrs[1]
+		for name, flow := range map[string]Flow{
+			"cut":          {model.ProtocolUDP, src, dst, 0, 0, false},
+			"cut-portless": {model.ProtocolUDP, src, dst, 0, 0, true},
+			"cut-from":     {Protocol: model.ProtocolUDP, Src: src},
+			"cut-to":       {Protocol: model.ProtocolUDP, Dst: dst},
+		} {
+			set := d.cut(flow)
+			if set != d.sets[name+"4"] && set != d.sets[name+"6"] {
+				t.Errorf("%+v is not in set %s", flow, name)
+			}
+			if got, ok := parseFlow(set.def, flow.key()); got != flow || !ok || got.IsCoarse() != (name != "cut") {
+				t.Errorf("%+v is read as %+v, %t", flow, got, ok)
+			}
+		}
+		other := Flow{Protocol: 253, Src: src, Dst: dst}
+		if got, ok := parseFlow(d.cut(other).def, other.key()); got != other || !ok || got.IsCoarse() {
+			t.Errorf("%+v is read as %+v, %t", other, got, ok)
+		}
+	}
+}
+
 // TestReadCutNothing reads where there is no table, or one of another make.
 func TestReadCutNothing(t *testing.T) {
 	inHost(t, func() {
@@ -126,7 +152,7 @@ func TestLargeCut(t *testing.T) {
 		mustApply(t, f)
 		var flows []Flow
 		for i := range n {
-			flows = append(flows, Flow{model.ProtocolTCP, ip("fd00::1"), ip("fd00::2"), 80, uint16(i)})
+			flows = append(flows, Flow{model.ProtocolTCP, ip("fd00::1"), ip("fd00::2"), 80, uint16(i), false})
 		}
 		f.Cut(flows, nil)
 		wantWrites(t, f, n, 0)
@@ -195,13 +221,13 @@ func TestCoarseCut(t *testing.T) {
 				flow Flow
 				want [3]bool // a to b, a to c, c to b
 			}{
-				{"a pair", Flow{Src: of(&a), Dst: of(&b)}, [3]bool{false, true, true}},
+				{"a pair", Flow{Src: of(&a), Dst: of(&b), AnyPorts: true}, [3]bool{false, true, true}},
 				{"from one", Flow{Src: of(&a)}, [3]bool{false, false, true}},
 				{"to one", Flow{Dst: of(&b)}, [3]bool{false, true, false}},
 			} {
 				udp, tcp := test.flow, test.flow
 				udp.Protocol, tcp.Protocol = model.ProtocolUDP, model.ProtocolTCP
-				if got := (Flow{model.ProtocolUDP, of(&a), of(&b), 1, 2}).Coarser(); !udp.IsCoarse() || !slices.Contains(got, udp) {
+				if got := (Flow{model.ProtocolUDP, of(&a), of(&b), 1, 2, false}).Coarser(); !udp.IsCoarse() || !slices.Contains(got, udp) {
 					t.Errorf("%s: %v is not one of %v", test.name, udp, got)
 				}
 				f.Cut([]Flow{udp, tcp}, nil)

@@ -35,7 +35,7 @@ func TestCutFailsafe(t *testing.T) {
 		for v, a := range own {
 			there := far.ep.Addrs[v]
 			for _, flows := range [][2]Flow{
-				{{Protocol: model.ProtocolUDP, Src: there, Dst: a}, {Protocol: model.ProtocolUDP, Src: a, Dst: there}},
+				{{Protocol: model.ProtocolUDP, Src: there, Dst: a, AnyPorts: true}, {Protocol: model.ProtocolUDP, Src: a, Dst: there, AnyPorts: true}},
 				{{Protocol: model.ProtocolUDP, Src: there}, {Protocol: model.ProtocolUDP, Dst: there}},
 			} {
 				f.Cut(flows[:], nil)
