@@ -18,6 +18,15 @@ import (
 )
 
 // rule is the error of one inbound rule.
+// names are those of ports, from one to before another.
+func names(from, to int) string {
+	var out []string
+	for i := from; i < to; i++ {
+		out = append(out, fmt.Sprintf("%q", fmt.Sprint("p", i)))
+	}
+	return strings.Join(out, ",")
+}
+
 const inRule = "inbound_rules[0]"
 
 func TestInvalidValues(t *testing.T) {
@@ -149,6 +158,12 @@ func TestInvalidValues(t *testing.T) {
 		{"profile-rules", `{"inbound_rules": [{"ip_version": 5}]}`, inRule + `.ip_version: 5: want 4 or 6`},
 		{"profile-rules", `{"inbound_rules": [{"src_selector": "a = 'b'"}]}`, inRule + `.src_selector: at byte 2: want ==, !=, in, not in, contains, starts with or ends with, have '='`},
 		{"profile-rules", `{"inbound_rules": [{"!dst_selector": "("}]}`, inRule + `.!dst_selector: at byte 1: want a label, has(), all(), global(), ! or (, have the end`},
+		{"profile-rules", `{"inbound_rules": [{"protocol": "tcp", "!src_ports": [` + names(0, 16) + `], "!dst_ports": [` + names(0, 17) + `]}]}`,
+			inRule + ": !src_ports and !dst_ports: 33 names of ports: at most 32; make rules of fewer, or write numbers"},
+		{"profile-rules", `{"inbound_rules": [{"action": "log", "protocol": "tcp", "dst_ports": [` + names(0, 20) + `], "!dst_ports": [` + names(20, 33) + `]}]}`,
+			inRule + ": ports of a rule that logs: 33 names of ports: at most 32; make rules of fewer, or write numbers"},
+		{"profile-rules", `{"inbound_rules": [{"protocol": "tcp", "src_ports": [1, 2, ` + names(0, 15) + `], "dst_ports": [` + names(0, 17) + `]}]}`,
+			inRule + ": src_ports and dst_ports: 272 combinations of names of ports: at most 256; make rules of fewer, or write numbers"},
 		{"profile-tags", `{}`, `want a list, have an object`},
 		{"profile-tags", `["a", ""]`, `[1]: empty`},
 		{"profile-tags", `["a", 1]`, `[1]: want a string, have a number`},

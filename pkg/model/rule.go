@@ -151,7 +151,54 @@ func (r *Rule) check() error {
 	if err := r.Match.check("", r.Match.Protocol); err != nil {
 		return err
 	}
-	return r.Not.check("!", r.Match.Protocol)
+	if err := r.Not.check("!", r.Match.Protocol); err != nil {
+		return err
+	}
+	return r.checkNames()
+}
+
+// The firewall has a set for each name of a port. A rule looks up all of those that it
+// excludes, and the kernel has 4 KiB for that and all else; and the rule becomes one for
+// each that it matches, with each of the other side.
+const (
+	maxNamesNot   = 32
+	maxNamesMatch = 256
+)
+
+// checkNames counts the names of ports. What is logged must be logged once: then a rule
+// for one name excludes those before it.
+func (r *Rule) checkNames() error {
+	src, dst := namedPorts(r.Match.SrcPorts), namedPorts(r.Match.DstPorts)
+	not, field := namedPorts(r.Not.SrcPorts)+namedPorts(r.Not.DstPorts), "!src_ports and !dst_ports"
+	if r.Action == ActionLog {
+		not, field = not+src+dst, "ports of a rule that logs"
+	}
+	if not > maxNamesNot {
+		return fmt.Errorf("%s: %d names of ports: at most %d; make rules of fewer, or write numbers", field, not, maxNamesNot)
+	}
+	src, dst = alternatives(src, r.Match.SrcPorts), alternatives(dst, r.Match.DstPorts)
+	if n := src * dst; n > maxNamesMatch {
+		return fmt.Errorf("src_ports and dst_ports: %d combinations of names of ports: at most %d; make rules of fewer, or write numbers", n, maxNamesMatch)
+	}
+	return nil
+}
+
+func namedPorts(ports []Port) int {
+	n := 0
+	for i := range ports {
+		if ports[i].Name != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// alternatives of one side are each name, and all numbers together.
+func alternatives(names int, ports []Port) int {
+	if names < len(ports) || names == 0 {
+		names++
+	}
+	return names
 }
 
 // check takes the rule's positive protocol, which negated ports and ICMP types

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -38,11 +39,43 @@ const (
 	udataHash    = 0xca
 )
 
+// The kernel refuses a rule of more expressions (NFT_RULE_MAXEXPRS), or one that takes it
+// more memory (12 bits of struct nft_rule), and with it all that changes at the same time.
+const (
+	maxExpressions = 128
+	maxRuleSize    = 1<<12 - 1
+)
+
+// expressionSize is how many bytes the kernel has at most for one.
+func expressionSize(x expr.Any) int {
+	switch x.(type) {
+	case *expr.Meta, *expr.Payload, *expr.Counter, *expr.Ct:
+		return 16
+	case *expr.Lookup:
+		return 56
+	}
+	return 64
+}
+
+// fits says whether the kernel takes a rule of these statements.
+func fits(do ...Statement) bool {
+	e := encoder{}
+	for _, s := range do {
+		e.encode(s)
+	}
+	return e.fits()
+}
+
+func (e *encoder) fits() bool { return e.count <= maxExpressions && e.size <= maxRuleSize }
+
 // encodeRule encodes a rule. An error is a mistake of this package.
 func encodeRule(r Rule) (*encodedRule, error) {
 	e := encoder{}
 	for _, s := range r.Do {
 		e.encode(s)
+	}
+	if e.err == nil && !e.fits() {
+		e.err = fmt.Errorf("%d expressions of %d bytes: the kernel takes %d of %d", e.count, e.size, maxExpressions, maxRuleSize)
 	}
 	if e.err != nil {
 		return nil, fmt.Errorf("rule %s: %w", r, e.err)
@@ -71,8 +104,10 @@ func encodeRule(r Rule) (*encodedRule, error) {
 // encoder makes the expressions of one rule.
 type encoder struct {
 	out              encodedRule
-	family, protocol byte // the packet is known to be of
-	ether            bool // the packet is known to have an Ethernet header
+	family, protocol byte    // the packet is known to be of
+	ether            bool    // the packet is known to have an Ethernet header
+	loaded           []Field // what the registers hold one after the other, where that is known
+	count, size      int     // of expressions, and of the memory that the kernel has for them
 	err              error
 }
 
@@ -94,6 +129,11 @@ func (e *encoder) add(x expr.Any) {
 		return
 	}
 	e.out.exprs = appendAttr(e.out.exprs, unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, b)
+	e.count++
+	e.size += expressionSize(x)
+	if _, ok := x.(*expr.Lookup); !ok {
+		e.loaded = nil
+	}
 }
 
 // lookup appends a lookup in an anonymous set, whose ID is its last 4 bytes.
@@ -164,7 +204,8 @@ func connSource(t Type) expr.CtKey {
 	return expr.CtKeySRCIP
 }
 
-// loadAll puts fields into registers, one after the other.
+// loadAll puts fields into registers, one after the other, unless they are there: a rule
+// may look the same ones up in many sets.
 func (e *encoder) loadAll(fields []Field) uint32 {
 	for _, f := range fields {
 		e.need(f)
@@ -173,10 +214,14 @@ func (e *encoder) loadAll(fields []Field) uint32 {
 		e.load(fields[0], register)
 		return register
 	}
+	if slices.Equal(e.loaded, fields) {
+		return register32
+	}
 	at := uint32(register32)
 	for _, f := range fields {
 		e.load(f, at)
 		at += uint32(f.kind.padded() / 4)
 	}
+	e.loaded = fields
 	return register32
 }

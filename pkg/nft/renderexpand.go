@@ -11,12 +11,16 @@ const (
 	maxExpand     = 4
 	maxExpandMany = 32
 	manyRules     = 500
+	// maxOthers is how many statements tell the IP version and the protocol, count, log
+	// and decide.
+	maxOthers = 6
 )
 
 // expand replaces lists of values by single ones, as long as no more than limit
-// rules come of it.
+// rules come of it, and none that is too long.
 func expand(match []Statement, limit int) [][]Statement {
 	out := [][]Statement{nil}
+	long := len(match) + maxOthers
 	for _, s := range match {
 		singles := singles(s)
 		switch {
@@ -24,7 +28,8 @@ func expand(match []Statement, limit int) [][]Statement {
 			for i := range out {
 				out[i] = append(out[i], s)
 			}
-		case s.(Among).Not && len(singles) <= limit:
+		case s.(Among).Not && len(singles) <= limit && long+len(singles)-1 <= surelyFit:
+			long += len(singles) - 1
 			for i := range out {
 				out[i] = append(out[i], singles...)
 			}

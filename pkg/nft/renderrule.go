@@ -157,12 +157,29 @@ func (x renderer) family(r policy.Rule, version int, name string) []Rule {
 	var out []Rule
 	for _, ports := range product(m.ports(r.Match.SrcPorts, r.Match.SrcPortSets, false), m.ports(r.Match.DstPorts, r.Match.DstPortSets, true), r.Action == model.ActionLog) {
 		for _, match := range expand(slices.Concat(m.match, ports), x.expand) {
-			do := slices.Concat(m.demands(match, !neutral(r)), match, []Statement{Count{}}, x.action(r))
-			out = append(out, Rule{Do: do, Comment: name})
+			out = append(out, fit(slices.Concat(m.demands(match, !neutral(r)), match), x.action(r), name))
 		}
 	}
 	return out
 }
+
+// fit makes a rule that the kernel takes. One that is too long drops all that a part of
+// it matches, which is more. The data model has bounds that keep rules from that.
+func fit(match, action []Statement, name string) Rule {
+	r := Rule{Do: slices.Concat(match, []Statement{Count{}}, action), Comment: name}
+	if len(r.Do) <= surelyFit || fits(r.Do...) {
+		return r
+	}
+	last := []Statement{Count{}, Verdict{Kind: Drop}}
+	for !fits(slices.Concat(match, last)...) {
+		match = match[:len(match)-1]
+	}
+	return Rule{Do: slices.Concat(match, last), Comment: name + ", cannot be expressed: it is too long"}
+}
+
+// surelyFit is how many statements are never too long: each is at most 4 expressions of
+// 128 bytes together, and a few tell the IP version and the protocol.
+const surelyFit = 28
 
 // action is what a rule that matches does.
 func (x renderer) action(r policy.Rule) []Statement {

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/pkg/policy/scale"
+)
+
+// extreme is a rule with much of all that there may be.
+func (d dice) extreme() model.Rule {
+	r := model.Rule{Action: []model.Action{model.ActionAllow, model.ActionDeny, model.ActionLog, model.ActionNextTier}[d.n(4)], LogPrefix: "x"}
+	r.Match, r.Not = d.extremeMatch("is"), d.extremeMatch("not")
+	r.Match.Protocol, r.Not.Protocol = model.ProtocolTCP, model.Protocol(99)
+	return r
+}
+
+func (d dice) extremeMatch(what string) model.Match {
+	return model.Match{
+		SrcTag: what + "-src", DstTag: what + "-dst", HasSrcSelector: true, SrcSelector: "has(" + what + "-src)", DstSelector: "has(" + what + "-dst)",
+		SrcNets: d.extremeNets(), DstNets: d.extremeNets(), SrcPorts: d.extremePorts(), DstPorts: d.extremePorts(),
+	}
+}
+
+func (d dice) extremeNets() []netip.Prefix {
+	var out []netip.Prefix
+	for i := range d.n(60) {
+		out = append(out, netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(2 * i)}), 17), netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 2: byte(2 * i)}), 33))
+	}
+	return out
+}
+
+func (d dice) extremePorts() []model.Port {
+	var out []model.Port
+	for i := range d.n(40) {
+		out = append(out, model.Port{Min: uint16(4 * i), Max: uint16(4*i + d.n(2))})
+	}
+	for i := range d.n(70) >> d.n(4) {
+		out = append(out, model.Port{Name: fmt.Sprint("p", i)})
+	}
+	return out
+}
+
+// worst are the longest rules that the data model lets pass.
+func worst() []model.Rule {
+	d := dice{func() byte { return 59 }}
+	names := func(n int) []model.Port {
+		out := []model.Port{{Min: 1, Max: 2}, {Min: 4, Max: 5}}
+		for i := range n {
+			out = append(out, model.Port{Name: fmt.Sprint("p", i)})
+		}
+		return out
+	}
+	not, log := d.extreme(), d.extreme()
+	not.Action, log.Action = model.ActionAllow, model.ActionLog
+	not.Match.SrcPorts, not.Match.DstPorts, not.Not.SrcPorts, not.Not.DstPorts = names(15), names(15), names(16), names(16)
+	log.Match.SrcPorts, log.Match.DstPorts, log.Not.SrcPorts, log.Not.DstPorts = names(8), names(8), names(8), names(8)
+	alone := model.Rule{Action: model.ActionLog, Match: model.Match{Protocol: model.ProtocolTCP, DstPorts: names(32)}}
+	return []model.Rule{not, log, alone}
+}
+
+// compiled are a policy's rules, and their sets, as the engine has them; nil where the
+// data model refuses one.
+func compiled(t *testing.T, list ...model.Rule) policy.Changes {
+	t.Helper()
+	p := model.Policy{Selector: "all()", Inbound: list}
+	if _, err := model.FormatValue(p); err != nil {
+		return policy.Changes{}
+	}
+	c := scale.Make(scale.Size{Endpoints: 1, Local: 1, Policies: 1, Profiles: 1})
+	e := policy.NewEngine(scale.Host)
+	e.SetPrefixes([]string{"cali"})
+	e.Update(c.Endpoints...)
+	key := model.PolicyKey{Tier: "default", Policy: "p"}
+	e.Update(model.Entry{Path: key.Path(), Key: key, Value: p, Revision: 1})
+	return e.Flush()
+}
+
+// wantShort expects no rule that the kernel would refuse, and none that is less than the
+// policy says.
+func wantShort(t *testing.T, list []policy.Rule) {
+	t.Helper()
+	s := settings()
+	s.FlowLogGroup = 1
+	for _, limit := range []int{maxExpand, maxExpandMany} {
+		x := renderer{settings: s, known: func(policy.SetID) bool { return true }, expand: limit}
+		for i := range list {
+			for _, r := range x.rule(list[i], func(why string) string { return "rule" + why }) {
+				if !fits(r.Do...) || r.Comment != "rule" {
+					t.Fatalf("the kernel has no room for: %s", r)
+				}
+			}
+		}
+	}
+}
+
+// FuzzExtreme: what the data model lets pass is never too long for the kernel.
+func FuzzExtreme(f *testing.F) {
+	random := rand.New(rand.NewPCG(3, 3))
+	for range 30 {
+		b := make([]byte, 600)
+		for i := range b {
+			b[i] = byte(random.Uint32())
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d := dice{func() byte {
+			if len(b) == 0 {
+				return 0
+			}
+			c := b[0]
+			b = b[1:]
+			return c
+		}}
+		c := compiled(t, d.extreme())
+		if r := c.Rules[policyID("p")]; r != nil {
+			wantShort(t, r.Inbound)
+		}
+	})
+}
+
+// TestKernelTakesTheWorst has the kernel take the longest rules, and the nft tool print them
+// as we do.
+func TestKernelTakesTheWorst(t *testing.T) {
+	inHost(t, func() {
+		c := compiled(t, worst()...)
+		r := c.Rules[policyID("p")]
+		if r == nil || r.Invalid != "" {
+			t.Fatalf("got %+v, want rules", r)
+		}
+		wantShort(t, r.Inbound)
+		f := open(t)
+		f.Update(c)
+		mustApply(t, f)
+		if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+			t.Errorf("-ours +nft's:\n%s", diff)
+		}
+	})
+}
+
+// TestTooLong: a rule that is too long, as none that the data model lets pass, drops what a part of it matches.
+func TestTooLong(t *testing.T) {
+	r := policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{Protocol: model.ProtocolTCP, SrcNets: cidrs("10.0.0.0/8")}}
+	for i := range 200 {
+		r.Not.SrcSets = append(r.Not.SrcSets, policy.SetID(fmt.Sprint(i)))
+	}
+	x := renderer{settings: settings(), known: func(policy.SetID) bool { return true }, expand: maxExpand}
+	got := x.rule(r, func(why string) string { return "rule" + why })
+	if len(got) != 1 || !fits(got[0].Do...) {
+		t.Fatalf("got %v", got)
+	}
+	text := got[0].String()
+	for _, want := range []string{"meta l4proto tcp ip saddr 10.0.0.0/8 ip saddr != @s4-0 ", "counter drop", `comment "rule, cannot be expressed: it is too long"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s lacks %s", text, want)
+		}
+	}
+}
