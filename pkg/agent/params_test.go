@@ -113,7 +113,10 @@ func TestParamValues(t *testing.T) {
 		"InterfacePrefix": {good{
 			"tap":            func(p *Params) { p.InterfacePrefixes = []string{"tap"} },
 			" tap, cali,tap": func(p *Params) { p.InterfacePrefixes = []string{"cali", "tap"} },
-		}, []string{"", ",", "tap,", "../all", "a/b", "a b", "sixteencharacters", "cali*", "cali+", `"cali"`, "l", "cali,lo"}},
+			"a0,a1,a2,a3,a4,a5,a6,a7,a8,a9,b0,b1,b2,b3,b4,b5,b0": func(p *Params) {
+				p.InterfacePrefixes = strings.Split("a0,a1,a2,a3,a4,a5,a6,a7,a8,a9,b0,b1,b2,b3,b4,b5", ",")
+			},
+		}, []string{"", ",", "tap,", "../all", "a/b", "a b", "sixteencharacters", "cali*", "cali+", `"cali"`, "l", "cali,lo", "a0,a1,a2,a3,a4,a5,a6,a7,a8,a9,b0,b1,b2,b3,b4,b5,b6"}},
 		"RouteRefreshInterval": {durations(func(p *Params) *time.Duration { return &p.RefreshInterval },
 			map[string]time.Duration{"1": time.Second, "1.5": 1500 * time.Millisecond, "2m": 2 * time.Minute, "3600": time.Hour}), append(badTimes, "0")},
 		"NftablesRefreshInterval": {durations(func(p *Params) *time.Duration { return &p.FirewallInterval },

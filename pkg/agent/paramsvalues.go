@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -34,7 +35,7 @@ func read[T any](name, allowed string, field func(*Params) *T, parse func(string
 }
 
 func interfacePrefixes(field func(*Params) *[]string) values {
-	return read("list", "comma list of beginnings of interface names, up to 15 characters each", field, parsePrefixes)
+	return read("list", fmt.Sprintf("comma list of up to %d beginnings of interface names, up to 15 characters each", nft.MaxPrefixes), field, parsePrefixes)
 }
 
 func parsePrefixes(text string) ([]string, error) {
@@ -56,7 +57,11 @@ func parsePrefixes(text string) ([]string, error) {
 		prefixes = append(prefixes, p)
 	}
 	slices.Sort(prefixes)
-	return slices.Compact(prefixes), nil
+	prefixes = slices.Compact(prefixes)
+	if n := len(prefixes); n > nft.MaxPrefixes {
+		return nil, fmt.Errorf("%d interface prefixes: the firewall takes at most %d; give workload interfaces fewer", n, nft.MaxPrefixes)
+	}
+	return prefixes, nil
 }
 
 // levelNone is above every level that is logged.

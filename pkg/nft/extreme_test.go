@@ -148,6 +148,34 @@ func TestKernelTakesTheWorst(t *testing.T) {
 	})
 }
 
+// TestManyPrefixes has the kernel take as many prefixes as there may be, with and without an
+// endpoint for all interfaces that are no workload's.
+func TestManyPrefixes(t *testing.T) {
+	s := settings()
+	s.Prefixes = nil
+	for i := range MaxPrefixes {
+		s.Prefixes = append(s.Prefixes, fmt.Sprintf("workload-nr-%03d", i))
+	}
+	inHost(t, func() {
+		f := open(t)
+		f.Configure(s)
+		mustApply(t, f)
+		c := sample()
+		for path, ep := range c.Endpoints {
+			if ep.Workload {
+				delete(c.Endpoints, path)
+			}
+		}
+		f.Update(c)
+		mustApply(t, f)
+		s.Prefixes = append(s.Prefixes, "cali")
+		f.Configure(s)
+		if _, err := f.Apply(t.Context()); err == nil || !strings.Contains(err.Error(), "17 prefixes of workload interfaces: at most 16") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // TestTooLong: a rule that is too long, as none that the data model lets pass, drops what a part of it matches.
 func TestTooLong(t *testing.T) {
 	r := policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{Protocol: model.ProtocolTCP, SrcNets: cidrs("10.0.0.0/8")}}

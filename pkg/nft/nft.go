@@ -56,6 +56,9 @@ func check(s policy.Settings) error {
 	if len(s.Prefixes) == 0 {
 		return errors.New("there are no prefixes of workload interfaces: configure them")
 	}
+	if n := len(s.Prefixes); n > MaxPrefixes {
+		return fmt.Errorf("there are %d prefixes of workload interfaces: at most %d", n, MaxPrefixes)
+	}
 	for _, p := range s.Prefixes {
 		if p == "" || len(p) > maxInterface {
 			return fmt.Errorf("%q can't be the prefix of workload interfaces: want 1 to %d bytes", p, maxInterface)
@@ -63,6 +66,10 @@ func check(s policy.Settings) error {
 	}
 	return nil
 }
+
+// MaxPrefixes is how many prefixes workload interfaces may have: one rule has them all,
+// twice.
+const MaxPrefixes = 16
 
 // maxInterface is how long an interface's name may be (IFNAMSIZ, less the NUL).
 const maxInterface = 15
