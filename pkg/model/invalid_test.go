@@ -27,6 +27,8 @@ func names(from, to int) string {
 	return strings.Join(out, ",")
 }
 
+func repeated(n int, s string) string { return strings.Repeat(s+",", n-1) + s }
+
 const inRule = "inbound_rules[0]"
 
 func TestInvalidValues(t *testing.T) {
@@ -164,6 +166,12 @@ func TestInvalidValues(t *testing.T) {
 			inRule + ": ports of a rule that logs: 33 names of ports: at most 32; make rules of fewer, or write numbers"},
 		{"profile-rules", `{"inbound_rules": [{"protocol": "tcp", "src_ports": [1, 2, ` + names(0, 15) + `], "dst_ports": [` + names(0, 17) + `]}]}`,
 			inRule + ": src_ports and dst_ports: 272 combinations of names of ports: at most 256; make rules of fewer, or write numbers"},
+		{"profile-rules", `{"inbound_rules": [` + repeated(2049, `{"protocol": "tcp", "src_ports": [1, 3, 5, 7], "dst_ports": [1, 3, 5, 7, 9, 11, 13, 15]}`) + `]}`,
+			"its rules come to 65568 in the kernel, one for each value of a list with each of the others: at most 65536; make policies of fewer rules, or rules of shorter lists"},
+		{"profile-rules", `{"inbound_rules": [` + repeated(257, `{"protocol": "tcp", "src_ports": [`+names(0, 16)+`], "dst_ports": [`+names(0, 16)+`]}`) + `]}`,
+			"its rules come to 65792 in the kernel, one for each value of a list with each of the others: at most 65536; make policies of fewer rules, or rules of shorter lists"},
+		{"profile-rules", `{"inbound_rules": [` + repeated(2049, `{"!src_nets": [`+repeated(23, `"10.0.0.0/8"`)+`]}`) + `]}`,
+			"its rules come to 65568 in the kernel, one for each value of a list with each of the others: at most 65536; make policies of fewer rules, or rules of shorter lists"},
 		{"profile-tags", `{}`, `want a list, have an object`},
 		{"profile-tags", `["a", ""]`, `[1]: empty`},
 		{"profile-tags", `["a", 1]`, `[1]: want a string, have a number`},

@@ -256,8 +256,47 @@ func (m *Match) check(not string, protocol Protocol) error {
 // which looks for each among all: 1,000 take it half a second, 8,000 most of a minute.
 const maxSets = 1000
 
+// What lists of values come to in the kernel: in a policy of many rules a rule for each value, with each of the
+// other lists, and above maxApart a set, which takes the kernel as long. 65,536 take it some seconds, as it has one change
+// after the other of all that is written together.
+const (
+	maxApart    = 32
+	maxApartNot = 22
+	maxApartAll = 1 << 16
+)
+
+// checkApart counts that of one policy or profile.
+func checkApart(lists ...[]Rule) error {
+	n := 0
+	for _, list := range lists {
+		for i := range list {
+			n += list[i].apart()
+		}
+	}
+	if n > maxApartAll {
+		return fmt.Errorf("its rules come to %d in the kernel, one for each value of a list with each of the others: at most %d; make policies of fewer rules, or rules of shorter lists", n, maxApartAll)
+	}
+	return nil
+}
+
+func (r *Rule) apart() int {
+	m := &r.Match
+	src, dst := namedPorts(m.SrcPorts), namedPorts(m.DstPorts)
+	n := 1
+	for _, values := range [...]int{len(m.SrcNets), len(m.DstNets), len(m.SrcPorts) - src, len(m.DstPorts) - dst} {
+		n = min(n*max(values, 1), maxApart)
+	}
+	if len(r.Not.SrcNets)+len(r.Not.DstNets)+len(r.Not.SrcPorts)+len(r.Not.DstPorts) > maxApartNot {
+		n = maxApart
+	}
+	return n * alternatives(src, m.SrcPorts) * alternatives(dst, m.DstPorts)
+}
+
 // checkSets counts the selectors, tags and names of ports of one policy or profile, each once.
 func checkSets(lists ...[]Rule) error {
+	if err := checkApart(lists...); err != nil {
+		return err
+	}
 	all := 0
 	eachSet(lists, func(string, string) { all++ })
 	if all <= maxSets {
