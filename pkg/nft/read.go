@@ -51,7 +51,7 @@ func (s *socket) generation() (uint32, error) {
 
 // readTable reads all but the elements of sets.
 func (s *socket) readTable() (table, error) {
-	t := table{chains: make(map[string]readChain), rules: make(map[string][]installed), sets: make(map[string]shape)}
+	t := table{chains: make(map[string]readChain), rules: make(map[string][]installed)}
 	name := appendString(nil, attrTable, TableName)
 	err := s.ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, name, func(_ uint16, body []byte) {
 		t.there = true
@@ -75,14 +75,8 @@ func (s *socket) readTable() (table, error) {
 	if err != nil {
 		return t, err
 	}
-	err = s.ask(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, name, func(_ uint16, body []byte) {
-		kind := parseShape(body)
-		if text(attr(body, attrTable)) == TableName && kind.flags&unix.NFT_SET_ANONYMOUS == 0 {
-			t.sets[text(attr(body, attrName))] = kind
-		}
-	})
-	if err != nil {
-		return t, fmt.Errorf("read the sets of table %s: %w", TableName, err)
+	if t.sets, err = s.readSets(); err != nil {
+		return t, err
 	}
 	for _, kind := range [...]int{unix.NFT_MSG_GETOBJ, unix.NFT_MSG_GETFLOWTABLE} {
 		err = s.ask(kind, unix.NLM_F_DUMP, name, func(_ uint16, body []byte) {
@@ -93,6 +87,21 @@ func (s *socket) readTable() (table, error) {
 		}
 	}
 	return t, nil
+}
+
+// readSets reads what sets there are, without those that live and die with their rule.
+func (s *socket) readSets() (map[string]shape, error) {
+	sets := make(map[string]shape)
+	err := s.ask(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, appendString(nil, attrTable, TableName), func(_ uint16, body []byte) {
+		kind := parseShape(body)
+		if text(attr(body, attrTable)) == TableName && kind.flags&unix.NFT_SET_ANONYMOUS == 0 {
+			sets[text(attr(body, attrName))] = kind
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the sets of table %s: %w", TableName, err)
+	}
+	return sets, nil
 }
 
 func parseChain(body []byte) readChain {

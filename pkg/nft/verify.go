@@ -30,16 +30,47 @@ func (f *Firewall) verify(p plan) error {
 		}
 		c.there = true
 	}
-	var some []*set
+	var some, empty []*set
 	for _, name := range p.sets {
 		set := d.sets[name]
-		if set.there && !set.def.Interval && len(set.was) <= maxFind {
+		if !set.there && len(set.elems) == 0 {
+			empty = append(empty, set)
+		} else if set.there && !set.def.Interval && len(set.was) <= maxFind {
 			some = append(some, set)
 		} else if err := d.verifyWholeSet(f.sock, set); err != nil {
 			return err
 		}
 	}
+	if err := d.verifyEmpty(f.sock, empty); err != nil {
+		return err
+	}
 	return verifyElements(f.sock, some)
+}
+
+// manyEmpty is of how many sets to list all takes less than to ask for the elements of each:
+// the kernel goes through all sets for one, several times.
+const manyEmpty = 32
+
+// verifyEmpty reads back sets that were made without elements.
+func (d *desired) verifyEmpty(s *socket, sets []*set) error {
+	if len(sets) <= manyEmpty {
+		for _, set := range sets {
+			if err := d.verifyWholeSet(s, set); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	there, err := s.readSets()
+	if err != nil {
+		return err
+	}
+	for _, set := range sets {
+		if kind, ok := there[set.def.Name]; !ok || kind != set.def.shape() {
+			return fmt.Errorf("set %s is not there as it was written", set.def.Name)
+		}
+	}
+	return nil
 }
 
 // verifyElements reads back the elements of sets that changed, many at once.
