@@ -81,7 +81,7 @@ func (s *session) add(ctx context.Context) (types.Result, error) {
 	}
 	step("through the gate")
 	s.log = s.log.With("addresses", a.addrs, "revision", revision)
-	return s.result(id, a.wire.mac, a.wire.mtu, a.addrs, a.resultRoutes(), a.dns), nil
+	return s.result(id, a.wire.mac, a.mtu, a.addrs, a.resultRoutes(), a.dns), nil
 }
 
 // enter writes the pod's endpoint, with addresses of our own where no other
@@ -172,6 +172,7 @@ type attachment struct {
 	linked    bool // and a link of the name was there
 	asked     bool // and has been asked
 	renewed   bool // and has been told to take back what an earlier ADD got
+	mtu       int  // of the endpoint
 	addrs     []netip.Addr
 	blocks    []netip.Prefix // of the addresses
 	routes    []netip.Prefix // in place of the default routes
@@ -222,6 +223,7 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 		change = plan.Change()
 	}
 	endpoint := a.s.endpoint(a.id, a.wire.mac, a.wire.mtu, a.addrs, old)
+	a.mtu = endpoint.MTU
 	a.newEndpoint = !valid || old.ContainerID != a.id.cid
 	a.unchanged = 0
 	if valid && old.Equal(endpoint) {
@@ -238,10 +240,14 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 // another name, too.
 func (a *attachment) freeFormer(plan *ipam.Plan, v *view, old model.WorkloadEndpoint) error {
 	former := identity{network: a.id.network, cid: old.ContainerID, ifName: a.id.ifName}
-	if err := a.freeHandle(plan, v, former); err != nil {
+	freed, err := a.freeHandle(plan, v, former)
+	if err != nil {
 		return err
 	}
 	for _, addr := range old.Addrs() {
+		if slices.Contains(freed, addr) {
+			continue
+		}
 		handle, err := plan.Holder(addr)
 		if err != nil {
 			return err
@@ -250,28 +256,29 @@ func (a *attachment) freeFormer(plan *ipam.Plan, v *view, old model.WorkloadEndp
 		if former.network, ok = strings.CutSuffix(handle, handleID("", former.cid, former.ifName)); !ok {
 			continue
 		}
-		if err := a.freeHandle(plan, v, former); err != nil {
+		more, err := a.freeHandle(plan, v, former)
+		if err != nil {
 			return err
 		}
+		freed = append(freed, more...)
 	}
 	return nil
 }
 
 // freeHandle frees what a former sandbox has, and nothing of a container whose names
 // make the same handle.
-func (a *attachment) freeHandle(plan *ipam.Plan, v *view, former identity) error {
+func (a *attachment) freeHandle(plan *ipam.Plan, v *view, former identity) ([]netip.Addr, error) {
 	former.handle = handleID(former.network, former.cid, former.ifName)
 	held, err := v.ipam.Held(former.handle)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, h := range held {
 		if others, err := a.s.othersAddress(v, former, h.Attributes); err != nil || others {
-			return err
+			return nil, err
 		}
 	}
-	_, err = plan.Release(former.handle, a.s.started)
-	return err
+	return plan.Release(former.handle, a.s.started)
 }
 
 // former is the endpoint that was there before this call.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -175,6 +176,11 @@ func TestAddAgain(t *testing.T) {
 		t.Errorf("the link was made anew: index %s became %s", before, after)
 	}
 	r.must(verb("CHECK", withResult(r, c, first)))
+	greater := c
+	greater.Stdin = r.conf(map[string]any{"mtu": 8000})
+	if again := r.must(greater); string(again.Stdout) != string(first.Stdout) {
+		t.Errorf("ADD with a greater MTU:\n%s\nfirst:\n%s", again.Stdout, first.Stdout)
+	}
 	// What is lost is made again, what others added to the endpoint stays.
 	r.sh("ip link del " + r.links()[0])
 	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}
@@ -330,6 +336,62 @@ func TestAddressesOfManyBlocks(t *testing.T) {
 	r.must(verb("DEL", second))
 	r.put(model.PoolKey{CIDR: prefix("10.4.0.0/16")}, model.Pool{CIDR: prefix("10.4.0.0/16")})
 	r.empty()
+}
+
+// TestGatewaysOfManyPools asks for addresses of as many pools as can have their gateways
+// reserved in one transaction, and of one more.
+func TestGatewaysOfManyPools(t *testing.T) {
+	var pools []netip.Prefix
+	var ips []string
+	for i := range 16 {
+		pools = append(pools, prefix(fmt.Sprintf("10.4.%d.0/24", i)))
+		ips = append(ips, fmt.Sprintf("10.4.%d.77", i), fmt.Sprintf("10.4.%d.177", i))
+	}
+	r := newRig(t, lab.Config{Pools: pools})
+	ask := func(n int) lab.Call {
+		c := call(r.pod(fmt.Sprintf("pod%d", n)), r.conf(map[string]any{
+			"type": "bridge", "isGateway": true, "ipam": map[string]any{"type": "calico-ipam"},
+			"args": map[string]any{"cni": map[string]any{"ips": ips[:n]}},
+		}))
+		c.Plugin = "calico-ipam"
+		return c
+	}
+	r.fails(ask(31), 7, "the addresses that are asked for lie in 31 blocks: those of one container may lie in 30")
+	most := ask(30)
+	r.must(most)
+	r.must(verb("DEL", most))
+	ips = slices.DeleteFunc(ips, func(ip string) bool { return strings.HasSuffix(ip, ".177") })
+	r.fails(ask(16), 7, "the addresses that are asked for have 16 gateways: those of one container may have 15")
+}
+
+// TestFormerSandboxRead counts what an ADD asks of etcd to free a former sandbox's addresses.
+func TestFormerSandboxRead(t *testing.T) {
+	r := newRig(t, lab.Config{Pools: []netip.Prefix{prefix("10.4.0.0/16")}})
+	var trips []int
+	for _, n := range []int{1, 8} {
+		var ips []string
+		for i := range n {
+			ips = append(ips, fmt.Sprintf("10.4.%d.0", i))
+		}
+		ipam := map[string]any{"type": "calico-ipam"}
+		c := call(r.pod(fmt.Sprintf("first%d", n)), r.conf(map[string]any{"ipam": ipam, "args": map[string]any{"cni": map[string]any{"ips": ips}}}))
+		c.ContainerID, c.Args = fmt.Sprintf("first%d", n), k8sArgs
+		r.must(c)
+		c = call(r.pod(fmt.Sprintf("second%d", n)), r.conf(map[string]any{"ipam": ipam}))
+		c.ContainerID, c.Args = fmt.Sprintf("second%d", n), k8sArgs
+		r.must(c)
+		log := strings.Split(strings.TrimSpace(r.sh("grep round_trips "+filepath.Join(r.host.LogDir(), "cni.log"))), "\n")
+		_, after, _ := strings.Cut(log[len(log)-1], "round_trips=")
+		trip, err := strconv.Atoi(strings.Fields(after)[0])
+		if err != nil {
+			t.Fatalf("log: %s", log[len(log)-1])
+		}
+		trips = append(trips, trip)
+		r.must(verb("DEL", c))
+	}
+	if !slices.Equal(trips, []int{3, 4}) { // one more for the blocks that the host has no hint of
+		t.Errorf("round trips to free one address and eight: %v", trips)
+	}
 }
 
 func TestPools(t *testing.T) {

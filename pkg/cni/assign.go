@@ -42,6 +42,10 @@ func (s *session) request(id identity) ipam.Request {
 // pod takes as many as the former one gives back.
 const maxBlocks = 30
 
+// maxGateways is how many gateways are reserved at once: each takes a handle, and a block
+// that may be another than the address's.
+const maxGateways = maxBlocks / 2
+
 // fits refuses addresses, asked for by number, that etcd could not take at once.
 func fits(choice ipam.Choice) error {
 	blocks := make(map[netip.Prefix]bool)

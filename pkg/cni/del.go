@@ -62,10 +62,10 @@ type removal struct {
 	lenient   bool       // undo: also where etcd is not ready
 	noted     delegation // as another IPAM plugin was asked for it
 	unlinking *future
-	linked    bool     // its link was here
-	nameless  bool     // a link with the interface's name and no alias is there
-	elsewhere bool     // the container is in another network by the interface
-	also      []string // other links that the endpoints live on
+	linked    bool         // its link was here
+	nameless  *kernel.Link // has the interface's name and no alias
+	elsewhere bool         // the container is in another network by the interface
+	also      []string     // other links that the endpoints live on
 }
 
 // release takes out of etcd what a failed ADD has written there.
@@ -220,13 +220,13 @@ func (r *removal) before(v *view) error {
 	for _, name := range r.also {
 		link, err := kernel.HostLink(name)
 		if err == nil && link.Alias == r.id.alias {
-			err = deleteLink(name)
+			err = deleteLink(link)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fail(CodeKernel, err, "")
 		}
 	}
-	if !r.nameless {
+	if r.nameless == nil {
 		return nil
 	}
 	// Its maker died before it could say whose it is. It goes, unless the
@@ -234,8 +234,9 @@ func (r *removal) before(v *view) error {
 	if e, ok := v.get(r.id.key).Value.(model.WorkloadEndpoint); ok && e.ContainerID != r.id.cid {
 		return nil
 	}
-	r.nameless = false
-	return deleteLink(r.id.hostIf)
+	link := *r.nameless
+	r.nameless = nil
+	return deleteLink(link)
 }
 
 // unlink removes the host's end, and with it the pod's, if it is this
@@ -257,9 +258,9 @@ func (r *removal) unlink(ctx context.Context, reading *reading) error {
 			return err
 		}
 		r.linked = true
-		return deleteLink(link.Name)
+		return deleteLink(link)
 	case link.Alias == "" && link.Kind == "veth":
-		r.nameless = true
+		r.nameless = &link
 	default:
 		r.elsewhere = r.id.sameInterface(link.Alias)
 		r.s.log.Info("leaving a link that is not this container's", "alias", link.Alias)
@@ -298,12 +299,12 @@ func (r *removal) unlinkNoted(name string) error {
 		return nil
 	}
 	r.linked = true
-	return deleteLink(name)
+	return deleteLink(link)
 }
 
-func deleteLink(name string) error {
+func deleteLink(link kernel.Link) error {
 	step("before link deleted")
-	if err := kernel.DeleteLink(name); err != nil {
+	if err := kernel.DeleteFoundLink(link); err != nil {
 		return fail(CodeKernel, err, "try again")
 	}
 	step("link deleted")

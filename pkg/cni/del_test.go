@@ -164,13 +164,21 @@ func TestSilentNode(t *testing.T) {
 			}
 		}
 
-		// It is gone.
+		// Its address is in the older place.
+		bird := model.HostBirdIPKey{Host: "a"}
 		r.must(c)
-		for _, link := range r.links() {
-			r.sh("ip link del " + link)
-		}
 		if _, err := l.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{metadata, address}}); err != nil {
 			t.Fatal(err)
+		}
+		r.put(bird, model.Text("172.20.9.9"))
+		other.fails(same, 11, "whether node a, which has the container's addresses, is this one isn't known")
+		if _, err := l.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{bird}}); err != nil {
+			t.Fatal(err)
+		}
+
+		// It is gone.
+		for _, link := range r.links() {
+			r.sh("ip link del " + link)
 		}
 		other.must(same)
 		r.empty()

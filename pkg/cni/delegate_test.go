@@ -106,8 +106,8 @@ func TestDelOfAPodCIDR(t *testing.T) {
 	conf = bytes.ReplaceAll(conf, []byte(`"10.8.0.0/24"`), []byte(`"usePodCidr"`))
 	c.Stdin = bytes.ReplaceAll(conf, []byte(`"fd08::/64"`), []byte(`"usePodCidrIPv6"`))
 	r.fails(c, 7, "ipam.subnet: usePodCidr needs the Kubernetes API, which this version does not read yet")
-	gc := lab.Call{Verb: "GC", Stdin: append(bytes.TrimSuffix(c.Stdin, []byte("}")),
-		`,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}`...)}
+	gc := lab.Call{Verb: "GC", Stdin: slices.Concat(bytes.TrimSuffix(c.Stdin, []byte("}")),
+		[]byte(`,"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]}`))}
 	r.must(gc)
 	if got := leases(t, dir); len(got) != 2 {
 		t.Errorf("host-local has %v", got)
@@ -183,7 +183,7 @@ func TestDelegateUndone(t *testing.T) {
 func TestDelegatedByOtherNames(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
 	conf, dir := r.hostLocal(nil)
-	renamed := append(bytes.TrimSuffix(conf, []byte("}")), `,"nodename":"renamed"}`...)
+	renamed := slices.Concat(bytes.TrimSuffix(conf, []byte("}")), []byte(`,"nodename":"renamed"}`))
 	r.put(model.HostMetadataKey{Host: "a"}, model.HostMetadata{})
 	r.put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text(r.host.IPv4().String()))
 	k8s := "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;IgnoreUnknown=1"

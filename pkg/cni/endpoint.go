@@ -15,6 +15,9 @@ func (s *session) endpoint(id identity, mac model.MAC, mtu int, addrs []netip.Ad
 	e := model.WorkloadEndpoint{State: model.StateActive}
 	if old.ContainerID == id.cid {
 		e = old
+		if old.MTU > 0 {
+			mtu = min(mtu, old.MTU) // its link gets no greater one
+		}
 	}
 	e.Name, e.MAC, e.MTU, e.ContainerID = id.hostIf, mac, mtu, id.cid
 	e.IPv4Nets, e.IPv6Nets = nil, nil

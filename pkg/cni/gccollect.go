@@ -158,5 +158,5 @@ func (g *collection) unlink(ctx context.Context, r *removal) (left bool, err err
 		}
 	}
 	r.linked = link.Alias == r.id.alias
-	return false, deleteLink(link.Name)
+	return false, deleteLink(link)
 }

@@ -127,6 +127,12 @@ func (s *session) reserveGateways(plan *ipam.Plan, v *view, request ipam.Request
 			hit = hit || gw == a.Addr
 		}
 	}
+	slices.SortFunc(gateways, netip.Addr.Compare)
+	gateways = slices.Compact(gateways)
+	if len(gateways) > maxGateways {
+		return choice, failf(CodeConfig, "ask for addresses of fewer pools",
+			"the addresses that are asked for have %d gateways: those of one container may have %d", len(gateways), maxGateways)
+	}
 	if hit {
 		*plan = *ipam.NewPlan(v.ipam)
 	}

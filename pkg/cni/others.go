@@ -45,14 +45,19 @@ func (s *session) othersAddress(v *view, id identity, kept map[string]string) (b
 	return another, err
 }
 
+// startAgent says how a node whose name was guessed gets it.
+const startAgent = "start calico-node, which writes the file with this node's name, or set nodename in the network configuration"
+
 // isAnother reports whether a node is another than this, or else this one under a former
 // name. One that reports is another. One that doesn't may be silent or stopped while its
 // pods go on: it is this one if its address is, or if etcd knows of no host by the name.
 func (s *session) isAnother(v *view, node string) (bool, error) {
 	status, metadata := model.StatusKey{Host: node}, model.HostMetadataKey{Host: node}
-	bgp := [...]model.BGPHostKey{{Host: node, Field: model.BGPHostIPv4}, {Host: node, Field: model.BGPHostIPv6}}
+	addrs := []model.Key{
+		model.BGPHostKey{Host: node, Field: model.BGPHostIPv4}, model.BGPHostKey{Host: node, Field: model.BGPHostIPv6}, model.HostBirdIPKey{Host: node},
+	}
 	var wants []ipam.Want
-	for _, k := range [...]model.Key{status, metadata, bgp[0], bgp[1]} {
+	for _, k := range append([]model.Key{status, metadata}, addrs...) {
 		if _, read := v.entries[k]; !read && !v.absent[k] {
 			wants = append(wants, ipam.Want{Key: k})
 		}
@@ -61,7 +66,7 @@ func (s *session) isAnother(v *view, node string) (bool, error) {
 		return false, &ipam.NeedError{Wants: wants}
 	}
 	lives, known, here := v.get(status).Exists(), v.get(metadata).Exists(), false
-	for _, k := range bgp {
+	for _, k := range addrs {
 		text, _ := v.get(k).Value.(model.Text)
 		if addr, err := netip.ParseAddr(string(text)); err == nil {
 			known = true
@@ -75,13 +80,15 @@ func (s *session) isAnother(v *view, node string) (bool, error) {
 	var hint string
 	switch {
 	case lives && s.guessed:
-		hint = "start calico-node, which writes the file with this node's name, or set nodename in the network configuration"
+		hint = startAgent
 	case lives && here:
 		hint = "try again: the status that a node leaves in etcd under a former name ends by itself"
 	case lives:
 		return true, nil
 	case here || !known:
 		return false, nil
+	case s.guessed:
+		hint = startAgent
 	default:
 		name := model.EscapeName(node)
 		hint = "if it is another, start its calico-node or wait until its container is deleted; if it is gone, or was this one, " +

@@ -223,6 +223,9 @@ func DeleteLink(name string) error {
 	return deleteLink(0, name)
 }
 
+// DeleteFoundLink removes that very link, and not one that has taken its name since.
+func DeleteFoundLink(l Link) error { return deleteLink(l.Index, l.Name) }
+
 func deleteLink(index int, name string) error {
 	s, err := openSocket()
 	if err != nil {
