@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -292,6 +293,7 @@ func TestPassword(t *testing.T) {
 	}
 }
 
+// TestWrongAS has a neighbour of another AS than is set: each side says so, once, however its connections end.
 func TestWrongAS(t *testing.T) {
 	t.Parallel()
 	a, b, da, db := pair(t)
@@ -305,6 +307,13 @@ func TestWrongAS(t *testing.T) {
 	eventually(t, "the other side's error", true, func() bool {
 		return strings.Contains(sb.peer(a.v4).Error, "expect another AS number of us")
 	})
+	time.Sleep(20 * time.Second) // several tries of each side
+	for _, s := range []*speaker{sa, sb} {
+		said := strings.Count(s.log.String(), "BGP session failed") - strings.Count(s.log.String(), `error="connect: `)
+		if p := s.look().Status[0]; said != 1 || p.Trouble != TroubleAS {
+			t.Errorf("%s: a reason was said %d times, want once; now it is %q:\n%s", s.name, said, p.Error, s.log)
+		}
+	}
 	if strings.Contains(sa.log.String(), "session up") {
 		t.Errorf("a session with a wrong AS:\n%s", sa.log)
 	}

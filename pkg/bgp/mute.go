@@ -33,6 +33,13 @@ func (t *sessions) opened(a netip.Addr, waits bool) {
 // each two has to go (RFC 4271, section 6.8).
 const collision = 2 * time.Second
 
+// named is for how long a reason that was named stands, though connections are closed as well: that is what
+// becomes of others to the same neighbour. Tries come more often, each with its reason.
+const named = 30 * time.Second
+
+// itCloses is how the text of a neighbour begins that closes connections.
+const itCloses = "it closes the connection: "
+
 // closed notes that a neighbour closes connections without a word before there is a session, as routers do
 // with those of whom they don't know.
 func (t *sessions) closed(a netip.Addr) {
@@ -47,13 +54,13 @@ func (t *sessions) closed(a netip.Addr) {
 	if e.closes.IsZero() {
 		e.closes = now
 	}
-	again := now.Sub(e.closes) >= collision
-	text := fmt.Sprintf("it closes the connection: is %s with AS %d set as its neighbour there?", e.neighbour.Local, t.us.as)
+	says := now.Sub(e.closes) >= collision && now.Sub(e.namedAt) >= named
+	text := fmt.Sprintf("%sis %s with AS %d set as its neighbour there?", itCloses, e.neighbour.Local, t.us.as)
 	if !e.neighbour.Local.IsValid() {
-		text = fmt.Sprintf("it closes the connection: is this host with AS %d set as its neighbour there?", t.us.as)
+		text = fmt.Sprintf("%sis this host with AS %d set as its neighbour there?", itCloses, t.us.as)
 	}
 	t.mu.Unlock()
-	if again {
+	if says {
 		t.fail(a, text)
 	}
 }

@@ -52,6 +52,7 @@ type sessionState struct {
 	since     time.Time
 	err       string // the last error, kept when the session is up again
 	errAt     time.Time
+	namedAt   time.Time // when a reason was named: more than that it can't be connected to, or closes connections
 	told      string    // what was logged last
 	mistake   string    // in its settings, "" = none
 	waits     bool      // it was logged that a new password waits for the session to end
@@ -178,6 +179,9 @@ func (t *sessions) fail(a netip.Addr, text string) {
 		text = fmt.Sprintf("%s%s, which is set for it: correct it here, or there", wrongAS, e.neighbour.AS)
 	}
 	e.err, e.errAt, e.opened = text, time.Now(), time.Time{}
+	if !strings.HasPrefix(text, "connect:") && !strings.HasPrefix(text, itCloses) {
+		e.namedAt = e.errAt
+	}
 	// The end of a session in progress is logged as such.
 	ends := e.state == Established && strings.Contains(text, "ended the session")
 	if e.told == text || ends {
@@ -203,7 +207,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	case now == Established:
 		e.opening.due = at
 		e.says = saysEnd(ev.Peer.State.RemoteCap)
-		e.told, e.closes, e.waits = "", time.Time{}, false
+		e.told, e.closes, e.namedAt, e.waits = "", time.Time{}, time.Time{}, false
 		t.log.Info("BGP session up", "neighbour", a, "as", ev.Peer.State.PeerASN)
 	case before == Established:
 		e.sentAll, e.flood, e.refused, e.looped = false, floodWatch{}, nil, false
