@@ -106,7 +106,7 @@ func TestRouteComesBack(t *testing.T) {
 }
 
 // TestRefusedReplacement has routes whose replacement the kernel refuses: what leads elsewhere than is
-// desired goes, what leads to a part of it stays, and is replaced or deleted later like any other.
+// desired goes, what leads to a part of it or nowhere at all stays, and is replaced or deleted later like any other.
 func TestRefusedReplacement(t *testing.T) {
 	inHost(t, func() {
 		uplink(t)
@@ -118,18 +118,21 @@ func TestRefusedReplacement(t *testing.T) {
 				return &plan.Route{Destination: dst, Kind: plan.Unicast, Hops: hops}
 			}
 			former, refused := hop(good), bad[dst.Addr().Is4()]
+			nowhere := &plan.Route{Destination: dst, Kind: plan.Blackhole}
 			for _, c := range []struct {
-				name string
-				next *plan.Route
-				left int
+				name        string
+				first, next *plan.Route
+				left        int
 			}{
-				{"another", route(refused), 0},
-				{"one more", route(former, refused), 1},
+				{"another", route(former), route(refused), 0},
+				{"one more", route(former), route(former, refused), 1},
+				{"after a blackhole", nowhere, route(refused), 1},
 			} {
 				for _, whole := range []bool{false, true} {
 					f := newFabric(t)
-					st := plan.State{Routes: map[netip.Prefix]plan.Route{dst: *route(former)}}
+					st := plan.State{Routes: map[netip.Prefix]plan.Route{dst: *c.first}}
 					mustHold(t, f, st)
+					before := heldByFabric(t)
 					var r FabricReport
 					var err error
 					for range 2 {
@@ -142,7 +145,7 @@ func TestRefusedReplacement(t *testing.T) {
 						if err != nil || len(r.Problems) != 1 || !strings.Contains(r.Problems[0].Err.Error(), refused.Gateway.String()) {
 							t.Fatalf("%s, %s, whole=%v: %+v, %v", dst, c.name, whole, r, err)
 						}
-						if held := heldByFabric(t); len(held) != c.left {
+						if held := heldByFabric(t); !slices.Equal(held, before[:c.left]) {
 							t.Errorf("%s, %s, whole=%v: left %q", dst, c.name, whole, held)
 						}
 					}

@@ -38,9 +38,10 @@ func (r fabricRoute) equal(o fabricRoute) bool {
 		r.source == o.source && slices.Equal(r.hops, o.hops)
 }
 
-// within says whether the route leads nowhere but where the other leads too.
+// within says whether the route leads nowhere but where the other leads too. A blackhole leads nowhere at all:
+// without it packets would take the default route.
 func (r fabricRoute) within(o fabricRoute) bool {
-	return r.kind == o.kind && !slices.ContainsFunc(r.hops, func(h fabricHop) bool { return !slices.Contains(o.hops, h) })
+	return r.kind == unix.RTN_BLACKHOLE || r.kind == o.kind && !slices.ContainsFunc(r.hops, func(h fabricHop) bool { return !slices.Contains(o.hops, h) })
 }
 
 func compareHops(a, b fabricHop) int {
