@@ -33,6 +33,9 @@ func (t *sessions) opened(a netip.Addr, waits bool) {
 // each two has to go (RFC 4271, section 6.8).
 const collision = 2 * time.Second
 
+// apart is more than passes between two tries to connect: closings further apart have nothing to do with each other.
+const apart = 3 * connectRetry * time.Second
+
 // named is for how long a reason that was named stands, though connections are closed as well: that is what
 // becomes of others to the same neighbour. Tries come more often, each with its reason.
 const named = 30 * time.Second
@@ -51,9 +54,10 @@ func (t *sessions) closed(a netip.Addr) {
 	}
 	now := time.Now()
 	e.opened = time.Time{}
-	if e.closes.IsZero() {
+	if now.Sub(e.closedAt) > apart {
 		e.closes = now
 	}
+	e.closedAt = now
 	says := now.Sub(e.closes) >= collision && now.Sub(e.namedAt) >= named
 	text := fmt.Sprintf("%sis %s with AS %d set as its neighbour there?", itCloses, e.neighbour.Local, t.us.as)
 	if !e.neighbour.Local.IsValid() {

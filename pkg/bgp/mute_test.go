@@ -5,12 +5,17 @@ package bgp
 import (
 	"encoding/binary"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/calico-go/calico/pkg/plan"
 )
 
 // TestMute has a neighbour that takes connections and doesn't answer, and one that connects and
@@ -179,6 +184,52 @@ func TestCloses(t *testing.T) {
 			sb := b.start(t)
 			sb.apply(db)
 			s.mustBe("10.0.0.2 established")
+		})
+	}
+}
+
+// TestClosings has connections closed and other things happen: who closes again and again is said to, and nobody
+// for a closing here and there, or where a better reason is known.
+func TestClosings(t *testing.T) {
+	t.Parallel()
+	const (
+		closes = "it closes"
+		down   = "connect: connection refused"
+	)
+	a := netip.MustParseAddr("10.0.0.2")
+	type step struct {
+		after time.Duration
+		what  string // "" = it closes a connection
+		want  string // how the error begins
+	}
+	for name, steps := range map[string][]step{
+		"again and again":         {{0, "", ""}, {4 * time.Second, "", closes}, {4 * time.Second, "", closes}},
+		"both of two at once":     {{0, "", ""}, {time.Second, "", ""}},
+		"at long intervals":       {{0, "", ""}, {time.Minute, "", ""}, {time.Minute, "", ""}},
+		"down between":            {{0, "", ""}, {4 * time.Second, down, down}, {4 * time.Second, "", down}, {4 * time.Second, "", closes}},
+		"begun anew between":      {{0, "", ""}, {4 * time.Second, "begin", ""}, {0, "", ""}, {4 * time.Second, "", closes}},
+		"with a reason":           {{0, refused, refused}, {4 * time.Second, "", refused}, {4 * time.Second, "", refused}, {4 * time.Second, refused, refused}},
+		"with a reason long past": {{0, refused, refused}, {28 * time.Second, "", refused}, {4 * time.Second, "", closes}, {4 * time.Second, refused, refused}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := sessions{log: slog.New(slog.NewTextHandler(t.Output(), nil)), wake: func() {}}
+				s.want(plan.Neighbour{Address: a, AS: 64512})
+				for i, step := range steps {
+					time.Sleep(step.after)
+					switch step.what {
+					case "":
+						s.closed(a)
+					case "begin":
+						s.begin(a)
+					default:
+						s.fail(a, step.what)
+					}
+					if got := s.status()[0].Error; !strings.HasPrefix(got, step.want) || got != "" && step.want == "" {
+						t.Errorf("step %d: %q, want %q", i, got, step.want)
+					}
+				}
+			})
 		})
 	}
 }

@@ -59,7 +59,8 @@ type sessionState struct {
 	until     time.Time // of a flooded one's pause
 	began     time.Time // when the library was told of it: events before are of one that is gone
 	opened    time.Time // when the library connected to it and said its part; zero = that is over
-	closes    time.Time // since when it closes connections before there is a session; zero = it doesn't
+	closes    time.Time // since when it closes connections before there is a session
+	closedAt  time.Time // when it closed the last; zero = it doesn't
 	flood     floodWatch
 	refused   map[netip.Prefix]noted // what it sends that is not taken from anybody
 	looped    bool                   // it was said that it sends routes with our AS number
@@ -110,7 +111,7 @@ func (t *sessions) begin(a netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.table[a]; e != nil {
-		e.began, e.until, e.opened, e.sentAll, e.flood = time.Now(), time.Time{}, time.Time{}, false, floodWatch{}
+		e.began, e.until, e.opened, e.closedAt, e.sentAll, e.flood = time.Now(), time.Time{}, time.Time{}, time.Time{}, false, floodWatch{}
 		e.state, e.since, e.refused, e.looped = Idle, e.began, nil, false
 	}
 }
@@ -179,8 +180,11 @@ func (t *sessions) fail(a netip.Addr, text string) {
 		text = fmt.Sprintf("%s%s, which is set for it: correct it here, or there", wrongAS, e.neighbour.AS)
 	}
 	e.err, e.errAt, e.opened = text, time.Now(), time.Time{}
-	if !strings.HasPrefix(text, "connect:") && !strings.HasPrefix(text, itCloses) {
-		e.namedAt = e.errAt
+	if !strings.HasPrefix(text, itCloses) {
+		e.closedAt = time.Time{}
+		if !strings.HasPrefix(text, "connect:") {
+			e.namedAt = e.errAt
+		}
 	}
 	// The end of a session in progress is logged as such.
 	ends := e.state == Established && strings.Contains(text, "ended the session")
@@ -207,7 +211,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 	case now == Established:
 		e.opening.due = at
 		e.says = saysEnd(ev.Peer.State.RemoteCap)
-		e.told, e.closes, e.namedAt, e.waits = "", time.Time{}, time.Time{}, false
+		e.told, e.closedAt, e.namedAt, e.waits = "", time.Time{}, time.Time{}, false
 		t.log.Info("BGP session up", "neighbour", a, "as", ev.Peer.State.PeerASN)
 	case before == Established:
 		e.sentAll, e.flood, e.refused, e.looped = false, floodWatch{}, nil, false
