@@ -73,6 +73,7 @@ type router struct {
 	state   plan.State
 	// routerID is BGP's, in use or of a former run; invalid = none.
 	routerID netip.Addr
+	unnoted  bool // it could not be written
 	fabric   fabric
 	events   <-chan struct{}
 	unwatch  context.CancelFunc
@@ -168,6 +169,9 @@ func (r *router) run(ctx context.Context) error {
 			r.lookAtPassed()
 			r.lookAtClock(time.Now())
 			r.lookAtCarriers(time.Now())
+			if r.unnoted {
+				r.noteID()
+			}
 		case <-r.lookAgain.C:
 		case <-r.unbridging.C:
 		case <-r.left.C:

@@ -49,6 +49,7 @@ type crossroads struct {
 	routerID netip.Addr // by which it was told to speak
 	formerID netip.Addr // of the router's former run
 	notedID  netip.Addr
+	noNote   error // of writing it
 	refuse   error // of the speaker
 	hang     chan struct{}
 	heard    *routeNews // by the loop, latest
@@ -238,8 +239,15 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 		speaker: mouth{c},
 		lessons: c,
 
-		readRouterID:  func() (netip.Addr, error) { return c.formerID, nil },
-		writeRouterID: func(id netip.Addr) error { c.with(func() { c.notedID = id }); return nil },
+		readRouterID: func() (netip.Addr, error) { return c.formerID, nil },
+		writeRouterID: func(id netip.Addr) error {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.noNote == nil {
+				c.notedID = id
+			}
+			return c.noNote
+		},
 	}
 	c.router = newRouter(Config{Node: "h", Logger: log}, n, newProblems(log), newHealth(), newRouteMetrics(), newHandover())
 	prepare(c)

@@ -31,9 +31,19 @@ func (r *router) identify() {
 		return
 	}
 	r.routerID = id
-	if err := r.network.writeRouterID(id); err != nil {
+	r.noteID()
+}
+
+// noteID writes the identifier for the next run. What fails is said once, and tried again at every audit.
+func (r *router) noteID() {
+	err := r.network.writeRouterID(r.routerID)
+	switch {
+	case err != nil && !r.unnoted:
 		r.log.Warn("the BGP router id is not on disk: after a restart of the agent it may be another, and neighbours may keep routes that are gone", "err", err)
+	case err == nil && r.unnoted:
+		r.log.Info("the BGP router id is on disk", "id", r.routerID)
 	}
+	r.unnoted = err != nil
 }
 
 // routerIDFile is where one host of the name keeps its identifier.

@@ -65,6 +65,38 @@ func TestRouterIDOutlivesAgent(t *testing.T) {
 	}
 }
 
+// TestRouterIDUnwritten: an identifier that can't be written is when that can be done, though nothing else changes.
+func TestRouterIDUnwritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(c *crossroads) { c.noNote = unix.ENOSPC })
+		synctest.Wait()
+		for _, step := range []struct {
+			name string
+			err  error
+			want netip.Addr
+		}{
+			{"no room", unix.ENOSPC, netip.Addr{}},
+			{"room again", nil, netip.MustParseAddr("192.0.2.1")},
+		} {
+			c.with(func() { c.noNote = step.err })
+			time.Sleep(2 * c.params.RefreshInterval)
+			synctest.Wait()
+			c.with(func() {
+				if c.notedID != step.want {
+					t.Errorf("%s: %s is noted, want %s", step.name, c.notedID, step.want)
+				}
+				c.notedID = netip.Addr{}
+			})
+		}
+		time.Sleep(2 * c.params.RefreshInterval)
+		c.with(func() {
+			if c.notedID.IsValid() {
+				t.Errorf("%s is written again", c.notedID)
+			}
+		})
+	})
+}
+
 // TestUnheard: an agent whose BGP can't listen isn't ready where pods need that, and takes pods all the same.
 func TestUnheard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
