@@ -260,6 +260,7 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 	state, until := s.sessions.state(a)
 	mute := runs && s.sessions.isMute(a, now) && !r.isUp(ctx, a)
 	cut := flooded{wanted, s.desired.Neighbours[a].MaxPrefixes}
+	cut.password = "" // another doesn't make it send fewer
 	switch {
 	case state == Flooded && runs:
 		if err := r.remove(ctx, has); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
@@ -129,4 +130,35 @@ func TestFloodOnWire(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFloodPassword: another password in the file doesn't end a flooding neighbour's pause; it holds from then on.
+func TestFloodPassword(t *testing.T) {
+	t.Parallel()
+	a, b, da, db := pair(t)
+	b.has(db, "10.1.2.0/26")
+	b.has(db, "10.1.3.0/26")
+	file := passwordFile(t, "former")
+	na, nb := da.Neighbours[b.v4], db.Neighbours[a.v4]
+	na.PasswordFile, na.MaxPrefixes, nb.PasswordFile = file, 1, passwordFile(t, "former")
+	da.Neighbours[b.v4], db.Neighbours[a.v4] = na, nb
+	sa, sb := a.start(t), b.start(t)
+	sa.apply(da)
+	sb.apply(db)
+	sa.mustBe("10.0.0.2 flooded")
+	sb.mustBe("10.0.0.1 connecting") // it is cut off
+	for _, f := range []string{file, nb.PasswordFile} {
+		if err := os.WriteFile(f, []byte("latter"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sb.apply(db)
+	sa.apply(da)
+	if got := sa.states(); len(got) != 1 || got[0] != "10.0.0.2 flooded" {
+		t.Errorf("after another password: %s", got)
+	}
+	na.MaxPrefixes = 2
+	da.Neighbours[b.v4] = na
+	sa.apply(da)
+	sa.mustLearn("10.1.2.0/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.2")
 }

@@ -57,7 +57,7 @@ type advertised struct {
 	taken bool
 }
 
-// flooded is what was wanted with a neighbour when it was cut off.
+// flooded is what was wanted with a neighbour when it was cut off, but for its password.
 type flooded struct {
 	session
 	limit int
