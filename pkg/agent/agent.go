@@ -4,8 +4,8 @@
 // this host, keeps the kernel so, and says at the gate when an endpoint is
 // programmed.
 //
-// state.go, desired.go, plan.go and params.go decide and do nothing else;
-// loop.go owns the state and acts; report.go writes to etcd.
+// state.go, desired.go and plan.go decide and do nothing else; loop.go owns the
+// state and acts; report.go writes to etcd. The packages below are its parts.
 package agent
 
 import (
@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -105,10 +106,10 @@ func run(ctx context.Context, cfg Config) error {
 		cfg.Logger.Warn("another agent in this network namespace would not be noticed", "reason", doubt)
 	}
 	trouble := newProblems(cfg.Logger)
-	file, err := readConfigFile(cfg.ConfigFile)
+	file, err := params.ReadFile(cfg.ConfigFile)
 	trouble.reportSetting(cfg.ConfigFile, err, "what else it says")
 	cfg.file = file
-	params := resolve(cfg.layers(settings{})...).params
+	params := params.Resolve(cfg.layers(settings{})...).Params
 	if err := writeNode(cfg); err != nil {
 		return fmt.Errorf("leave the node's name for the plugin (CALICO_VAR_DIR): %w", err)
 	}
@@ -157,7 +158,7 @@ func run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-func newLoop(cfg Config, params Params, h *health, trouble *problems, r *reporter) *loop {
+func newLoop(cfg Config, params params.Params, h *health, trouble *problems, r *reporter) *loop {
 	m := newMetrics(cfg.Version, trouble.count)
 	trouble.unread = h.unread
 	l := &loop{

@@ -7,11 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -54,7 +54,7 @@ func options() []option {
 	}
 	address := func(field func(*Config) *string) func(*Config, string) error {
 		return func(c *Config, s string) (err error) {
-			*field(c), err = parseListen(s)
+			*field(c), err = params.ParseListen(s)
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func options() []option {
 		{"etcd-password-file", "ETCD_PASSWORD_FILE", "", "file with the user's password", file(func(c *Config) *string { return &c.Store.PasswordFile })},
 		{"run-dir", "CALICO_RUN_DIR", "/run/calico", "directory of the gate's socket, " + SocketName + ", and of " + LeasesName + " where the var directory takes no writes", absolute(func(c *Config) *string { return &c.RunDir })},
 		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + NodenameName + ", " + MTUName + ", " + LeasesName + " and " + RouterIDName, absolute(func(c *Config) *string { return &c.VarDir })},
-		{"config", "CALICO_CONFIG_FILE", DefaultConfigFile, "file of parameters, [global] and lines Name = value; it need not be there", absolute(func(c *Config) *string { return &c.ConfigFile })},
+		{"config", "CALICO_CONFIG_FILE", params.DefaultFile, "file of parameters, [global] and lines Name = value; it need not be there", absolute(func(c *Config) *string { return &c.ConfigFile })},
 		{"health", "CALICO_HEALTH_ADDRESS", "", "host:port of /liveness, /readiness, /debug/state and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", address(func(c *Config) *string { return &c.Health })},
 		{"ip", "IP", "", "how this host finds its IPv4 address: an address, first-found, can-reach=<address or name>, interface=<regular expressions>, skip-interface=<the same>, cidr=<list>, or none; default: first-found", method(0)},
 		{"ip6", "IP6", "", "the same for IPv6; default: none", method(1)},
@@ -164,7 +164,7 @@ func ParseConfig(args, environ []string, hostname string, out io.Writer) (Invoca
 		}
 		in.Config.Store.Endpoints = []string{scheme + "://127.0.0.1:2379"}
 	}
-	in.Config.Felix, in.Unknown = felixEnviron(environ)
+	in.Config.Felix, in.Unknown = params.Environ(environ)
 	return in, nil
 }
 
@@ -179,22 +179,4 @@ func checkNode(name string) error {
 		return fmt.Errorf("host name %q: want letters, digits, '.', '-' and '_'", name)
 	}
 	return nil
-}
-
-// parseListen reads where to listen: 0 is nowhere, nothing leaves it open.
-func parseListen(s string) (string, error) {
-	s = strings.TrimSpace(s)
-	if s == "" || s == "0" {
-		return s, nil
-	}
-	var p Params
-	host, port, err := net.SplitHostPort(s)
-	if err == nil {
-		err = errors.Join(listenHost(func(p *Params) *string { return &p.Health.Host }).set(&p, host),
-			number(1, 65535, func(p *Params) *uint16 { return &p.Health.Port }).set(&p, port))
-	}
-	if err != nil {
-		return "", fmt.Errorf("address %q: want host:port or :port, the host an IP address or localhost, or 0 for off", s)
-	}
-	return s, nil
 }

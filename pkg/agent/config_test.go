@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -35,7 +36,7 @@ func TestParseConfig(t *testing.T) {
 		c := Config{
 			Methods: methods("", ""),
 			Node:    "box", Store: store.Config{Endpoints: []string{"http://127.0.0.1:2379"}},
-			RunDir: "/run/calico", VarDir: "/var/lib/calico", ConfigFile: DefaultConfigFile,
+			RunDir: "/run/calico", VarDir: "/var/lib/calico", ConfigFile: params.DefaultFile,
 			Felix: map[string]string{},
 		}
 		change(&c)

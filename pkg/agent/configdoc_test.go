@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/agent/params"
 )
 
 var update = flag.Bool("update", false, "write docs/configuration.md and docs/metrics.md")
@@ -29,7 +31,7 @@ In order of strength:
 
 1. the flags ` + "`-health` and `-metrics`" + `, for the parameters that say where these are served;
 2. the environment, as ` + "`FELIX_<Name>`" + `, the name in any case; an empty variable is not set;
-3. the configuration file, ` + "`" + DefaultConfigFile + "`" + ` or what ` + "`-config`" + ` says, which need not be there: lines
+3. the configuration file, ` + "`" + params.DefaultFile + "`" + ` or what ` + "`-config`" + ` says, which need not be there: lines
    ` + "`Name = value`" + `, by custom below a line ` + "`[global]`" + `; a line that begins with ` + "`#` or `;`" + ` is a comment;
 4. etcd, for one host: ` + "`/calico/v1/host/<host>/config/<Name>`" + `;
 5. etcd, for all hosts: ` + "`/calico/v1/config/<Name>`" + `;
@@ -68,17 +70,17 @@ func configuration() string {
 	var b strings.Builder
 	b.WriteString(configurationHead)
 	b.WriteString("| Name | What it does | Values | Default | A change applies |\n|---|---|---|---|---|\n")
-	for _, p := range paramTable() {
-		name := "`" + p.name + "`"
-		for _, a := range p.aliases {
+	for _, p := range params.Table() {
+		name := "`" + p.Name + "`"
+		for _, a := range p.Aliases {
 			name += ", also `" + a + "`"
 		}
-		initial := "`" + p.initial + "`"
-		if p.initial == "" {
+		initial := "`" + p.Initial + "`"
+		if p.Initial == "" {
 			initial = "nothing"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s: %s | %s | %s |\n", name, p.does, p.values.name, p.values.allowed,
-			strings.ReplaceAll(initial, ",", "`, `"), p.effect)
+		fmt.Fprintf(&b, "| %s | %s | %s: %s | %s | %s |\n", name, p.Does, p.Values.Name, p.Values.Allowed,
+			strings.ReplaceAll(initial, ",", "`, `"), p.Effect)
 	}
 	b.WriteString("\n## Flags\n\nA flag is stronger than its variable.\n\n| Flag | Variable | What it is | Default |\n|---|---|---|---|\n")
 	for _, o := range options() {
@@ -108,28 +110,5 @@ func TestConfigurationPage(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("docs/configuration.md is not what the tables say: go test ./pkg/agent -run TestConfigurationPage -update (-want +got):\n%s", diff)
-	}
-}
-
-// TestParamTable looks at the table itself.
-func TestParamTable(t *testing.T) {
-	seen := map[string]bool{}
-	for _, p := range paramTable() {
-		for _, name := range p.names() {
-			if lower := strings.ToLower(name); seen[lower] || foreign(lower) {
-				t.Errorf("%s is there twice", name)
-			} else {
-				seen[lower] = true
-			}
-		}
-		if err := p.values.set(new(Params), p.initial); err != nil {
-			t.Errorf("default of %s: %v", p.name, err)
-		}
-		if !strings.HasSuffix(p.does, ".") || p.effect == "" || p.values.allowed == "" {
-			t.Errorf("%s is not described", p.name)
-		}
-	}
-	if diff := cmp.Diff(defaults(), resolve().params); diff != "" {
-		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -46,7 +47,7 @@ func TestStopWhileFlushing(t *testing.T) {
 func TestStopWhileTelling(t *testing.T) {
 	h := newHost(t)
 	cfg, health, log := h.config(), newHealth(), slog.New(slog.DiscardHandler)
-	l := newLoop(cfg, resolve().params, health, newProblems(log), newReporter(log, h.store, h.name, health))
+	l := newLoop(cfg, params.Resolve().Params, health, newProblems(log), newReporter(log, h.store, h.name, health))
 	l.updates = make(chan store.Update) // the loop takes none but the first
 	r := attach(cfg, h.store, l)
 	defer r.talker.close(t.Context())

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -31,8 +32,8 @@ type routeNews struct {
 
 // routeOrders is what the router must know of the loop.
 type routeOrders struct {
-	params *Params // those that stand in etcd included; nil = as before
-	look   bool    // the host's own links or routes may have changed
+	params *params.Params // those that stand in etcd included; nil = as before
+	look   bool           // the host's own links or routes may have changed
 }
 
 func newHandover() *handover {
@@ -64,7 +65,7 @@ func (x *handover) takeNews() *routeNews {
 }
 
 // configure leaves the router the parameters.
-func (x *handover) configure(p Params) {
+func (x *handover) configure(p params.Params) {
 	x.mu.Lock()
 	x.orders.params = &p
 	x.mu.Unlock()

@@ -8,10 +8,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/calico-go/calico/pkg/agent/params"
 )
 
 const (
@@ -21,14 +22,6 @@ const (
 	drainPause = time.Second
 )
 
-// address is where to listen, "" = nowhere.
-func (s Serving) address() string {
-	if !s.Enabled {
-		return ""
-	}
-	return net.JoinHostPort(s.Host, strconv.Itoa(int(s.Port)))
-}
-
 // serving are the HTTP servers of the agent. They go where the settings say.
 type serving struct {
 	problems *problems
@@ -37,7 +30,7 @@ type serving struct {
 	metrics  *server
 
 	mu   sync.Mutex
-	want [2]Serving // health, metrics
+	want [2]params.Serving // health, metrics
 }
 
 func newServing(p *problems, health, metrics http.Handler) *serving {
@@ -49,9 +42,9 @@ func newServing(p *problems, health, metrics http.Handler) *serving {
 }
 
 // configure says where to serve; it does not wait.
-func (s *serving) configure(p Params) {
+func (s *serving) configure(p params.Params) {
 	s.mu.Lock()
-	want := [2]Serving{p.Health, p.Metrics}
+	want := [2]params.Serving{p.Health, p.Metrics}
 	changed := s.want != want
 	s.want = want
 	s.mu.Unlock()
@@ -66,7 +59,7 @@ func (s *serving) move() (health, metrics error) {
 	s.mu.Lock()
 	want := s.want
 	s.mu.Unlock()
-	health, metrics = s.health.move(want[0].address()), s.metrics.move(want[1].address())
+	health, metrics = s.health.move(want[0].Address()), s.metrics.move(want[1].Address())
 	s.problems.reportSetting(s.health.param, health, s.health.stand())
 	s.problems.reportSetting(s.metrics.param, metrics, s.metrics.stand())
 	return health, metrics

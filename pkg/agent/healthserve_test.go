@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/calico-go/calico/pkg/agent/params"
 )
 
 // TestServing moves the servers about while they serve.
@@ -40,13 +42,13 @@ func TestServing(t *testing.T) {
 			}
 		}
 	}
-	at := func(addr string) Serving {
+	at := func(addr string) params.Serving {
 		a := netip.MustParseAddrPort(addr)
-		return Serving{Enabled: true, Host: a.Addr().String(), Port: a.Port()}
+		return params.Serving{Enabled: true, Host: a.Addr().String(), Port: a.Port()}
 	}
 	free := freeAddrs(t, 3)
 	a, b, c := free[0], free[1], free[2]
-	s.configure(Params{Health: at(a), Metrics: at(b)})
+	s.configure(params.Params{Health: at(a), Metrics: at(b)})
 	if health, metrics := s.move(); health != nil || metrics != nil {
 		t.Fatal(health, metrics)
 	}
@@ -57,13 +59,13 @@ func TestServing(t *testing.T) {
 		t.Errorf("at first: %q, %q", ask(a), ask(b))
 	}
 
-	s.configure(Params{Health: at(c)})
+	s.configure(params.Params{Health: at(c)})
 	until("health elsewhere, metrics off", func() bool { return ask(c) == "health" && ask(a) == "" && ask(b) == "" })
 
 	// the same port at all addresses: the former has to go first
 	all := at(c)
 	all.Host = ""
-	s.configure(Params{Health: all, Metrics: at(a)})
+	s.configure(params.Params{Health: all, Metrics: at(a)})
 	other := "127.0.0.2" + strings.TrimPrefix(c, "127.0.0.1")
 	until("health everywhere", func() bool { return ask(other) == "health" && ask(a) == "metrics" })
 
@@ -72,7 +74,7 @@ func TestServing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.configure(Params{Health: at(b), Metrics: at(a)})
+	s.configure(params.Params{Health: at(b), Metrics: at(a)})
 	until("report", func() bool { return p.count() == 1 })
 	if got := p.all()[0]; got.Path != "HealthPort" || !strings.Contains(got.Reason, "serve health on "+b) {
 		t.Errorf("%+v", got)
@@ -88,7 +90,7 @@ func TestServing(t *testing.T) {
 	// the same port, and the new host isn't this one's: it goes back
 	away := at(b)
 	away.Host = "203.0.113.1"
-	s.configure(Params{Health: away, Metrics: at(a)})
+	s.configure(params.Params{Health: away, Metrics: at(a)})
 	until("report", func() bool { return p.count() == 1 })
 	until("health where it was", func() bool { return ask(b) == "health" })
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -87,7 +88,7 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *ident
 	if change != nil {
 		change(&cfg, p.id)
 	}
-	report.configure(resolve().params)
+	report.configure(params.Resolve().Params)
 	report.firstUpdate()
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -19,7 +20,7 @@ func TestSilentClaims(t *testing.T) {
 	c.put(status, model.Status{Time: time.Now()})
 	p := c.person("a", eth0("172.18.0.1/24"), machine{disk: t.TempDir(), place: "boot/1"}.on)
 	c.until("refused", func() bool { return p.problem(problemName) != "" })
-	silent := resolve().params
+	silent := params.Resolve().Params
 	silent.ReportInterval = 0
 	p.tell.report.configure(silent)
 	p.move(eth0("172.18.0.2/24"))

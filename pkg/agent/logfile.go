@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/agent/params"
 )
 
 // LogFile is the log's second place, the file of LogFilePath: none until the
@@ -28,7 +30,7 @@ type LogFile struct {
 // NewLogFile has no file yet.
 func NewLogFile() *LogFile {
 	l := &LogFile{}
-	l.level.Set(levelNone)
+	l.level.Set(params.LevelNone)
 	return l
 }
 
@@ -46,7 +48,7 @@ func (l *LogFile) set(path string, level slog.Level) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if path == "" {
-		level = levelNone
+		level = params.LevelNone
 	}
 	l.level.Set(level)
 	if path == l.path {
@@ -58,7 +60,7 @@ func (l *LogFile) set(path string, level slog.Level) error {
 		file, err = openLog(path)
 	}
 	if err != nil {
-		l.level.Set(levelNone)
+		l.level.Set(params.LevelNone)
 		path = ""
 	}
 	l.swap(file)

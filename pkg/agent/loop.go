@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -80,7 +81,7 @@ type loop struct {
 	// etcdAddrs are etcdWay's needed.
 	etcdAddrs func() []netip.Addr
 
-	params   Params
+	params   params.Params
 	adoption *adoption
 	state    *state
 	desired  *desired

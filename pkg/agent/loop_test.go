@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -113,7 +114,7 @@ func newClockwork(t *testing.T) *clockwork { return startClockwork(t, func(*cloc
 // startClockwork is newClockwork, prepared before it starts.
 func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	c := &clockwork{start: time.Now(), events: make(chan kernel.Event)}
-	params := resolve().params
+	params := params.Resolve().Params
 	h := newHealth()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	c.wallside.tampered, c.wallside.cut = make(chan nft.Event), map[nft.Flow]uint64{}

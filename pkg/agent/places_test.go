@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
@@ -53,7 +54,7 @@ func randomState(random *rand.Rand) *policy.State {
 func TestDenies(t *testing.T) {
 	const seed = 3
 	random := rand.New(rand.NewPCG(seed, seed))
-	settings := resolve().params.Firewall()
+	settings := params.Resolve().Params.Firewall()
 	denials := 0
 	for range 300 {
 		st := randomState(random)
@@ -120,7 +121,7 @@ func TestDeniesLinkLocal(t *testing.T) {
 				}
 				return "eth0", nil
 			})
-			if got := at.denies(resolve().params.Firewall(), f, query{}); got != want {
+			if got := at.denies(params.Resolve().Params.Firewall(), f, query{}); got != want {
 				t.Errorf("%s to %s, closed %d: denied %t", test.src, test.dst, i+1, got)
 			}
 		}

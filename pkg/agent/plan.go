@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -19,7 +20,7 @@ func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (kernel.Endpoint
 		return kernel.Endpoint{}, fmt.Errorf("interface %.32q: the name of a workload's interface begins with %s here (InterfacePrefix)",
 			spec.Name, strings.Join(prefixes, " or "))
 	}
-	if err := checkInterface(spec.Name); err != nil {
+	if err := params.CheckInterface(spec.Name); err != nil {
 		return kernel.Endpoint{}, err
 	}
 	var addrs []netip.Addr
@@ -48,21 +49,6 @@ func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (kernel.Endpoint
 		Addrs:     slices.Compact(addrs),
 		Active:    spec.State == model.StateActive,
 	}, nil
-}
-
-// checkInterface refuses what Linux would not take as an interface's name, and
-// what would lead out of a directory.
-func checkInterface(name string) error {
-	if len(name) > 15 {
-		return fmt.Errorf("interface %.32q: at most 15 characters", name)
-	}
-	if i := strings.IndexFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == ':' || r == '%' }); i >= 0 {
-		return fmt.Errorf("interface %q: character %d is not allowed in a name", name, i+1)
-	}
-	if name == "" || name == "." || name == ".." {
-		return fmt.Errorf("interface %q is not a name", name)
-	}
-	return nil
 }
 
 // sameEndpoint reports whether two desired endpoints are one and the same.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -47,7 +48,7 @@ type reporter struct {
 	life    *life
 
 	mu    sync.Mutex
-	how   Params
+	how   params.Params
 	want  map[string]endpointReport // by the endpoint's path
 	first bool                      // the first update is done: want is whole
 	doubt bool                      // etcd may hold something else than was written
@@ -138,7 +139,7 @@ func (r *reporter) unlist() {
 }
 
 // configure says how and how often to report.
-func (r *reporter) configure(p Params) {
+func (r *reporter) configure(p params.Params) {
 	r.mu.Lock()
 	before := r.how
 	r.how = p
@@ -148,7 +149,7 @@ func (r *reporter) configure(p Params) {
 	}
 }
 
-func (r *reporter) params() Params {
+func (r *reporter) params() params.Params {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.how

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -25,7 +26,7 @@ func TestLeases(t *testing.T) {
 	status := model.StatusKey{Host: "a"}
 	report := func(ttl time.Duration, p permission) {
 		t.Helper()
-		params := resolve().params
+		params := params.Resolve().Params
 		params.ReportTTL = ttl
 		r.configure(params)
 		r.permit(p, 1<<40, true)

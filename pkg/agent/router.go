@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -67,7 +68,7 @@ type router struct {
 	asks     chan chan string             // for a picture of the state
 	counts   chan chan map[netip.Addr]int // for the routes by neighbour
 
-	params  Params
+	params  params.Params
 	settled bool // params are those that stand in etcd, too
 	engine  *plan.Engine
 	state   plan.State
@@ -116,7 +117,7 @@ func newRouter(cfg Config, n network, trouble *problems, h *health, m routeMetri
 	return &router{
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: newInbox(), handover: x,
 		talker: newTalker(cfg.Logger, n.speaker, trouble, h), problems: trouble, health: h, metrics: m,
-		asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: resolve().params,
+		asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: params.Resolve().Params,
 		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, carriers: carriers{}, clock: time.Now(),
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -308,7 +309,7 @@ const (
 // newCrossroads runs a router that has seen the cluster.
 func newCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	c := startCrossroads(t, prepare)
-	c.handover.configure(resolve().params)
+	c.handover.configure(params.Resolve().Params)
 	c.hear(store.Update{Revision: 1, Resync: true, Entries: cluster()})
 	return c
 }
@@ -324,7 +325,7 @@ func TestRouterWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCrossroads(t, func(*crossroads) {})
 		c.expect(t, "nothing is known")
-		c.handover.configure(resolve().params)
+		c.handover.configure(params.Resolve().Params)
 		c.expect(t, "settings alone")
 		c.hear(store.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
 		c.expect(t, "etcd is not ready")

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -41,8 +42,6 @@ const (
 	layerCount
 )
 
-const layerDefault = -1
-
 // layers are the settings of the process, and those in etcd, s.
 func (c Config) layers(s settings) []map[string]string {
 	all := make([]map[string]string, layerCount)
@@ -63,7 +62,7 @@ func (c Config) flagLayer() map[string]string {
 		case "0":
 			layer[f.name+"Enabled"] = "false"
 		default:
-			host, port, _ := net.SplitHostPort(f.address) // parseListen has looked
+			host, port, _ := net.SplitHostPort(f.address) // params.ParseListen has looked
 			layer[f.name+"Enabled"], layer[f.name+"Host"], layer[f.name+"Port"] = "true", host, port
 		}
 	}
@@ -71,11 +70,11 @@ func (c Config) flagLayer() map[string]string {
 }
 
 // source names where a value comes from, for people.
-func (c Config) source(from choice) string {
-	if from.bad {
+func (c Config) source(from params.Choice) string {
+	if from.Bad {
 		return "default"
 	}
-	return c.layerName(from.layer)
+	return c.layerName(from.Layer)
 }
 
 // layerName names a layer, for people.
@@ -114,7 +113,7 @@ func (c Config) settingPath(layer int, given string) string {
 type adoption struct {
 	cfg      Config
 	problems *problems
-	last     resolution
+	last     params.Resolution
 	wrong    map[string]struct{} // paths reported
 	told     map[string]struct{} // said of settings that are not used
 	prefixes *judge
@@ -122,27 +121,27 @@ type adoption struct {
 }
 
 func newAdoption(cfg Config, p *problems) *adoption {
-	return &adoption{cfg: cfg, problems: p, last: resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}, prefixes: newPrefixJudge(), listens: newListenJudge()}
+	return &adoption{cfg: cfg, problems: p, last: params.Resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}, prefixes: newPrefixJudge(), listens: newListenJudge()}
 }
 
 // adopt works the parameters out, with what is in etcd, and says what is new.
 // unread are settings in etcd that cannot be read, by path.
-func (a *adoption) adopt(s settings, unread map[string]unreadSetting) Params {
+func (a *adoption) adopt(s settings, unread map[string]unreadSetting) params.Params {
 	layers := a.cfg.layers(s)
-	r := a.resolver(layers, unread).resolve()
+	r := a.resolver(layers, unread).Resolve()
 	a.prefixes.rest()
 	a.listens.rest()
 	a.reportWrong(r, unread)
 	a.sayChanges(r)
 	a.sayUnused(r, layers)
 	a.last = r
-	err := a.cfg.LogFile.set(r.params.LogFile, r.params.LogFileLevel)
+	err := a.cfg.LogFile.set(r.Params.LogFile, r.Params.LogFileLevel)
 	a.problems.reportSetting("LogFilePath", err, "no log file")
-	return r.params
+	return r.Params
 }
 
 // refuse says why a value that parses can't be used on this host.
-func (a *adoption) refuse(name string, p *Params) error {
+func (a *adoption) refuse(name string, p *params.Params) error {
 	return cmp.Or(a.prefixes.refuse(name, p), a.listens.refuse(name, p))
 }
 
@@ -154,16 +153,16 @@ func (a *adoption) review() bool {
 
 // resolver works out of the layers. A value in etcd that cannot be read is there
 // all the same, and a bad one.
-func (a *adoption) resolver(layers []map[string]string, unread map[string]unreadSetting) resolver {
-	x := resolver{layers: slices.Clone(layers), unread: map[unreadValue]error{}, refuse: a.refuse}
+func (a *adoption) resolver(layers []map[string]string, unread map[string]unreadSetting) params.Resolver {
+	x := params.Resolver{Layers: slices.Clone(layers), Unread: map[params.UnreadValue]error{}, Refuse: a.refuse}
 	for _, u := range unread {
 		if u.name == "" {
 			continue
 		}
-		layer := maps.Clone(x.layers[u.layer])
+		layer := maps.Clone(x.Layers[u.layer])
 		layer[u.name] = ""
-		x.layers[u.layer] = layer
-		x.unread[unreadValue{u.layer, u.name}] = u.err
+		x.Layers[u.layer] = layer
+		x.Unread[params.UnreadValue{Layer: u.layer, Given: u.name}] = u.err
 	}
 	return x
 }
@@ -184,9 +183,9 @@ func (l *loop) adopt() {
 // paramNames finds a parameter by any of its names, in lower case.
 func paramNames() map[string]string {
 	names := map[string]string{}
-	for _, p := range paramTable() {
-		for _, n := range p.names() {
-			names[strings.ToLower(n)] = p.name
+	for _, p := range params.Table() {
+		for _, n := range p.Names() {
+			names[strings.ToLower(n)] = p.Name
 		}
 	}
 	return names

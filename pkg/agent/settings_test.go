@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -32,7 +33,7 @@ func newAdopter(t testing.TB, cfg Config) *adopter {
 }
 
 // adopts folds what etcd holds now, and gives the parameters and what was logged.
-func (a *adopter) adopts(entries ...model.Entry) (Params, string) {
+func (a *adopter) adopts(entries ...model.Entry) (params.Params, string) {
 	a.log.Reset()
 	a.state.fold(store.Update{Resync: true, Revision: 1, Entries: entries})
 	p := a.adopt(a.state.settings, a.state.unreadSettings())
@@ -132,19 +133,19 @@ func TestAdopt(t *testing.T) {
 	steps := []struct {
 		name    string
 		entries []model.Entry
-		change  func(*Params) // of the defaults
+		change  func(*params.Params) // of the defaults
 		log     string
 		open    []string
 	}{
-		{"process only", nil, func(*Params) {},
+		{"process only", nil, func(*params.Params) {},
 			`level=INFO msg=setting name=InterfacePrefix value=tap from=/etc/felix.cfg was=cali applies="at once"
 level=INFO msg=setting name=LogPrefix value=mine from=environment was=calico-packet applies="at once"
 level=WARN msg="setting names no parameter that is known, and is not used" setting="/etc/felix.cfg: Bogus"
 `, nil},
-		{"again", nil, func(*Params) {}, "", nil},
+		{"again", nil, func(*params.Params) {}, "", nil},
 		{"all kinds", []model.Entry{refresh("soon"), global("IpInIpEnabled", "true"), local("marker", "x"), global("Bogus2", ""), global("LogPrefix", "mine"),
 			local("InterfacePrefix", "veth"), global("IptablesRefreshInterval", "60"), huge},
-			func(p *Params) { p.FirewallInterval = time.Minute },
+			func(p *params.Params) { p.FirewallInterval = time.Minute },
 			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"soon\": want seconds, 1 to 3600" instead="\"10\", default"
 level=WARN msg="setting is not used" setting=/calico/v1/config/LogSeverityScreen reason="too large" instead="\"INFO\", default"
 level=INFO msg=setting name=NftablesRefreshInterval value=60 from=/calico/v1/config/ was=10 applies="at once"
@@ -153,26 +154,26 @@ level=DEBUG msg="setting is not this agent's" setting=/calico/v1/host/h/config/m
 level=WARN msg="setting names no parameter that is known, and is not used" setting=/calico/v1/config/Bogus2
 level=DEBUG msg="setting is not this agent's" setting=/calico/v1/config/IpInIpEnabled
 `, []string{"/calico/v1/config/LogSeverityScreen", "/calico/v1/config/RouteRefreshInterval"}},
-		{"worse, others gone", []model.Entry{refresh("0"), global("Bogus2", "other")}, func(*Params) {},
+		{"worse, others gone", []model.Entry{refresh("0"), global("Bogus2", "other")}, func(*params.Params) {},
 			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"0\": want seconds, 1 to 3600" instead="\"10\", default"
 level=INFO msg="setting is in order again" setting=/calico/v1/config/LogSeverityScreen
 level=INFO msg=setting name=NftablesRefreshInterval value=10 from=default was=60 applies="at once"
 `, []string{"/calico/v1/config/RouteRefreshInterval"}},
-		{"right", []model.Entry{refresh("20\n")}, func(p *Params) { p.RefreshInterval = 20 * time.Second },
+		{"right", []model.Entry{refresh("20\n")}, func(p *params.Params) { p.RefreshInterval = 20 * time.Second },
 			`level=INFO msg="setting is in order again" setting=/calico/v1/config/RouteRefreshInterval
 level=INFO msg=setting name=RouteRefreshInterval value="20\n" from=/calico/v1/config/ was=10 applies="at once"
 `, nil},
-		{"the host's own", []model.Entry{refresh("20\n"), local("ROUTEREFRESHINTERVAL", "30")}, func(p *Params) { p.RefreshInterval = 30 * time.Second },
+		{"the host's own", []model.Entry{refresh("20\n"), local("ROUTEREFRESHINTERVAL", "30")}, func(p *params.Params) { p.RefreshInterval = 30 * time.Second },
 			`level=INFO msg=setting name=RouteRefreshInterval value=30 from=/calico/v1/host/h/config/ was="20\n" applies="at once"
 `, nil},
-		{"another spelling of the key", []model.Entry{odd}, func(*Params) {},
+		{"another spelling of the key", []model.Entry{odd}, func(*params.Params) {},
 			`level=WARN msg="setting is not used" setting=/calico/v1/config/%52outeRefreshInterval reason="the key isn't spelled as it should be" instead="as if it were not there"
 level=INFO msg=setting name=RouteRefreshInterval value=10 from=default was=30 applies="at once"
 `, []string{"/calico/v1/config/%52outeRefreshInterval"}},
-		{"empty", nil, func(*Params) {}, "level=INFO msg=\"setting is in order again\" setting=/calico/v1/config/%52outeRefreshInterval\n", nil},
+		{"empty", nil, func(*params.Params) {}, "level=INFO msg=\"setting is in order again\" setting=/calico/v1/config/%52outeRefreshInterval\n", nil},
 	}
 	for _, step := range steps {
-		want := defaults()
+		want := params.Resolve().Params
 		want.InterfacePrefixes, want.LogPrefix = []string{"tap"}, "mine"
 		step.change(&want)
 		got, log := a.adopts(step.entries...)
@@ -205,13 +206,13 @@ func TestFlagLayer(t *testing.T) {
 	for _, test := range tests {
 		for _, felix := range []map[string]string{nil, {"HealthEnabled": "x", "HealthPort": "x", "PrometheusMetricsHost": "x"}} {
 			p, _ := newAdopter(t, Config{Health: test.health, Metrics: test.metrics, Felix: felix}).adopts()
-			if got := [2]string{p.Health.address(), p.Metrics.address()}; got != test.want {
+			if got := [2]string{p.Health.Address(), p.Metrics.Address()}; got != test.want {
 				t.Errorf("%q %q: %v, want %v", test.health, test.metrics, got, test.want)
 			}
 		}
 	}
 	p, _ := newAdopter(t, Config{Health: "0", Felix: map[string]string{"HealthEnabled": "true", "PrometheusMetricsEnabled": "false"}}).adopts()
-	if p.Health.address() != "" || p.Metrics.address() != "" {
+	if p.Health.Address() != "" || p.Metrics.Address() != "" {
 		t.Errorf("%+v %+v: the flag and the environment say nowhere", p.Health, p.Metrics)
 	}
 }

@@ -2,14 +2,17 @@
 
 package agent
 
-import "github.com/calico-go/calico/pkg/kernel"
+import (
+	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/kernel"
+)
 
 // judge refuses values of a parameter that parse and can't be used on this host, by
 // what its links are. It keeps its verdicts while the values are set.
 type judge struct {
 	param string
 	// value is what is judged, "" = there is nothing to refuse.
-	value func(p *Params) string
+	value func(p *params.Params) string
 	of    func(value string, roles linkRoles) verdict
 	// refused says which verdicts stay, whatever becomes of the links: those that
 	// refuse, else those that don't.
@@ -29,7 +32,7 @@ type verdict struct {
 }
 
 // refuse says why a value that parses can't be used.
-func (j *judge) refuse(name string, p *Params) error {
+func (j *judge) refuse(name string, p *params.Params) error {
 	if name != j.param || j.roles == nil || j.value(p) == "" {
 		return nil
 	}

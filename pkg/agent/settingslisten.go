@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel"
 )
 
@@ -19,7 +20,7 @@ import (
 func newListenJudge() *judge {
 	return &judge{
 		param: "BGPListenAddresses", of: judgeListen, verdicts: map[string]verdict{}, seen: map[string]struct{}{},
-		value: func(p *Params) string { return listenKey(p.BGPListen) },
+		value: func(p *params.Params) string { return listenKey(p.BGPListen) },
 	}
 }
 
@@ -34,7 +35,7 @@ func listenKey(addrs []netip.Addr) string {
 // judgeListen looks at the host's addresses. Where they can't be read BGP says by itself
 // where it can't listen.
 func judgeListen(value string, roles linkRoles) verdict {
-	addrs, err := parseListenAddresses(value)
+	addrs, err := params.ParseListenAddresses(value)
 	if err != nil {
 		return verdict{err: err}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -19,8 +20,8 @@ import (
 func newPrefixJudge() *judge {
 	return &judge{
 		param: "InterfacePrefix", of: judgePrefixes, refused: true, verdicts: map[string]verdict{}, seen: map[string]struct{}{},
-		value: func(p *Params) string {
-			if slices.Equal(p.InterfacePrefixes, resolve().params.InterfacePrefixes) {
+		value: func(p *params.Params) string {
+			if slices.Equal(p.InterfacePrefixes, params.Resolve().Params.InterfacePrefixes) {
 				return ""
 			}
 			return strings.Join(p.InterfacePrefixes, ",")

@@ -7,21 +7,23 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/calico-go/calico/pkg/agent/params"
 )
 
 // reportWrong reports the settings that cannot be read or make no sense, and
 // those that are in order again.
-func (a *adoption) reportWrong(r resolution, unread map[string]unreadSetting) {
+func (a *adoption) reportWrong(r params.Resolution, unread map[string]unreadSetting) {
 	before := a.wrong
 	a.wrong = map[string]struct{}{}
-	for _, w := range r.wrong {
-		path := a.cfg.settingPath(w.layer, w.given)
+	for _, w := range r.Wrong {
+		path := a.cfg.settingPath(w.Layer, w.Given)
 		a.wrong[path] = struct{}{}
-		c, value := r.choices[w.name], fmt.Sprintf("%.64q", w.text)
+		c, value := r.Choices[w.Name], fmt.Sprintf("%.64q", w.Text)
 		if u, ok := unread[path]; ok && u.name != "" {
 			value = "" // it can't be read
 		}
-		a.problems.reportValue(path, w.err, value, fmt.Sprintf("%q, %s", c.text, a.cfg.source(c)))
+		a.problems.reportValue(path, w.Err, value, fmt.Sprintf("%q, %s", c.Text, a.cfg.source(c)))
 	}
 	for path, u := range unread {
 		if _, said := a.wrong[path]; said {
@@ -40,8 +42,8 @@ func (a *adoption) reportWrong(r resolution, unread map[string]unreadSetting) {
 // sayMisfit reports prefixes that are used and cover no endpoint's interface: once,
 // however many endpoints there are.
 func (a *adoption) sayMisfit(err error) {
-	c := a.last.choices["InterfacePrefix"]
-	before, after := a.problems.keep(problem{Path: "InterfacePrefix", Kind: problemSetting, Reason: errorText(err), Used: fmt.Sprintf("%q, %s", c.text, a.cfg.source(c))})
+	c := a.last.Choices["InterfacePrefix"]
+	before, after := a.problems.keep(problem{Path: "InterfacePrefix", Kind: problemSetting, Reason: errorText(err), Used: fmt.Sprintf("%q, %s", c.Text, a.cfg.source(c))})
 	switch {
 	case (before.Reason == "") == (after.Reason == ""):
 	case after.Reason == "":
@@ -52,33 +54,33 @@ func (a *adoption) sayMisfit(err error) {
 }
 
 // sayChanges logs the values that are other than before; at first, than the defaults.
-func (a *adoption) sayChanges(r resolution) {
-	for _, p := range paramTable() {
-		before, after := a.last.choices[p.name], r.choices[p.name]
-		if before.text != after.text {
-			a.cfg.Logger.Info("setting", "name", p.name, "value", after.text, "from", a.cfg.source(after),
-				"was", before.text, "applies", p.effect)
+func (a *adoption) sayChanges(r params.Resolution) {
+	for _, p := range params.Table() {
+		before, after := a.last.Choices[p.Name], r.Choices[p.Name]
+		if before.Text != after.Text {
+			a.cfg.Logger.Info("setting", "name", p.Name, "value", after.Text, "from", a.cfg.source(after),
+				"was", before.Text, "applies", p.Effect)
 		}
 	}
 }
 
 // sayUnused logs which settings in the file and in etcd are without effect: a
 // stronger one stands before them, or this agent has no such parameter.
-func (a *adoption) sayUnused(r resolution, layers []map[string]string) {
+func (a *adoption) sayUnused(r params.Resolution, layers []map[string]string) {
 	before := a.told
 	a.told = map[string]struct{}{}
 	names := paramNames()
 	for _, layer := range []int{layerFile, layerHost, layerGlobal} {
 		for _, given := range slices.Sorted(maps.Keys(layers[layer])) {
 			name, ours := names[strings.ToLower(given)]
-			used, path := r.choices[name], a.cfg.settingPath(layer, given)
+			used, path := r.Choices[name], a.cfg.settingPath(layer, given)
 			thing := path
 			if _, bad := a.wrong[path]; bad {
 				continue // that is said already
 			}
 			if ours {
 				text := layers[layer][given]
-				if used.layer == layerDefault || used.layer >= min(layer, layerHost) || text == used.text {
+				if used.Layer == params.LayerDefault || used.Layer >= min(layer, layerHost) || text == used.Text {
 					continue
 				}
 				thing += " " + text
@@ -90,8 +92,8 @@ func (a *adoption) sayUnused(r resolution, layers []map[string]string) {
 			switch {
 			case ours:
 				a.cfg.Logger.Info("setting is without effect: a stronger one stands before it until the agent is started without that",
-					"setting", path, "stronger", a.cfg.layerName(used.layer), "value", used.text)
-			case foreign(given):
+					"setting", path, "stronger", a.cfg.layerName(used.Layer), "value", used.Text)
+			case params.IsForeign(given):
 				a.cfg.Logger.Debug("setting is not this agent's", "setting", path)
 			default:
 				a.cfg.Logger.Warn("setting names no parameter that is known, and is not used", "setting", path)

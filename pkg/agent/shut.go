@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -24,7 +25,7 @@ func newShut() *shut { return &shut{names: map[string]string{}, own: map[string]
 // note takes in what became of an endpoint.
 func (x *shut) note(s *state, path string) {
 	ep := s.endpoints[path]
-	if ep == nil || ep.invalid != nil || beginningOf(ep.spec.Name, s.prefixes) != "" || checkInterface(ep.spec.Name) != nil {
+	if ep == nil || ep.invalid != nil || beginningOf(ep.spec.Name, s.prefixes) != "" || params.CheckInterface(ep.spec.Name) != nil {
 		if _, named := x.names[path]; named {
 			delete(x.names, path)
 			x.stale = true // what nobody names any more is forgotten

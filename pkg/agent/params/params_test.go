@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package params
 
 import (
 	"log/slog"
@@ -73,7 +73,7 @@ func TestParamValues(t *testing.T) {
 		g := good{}
 		for text, level := range map[string]slog.Level{
 			"debug": slog.LevelDebug, "Info": slog.LevelInfo, "WARNING": slog.LevelWarn, "error\n": slog.LevelError,
-			"CRITICAL": slog.LevelError + 4, "none": levelNone,
+			"CRITICAL": slog.LevelError + 4, "none": LevelNone,
 		} {
 			g[text] = func(p *Params) { *field(p) = level }
 		}
@@ -175,27 +175,27 @@ func TestParamValues(t *testing.T) {
 		"BGPMaxPrefixes": {good{"1": func(p *Params) { p.MaxPrefixes = 1 }, "100000\n": func(p *Params) { p.MaxPrefixes = 100000 }},
 			[]string{"", "0", "-1", "10000001", "1e5"}},
 	}
-	for _, p := range paramTable() {
-		test, ok := tests[p.name]
+	for _, p := range Table() {
+		test, ok := tests[p.Name]
 		if !ok {
-			t.Errorf("%s is not tested", p.name)
+			t.Errorf("%s is not tested", p.Name)
 		}
-		for _, name := range append(p.names(), strings.ToUpper(p.name)) {
+		for _, name := range append(p.Names(), strings.ToUpper(p.Name)) {
 			for text, change := range test.good {
 				want := defaults()
 				change(&want)
-				r := resolve(map[string]string{name: text})
-				if diff := cmp.Diff(want, r.params, sameParams()); diff != "" || len(r.wrong) != 0 {
-					t.Errorf("%s %q: %v (-want +got):\n%s", name, text, r.wrong, diff)
+				r := Resolve(map[string]string{name: text})
+				if diff := cmp.Diff(want, r.Params, sameParams()); diff != "" || len(r.Wrong) != 0 {
+					t.Errorf("%s %q: %v (-want +got):\n%s", name, text, r.Wrong, diff)
 				}
 			}
 			for _, text := range test.bad {
-				r := resolve(map[string]string{name: text})
-				if diff := cmp.Diff(defaults(), r.params, sameParams()); diff != "" {
+				r := Resolve(map[string]string{name: text})
+				if diff := cmp.Diff(defaults(), r.Params, sameParams()); diff != "" {
 					t.Errorf("%s %q (-want +got):\n%s", name, text, diff)
 				}
-				if len(r.wrong) != 1 || r.wrong[0].name != p.name || r.wrong[0].given != name || r.wrong[0].err == nil {
-					t.Errorf("%s %q: reported %v", name, text, r.wrong)
+				if len(r.Wrong) != 1 || r.Wrong[0].Name != p.Name || r.Wrong[0].Given != name || r.Wrong[0].Err == nil {
+					t.Errorf("%s %q: reported %v", name, text, r.Wrong)
 				}
 			}
 		}
@@ -203,10 +203,10 @@ func TestParamValues(t *testing.T) {
 }
 
 func TestFirewall(t *testing.T) {
-	p := resolve(map[string]string{
+	p := Resolve(map[string]string{
 		"InterfacePrefix": "tap", "DefaultEndpointToHostAction": "RETURN", "AllowDNSPacketsFromWorkloads": "true", "NFLogGroup": "7",
 		"FailsafeInboundHostPorts": "22", "FailsafeOutboundHostPorts": "none", "LogPrefix": "x",
-	}).params
+	}).Params
 	want := policy.Settings{
 		Prefixes: []string{"tap"}, EndpointToHost: policy.ToHostReturn, EndpointDNS: true, FlowLogGroup: 7,
 		FailsafeInbound: []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 22}}, LogPrefix: "x",
@@ -245,7 +245,7 @@ func TestRouting(t *testing.T) {
 		"keepalives that are too rare": {map[string]string{"BGPHoldTimeSecs": "9", "BGPKeepaliveTimeSecs": "4"},
 			with(func(s *plan.Settings) { s.HoldTime = 9 * time.Second })},
 	} {
-		if diff := cmp.Diff(tt.want, resolve(tt.given).params.Routing(), sameParams()); diff != "" {
+		if diff := cmp.Diff(tt.want, Resolve(tt.given).Params.Routing(), sameParams()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -267,7 +267,7 @@ func TestResolve(t *testing.T) {
 	}{
 		{"nothing", nil, base, nil},
 		{"the first wins", []layer{{}, {"interfaceprefix": "tap"}, {"interfaceprefix": "veth", "logseverityscreen": "none"}},
-			with(func(p *Params) { p.InterfacePrefixes, p.LogLevel = []string{"tap"}, levelNone }), nil},
+			with(func(p *Params) { p.InterfacePrefixes, p.LogLevel = []string{"tap"}, LevelNone }), nil},
 		{"several, one twice", []layer{{"interfaceprefix": "tap, cali,tap"}}, with(func(p *Params) { p.InterfacePrefixes = []string{"cali", "tap"} }), nil},
 		{"what makes no sense is the default, and not what a weaker layer says", []layer{{"interfaceprefix": ""}, {"interfaceprefix": "tap,,"}, {"interfaceprefix": "tap"}},
 			base, []string{"InterfacePrefix 0", "InterfacePrefix 1"}},
@@ -285,14 +285,14 @@ func TestResolve(t *testing.T) {
 			[]string{"RouteRefreshInterval 0", "RouteRefreshInterval 1", "LogSeverityScreen 2"}},
 	}
 	for _, test := range tests {
-		r := resolve(test.layers...)
-		got, wrong := r.params, r.wrong
+		r := Resolve(test.layers...)
+		got, wrong := r.Params, r.Wrong
 		if diff := cmp.Diff(test.want, got, sameParams()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 		var names []string
 		for _, w := range wrong {
-			names = append(names, w.name+" "+string(rune('0'+w.layer)))
+			names = append(names, w.Name+" "+string(rune('0'+w.Layer)))
 		}
 		if diff := cmp.Diff(test.wrong, names); diff != "" {
 			t.Errorf("%s: wrong (-want +got):\n%s", test.name, diff)
@@ -301,38 +301,61 @@ func TestResolve(t *testing.T) {
 }
 
 func FuzzResolve(f *testing.F) {
-	for i, p := range paramTable() {
-		f.Add(uint8(i), p.initial, "")
+	for i, p := range Table() {
+		f.Add(uint8(i), p.Initial, "")
 	}
 	f.Add(uint8(0), ",", "NaN")
 	f.Fuzz(func(t *testing.T, index uint8, strong, weak string) {
-		table := paramTable()
+		table := Table()
 		p := table[int(index)%len(table)]
-		r := resolve(map[string]string{p.name: strong}, map[string]string{p.name: weak})
+		r := Resolve(map[string]string{p.Name: strong}, map[string]string{p.Name: weak})
 		// What was chosen reads the same again, and it is what the strong layer says, or the default.
-		c := r.choices[p.name]
-		if again := resolve(map[string]string{p.name: c.text}); len(again.wrong) != 0 || !cmp.Equal(again.params, r.params, sameParams()) {
-			t.Errorf("%s %q: %v, then %v", p.name, c.text, r.params, again.params)
+		c := r.Choices[p.Name]
+		if again := Resolve(map[string]string{p.Name: c.Text}); len(again.Wrong) != 0 || !cmp.Equal(again.Params, r.Params, sameParams()) {
+			t.Errorf("%s %q: %v, then %v", p.Name, c.Text, r.Params, again.Params)
 		}
-		want := choice{0, strong, false}
-		if slices.ContainsFunc(r.wrong, func(w paramError) bool { return w.layer == 0 }) {
-			want = choice{0, p.initial, true}
+		want := Choice{0, strong, false}
+		if slices.ContainsFunc(r.Wrong, func(w Mistake) bool { return w.Layer == 0 }) {
+			want = Choice{0, p.Initial, true}
 		}
 		if c != want {
-			t.Errorf("%s %q, %q: %+v, want %+v", p.name, strong, weak, c, want)
+			t.Errorf("%s %q, %q: %+v, want %+v", p.Name, strong, weak, c, want)
 		}
-		for _, prefix := range r.params.InterfacePrefixes {
-			if err := checkInterface(prefix); err != nil {
+		for _, prefix := range r.Params.InterfacePrefixes {
+			if err := CheckInterface(prefix); err != nil {
 				t.Errorf("prefix: %v", err)
 			}
 		}
-		if len(r.params.InterfacePrefixes) == 0 || len(r.params.LogPrefix) == 0 || len(r.params.LogPrefix) > maxLogPrefix {
-			t.Errorf("%+v", r.params)
+		if len(r.Params.InterfacePrefixes) == 0 || len(r.Params.LogPrefix) == 0 || len(r.Params.LogPrefix) > maxLogPrefix {
+			t.Errorf("%+v", r.Params)
 		}
-		for _, d := range []time.Duration{r.params.RefreshInterval, r.params.FirewallInterval} {
+		for _, d := range []time.Duration{r.Params.RefreshInterval, r.Params.FirewallInterval} {
 			if d < time.Second || d > time.Hour {
-				t.Errorf("%+v", r.params)
+				t.Errorf("%+v", r.Params)
 			}
 		}
 	})
+}
+
+// TestParamTable looks at the table itself.
+func TestParamTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range Table() {
+		for _, name := range p.Names() {
+			if lower := strings.ToLower(name); seen[lower] || IsForeign(lower) {
+				t.Errorf("%s is there twice", name)
+			} else {
+				seen[lower] = true
+			}
+		}
+		if err := p.Values.set(new(Params), p.Initial); err != nil {
+			t.Errorf("default of %s: %v", p.Name, err)
+		}
+		if !strings.HasSuffix(p.Does, ".") || p.Effect == "" || p.Values.Allowed == "" {
+			t.Errorf("%s is not described", p.Name)
+		}
+	}
+	if diff := cmp.Diff(defaults(), Resolve().Params); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
 }

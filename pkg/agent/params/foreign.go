@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package params
 
 import "strings"
 
-// foreign reports whether a setting is one that Calico knows and this agent has
+// IsForeign reports whether a setting is one that Calico knows and this agent has
 // no use for: it belongs to another program that keeps its settings in the same
 // place, or to a data path that is not ours.
-func foreign(name string) bool {
+func IsForeign(name string) bool {
 	switch strings.ToLower(name) {
 	case
 		// of the cluster

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package params
 
 import (
 	"os"
@@ -32,13 +32,13 @@ func TestConfigFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := readConfigFile(path)
-		if diff := cmp.Diff(test.want, got); diff != "" || errorText(err) != test.err {
+		got, err := ReadFile(path)
+		if diff := cmp.Diff(test.want, got); diff != "" || text(err) != test.err {
 			t.Errorf("%s: %v (-want +got):\n%s", test.name, err, diff)
 		}
 	}
 	for _, none := range []string{"", filepath.Join(dir, "none"), filepath.Join(dir, "no", "directory")} {
-		if got, err := readConfigFile(none); got != nil || err != nil {
+		if got, err := ReadFile(none); got != nil || err != nil {
 			t.Errorf("%q: %v, %v", none, got, err)
 		}
 	}
@@ -47,11 +47,11 @@ func TestConfigFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	big := filepath.Join(dir, "big")
-	if err := os.WriteFile(big, make([]byte, maxConfigFile+1), 0o600); err != nil {
+	if err := os.WriteFile(big, make([]byte, maxFile+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{dir: "not a file", pipe: "not a file", big: "1048577 bytes: at most 1048576", path + "/x": "not a directory"} {
-		if _, err := readConfigFile(path); !strings.Contains(errorText(err), want) {
+		if _, err := ReadFile(path); !strings.Contains(text(err), want) {
 			t.Errorf("%s: %v, want %s", path, err, want)
 		}
 	}
@@ -60,11 +60,19 @@ func TestConfigFile(t *testing.T) {
 func FuzzConfigFile(f *testing.F) {
 	f.Add("[global]\nInterfacePrefix = tap\n#x\nnonsense\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		settings, _ := parseConfigFile(strings.NewReader(text))
+		settings, _ := parseFile(strings.NewReader(text))
 		for name, value := range settings {
 			if name == "" || name != strings.TrimSpace(name) || value != strings.TrimSpace(value) {
 				t.Errorf("%q = %q", name, value)
 			}
 		}
 	})
+}
+
+// text is what an error says, "" = there is none.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

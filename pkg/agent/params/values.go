@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package params
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -19,22 +20,22 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// values are what a parameter may be: the name of the type, what of it is
+// Values are what a parameter may be: the name of the type, what of it is
 // allowed, and how one is read. After an error the field is anything.
-type values struct {
-	name, allowed string
+type Values struct {
+	Name, Allowed string
 	set           func(*Params, string) error
 }
 
 // read makes values of a function that parses and a field to put the result in.
-func read[T any](name, allowed string, field func(*Params) *T, parse func(string) (T, error)) values {
-	return values{name, allowed, func(p *Params, text string) (err error) {
+func read[T any](name, allowed string, field func(*Params) *T, parse func(string) (T, error)) Values {
+	return Values{name, allowed, func(p *Params, text string) (err error) {
 		*field(p), err = parse(text)
 		return err
 	}}
 }
 
-func interfacePrefixes(field func(*Params) *[]string) values {
+func interfacePrefixes(field func(*Params) *[]string) Values {
 	return read("list", fmt.Sprintf("comma list of up to %d beginnings of interface names, up to 15 characters each", nft.MaxPrefixes), field, parsePrefixes)
 }
 
@@ -48,7 +49,7 @@ func parsePrefixes(text string) ([]string, error) {
 		if strings.ContainsAny(p, `*+"\`) {
 			return nil, fmt.Errorf("interface prefix %q: a beginning of names is without wildcards and quotes: want a comma list like cali,tap", p)
 		}
-		if err := checkInterface(p); err != nil {
+		if err := CheckInterface(p); err != nil {
 			return nil, err
 		}
 		if strings.HasPrefix(policy.Loopback, p) {
@@ -64,12 +65,12 @@ func parsePrefixes(text string) ([]string, error) {
 	return prefixes, nil
 }
 
-// levelNone is above every level that is logged.
-const levelNone = slog.Level(100)
+// LevelNone is above every level that is logged.
+const LevelNone = slog.Level(100)
 
 var errSeverity = errors.New("want one of DEBUG, INFO, WARNING, ERROR, CRITICAL, NONE")
 
-func severity(field func(*Params) *slog.Level) values {
+func severity(field func(*Params) *slog.Level) Values {
 	return read("severity", "DEBUG, INFO, WARNING, ERROR, CRITICAL or NONE, in any case", field, parseSeverity)
 }
 
@@ -86,21 +87,21 @@ func parseSeverity(text string) (slog.Level, error) {
 	case "CRITICAL":
 		return slog.LevelError + 4, nil
 	case "NONE":
-		return levelNone, nil
+		return LevelNone, nil
 	}
 	return 0, fmt.Errorf("severity %q: %w", text, errSeverity)
 }
 
-func seconds(least, most time.Duration, field func(*Params) *time.Duration) values {
+func seconds(least, most time.Duration, field func(*Params) *time.Duration) Values {
 	return read("seconds", fmt.Sprintf("%v to %v; a unit may follow, as in 500ms or 2m", least.Seconds(), most.Seconds()), field,
 		func(text string) (time.Duration, error) { return parseSeconds(text, least, most) })
 }
 
 // secondsOrNever takes 0 as well.
-func secondsOrNever(least, most time.Duration, field func(*Params) *time.Duration) values {
+func secondsOrNever(least, most time.Duration, field func(*Params) *time.Duration) Values {
 	v := seconds(least, most, field)
 	set := v.set
-	v.allowed = "0, or " + v.allowed
+	v.Allowed = "0, or " + v.Allowed
 	v.set = func(p *Params, text string) error {
 		if d, err := parseSeconds(text, 0, 0); err == nil {
 			*field(p) = d
@@ -134,7 +135,7 @@ func parseSeconds(text string, least, most time.Duration) (time.Duration, error)
 	return d, nil
 }
 
-func boolean(field func(*Params) *bool) values {
+func boolean(field func(*Params) *bool) Values {
 	return read("boolean", "true or false; also yes or no, 1 or 0", field, parseBool)
 }
 
@@ -148,7 +149,7 @@ func parseBool(text string) (bool, error) {
 	return false, fmt.Errorf("%q: want true or false", text)
 }
 
-func number(least, most uint16, field func(*Params) *uint16) values {
+func number(least, most uint16, field func(*Params) *uint16) Values {
 	allowed := fmt.Sprintf("%d to %d", least, most)
 	return read("number", allowed, field, func(text string) (uint16, error) {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
@@ -159,7 +160,7 @@ func number(least, most uint16, field func(*Params) *uint16) values {
 	})
 }
 
-func endpointToHost(field func(*Params) *policy.EndpointToHost) values {
+func endpointToHost(field func(*Params) *policy.EndpointToHost) Values {
 	return read("action", "DROP, RETURN or ACCEPT, in any case", field, func(text string) (policy.EndpointToHost, error) {
 		switch action := policy.EndpointToHost(strings.ToUpper(strings.TrimSpace(text))); action {
 		case policy.ToHostDrop, policy.ToHostReturn, policy.ToHostAccept:
@@ -169,7 +170,7 @@ func endpointToHost(field func(*Params) *policy.EndpointToHost) values {
 	})
 }
 
-func protoPorts(field func(*Params) *[]policy.ProtoPort) values {
+func protoPorts(field func(*Params) *[]policy.ProtoPort) Values {
 	return read("ports", "`none`, or a comma list of `tcp:<port>` and `udp:<port>`; a port alone is TCP's", field, parseProtoPorts)
 }
 
@@ -211,7 +212,7 @@ func parseProtoPort(text string) (policy.ProtoPort, error) {
 // maxLogPrefix is what leaves room for what is added, in the kernel's log.
 const maxLogPrefix = 27
 
-func logPrefix(field func(*Params) *string) values {
+func logPrefix(field func(*Params) *string) Values {
 	return read("text", "1 to 27 of the characters A-Z a-z 0-9 _ : -", field, func(text string) (string, error) {
 		text = strings.TrimSpace(text)
 		odd := strings.IndexFunc(text, func(r rune) bool {
@@ -229,7 +230,7 @@ func logPrefix(field func(*Params) *string) values {
 	})
 }
 
-func logFile(field func(*Params) *string) values {
+func logFile(field func(*Params) *string) Values {
 	return read("path", "`none`, or the absolute path of a file", field, func(text string) (string, error) {
 		text = strings.TrimSpace(text)
 		switch {
@@ -242,7 +243,7 @@ func logFile(field func(*Params) *string) values {
 	})
 }
 
-func listenHost(field func(*Params) *string) values {
+func listenHost(field func(*Params) *string) Values {
 	return read("address", "an IP address of the host, `localhost`, or nothing for all addresses", field, func(text string) (string, error) {
 		text = strings.TrimSpace(text)
 		if text == "" || text == "localhost" {
@@ -254,4 +255,38 @@ func listenHost(field func(*Params) *string) values {
 		}
 		return a.String(), nil
 	})
+}
+
+// CheckInterface refuses what Linux would not take as an interface's name, and
+// what would lead out of a directory.
+func CheckInterface(name string) error {
+	if len(name) > 15 {
+		return fmt.Errorf("interface %.32q: at most 15 characters", name)
+	}
+	if i := strings.IndexFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == ':' || r == '%' }); i >= 0 {
+		return fmt.Errorf("interface %q: character %d is not allowed in a name", name, i+1)
+	}
+	if name == "" || name == "." || name == ".." {
+		return fmt.Errorf("interface %q is not a name", name)
+	}
+	return nil
+}
+
+// ParseListen reads where to listen, host:port: 0 is nowhere, nothing leaves it open. It gives that back without
+// white space.
+func ParseListen(s string) (string, error) {
+	s = strings.TrimSpace(s)
+	if s == "" || s == "0" {
+		return s, nil
+	}
+	var p Params
+	host, port, err := net.SplitHostPort(s)
+	if err == nil {
+		err = errors.Join(listenHost(func(p *Params) *string { return &p.Health.Host }).set(&p, host),
+			number(1, 65535, func(p *Params) *uint16 { return &p.Health.Port }).set(&p, port))
+	}
+	if err != nil {
+		return "", fmt.Errorf("address %q: want host:port or :port, the host an IP address or localhost, or 0 for off", s)
+	}
+	return s, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package params
 
 import (
 	"bufio"
@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultConfigFile is where the configuration file is looked for.
-const DefaultConfigFile = "/etc/calico/felix.cfg"
+// DefaultFile is where the configuration file is looked for.
+const DefaultFile = "/etc/calico/felix.cfg"
 
-// maxConfigFile is far above what all parameters take.
-const maxConfigFile = 1 << 20
+// maxFile is far above what all parameters take.
+const maxFile = 1 << 20
 
-// readConfigFile reads the parameters in a file, by name as it spells them. A
+// ReadFile reads the parameters in a file, by name as it spells them. A
 // file that isn't there has none. The error says what in it is not understood;
 // the rest is used.
-func readConfigFile(path string) (map[string]string, error) {
+func ReadFile(path string) (map[string]string, error) {
 	// Not to wait for the other end of a pipe; what is no file is refused below.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) || path == "" {
@@ -39,19 +39,19 @@ func readConfigFile(path string) (map[string]string, error) {
 		return nil, err
 	case !info.Mode().IsRegular():
 		return nil, errors.New("not a file")
-	case info.Size() > maxConfigFile:
-		return nil, fmt.Errorf("%d bytes: at most %d", info.Size(), maxConfigFile)
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("%d bytes: at most %d", info.Size(), maxFile)
 	}
-	return parseConfigFile(io.LimitReader(f, maxConfigFile))
+	return parseFile(io.LimitReader(f, maxFile))
 }
 
-// parseConfigFile reads lines `Name = value`. Sections have names for people
+// parseFile reads lines `Name = value`. Sections have names for people
 // only; lines that begin with # or ; are comments.
-func parseConfigFile(r io.Reader) (map[string]string, error) {
+func parseFile(r io.Reader) (map[string]string, error) {
 	settings := map[string]string{}
 	var errs []error
 	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxConfigFile)
+	lines.Buffer(nil, maxFile)
 	for n := 1; lines.Scan(); n++ {
 		line := lines.Text()
 		if n == 1 {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package params is the table of the agent's parameters: what they are called, what they may be, and what follows from
+// the places where they are set.
+package params
 
 import (
 	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +20,7 @@ import (
 
 // Params are the settings of the agent that users know by name. Each stands in
 // the environment, as FELIX_<NAME>, in the configuration file, or in etcd, for
-// one host or for all; they win in this order. paramTable says what there is.
+// one host or for all; they win in this order. Table says what there is.
 type Params struct {
 	// InterfacePrefixes are what the names of workload interfaces begin with.
 	InterfacePrefixes []string
@@ -64,6 +68,14 @@ type Serving struct {
 	Port    uint16
 }
 
+// Address is where to listen, "" = nowhere.
+func (s Serving) Address() string {
+	if !s.Enabled {
+		return ""
+	}
+	return net.JoinHostPort(s.Host, strconv.Itoa(int(s.Port)))
+}
+
 // Firewall are the settings that bear on packets.
 func (p Params) Firewall() policy.Settings {
 	return policy.Settings{
@@ -77,110 +89,115 @@ func (p Params) Firewall() policy.Settings {
 	}
 }
 
-// param is one setting: its name as users know it, what its values are, its
+// Param is one setting: its name as users know it, what its values are, its
 // default, and what it does.
-type param struct {
-	name string
-	// aliases are names that it had; where both stand in one layer, name wins.
-	aliases []string
-	values  values
-	initial string
-	effect  string // when a change in etcd applies
-	does    string
+type Param struct {
+	Name string
+	// Aliases are names that it had; where both stand in one layer, Name wins.
+	Aliases []string
+	Values  Values
+	Initial string // the default, as users spell it
+	Effect  string // when a change in etcd applies, in words
+	Does    string // what it does, in sentences of Markdown
 }
 
-// names are all that users may call it.
-func (p param) names() []string { return append([]string{p.name}, p.aliases...) }
+// Names are all that users may call it.
+func (p Param) Names() []string { return append([]string{p.Name}, p.Aliases...) }
 
-// paramError is a setting that makes no sense, and which one.
-type paramError struct {
-	name  string // of the parameter
-	given string // how the layer spells it
-	layer int    // index of the map it came from
-	text  string
-	err   error
+// Mistake is a setting that makes no sense, and which one.
+type Mistake struct {
+	Name  string // of the parameter
+	Given string // how the layer spells it
+	Layer int    // index of the map it came from
+	Text  string // what the layer says
+	Err   error  // what is wrong with that
 }
 
-// choice is the value of a parameter, and where it came from.
-type choice struct {
-	layer int // index of the map that decided, or layerDefault
-	text  string
-	bad   bool // what the layer says makes no sense: text is the default
+// LayerDefault is the layer of a value that no map decides.
+const LayerDefault = -1
+
+// Choice is the value of a parameter, and where it came from.
+type Choice struct {
+	Layer int // index of the map that decided, or LayerDefault
+	Text  string
+	Bad   bool // what the layer says makes no sense: Text is the default
 }
 
-// resolution is what follows from all layers.
-type resolution struct {
-	params  Params
-	choices map[string]choice // by parameter
-	wrong   []paramError
+// Resolution is what follows from all layers.
+type Resolution struct {
+	Params  Params
+	Choices map[string]Choice // of each parameter, by its name in the table
+	Wrong   []Mistake         // in all layers, in the table's order
 }
 
-// resolve works the parameters out, wherever they are to be used.
-func resolve(layers ...map[string]string) resolution {
-	return resolver{layers: layers}.resolve()
+// Resolve works the parameters out, wherever they are to be used. Layers have texts by name, in any case; the strongest
+// comes first, and without any there are the defaults.
+func Resolve(layers ...map[string]string) Resolution {
+	return Resolver{Layers: layers}.Resolve()
 }
 
-// resolver has what parameters are worked out of.
-type resolver struct {
-	layers []map[string]string // the strongest first
-	// unread says why the value of a name in a layer can't be read.
-	unread map[unreadValue]error
-	// refuse says why the parameter's value, which parses, can't be used here; nil
+// Resolver has what parameters are worked out of.
+type Resolver struct {
+	Layers []map[string]string // the strongest first
+	// Unread says why the value of a name in a layer can't be read: it is a mistake then, whatever its text.
+	Unread map[UnreadValue]error
+	// Refuse says why the parameter's value, which parses, can't be used here; nil
 	// function = it always can.
-	refuse func(name string, p *Params) error
+	Refuse func(name string, p *Params) error
 }
 
-type unreadValue struct {
-	layer int
-	given string
+// UnreadValue names a value in a layer.
+type UnreadValue struct {
+	Layer int    // index of the map
+	Given string // how the layer spells the name
 }
 
-// resolve has the strongest layer that names a parameter, in any case, decide on
+// Resolve has the strongest layer that names a parameter, in any case, decide on
 // it: by its value, and where that makes no sense by the default. To go on to the
 // next layer then would be a value that nobody chose for this host. What makes no
 // sense in weaker layers is found as well.
-func (x resolver) resolve() resolution {
-	r := resolution{choices: map[string]choice{}}
-	folded := make([]map[string]string, len(x.layers)) // lower-case name to the spelling that counts
-	for i, layer := range x.layers {
+func (x Resolver) Resolve() Resolution {
+	r := Resolution{Choices: map[string]Choice{}}
+	folded := make([]map[string]string, len(x.Layers)) // lower-case name to the spelling that counts
+	for i, layer := range x.Layers {
 		folded[i] = fold(layer)
 	}
-	for _, p := range paramTable() {
-		chosen := choice{layer: layerDefault, text: p.initial}
-		for i, layer := range x.layers {
+	for _, p := range Table() {
+		chosen := Choice{Layer: LayerDefault, Text: p.Initial}
+		for i, layer := range x.Layers {
 			given, text, ok := p.find(layer, folded[i])
 			if !ok {
 				continue
 			}
-			err := x.check(p, unreadValue{i, given}, text)
+			err := x.check(p, UnreadValue{i, given}, text)
 			if err != nil {
-				r.wrong = append(r.wrong, paramError{p.name, given, i, text, err})
+				r.Wrong = append(r.Wrong, Mistake{p.Name, given, i, text, err})
 			}
 			switch {
-			case chosen.layer != layerDefault:
+			case chosen.Layer != LayerDefault:
 			case err != nil:
-				chosen.layer, chosen.bad = i, true
+				chosen.Layer, chosen.Bad = i, true
 			default:
-				chosen.layer, chosen.text = i, text
+				chosen.Layer, chosen.Text = i, text
 			}
 		}
-		if err := p.values.set(&r.params, chosen.text); err != nil {
-			panic(fmt.Sprintf("%s %q: %v", p.name, chosen.text, err)) // it was read before, or is the default, which is tested
+		if err := p.Values.set(&r.Params, chosen.Text); err != nil {
+			panic(fmt.Sprintf("%s %q: %v", p.Name, chosen.Text, err)) // it was read before, or is the default, which is tested
 		}
-		r.choices[p.name] = chosen
+		r.Choices[p.Name] = chosen
 	}
 	return r
 }
 
 // check says what is wrong with a value.
-func (x resolver) check(p param, at unreadValue, text string) error {
-	if err := x.unread[at]; err != nil {
+func (x Resolver) check(p Param, at UnreadValue, text string) error {
+	if err := x.Unread[at]; err != nil {
 		return err
 	}
 	var scratch Params
-	err := p.values.set(&scratch, text)
-	if err == nil && x.refuse != nil {
-		err = x.refuse(p.name, &scratch)
+	err := p.Values.set(&scratch, text)
+	if err == nil && x.Refuse != nil {
+		err = x.Refuse(p.Name, &scratch)
 	}
 	return err
 }
@@ -196,8 +213,8 @@ func fold(layer map[string]string) map[string]string {
 }
 
 // find looks a parameter up in a layer, by all of its names.
-func (p param) find(layer, folded map[string]string) (given, text string, ok bool) {
-	for _, name := range p.names() {
+func (p Param) find(layer, folded map[string]string) (given, text string, ok bool) {
+	for _, name := range p.Names() {
 		for _, spelled := range []string{name, folded[strings.ToLower(name)]} {
 			if text, ok := layer[spelled]; ok {
 				return spelled, text, true
@@ -207,9 +224,9 @@ func (p param) find(layer, folded map[string]string) (given, text string, ok boo
 	return "", "", false
 }
 
-// felixEnviron picks the FELIX_ variables, by name without FELIX_; an
+// Environ picks the FELIX_ variables, by name without FELIX_; an
 // empty one is not set. unknown are the variables that name no parameter of ours.
-func felixEnviron(environ []string) (known map[string]string, unknown []string) {
+func Environ(environ []string) (known map[string]string, unknown []string) {
 	known = map[string]string{}
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
@@ -227,8 +244,8 @@ func felixEnviron(environ []string) (known map[string]string, unknown []string) 
 }
 
 func isParam(name string) bool {
-	return slices.ContainsFunc(paramTable(), func(p param) bool {
-		return slices.ContainsFunc(p.names(), func(n string) bool { return strings.EqualFold(n, name) })
+	return slices.ContainsFunc(Table(), func(p Param) bool {
+		return slices.ContainsFunc(p.Names(), func(n string) bool { return strings.EqualFold(n, name) })
 	})
 }
 
