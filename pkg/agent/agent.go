@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -105,9 +106,9 @@ func run(ctx context.Context, cfg Config) error {
 	if doubt != nil {
 		cfg.Logger.Warn("another agent in this network namespace would not be noticed", "reason", doubt)
 	}
-	trouble := newProblems(cfg.Logger)
+	trouble := problems.New(cfg.Logger)
 	file, err := params.ReadFile(cfg.ConfigFile)
-	trouble.reportSetting(cfg.ConfigFile, err, "what else it says")
+	trouble.ReportSetting(cfg.ConfigFile, err, "what else it says")
 	cfg.file = file
 	params := params.Resolve(cfg.layers(settings{})...).Params
 	if err := writeNode(cfg); err != nil {
@@ -158,9 +159,9 @@ func run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-func newLoop(cfg Config, params params.Params, h *health, trouble *problems, r *reporter) *loop {
-	m := newMetrics(cfg.Version, trouble.count)
-	trouble.unread = h.unread
+func newLoop(cfg Config, params params.Params, h *health, trouble *problems.Ledger, r *reporter) *loop {
+	m := newMetrics(cfg.Version, trouble.Count)
+	trouble.Unread = h.unread
 	l := &loop{
 		log: cfg.Logger, level: cfg.Level, params: params,
 		system:  hostSystem(cfg),
@@ -224,10 +225,10 @@ func writeNode(cfg Config) error {
 func watch(ctx context.Context, client *store.Client, way *etcdWay, l *loop, r *router) error {
 	others := routesOnly()
 	var before readable
-	unknown := newUnknownFields(l.state.host, l.problems)
+	unknown := problems.NewUnknown(l.state.host, l.problems)
 	return client.Watch(ctx, watched(), func(u store.Update) error {
 		before.fill(u)
-		unknown.hear(u)
+		unknown.Hear(u)
 		way.hear()
 		r.hear(u)
 		u, ok := forLoop(u, others)

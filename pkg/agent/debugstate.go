@@ -17,6 +17,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/bgp"
 )
 
@@ -56,7 +57,7 @@ func ask(ctx context.Context, w io.Writer, what string, asks chan<- chan string)
 func (d debugState) peers(ctx context.Context, b *bytes.Buffer) {
 	_, _ = fmt.Fprintln(b, "# peers")
 	if err := d.router.talker.trouble(); err != nil {
-		_, _ = fmt.Fprintln(b, "not as it should be:", indent(err.Error()))
+		_, _ = fmt.Fprintln(b, "not as it should be:", problems.Indent(err.Error()))
 	}
 	peers, err := d.router.network.speaker.Status(ctx)
 	if err != nil {
@@ -94,7 +95,7 @@ func writePeers(w io.Writer, peers []bgp.PeerStatus, used map[netip.Addr]int, no
 	for _, p := range peers {
 		last := ""
 		if p.Error != "" {
-			last = fmt.Sprintf("%s (%v ago)", printable(p.Error), now.Sub(p.ErrorAt).Round(time.Second))
+			last = fmt.Sprintf("%s (%v ago)", problems.Printable(p.Error), now.Sub(p.ErrorAt).Round(time.Second))
 		}
 		host := p.Host
 		if host == "" {
@@ -130,7 +131,7 @@ func (r *router) picture() string {
 	_, _ = b.WriteString(r.state.String())
 	_, _ = fmt.Fprintln(&b, "# not programmed")
 	for _, subject := range slices.Sorted(maps.Keys(r.lacks)) {
-		_, _ = fmt.Fprintf(&b, "%s: %s\n", subject, indent(r.lacks[subject].Error()))
+		_, _ = fmt.Fprintf(&b, "%s: %s\n", subject, problems.Indent(r.lacks[subject].Error()))
 	}
 	return b.String()
 }
@@ -157,7 +158,7 @@ func (l *loop) picture() string {
 		if reason == nil {
 			reason = l.wall.stands(path)
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", iface, l.status(target), strings.Join(words, ","), printable(path), printable(errorText(reason)))
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", iface, l.status(target), strings.Join(words, ","), problems.Printable(path), problems.Printable(problems.Reason(reason)))
 	}
 	_ = t.Flush() // into memory
 	return b.String()

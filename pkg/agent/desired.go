@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -149,7 +150,7 @@ func (d *desired) read(statuses []kernel.Status) []*target {
 		}
 		before, had := t.applied, t.problem
 		t.applied, t.problem = status.Err == nil, status.Err
-		if t.applied != before || errorText(had) != errorText(t.problem) {
+		if t.applied != before || problems.Reason(had) != problems.Reason(t.problem) {
 			changed = append(changed, t)
 		}
 	}
@@ -192,13 +193,6 @@ func (d *desired) answer(s *state, r gate.Request) (done bool, err error) {
 		return true, &gate.RejectedError{Reason: "endpoint " + path + " keeps no access: " + t.refused.Error()}
 	}
 	return t.applied, nil
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // isAbsent tells an interface that isn't there or up, yet or any more, from one

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -40,7 +41,7 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 	if err != nil {
 		err = fmt.Errorf("firewall: %w", err)
 	}
-	changed := errorText(w.err) != errorText(err)
+	changed := problems.Reason(w.err) != problems.Reason(err)
 	if changed {
 		if err == nil {
 			l.log.Info("the firewall is in order again")
@@ -74,7 +75,7 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 		w.all = true // what began while the firewall had a hole runs on as established
 	}
 	for path, problem := range report.Programmed {
-		if errorText(problem) == errorText(w.failing[path]) {
+		if problems.Reason(problem) == problems.Reason(w.failing[path]) {
 			continue
 		}
 		if problem == nil {
@@ -151,7 +152,7 @@ func (l *loop) auditTampered(now time.Time) {
 // readInterfaces learns the host's own interfaces, which host endpoints are found by.
 func (l *loop) readInterfaces() {
 	found, err := l.system.interfaces(l.params.InterfacePrefixes)
-	if text := errorText(err); text != l.interfaceProblem {
+	if text := problems.Reason(err); text != l.interfaceProblem {
 		if err != nil {
 			l.log.Warn("the host's interfaces could not be read; host endpoints stay on those that were known", "err", err)
 		}
@@ -203,7 +204,7 @@ func (l *loop) readNeeded() {
 // endpoint names and that isn't there.
 func (l *loop) sayInvalid() {
 	if l.wall.misfit != nil {
-		l.problems.report("policy of this host", l.wall.misfit)
+		l.problems.Report("policy of this host", l.wall.misfit)
 	}
 	before := l.wall.invalid
 	l.wall.invalid = map[string]struct{}{}
@@ -213,11 +214,11 @@ func (l *loop) sayInvalid() {
 			continue // reported already, or another host's to report
 		}
 		l.wall.invalid[path] = struct{}{}
-		l.problems.report(path, err)
+		l.problems.Report(path, err)
 	}
 	for path := range before {
 		if _, still := l.wall.invalid[path]; !still && l.state.objects[path].invalid == nil {
-			l.problems.report(path, nil)
+			l.problems.Report(path, nil)
 		}
 	}
 }

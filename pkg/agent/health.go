@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/calico-go/calico/pkg/agent/problems"
 )
 
 // stuckAfter is how long one turn of the loop may take. A turn is
@@ -62,7 +64,7 @@ func (h *health) setUnready(reason string) {
 func (h *health) setEtcd(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.etcd = errorText(err)
+	h.etcd = problems.Reason(err)
 }
 
 // setIdentity says why the host can't be who it says it is; "" = it can.

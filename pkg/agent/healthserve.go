@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 
 // serving are the HTTP servers of the agent. They go where the settings say.
 type serving struct {
-	problems *problems
+	problems *problems.Ledger
 	wake     chan struct{}
 	health   *server
 	metrics  *server
@@ -33,7 +34,7 @@ type serving struct {
 	want [2]params.Serving // health, metrics
 }
 
-func newServing(p *problems, health, metrics http.Handler) *serving {
+func newServing(p *problems.Ledger, health, metrics http.Handler) *serving {
 	return &serving{
 		problems: p, wake: make(chan struct{}, 1),
 		health:  &server{what: "health", param: "HealthPort", handler: health},
@@ -60,8 +61,8 @@ func (s *serving) move() (health, metrics error) {
 	want := s.want
 	s.mu.Unlock()
 	health, metrics = s.health.move(want[0].Address()), s.metrics.move(want[1].Address())
-	s.problems.reportSetting(s.health.param, health, s.health.stand())
-	s.problems.reportSetting(s.metrics.param, metrics, s.metrics.stand())
+	s.problems.ReportSetting(s.health.param, health, s.health.stand())
+	s.problems.ReportSetting(s.metrics.param, metrics, s.metrics.stand())
 	return health, metrics
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 )
 
 // TestServing moves the servers about while they serve.
@@ -22,7 +23,7 @@ func TestServing(t *testing.T) {
 	say := func(what string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, what) })
 	}
-	p := newProblems(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	p := problems.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
 	s := newServing(p, say("health"), say("metrics"))
 	ask := func(addr string) string {
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
@@ -75,8 +76,8 @@ func TestServing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.configure(params.Params{Health: at(b), Metrics: at(a)})
-	until("report", func() bool { return p.count() == 1 })
-	if got := p.all()[0]; got.Path != "HealthPort" || !strings.Contains(got.Reason, "serve health on "+b) {
+	until("report", func() bool { return p.Count() == 1 })
+	if got := p.All()[0]; got.Path != "HealthPort" || !strings.Contains(got.Reason, "serve health on "+b) {
 		t.Errorf("%+v", got)
 	}
 	if ask(c) != "health" {
@@ -85,13 +86,13 @@ func TestServing(t *testing.T) {
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
-	until("health where it shall be", func() bool { return ask(b) == "health" && p.count() == 0 })
+	until("health where it shall be", func() bool { return ask(b) == "health" && p.Count() == 0 })
 
 	// the same port, and the new host isn't this one's: it goes back
 	away := at(b)
 	away.Host = "203.0.113.1"
 	s.configure(params.Params{Health: away, Metrics: at(a)})
-	until("report", func() bool { return p.count() == 1 })
+	until("report", func() bool { return p.Count() == 1 })
 	until("health where it was", func() bool { return ask(b) == "health" })
 
 	cancel()

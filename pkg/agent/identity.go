@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -61,7 +62,7 @@ type identity struct {
 type identityTells struct {
 	report   *reporter
 	health   *health
-	problems *problems
+	problems *problems.Ledger
 }
 
 // identityWish is what the router knows of the host.

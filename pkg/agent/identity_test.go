@@ -74,7 +74,7 @@ func TestIdentity(t *testing.T) {
 	if reason := p.tell.health.unready(); reason != "" {
 		t.Errorf("not ready: %s", reason)
 	}
-	if all := p.tell.problems.all(); len(all) > 0 {
+	if all := p.tell.problems.All(); len(all) > 0 {
 		t.Errorf("problems: %v", all)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -82,7 +83,7 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *ident
 	report := newReporter(cfg.Logger, client, name, health)
 	p := &person{
 		TB: c, name: name, poke: make(chan struct{}, 1), links: links, over: make(chan struct{}),
-		tell: identityTells{report, health, newProblems(cfg.Logger)},
+		tell: identityTells{report, health, problems.New(cfg.Logger)},
 	}
 	p.id = newIdentity(cfg, client, p.tell)
 	if change != nil {
@@ -181,7 +182,7 @@ func (p *person) tunnel(kind plan.TunnelKind) *plan.Tunnel {
 
 // problem is what stands among the problems, "" = nothing.
 func (p *person) problem(path string) string {
-	for _, o := range p.tell.problems.all() {
+	for _, o := range p.tell.problems.All() {
 		if o.Path == path {
 			return o.Reason
 		}

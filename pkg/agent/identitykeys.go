@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -55,11 +56,11 @@ type conflicts [2]error
 func (c conflicts) any() bool { return c[0] != nil || c[1] != nil }
 
 func (c conflicts) equal(o conflicts) bool {
-	return errorText(c[0]) == errorText(o[0]) && errorText(c[1]) == errorText(o[1])
+	return problems.Reason(c[0]) == problems.Reason(o[0]) && problems.Reason(c[1]) == problems.Reason(o[1])
 }
 
 // text is of the first, "" for none.
-func (c conflicts) text() string { return cmp.Or(errorText(c[0]), errorText(c[1])) }
+func (c conflicts) text() string { return cmp.Or(problems.Reason(c[0]), problems.Reason(c[1])) }
 
 // refuse leaves out the addresses that are other hosts'. The other family has its own:
 // it stays as it is until the name is known to be this host's.

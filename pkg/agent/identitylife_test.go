@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/agent/problems"
 )
 
 // TestLeasesFile: what the file may hold, and what nobody wrote.
@@ -37,7 +39,7 @@ func TestLeasesFile(t *testing.T) {
 		{strings.Repeat("1\n", maxLives+1), nil, "no agent wrote that"},
 	} {
 		got, err := parseLeases([]byte(tt.text))
-		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(lifeLease{})); diff != "" || !strings.Contains(errorText(err), tt.err) || (err == nil) != (tt.err == "") {
+		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(lifeLease{})); diff != "" || !strings.Contains(problems.Reason(err), tt.err) || (err == nil) != (tt.err == "") {
 			t.Errorf("%q: %v, want %q (-want +got):\n%s", tt.text, err, tt.err, diff)
 		}
 	}

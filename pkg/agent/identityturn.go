@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -175,7 +176,7 @@ func (i *identity) tellAddresses(errs [2]error) {
 
 // tell says how it stands with something of the host: once, and when that is over.
 func (i *identity) tell(what string, err error) {
-	switch before, after := i.tells.problems.note(problemHost, what, err); {
+	switch before, after := i.tells.problems.Note(problems.Host, what, err); {
 	case after == before:
 	case after == "":
 		i.log.Info("the host is in order again", "what", what)

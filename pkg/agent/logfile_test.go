@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/agent/problems"
 )
 
 func TestLogFile(t *testing.T) {
@@ -20,7 +22,7 @@ func TestLogFile(t *testing.T) {
 	log := slog.New(l.Handler())
 	set := func(path string, level slog.Level, want string) {
 		t.Helper()
-		if err := l.set(path, level); (want == "") != (err == nil) || !strings.Contains(errorText(err), want) {
+		if err := l.set(path, level); (want == "") != (err == nil) || !strings.Contains(problems.Reason(err), want) {
 			t.Fatalf("%s: %v, want %q", path, err, want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -86,7 +87,7 @@ type loop struct {
 	state    *state
 	desired  *desired
 	wall     *wall
-	problems *problems
+	problems *problems.Ledger
 	waiting  map[*wait]struct{}
 
 	// What was logged last of each.
@@ -268,7 +269,7 @@ func (l *loop) fold(u store.Update) {
 			l.wall.hosts[path] = struct{}{}
 		}
 		if _, ok := e.endpoints[path]; !ok {
-			l.problems.report(path, l.state.objects[path].invalid)
+			l.problems.Report(path, l.state.objects[path].invalid)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -118,7 +119,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	h := newHealth()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	c.wallside.tampered, c.wallside.cut = make(chan nft.Event), map[nft.Flow]uint64{}
-	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, newProblems(log), newReporter(log, nil, "h", h))
+	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, problems.New(log), newReporter(log, nil, "h", h))
 	c.system = system{
 		open:              func([]string) (hostPath, error) { return c, nil },
 		openFirewall:      func() (firewall, error) { return &c.wallside, nil },

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -135,7 +136,7 @@ func (l *loop) mtu() {
 	if mtu := l.route.news.mtu; mtu != 0 {
 		err = l.system.writeMTU(mtu)
 	}
-	text := errorText(err)
+	text := problems.Reason(err)
 	if text != "" && text != l.mtuProblem {
 		l.log.Warn("the MTU of workloads is not known; the plugin takes what is in the file, or 1500", "reason", text)
 	}
@@ -173,7 +174,7 @@ func (l *loop) noteShrunk(s shrunk) {
 	if s.changed > 0 {
 		l.log.Info("workloads have a smaller MTU now", "mtu", s.mtu, "workloads", s.changed)
 	}
-	text := errorText(s.err)
+	text := problems.Reason(s.err)
 	if text != "" && text != r.problem {
 		l.log.Warn("not all workloads have the smaller MTU: some of what they send may be lost", "mtu", s.mtu, "reason", text)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -36,8 +37,8 @@ Counters begin at 0 with each start of the agent. Those that end in ` + "`_drift
 
 // allMetrics has all that a run of the agent registers.
 func allMetrics(t *testing.T) *metrics {
-	p := newProblems(slog.New(slog.NewTextHandler(t.Output(), nil)))
-	m := newMetrics("1", p.count)
+	p := problems.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	m := newMetrics("1", p.Count)
 	m.attach(newRouteMetrics(), newPeerMetrics(mouth{}), newHostMetrics(p), newWatchMetric(new(store.Client)))
 	return m
 }

@@ -2,15 +2,19 @@
 
 package agent
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/calico-go/calico/pkg/agent/problems"
+)
 
 // hostMetrics are the problems of the host itself, by what they are about.
 type hostMetrics struct {
-	problems *problems
+	problems *problems.Ledger
 	desc     *prometheus.Desc
 }
 
-func newHostMetrics(p *problems) hostMetrics {
+func newHostMetrics(p *problems.Ledger) hostMetrics {
 	return hostMetrics{p, prometheus.NewDesc("calico_node_host_problems",
 		"1 for each thing that is wrong with who this host is: IP, IP6, NODENAME, addresses in etcd and of tunnels, BGP that can't speak as it should, and an etcd that has not been read; see /debug/invalid.", []string{"what"}, nil)}
 }
@@ -20,8 +24,8 @@ func (m hostMetrics) Describe(out chan<- *prometheus.Desc) { out <- m.desc }
 
 // Collect sends one for each problem there is.
 func (m hostMetrics) Collect(out chan<- prometheus.Metric) {
-	for _, o := range m.problems.all() {
-		if o.Kind == problemHost {
+	for _, o := range m.problems.All() {
+		if o.Kind == problems.Host {
 			out <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, 1, o.Path)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -62,7 +63,7 @@ type router struct {
 	talker   *talker
 	identity *identity // nil = others say who this host is
 	naming   *naming   // nil = the name is the host's own
-	problems *problems
+	problems *problems.Ledger
 	health   *health
 	metrics  routeMetrics
 	asks     chan chan string             // for a picture of the state
@@ -113,7 +114,7 @@ type router struct {
 	trouble   [troubles]string // what was logged last
 }
 
-func newRouter(cfg Config, n network, trouble *problems, h *health, m routeMetrics, x *handover) *router {
+func newRouter(cfg Config, n network, trouble *problems.Ledger, h *health, m routeMetrics, x *handover) *router {
 	return &router{
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: newInbox(), handover: x,
 		talker: newTalker(cfg.Logger, n.speaker, trouble, h), problems: trouble, health: h, metrics: m,
@@ -281,7 +282,7 @@ func (r *router) announce(ctx context.Context, c plan.Changes, first bool) {
 
 // well logs what is wrong, when that changes, and says whether nothing is.
 func (r *router) well(what int, message string, err error) bool {
-	text := errorText(err)
+	text := problems.Reason(err)
 	if text != r.trouble[what] {
 		if err == nil {
 			r.log.Info("the way to other hosts is in order again", "was", r.trouble[what])

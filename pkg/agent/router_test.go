@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -250,7 +251,7 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 			return c.noNote
 		},
 	}
-	c.router = newRouter(Config{Node: "h", Logger: log}, n, newProblems(log), newHealth(), newRouteMetrics(), newHandover())
+	c.router = newRouter(Config{Node: "h", Logger: log}, n, problems.New(log), newHealth(), newRouteMetrics(), newHandover())
 	prepare(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
@@ -542,12 +543,12 @@ func TestRouterRepairs(t *testing.T) {
 		})
 		time.Sleep(5 * time.Second)
 		c.expect(t, "a route that the kernel refuses", whole+"47s")
-		if got := c.problems.all(); len(got) != 1 || got[0].Reason != "no" || got[0].Kind != problemKernel {
+		if got := c.problems.All(); len(got) != 1 || got[0].Reason != "no" || got[0].Kind != problemKernel {
 			t.Errorf("problems: %v", got)
 		}
 		c.with(func() { c.lacking = nil })
 		time.Sleep(time.Minute)
-		if got := c.problems.all(); len(got) != 0 {
+		if got := c.problems.All(); len(got) != 0 {
 			t.Errorf("problems: %v", got)
 		}
 	})
@@ -559,7 +560,7 @@ func TestRouterSeesFlaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
 		named := func() (all []string) {
-			for _, p := range c.problems.all() {
+			for _, p := range c.problems.All() {
 				all = append(all, p.Kind+" "+p.Path)
 			}
 			return all
@@ -601,7 +602,7 @@ func TestRouterProblems(t *testing.T) {
 		}})
 		synctest.Wait()
 		var got []string
-		for _, p := range c.problems.all() {
+		for _, p := range c.problems.All() {
 			got = append(got, p.Kind+" "+p.Path)
 		}
 		want := []string{"bad-value /calico/bgp/v1/global/as_num", "same-address /calico/bgp/v1/host/x/ip_addr_v4"}
@@ -610,7 +611,7 @@ func TestRouterProblems(t *testing.T) {
 		}
 		c.hear(store.Update{Revision: 3, Entries: []model.Entry{hostAddr("x", "192.0.2.3", 3), gone(model.BGPGlobalASKey{})}})
 		synctest.Wait()
-		if got := c.problems.all(); len(got) != 0 {
+		if got := c.problems.All(); len(got) != 0 {
 			t.Errorf("once they are in order: %v", got)
 		}
 	})
@@ -626,7 +627,7 @@ func TestTalker(t *testing.T) {
 		if err := c.talker.trouble(); err == nil || err.Error() != "no port" {
 			t.Errorf("trouble: %v", err)
 		}
-		if all := c.problems.all(); len(all) != 1 || all[0].Kind != problemHost || all[0].Path != "BGP" || all[0].Reason != "no port" {
+		if all := c.problems.All(); len(all) != 1 || all[0].Kind != problems.Host || all[0].Path != "BGP" || all[0].Reason != "no port" {
 			t.Errorf("shown: %v", all)
 		}
 		c.with(func() { c.refuse, c.hang, c.calls = nil, make(chan struct{}), nil })
@@ -641,8 +642,8 @@ func TestTalker(t *testing.T) {
 		c.expectSaid(t, "then it is told the latest",
 			"as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26 10.2.0.64/26] 8s",
 			"as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26 10.2.0.64/26 10.2.0.128/26] 8s")
-		if err := c.talker.trouble(); err != nil || len(c.problems.all()) != 0 {
-			t.Errorf("trouble: %v, shown: %v", err, c.problems.all())
+		if err := c.talker.trouble(); err != nil || len(c.problems.All()) != 0 {
+			t.Errorf("trouble: %v, shown: %v", err, c.problems.All())
 		}
 	})
 }

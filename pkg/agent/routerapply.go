@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -127,10 +128,6 @@ func (r *router) sayProblems(c plan.Changes) {
 	said.done()
 }
 
-// mostSaid is how many lines of one kind the log gets at a time: a neighbour may
-// send thousands of routes that are refused.
-const mostSaid = 20
-
 // sayer logs problems, each once, and not too many at a time.
 type sayer struct {
 	r       *router
@@ -143,11 +140,11 @@ func newSayer(r *router) *sayer { return &sayer{r: r} }
 
 // say says how it stands with something; nil is well.
 func (s *sayer) say(kind, subject string, err error) {
-	before, after := s.r.problems.note(kind, subject, err)
+	before, after := s.r.problems.Note(kind, subject, err)
 	if before == after {
 		return
 	}
-	if s.lines++; s.lines > mostSaid {
+	if s.lines++; s.lines > problems.MostSaid {
 		s.unsaid, s.example = s.unsaid+1, fmt.Sprintf("%s %s", kind, subject)
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -112,7 +113,7 @@ func (c Config) settingPath(layer int, given string) string {
 // adoption takes settings into use and says what it did, each thing once.
 type adoption struct {
 	cfg      Config
-	problems *problems
+	problems *problems.Ledger
 	last     params.Resolution
 	wrong    map[string]struct{} // paths reported
 	told     map[string]struct{} // said of settings that are not used
@@ -120,7 +121,7 @@ type adoption struct {
 	listens  *judge
 }
 
-func newAdoption(cfg Config, p *problems) *adoption {
+func newAdoption(cfg Config, p *problems.Ledger) *adoption {
 	return &adoption{cfg: cfg, problems: p, last: params.Resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}, prefixes: newPrefixJudge(), listens: newListenJudge()}
 }
 
@@ -136,7 +137,7 @@ func (a *adoption) adopt(s settings, unread map[string]unreadSetting) params.Par
 	a.sayUnused(r, layers)
 	a.last = r
 	err := a.cfg.LogFile.set(r.Params.LogFile, r.Params.LogFileLevel)
-	a.problems.reportSetting("LogFilePath", err, "no log file")
+	a.problems.ReportSetting("LogFilePath", err, "no log file")
 	return r.Params
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -28,7 +29,7 @@ type adopter struct {
 func newAdopter(t testing.TB, cfg Config) *adopter {
 	a := &adopter{TB: t, state: newState("h", []string{"cali"})}
 	cfg.Node, cfg.ConfigFile, cfg.Logger = "h", "/etc/felix.cfg", untimed(&a.log, slog.LevelDebug)
-	a.adoption = newAdoption(cfg, newProblems(cfg.Logger))
+	a.adoption = newAdoption(cfg, problems.New(cfg.Logger))
 	return a
 }
 
@@ -92,23 +93,23 @@ level=WARN msg="setting is not used" setting="/etc/felix.cfg: HealthPort" reason
 level=WARN msg="setting is not used" setting=/calico/v1/host/h/config/HealthPort reason="\"\": want a number, 1 to 65535" instead="\"9099\", default"
 level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting=/calico/v1/config/HealthPort stronger=environment value=9099
 `
-	if diff := cmp.Diff(want, log); diff != "" || p.Health.Port != 9099 || a.problems.count() != 3 {
-		t.Errorf("bad values: port %d, %d problems (-want +got):\n%s", p.Health.Port, a.problems.count(), diff)
+	if diff := cmp.Diff(want, log); diff != "" || p.Health.Port != 9099 || a.problems.Count() != 3 {
+		t.Errorf("bad values: port %d, %d problems (-want +got):\n%s", p.Health.Port, a.problems.Count(), diff)
 	}
 	huge := put(model.HostConfigKey{Host: "h", Name: "HealthPort"}, errors.New("too large"), 1)
 	for _, step := range []struct {
 		name    string
 		entries []model.Entry
 		port    uint16
-		want    []problem
+		want    []problems.Problem
 	}{
-		{"the host's is bad, the global one good", []model.Entry{local("HealthPort", "soon"), global("HealthPort", "5")}, 9099, []problem{
+		{"the host's is bad, the global one good", []model.Entry{local("HealthPort", "soon"), global("HealthPort", "5")}, 9099, []problems.Problem{
 			{Path: "/calico/v1/host/h/config/HealthPort", Reason: `"soon": want a number, 1 to 65535`, Value: `"soon"`, Used: `"9099", default`},
 		}},
-		{"the host's can't be read", []model.Entry{huge, global("HealthPort", "5")}, 9099, []problem{
+		{"the host's can't be read", []model.Entry{huge, global("HealthPort", "5")}, 9099, []problems.Problem{
 			{Path: "/calico/v1/host/h/config/HealthPort", Reason: "too large", Used: `"9099", default`},
 		}},
-		{"the host's is good, the global one bad", []model.Entry{local("HealthPort", "7"), global("HealthPort", "soon")}, 7, []problem{
+		{"the host's is good, the global one bad", []model.Entry{local("HealthPort", "7"), global("HealthPort", "soon")}, 7, []problems.Problem{
 			{Path: "/calico/v1/config/HealthPort", Reason: `"soon": want a number, 1 to 65535`, Value: `"soon"`, Used: `"7", /calico/v1/host/h/config/`},
 		}},
 		{"both are good", []model.Entry{local("HealthPort", "7"), global("HealthPort", "5")}, 7, nil},
@@ -116,8 +117,8 @@ level=INFO msg="setting is without effect: a stronger one stands before it until
 	} {
 		a := newAdopter(t, Config{})
 		p, log := a.adopts(step.entries...)
-		got := a.problems.all()
-		if diff := cmp.Diff(step.want, got, cmpopts.IgnoreFields(problem{}, "Since", "Kind"), cmpopts.EquateEmpty()); diff != "" || p.Health.Port != step.port {
+		got := a.problems.All()
+		if diff := cmp.Diff(step.want, got, cmpopts.IgnoreFields(problems.Problem{}, "Since", "Kind"), cmpopts.EquateEmpty()); diff != "" || p.Health.Port != step.port {
 			t.Errorf("%s: port %d, want %d (-want +got):\n%s\n%s", step.name, p.Health.Port, step.port, diff, log)
 		}
 	}
@@ -184,7 +185,7 @@ level=INFO msg=setting name=RouteRefreshInterval value=10 from=default was=30 ap
 			t.Errorf("%s: log (-want +got):\n%s", step.name, diff)
 		}
 		var open []string
-		for _, p := range a.problems.all() {
+		for _, p := range a.problems.All() {
 			open = append(open, p.Path)
 		}
 		if diff := cmp.Diff(step.open, open); diff != "" {
@@ -215,4 +216,14 @@ func TestFlagLayer(t *testing.T) {
 	if p.Health.Address() != "" || p.Metrics.Address() != "" {
 		t.Errorf("%+v %+v: the flag and the environment say nowhere", p.Health, p.Metrics)
 	}
+}
+
+// untimed logs lines without the time.
+func untimed(b *bytes.Buffer, level slog.Leveler) *slog.Logger {
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
 }

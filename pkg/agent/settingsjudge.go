@@ -4,6 +4,7 @@ package agent
 
 import (
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
 )
 
@@ -66,7 +67,7 @@ func (j *judge) review() bool {
 		}
 		if after := j.of(value, j.roles); !after.unknown {
 			j.verdicts[value] = after
-			changed = changed || errorText(after.err) != errorText(before.err)
+			changed = changed || problems.Reason(after.err) != problems.Reason(before.err)
 		}
 	}
 	return changed

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -33,7 +34,7 @@ func TestCoversOwn(t *testing.T) {
 		{"no tunnel", []string{"tunl1", "vxlan.calico2"}, nil, ""},
 	} {
 		err := coversOwn(tt.prefixes, tt.links)
-		if got := errorText(err); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+		if got := problems.Reason(err); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -71,8 +72,8 @@ func TestPrefixJudge(t *testing.T) {
 			t.Errorf("%s: a verdict changed: %v", step.name, changed)
 		}
 		p, log := a.adopts(global("InterfacePrefix", step.global))
-		if got := strings.Join(p.InterfacePrefixes, ","); got != step.want || a.problems.count() != step.problems {
-			t.Errorf("%s: %s, %d problems: want %s, %d\n%s", step.name, got, a.problems.count(), step.want, step.problems, log)
+		if got := strings.Join(p.InterfacePrefixes, ","); got != step.want || a.problems.Count() != step.problems {
+			t.Errorf("%s: %s, %d problems: want %s, %d\n%s", step.name, got, a.problems.Count(), step.want, step.problems, log)
 		}
 	}
 }
@@ -109,7 +110,7 @@ func TestPrefixMisfit(t *testing.T) {
 				testKey("a").Path() + ", has tap1: want what the names of workloads' interfaces begin with"
 		}
 		got := ""
-		for _, p := range a.problems.all() {
+		for _, p := range a.problems.All() {
 			got += p.Reason
 		}
 		if got != want || (a.log.Len() == 0) != (step.logged == "") || !strings.Contains(a.log.String(), step.logged) {

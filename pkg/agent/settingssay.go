@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
 )
 
 // reportWrong reports the settings that cannot be read or make no sense, and
@@ -23,18 +24,18 @@ func (a *adoption) reportWrong(r params.Resolution, unread map[string]unreadSett
 		if u, ok := unread[path]; ok && u.name != "" {
 			value = "" // it can't be read
 		}
-		a.problems.reportValue(path, w.Err, value, fmt.Sprintf("%q, %s", c.Text, a.cfg.source(c)))
+		a.problems.ReportValue(path, w.Err, value, fmt.Sprintf("%q, %s", c.Text, a.cfg.source(c)))
 	}
 	for path, u := range unread {
 		if _, said := a.wrong[path]; said {
 			continue
 		}
 		a.wrong[path] = struct{}{}
-		a.problems.reportSetting(path, u.err, "as if it were not there")
+		a.problems.ReportSetting(path, u.err, "as if it were not there")
 	}
 	for path := range before {
 		if _, still := a.wrong[path]; !still {
-			a.problems.reportSetting(path, nil, "")
+			a.problems.ReportSetting(path, nil, "")
 		}
 	}
 }
@@ -43,7 +44,7 @@ func (a *adoption) reportWrong(r params.Resolution, unread map[string]unreadSett
 // however many endpoints there are.
 func (a *adoption) sayMisfit(err error) {
 	c := a.last.Choices["InterfacePrefix"]
-	before, after := a.problems.keep(problem{Path: "InterfacePrefix", Kind: problemSetting, Reason: errorText(err), Used: fmt.Sprintf("%q, %s", c.Text, a.cfg.source(c))})
+	before, after := a.problems.Keep(problems.Problem{Path: "InterfacePrefix", Kind: problems.Setting, Reason: problems.Reason(err), Used: fmt.Sprintf("%q, %s", c.Text, a.cfg.source(c))})
 	switch {
 	case (before.Reason == "") == (after.Reason == ""):
 	case after.Reason == "":

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/pkg/store"
@@ -70,7 +71,7 @@ func TestUntranslated(t *testing.T) {
 		if diff := cmp.Diff(step.want, verdicts(s)); diff != "" {
 			t.Errorf("%s: verdicts (-want +got):\n%s", step.name, diff)
 		}
-		reason := errorText(s.untranslated(s.endpoints[a.Path()]))
+		reason := problems.Reason(s.untranslated(s.endpoints[a.Path()]))
 		if (reason == "") != (len(step.reason) == 0) {
 			t.Errorf("%s: %s", step.name, reason)
 		}

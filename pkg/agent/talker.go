@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/bgp"
 )
 
@@ -35,11 +36,11 @@ type talker struct {
 	every time.Duration
 	err   error // of the last try
 
-	problems *problems // where that is shown
+	problems *problems.Ledger // where that is shown
 	health   *health
 }
 
-func newTalker(log *slog.Logger, s speaker, p *problems, h *health) *talker {
+func newTalker(log *slog.Logger, s speaker, p *problems.Ledger, h *health) *talker {
 	return &talker{log: log, speaker: s, problems: p, health: h, wake: make(chan struct{}, 1), every: retryPause}
 }
 
@@ -108,9 +109,9 @@ func (t *talker) note(err error) {
 	before := t.err
 	t.err = err
 	t.mu.Unlock()
-	t.problems.note(problemHost, "BGP", err)
+	t.problems.Note(problems.Host, "BGP", err)
 	switch {
-	case errorText(before) == errorText(err):
+	case problems.Reason(before) == problems.Reason(err):
 	case err == nil:
 		t.log.Info("BGP is in order again")
 	default:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
@@ -19,11 +20,11 @@ func (l *loop) tell(paths map[string]struct{}) {
 	for path := range paths {
 		t := l.desired.targets[path]
 		if t == nil {
-			l.problems.report(path, nil)
+			l.problems.Report(path, nil)
 			l.report.remove(path)
 			continue
 		}
-		l.problems.report(path, cmp.Or(t.refused, t.untranslated))
+		l.problems.Report(path, cmp.Or(t.refused, t.untranslated))
 		l.report.set(path, t.key, l.status(t))
 	}
 	if l.recount || len(paths) > 0 {
@@ -115,7 +116,7 @@ func (l *loop) sayWaiting(reason string) {
 
 // sayProblems logs what the host as a whole lacks, when that changes.
 func (l *loop) sayProblems(errs []error) {
-	text := errorText(errors.Join(errs...))
+	text := problems.Reason(errors.Join(errs...))
 	if text == l.hostProblem {
 		return
 	}

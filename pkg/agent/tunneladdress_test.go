@@ -127,7 +127,7 @@ func TestTunnelAddress(t *testing.T) {
 	c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.66.0.0/24"), IPAM: true})
 	c.until("no tunnel", func() bool { return c.setting("a", ipipConfig) == "" && len(c.held(handleOf(plan.IPIP, "a"))) == 0 })
 	c.check()
-	if all := p.tell.problems.all(); len(all) > 0 {
+	if all := p.tell.problems.All(); len(all) > 0 {
 		t.Errorf("problems: %v", all)
 	}
 }
@@ -186,7 +186,7 @@ func TestTunnelAddressNowhere(t *testing.T) {
 	})
 	c.until("etcd was read for it", func() bool { return asked.Load() > 0 })
 	c.until("the tunnel is there", func() bool { return p.tunnel(plan.VXLAN4) != nil })
-	if all := p.tell.problems.all(); len(all) > 0 {
+	if all := p.tell.problems.All(); len(all) > 0 {
 		t.Errorf("problems: %v", all)
 	}
 	pool.NodeSelector = ""

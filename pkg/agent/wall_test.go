@@ -30,7 +30,7 @@ func TestMisfit(t *testing.T) {
 		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{put(testKey("a"), web, 3), put(testKey("b"), b, 3)}}
 		synctest.Wait()
 		found := ""
-		for _, p := range c.problems.all() {
+		for _, p := range c.problems.All() {
 			if p.Path == "policy of this host" {
 				found = p.Reason
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package problems
 
 import (
 	"bytes"
@@ -16,26 +16,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// untimed logs lines without the time.
-func untimed(b *bytes.Buffer, level slog.Leveler) *slog.Logger {
-	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
-}
-
 func TestProblems(t *testing.T) {
 	var log bytes.Buffer
-	p := newProblems(untimed(&log, nil))
+	p := New(untimed(&log, nil))
 	for _, err := range []error{nil, errors.New("bad"), errors.New("bad"), errors.New("worse"), nil, nil} {
-		p.report("/calico/x", err)
-		p.reportSetting("FELIX_X", err, `"1", default`)
+		p.Report("/calico/x", err)
+		p.ReportSetting("FELIX_X", err, `"1", default`)
 	}
-	p.report("/calico/y", errors.New(strings.Repeat("long", 99)+"abcäö"))
-	if p.count() != 1 {
-		t.Errorf("count: %d", p.count())
+	p.Report("/calico/y", errors.New(strings.Repeat("long", 99)+"abcäö"))
+	if p.Count() != 1 {
+		t.Errorf("count: %d", p.Count())
 	}
 	want := `level=WARN msg="object in etcd is not acted upon" key=/calico/x reason=bad
 level=WARN msg="setting is not used" setting=FELIX_X reason=bad instead="\"1\", default"
@@ -51,12 +41,12 @@ level=WARN msg="object in etcd is not acted upon" key=/calico/y reason=` + strin
 
 func TestDebugInvalid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProblems(slog.New(slog.DiscardHandler))
+		p := New(slog.New(slog.DiscardHandler))
 		get := func(path, accept string) (contentType, body string) {
 			r := httptest.NewRequest("GET", path, nil)
 			r.Header.Set("Accept", accept)
 			w := httptest.NewRecorder()
-			newHealth().handler(p).ServeHTTP(w, r)
+			p.ServeHTTP(w, r)
 			return w.Header().Get("Content-Type"), w.Body.String()
 		}
 		text := func(want string) {
@@ -66,7 +56,7 @@ func TestDebugInvalid(t *testing.T) {
 			}
 		}
 		unread := "etcd has not been read yet: http://192.0.2.1:2379: no route"
-		p.unread = func() string { return unread }
+		p.Unread = func() string { return unread }
 		text("host etcd\n  since   2000-01-01T00:00:00Z\n  reason  " + unread + "\n")
 		if _, got := get("/debug/invalid?format=json", ""); !strings.Contains(got, unread) {
 			t.Errorf("etcd unread as JSON: %s", got)
@@ -76,11 +66,11 @@ func TestDebugInvalid(t *testing.T) {
 		if _, got := get("/debug/invalid?format=json", ""); got != "[]\n" {
 			t.Errorf("nothing as JSON: %q", got)
 		}
-		p.report("/calico/v1/policy/b", errors.New("one <x>\nand two"))
+		p.Report("/calico/v1/policy/b", errors.New("one <x>\nand two"))
 		time.Sleep(time.Hour)
-		p.report("/calico/v1/policy/b", errors.New("one <y>\nand \x1b[31mtwo"))
-		p.report("/calico/v1/policy/a\n", errors.New("bad"))
-		p.reportSetting("/calico/v1/config/X", errors.New("odd"), "")
+		p.Report("/calico/v1/policy/b", errors.New("one <y>\nand \x1b[31mtwo"))
+		p.Report("/calico/v1/policy/a\n", errors.New("bad"))
+		p.ReportSetting("/calico/v1/config/X", errors.New("odd"), "")
 		text(`setting /calico/v1/config/X
   since   2000-01-01T01:00:00Z
   reason  odd
@@ -94,17 +84,27 @@ object /calico/v1/policy/b
 `)
 		for _, ask := range [][2]string{{"/debug/invalid?format=json", "*/*"}, {"/debug/invalid", "text/html, application/json"}} {
 			kind, body := get(ask[0], ask[1])
-			var got []problem
+			var got []Problem
 			if err := json.Unmarshal([]byte(body), &got); err != nil || kind != "application/json" || !strings.Contains(body, "<y>") {
 				t.Errorf("%v, %s: %s", err, kind, body)
 			}
-			if diff := cmp.Diff(p.all(), got, cmp.Comparer(time.Time.Equal)); diff != "" {
+			if diff := cmp.Diff(p.All(), got, cmp.Comparer(time.Time.Equal)); diff != "" {
 				t.Errorf("JSON (-want +got):\n%s", diff)
 			}
 		}
-		p.report("/calico/v1/policy/b", nil)
-		p.report("/calico/v1/policy/a\n", nil)
-		p.reportSetting("/calico/v1/config/X", nil, "")
+		p.Report("/calico/v1/policy/b", nil)
+		p.Report("/calico/v1/policy/a\n", nil)
+		p.ReportSetting("/calico/v1/config/X", nil, "")
 		text("every object and setting is in order\n")
 	})
+}
+
+// untimed logs lines without the time.
+func untimed(b *bytes.Buffer, level slog.Leveler) *slog.Logger {
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
 }

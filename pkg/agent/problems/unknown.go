@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package problems
 
 import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// unknownFields shows the objects of etcd of which fields were passed over because nothing
+// Unknown shows the objects of etcd of which fields were passed over because nothing
 // is known of them. A newer version may have written them, so the object is acted upon all
 // the same; but if somebody mistyped one, what they asked for doesn't hold.
-type unknownFields struct {
+type Unknown struct {
 	host     string
-	problems *problems
+	problems *Ledger
 	shown    map[string]struct{} // by path
 }
 
-func newUnknownFields(host string, p *problems) *unknownFields {
-	return &unknownFields{host: host, problems: p, shown: map[string]struct{}{}}
+// NewUnknown shows them in a ledger; host is whose objects count.
+func NewUnknown(host string, p *Ledger) *Unknown {
+	return &Unknown{host: host, problems: p, shown: map[string]struct{}{}}
 }
 
-// hear takes in one update of the watch.
-func (f *unknownFields) hear(u store.Update) {
+// Hear takes in one update of the watch.
+func (f *Unknown) Hear(u store.Update) {
 	now := map[string]error{}
 	if u.Resync {
 		for path := range f.shown {
@@ -35,7 +36,7 @@ func (f *unknownFields) hear(u store.Update) {
 	}
 	lines, unsaid := 0, 0
 	for path, err := range now {
-		before, after := f.problems.note(problemNotice, path, err)
+		before, after := f.problems.Note(Notice, path, err)
 		if f.shown[path] = struct{}{}; err == nil {
 			delete(f.shown, path)
 		}
@@ -43,7 +44,7 @@ func (f *unknownFields) hear(u store.Update) {
 			continue
 		}
 		switch lines++; {
-		case lines > mostSaid:
+		case lines > MostSaid:
 			unsaid++
 		case after == "":
 			f.problems.log.Info("object in etcd has no unknown fields any more", "key", path)
@@ -57,7 +58,7 @@ func (f *unknownFields) hear(u store.Update) {
 }
 
 // concerns says whether an object is this agent's to report on: not another host's.
-func (f *unknownFields) concerns(key model.Key) bool {
+func (f *Unknown) concerns(key model.Key) bool {
 	switch key := key.(type) {
 	case model.HostEndpointKey:
 		return key.Host == f.host
