@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/gate"
@@ -120,8 +121,8 @@ func run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("etcd (ETCD_ENDPOINTS and its like): %w", err)
 	}
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
-	h := newHealth()
-	h.away = func() string {
+	h := health.New()
+	h.Away = func() string {
 		if err := client.WatchTrouble(); err != nil {
 			return err.Error()
 		}
@@ -137,14 +138,14 @@ func run(ctx context.Context, cfg Config) error {
 	r.network.etcd = way.all
 	l.adopt()
 	l.state.setPrefixes(l.params.InterfacePrefixes) // it has nothing to judge yet
-	errHealth, errMetrics := l.serving.move()
+	errHealth, errMetrics := l.serving.Move()
 	if err := errors.Join(fixed(cfg.Health, errHealth), fixed(cfg.Metrics, errMetrics)); err != nil {
-		l.serving.close()
+		l.serving.Close()
 		r.talker.close(ctx)
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return l.serving.run(ctx) })
+	group.Go(func() error { return l.serving.Run(ctx) })
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, SocketName), gatekeeper{l}) })
 	group.Go(func() error { return l.report.run(ctx) })
 	group.Go(func() error { return watch(ctx, client, way, l, r) })
@@ -159,14 +160,14 @@ func run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-func newLoop(cfg Config, params params.Params, h *health, trouble *problems.Ledger, r *reporter) *loop {
+func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *problems.Ledger, r *reporter) *loop {
 	m := newMetrics(cfg.Version, trouble.Count)
-	trouble.Unread = h.unread
+	trouble.Unread = h.Unread
 	l := &loop{
 		log: cfg.Logger, level: cfg.Level, params: params,
 		system:  hostSystem(cfg),
 		metrics: m, health: h, report: r, problems: trouble,
-		adoption: newAdoption(cfg, trouble), serving: newServing(trouble, h.handler(trouble), m.handler()),
+		adoption: newAdoption(cfg, trouble), serving: health.NewServers(trouble, h.Handler(trouble), m.handler()),
 		updates: make(chan store.Update, updateBuffer),
 		waits:   make(chan *wait), leaves: make(chan *wait),
 		stopped:   make(chan struct{}),

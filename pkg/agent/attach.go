@@ -3,8 +3,6 @@
 package agent
 
 import (
-	"net/http"
-
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/plan"
@@ -19,10 +17,7 @@ func attach(cfg Config, client *store.Client, l *loop) *router {
 	l.route.attached = true
 	r.naming = l.report.naming
 	r.identity = newIdentity(cfg, client, identityTells{l.report, l.health, l.problems})
-	pages := http.NewServeMux()
-	pages.Handle("/", l.serving.health.handler)
-	pages.Handle("GET /debug/state", debugState{l, r})
-	l.serving.health.handler = pages
+	l.serving.AddPage("GET /debug/state", debugState{l, r})
 	return r
 }
 

@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/model"
@@ -47,7 +48,7 @@ func TestStopWhileFlushing(t *testing.T) {
 // tell it: that is a clean end.
 func TestStopWhileTelling(t *testing.T) {
 	h := newHost(t)
-	cfg, health, log := h.config(), newHealth(), slog.New(slog.DiscardHandler)
+	cfg, health, log := h.config(), health.New(), slog.New(slog.DiscardHandler)
 	l := newLoop(cfg, params.Resolve().Params, health, problems.New(log), newReporter(log, h.store, h.name, health))
 	l.updates = make(chan store.Update) // the loop takes none but the first
 	r := attach(cfg, h.store, l)

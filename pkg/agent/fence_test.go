@@ -120,7 +120,7 @@ func TestFenceFirst(t *testing.T) {
 		c := startClockwork(t, func(c *clockwork) { c.wallside.fail = errors.New("no nftables") })
 		time.Sleep(2500 * time.Millisecond)
 		c.expect(t, "without a firewall")
-		if got := c.health.unready(); got == "" {
+		if got := c.health.Unready(); got == "" {
 			t.Error("it is ready")
 		}
 		c.wallside.set(func() { c.wallside.fail = nil })
@@ -135,7 +135,7 @@ func TestFenceFirst(t *testing.T) {
 		if err := (gatekeeper{c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 2}); !isNotYet(err, "firewall: again") {
 			t.Errorf("the gate while the firewall fails: %v", err)
 		}
-		if got := c.health.unready(); got != "firewall: again" {
+		if got := c.health.Unready(); got != "firewall: again" {
 			t.Errorf("while the firewall fails it is unready because of %q", got)
 		}
 		c.wallside.set(func() { c.wallside.fail = nil })
@@ -143,7 +143,7 @@ func TestFenceFirst(t *testing.T) {
 			t.Errorf("the gate: %v", err)
 		}
 		synctest.Wait()
-		if got := c.health.unready(); got != "" {
+		if got := c.health.Unready(); got != "" {
 			t.Errorf("once it stands again it is unready because of %q", got)
 		}
 	})

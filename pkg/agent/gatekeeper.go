@@ -69,7 +69,7 @@ func (g gatekeeper) Ready(host string) error {
 			return err
 		}
 	}
-	if reason := g.loop.health.unready(); reason != "" {
+	if reason := g.loop.health.Unready(); reason != "" {
 		return &gate.RejectedError{Reason: reason, Retry: true}
 	}
 	return nil
@@ -120,7 +120,7 @@ func (l *loop) leave(w *wait) {
 func (l *loop) lacks(r gate.Request) string {
 	path := r.Endpoint.Path()
 	t := l.desired.targets[path]
-	switch reason := l.health.unready(); {
+	switch reason := l.health.Unready(); {
 	case reason != "":
 		return reason
 	case l.state.revision < r.Revision:

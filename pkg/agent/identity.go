@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -61,7 +62,7 @@ type identity struct {
 // identityTells is whom identity tells how it stands.
 type identityTells struct {
 	report   *reporter
-	health   *health
+	health   *health.Monitor
 	problems *problems.Ledger
 }
 

@@ -71,7 +71,7 @@ func TestIdentity(t *testing.T) {
 	// The host is given another address.
 	p.move(eth0("172.19.0.7/16", "fd18::1/64"))
 	want("moved", "172.19.0.7", "172.19.0.0/16", "fd18::1", "65546")
-	if reason := p.tell.health.unready(); reason != "" {
+	if reason := p.tell.health.Unready(); reason != "" {
 		t.Errorf("not ready: %s", reason)
 	}
 	if all := p.tell.problems.All(); len(all) > 0 {
@@ -96,7 +96,7 @@ func TestIdentityNone(t *testing.T) {
 	if got := c.field("a", model.BGPHostAS); got != "65001" {
 		t.Errorf("the AS number that a person set is %s", got)
 	}
-	if reason := p.tell.health.unready(); reason != "" {
+	if reason := p.tell.health.Unready(); reason != "" {
 		t.Errorf("not ready, and its own pods could do: %s", reason)
 	}
 	p.move(eth0("172.18.0.1/24"))
@@ -183,22 +183,22 @@ func TestSameAddress(t *testing.T) {
 	b := c.person("b", eth0("172.18.0.1/24"), nil)
 	want := "address 172.18.0.1 is that of host a, which lives"
 	c.until("refused", func() bool {
-		return strings.Contains(b.tell.health.unready(), want) && strings.Contains(b.problem("IP"), want)
+		return strings.Contains(b.tell.health.Unready(), want) && strings.Contains(b.problem("IP"), want)
 	})
 	c.until("nothing is said of it", func() bool { return c.field("b", model.BGPHostIPv4) == "" })
 	c.until("b lives all the same", func() bool { return c.get(model.StatusKey{Host: "b"}) != nil })
-	if reason := a.tell.health.unready(); reason != "" {
+	if reason := a.tell.health.Unready(); reason != "" {
 		t.Errorf("the first is not ready: %s", reason)
 	}
 	a.stop()
 	c.remove(model.StatusKey{Host: "a"})
-	c.until("taken", func() bool { return c.field("b", model.BGPHostIPv4) == "172.18.0.1" && b.tell.health.unready() == "" })
+	c.until("taken", func() bool { return c.field("b", model.BGPHostIPv4) == "172.18.0.1" && b.tell.health.Unready() == "" })
 	// The other returns: now it is the second.
 	a = c.person("a", eth0("172.18.0.1/24"), nil)
-	c.until("refused", func() bool { return strings.Contains(a.tell.health.unready(), "address 172.18.0.1 is that of host b") })
+	c.until("refused", func() bool { return strings.Contains(a.tell.health.Unready(), "address 172.18.0.1 is that of host b") })
 	c.until("nothing is said of it", func() bool { return c.field("a", model.BGPHostIPv4) == "" })
 	a.move(eth0("172.18.0.2/24"))
-	c.until("another is taken", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.2" && a.tell.health.unready() == "" })
+	c.until("another is taken", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.2" && a.tell.health.Unready() == "" })
 }
 
 // TestSameAddressOfOneFamily: what another host has of one family costs no address of the
@@ -218,10 +218,10 @@ func TestSameAddressOfOneFamily(t *testing.T) {
 	})
 	want := "address fd18::1 is that of host a, which lives"
 	c.until("refused", func() bool {
-		return strings.Contains(b.tell.health.unready(), want) && strings.Contains(b.problem("IP6"), want) && b.problem("IP") == ""
+		return strings.Contains(b.tell.health.Unready(), want) && strings.Contains(b.problem("IP6"), want) && b.problem("IP") == ""
 	})
 	b.move(eth0("172.18.0.2/24", "fd18::2/64"))
-	c.until("another is taken", func() bool { return c.field("b", model.BGPHostIPv6) == "fd18::2" && b.tell.health.unready() == "" })
+	c.until("another is taken", func() bool { return c.field("b", model.BGPHostIPv6) == "fd18::2" && b.tell.health.Unready() == "" })
 	if got := c.field("b", model.BGPHostIPv4); got != "172.18.0.2" {
 		t.Errorf("IPv4 is %s", got)
 	}
@@ -241,7 +241,7 @@ func TestSameAddressAtOnce(t *testing.T) {
 			if c.field(p.name, model.BGPHostIPv4) != "" {
 				have++
 			}
-			if p.tell.health.unready() == "" && p.named() {
+			if p.tell.health.Unready() == "" && p.named() {
 				ready++
 			}
 			if c.get(model.StatusKey{Host: p.name}) == nil {
@@ -264,7 +264,7 @@ func TestSameName(t *testing.T) {
 	second := c.person("a", eth0("172.18.0.2/24"), nil)
 	want := "another host that is called a lives and has 172.18.0.1"
 	c.until("refused", func() bool {
-		return strings.Contains(second.tell.health.unready(), want) && strings.Contains(second.problem(problemName), want)
+		return strings.Contains(second.tell.health.Unready(), want) && strings.Contains(second.problem(problemName), want)
 	})
 	if got := c.field("a", model.BGPHostIPv4); got != "172.18.0.1" {
 		t.Errorf("the address is %s", got)
@@ -272,13 +272,13 @@ func TestSameName(t *testing.T) {
 	if c.leaseOf(status) != lease {
 		t.Error("the second says that it lives")
 	}
-	if reason := first.tell.health.unready(); reason != "" {
+	if reason := first.tell.health.Unready(); reason != "" {
 		t.Errorf("the first is not ready: %s", reason)
 	}
 	first.stop()
 	c.remove(status)
 	c.until("the second has it all", func() bool {
-		return c.field("a", model.BGPHostIPv4) == "172.18.0.2" && c.get(status) != nil && second.tell.health.unready() == ""
+		return c.field("a", model.BGPHostIPv4) == "172.18.0.2" && c.get(status) != nil && second.tell.health.Unready() == ""
 	})
 }
 
@@ -292,7 +292,7 @@ func TestSameNameAtOnce(t *testing.T) {
 	c.until("one is left", func() bool {
 		ready := 0
 		for _, p := range all {
-			if p.tell.health.unready() == "" && p.named() {
+			if p.tell.health.Unready() == "" && p.named() {
 				ready++
 			}
 		}

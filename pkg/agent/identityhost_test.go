@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/model"
@@ -78,8 +79,8 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *ident
 	if err != nil {
 		c.Fatal(err)
 	}
-	health := newHealth()
-	health.setUnready("")
+	health := health.New()
+	health.SetUnready("")
 	report := newReporter(cfg.Logger, client, name, health)
 	p := &person{
 		TB: c, name: name, poke: make(chan struct{}, 1), links: links, over: make(chan struct{}),

@@ -87,7 +87,7 @@ func TestReturns(t *testing.T) {
 			gone := c.gone(t, status)
 			p := c.person("a", eth0("172.18.0.2/24"), m.on)
 			c.until("its name and its address", func() bool {
-				return p.named() && c.field("a", model.BGPHostIPv4) == "172.18.0.2" && p.tell.health.unready() == ""
+				return p.named() && c.field("a", model.BGPHostIPv4) == "172.18.0.2" && p.tell.health.Unready() == ""
 			})
 			c.until("its status", func() bool { return c.leaseOf(status) != first && c.leaseOf(status) != 0 })
 			if tt.claims && first != 0 && c.hasLease(first) {
@@ -141,13 +141,13 @@ func TestNamesakes(t *testing.T) {
 				want += ", as it said when this one came: one may be a copy of the other's disk"
 			}
 			c.until("the second is refused", func() bool {
-				return strings.Contains(second.tell.health.unready(), want) && strings.Contains(second.problem(problemName), want) && !second.named()
+				return strings.Contains(second.tell.health.Unready(), want) && strings.Contains(second.problem(problemName), want) && !second.named()
 			})
 			c.until("the first has its name", func() bool { return first.named() && c.leaseOf(status) == lease })
 			if got := c.field("a", model.BGPHostIPv4); got != "172.18.0.1" {
 				t.Errorf("the address is %s", got)
 			}
-			if reason := first.tell.health.unready(); reason != "" {
+			if reason := first.tell.health.Unready(); reason != "" {
 				t.Errorf("the first is not ready: %s", reason)
 			}
 			// It is refused at once when it comes again: it has learned that the lease isn't its own.
@@ -164,7 +164,7 @@ func TestNamesakes(t *testing.T) {
 			first.stop()
 			c.remove(status)
 			c.until("the second has it all", func() bool {
-				return second.named() && c.field("a", model.BGPHostIPv4) == tt.addr && c.get(status) != nil && second.tell.health.unready() == ""
+				return second.named() && c.field("a", model.BGPHostIPv4) == tt.addr && c.get(status) != nil && second.tell.health.Unready() == ""
 			})
 		})
 	}
@@ -212,7 +212,7 @@ func TestNameLost(t *testing.T) {
 
 	c.loseName("a", "172.18.0.9")
 	c.until("refused", func() bool {
-		return strings.Contains(p.tell.health.unready(), "another host that is called a lives and has 172.18.0.9") && !p.named()
+		return strings.Contains(p.tell.health.Unready(), "another host that is called a lives and has 172.18.0.9") && !p.named()
 	})
 	p.move(eth0("172.18.0.3/24"))
 	c.until("that is known", func() bool {

@@ -130,7 +130,7 @@ func (i *identity) own(n identityNote, t tenure, over permission) {
 // addresses yet: nobody is to take them for this host's when that lives.
 func (i *identity) take(ctx context.Context, n identityNote, t tenure, over permission) (named, free bool, again time.Duration) {
 	i.tell(problemName, nil)
-	i.tells.health.setIdentity("")
+	i.tells.health.SetIdentity("")
 	switch {
 	case !t.refused && n.linked:
 		return false, true, 0
@@ -210,7 +210,7 @@ func (i *identity) refuse(n identityNote, t tenure) {
 		}
 	}
 	i.tell(problemName, err)
-	i.tells.health.setIdentity(err.Error())
+	i.tells.health.SetIdentity(err.Error())
 	i.naming.set(err.Error())
 	i.tells.report.withhold()
 }

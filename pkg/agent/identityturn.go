@@ -48,7 +48,7 @@ func (i *identity) turn(ctx context.Context) (again time.Duration) {
 	}
 	want := wantedKeys(i.host, f, as)
 	i.tellAddresses(f.errs)
-	i.tells.health.setIdentity(n.conflicts.text())
+	i.tells.health.SetIdentity(n.conflicts.text())
 	change := want.change(n.stored)
 	if free && (!n.conflicts.any() || change.Empty()) {
 		// The others must not find this host alive while etcd says that it has an address

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -120,7 +121,7 @@ func (b *inbox) cancel(path string) {
 func (b *inbox) waits() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return waitsFor(b.synced, b.ready)
+	return health.WaitsFor(b.synced, b.ready)
 }
 
 // take gives what is new: nothing while there is something to wait for, so that
@@ -129,7 +130,7 @@ func (b *inbox) waits() string {
 func (b *inbox) take(held func() bool) []model.Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if waitsFor(b.synced, b.ready) != "" || held() {
+	if health.WaitsFor(b.synced, b.ready) != "" || held() {
 		return nil
 	}
 	b.taken = b.revision

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
@@ -63,9 +64,9 @@ type loop struct {
 	level   *slog.LevelVar
 	system  system
 	metrics *metrics
-	health  *health
+	health  *health.Monitor
 	report  *reporter
-	serving *serving
+	serving *health.Servers
 
 	updates chan store.Update
 	waits   chan *wait
@@ -233,7 +234,7 @@ func (l *loop) run(ctx context.Context) error {
 // alive tells health that the loop turns, unless what it has begun beside it hangs.
 func (l *loop) alive() {
 	if l.check == nil || time.Since(l.checked) < beatInterval {
-		l.health.turn()
+		l.health.Turn()
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/gate"
@@ -116,7 +119,7 @@ func newClockwork(t *testing.T) *clockwork { return startClockwork(t, func(*cloc
 func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	c := &clockwork{start: time.Now(), events: make(chan kernel.Event)}
 	params := params.Resolve().Params
-	h := newHealth()
+	h := health.New()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	c.wallside.tampered, c.wallside.cut = make(chan nft.Event), map[nft.Flow]uint64{}
 	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, problems.New(log), newReporter(log, nil, "h", h))
@@ -183,7 +186,7 @@ func TestAudit(t *testing.T) {
 		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "RouteRefreshInterval"}, model.Text("60"), 2)}}
 		time.Sleep(2 * time.Minute)
 		c.expect(t, "another interval", "look 2m21.5s", "look 3m21.5s")
-		if got := c.health.unready(); got != "" {
+		if got := c.health.Unready(); got != "" {
 			t.Errorf("between audits: %s", got)
 		}
 	})
@@ -278,16 +281,16 @@ func TestStuck(t *testing.T) {
 		c := newClockwork(t)
 		c.with(func() { c.changed, c.hold = true, time.Minute })
 		time.Sleep(39 * time.Second)
-		if got := c.health.stuck(); got != "" {
+		if got := reply(c.health, "/liveness"); got != "" {
 			t.Errorf("after 29 s in one turn: %s", got)
 		}
 		time.Sleep(2 * time.Second)
-		if got := c.health.stuck(); got != "the main loop has been stuck for 31s" {
+		if got := reply(c.health, "/liveness"); got != "the main loop has been stuck for 31s" {
 			t.Errorf("after 31 s in one turn: %q", got)
 		}
 		c.with(func() { c.hold = 0 })
 		time.Sleep(40 * time.Second)
-		if got := c.health.stuck(); got != "" {
+		if got := reply(c.health, "/liveness"); got != "" {
 			t.Errorf("once it went on: %s", got)
 		}
 	})
@@ -449,7 +452,7 @@ func TestFrozen(t *testing.T) {
 		c.did()
 		c.updates <- store.Update{Revision: 2, Resync: true}
 		c.expect(t, "etcd is empty")
-		if got := c.health.unready(); got != "/calico/v1/Ready is not true in etcd" {
+		if got := c.health.Unready(); got != "/calico/v1/Ready is not true in etcd" {
 			t.Errorf("unready: %q", got)
 		}
 		c.events <- kernel.Event{Interfaces: []string{"cali1"}}
@@ -465,4 +468,11 @@ func TestFrozen(t *testing.T) {
 			t.Errorf("%d endpoints are left", n)
 		}
 	})
+}
+
+// reply is why the agent isn't well as a page of its health has it, "" = it is.
+func reply(h *health.Monitor, page string) string {
+	w := httptest.NewRecorder()
+	h.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", page, nil))
+	return strings.TrimPrefix(strings.TrimSpace(w.Body.String()), "ok")
 }

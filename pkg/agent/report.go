@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -31,7 +32,7 @@ type reporter struct {
 	log     *slog.Logger
 	store   *store.Client
 	host    string
-	health  *health
+	health  *health.Monitor
 	started time.Time
 
 	lease      *store.Lease
@@ -73,7 +74,7 @@ type endpointReport struct {
 	status model.EndpointStatus
 }
 
-func newReporter(log *slog.Logger, client *store.Client, host string, h *health) *reporter {
+func newReporter(log *slog.Logger, client *store.Client, host string, h *health.Monitor) *reporter {
 	return &reporter{
 		log: log, store: client, host: host, health: h, started: time.Now(),
 		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), want: map[string]endpointReport{}, naming: newNaming(), life: &life{},
@@ -211,10 +212,10 @@ func (r *reporter) run(ctx context.Context) error {
 			if interval := r.params().ReportInterval; host.done(ctx, r.lapses(r.reportHost(ctx))) && interval > 0 {
 				host.timer.Reset(interval)
 			}
-			r.health.setEtcd(errors.Join(host.err, endpoints.err))
+			r.health.SetEtcd(errors.Join(host.err, endpoints.err))
 		case <-endpoints.timer.C:
 			gathering = !endpoints.done(ctx, r.reportEndpoints(ctx))
-			r.health.setEtcd(errors.Join(host.err, endpoints.err))
+			r.health.SetEtcd(errors.Join(host.err, endpoints.err))
 		}
 	}
 }

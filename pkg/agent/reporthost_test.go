@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -19,7 +20,7 @@ import (
 func TestLeases(t *testing.T) {
 	c := newFleet(t)
 	m := machine{disk: t.TempDir()}
-	r := newReporter(slog.New(slog.DiscardHandler), c.store, "a", newHealth())
+	r := newReporter(slog.New(slog.DiscardHandler), c.store, "a", health.New())
 	r.life = &life{path: filepath.Join(m.disk, LeasesName)}
 	r.ask(func() {})
 	defer r.takeBack()

@@ -5,12 +5,14 @@ package agent
 import (
 	"log/slog"
 	"testing"
+
+	"github.com/calico-go/calico/pkg/agent/health"
 )
 
 // TestPermit: the host's status is written as soon as it may be, by what is known of
 // what is there, and never by what is known to be over.
 func TestPermit(t *testing.T) {
-	r := newReporter(slog.New(slog.DiscardHandler), nil, "a", newHealth())
+	r := newReporter(slog.New(slog.DiscardHandler), nil, "a", health.New())
 	asked := 0
 	r.ask(func() { asked++ })
 	steps := []struct {

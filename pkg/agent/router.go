@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
@@ -64,7 +65,7 @@ type router struct {
 	identity *identity // nil = others say who this host is
 	naming   *naming   // nil = the name is the host's own
 	problems *problems.Ledger
-	health   *health
+	health   *health.Monitor
 	metrics  routeMetrics
 	asks     chan chan string             // for a picture of the state
 	counts   chan chan map[netip.Addr]int // for the routes by neighbour
@@ -114,7 +115,7 @@ type router struct {
 	trouble   [troubles]string // what was logged last
 }
 
-func newRouter(cfg Config, n network, trouble *problems.Ledger, h *health, m routeMetrics, x *handover) *router {
+func newRouter(cfg Config, n network, trouble *problems.Ledger, h *health.Monitor, m routeMetrics, x *handover) *router {
 	return &router{
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: newInbox(), handover: x,
 		talker: newTalker(cfg.Logger, n.speaker, trouble, h), problems: trouble, health: h, metrics: m,

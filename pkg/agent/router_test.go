@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/bgp"
@@ -251,7 +252,7 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 			return c.noNote
 		},
 	}
-	c.router = newRouter(Config{Node: "h", Logger: log}, n, problems.New(log), newHealth(), newRouteMetrics(), newHandover())
+	c.router = newRouter(Config{Node: "h", Logger: log}, n, problems.New(log), health.New(), newRouteMetrics(), newHandover())
 	prepare(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
@@ -534,8 +535,8 @@ func TestRouterRepairs(t *testing.T) {
 		c.with(func() { c.changed, c.fail = false, errors.New("broken") })
 		time.Sleep(12 * time.Second)
 		c.expect(t, "a kernel that can't be read", whole+"40s", whole+"41s", whole+"43s")
-		c.health.turn() // there is no loop here
-		if got := c.health.unready(); !strings.Contains(got, "routes to other hosts: broken") {
+		c.health.Turn() // there is no loop here
+		if got := c.health.Unready(); !strings.Contains(got, "routes to other hosts: broken") {
 			t.Errorf("health: %q", got)
 		}
 		c.with(func() {

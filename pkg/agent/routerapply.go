@@ -44,7 +44,7 @@ func (r *router) program(ctx context.Context, c plan.Changes) {
 	r.whole = err != nil
 	if !r.well(applyTrouble, "the kernel's routes to other hosts could not be read, trying again", err) {
 		r.metrics.failures.Inc()
-		r.health.setRoutes("routes to other hosts: " + err.Error())
+		r.health.SetRoutes("routes to other hosts: " + err.Error())
 		r.again()
 		return
 	}
@@ -54,7 +54,7 @@ func (r *router) program(ctx context.Context, c plan.Changes) {
 		r.applied = true
 		r.log.Info("the way to other hosts is programmed", "routes", len(r.state.Routes), "tunnels", len(r.state.Tunnels), "changes", report.Writes, "took", time.Since(now))
 	}
-	r.health.setRoutes("")
+	r.health.SetRoutes("")
 	r.note(scope == "whole" || c.Devices != nil, c, report.Problems)
 }
 

@@ -101,30 +101,30 @@ func TestRouterIDUnwritten(t *testing.T) {
 func TestUnheard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(c *crossroads) {
-			c.health.setUnready("")
+			c.health.SetUnready("")
 			c.refuse = &bgp.ListenError{Port: 179, Err: unix.EADDRINUSE}
 		})
 		synctest.Wait()
 		want := "BGP doesn't run: listen for BGP: address already in use: another program listens at port 179, which `ss -ltnp 'sport = :179'` names: stop it, or set another BGPListenPort for all hosts"
-		if ready, gate := c.health.unfit(), c.health.unready(); ready != want || gate != "" {
+		if ready, gate := reply(c.health, "/readiness"), c.health.Unready(); ready != want || gate != "" {
 			t.Errorf("readiness %q, gate %q", ready, gate)
 		}
 		c.hear(store.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
 		time.Sleep(20 * time.Second) // longer than the pause between tries
-		c.health.turn()
-		if got := c.health.unfit(); got != "" {
+		c.health.Turn()
+		if got := reply(c.health, "/readiness"); got != "" {
 			t.Errorf("where all is encapsulated: %q", got)
 		}
 		c.hear(store.Update{Revision: 3, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapNever, 3)}})
 		time.Sleep(20 * time.Second) // longer than the pause between tries
-		c.health.turn()
-		if got := c.health.unfit(); got != want {
+		c.health.Turn()
+		if got := reply(c.health, "/readiness"); got != want {
 			t.Errorf("again: %q", got)
 		}
 		c.with(func() { c.refuse = nil })
 		time.Sleep(20 * time.Second) // longer than the pause between tries
-		c.health.turn()
-		if got := c.health.unfit(); got != "" {
+		c.health.Turn()
+		if got := reply(c.health, "/readiness"); got != "" {
 			t.Errorf("the port is free: %q", got)
 		}
 	})

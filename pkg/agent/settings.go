@@ -178,7 +178,7 @@ func (l *loop) adopt() {
 	}
 	l.level.Set(l.params.LogLevel)
 	l.report.configure(l.params)
-	l.serving.configure(l.params)
+	l.serving.Configure(l.params)
 }
 
 // paramNames finds a parameter by any of its names, in lower case.

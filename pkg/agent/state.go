@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -301,17 +302,4 @@ func (s *state) misfit() error {
 }
 
 // waitsFor says what must be known before anything is done; "" = nothing.
-func (s *state) waitsFor() string { return waitsFor(s.synced, s.ready) }
-
-// etcdUnread is said until a whole snapshot was folded.
-const etcdUnread = "etcd has not been read yet"
-
-func waitsFor(synced, ready bool) string {
-	switch {
-	case !synced:
-		return etcdUnread
-	case !ready:
-		return (model.ReadyKey{}).Path() + " is not true in etcd"
-	}
-	return ""
-}
+func (s *state) waitsFor() string { return health.WaitsFor(s.synced, s.ready) }

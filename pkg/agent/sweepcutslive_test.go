@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
@@ -24,7 +25,7 @@ import (
 // until the condition is met.
 func cutLive(t *testing.T, prepare func(*loop), entries []model.Entry, what string, met func() bool) {
 	t.Helper()
-	h, log := newHealth(), slog.New(slog.NewTextHandler(t.Output(), nil))
+	h, log := health.New(), slog.New(slog.NewTextHandler(t.Output(), nil))
 	cfg := Config{Node: "h", Logger: log, Level: new(slog.LevelVar), VarDir: t.TempDir()}
 	l := newLoop(cfg, params.Resolve().Params, h, problems.New(log), newReporter(log, nil, "h", h))
 	l.system.open = func([]string) (hostPath, error) { return &clockwork{start: time.Now()}, nil }

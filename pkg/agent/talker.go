@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/bgp"
 )
@@ -37,10 +38,10 @@ type talker struct {
 	err   error // of the last try
 
 	problems *problems.Ledger // where that is shown
-	health   *health
+	health   *health.Monitor
 }
 
-func newTalker(log *slog.Logger, s speaker, p *problems.Ledger, h *health) *talker {
+func newTalker(log *slog.Logger, s speaker, p *problems.Ledger, h *health.Monitor) *talker {
 	return &talker{log: log, speaker: s, problems: p, health: h, wake: make(chan struct{}, 1), every: retryPause}
 }
 
@@ -85,7 +86,7 @@ func (t *talker) run(ctx context.Context) error {
 			return nil
 		}
 		t.note(err)
-		t.health.setBGP(unheard(now, err))
+		t.health.SetBGP(unheard(now, err))
 		if err != nil {
 			pause = min(max(2*pause, retryPause), most)
 			retry.Reset(pause)

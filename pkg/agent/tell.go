@@ -91,13 +91,13 @@ func (l *loop) tellTarget(t *target) {
 func (l *loop) tellHealth() {
 	switch reason := l.frozenBy(); {
 	case reason != "":
-		l.health.setUnready(reason)
+		l.health.SetUnready(reason)
 	case !l.applied:
-		l.health.setUnready("the host's workload interfaces have not been programmed yet")
+		l.health.SetUnready("the host's workload interfaces have not been programmed yet")
 	case l.wall.err != nil:
-		l.health.setUnready(l.wall.err.Error())
+		l.health.SetUnready(l.wall.err.Error())
 	default:
-		l.health.setUnready("")
+		l.health.SetUnready("")
 	}
 }
 

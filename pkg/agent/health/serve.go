@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package health
 
 import (
 	"context"
@@ -23,8 +23,8 @@ const (
 	drainPause = time.Second
 )
 
-// serving are the HTTP servers of the agent. They go where the settings say.
-type serving struct {
+// Servers are the HTTP servers of the agent. They go where the settings say.
+type Servers struct {
 	problems *problems.Ledger
 	wake     chan struct{}
 	health   *server
@@ -34,16 +34,26 @@ type serving struct {
 	want [2]params.Serving // health, metrics
 }
 
-func newServing(p *problems.Ledger, health, metrics http.Handler) *serving {
-	return &serving{
+// NewServers has servers that serve nothing yet; health and metrics answer there.
+func NewServers(p *problems.Ledger, health, metrics http.Handler) *Servers {
+	return &Servers{
 		problems: p, wake: make(chan struct{}, 1),
 		health:  &server{what: "health", param: "HealthPort", handler: health},
 		metrics: &server{what: "metrics", param: "PrometheusMetricsPort", handler: metrics},
 	}
 }
 
-// configure says where to serve; it does not wait.
-func (s *serving) configure(p params.Params) {
+// AddPage has one more page served beside health, by its pattern for http.ServeMux. It is to be called before
+// anything is served.
+func (s *Servers) AddPage(pattern string, page http.Handler) {
+	pages := http.NewServeMux()
+	pages.Handle("/", s.health.handler)
+	pages.Handle(pattern, page)
+	s.health.handler = pages
+}
+
+// Configure says where to serve; it does not wait.
+func (s *Servers) Configure(p params.Params) {
 	s.mu.Lock()
 	want := [2]params.Serving{p.Health, p.Metrics}
 	changed := s.want != want
@@ -54,9 +64,9 @@ func (s *serving) configure(p params.Params) {
 	}
 }
 
-// move brings every server where it shall be. The errors are of those that stay
+// Move brings every server where it shall be. The errors are of those that stay
 // where they were, or nowhere.
-func (s *serving) move() (health, metrics error) {
+func (s *Servers) Move() (health, metrics error) {
 	s.mu.Lock()
 	want := s.want
 	s.mu.Unlock()
@@ -66,9 +76,9 @@ func (s *serving) move() (health, metrics error) {
 	return health, metrics
 }
 
-// run serves until the context ends.
-func (s *serving) run(ctx context.Context) error {
-	defer s.close()
+// Run serves until the context ends. The error is always nil.
+func (s *Servers) Run(ctx context.Context) error {
+	defer s.Close()
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
@@ -82,13 +92,14 @@ func (s *serving) run(ctx context.Context) error {
 			s.metrics.forget()
 		case <-retry.C:
 		}
-		if err := errors.Join(s.move()); err != nil {
+		if err := errors.Join(s.Move()); err != nil {
 			retry.Reset(listenPause)
 		}
 	}
 }
 
-func (s *serving) close() {
+// Close ends them at once, whatever requests are under way.
+func (s *Servers) Close() {
 	s.health.close(0)
 	s.metrics.close(0)
 }
@@ -169,3 +180,11 @@ func (s *server) close(pause time.Duration) {
 }
 
 func (s *server) forget() { s.address, s.http, s.ended = "", nil, nil }
+
+// nudge wakes who waits for the channel, once; it never blocks.
+func nudge(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package health knows whether the agent lives and whether it serves, and has the HTTP servers that tell.
+package health
 
 import (
 	"fmt"
@@ -11,14 +12,15 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // stuckAfter is how long one turn of the loop may take. A turn is
-// milliseconds, and one comes every beatInterval at least.
+// milliseconds, and one comes every 10 s at least.
 const stuckAfter = 30 * time.Second
 
-// health knows whether the agent lives and whether it serves.
-type health struct {
+// Monitor knows whether the agent lives and whether it serves.
+type Monitor struct {
 	last atomic.Pointer[time.Time] // the loop's last turn
 
 	mu     sync.Mutex
@@ -27,62 +29,65 @@ type health struct {
 	routes string // why the way to other hosts isn't programmed
 	other  string // why this host can't be who it says it is
 	bgp    string // why other hosts hear of no routes to this one's pods
-	// away says why etcd can't be read, as last found, and names it; nil = nobody knows.
-	away func() string
+	// Away says why etcd can't be read, as last found, and names it; nil = nobody knows.
+	// It is set before the monitor is in use.
+	Away func() string
 }
 
 // starting is said until the loop knows better.
 const starting = "the agent is starting"
 
-func newHealth() *health {
-	h := &health{reason: starting}
-	h.turn()
+// New is of an agent that starts, and turned just now.
+func New() *Monitor {
+	h := &Monitor{reason: starting}
+	h.Turn()
 	return h
 }
 
-// turn is called by the loop, at each turn.
-func (h *health) turn() {
+// Turn is called by the loop, at each turn.
+func (h *Monitor) Turn() {
 	now := time.Now()
 	h.last.Store(&now)
 }
 
 // stuck says since when the loop has not turned; "" = it lives.
-func (h *health) stuck() string {
+func (h *Monitor) stuck() string {
 	if since := time.Since(*h.last.Load()); since > stuckAfter {
 		return fmt.Sprintf("the main loop has been stuck for %v", since.Round(time.Second))
 	}
 	return ""
 }
 
-func (h *health) setUnready(reason string) {
+// SetUnready says why the loop doesn't serve; "" = it does.
+func (h *Monitor) SetUnready(reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reason = reason
 }
 
-// setEtcd notes how it stands with etcd; nil is well.
-func (h *health) setEtcd(err error) {
+// SetEtcd notes how it stands with etcd; nil is well.
+func (h *Monitor) SetEtcd(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.etcd = problems.Reason(err)
 }
 
-// setIdentity says why the host can't be who it says it is; "" = it can.
-func (h *health) setIdentity(reason string) {
+// SetIdentity says why the host can't be who it says it is; "" = it can.
+func (h *Monitor) SetIdentity(reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.other = reason
 }
 
-// setRoutes notes why the way to other hosts isn't programmed; "" = it is.
-func (h *health) setRoutes(reason string) {
+// SetRoutes notes why the way to other hosts isn't programmed; "" = it is.
+func (h *Monitor) SetRoutes(reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.routes = reason
 }
 
-// unread says why nothing is known of what etcd holds; "" = something is.
-func (h *health) unread() string {
+// Unread says why nothing is known of what etcd holds; "" = something is.
+func (h *Monitor) Unread() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.reason != starting && h.reason != etcdUnread {
@@ -92,23 +97,23 @@ func (h *health) unread() string {
 }
 
 // why is what is to be said besides of an etcd that has not been read.
-func (h *health) why() string {
-	if h.reason != starting && h.reason != etcdUnread || h.away == nil {
+func (h *Monitor) why() string {
+	if h.reason != starting && h.reason != etcdUnread || h.Away == nil {
 		return ""
 	}
-	return ": " + h.away()
+	return ": " + h.Away()
 }
 
-// setBGP notes why BGP doesn't run where pods need it; "" = it does.
-func (h *health) setBGP(reason string) {
+// SetBGP notes why BGP doesn't run where pods need it; "" = it does.
+func (h *Monitor) SetBGP(reason string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.bgp = reason
 }
 
 // unfit is unready, and what is no reason to start no pods here: those of one host need no BGP.
-func (h *health) unfit() string {
-	reason := h.unready()
+func (h *Monitor) unfit() string {
+	reason := h.Unready()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if reason != "" && h.bgp != "" {
@@ -117,8 +122,8 @@ func (h *health) unfit() string {
 	return reason + h.bgp
 }
 
-// unready says why the agent can't serve now; "" = it can.
-func (h *health) unready() string {
+// Unready says why the agent can't serve now; "" = it can.
+func (h *Monitor) Unready() string {
 	if s := h.stuck(); s != "" {
 		return s
 	}
@@ -140,9 +145,9 @@ func (h *health) unready() string {
 	return strings.Join(reasons, "; ")
 }
 
-// handler serves /liveness and /readiness: 200, or 503 and the reason; and what
+// Handler serves /liveness and /readiness: 200, or 503 and the reason; and what
 // is wrong at /debug/invalid.
-func (h *health) handler(invalid http.Handler) http.Handler {
+func (h *Monitor) Handler(invalid http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /liveness", func(w http.ResponseWriter, _ *http.Request) { replyHealth(w, h.stuck()) })
 	mux.HandleFunc("GET /readiness", func(w http.ResponseWriter, _ *http.Request) { replyHealth(w, h.unfit()) })
@@ -158,4 +163,19 @@ func replyHealth(w http.ResponseWriter, reason string) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	_, _ = fmt.Fprintln(w, reason) // a client that left needs no answer
+}
+
+// etcdUnread is said until a whole snapshot was folded.
+const etcdUnread = "etcd has not been read yet"
+
+// WaitsFor says what etcd must be known to hold before anything is done; "" = nothing more. synced says whether a whole
+// snapshot of it was read, ready whether it says that it is.
+func WaitsFor(synced, ready bool) string {
+	switch {
+	case !synced:
+		return etcdUnread
+	case !ready:
+		return (model.ReadyKey{}).Path() + " is not true in etcd"
+	}
+	return ""
 }

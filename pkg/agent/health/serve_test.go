@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +28,7 @@ func TestServing(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, what) })
 	}
 	p := problems.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
-	s := newServing(p, say("health"), say("metrics"))
+	s := NewServers(p, say("health"), say("metrics"))
 	ask := func(addr string) string {
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 		r, err := client.Get("http://" + addr + "/")
@@ -49,24 +53,24 @@ func TestServing(t *testing.T) {
 	}
 	free := freeAddrs(t, 3)
 	a, b, c := free[0], free[1], free[2]
-	s.configure(params.Params{Health: at(a), Metrics: at(b)})
-	if health, metrics := s.move(); health != nil || metrics != nil {
+	s.Configure(params.Params{Health: at(a), Metrics: at(b)})
+	if health, metrics := s.Move(); health != nil || metrics != nil {
 		t.Fatal(health, metrics)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.run(ctx) }()
+	go func() { ended <- s.Run(ctx) }()
 	if ask(a) != "health" || ask(b) != "metrics" {
 		t.Errorf("at first: %q, %q", ask(a), ask(b))
 	}
 
-	s.configure(params.Params{Health: at(c)})
+	s.Configure(params.Params{Health: at(c)})
 	until("health elsewhere, metrics off", func() bool { return ask(c) == "health" && ask(a) == "" && ask(b) == "" })
 
 	// the same port at all addresses: the former has to go first
 	all := at(c)
 	all.Host = ""
-	s.configure(params.Params{Health: all, Metrics: at(a)})
+	s.Configure(params.Params{Health: all, Metrics: at(a)})
 	other := "127.0.0.2" + strings.TrimPrefix(c, "127.0.0.1")
 	until("health everywhere", func() bool { return ask(other) == "health" && ask(a) == "metrics" })
 
@@ -75,7 +79,7 @@ func TestServing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.configure(params.Params{Health: at(b), Metrics: at(a)})
+	s.Configure(params.Params{Health: at(b), Metrics: at(a)})
 	until("report", func() bool { return p.Count() == 1 })
 	if got := p.All()[0]; got.Path != "HealthPort" || !strings.Contains(got.Reason, "serve health on "+b) {
 		t.Errorf("%+v", got)
@@ -91,7 +95,7 @@ func TestServing(t *testing.T) {
 	// the same port, and the new host isn't this one's: it goes back
 	away := at(b)
 	away.Host = "203.0.113.1"
-	s.configure(params.Params{Health: away, Metrics: at(a)})
+	s.Configure(params.Params{Health: away, Metrics: at(a)})
 	until("report", func() bool { return p.Count() == 1 })
 	until("health where it was", func() bool { return ask(b) == "health" })
 
@@ -108,3 +112,26 @@ func TestServing(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// freeAddrs are addresses that nobody listens at, no two the same, below the ports that the
+// kernel gives to connections: one of those may be taken before it is used.
+func freeAddrs(tb testing.TB, n int) []string {
+	tb.Helper()
+	addrs := make([]string, 0, n)
+	for len(addrs) < n {
+		addr := "127.0.0.1:" + strconv.Itoa(10000+rand.IntN(22000))
+		l, err := net.Listen("tcp", addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		defer func() { _ = l.Close() }() // nobody has used it, and until all are found nobody may
+		addrs = append(addrs, addr)
+	}
+	return addrs
+}
+
+// patience bounds every wait for a condition.
+const patience = 90 * time.Second
