@@ -211,16 +211,3 @@ func TestHangup(t *testing.T) {
 		t.Errorf("the log says nothing of it:\n%s", &log)
 	}
 }
-
-// leaseOf is the lease that a key hangs on, 0 for none.
-func (h *host) leaseOf(key model.Key) (id int64) {
-	h.Helper()
-	h.client(func(ctx context.Context, c *clientv3.Client) error {
-		got, err := c.Get(ctx, key.Path())
-		if err == nil && len(got.Kvs) > 0 {
-			id = got.Kvs[0].Lease
-		}
-		return err
-	})
-	return id
-}

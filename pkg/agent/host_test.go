@@ -4,40 +4,30 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
+	"github.com/calico-go/calico/test/etcd"
 )
 
-// patience bounds every wait for a condition. A machine that is busy with other things
-// takes several seconds for what else takes one.
-const patience = 90 * time.Second
+// patience bounds every wait for a condition.
+const patience = etcd.Patience
 
 // host is a host to run an agent on: the namespace of the test process, with an
 // etcd.
@@ -45,11 +35,8 @@ type host struct {
 	testing.TB
 	name    string
 	dir     string
-	etcd    *embed.Etcd
-	etcdCfg *embed.Config
-	serving sync.RWMutex // held by requests to etcd
-	stopped bool         // etcd is, or is about to be
-	store   *store.Client
+	etcd    *etcd.Server
+	store   *store.Client // etcd's
 	health  string
 	metrics string
 	felix   map[string]string
@@ -58,27 +45,9 @@ type host struct {
 
 func newHost(tb testing.TB) *host {
 	tb.Helper()
-	free := freeAddrs(tb, 4)
-	h := &host{TB: tb, name: "host-1", dir: tb.TempDir(), health: free[0], metrics: free[1]}
-	client, peer := url.URL{Scheme: "http", Host: free[2]}, url.URL{Scheme: "http", Host: free[3]}
-	cfg := embed.NewConfig()
-	cfg.Dir = filepath.Join(h.dir, "etcd")
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	cfg.TickMs, cfg.ElectionMs = 20, 200
-	cfg.UnsafeNoFsync = true
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
-	cfg.InitialCluster = cfg.Name + "=" + peer.String()
-	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(h.serve)}
-	h.etcdCfg = cfg
-	h.startEtcd()
-	tb.Cleanup(h.stopEtcd)
-	var err error
-	h.store, err = store.Open(context.Background(), store.Config{Endpoints: []string{client.String()}})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = h.store.Close() })
+	h := &host{TB: tb, name: "host-1", dir: tb.TempDir(), etcd: etcd.New(tb)}
+	free := etcd.FreeAddrs(tb, 2) // etcd listens already
+	h.store, h.health, h.metrics = h.etcd.Store, free[0], free[1]
 	tb.Cleanup(func() { // what agents and tests leave
 		_ = exec.Command("conntrack", "-F").Run()
 		for _, family := range []string{"-4", "-6"} {
@@ -88,69 +57,10 @@ func newHost(tb testing.TB) *host {
 	return h
 }
 
-// serve lets requests through until etcd is stopped: one that asks for the
-// member's status after its database is closed would end the test process.
-func (h *host) serve(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	h.serving.RLock()
-	defer h.serving.RUnlock()
-	if h.stopped {
-		return nil, status.Error(codes.Unavailable, "etcd is stopped")
-	}
-	return handler(ctx, req)
-}
-
-func (h *host) startEtcd() {
-	h.Helper()
-	h.serving.Lock()
-	h.stopped = false
-	h.serving.Unlock()
-	e, err := embed.StartEtcd(h.etcdCfg)
-	if err != nil {
-		h.Fatal(err)
-	}
-	h.etcd = e
-	select {
-	case <-e.Server.ReadyNotify():
-	case <-time.After(patience):
-		h.Fatal("etcd did not get ready")
-	}
-}
-
-func (h *host) stopEtcd() {
-	if h.etcd != nil {
-		h.serving.Lock()
-		h.stopped = true
-		h.serving.Unlock()
-		h.etcd.Server.HardStop()
-		h.etcd.Close()
-		h.etcd = nil
-	}
-}
-
-// freeAddrs are addresses that nobody listens at, no two the same, below the ports that the
-// kernel gives to connections: one of those may be taken before it is used.
-func freeAddrs(tb testing.TB, n int) []string {
-	tb.Helper()
-	addrs := make([]string, 0, n)
-	for len(addrs) < n {
-		addr := "127.0.0.1:" + strconv.Itoa(10000+rand.IntN(22000))
-		l, err := net.Listen("tcp", addr)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		if err != nil {
-			tb.Fatal(err)
-		}
-		defer func() { _ = l.Close() }() // nobody has used it, and until all are found nobody may
-		addrs = append(addrs, addr)
-	}
-	return addrs
-}
-
 func (h *host) config() Config {
 	return Config{
 		Node:    h.name,
-		Store:   store.Config{Endpoints: []string{"http://" + h.etcdCfg.ListenClientUrls[0].Host}},
+		Store:   store.Config{Endpoints: []string{"http://" + h.etcd.Addr()}},
 		RunDir:  filepath.Join(h.dir, "run"),
 		VarDir:  filepath.Join(h.dir, "var"),
 		Health:  h.health,
@@ -233,29 +143,18 @@ func (h *host) kill(cmd *exec.Cmd) {
 // put writes to etcd.
 func (h *host) put(key model.Key, value any) (revision int64) {
 	h.Helper()
-	revision, err := h.store.Commit(context.Background(), model.Change{Puts: []model.Put{{Key: key, Value: value}}})
-	if err != nil {
-		h.Fatal(err)
-	}
-	return revision
+	return h.etcd.Put(key, value)
 }
 
 func (h *host) remove(keys ...model.Key) {
 	h.Helper()
-	if _, err := h.store.Commit(context.Background(), model.Change{Deletes: keys}); err != nil {
-		h.Fatal(err)
-	}
+	h.etcd.Remove(keys...)
 }
 
 // get reads a key; nil = it isn't there.
 func (h *host) get(key model.Key) any {
 	h.Helper()
-	snapshot, err := h.store.Read(context.Background(), store.Key(key))
-	if err != nil {
-		h.Fatal(err)
-	}
-	entry, _ := snapshot.Get(key)
-	return entry.Value
+	return h.etcd.Get(key)
 }
 
 func (h *host) ask(key model.WorkloadEndpointKey, revision int64, timeout time.Duration) error {
@@ -275,11 +174,7 @@ func (h *host) mustPass(key model.WorkloadEndpointKey, revision int64) {
 // until waits for a condition.
 func (h *host) until(what string, met func() bool) {
 	h.Helper()
-	for deadline := time.Now().Add(patience); !met(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.Fatalf("waited for %v: %s", patience, what)
-		}
-	}
+	h.etcd.Until(what, met)
 }
 
 func (h *host) fetch(addr, path string) (status int, body string) {
@@ -357,3 +252,22 @@ func (h *host) revision(key model.Key) int64 {
 }
 
 func hostNet(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// leaseOf is the lease that a key hangs on, 0 for none.
+func (h *host) leaseOf(key model.Key) int64 {
+	h.Helper()
+	return h.etcd.LeaseOf(key)
+}
+
+// client runs fn with etcd's own client.
+func (h *host) client(fn func(context.Context, *clientv3.Client) error) {
+	h.Helper()
+	h.etcd.Client(fn)
+}
+
+func (h *host) startEtcd() {
+	h.Helper()
+	h.etcd.Start()
+}
+
+func (h *host) stopEtcd() { h.etcd.Stop() }

@@ -40,8 +40,8 @@ func TestIdentity(t *testing.T) {
 	want := func(what, v4, network, v6, as string) {
 		t.Helper()
 		c.until(what, func() bool {
-			return c.field("a", model.BGPHostIPv4) == v4 && c.field("a", model.BGPHostNetworkV4) == network &&
-				c.field("a", model.BGPHostIPv6) == v6 && c.field("a", model.BGPHostAS) == as
+			return c.etcd.Field("a", model.BGPHostIPv4) == v4 && c.etcd.Field("a", model.BGPHostNetworkV4) == network &&
+				c.etcd.Field("a", model.BGPHostIPv6) == v6 && c.etcd.Field("a", model.BGPHostAS) == as
 		})
 	}
 	want("first", "172.18.0.1", "172.18.0.0/24", "fd18::1", "65546")
@@ -86,21 +86,21 @@ func TestIdentityNone(t *testing.T) {
 	c.put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv6}, model.Text("fd18::1"))
 	c.put(model.BGPHostKey{Host: "a", Field: model.BGPHostAS}, model.Text("65001"))
 	p := c.person("a", eth0("127.0.0.1/8", "fd18::1/64"), nil)
-	c.until("IPv6 is gone", func() bool { return c.field("a", model.BGPHostIPv6) == "" })
+	c.until("IPv6 is gone", func() bool { return c.etcd.Field("a", model.BGPHostIPv6) == "" })
 	c.until("IPv4 is missed", func() bool {
 		return strings.Contains(p.problem("IP"), "first-found finds no IPv4 address on a link that is up")
 	})
-	if got := c.field("a", model.BGPHostIPv4); got != "" {
+	if got := c.etcd.Field("a", model.BGPHostIPv4); got != "" {
 		t.Errorf("IPv4 is %s", got)
 	}
-	if got := c.field("a", model.BGPHostAS); got != "65001" {
+	if got := c.etcd.Field("a", model.BGPHostAS); got != "65001" {
 		t.Errorf("the AS number that a person set is %s", got)
 	}
 	if reason := p.tell.health.Unready(); reason != "" {
 		t.Errorf("not ready, and its own pods could do: %s", reason)
 	}
 	p.move(eth0("172.18.0.1/24"))
-	c.until("IPv4", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.1" && p.problem("IP") == "" })
+	c.until("IPv4", func() bool { return c.etcd.Field("a", model.BGPHostIPv4) == "172.18.0.1" && p.problem("IP") == "" })
 }
 
 // TestIdentityGone: a host that has lost its address for good says so.
@@ -115,21 +115,21 @@ func TestIdentityGone(t *testing.T) {
 			}
 		}
 	})
-	c.until("address", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.1" })
+	c.until("address", func() bool { return c.etcd.Field("a", model.BGPHostIPv4) == "172.18.0.1" })
 	p.move(plan.Links{})
 	c.until("it is waited for", func() bool { return asked.Load() > 0 })
 	first := c.revisions("a")
 	later.Store(int64(departure))
 	p.move(plan.Links{Links: []plan.Link{{Name: "eth1"}}})
 	c.until("nothing is said of it", func() bool {
-		return c.field("a", model.BGPHostIPv4) == "" && c.field("a", model.BGPHostNetworkV4) == ""
+		return c.etcd.Field("a", model.BGPHostIPv4) == "" && c.etcd.Field("a", model.BGPHostNetworkV4) == ""
 	})
 	if len(first) != 2 {
 		t.Errorf("it was not waited for: %v", first)
 	}
 	c.until("it is missed", func() bool { return p.problem("IP") != "" })
 	p.move(eth0("172.18.0.1/24"))
-	c.until("address", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.1" && p.problem("IP") == "" })
+	c.until("address", func() bool { return c.etcd.Field("a", model.BGPHostIPv4) == "172.18.0.1" && p.problem("IP") == "" })
 }
 
 // TestIdentityWaits: nothing is written while the data isn't ready.
@@ -138,7 +138,7 @@ func TestIdentityWaits(t *testing.T) {
 	p := c.person("a", eth0("172.18.0.1/24"), nil)
 	address := func(want string) {
 		t.Helper()
-		c.until("address "+want, func() bool { return c.field("a", model.BGPHostIPv4) == want })
+		c.until("address "+want, func() bool { return c.etcd.Field("a", model.BGPHostIPv4) == want })
 	}
 	address("172.18.0.1")
 	c.put(model.ReadyKey{}, model.Ready(false))
@@ -148,7 +148,7 @@ func TestIdentityWaits(t *testing.T) {
 		n := p.id.notes()
 		return len(n.stored) == 1 && !n.ready
 	})
-	if got := c.field("a", model.BGPHostIPv4); got != "" {
+	if got := c.etcd.Field("a", model.BGPHostIPv4); got != "" {
 		t.Errorf("written: %s", got)
 	}
 	c.put(model.ReadyKey{}, model.Ready(true))
@@ -159,7 +159,7 @@ func TestIdentityWaits(t *testing.T) {
 func TestIdentityOutage(t *testing.T) {
 	c := newFleet(t)
 	p := c.person("a", eth0("172.18.0.1/24"), nil)
-	c.until("address", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.1" })
+	c.until("address", func() bool { return c.etcd.Field("a", model.BGPHostIPv4) == "172.18.0.1" })
 	c.until("the watch has told so", func() bool {
 		n := p.id.notes()
 		return n.awaits > 0 && n.revision >= n.awaits
@@ -168,7 +168,7 @@ func TestIdentityOutage(t *testing.T) {
 	p.move(eth0("172.18.0.2/24"))
 	c.until("the failure is told", func() bool { return p.problem(problemKeys) != "" })
 	c.startEtcd()
-	c.until("address", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.2" })
+	c.until("address", func() bool { return c.etcd.Field("a", model.BGPHostIPv4) == "172.18.0.2" })
 	c.until("well", func() bool { return p.problem(problemKeys) == "" })
 }
 
@@ -177,7 +177,9 @@ func TestIdentityOutage(t *testing.T) {
 func TestSameAddress(t *testing.T) {
 	c := newFleet(t)
 	a := c.person("a", eth0("172.18.0.1/24"), nil)
-	c.until("status of a", func() bool { return c.get(model.StatusKey{Host: "a"}) != nil && c.field("a", model.BGPHostIPv4) != "" })
+	c.until("status of a", func() bool {
+		return c.get(model.StatusKey{Host: "a"}) != nil && c.etcd.Field("a", model.BGPHostIPv4) != ""
+	})
 	// It had an address of its own once, and says so still.
 	c.put(model.BGPHostKey{Host: "b", Field: model.BGPHostIPv4}, model.Text("172.18.0.1"))
 	b := c.person("b", eth0("172.18.0.1/24"), nil)
@@ -185,20 +187,24 @@ func TestSameAddress(t *testing.T) {
 	c.until("refused", func() bool {
 		return strings.Contains(b.tell.health.Unready(), want) && strings.Contains(b.problem("IP"), want)
 	})
-	c.until("nothing is said of it", func() bool { return c.field("b", model.BGPHostIPv4) == "" })
+	c.until("nothing is said of it", func() bool { return c.etcd.Field("b", model.BGPHostIPv4) == "" })
 	c.until("b lives all the same", func() bool { return c.get(model.StatusKey{Host: "b"}) != nil })
 	if reason := a.tell.health.Unready(); reason != "" {
 		t.Errorf("the first is not ready: %s", reason)
 	}
 	a.stop()
 	c.remove(model.StatusKey{Host: "a"})
-	c.until("taken", func() bool { return c.field("b", model.BGPHostIPv4) == "172.18.0.1" && b.tell.health.Unready() == "" })
+	c.until("taken", func() bool {
+		return c.etcd.Field("b", model.BGPHostIPv4) == "172.18.0.1" && b.tell.health.Unready() == ""
+	})
 	// The other returns: now it is the second.
 	a = c.person("a", eth0("172.18.0.1/24"), nil)
 	c.until("refused", func() bool { return strings.Contains(a.tell.health.Unready(), "address 172.18.0.1 is that of host b") })
-	c.until("nothing is said of it", func() bool { return c.field("a", model.BGPHostIPv4) == "" })
+	c.until("nothing is said of it", func() bool { return c.etcd.Field("a", model.BGPHostIPv4) == "" })
 	a.move(eth0("172.18.0.2/24"))
-	c.until("another is taken", func() bool { return c.field("a", model.BGPHostIPv4) == "172.18.0.2" && a.tell.health.Unready() == "" })
+	c.until("another is taken", func() bool {
+		return c.etcd.Field("a", model.BGPHostIPv4) == "172.18.0.2" && a.tell.health.Unready() == ""
+	})
 }
 
 // TestSameAddressOfOneFamily: what another host has of one family costs no address of the
@@ -206,14 +212,16 @@ func TestSameAddress(t *testing.T) {
 func TestSameAddressOfOneFamily(t *testing.T) {
 	c := newFleet(t)
 	c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), dualStack(t))
-	c.until("status of a", func() bool { return c.get(model.StatusKey{Host: "a"}) != nil && c.field("a", model.BGPHostIPv6) != "" })
+	c.until("status of a", func() bool {
+		return c.get(model.StatusKey{Host: "a"}) != nil && c.etcd.Field("a", model.BGPHostIPv6) != ""
+	})
 	c.put(model.BGPHostKey{Host: "b", Field: model.BGPHostIPv6}, model.Text("fd18::1"))
 	b := c.person("b", eth0("172.18.0.2/24", "fd18::1/64"), func(cfg *Config, _ *identity) {
 		dualStack(t)(cfg, nil)
 		cfg.AS = 65546
 	})
 	c.until("one is written, the other is not", func() bool {
-		return c.field("b", model.BGPHostIPv4) == "172.18.0.2" && c.field("b", model.BGPHostIPv6) == "" && c.field("b", model.BGPHostAS) == "65546" &&
+		return c.etcd.Field("b", model.BGPHostIPv4) == "172.18.0.2" && c.etcd.Field("b", model.BGPHostIPv6) == "" && c.etcd.Field("b", model.BGPHostAS) == "65546" &&
 			c.get(model.StatusKey{Host: "b"}) != nil
 	})
 	want := "address fd18::1 is that of host a, which lives"
@@ -221,8 +229,8 @@ func TestSameAddressOfOneFamily(t *testing.T) {
 		return strings.Contains(b.tell.health.Unready(), want) && strings.Contains(b.problem("IP6"), want) && b.problem("IP") == ""
 	})
 	b.move(eth0("172.18.0.2/24", "fd18::2/64"))
-	c.until("another is taken", func() bool { return c.field("b", model.BGPHostIPv6) == "fd18::2" && b.tell.health.Unready() == "" })
-	if got := c.field("b", model.BGPHostIPv4); got != "172.18.0.2" {
+	c.until("another is taken", func() bool { return c.etcd.Field("b", model.BGPHostIPv6) == "fd18::2" && b.tell.health.Unready() == "" })
+	if got := c.etcd.Field("b", model.BGPHostIPv4); got != "172.18.0.2" {
 		t.Errorf("IPv4 is %s", got)
 	}
 }
@@ -238,7 +246,7 @@ func TestSameAddressAtOnce(t *testing.T) {
 	settled := func() bool {
 		have, ready := 0, 0
 		for _, p := range all {
-			if c.field(p.name, model.BGPHostIPv4) != "" {
+			if c.etcd.Field(p.name, model.BGPHostIPv4) != "" {
 				have++
 			}
 			if p.tell.health.Unready() == "" && p.named() {
@@ -259,14 +267,14 @@ func TestSameName(t *testing.T) {
 	c := newFleet(t)
 	first := c.person("a", eth0("172.18.0.1/24"), nil)
 	status := model.StatusKey{Host: "a"}
-	c.until("status", func() bool { return c.get(status) != nil && c.field("a", model.BGPHostIPv4) != "" })
+	c.until("status", func() bool { return c.get(status) != nil && c.etcd.Field("a", model.BGPHostIPv4) != "" })
 	lease := c.leaseOf(status)
 	second := c.person("a", eth0("172.18.0.2/24"), nil)
 	want := "another host that is called a lives and has 172.18.0.1"
 	c.until("refused", func() bool {
 		return strings.Contains(second.tell.health.Unready(), want) && strings.Contains(second.problem(problemName), want)
 	})
-	if got := c.field("a", model.BGPHostIPv4); got != "172.18.0.1" {
+	if got := c.etcd.Field("a", model.BGPHostIPv4); got != "172.18.0.1" {
 		t.Errorf("the address is %s", got)
 	}
 	if c.leaseOf(status) != lease {
@@ -278,7 +286,7 @@ func TestSameName(t *testing.T) {
 	first.stop()
 	c.remove(status)
 	c.until("the second has it all", func() bool {
-		return c.field("a", model.BGPHostIPv4) == "172.18.0.2" && c.get(status) != nil && second.tell.health.Unready() == ""
+		return c.etcd.Field("a", model.BGPHostIPv4) == "172.18.0.2" && c.get(status) != nil && second.tell.health.Unready() == ""
 	})
 }
 
@@ -296,7 +304,7 @@ func TestSameNameAtOnce(t *testing.T) {
 				ready++
 			}
 		}
-		return ready == 1 && c.get(model.StatusKey{Host: "a"}) != nil && c.field("a", model.BGPHostIPv4) != ""
+		return ready == 1 && c.get(model.StatusKey{Host: "a"}) != nil && c.etcd.Field("a", model.BGPHostIPv4) != ""
 	})
 }
 

@@ -35,7 +35,6 @@ func (h *host) uplink(addrs ...string) {
 // tunnel one that the kernel has then.
 func TestAgentIdentity(t *testing.T) {
 	h := newHost(t)
-	c := fleet{h}
 	h.uplink("172.18.0.1/24", "fd18::1/64")
 	pool := vxlanPool("10.65.0.0/24")
 	h.put(model.PoolKey{CIDR: pool.CIDR}, pool)
@@ -43,16 +42,16 @@ func TestAgentIdentity(t *testing.T) {
 	stop := h.startWith(func(cfg *Config) { cfg.Methods[1] = method(t, 1, "interface=^up0$") })
 	h.ready()
 	h.until("addresses", func() bool {
-		return c.field(h.name, model.BGPHostIPv4) == "172.18.0.1" && c.field(h.name, model.BGPHostNetworkV4) == "172.18.0.0/24" &&
-			c.field(h.name, model.BGPHostIPv6) == "fd18::1"
+		return h.etcd.Field(h.name, model.BGPHostIPv4) == "172.18.0.1" && h.etcd.Field(h.name, model.BGPHostNetworkV4) == "172.18.0.0/24" &&
+			h.etcd.Field(h.name, model.BGPHostIPv6) == "fd18::1"
 	})
 	h.until("tunnel", func() bool {
-		addr := c.setting(h.name, vxlanConfig)
+		addr := h.etcd.Setting(h.name, vxlanConfig)
 		return addr != "" && strings.Contains(h.ip("-o", "addr", "show"), " vxlan.calico inet "+addr+"/32 ")
 	})
 	h.ip("addr", "add", "172.19.0.1/24", "dev", "up0")
 	h.ip("addr", "del", "172.18.0.1/24", "dev", "up0")
-	h.until("the other address", func() bool { return c.field(h.name, model.BGPHostIPv4) == "172.19.0.1" })
+	h.until("the other address", func() bool { return h.etcd.Field(h.name, model.BGPHostIPv4) == "172.19.0.1" })
 
 	// Another host had it first, as it turns out, and lives: this one is refused when it starts anew.
 	stop()
@@ -73,13 +72,13 @@ func TestAgentIdentity(t *testing.T) {
 	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
 	h.remove(model.StatusKey{Host: "host-2"})
 	h.ready()
-	h.until("the address", func() bool { return c.field(h.name, model.BGPHostIPv4) == "172.19.0.1" })
+	h.until("the address", func() bool { return h.etcd.Field(h.name, model.BGPHostIPv4) == "172.19.0.1" })
 	h.remove(model.PoolKey{CIDR: pool.CIDR})
 	h.until("no tunnel", func() bool {
-		return c.setting(h.name, vxlanConfig) == "" && len(c.held(handleOf(plan.VXLAN4, h.name))) == 0
+		return h.etcd.Setting(h.name, vxlanConfig) == "" && len(h.etcd.Held(handleOf(plan.VXLAN4, h.name))) == 0
 	})
 	h.until("no device", func() bool { return !strings.Contains(h.ip("link", "show"), "vxlan.calico") })
-	c.check()
+	h.etcd.Check()
 	stop()
 }
 

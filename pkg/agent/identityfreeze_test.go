@@ -57,7 +57,6 @@ func TestRefused(t *testing.T) {
 	for name, starts := range map[string]bool{"while it ran": false, "when it started": true} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
-			c := fleet{h}
 			h.uplink("172.18.0.1/24")
 			pool := vxlanPool("10.65.0.0/16")
 			h.put(model.PoolKey{CIDR: pool.CIDR}, pool)
@@ -75,7 +74,7 @@ func TestRefused(t *testing.T) {
 			if starts {
 				stop()
 			}
-			c.loseName(h.name, "172.18.0.9")
+			h.etcd.LoseName(h.name, "172.18.0.9")
 			if starts {
 				stop = h.startWith(onUplink)
 			}
@@ -131,7 +130,7 @@ func TestRefused(t *testing.T) {
 				return strings.Contains(now, "10.65.3.0/26") && !strings.Contains(now, "10.65.2.0/26") && h.ip("route", "show", "10.65.0.1") == ""
 			})
 			h.until("its address", func() bool {
-				return c.field(h.name, model.BGPHostIPv4) == "172.18.0.1" && h.get(mine.statusKey()) == nil
+				return h.etcd.Field(h.name, model.BGPHostIPv4) == "172.18.0.1" && h.get(mine.statusKey()) == nil
 			})
 			stop()
 		})
@@ -142,14 +141,13 @@ func TestRefused(t *testing.T) {
 // address, long before its former lease ends; its pod talked on, and the next is let in.
 func TestReturnsElsewhere(t *testing.T) {
 	h := newHost(t)
-	c := fleet{h}
 	h.uplink("172.18.0.1/24")
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.put(model.HostConfigKey{Host: h.name, Name: "ReportingTTLSecs"}, model.Text("3600"))
 	t.Setenv("IP", "interface=^up0$")
 	running := h.spawn()
 	h.ready()
-	h.until("its address", func() bool { return c.field(h.name, model.BGPHostIPv4) == "172.18.0.1" })
+	h.until("its address", func() bool { return h.etcd.Field(h.name, model.BGPHostIPv4) == "172.18.0.1" })
 	p := h.addPod(1)
 	status := model.StatusKey{Host: h.name}
 	h.until("status", func() bool { return h.get(status) != nil })
@@ -166,7 +164,9 @@ func TestReturnsElsewhere(t *testing.T) {
 	h.spawn()
 	h.ready()
 	h.addPod(2)
-	h.until("its other address", func() bool { return c.field(h.name, model.BGPHostIPv4) == "172.19.0.7" && h.leaseOf(status) != first })
+	h.until("its other address", func() bool {
+		return h.etcd.Field(h.name, model.BGPHostIPv4) == "172.19.0.7" && h.leaseOf(status) != first
+	})
 	if err := p.ping(); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}

@@ -191,13 +191,6 @@ func (p *person) problem(path string) string {
 	return ""
 }
 
-// field is what etcd says of the host, "" = nothing.
-func (c fleet) field(name string, field model.BGPHostField) string {
-	c.Helper()
-	text, _ := c.get(model.BGPHostKey{Host: name, Field: field}).(model.Text)
-	return string(text)
-}
-
 // revisions are those of what is written of the host, by path.
 func (c fleet) revisions(name string) map[string]int64 {
 	c.Helper()

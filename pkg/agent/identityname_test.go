@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // machine is one on which a person's host runs.
@@ -78,7 +76,7 @@ func TestReturns(t *testing.T) {
 				c.put(status, model.Status{Time: time.Now()})
 			} else {
 				p := c.person("a", eth0(tt.first+"/24"), m.on)
-				c.until("first", func() bool { return p.named() && c.field("a", model.BGPHostIPv4) == tt.first })
+				c.until("first", func() bool { return p.named() && c.etcd.Field("a", model.BGPHostIPv4) == tt.first })
 				p.stop()
 			}
 			first := c.leaseOf(status)
@@ -87,7 +85,7 @@ func TestReturns(t *testing.T) {
 			gone := c.gone(t, status)
 			p := c.person("a", eth0("172.18.0.2/24"), m.on)
 			c.until("its name and its address", func() bool {
-				return p.named() && c.field("a", model.BGPHostIPv4) == "172.18.0.2" && p.tell.health.Unready() == ""
+				return p.named() && c.etcd.Field("a", model.BGPHostIPv4) == "172.18.0.2" && p.tell.health.Unready() == ""
 			})
 			c.until("its status", func() bool { return c.leaseOf(status) != first && c.leaseOf(status) != 0 })
 			if tt.claims && first != 0 && c.hasLease(first) {
@@ -131,7 +129,7 @@ func TestNamesakes(t *testing.T) {
 			c := newFleet(t)
 			m := machine{disk: t.TempDir(), place: "boot/1", objection: time.Hour}
 			first := c.person("a", eth0("172.18.0.1/24"), m.on)
-			c.until("first", func() bool { return first.named() && c.field("a", model.BGPHostIPv4) != "" })
+			c.until("first", func() bool { return first.named() && c.etcd.Field("a", model.BGPHostIPv4) != "" })
 			lease := c.leaseOf(status)
 			gone := c.gone(t, status)
 			other := tt.second(c, t, m)
@@ -144,7 +142,7 @@ func TestNamesakes(t *testing.T) {
 				return strings.Contains(second.tell.health.Unready(), want) && strings.Contains(second.problem(problemName), want) && !second.named()
 			})
 			c.until("the first has its name", func() bool { return first.named() && c.leaseOf(status) == lease })
-			if got := c.field("a", model.BGPHostIPv4); got != "172.18.0.1" {
+			if got := c.etcd.Field("a", model.BGPHostIPv4); got != "172.18.0.1" {
 				t.Errorf("the address is %s", got)
 			}
 			if reason := first.tell.health.Unready(); reason != "" {
@@ -164,7 +162,7 @@ func TestNamesakes(t *testing.T) {
 			first.stop()
 			c.remove(status)
 			c.until("the second has it all", func() bool {
-				return second.named() && c.field("a", model.BGPHostIPv4) == tt.addr && c.get(status) != nil && second.tell.health.Unready() == ""
+				return second.named() && c.etcd.Field("a", model.BGPHostIPv4) == tt.addr && c.get(status) != nil && second.tell.health.Unready() == ""
 			})
 		})
 	}
@@ -180,7 +178,7 @@ func TestCopiesAtOnce(t *testing.T) {
 	c := newFleet(t)
 	m := machine{disk: t.TempDir(), place: "boot/1", objection: time.Second}
 	p := c.person("a", eth0("172.18.0.1/24"), m.on)
-	c.until("first", func() bool { return p.named() && c.field("a", model.BGPHostIPv4) != "" })
+	c.until("first", func() bool { return p.named() && c.etcd.Field("a", model.BGPHostIPv4) != "" })
 	p.stop()
 	var all []*person
 	for _, addr := range []string{"172.18.0.1/24", "172.18.0.2/24", "172.18.0.3/24"} {
@@ -204,13 +202,13 @@ func TestNameLost(t *testing.T) {
 	status := model.StatusKey{Host: "a"}
 	m := machine{disk: t.TempDir(), place: "boot/1", objection: time.Hour}
 	p := c.person("a", eth0("172.18.0.1/24"), m.on)
-	c.until("named", func() bool { return p.named() && c.field("a", model.BGPHostIPv4) != "" })
+	c.until("named", func() bool { return p.named() && c.etcd.Field("a", model.BGPHostIPv4) != "" })
 	c.remove(status)
 	c.until("it says again that it lives", func() bool { return c.get(status) != nil && p.named() })
 	c.put(status, model.Status{Time: time.Now()}) // while it lives
 	c.until("it objects", func() bool { return c.leaseOf(status) != 0 && p.named() })
 
-	c.loseName("a", "172.18.0.9")
+	c.etcd.LoseName("a", "172.18.0.9")
 	c.until("refused", func() bool {
 		return strings.Contains(p.tell.health.Unready(), "another host that is called a lives and has 172.18.0.9") && !p.named()
 	})
@@ -218,43 +216,11 @@ func TestNameLost(t *testing.T) {
 	c.until("that is known", func() bool {
 		return hasAddress(p.id.notes().links.Links, eth0("172.18.0.3/24").Links[0].Addrs[0].Addr())
 	})
-	if got := c.field("a", model.BGPHostIPv4); got != "172.18.0.9" {
+	if got := c.etcd.Field("a", model.BGPHostIPv4); got != "172.18.0.9" {
 		t.Errorf("the address is %s", got)
 	}
 	c.remove(status)
-	c.until("it has its name again", func() bool { return p.named() && c.field("a", model.BGPHostIPv4) == "172.18.0.3" })
-}
-
-// loseName has another host take a name with an address while who has it can't reach etcd:
-// its lease is over.
-func (c fleet) loseName(name, addr string) {
-	c.Helper()
-	status := model.StatusKey{Host: name}
-	lease := c.leaseOf(status)
-	public := c.etcdCfg.ListenClientUrls
-	elsewhere := url.URL{Scheme: "http", Host: freeAddrs(c, 1)[0]}
-	move := func(urls []url.URL) {
-		c.stopEtcd()
-		c.etcdCfg.ListenClientUrls = urls
-		c.startEtcd()
-	}
-	move([]url.URL{elsewhere})
-	client, err := store.Open(context.Background(), store.Config{Endpoints: []string{elsewhere.String()}})
-	if err != nil {
-		c.Fatal(err)
-	}
-	if err := client.Revoke(context.Background(), lease); err != nil {
-		c.Fatal(err)
-	}
-	change := model.Change{Puts: []model.Put{
-		{Key: status, Value: model.Status{Time: time.Now()}},
-		{Key: model.BGPHostKey{Host: name, Field: model.BGPHostIPv4}, Value: model.Text(addr)},
-	}}
-	if _, err := client.Commit(context.Background(), change); err != nil {
-		c.Fatal(err)
-	}
-	_ = client.Close() // it has done what it was to do
-	move(public)
+	c.until("it has its name again", func() bool { return p.named() && c.etcd.Field("a", model.BGPHostIPv4) == "172.18.0.3" })
 }
 
 // hasLease says whether etcd has a lease.

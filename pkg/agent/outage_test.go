@@ -157,7 +157,7 @@ func TestGarbage(t *testing.T) {
 // TestBindFailure takes the ports before the agent does.
 func TestBindFailure(t *testing.T) {
 	h := newHost(t)
-	h.health = h.etcdCfg.ListenClientUrls[0].Host
+	h.health = h.etcd.Addr()
 	err := Run(context.Background(), h.config())
 	if err == nil || !strings.Contains(err.Error(), "serve health on "+h.health) || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("Run: %v", err)
@@ -191,21 +191,6 @@ func (h *host) raw(op clientv3.Op) {
 		_, err := c.Do(ctx, op)
 		return err
 	})
-}
-
-// client runs fn with etcd's own client.
-func (h *host) client(fn func(context.Context, *clientv3.Client) error) {
-	h.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: h.config().Store.Endpoints})
-	if err != nil {
-		h.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := fn(ctx, c); err != nil {
-		h.Fatal(err)
-	}
 }
 
 // TestWithoutEtcd starts an agent before etcd, and stops one after it.

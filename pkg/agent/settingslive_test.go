@@ -120,7 +120,7 @@ func TestSettingsOfServing(t *testing.T) {
 // leaseTTL is how long the lease of a key was granted for, in seconds; 0 = there is none.
 func (h *host) leaseTTL(key model.Key) int64 {
 	h.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{h.etcdCfg.ListenClientUrls[0].Host}})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{h.etcd.Addr()}})
 	if err != nil {
 		h.Fatal(err)
 	}

@@ -26,49 +26,6 @@ func vxlanPool(cidr string) model.Pool {
 
 func (c fleet) setPool(p model.Pool) { c.put(model.PoolKey{CIDR: p.CIDR}, p) }
 
-// check holds what etcd has to the invariants of the data model.
-func (c fleet) check() {
-	c.Helper()
-	s, err := c.store.Read(context.Background(), store.Prefix("/calico/"))
-	if err != nil {
-		c.Fatal(err)
-	}
-	for _, v := range ipam.Check(s.Entries()) {
-		c.Errorf("revision %d: %s", s.Revision, v)
-	}
-}
-
-// config is a setting of a host, "" = it isn't there.
-func (c fleet) setting(host, name string) string {
-	c.Helper()
-	text, _ := c.get(model.HostConfigKey{Host: host, Name: name}).(model.Text)
-	return string(text)
-}
-
-// held are the addresses of a handle.
-func (c fleet) held(handle string) []netip.Addr {
-	c.Helper()
-	s, err := c.store.Read(context.Background(), store.Prefix(model.BlockPrefix(false)), store.Prefix(model.BlockPrefix(true)))
-	if err != nil {
-		c.Fatal(err)
-	}
-	var all []netip.Addr
-	for _, e := range s.Entries() {
-		b := e.Value.(model.Block)
-		a := b.CIDR.Addr()
-		for _, n := range b.Allocations {
-			if n >= 0 && b.Attributes[n].HandleID == handle {
-				all = append(all, a)
-				if b.Attributes[n].Secondary["node"] == "" {
-					c.Errorf("%s is of no node: %v", a, b.Attributes[n])
-				}
-			}
-			a = a.Next()
-		}
-	}
-	return all
-}
-
 const (
 	vxlanConfig = "IPv4VXLANTunnelAddr"
 	ipipConfig  = "IpInIpTunnelAddr"
@@ -83,13 +40,13 @@ func TestTunnelAddress(t *testing.T) {
 	p := c.person("a", eth0("172.18.0.1/24"), nil)
 	c.until("address", func() bool {
 		tunnel := p.tunnel(plan.VXLAN4)
-		return tunnel != nil && tunnel.Addr.IsValid() && c.setting("a", vxlanConfig) == tunnel.Addr.String()
+		return tunnel != nil && tunnel.Addr.IsValid() && c.etcd.Setting("a", vxlanConfig) == tunnel.Addr.String()
 	})
 	addr := p.tunnel(plan.VXLAN4).Addr
-	if held := c.held(handleOf(plan.VXLAN4, "a")); !slices.Equal(held, []netip.Addr{addr}) {
+	if held := c.etcd.Held(handleOf(plan.VXLAN4, "a")); !slices.Equal(held, []netip.Addr{addr}) {
 		t.Errorf("held: %v", held)
 	}
-	c.check()
+	c.etcd.Check()
 	first := c.revisions("a")
 
 	p.stop()
@@ -103,30 +60,32 @@ func TestTunnelAddress(t *testing.T) {
 	}
 	// Its setting is lost, or wrong.
 	c.put(model.HostConfigKey{Host: "a", Name: vxlanConfig}, model.Text("10.65.0.99"))
-	c.until("setting", func() bool { return c.setting("a", vxlanConfig) == addr.String() })
+	c.until("setting", func() bool { return c.etcd.Setting("a", vxlanConfig) == addr.String() })
 	c.remove(model.HostConfigKey{Host: "a", Name: vxlanConfig})
-	c.until("setting", func() bool { return c.setting("a", vxlanConfig) == addr.String() })
+	c.until("setting", func() bool { return c.etcd.Setting("a", vxlanConfig) == addr.String() })
 
 	// The pool is for IPIP now: one goes and the other comes.
 	c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/24"), IPAM: true, IPIP: "tunl0"})
-	c.until("IPIP's address", func() bool { return c.setting("a", ipipConfig) != "" && c.setting("a", vxlanConfig) == "" })
+	c.until("IPIP's address", func() bool { return c.etcd.Setting("a", ipipConfig) != "" && c.etcd.Setting("a", vxlanConfig) == "" })
 	c.until("VXLAN's is free", func() bool {
-		return len(c.held(handleOf(plan.VXLAN4, "a"))) == 0 && len(c.held(handleOf(plan.IPIP, "a"))) == 1
+		return len(c.etcd.Held(handleOf(plan.VXLAN4, "a"))) == 0 && len(c.etcd.Held(handleOf(plan.IPIP, "a"))) == 1
 	})
-	c.check()
+	c.etcd.Check()
 
 	// Another pool: the address is taken from that.
 	c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.66.0.0/24"), IPAM: true, IPIP: "tunl0"})
 	c.remove(model.PoolKey{CIDR: netip.MustParsePrefix("10.65.0.0/24")})
 	c.until("an address of the other pool", func() bool {
-		held := c.held(handleOf(plan.IPIP, "a"))
-		return len(held) == 1 && strings.HasPrefix(held[0].String(), "10.66.0.") && c.setting("a", ipipConfig) == held[0].String()
+		held := c.etcd.Held(handleOf(plan.IPIP, "a"))
+		return len(held) == 1 && strings.HasPrefix(held[0].String(), "10.66.0.") && c.etcd.Setting("a", ipipConfig) == held[0].String()
 	})
-	c.check()
+	c.etcd.Check()
 
 	c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.66.0.0/24"), IPAM: true})
-	c.until("no tunnel", func() bool { return c.setting("a", ipipConfig) == "" && len(c.held(handleOf(plan.IPIP, "a"))) == 0 })
-	c.check()
+	c.until("no tunnel", func() bool {
+		return c.etcd.Setting("a", ipipConfig) == "" && len(c.etcd.Held(handleOf(plan.IPIP, "a"))) == 0
+	})
+	c.etcd.Check()
 	if all := p.tell.problems.All(); len(all) > 0 {
 		t.Errorf("problems: %v", all)
 	}
@@ -137,10 +96,10 @@ func TestTunnelAddressIPv6(t *testing.T) {
 	c := newFleet(t, vxlanPool("10.65.0.0/24"), vxlanPool("fd65::/112"))
 	c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), dualStack(t))
 	c.until("addresses", func() bool {
-		v4, v6 := c.held(handleOf(plan.VXLAN4, "a")), c.held(handleOf(plan.VXLAN6, "a"))
-		return len(v4) == 1 && len(v6) == 1 && c.setting("a", vxlanConfig) == v4[0].String() && c.setting("a", "IPv6VXLANTunnelAddr") == v6[0].String()
+		v4, v6 := c.etcd.Held(handleOf(plan.VXLAN4, "a")), c.etcd.Held(handleOf(plan.VXLAN6, "a"))
+		return len(v4) == 1 && len(v6) == 1 && c.etcd.Setting("a", vxlanConfig) == v4[0].String() && c.etcd.Setting("a", "IPv6VXLANTunnelAddr") == v6[0].String()
 	})
-	c.check()
+	c.etcd.Check()
 }
 
 // TestTunnelAddressesAtOnce: many hosts take addresses from a few blocks at the
@@ -157,19 +116,19 @@ func TestTunnelAddressesAtOnce(t *testing.T) {
 	c.until("all have one", func() bool {
 		clear(seen)
 		for n := range hosts {
-			seen[c.setting(fmt.Sprint("h", n), vxlanConfig)] = true
+			seen[c.etcd.Setting(fmt.Sprint("h", n), vxlanConfig)] = true
 		}
 		return len(seen) == hosts && !seen[""]
 	})
-	c.check()
+	c.etcd.Check()
 
 	// One more finds none left, says so, and is given one that is freed.
 	late := c.person("late", eth0("172.18.0.99/24"), nil)
 	what := problemTunnel(handleOf(plan.VXLAN4, "late"))
 	c.until("there is none left", func() bool { return strings.Contains(late.problem(what), "10.65.0.0/29") })
 	c.setPool(vxlanPool("10.66.0.0/24"))
-	c.until("there is another pool", func() bool { return c.setting("late", vxlanConfig) != "" && late.problem(what) == "" })
-	c.check()
+	c.until("there is another pool", func() bool { return c.etcd.Setting("late", vxlanConfig) != "" && late.problem(what) == "" })
+	c.etcd.Check()
 }
 
 // TestTunnelAddressNowhere: a pool that is for other hosts gives none, and that is
@@ -193,11 +152,11 @@ func TestTunnelAddressNowhere(t *testing.T) {
 	c.setPool(pool)
 	// That looks the same to the plan: it is tried again after a while, or with the next change.
 	c.setPool(vxlanPool("10.66.0.0/24"))
-	c.until("address", func() bool { return c.setting("a", vxlanConfig) != "" })
-	c.check()
+	c.until("address", func() bool { return c.etcd.Setting("a", vxlanConfig) != "" })
+	c.etcd.Check()
 
 	// What is held of a pool that is no tunnel's any more goes, though no other is to be had.
-	from := c.held(handleOf(plan.VXLAN4, "a"))[0]
+	from := c.etcd.Held(handleOf(plan.VXLAN4, "a"))[0]
 	in, other := vxlanPool("10.65.0.0/24"), vxlanPool("10.66.0.0/24")
 	if other.CIDR.Contains(from) {
 		in, other = other, in
@@ -206,8 +165,10 @@ func TestTunnelAddressNowhere(t *testing.T) {
 	c.setPool(other) // first, or an address would be taken from it
 	in.VXLANMode = ""
 	c.setPool(in)
-	c.until("released", func() bool { return c.setting("a", vxlanConfig) == "" && len(c.held(handleOf(plan.VXLAN4, "a"))) == 0 })
-	c.check()
+	c.until("released", func() bool {
+		return c.etcd.Setting("a", vxlanConfig) == "" && len(c.etcd.Held(handleOf(plan.VXLAN4, "a"))) == 0
+	})
+	c.etcd.Check()
 }
 
 // TestTunnelAddressKilled ends the goroutine that writes at each of its steps, as
@@ -229,28 +190,30 @@ func TestTunnelAddressKilled(t *testing.T) {
 			p := c.person("a", eth0("172.18.0.1/24"), kill)
 			c.until("killed", p.ended)
 			p.stop()
-			c.check()
-			before := c.held(handleOf(plan.VXLAN4, "a"))
-			if committed := at == "tunnel address committed"; committed != (len(before) == 1) || committed != (c.setting("a", vxlanConfig) != "") {
-				t.Errorf("held: %v, setting %q", before, c.setting("a", vxlanConfig))
+			c.etcd.Check()
+			before := c.etcd.Held(handleOf(plan.VXLAN4, "a"))
+			if committed := at == "tunnel address committed"; committed != (len(before) == 1) || committed != (c.etcd.Setting("a", vxlanConfig) != "") {
+				t.Errorf("held: %v, setting %q", before, c.etcd.Setting("a", vxlanConfig))
 			}
 			p = c.person("a", eth0("172.18.0.1/24"), nil)
-			c.until("address", func() bool { return c.setting("a", vxlanConfig) != "" })
-			after := c.held(handleOf(plan.VXLAN4, "a"))
+			c.until("address", func() bool { return c.etcd.Setting("a", vxlanConfig) != "" })
+			after := c.etcd.Held(handleOf(plan.VXLAN4, "a"))
 			if len(after) != 1 || len(before) == 1 && before[0] != after[0] {
 				t.Errorf("held: %v, before %v", after, before)
 			}
-			c.check()
+			c.etcd.Check()
 			p.stop()
 			// And so does the release.
 			p = c.person("a", eth0("172.18.0.1/24"), kill)
 			c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/24"), IPAM: true})
 			c.until("killed", p.ended)
 			p.stop()
-			c.check()
+			c.etcd.Check()
 			c.person("a", eth0("172.18.0.1/24"), nil)
-			c.until("released", func() bool { return c.setting("a", vxlanConfig) == "" && len(c.held(handleOf(plan.VXLAN4, "a"))) == 0 })
-			c.check()
+			c.until("released", func() bool {
+				return c.etcd.Setting("a", vxlanConfig) == "" && len(c.etcd.Held(handleOf(plan.VXLAN4, "a"))) == 0
+			})
+			c.etcd.Check()
 		})
 	}
 }
@@ -299,7 +262,7 @@ func TestTunnelAddressRevisions(t *testing.T) {
 		c.setPool(pool)
 		c.until("mode "+string(mode), func() bool {
 			for _, p := range people {
-				if (c.setting(p.name, vxlanConfig) != "") != (mode != "") {
+				if (c.etcd.Setting(p.name, vxlanConfig) != "") != (mode != "") {
 					return false
 				}
 			}

@@ -4,22 +4,19 @@ package health
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/test/etcd"
 )
 
 // TestServing moves the servers about while they serve.
@@ -30,7 +27,7 @@ func TestServing(t *testing.T) {
 	p := problems.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
 	s := NewServers(p, say("health"), say("metrics"))
 	ask := func(addr string) string {
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: etcd.Patience}
 		r, err := client.Get("http://" + addr + "/")
 		if err != nil {
 			return ""
@@ -41,9 +38,9 @@ func TestServing(t *testing.T) {
 	}
 	until := func(what string, met func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); !met(); time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(etcd.Patience); !met(); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("waited for %v: %s", patience, what)
+				t.Fatalf("waited for %v: %s", etcd.Patience, what)
 			}
 		}
 	}
@@ -51,7 +48,7 @@ func TestServing(t *testing.T) {
 		a := netip.MustParseAddrPort(addr)
 		return params.Serving{Enabled: true, Host: a.Addr().String(), Port: a.Port()}
 	}
-	free := freeAddrs(t, 3)
+	free := etcd.FreeAddrs(t, 3)
 	a, b, c := free[0], free[1], free[2]
 	s.Configure(params.Params{Health: at(a), Metrics: at(b)})
 	if health, metrics := s.Move(); health != nil || metrics != nil {
@@ -112,26 +109,3 @@ func TestServing(t *testing.T) {
 		t.Error(got)
 	}
 }
-
-// freeAddrs are addresses that nobody listens at, no two the same, below the ports that the
-// kernel gives to connections: one of those may be taken before it is used.
-func freeAddrs(tb testing.TB, n int) []string {
-	tb.Helper()
-	addrs := make([]string, 0, n)
-	for len(addrs) < n {
-		addr := "127.0.0.1:" + strconv.Itoa(10000+rand.IntN(22000))
-		l, err := net.Listen("tcp", addr)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		if err != nil {
-			tb.Fatal(err)
-		}
-		defer func() { _ = l.Close() }() // nobody has used it, and until all are found nobody may
-		addrs = append(addrs, addr)
-	}
-	return addrs
-}
-
-// patience bounds every wait for a condition.
-const patience = 90 * time.Second

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcd is an etcd in a test's own process, with what tests write to it and read of it.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// Patience bounds every wait for a condition. A machine that is busy with other things
+// takes several seconds for what else takes one.
+const Patience = 90 * time.Second
+
+// Server is one member, alone. What it can't do fails the test.
+type Server struct {
+	testing.TB
+	// Store reads and writes what it holds.
+	Store *store.Client
+
+	cfg     *embed.Config
+	etcd    *embed.Etcd
+	serving sync.RWMutex // held by requests to etcd
+	stopped bool         // etcd is, or is about to be
+}
+
+// New starts one. It ends with the test.
+func New(tb testing.TB) *Server {
+	tb.Helper()
+	free := FreeAddrs(tb, 2)
+	s := &Server{TB: tb}
+	client, peer := url.URL{Scheme: "http", Host: free[0]}, url.URL{Scheme: "http", Host: free[1]}
+	cfg := embed.NewConfig()
+	cfg.Dir = filepath.Join(tb.TempDir(), "etcd")
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	cfg.TickMs, cfg.ElectionMs = 20, 200
+	cfg.UnsafeNoFsync = true
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.InitialCluster = cfg.Name + "=" + peer.String()
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.serve)}
+	s.cfg = cfg
+	s.Start()
+	tb.Cleanup(s.Stop)
+	var err error
+	s.Store, err = store.Open(context.Background(), store.Config{Endpoints: []string{client.String()}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = s.Store.Close() })
+	return s
+}
+
+// Addr is where clients find it, host:port.
+func (s *Server) Addr() string { return s.cfg.ListenClientUrls[0].Host }
+
+// serve lets requests through until etcd is stopped: one that asks for the
+// member's status after its database is closed would end the test process.
+func (s *Server) serve(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	s.serving.RLock()
+	defer s.serving.RUnlock()
+	if s.stopped {
+		return nil, status.Error(codes.Unavailable, "etcd is stopped")
+	}
+	return handler(ctx, req)
+}
+
+// Start starts it again after Stop, with all that it held.
+func (s *Server) Start() {
+	s.Helper()
+	s.serving.Lock()
+	s.stopped = false
+	s.serving.Unlock()
+	e, err := embed.StartEtcd(s.cfg)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.etcd = e
+	select {
+	case <-e.Server.ReadyNotify():
+	case <-time.After(Patience):
+		s.Fatal("etcd did not get ready")
+	}
+}
+
+// Stop ends it, where it runs.
+func (s *Server) Stop() {
+	if s.etcd != nil {
+		s.serving.Lock()
+		s.stopped = true
+		s.serving.Unlock()
+		s.etcd.Server.HardStop()
+		s.etcd.Close()
+		s.etcd = nil
+	}
+}
+
+// elsewhere has it serve at another address while do runs: whoever was connected can't reach it.
+func (s *Server) elsewhere(do func(*store.Client)) {
+	s.Helper()
+	public := s.cfg.ListenClientUrls
+	elsewhere := url.URL{Scheme: "http", Host: FreeAddrs(s, 1)[0]}
+	move := func(urls []url.URL) {
+		s.Stop()
+		s.cfg.ListenClientUrls = urls
+		s.Start()
+	}
+	move([]url.URL{elsewhere})
+	client, err := store.Open(context.Background(), store.Config{Endpoints: []string{elsewhere.String()}})
+	if err != nil {
+		s.Fatal(err)
+	}
+	do(client)
+	_ = client.Close() // it has done what it was to do
+	move(public)
+}
+
+// Client runs fn with etcd's own client.
+func (s *Server) Client(fn func(context.Context, *clientv3.Client) error) {
+	s.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + s.Addr()}})
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	if err := fn(ctx, c); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// Until waits for a condition.
+func (s *Server) Until(what string, met func() bool) {
+	s.Helper()
+	for deadline := time.Now().Add(Patience); !met(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.Fatalf("waited for %v: %s", Patience, what)
+		}
+	}
+}
+
+// FreeAddrs are addresses that nobody listens at, no two the same, below the ports that the
+// kernel gives to connections: one of those may be taken before it is used.
+func FreeAddrs(tb testing.TB, n int) []string {
+	tb.Helper()
+	addrs := make([]string, 0, n)
+	for len(addrs) < n {
+		addr := "127.0.0.1:" + strconv.Itoa(10000+rand.IntN(22000))
+		l, err := net.Listen("tcp", addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		defer func() { _ = l.Close() }() // nobody has used it, and until all are found nobody may
+		addrs = append(addrs, addr)
+	}
+	return addrs
+}
