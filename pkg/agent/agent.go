@@ -5,7 +5,7 @@
 // programmed.
 //
 // state.go, desired.go and plan.go decide and do nothing else; loop.go owns the
-// state and acts; report.go writes to etcd. The packages below are its parts.
+// state and acts. The packages below are its parts.
 package agent
 
 import (
@@ -25,6 +25,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -131,7 +132,7 @@ func run(ctx context.Context, cfg Config) error {
 		}
 		return "no answer yet from " + strings.Join(cfg.Store.Endpoints, ", ")
 	}
-	l := newLoop(cfg, params, h, trouble, newReporter(cfg.Logger, client, cfg.Node, h))
+	l := newLoop(cfg, params, h, trouble, report.New(cfg.Logger, client, cfg.Node, h))
 	way := newEtcdWay(cfg.Logger, client)
 	l.expect, l.etcdAddrs = client.Expect, way.needed
 	r := attach(cfg, client, l)
@@ -147,7 +148,7 @@ func run(ctx context.Context, cfg Config) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.serving.Run(ctx) })
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, SocketName), gatekeeper{l}) })
-	group.Go(func() error { return l.report.run(ctx) })
+	group.Go(func() error { return l.report.Run(ctx) })
 	group.Go(func() error { return watch(ctx, client, way, l, r) })
 	group.Go(func() error { return way.keepClear(ctx) })
 	group.Go(func() error { return r.talker.run(ctx) })
@@ -160,7 +161,7 @@ func run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *problems.Ledger, r *reporter) *loop {
+func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *problems.Ledger, r *report.Reporter) *loop {
 	m := newMetrics(cfg.Version, trouble.Count)
 	trouble.Unread = h.Unread
 	l := &loop{

@@ -93,7 +93,7 @@ func (l *loop) take(ctx context.Context, c connected) {
 	l.lose(report.Lost)
 	if !l.applied {
 		l.applied = true
-		l.report.firstUpdate()
+		l.report.FirstUpdate()
 		l.log.Info("the host's workload interfaces are programmed", "endpoints", len(l.desired.interfaces), "changes", report.Writes, "took", c.took)
 	}
 	l.sayProblems(report.Problems)

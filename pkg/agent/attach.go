@@ -15,7 +15,7 @@ func attach(cfg Config, client *store.Client, l *loop) *router {
 	r := newRouter(cfg, hostNetwork(cfg), l.problems, l.health, m, l.handover)
 	l.metrics.attach(m, newPeerMetrics(r.network.speaker), newHostMetrics(l.problems), newWatchMetric(client))
 	l.route.attached = true
-	r.naming = l.report.naming
+	r.naming = l.report.Naming
 	r.identity = newIdentity(cfg, client, identityTells{l.report, l.health, l.problems})
 	l.serving.AddPage("GET /debug/state", debugState{l, r})
 	return r

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -108,37 +107,6 @@ func TestParseConfig(t *testing.T) {
 	}
 	if _, err := ParseConfig(nil, nil, "", new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "set NODENAME") {
 		t.Errorf("no host name: %v", err)
-	}
-}
-
-func TestReportChanges(t *testing.T) {
-	want, stored := map[string]endpointReport{}, map[string]model.EndpointStatus{}
-	key := func(n int) model.WorkloadStatusKey {
-		return model.WorkloadStatusKey{Host: "h", Orchestrator: "k8s", Workload: "w" + string(rune('a'+n%26)) + strings.Repeat("x", n/26), Endpoint: "eth0"}
-	}
-	for n := range 150 {
-		want[key(n).Path()] = endpointReport{key(n), model.EndpointUp}
-		stored[key(n+100).Path()] = model.EndpointDown // 50 of them are the same keys
-	}
-	puts, deletes := map[string]bool{}, map[string]bool{}
-	for _, c := range reportChanges(want, stored) {
-		if n := len(c.Puts) + len(c.Deletes); n == 0 || n > reportBatch {
-			t.Errorf("%d writes in one transaction", n)
-		}
-		for _, p := range c.Puts {
-			puts[p.Key.Path()] = true
-			stored[p.Key.Path()] = p.Value.(model.EndpointStatus)
-		}
-		for _, k := range c.Deletes {
-			deletes[k.Path()] = true
-			delete(stored, k.Path())
-		}
-	}
-	if len(puts) != 150 || len(deletes) != 100 {
-		t.Errorf("%d puts, %d deletes", len(puts), len(deletes))
-	}
-	if changes := reportChanges(want, stored); len(changes) != 0 {
-		t.Errorf("once written, there is more: %v", changes)
 	}
 }
 

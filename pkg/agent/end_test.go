@@ -17,6 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -49,7 +50,7 @@ func TestStopWhileFlushing(t *testing.T) {
 func TestStopWhileTelling(t *testing.T) {
 	h := newHost(t)
 	cfg, health, log := h.config(), health.New(), slog.New(slog.DiscardHandler)
-	l := newLoop(cfg, params.Resolve().Params, health, problems.New(log), newReporter(log, h.store, h.name, health))
+	l := newLoop(cfg, params.Resolve().Params, health, problems.New(log), report.New(log, h.store, h.name, health))
 	l.updates = make(chan store.Update) // the loop takes none but the first
 	r := attach(cfg, h.store, l)
 	defer r.talker.close(t.Context())

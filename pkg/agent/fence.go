@@ -54,7 +54,7 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 	}
 	if changed {
 		for path, t := range l.desired.targets {
-			l.report.set(path, t.key, l.status(t))
+			l.report.Set(path, t.key, l.status(t))
 		}
 		for path, ep := range w.found {
 			if !ep.Workload {

@@ -164,7 +164,7 @@ func TestFenceOne(t *testing.T) {
 			t.Errorf("its gate: %v", err)
 		}
 		synctest.Wait()
-		if got := c.report.want[b.Path()].status; got != model.EndpointError {
+		if got := c.report.Noted(b.Path()); got != model.EndpointError {
 			t.Errorf("it is reported as %q", got)
 		}
 	})

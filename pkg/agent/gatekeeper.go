@@ -31,7 +31,7 @@ type gatekeeper struct {
 func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 	g.loop.metrics.waiting.Inc()
 	defer g.loop.metrics.waiting.Dec()
-	if err := g.loop.report.named(ctx); err != nil {
+	if err := g.loop.report.Named(ctx); err != nil {
 		g.loop.metrics.waits.WithLabelValues(waitResult(err)).Inc()
 		return err
 	}

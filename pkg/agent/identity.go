@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -36,7 +37,7 @@ type identity struct {
 	reach   reach
 	kinds   []plan.Tunnel // those that a host may have
 	tells   identityTells
-	naming  *naming
+	naming  *report.Naming
 	life    *life
 	now     func() time.Time
 	step    func(string) // marks where a test may end the process
@@ -61,7 +62,7 @@ type identity struct {
 
 // identityTells is whom identity tells how it stands.
 type identityTells struct {
-	report   *reporter
+	report   *report.Reporter
 	health   *health.Monitor
 	problems *problems.Ledger
 }
@@ -111,13 +112,12 @@ func newIdentity(cfg Config, client *store.Client, tells identityTells) *identit
 	i := &identity{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
 		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now, step: kernel.Step,
-		naming: tells.report.naming, life: lifeOf(cfg), objection: objectionTime,
+		naming: tells.report.Naming, life: lifeOf(cfg), objection: objectionTime,
 		wake: make(chan struct{}, 1), found: make(chan struct{}, 1),
 		note:    identityNote{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
 		tunnels: map[string]*tunnelEffort{},
 	}
-	tells.report.life = i.life
-	tells.report.ask(func() { nudge(i.wake) })
+	tells.report.Ask(func() { nudge(i.wake) }, func(lease, beside int64) error { return i.life.take(lease, beside) })
 	return i
 }
 
@@ -136,7 +136,7 @@ func (i *identity) fold(u store.Update) {
 		clear(n.stored)
 		clear(n.pools)
 		n.snapshot++
-		i.tells.report.forget(n.snapshot)
+		i.tells.report.Forget(n.snapshot)
 		i.tenure.resync(model.StatusKey{Host: i.host}, u.Entries)
 	}
 	for _, e := range u.Entries {
@@ -171,9 +171,9 @@ func (i *identity) fold(u store.Update) {
 			}
 		}
 	}
-	if i.tenure.questioned(i.life.isOwn) && i.naming.waits() == "" {
+	if i.tenure.questioned(i.life.isOwn) && i.naming.Waits() == "" {
 		// Before anybody acts upon what else the update says.
-		i.naming.set(claimedByAnother)
+		i.naming.Set(report.ClaimedByAnother)
 	}
 	awaited := n.revision < n.awaits && n.awaits <= u.Revision
 	n.revision = u.Revision

@@ -75,7 +75,7 @@ func (i *identity) find(ctx context.Context, n identityNote) finding {
 		id, err := m.Choose(plan.Surroundings{Links: n.links.Links, Pools: pools, Reached: reached, Former: former}, family == 1)
 		if lookup != nil {
 			id, err = plan.Identity{}, lookup
-			f.again = sooner(f.again, mostBackoff)
+			f.again = sooner(f.again, mostPause)
 		}
 		there := hasAddress(n.links.Links, former)
 		left := time.Duration(0)
@@ -157,7 +157,7 @@ func (i *identity) reached(ctx context.Context, family int, m plan.Method, links
 		return netip.Addr{}, nil
 	}
 	s := &i.looked[family]
-	if s.links == links && (s.err == nil || i.now().Sub(s.at) < mostBackoff) {
+	if s.links == links && (s.err == nil || i.now().Sub(s.at) < mostPause) {
 		return s.addr, s.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)

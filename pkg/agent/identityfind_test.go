@@ -230,12 +230,12 @@ func TestFindByName(t *testing.T) {
 	answer, fails = netip.Addr{}, errors.New("no such host")
 	for range 5 {
 		got := f.see(time.Minute, links)
-		if got.own[0].Addr.String() != "172.18.0.1/24" || !got.keep[0] || got.again != mostBackoff || got.errs[0] == nil {
+		if got.own[0].Addr.String() != "172.18.0.1/24" || !got.keep[0] || got.again != mostPause || got.errs[0] == nil {
 			t.Errorf("%+v", got)
 		}
 	}
 	answer, fails = netip.MustParseAddr("172.18.1.1"), nil
-	f.clock = f.clock.Add(mostBackoff)
+	f.clock = f.clock.Add(mostPause)
 	got := f.find(context.Background(), f.note)
 	if got.own[0].Addr.String() != "172.18.0.1/24" || got.again != departure {
 		t.Errorf("%+v", got)

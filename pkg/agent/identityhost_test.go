@@ -13,6 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -81,7 +82,7 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *ident
 	}
 	health := health.New()
 	health.SetUnready("")
-	report := newReporter(cfg.Logger, client, name, health)
+	report := report.New(cfg.Logger, client, name, health)
 	p := &person{
 		TB: c, name: name, poke: make(chan struct{}, 1), links: links, over: make(chan struct{}),
 		tell: identityTells{report, health, problems.New(cfg.Logger)},
@@ -90,13 +91,13 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *ident
 	if change != nil {
 		change(&cfg, p.id)
 	}
-	report.configure(params.Resolve().Params)
-	report.firstUpdate()
+	report.Configure(params.Resolve().Params)
+	report.FirstUpdate()
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	updates := make(chan store.Update)
 	for _, run := range []func(context.Context) error{
-		report.run,
+		report.Run,
 		func(ctx context.Context) error {
 			defer close(p.over)
 			return p.id.run(ctx)
@@ -206,4 +207,4 @@ func (c fleet) revisions(name string) map[string]int64 {
 }
 
 // named says whether the name is the host's own, for all it knows.
-func (p *person) named() bool { return p.tell.report.naming.waits() == "" }
+func (p *person) named() bool { return p.tell.report.Naming.Waits() == "" }

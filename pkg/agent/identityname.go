@@ -5,7 +5,6 @@ package agent
 import (
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -14,61 +13,6 @@ import (
 // objectionTime is how long a host that returns waits for another of its name to say
 // that it lives: one that etcd answers does so at once.
 const objectionTime = 5 * time.Second
-
-// naming is whether the host's name is its own, as all parts of the agent see it. The
-// zero value is of an agent whose name nobody questions; nil is, too.
-type naming struct {
-	forLoop, forRouter, forReport chan struct{}
-
-	mu      sync.Mutex
-	reason  string // why it isn't, "" = it is
-	decided chan struct{}
-}
-
-// Why nothing is done in the name for a moment.
-const (
-	notNamed         = "it isn't known yet whether another host has this one's name, which takes a write to etcd"
-	claimedByAnother = "another host says that this one's name is its own: it is told otherwise"
-)
-
-func newNaming() *naming {
-	return &naming{
-		forLoop: make(chan struct{}, 1), forRouter: make(chan struct{}, 1), forReport: make(chan struct{}, 1),
-		decided: make(chan struct{}),
-	}
-}
-
-// set says why the name isn't the host's; "" = it is.
-func (n *naming) set(reason string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.reason == reason {
-		return
-	}
-	n.reason = reason
-	close(n.decided)
-	n.decided = make(chan struct{})
-	nudge(n.forLoop)
-	nudge(n.forRouter)
-	nudge(n.forReport)
-}
-
-// waits says why nothing may be done in the name; "" = nothing is in the way.
-func (n *naming) waits() string {
-	if n == nil {
-		return ""
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.reason
-}
-
-// state is the same, and what is closed when that changes.
-func (n *naming) state() (reason string, decided <-chan struct{}) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.reason, n.decided
-}
 
 // tenure is how the host stands to its name, by the live status in etcd. Whose lease
 // that hangs on has the name: a key hangs on one.

@@ -28,7 +28,7 @@ func (m machine) on(cfg *Config, i *identity) {
 		return
 	}
 	i.life, _ = openLife(filepath.Join(m.disk, LeasesName), "", m.place)
-	i.tells.report.life, i.objection = i.life, m.objection
+	i.objection = m.objection
 }
 
 func (c fleet) disk(t *testing.T, m machine) string {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -16,7 +17,7 @@ import (
 // turnName does what is to be done about the host's name. named: it is the host's
 // own. free: nobody has it, and whether the host may have its addresses is asked first.
 func (i *identity) turnName(ctx context.Context, n identityNote) (named, free bool, again time.Duration) {
-	report := i.tells.report
+	tell := i.tells.report
 	i.mu.Lock()
 	was := i.tenure.held
 	e := i.evidence(n)
@@ -38,35 +39,35 @@ func (i *identity) turnName(ctx context.Context, n identityNote) (named, free bo
 		i.tenure.refused = true
 	}
 	i.mu.Unlock()
-	over := permission{revision: t.status.Revision, snapshot: n.snapshot}
+	over := report.Permission{Revision: t.status.Revision, Snapshot: n.snapshot}
 	switch stands {
 	case nameOurs:
 		i.own(n, t, over)
 		return true, false, 0
 	case nameDefend:
 		i.log.Warn("another host claims this one's name: it is told that this one lives")
-		i.naming.set(claimedByAnother)
-		over.lease = e.alive
-		report.permit(over, n.revision, true)
+		i.naming.Set(report.ClaimedByAnother)
+		over.Lease = e.alive
+		tell.Permit(over, n.revision, true)
 	case nameTake:
 		if was {
-			report.permit(over, n.revision, true) // somebody deleted it, or the lease has ended
+			tell.Permit(over, n.revision, true) // somebody deleted it, or the lease has ended
 			return true, false, 0
 		}
 		i.pause()
 		return i.take(ctx, n, t, over)
 	case nameClaim:
 		i.pause()
-		report.permit(over, n.revision, true)
+		tell.Permit(over, n.revision, true)
 	case nameAwait:
 		i.pause()
-		report.permit(over, n.revision, false)
+		tell.Permit(over, n.revision, false)
 		if left := i.objection - since; left > 0 {
 			return false, false, left
 		}
 		if err := i.confirm(ctx, t.claimed); err != nil {
 			i.log.Warn("the host's former status could not be ended, trying again", "err", err)
-			return false, false, leastBackoff
+			return false, false, leastPause
 		}
 		return false, false, 0
 	case nameRefused:
@@ -77,8 +78,8 @@ func (i *identity) turnName(ctx context.Context, n identityNote) (named, free bo
 
 // evidence is what is known now. i.mu is held.
 func (i *identity) evidence(n identityNote) evidence {
-	e := evidence{isOwn: i.life.isOwn, isFormer: i.life.isFormer, silent: i.tells.report.params().ReportInterval == 0, known: n.seen}
-	e.alive, e.wrote = i.tells.report.standing()
+	e := evidence{isOwn: i.life.isOwn, isFormer: i.life.isFormer, silent: i.tells.report.Params().ReportInterval == 0, known: n.seen}
+	e.alive, e.wrote = i.tells.report.Standing()
 	// Another's status may be of before anything was written; then nothing speaks for it.
 	any, all := false, true
 	for family := range i.methods {
@@ -104,14 +105,14 @@ func (i *identity) hasOwn(n identityNote, family int, a netip.Addr) bool {
 }
 
 // pause has nothing done in the name until more is known.
-func (i *identity) pause() { i.naming.set(notNamed) }
+func (i *identity) pause() { i.naming.Set(report.NotNamed) }
 
 // own has the name used: it is the host's.
-func (i *identity) own(n identityNote, t tenure, over permission) {
+func (i *identity) own(n identityNote, t tenure, over report.Permission) {
 	i.tell(problemName, nil)
-	silent := i.tells.report.params().ReportInterval == 0
+	silent := i.tells.report.Params().ReportInterval == 0
 	theirs := t.status.Exists() && !i.life.isTaken(t.status.Lease) // by a former process of this host
-	i.tells.report.permit(over, n.revision, theirs || silent)
+	i.tells.report.Permit(over, n.revision, theirs || silent)
 	if t.status.Exists() && !theirs {
 		err := i.life.settle()
 		if err != nil && !i.unsettled {
@@ -122,13 +123,13 @@ func (i *identity) own(n identityNote, t tenure, over permission) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if !i.tenure.questioned(i.life.isOwn) { // else that was heard meanwhile
-		i.naming.set("")
+		i.naming.Set("")
 	}
 }
 
 // take has a name that is free become the host's. One that was another's may have his
 // addresses yet: nobody is to take them for this host's when that lives.
-func (i *identity) take(ctx context.Context, n identityNote, t tenure, over permission) (named, free bool, again time.Duration) {
+func (i *identity) take(ctx context.Context, n identityNote, t tenure, over report.Permission) (named, free bool, again time.Duration) {
 	i.tell(problemName, nil)
 	i.tells.health.SetIdentity("")
 	switch {
@@ -137,12 +138,12 @@ func (i *identity) take(ctx context.Context, n identityNote, t tenure, over perm
 	case !t.refused && n.ready:
 		return false, false, 0 // the router is about to say what it knows
 	case !t.refused, !n.ready:
-		i.tells.report.permit(over, n.revision, true)
+		i.tells.report.Permit(over, n.revision, true)
 		return false, false, 0
 	}
 	change := refusedKeys(i.host).change(n.stored)
 	if change.Empty() {
-		i.tells.report.permit(over, n.revision, true)
+		i.tells.report.Permit(over, n.revision, true)
 		return false, false, 0
 	}
 	if n.revision < n.awaits || ctx.Err() != nil {
@@ -162,7 +163,7 @@ func (i *identity) take(ctx context.Context, n identityNote, t tenure, over perm
 // confirm ends the lease of a former life, when nobody has objected: what lives and
 // has not heard of the claim can write nothing under it any more.
 func (i *identity) confirm(ctx context.Context, claimed int64) error {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	stands, err := i.stands(ctx)
 	if err != nil || !stands {
@@ -211,6 +212,6 @@ func (i *identity) refuse(n identityNote, t tenure) {
 	}
 	i.tell(problemName, err)
 	i.tells.health.SetIdentity(err.Error())
-	i.naming.set(err.Error())
-	i.tells.report.withhold()
+	i.naming.Set(err.Error())
+	i.tells.report.Withhold()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -22,13 +23,13 @@ func TestSilentClaims(t *testing.T) {
 	c.until("refused", func() bool { return p.problem(problemName) != "" })
 	silent := params.Resolve().Params
 	silent.ReportInterval = 0
-	p.tell.report.configure(silent)
+	p.tell.report.Configure(silent)
 	p.move(eth0("172.18.0.2/24"))
 	c.until("its name", p.named)
 	c.until("nothing is said", func() bool { return c.get(status) == nil && c.get(last) == nil && p.named() })
 
 	c.put(last, model.Status{Time: time.Now()}) // by this the host would be dead
-	p.tell.report.resync()
+	p.tell.report.Resync()
 	c.until("nothing is said of it by what etcd was restored from", func() bool { return c.get(last) == nil })
 }
 
@@ -39,17 +40,17 @@ func TestOwnQuestioned(t *testing.T) {
 	c.until("named", p.named)
 	p.stop()
 	i := p.id
-	i.naming.set(claimedByAnother)
+	i.naming.Set(report.ClaimedByAnother)
 	i.tenure.held, i.tenure.status = true, model.Entry{Lease: i.life.own[0], Revision: 1}
 	before := i.tenure
 	i.tenure.status = model.Entry{Lease: 1, Revision: 2} // heard since
-	i.own(i.notes(), before, permission{})
-	if i.naming.waits() == "" {
+	i.own(i.notes(), before, report.Permission{})
+	if i.naming.Waits() == "" {
 		t.Error("the name is taken to be its own")
 	}
 	i.tenure.status = before.status
-	i.own(i.notes(), before, permission{})
-	if reason := i.naming.waits(); reason != "" {
+	i.own(i.notes(), before, report.Permission{})
+	if reason := i.naming.Waits(); reason != "" {
 		t.Errorf("its own again, but: %s", reason)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -21,6 +22,14 @@ import (
 const (
 	problemName = "NODENAME"
 	problemKeys = "the host's addresses in etcd"
+)
+
+const (
+	// requestTimeout bounds one request to etcd.
+	requestTimeout = 10 * time.Second
+	// leastPause and mostPause are between tries while etcd does not serve.
+	leastPause = 500 * time.Millisecond
+	mostPause  = 10 * time.Second
 )
 
 func problemAddress(family int) string { return [...]string{"IP", "IP6"}[family] }
@@ -53,7 +62,7 @@ func (i *identity) turn(ctx context.Context) (again time.Duration) {
 	if free && (!n.conflicts.any() || change.Empty()) {
 		// The others must not find this host alive while etcd says that it has an address
 		// that is another's.
-		i.tells.report.permit(permission{snapshot: n.snapshot}, n.revision, true)
+		i.tells.report.Permit(report.Permission{Snapshot: n.snapshot}, n.revision, true)
 		return again
 	}
 	if !n.ready || n.revision < n.awaits || ctx.Err() != nil {
@@ -123,7 +132,7 @@ func (i *identity) say(addrs []netip.Addr) {
 
 // commit makes a change; nothing more is changed until the watch has shown it.
 func (i *identity) commit(ctx context.Context, change model.Change) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	revision, err := i.store.Commit(ctx, change)
 	if err == nil {
@@ -199,11 +208,11 @@ func (e *effort) run(do func() error) {
 	case e.err == nil:
 		e.backoff = 0
 	case faster: // what somebody else wrote is on its way here
-		e.err, e.backoff = nil, leastBackoff
+		e.err, e.backoff = nil, leastPause
 	case nowhere: // that may be meant so: no pool is for this host
 		e.err, e.backoff = nil, nowherePause
 	default:
-		e.backoff = min(max(2*e.backoff, leastBackoff), mostBackoff)
+		e.backoff = min(max(2*e.backoff, leastPause), mostPause)
 	}
 }
 

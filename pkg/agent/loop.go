@@ -14,6 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -65,7 +66,7 @@ type loop struct {
 	system  system
 	metrics *metrics
 	health  *health.Monitor
-	report  *reporter
+	report  *report.Reporter
 	serving *health.Servers
 
 	updates chan store.Update
@@ -199,7 +200,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.look()
 		case <-l.handover.forLoop:
 			l.noteRoutes()
-		case <-l.report.naming.forLoop:
+		case <-l.report.Naming.ForLoop:
 		case a := <-l.check:
 			if !l.noteAudit(ctx, a) {
 				continue // it is tried again after a while
@@ -256,13 +257,13 @@ func (l *loop) fold(u store.Update) {
 	if u.Resync {
 		l.readNeeded() // what of etcd is a workload may be known now
 		l.metrics.resyncs.Inc()
-		l.report.resync()
+		l.report.Resync()
 	}
 	e := l.state.fold(u)
 	l.wall.engine.Update(e.entries...)
 	l.unsettled = l.unsettled || e.settings
 	if e.unlisted {
-		l.report.unlist()
+		l.report.Unlist()
 	}
 	maps.Copy(l.dirty, e.endpoints)
 	for path := range e.objects {
@@ -311,7 +312,7 @@ func (l *loop) look() {
 }
 
 // frozenBy says what must be known before anything is done; "" = nothing.
-func (l *loop) frozenBy() string { return cmp.Or(l.state.waitsFor(), l.report.naming.waits()) }
+func (l *loop) frozenBy() string { return cmp.Or(l.state.waitsFor(), l.report.Naming.Waits()) }
 
 // turn acts on what has been taken in.
 func (l *loop) turn(ctx context.Context) error {

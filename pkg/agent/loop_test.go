@@ -20,6 +20,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -122,7 +123,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	h := health.New()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	c.wallside.tampered, c.wallside.cut = make(chan nft.Event), map[nft.Flow]uint64{}
-	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, problems.New(log), newReporter(log, nil, "h", h))
+	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, problems.New(log), report.New(log, nil, "h", h))
 	c.system = system{
 		open:              func([]string) (hostPath, error) { return c, nil },
 		openFirewall:      func() (firewall, error) { return &c.wallside, nil },
@@ -375,9 +376,7 @@ func TestHostEndpointStatus(t *testing.T) {
 			mu.Unlock()
 			c.events <- kernel.Event{Host: true}
 			time.Sleep(time.Second)
-			c.report.mu.Lock()
-			one, wildcard := c.report.want[key.Path()].status, c.report.want["/calico/v1/host/h/endpoint/2"].status
-			c.report.mu.Unlock()
+			one, wildcard := c.report.Noted(key.Path()), c.report.Noted("/calico/v1/host/h/endpoint/2")
 			if one != step.want || wildcard != model.EndpointUp {
 				t.Errorf("with %v: %s and %s, want %s and %s", step.interfaces, one, wildcard, step.want, model.EndpointUp)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -62,8 +63,8 @@ type router struct {
 	inbox    *inbox
 	handover *handover
 	talker   *talker
-	identity *identity // nil = others say who this host is
-	naming   *naming   // nil = the name is the host's own
+	identity *identity      // nil = others say who this host is
+	naming   *report.Naming // nil = the name is the host's own
 	problems *problems.Ledger
 	health   *health.Monitor
 	metrics  routeMetrics
@@ -151,7 +152,7 @@ func (r *router) run(ctx context.Context) error {
 		found = r.identity.Found()
 	}
 	if r.naming != nil {
-		named = r.naming.forRouter
+		named = r.naming.ForRouter
 	}
 	for {
 		select {
@@ -214,7 +215,7 @@ func (r *router) obey() {
 // turn acts on what has been taken in. What fails is tried again after a while.
 func (r *router) turn(ctx context.Context) {
 	etcd := r.inbox.waits()
-	waits := cmp.Or(etcd, r.naming.waits())
+	waits := cmp.Or(etcd, r.naming.Waits())
 	if waits != r.waitsFor && r.engine != nil {
 		r.log.Info("etcd and the routes to other hosts", "waiting", waits)
 	}
@@ -234,7 +235,7 @@ func (r *router) turn(ctx context.Context) {
 	r.glance(ctx)
 	c, opens := r.decide()
 	first := !r.acts
-	if first && r.naming.waits() != "" {
+	if first && r.naming.Waits() != "" {
 		r.wish()
 		return
 	}
@@ -258,7 +259,7 @@ func (r *router) turn(ctx context.Context) {
 // as it is. Where nothing was done yet all is decided, for the identity to know, and nothing done.
 func (r *router) takeIn() {
 	r.engine.SetSettings(r.routing())
-	r.engine.Update(r.inbox.take(func() bool { return r.acts && r.naming.waits() != "" })...)
+	r.engine.Update(r.inbox.take(func() bool { return r.acts && r.naming.Waits() != "" })...)
 	r.engine.SetEtcd(r.network.etcd())
 }
 

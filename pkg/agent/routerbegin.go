@@ -131,7 +131,7 @@ func (r *router) readLinks() {
 
 // see reads the host's own links for the identity, before there is an engine.
 func (r *router) see() {
-	if r.identity == nil || r.naming.waits() == "" {
+	if r.identity == nil || r.naming.Waits() == "" {
 		return
 	}
 	links, err := r.network.links(r.params.InterfacePrefixes)

@@ -177,7 +177,7 @@ func (l *loop) adopt() {
 		l.measure() // it may have shrunk before
 	}
 	l.level.Set(l.params.LogLevel)
-	l.report.configure(l.params)
+	l.report.Configure(l.params)
 	l.serving.Configure(l.params)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -27,7 +28,7 @@ func cutLive(t *testing.T, prepare func(*loop), entries []model.Entry, what stri
 	t.Helper()
 	h, log := health.New(), slog.New(slog.NewTextHandler(t.Output(), nil))
 	cfg := Config{Node: "h", Logger: log, Level: new(slog.LevelVar), VarDir: t.TempDir()}
-	l := newLoop(cfg, params.Resolve().Params, h, problems.New(log), newReporter(log, nil, "h", h))
+	l := newLoop(cfg, params.Resolve().Params, h, problems.New(log), report.New(log, nil, "h", h))
 	l.system.open = func([]string) (hostPath, error) { return &clockwork{start: time.Now()}, nil }
 	l.system.interfaces = func([]string) ([]kernel.Interface, error) { return nil, nil }
 	l.system.interfaceTo = func(netip.Addr) (string, error) { return "eth0", nil }

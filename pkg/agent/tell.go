@@ -21,11 +21,11 @@ func (l *loop) tell(paths map[string]struct{}) {
 		t := l.desired.targets[path]
 		if t == nil {
 			l.problems.Report(path, nil)
-			l.report.remove(path)
+			l.report.Remove(path)
 			continue
 		}
 		l.problems.Report(path, cmp.Or(t.refused, t.untranslated))
-		l.report.set(path, t.key, l.status(t))
+		l.report.Set(path, t.key, l.status(t))
 	}
 	if l.recount || len(paths) > 0 {
 		l.metrics.endpoints.set(l.desired, l.status)
@@ -51,15 +51,15 @@ func (l *loop) tellHosts() {
 		ep := l.wall.found[path]
 		switch {
 		case !there:
-			l.report.remove(path)
+			l.report.Remove(path)
 		case o.invalid != nil || ep == nil:
-			l.report.set(path, o.key, model.EndpointError)
+			l.report.Set(path, o.key, model.EndpointError)
 		case !ep.Wildcard && !slices.ContainsFunc(l.interfaces, func(i policy.Interface) bool { return i.Name == ep.Interface }):
-			l.report.set(path, o.key, model.EndpointDown)
+			l.report.Set(path, o.key, model.EndpointDown)
 		case l.wall.stands(path) != nil:
-			l.report.set(path, o.key, model.EndpointError)
+			l.report.Set(path, o.key, model.EndpointError)
 		default:
-			l.report.set(path, o.key, model.EndpointUp)
+			l.report.Set(path, o.key, model.EndpointUp)
 		}
 	}
 	clear(l.wall.hosts)
@@ -83,7 +83,7 @@ func (l *loop) tellTarget(t *target) {
 		}
 		l.log.Warn("endpoint is not programmed", "key", t.path, "reason", reason)
 	}
-	l.report.set(t.path, t.key, l.status(t))
+	l.report.Set(t.path, t.key, l.status(t))
 	l.recount = true
 }
 

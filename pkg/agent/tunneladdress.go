@@ -107,7 +107,7 @@ const maxRounds = 1000
 // transaction. A handle that has an address finds it again: a host that returns,
 // and one whose commit was never answered.
 func (i *identity) address(ctx context.Context, need tunnelNeed) error {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	config := model.HostConfigKey{Host: i.host, Name: need.config}
 	request := i.request(need)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package report writes to etcd what an agent has to say of itself: that its host lives, where that is permitted, and how
+// each endpoint is.
+package report
 
 import (
 	"context"
@@ -17,18 +19,18 @@ import (
 )
 
 const (
-	// reportTimeout bounds one request to etcd.
-	reportTimeout = 10 * time.Second
-	// reportBatch is how many keys one transaction writes; etcd takes 128.
-	reportBatch = 100
+	// timeout bounds one request to etcd.
+	timeout = 10 * time.Second
+	// batch is how many keys one transaction writes; etcd takes 128.
+	batch = 100
 	// leastBackoff and mostBackoff are between tries while etcd does not serve.
 	leastBackoff = 500 * time.Millisecond
 	mostBackoff  = 10 * time.Second
 )
 
-// reporter writes to etcd what this agent has to say: that it lives, and how
+// Reporter writes to etcd what this agent has to say: that it lives, and how
 // each endpoint is. It never holds up the loop, which only leaves it notes.
-type reporter struct {
+type Reporter struct {
 	log     *slog.Logger
 	store   *store.Client
 	host    string
@@ -44,22 +46,23 @@ type reporter struct {
 	stored map[string]model.EndpointStatus
 
 	wake    chan struct{}
-	changed chan struct{} // the settings were, or what may be said
-	naming  *naming
-	life    *life
+	changed chan struct{}                   // the settings were, or what may be said
+	keeps   func(lease, beside int64) error // of Ask; nil = nobody does
+	// Naming says whether it may be said in the host's name; all of the agent goes by it.
+	Naming *Naming
 
 	mu    sync.Mutex
 	how   params.Params
-	want  map[string]endpointReport // by the endpoint's path
-	first bool                      // the first update is done: want is whole
-	doubt bool                      // etcd may hold something else than was written
+	want  map[string]endpoint // by the endpoint's path
+	first bool                // the first update is done: want is whole
+	doubt bool                // etcd may hold something else than was written
 	// unlisted: somebody has deleted what says that the host exists.
 	unlisted bool
 	// asks is told where what was permitted is not any more; nil = nobody needs to permit
 	// that the host's status is written.
 	asks     func()
 	withheld bool        // the host's status is taken back
-	may      *permission // nil = the status stays as it is
+	may      *Permission // nil = the status stays as it is
 	due      bool        // the status is to be written as soon as that is permitted
 	heard    int64       // what etcd was known of when may was given
 	fresh    int64       // a permission that knows less than this revision is stale
@@ -68,25 +71,26 @@ type reporter struct {
 	alive    int64       // the lease that it hangs on, 0 = none that holds
 }
 
-// endpointReport is what is to be written of one endpoint.
-type endpointReport struct {
+// endpoint is what is to be written of one endpoint.
+type endpoint struct {
 	key    model.Key // of the status
 	status model.EndpointStatus
 }
 
-func newReporter(log *slog.Logger, client *store.Client, host string, h *health.Monitor) *reporter {
-	return &reporter{
+// New has nothing to say yet, and says nothing until Run. Without Ask, nobody needs to permit that it does.
+func New(log *slog.Logger, client *store.Client, host string, h *health.Monitor) *Reporter {
+	return &Reporter{
 		log: log, store: client, host: host, health: h, started: time.Now(),
-		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), want: map[string]endpointReport{}, naming: newNaming(), life: &life{},
+		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), want: map[string]endpoint{}, Naming: newNaming(),
 	}
 }
 
-// set notes how an endpoint is.
-func (r *reporter) set(path string, key model.Key, status model.EndpointStatus) {
+// Set notes how an endpoint is, by the path that its key has in etcd.
+func (r *Reporter) Set(path string, key model.Key, status model.EndpointStatus) {
 	if path != key.Path() {
 		return // another spelling of a key: the report is on the one spelled right
 	}
-	report := endpointReport{status: status}
+	report := endpoint{status: status}
 	switch key := key.(type) {
 	case model.WorkloadEndpointKey:
 		report.key = model.WorkloadStatusKey(key)
@@ -104,8 +108,15 @@ func (r *reporter) set(path string, key model.Key, status model.EndpointStatus) 
 	}
 }
 
-// remove notes that an endpoint is gone.
-func (r *reporter) remove(path string) {
+// Noted is how an endpoint is by what Set was told last, "" = nothing is noted of it.
+func (r *Reporter) Noted(path string) model.EndpointStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.want[path].status
+}
+
+// Remove notes that an endpoint is gone.
+func (r *Reporter) Remove(path string) {
 	r.mu.Lock()
 	_, had := r.want[path]
 	delete(r.want, path)
@@ -115,32 +126,32 @@ func (r *reporter) remove(path string) {
 	}
 }
 
-// firstUpdate notes that every endpoint was looked at: other reports are stale.
-func (r *reporter) firstUpdate() {
+// FirstUpdate notes that every endpoint was looked at: other reports are stale.
+func (r *Reporter) FirstUpdate() {
 	r.mu.Lock()
 	r.first = true
 	r.mu.Unlock()
 	nudge(r.wake)
 }
 
-// resync notes that etcd may have been emptied or restored.
-func (r *reporter) resync() {
+// Resync notes that etcd may have been emptied or restored.
+func (r *Reporter) Resync() {
 	r.mu.Lock()
 	r.doubt = true
 	r.mu.Unlock()
 	nudge(r.wake)
 }
 
-// unlist notes that somebody has deleted what says that the host exists.
-func (r *reporter) unlist() {
+// Unlist notes that somebody has deleted what says that the host exists.
+func (r *Reporter) Unlist() {
 	r.mu.Lock()
 	r.unlisted = true
 	r.mu.Unlock()
 	nudge(r.changed)
 }
 
-// configure says how and how often to report.
-func (r *reporter) configure(p params.Params) {
+// Configure says how and how often to report.
+func (r *Reporter) Configure(p params.Params) {
 	r.mu.Lock()
 	before := r.how
 	r.how = p
@@ -150,22 +161,23 @@ func (r *reporter) configure(p params.Params) {
 	}
 }
 
-func (r *reporter) params() params.Params {
+// Params are those that Configure was told last.
+func (r *Reporter) Params() params.Params {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.how
 }
 
-func (r *reporter) isFirst() bool {
+func (r *Reporter) isFirst() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.first
 }
 
-// run reports until the context ends. The host's live status stays then until its
+// Run reports until the context ends; the error is always nil. The host's live status stays then until its
 // lease is over: what the agent has programmed stays as well, and most often
 // another agent comes at once.
-func (r *reporter) run(ctx context.Context) error {
+func (r *Reporter) Run(ctx context.Context) error {
 	defer r.leave()
 	host := &task{log: r.log.With("what", "the host's status"), timer: time.NewTimer(0)}
 	defer host.timer.Stop()
@@ -186,7 +198,7 @@ func (r *reporter) run(ctx context.Context) error {
 		case <-r.wake:
 			if !gathering {
 				gathering = true
-				endpoints.timer.Reset(max(r.params().ReportDelay, endpoints.backoff))
+				endpoints.timer.Reset(max(r.Params().ReportDelay, endpoints.backoff))
 			}
 			if !told && r.isFirst() {
 				told = true
@@ -196,7 +208,7 @@ func (r *reporter) run(ctx context.Context) error {
 			host.backoff = min(host.backoff, leastBackoff)
 			host.timer.Reset(host.backoff)
 			nudge(r.wake)
-		case <-r.naming.forReport:
+		case <-r.Naming.forReport:
 			host.timer.Reset(host.backoff)
 			nudge(r.wake)
 		case <-lost:
@@ -209,7 +221,7 @@ func (r *reporter) run(ctx context.Context) error {
 			r.former = nil
 			r.lapsed()
 		case <-host.timer.C:
-			if interval := r.params().ReportInterval; host.done(ctx, r.lapses(r.reportHost(ctx))) && interval > 0 {
+			if interval := r.Params().ReportInterval; host.done(ctx, r.lapses(r.reportHost(ctx))) && interval > 0 {
 				host.timer.Reset(interval)
 			}
 			r.health.SetEtcd(errors.Join(host.err, endpoints.err))
@@ -222,7 +234,7 @@ func (r *reporter) run(ctx context.Context) error {
 
 // reportEndpoints writes the difference between what is known of the endpoints
 // and what etcd holds of that.
-func (r *reporter) reportEndpoints(ctx context.Context) (err error) {
+func (r *Reporter) reportEndpoints(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			r.stored = nil // some of it may have been written
@@ -235,7 +247,7 @@ func (r *reporter) reportEndpoints(ctx context.Context) (err error) {
 		}
 		r.stored, r.registered, r.silent, r.doubt = nil, false, false, false
 	}
-	want := make(map[string]endpointReport, len(r.want))
+	want := make(map[string]endpoint, len(r.want))
 	if r.how.ReportEndpoints {
 		for _, report := range r.want {
 			want[report.key.Path()] = report
@@ -243,16 +255,16 @@ func (r *reporter) reportEndpoints(ctx context.Context) (err error) {
 	}
 	speaks := r.first
 	r.mu.Unlock()
-	if !speaks || r.naming.waits() != "" {
+	if !speaks || r.Naming.Waits() != "" {
 		return nil // what etcd holds may be of another host of this one's name
 	}
-	limited, cancel := context.WithTimeout(ctx, reportTimeout)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := r.readStored(limited); err != nil {
 		return err
 	}
-	for _, change := range reportChanges(want, r.stored) {
-		limited, cancel := context.WithTimeout(ctx, reportTimeout)
+	for _, change := range changes(want, r.stored) {
+		limited, cancel := context.WithTimeout(ctx, timeout)
 		_, err := r.store.Commit(limited, change)
 		cancel()
 		if err != nil {
@@ -269,7 +281,7 @@ func (r *reporter) reportEndpoints(ctx context.Context) (err error) {
 }
 
 // readStored reads what etcd holds, where that isn't known.
-func (r *reporter) readStored(ctx context.Context) error {
+func (r *Reporter) readStored(ctx context.Context) error {
 	if r.stored != nil {
 		return nil
 	}
@@ -288,4 +300,12 @@ func (r *reporter) readStored(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// nudge wakes who waits for the channel, once; it never blocks.
+func nudge(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package report
 
 import (
 	"maps"
@@ -9,12 +9,12 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// reportChanges are the writes that turn what is stored into what is wanted.
-func reportChanges(want map[string]endpointReport, stored map[string]model.EndpointStatus) []model.Change {
+// changes are the writes that turn what is stored into what is wanted.
+func changes(want map[string]endpoint, stored map[string]model.EndpointStatus) []model.Change {
 	var changes []model.Change
 	var c model.Change
 	next := func() {
-		if len(c.Puts)+len(c.Deletes) == reportBatch {
+		if len(c.Puts)+len(c.Deletes) == batch {
 			changes = append(changes, c)
 			c = model.Change{}
 		}

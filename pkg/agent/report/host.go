@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package report
 
 import (
 	"cmp"
@@ -14,17 +14,17 @@ import (
 )
 
 // reportHost writes that this agent lives.
-func (r *reporter) reportHost(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+func (r *Reporter) reportHost(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	how := r.params()
+	how := r.Params()
 	first := r.isFirst()
 	p, withheld, ok := r.permitted()
 	if withheld {
 		r.takeBack()
 		return nil
 	}
-	named := r.naming.waits() == ""
+	named := r.Naming.Waits() == ""
 	if how.ReportInterval == 0 && named { // else the name has to be claimed first
 		if err := r.fallSilent(ctx); err != nil {
 			return err
@@ -35,13 +35,13 @@ func (r *reporter) reportHost(ctx context.Context) error {
 	if !ok {
 		return nil // it is asked for again
 	}
-	if p.lease != 0 && r.former != nil && r.former.ID() == p.lease {
+	if p.Lease != 0 && r.former != nil && r.former.ID() == p.Lease {
 		r.turnBack()
 	}
-	if p.lease != 0 && (r.lease == nil || r.lease.ID() != p.lease) {
+	if p.Lease != 0 && (r.lease == nil || r.lease.ID() != p.Lease) {
 		return nil // that lease has lapsed, of which the identity was told
 	}
-	if err := r.hold(ctx, how.ReportTTL, p.lease != 0); err != nil {
+	if err := r.hold(ctx, how.ReportTTL, p.Lease != 0); err != nil {
 		return err
 	}
 	now := time.Now()
@@ -49,7 +49,7 @@ func (r *reporter) reportHost(ctx context.Context) error {
 	key := model.StatusKey{Host: r.host}
 	live := model.Change{Puts: []model.Put{{Key: key, Value: status}}}
 	if r.asks != nil {
-		live.Compares = []model.Compare{{Key: key, Revision: p.revision}}
+		live.Compares = []model.Compare{{Key: key, Revision: p.Revision}}
 	}
 	revision, err := r.store.Commit(ctx, live, store.WithLease(r.lease))
 	conflict, overtaken := errors.AsType[*store.ConflictError](err)
@@ -82,8 +82,8 @@ func (r *reporter) reportHost(ctx context.Context) error {
 }
 
 // lapses adds what comes of it where the status isn't written for longer than its lease.
-func (r *reporter) lapses(err error) error {
-	if alive, wrote := r.standing(); err == nil || alive != 0 || wrote == 0 {
+func (r *Reporter) lapses(err error) error {
+	if alive, wrote := r.Standing(); err == nil || alive != 0 || wrote == 0 {
 		return err
 	}
 	return fmt.Errorf("the lease of the host's status has ended, so that others may take this host for dead: %w", err)
@@ -91,7 +91,7 @@ func (r *reporter) lapses(err error) error {
 
 // hold takes a lease, another one where it shall be longer or shorter, unless the one
 // that there is must do.
-func (r *reporter) hold(ctx context.Context, ttl time.Duration, this bool) error {
+func (r *Reporter) hold(ctx context.Context, ttl time.Duration, this bool) error {
 	if r.lease != nil && (r.ttl == ttl || this) {
 		return nil
 	}
@@ -103,8 +103,10 @@ func (r *reporter) hold(ctx context.Context, ttl time.Duration, this bool) error
 	if hangsOn := cmp.Or(r.former, r.lease); hangsOn != nil {
 		beside = hangsOn.ID()
 	}
-	if err := r.life.take(lease.ID(), beside); err != nil {
-		r.log.Warn("what proves that the host's status is its own was not written, it is tried again", "reason", err)
+	if r.keeps != nil {
+		if err := r.keeps(lease.ID(), beside); err != nil {
+			r.log.Warn("what proves that the host's status is its own was not written, it is tried again", "reason", err)
+		}
 	}
 	switch {
 	case r.former == nil:
@@ -117,7 +119,7 @@ func (r *reporter) hold(ctx context.Context, ttl time.Duration, this bool) error
 }
 
 // turnBack gives up the lease that was to come in the place of the former.
-func (r *reporter) turnBack() {
+func (r *Reporter) turnBack() {
 	if r.lease != nil {
 		r.drop(r.lease)
 	}
@@ -126,7 +128,7 @@ func (r *reporter) turnBack() {
 
 // registerAfter makes the object that says that the host exists, after the first update, and again
 // where somebody has deleted it: to others the host would be gone, while its pods run.
-func (r *reporter) registerAfter(ctx context.Context, first bool) error {
+func (r *Reporter) registerAfter(ctx context.Context, first bool) error {
 	r.mu.Lock()
 	unlisted := r.unlisted && r.registered
 	r.unlisted = false
@@ -153,7 +155,7 @@ func (r *reporter) registerAfter(ctx context.Context, first bool) error {
 
 // fallSilent has etcd say nothing about whether the host lives: it is taken to
 // live then. Both keys go at once, as one without the other is of a dead host.
-func (r *reporter) fallSilent(ctx context.Context) error {
+func (r *Reporter) fallSilent(ctx context.Context) error {
 	if r.silent {
 		return nil
 	}
@@ -167,7 +169,7 @@ func (r *reporter) fallSilent(ctx context.Context) error {
 }
 
 // leave has the host's live status stay until its lease is over.
-func (r *reporter) leave() {
+func (r *Reporter) leave() {
 	for _, lease := range []*store.Lease{r.lease, r.former} {
 		if lease != nil {
 			lease.Leave()
@@ -177,7 +179,7 @@ func (r *reporter) leave() {
 }
 
 // takeBack has etcd delete the host's live status.
-func (r *reporter) takeBack() {
+func (r *Reporter) takeBack() {
 	for _, lease := range []*store.Lease{r.lease, r.former} {
 		if lease != nil {
 			r.drop(lease)
@@ -188,7 +190,7 @@ func (r *reporter) takeBack() {
 }
 
 // drop has etcd delete what hangs on the lease.
-func (r *reporter) drop(lease *store.Lease) {
+func (r *Reporter) drop(lease *store.Lease) {
 	if err := lease.Close(); err != nil {
 		r.log.Warn("the host's status stays in etcd until its lease ends", "err", err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package report
 
 import (
 	"context"
@@ -8,28 +8,30 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 )
 
-// permission is to write the host's status in the place of what is there.
-type permission struct {
-	revision int64 // of what is there, 0 = nothing
-	lease    int64 // under which alone, 0 = any
-	snapshot int   // since which of etcd's snapshots it holds, see forget
+// Permission is to write the host's status in the place of what is there.
+type Permission struct {
+	Revision int64 // of what is there, 0 = nothing
+	Lease    int64 // under which alone, 0 = any
+	Snapshot int   // since which of etcd's snapshots it holds, see Forget
 }
 
-// ask has the host's status written only as permit says; asks is called where what was
-// permitted is not any more.
-func (r *reporter) ask(asks func()) {
+// Ask has the host's status written only as Permit says; asks is called where what was
+// permitted is not any more. keeps is called with each lease before anything is written under it; beside is another
+// that the status may hang on yet, 0 for none. Ask is to be called before Run.
+func (r *Reporter) Ask(asks func(), keeps func(lease, beside int64) error) {
+	r.keeps = keeps
 	r.mu.Lock()
 	r.asks, r.withheld = asks, true
 	r.mu.Unlock()
-	r.naming.set(notNamed)
+	r.Naming.Set(NotNamed)
 }
 
-// permit has the status written in the place of a revision: now, or with the next report,
+// Permit has the status written in the place of a revision: now, or with the next report,
 // unless that is due already. heard is the revision as of which etcd was known; what is
-// known to be there since is about to be heard, and then permit is called again.
-func (r *reporter) permit(p permission, heard int64, now bool) {
+// known to be there since is about to be heard, and then Permit is called again.
+func (r *Reporter) Permit(p Permission, heard int64, now bool) {
 	r.mu.Lock()
-	if p.snapshot != r.snapshot || heard < r.fresh {
+	if p.Snapshot != r.snapshot || heard < r.fresh {
 		r.mu.Unlock()
 		return
 	}
@@ -41,8 +43,8 @@ func (r *reporter) permit(p permission, heard int64, now bool) {
 	}
 }
 
-// withhold has nothing said of the host, and that it lives taken back.
-func (r *reporter) withhold() {
+// Withhold has nothing said of the host, and that it lives taken back.
+func (r *Reporter) Withhold() {
 	r.mu.Lock()
 	before := r.withheld
 	r.withheld, r.may = true, nil
@@ -53,11 +55,11 @@ func (r *reporter) withhold() {
 }
 
 // permitted is what may be written, ok = false for nothing.
-func (r *reporter) permitted() (p permission, withheld, ok bool) {
+func (r *Reporter) permitted() (p Permission, withheld, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.asks == nil {
-		return permission{}, false, true
+		return Permission{}, false, true
 	}
 	if r.may != nil {
 		p = *r.may
@@ -67,11 +69,11 @@ func (r *reporter) permitted() (p permission, withheld, ok bool) {
 }
 
 // written notes that the status was, and its revision now.
-func (r *reporter) written(p permission, revision, lease int64) {
+func (r *Reporter) written(p Permission, revision, lease int64) {
 	r.mu.Lock()
 	r.wrote, r.alive = revision, lease
 	if r.may != nil && *r.may == p {
-		r.may, r.fresh = &permission{revision, p.lease, p.snapshot}, revision
+		r.may, r.fresh = &Permission{revision, p.Lease, p.Snapshot}, revision
 	}
 	asks := r.asks
 	r.mu.Unlock()
@@ -82,7 +84,7 @@ func (r *reporter) written(p permission, revision, lease int64) {
 
 // overtaken notes that something else is there than was permitted to be replaced; have is
 // its revision, 0 = nothing is there.
-func (r *reporter) overtaken(p permission, have int64) {
+func (r *Reporter) overtaken(p Permission, have int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -95,16 +97,16 @@ func (r *reporter) overtaken(p permission, have int64) {
 	}
 }
 
-// forget notes that etcd may be another, in which revisions mean something else: what
+// Forget notes that etcd may be another, in which revisions mean something else: what
 // was permitted by those from before its snapshot, by number, is not.
-func (r *reporter) forget(snapshot int) {
+func (r *Reporter) Forget(snapshot int) {
 	r.mu.Lock()
 	r.may, r.fresh, r.snapshot = nil, 0, snapshot
 	r.mu.Unlock()
 }
 
 // lapsed notes that the status hangs on no lease that holds.
-func (r *reporter) lapsed() {
+func (r *Reporter) lapsed() {
 	r.mu.Lock()
 	r.alive = 0
 	asks := r.asks
@@ -114,23 +116,24 @@ func (r *reporter) lapsed() {
 	}
 }
 
-// standing is the lease that the status hangs on as it was written, 0 = none that holds,
+// Standing is the lease that the status hangs on as it was written, 0 = none that holds,
 // and the revision of that.
-func (r *reporter) standing() (alive, wrote int64) {
+func (r *Reporter) Standing() (alive, wrote int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.alive, r.wrote
 }
 
-// named waits until it is known that the host's name is its own. Where it is another's,
+// Named waits until it is known that the host's name is its own. Where it is another's,
 // what etcd says of the name's workloads is that host's, and so are their addresses.
-func (r *reporter) named(ctx context.Context) error {
+// The error is a *gate.RejectedError: the name is another's, or the context ended before that was known.
+func (r *Reporter) Named(ctx context.Context) error {
 	for {
-		reason, decided := r.naming.state()
+		reason, decided := r.Naming.state()
 		switch reason {
 		case "":
 			return nil
-		case notNamed, claimedByAnother:
+		case NotNamed, ClaimedByAnother:
 		default:
 			return &gate.RejectedError{Reason: reason, Retry: true}
 		}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import "sync"
+
+// Naming is whether the host's name is its own, as all parts of the agent see it. The
+// zero value is of an agent whose name nobody questions; nil is, too.
+type Naming struct {
+	// ForLoop and ForRouter receive when that changes.
+	ForLoop, ForRouter chan struct{}
+	forReport          chan struct{}
+
+	mu      sync.Mutex
+	reason  string // why it isn't, "" = it is
+	decided chan struct{}
+}
+
+// Why nothing is done in the name for a moment.
+const (
+	NotNamed         = "it isn't known yet whether another host has this one's name, which takes a write to etcd"
+	ClaimedByAnother = "another host says that this one's name is its own: it is told otherwise"
+)
+
+func newNaming() *Naming {
+	return &Naming{
+		ForLoop: make(chan struct{}, 1), ForRouter: make(chan struct{}, 1), forReport: make(chan struct{}, 1),
+		decided: make(chan struct{}),
+	}
+}
+
+// Set says why the name isn't the host's; "" = it is.
+func (n *Naming) Set(reason string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.reason == reason {
+		return
+	}
+	n.reason = reason
+	close(n.decided)
+	n.decided = make(chan struct{})
+	nudge(n.ForLoop)
+	nudge(n.ForRouter)
+	nudge(n.forReport)
+}
+
+// Waits says why nothing may be done in the name; "" = nothing is in the way.
+func (n *Naming) Waits() string {
+	if n == nil {
+		return ""
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.reason
+}
+
+// state is the same, and what is closed when that changes.
+func (n *Naming) state() (reason string, decided <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.reason, n.decided
+}
