@@ -23,9 +23,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-go/calico/pkg/agent/health"
+	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
@@ -212,20 +214,20 @@ func hostSystem(cfg Config) system {
 		roles:             kernel.LinkRoles,
 		writeNode:         func() error { return writeNode(cfg) },
 		writeMTU: func(mtu int) error {
-			return writeFile(filepath.Join(cfg.VarDir, MTUName), []byte(strconv.Itoa(mtu)+"\n"))
+			return statefile.Write(filepath.Join(cfg.VarDir, MTUName), []byte(strconv.Itoa(mtu)+"\n"))
 		},
 	}
 }
 
 // writeNode leaves the node's name for the plugin.
 func writeNode(cfg Config) error {
-	return writeFile(filepath.Join(cfg.VarDir, NodenameName), []byte(cfg.Node+"\n"))
+	return statefile.Write(filepath.Join(cfg.VarDir, NodenameName), []byte(cfg.Node+"\n"))
 }
 
 // watch hands on what etcd holds. The store rides out what etcd goes through. The
 // router is told first, as that never waits.
 func watch(ctx context.Context, client *store.Client, way *etcdWay, l *loop, r *router) error {
-	others := routesOnly()
+	others := inbox.RoutesOnly()
 	var before readable
 	unknown := problems.NewUnknown(l.state.host, l.problems)
 	return client.Watch(ctx, watched(), func(u store.Update) error {
@@ -233,7 +235,7 @@ func watch(ctx context.Context, client *store.Client, way *etcdWay, l *loop, r *
 		unknown.Hear(u)
 		way.hear()
 		r.hear(u)
-		u, ok := forLoop(u, others)
+		u, ok := inbox.ForLoop(u, others)
 		if !ok {
 			return nil
 		}

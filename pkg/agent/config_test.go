@@ -110,34 +110,4 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-func TestWriteFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "deep", "name")
-	for _, content := range []string{"one\n", "two\n"} {
-		if err := writeFile(path, []byte(content)); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := os.ReadFile(path); string(got) != content || err != nil {
-			t.Errorf("%q, %v", got, err)
-		}
-	}
-	before, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := writeFile(path, []byte("two\n")); err != nil {
-		t.Fatal(err)
-	}
-	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) || after.Mode() != 0o644 {
-		t.Errorf("a file that was right: %v, %v", after, err)
-	}
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if len(entries) != 1 || err != nil {
-		t.Errorf("left beside it: %v, %v", entries, err)
-	}
-	if err := writeFile(filepath.Join(path, "x"), nil); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("below a file: %v", err)
-	}
-}
-
 func sameMethod(a, b plan.Method) bool { return a.Kind == b.Kind && a.String() == b.String() }

@@ -115,7 +115,7 @@ func writePeers(w io.Writer, peers []bgp.PeerStatus, used map[netip.Addr]int, no
 func (r *router) picture() string {
 	var b strings.Builder
 	if r.engine == nil {
-		reason := cmp.Or(r.inbox.waits(), r.naming.Waits())
+		reason := cmp.Or(r.inbox.Waits(), r.naming.Waits())
 		if reason == "" {
 			reason = "the settings in etcd have not been read yet"
 		}

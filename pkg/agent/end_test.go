@@ -59,7 +59,7 @@ func TestStopWhileTelling(t *testing.T) {
 	go func() { ended <- watch(ctx, h.store, newEtcdWay(log, h.store), l, r) }()
 	<-l.updates
 	h.put(model.ReadyKey{}, model.Ready(true))
-	h.until("the router is told, and so the loop is next", func() bool { return r.inbox.waits() == "" })
+	h.until("the router is told, and so the loop is next", func() bool { return r.inbox.Waits() == "" })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("watch: %v", err)

@@ -87,3 +87,11 @@ func (x *handover) takeOrders() routeOrders {
 	x.orders = routeOrders{}
 	return o
 }
+
+// nudge wakes who waits for the channel, once; it never blocks.
+func nudge(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}

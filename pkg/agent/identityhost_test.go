@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/health"
+	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
@@ -133,29 +134,29 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *ident
 
 // route does of what the router does that which the identity needs.
 func (p *person) route(ctx context.Context, updates <-chan store.Update) error {
-	box, engine := newInbox(), plan.NewEngine(p.name, plan.Settings{})
+	box, engine := inbox.New(), plan.NewEngine(p.name, plan.Settings{})
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case u := <-updates:
 			p.id.fold(u)
-			box.put(u)
-		case <-box.wake:
+			box.Put(u)
+		case <-box.Wake:
 		case <-p.poke:
 		case <-p.id.Found():
 		}
 		p.mu.Lock()
-		if box.waits() != "" {
+		if box.Waits() != "" {
 			p.id.see(p.links)
 			p.mu.Unlock()
 			continue
 		}
-		engine.Update(box.take(func() bool { return false })...)
+		engine.Update(box.Take(func() bool { return false })...)
 		engine.SetLinks(p.links)
 		p.state.Apply(engine.Flush())
 		p.id.want(identityWish{
-			Revision: box.upTo(), Links: p.links, Conflict: engine.Conflict,
+			Revision: box.UpTo(), Links: p.links, Conflict: engine.Conflict,
 			Devices: plan.Devices{Tunnels: p.state.Tunnels, Releases: p.state.Releases},
 		})
 		p.mu.Unlock()

@@ -17,6 +17,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/agent/statefile"
 )
 
 // LeasesName is the file in the var directory that names the leases which the host's
@@ -166,7 +168,7 @@ func (l *life) change(change func()) error {
 		return nil
 	}
 	text := formatLeases(all[:min(len(all), maxLives)])
-	err := writeFile(l.path, text)
+	err := statefile.Write(l.path, text)
 	l.noted = err == nil
 	switch {
 	case l.spare == "":
@@ -177,7 +179,7 @@ func (l *life) change(change func()) error {
 		}
 		return nil
 	}
-	if spare := writeFile(l.spare, text); spare != nil {
+	if spare := statefile.Write(l.spare, text); spare != nil {
 		return errors.Join(err, spare)
 	}
 	if !l.said {

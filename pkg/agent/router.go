@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/health"
+	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
@@ -60,7 +61,7 @@ type router struct {
 	log      *slog.Logger
 	host     string
 	network  network
-	inbox    *inbox
+	inbox    *inbox.Inbox
 	handover *handover
 	talker   *talker
 	identity *identity      // nil = others say who this host is
@@ -118,7 +119,7 @@ type router struct {
 
 func newRouter(cfg Config, n network, trouble *problems.Ledger, h *health.Monitor, m routeMetrics, x *handover) *router {
 	return &router{
-		log: cfg.Logger, host: cfg.Node, network: n, inbox: newInbox(), handover: x,
+		log: cfg.Logger, host: cfg.Node, network: n, inbox: inbox.New(), handover: x,
 		talker: newTalker(cfg.Logger, n.speaker, trouble, h), problems: trouble, health: h, metrics: m,
 		asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: params.Resolve().Params,
 		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, carriers: carriers{}, clock: time.Now(),
@@ -130,7 +131,7 @@ func (r *router) hear(u store.Update) {
 	if r.identity != nil {
 		r.identity.fold(u)
 	}
-	r.inbox.put(u)
+	r.inbox.Put(u)
 }
 
 // run turns until the context ends. What is programmed stays.
@@ -158,7 +159,7 @@ func (r *router) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.inbox.wake:
+		case <-r.inbox.Wake:
 		case <-r.handover.forRouter:
 		case <-r.network.lessons.Ready():
 		case <-found:
@@ -214,7 +215,7 @@ func (r *router) obey() {
 
 // turn acts on what has been taken in. What fails is tried again after a while.
 func (r *router) turn(ctx context.Context) {
-	etcd := r.inbox.waits()
+	etcd := r.inbox.Waits()
 	waits := cmp.Or(etcd, r.naming.Waits())
 	if waits != r.waitsFor && r.engine != nil {
 		r.log.Info("etcd and the routes to other hosts", "waiting", waits)
@@ -259,7 +260,7 @@ func (r *router) turn(ctx context.Context) {
 // as it is. Where nothing was done yet all is decided, for the identity to know, and nothing done.
 func (r *router) takeIn() {
 	r.engine.SetSettings(r.routing())
-	r.engine.Update(r.inbox.take(func() bool { return r.acts && r.naming.Waits() != "" })...)
+	r.engine.Update(r.inbox.Take(func() bool { return r.acts && r.naming.Waits() != "" })...)
 	r.engine.SetEtcd(r.network.etcd())
 }
 

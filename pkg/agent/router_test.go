@@ -648,25 +648,3 @@ func TestTalker(t *testing.T) {
 		}
 	})
 }
-
-// TestForLoop keeps what is the router's alone from the loop.
-func TestForLoop(t *testing.T) {
-	endpoint, block := put(testKey("a"), testSpec("cali1", "10.0.0.1"), 2), testBlock("10.1.0.0/26", "h", 2)
-	for _, c := range []struct {
-		name string
-		in   store.Update
-		want []model.Entry
-		ok   bool
-	}{
-		{"both", store.Update{Revision: 2, Entries: []model.Entry{block, endpoint}}, []model.Entry{endpoint}, true},
-		{"the loop's", store.Update{Revision: 2, Entries: []model.Entry{endpoint}}, []model.Entry{endpoint}, true},
-		{"the router's", store.Update{Revision: 2, Entries: []model.Entry{block}}, nil, false},
-		{"a snapshot", store.Update{Revision: 2, Resync: true, Entries: []model.Entry{block}}, []model.Entry{}, true},
-		{"nothing but a revision", store.Update{Revision: 2}, nil, true},
-	} {
-		got, ok := forLoop(c.in, routesOnly())
-		if diff := cmp.Diff(c.want, got.Entries); diff != "" || ok != c.ok || ok && (got.Revision != 2 || got.Resync != c.in.Resync) {
-			t.Errorf("%s: %v, revision %d:\n%s", c.name, ok, got.Revision, diff)
-		}
-	}
-}

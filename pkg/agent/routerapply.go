@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/plan"
@@ -116,7 +117,7 @@ func (r *router) sayProblems(c plan.Changes) {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(c.Problems), byName) {
-		if id.Kind == plan.BadValue && !isRoutesOnly(id.Subject) {
+		if id.Kind == plan.BadValue && !inbox.IsRoutesOnly(id.Subject) {
 			continue
 		}
 		var err error

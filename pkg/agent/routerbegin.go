@@ -196,7 +196,7 @@ func (r *router) wish() {
 	if r.identity == nil {
 		return
 	}
-	w := identityWish{Revision: r.inbox.upTo(), Links: r.links, Devices: plan.Devices{Tunnels: r.state.Tunnels}, Conflict: r.engine.Conflict}
+	w := identityWish{Revision: r.inbox.UpTo(), Links: r.links, Devices: plan.Devices{Tunnels: r.state.Tunnels}, Conflict: r.engine.Conflict}
 	if !r.opening {
 		w.Devices.Releases = r.state.Releases
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -75,5 +76,5 @@ func (f routerIDFile) read() (netip.Addr, error) {
 }
 
 func (f routerIDFile) write(id netip.Addr) error {
-	return writeFile(f.path, []byte(f.host+" "+id.String()+"\n"))
+	return statefile.Write(f.path, []byte(f.host+" "+id.String()+"\n"))
 }

@@ -52,7 +52,7 @@ func (r *router) openTunnels(ctx context.Context, c plan.Changes) plan.Changes {
 			return c
 		case <-wait.C:
 			return c
-		case <-r.inbox.wake:
+		case <-r.inbox.Wake:
 		}
 		r.takeIn()
 		next, opens := r.decide()

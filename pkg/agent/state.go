@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/agent/health"
+	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -100,7 +101,7 @@ func newState(host string, prefixes []string) *state {
 // watched are the prefixes that fold, policy and the router understand. Endpoints
 // of other hosts are members of the sets that rules refer to.
 func watched() []string {
-	return append(routesOnly(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix())
+	return append(inbox.RoutesOnly(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix())
 }
 
 // concerns says whether an object is this agent's to report on: not another host's.

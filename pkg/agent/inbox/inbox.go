@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package inbox keeps what etcd has told until who acts on it has time, and says which of it bears on routes.
+package inbox
 
 import (
 	"maps"
@@ -14,11 +15,12 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// inbox is what etcd has told and the router has not taken in yet: of each key
+// Inbox is what etcd has told and the router has not taken in yet: of each key
 // the latest. So the watch never waits for the router, whatever that is doing, and
 // no more is kept than etcd holds.
-type inbox struct {
-	wake chan struct{}
+type Inbox struct {
+	// Wake receives when there may be something to take.
+	Wake chan struct{}
 
 	mu     sync.Mutex
 	latest map[string]model.Entry
@@ -31,16 +33,17 @@ type inbox struct {
 	revision, taken int64
 }
 
-func newInbox() *inbox {
-	return &inbox{wake: make(chan struct{}, 1), latest: map[string]model.Entry{}, late: map[string]*time.Timer{}, known: map[string]model.Key{}}
+// New has heard of nothing yet.
+func New() *Inbox {
+	return &Inbox{Wake: make(chan struct{}, 1), latest: map[string]model.Entry{}, late: map[string]*time.Timer{}, known: map[string]model.Key{}}
 }
 
 // lateTime is how long a host's live status may be missing. Where hosts were cut off from etcd for longer than leases
 // last, each hears that the others' have ended, and a moment later that they live.
 const lateTime = 5 * time.Second
 
-// put takes in one update of the watch. It doesn't wait.
-func (b *inbox) put(u store.Update) {
+// Put takes in one update of the watch. It doesn't wait.
+func (b *Inbox) Put(u store.Update) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	told := u.Resync
@@ -79,12 +82,12 @@ func (b *inbox) put(u store.Update) {
 		b.latest[e.Path], told = e, true
 	}
 	if told {
-		nudge(b.wake)
+		nudge(b.Wake)
 	}
 }
 
 // remove takes in that a key is gone, of a live status later. It says whether it did.
-func (b *inbox) remove(e model.Entry) bool {
+func (b *Inbox) remove(e model.Entry) bool {
 	if _, ok := e.Key.(model.StatusKey); !ok {
 		delete(b.known, e.Path)
 		b.latest[e.Path] = e
@@ -103,31 +106,31 @@ func (b *inbox) remove(e model.Entry) bool {
 		delete(b.late, e.Path)
 		delete(b.known, e.Path)
 		b.latest[e.Path] = e
-		nudge(b.wake)
+		nudge(b.Wake)
 	})
 	b.late[e.Path] = timer
 	return false
 }
 
 // cancel forgets that a live status was missing.
-func (b *inbox) cancel(path string) {
+func (b *Inbox) cancel(path string) {
 	if timer := b.late[path]; timer != nil {
 		timer.Stop()
 		delete(b.late, path)
 	}
 }
 
-// waits says what is to be waited for before anything is taken; "" = nothing.
-func (b *inbox) waits() string {
+// Waits says what is to be waited for before anything is taken; "" = nothing.
+func (b *Inbox) Waits() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return health.WaitsFor(b.synced, b.ready)
 }
 
-// take gives what is new: nothing while there is something to wait for, so that
+// Take gives what is new: nothing while there is something to wait for, so that
 // an etcd that was emptied cuts off nobody, and nothing while held says so. That is asked
 // when nothing can come in any more: what it goes by is known before the inbox is told.
-func (b *inbox) take(held func() bool) []model.Entry {
+func (b *Inbox) Take(held func() bool) []model.Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if health.WaitsFor(b.synced, b.ready) != "" || held() {
@@ -145,8 +148,8 @@ func (b *inbox) take(held func() bool) []model.Entry {
 	return entries
 }
 
-// upTo is the revision up to which all was taken.
-func (b *inbox) upTo() int64 {
+// UpTo is the revision up to which all was taken.
+func (b *Inbox) UpTo() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.taken
@@ -157,7 +160,7 @@ func (b *inbox) upTo() int64 {
 func bearsOnRoutes(e model.Entry) (bears, byExistence bool) {
 	switch e.Key.(type) {
 	case nil:
-		return isRoutesOnly(e.Path), false
+		return IsRoutesOnly(e.Path), false
 	case model.HostMetadataKey, model.StatusKey, model.LastStatusKey:
 		return true, true
 	case model.WorkloadEndpointKey, model.BlockKey, model.PoolKey, model.HostBirdIPKey, model.BGPHostKey,
@@ -167,15 +170,15 @@ func bearsOnRoutes(e model.Entry) (bears, byExistence bool) {
 	return false, false
 }
 
-// routesOnly are the watched prefixes of which the loop takes in nothing.
-func routesOnly() []string {
+// RoutesOnly are the watched prefixes of which the loop takes in nothing.
+func RoutesOnly() []string {
 	return []string{model.BGPPrefix(), model.BlockPrefix(false), model.BlockPrefix(true), model.StatusPrefix("")}
 }
 
-// forLoop is what of an update is for the loop, false where nothing is. That the
+// ForLoop is what of an update is for the loop, false where nothing is. That the
 // loop doesn't hear of the revision then doesn't matter: at the gate one waits for
 // the revision of an endpoint.
-func forLoop(u store.Update, others []string) (store.Update, bool) {
+func ForLoop(u store.Update, others []string) (store.Update, bool) {
 	isOthers := func(e model.Entry) bool {
 		for _, p := range others {
 			if strings.HasPrefix(e.Path, p) {
@@ -214,7 +217,7 @@ func nudge(wake chan struct{}) {
 	}
 }
 
-// isRoutesOnly says whether a path lies where the loop takes in nothing.
-func isRoutesOnly(path string) bool {
-	return slices.ContainsFunc(routesOnly(), func(p string) bool { return strings.HasPrefix(path, p) })
+// IsRoutesOnly says whether a path lies where the loop takes in nothing.
+func IsRoutesOnly(path string) bool {
+	return slices.ContainsFunc(RoutesOnly(), func(p string) bool { return strings.HasPrefix(path, p) })
 }

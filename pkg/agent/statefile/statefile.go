@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package statefile writes the small files that the agent leaves on its host.
+package statefile
 
 import (
 	"bytes"
@@ -10,9 +11,9 @@ import (
 	"path/filepath"
 )
 
-// writeFile puts content at the path in one step: a reader sees the old or the
+// Write puts content at the path in one step: a reader sees the old or the
 // new, whole. What is right already is not written.
-func writeFile(path string, content []byte) error {
+func Write(path string, content []byte) error {
 	old, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(old, content) {
 		return nil

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inbox
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// TestForLoop keeps what is the router's alone from the loop.
+func TestForLoop(t *testing.T) {
+	entry := func(key model.Key) model.Entry {
+		return model.Entry{Path: key.Path(), Key: key, Value: model.Text("x"), Revision: 2}
+	}
+	endpoint := entry(model.WorkloadEndpointKey{Host: "h", Orchestrator: "k8s", Workload: "a", Endpoint: "eth0"})
+	block := entry(model.BlockKey{CIDR: netip.MustParsePrefix("10.1.0.0/26")})
+	for _, c := range []struct {
+		name string
+		in   store.Update
+		want []model.Entry
+		ok   bool
+	}{
+		{"both", store.Update{Revision: 2, Entries: []model.Entry{block, endpoint}}, []model.Entry{endpoint}, true},
+		{"the loop's", store.Update{Revision: 2, Entries: []model.Entry{endpoint}}, []model.Entry{endpoint}, true},
+		{"the router's", store.Update{Revision: 2, Entries: []model.Entry{block}}, nil, false},
+		{"a snapshot", store.Update{Revision: 2, Resync: true, Entries: []model.Entry{block}}, []model.Entry{}, true},
+		{"nothing but a revision", store.Update{Revision: 2}, nil, true},
+	} {
+		got, ok := ForLoop(c.in, RoutesOnly())
+		if diff := cmp.Diff(c.want, got.Entries); diff != "" || ok != c.ok || ok && (got.Revision != 2 || got.Resync != c.in.Resync) {
+			t.Errorf("%s: %v, revision %d:\n%s", c.name, ok, got.Revision, diff)
+		}
+	}
+}

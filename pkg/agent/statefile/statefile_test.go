@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statefile
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "deep", "name")
+	for _, content := range []string{"one\n", "two\n"} {
+		if err := Write(path, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); string(got) != content || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(path, []byte("two\n")); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) || after.Mode() != 0o644 {
+		t.Errorf("a file that was right: %v, %v", after, err)
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if len(entries) != 1 || err != nil {
+		t.Errorf("left beside it: %v, %v", entries, err)
+	}
+	if err := Write(filepath.Join(path, "x"), nil); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("below a file: %v", err)
+	}
+}
