@@ -155,7 +155,7 @@ func run(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return way.keepClear(ctx) })
 	group.Go(func() error { return r.talker.run(ctx) })
 	group.Go(func() error { return r.run(ctx) })
-	group.Go(func() error { return r.identity.run(ctx) })
+	group.Go(func() error { return r.identity.Run(ctx) })
 	group.Go(func() error { return l.runToEnd(ctx) })
 	cfg.Logger.Info("calico-node runs", "version", cfg.Version, "node", cfg.Node)
 	err = group.Wait()

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"github.com/calico-go/calico/pkg/agent/identity"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/plan"
@@ -16,7 +17,9 @@ func attach(cfg Config, client *store.Client, l *loop) *router {
 	l.metrics.attach(m, newPeerMetrics(r.network.speaker), newHostMetrics(l.problems), newWatchMetric(client))
 	l.route.attached = true
 	r.naming = l.report.Naming
-	r.identity = newIdentity(cfg, client, identityTells{l.report, l.health, l.problems})
+	r.identity = identity.New(identity.Config{
+		Node: cfg.Node, Methods: cfg.Methods, AS: cfg.AS, VarDir: cfg.VarDir, RunDir: cfg.RunDir, Lonely: cfg.lonely, Logger: cfg.Logger,
+	}, client, identity.Tells{Report: l.report, Health: l.health, Problems: l.problems})
 	l.serving.AddPage("GET /debug/state", debugState{l, r})
 	return r
 }

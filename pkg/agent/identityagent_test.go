@@ -132,3 +132,22 @@ func TestStatusWhileNotReady(t *testing.T) {
 		t.Error("the status is gone")
 	}
 }
+
+func method(t testing.TB, family int, text string) plan.Method {
+	t.Helper()
+	m, err := plan.ParseMethod(text, family == 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func vxlanPool(cidr string) model.Pool {
+	return model.Pool{CIDR: netip.MustParsePrefix(cidr), IPAM: true, VXLANMode: "always"}
+}
+
+const vxlanConfig = "IPv4VXLANTunnelAddr"
+
+func handleOf(kind plan.TunnelKind, host string) string {
+	return string(kind) + "-tunnel-addr-" + host
+}

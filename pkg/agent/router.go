@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/health"
+	"github.com/calico-go/calico/pkg/agent/identity"
 	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
@@ -64,8 +65,8 @@ type router struct {
 	inbox    *inbox.Inbox
 	handover *handover
 	talker   *talker
-	identity *identity      // nil = others say who this host is
-	naming   *report.Naming // nil = the name is the host's own
+	identity *identity.Keeper // nil = others say who this host is
+	naming   *report.Naming   // nil = the name is the host's own
 	problems *problems.Ledger
 	health   *health.Monitor
 	metrics  routeMetrics
@@ -129,7 +130,7 @@ func newRouter(cfg Config, n network, trouble *problems.Ledger, h *health.Monito
 // hear takes in one update of the watch. It doesn't wait.
 func (r *router) hear(u store.Update) {
 	if r.identity != nil {
-		r.identity.fold(u)
+		r.identity.Fold(u)
 	}
 	r.inbox.Put(u)
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/identity"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -139,7 +140,7 @@ func (r *router) see() {
 		r.again()
 		return
 	}
-	r.identity.see(links)
+	r.identity.See(links)
 }
 
 // fencePatience is how long a tunnel that is new waits for the firewall to know from
@@ -196,11 +197,11 @@ func (r *router) wish() {
 	if r.identity == nil {
 		return
 	}
-	w := identityWish{Revision: r.inbox.UpTo(), Links: r.links, Devices: plan.Devices{Tunnels: r.state.Tunnels}, Conflict: r.engine.Conflict}
+	w := identity.Wish{Revision: r.inbox.UpTo(), Links: r.links, Devices: plan.Devices{Tunnels: r.state.Tunnels}, Conflict: r.engine.Conflict}
 	if !r.opening {
 		w.Devices.Releases = r.state.Releases
 	}
-	r.identity.want(w)
+	r.identity.Want(w)
 }
 
 // speak has BGP do what is desired now.

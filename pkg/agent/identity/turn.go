@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package identity
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func problemAddress(family int) string { return [...]string{"IP", "IP6"}[family]
 
 // turn does what the notes ask for, and says after how long to come again; 0 =
 // when there is another note.
-func (i *identity) turn(ctx context.Context) (again time.Duration) {
+func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 	n := i.notes()
 	if !n.synced {
 		return 0
@@ -57,12 +57,12 @@ func (i *identity) turn(ctx context.Context) (again time.Duration) {
 	}
 	want := wantedKeys(i.host, f, as)
 	i.tellAddresses(f.errs)
-	i.tells.health.SetIdentity(n.conflicts.text())
+	i.tells.Health.SetIdentity(n.conflicts.text())
 	change := want.change(n.stored)
 	if free && (!n.conflicts.any() || change.Empty()) {
 		// The others must not find this host alive while etcd says that it has an address
 		// that is another's.
-		i.tells.report.Permit(report.Permission{Snapshot: n.snapshot}, n.revision, true)
+		i.tells.Report.Permit(report.Permission{Snapshot: n.snapshot}, n.revision, true)
 		return again
 	}
 	if !n.ready || n.revision < n.awaits || ctx.Err() != nil {
@@ -82,7 +82,7 @@ func (i *identity) turn(ctx context.Context) (again time.Duration) {
 
 // adopt notes what was found, and says whether want has judged that, and to this
 // conflicts.
-func (i *identity) adopt(own [2]plan.Identity, known conflicts) bool {
+func (i *Keeper) adopt(own [2]plan.Identity, known conflicts) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.note.own != own {
@@ -95,7 +95,7 @@ func (i *identity) adopt(own [2]plan.Identity, known conflicts) bool {
 }
 
 // write changes the host's keys in etcd.
-func (i *identity) write(ctx context.Context, own [2]plan.Identity, change model.Change) error {
+func (i *Keeper) write(ctx context.Context, own [2]plan.Identity, change model.Change) error {
 	i.say(said(change))
 	revision, err := i.commit(ctx, change)
 	if err != nil {
@@ -120,7 +120,7 @@ func said(change model.Change) []netip.Addr {
 }
 
 // say notes addresses before they are written: no answer may come.
-func (i *identity) say(addrs []netip.Addr) {
+func (i *Keeper) say(addrs []netip.Addr) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, a := range addrs {
@@ -131,7 +131,7 @@ func (i *identity) say(addrs []netip.Addr) {
 }
 
 // commit makes a change; nothing more is changed until the watch has shown it.
-func (i *identity) commit(ctx context.Context, change model.Change) (int64, error) {
+func (i *Keeper) commit(ctx context.Context, change model.Change) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	revision, err := i.store.Commit(ctx, change)
@@ -142,7 +142,7 @@ func (i *identity) commit(ctx context.Context, change model.Change) (int64, erro
 }
 
 // keep notes what was written, which the watch has yet to tell.
-func (i *identity) keep(change model.Change, revision int64) {
+func (i *Keeper) keep(change model.Change, revision int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.note.revision < revision {
@@ -160,7 +160,7 @@ func (i *identity) keep(change model.Change, revision int64) {
 	})
 }
 
-func (i *identity) await(revision int64) {
+func (i *Keeper) await(revision int64) {
 	i.mu.Lock()
 	i.note.awaits = max(i.note.awaits, revision)
 	i.mu.Unlock()
@@ -177,15 +177,15 @@ func shown(own plan.Identity) string {
 	return own.Addr.String() + " on " + own.Link
 }
 
-func (i *identity) tellAddresses(errs [2]error) {
+func (i *Keeper) tellAddresses(errs [2]error) {
 	for f, err := range errs {
 		i.tell(problemAddress(f), err)
 	}
 }
 
 // tell says how it stands with something of the host: once, and when that is over.
-func (i *identity) tell(what string, err error) {
-	switch before, after := i.tells.problems.Note(problems.Host, what, err); {
+func (i *Keeper) tell(what string, err error) {
+	switch before, after := i.tells.Problems.Note(problems.Host, what, err); {
 	case after == before:
 	case after == "":
 		i.log.Info("the host is in order again", "what", what)

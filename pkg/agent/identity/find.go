@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package identity
 
 import (
 	"cmp"
@@ -62,7 +62,7 @@ type sight struct {
 }
 
 // find finds the host's addresses.
-func (i *identity) find(ctx context.Context, n identityNote) finding {
+func (i *Keeper) find(ctx context.Context, n note) finding {
 	var f finding
 	for family, m := range i.methods {
 		former := n.own[family].Addr.Addr()
@@ -117,7 +117,7 @@ func refused(links []plan.Link, m plan.Method, family int) error {
 }
 
 // leaving says how long the former address is yet waited for.
-func (i *identity) leaving(family int, m plan.Method, found, former netip.Addr, there bool) time.Duration {
+func (i *Keeper) leaving(family int, m plan.Method, found, former netip.Addr, there bool) time.Duration {
 	wished := m.Kind == plan.MethodNone || m.Kind == plan.MethodAddress
 	if wished || !former.IsValid() || found == former || !there && found.IsValid() {
 		i.departing[family] = time.Time{}
@@ -152,7 +152,7 @@ func storedAddress(stored map[string]model.Entry, host string, family int) netip
 }
 
 // reached is what can-reach sees with these links; it looks again where a look failed.
-func (i *identity) reached(ctx context.Context, family int, m plan.Method, links int) (netip.Addr, error) {
+func (i *Keeper) reached(ctx context.Context, family int, m plan.Method, links int) (netip.Addr, error) {
 	if m.Kind != plan.MethodCanReach {
 		return netip.Addr{}, nil
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package identity
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type machine struct {
 }
 
 // on has a person run on a machine.
-func (m machine) on(cfg *Config, i *identity) {
+func (m machine) on(cfg *Config, i *Keeper) {
 	cfg.VarDir = m.disk
 	if i == nil {
 		return
@@ -71,23 +71,23 @@ func TestReturns(t *testing.T) {
 			c := newFleet(t)
 			m := machine{disk: t.TempDir(), place: "boot/1", objection: time.Hour}
 			if tt.put {
-				c.put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text(tt.first))
-				c.put(model.HostMetadataKey{Host: "a"}, model.HostMetadata{})
-				c.put(status, model.Status{Time: time.Now()})
+				c.Put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text(tt.first))
+				c.Put(model.HostMetadataKey{Host: "a"}, model.HostMetadata{})
+				c.Put(status, model.Status{Time: time.Now()})
 			} else {
 				p := c.person("a", eth0(tt.first+"/24"), m.on)
-				c.until("first", func() bool { return p.named() && c.etcd.Field("a", model.BGPHostIPv4) == tt.first })
+				c.Until("first", func() bool { return p.named() && c.Field("a", model.BGPHostIPv4) == tt.first })
 				p.stop()
 			}
-			first := c.leaseOf(status)
+			first := c.LeaseOf(status)
 			m.objection = 0
 			tt.change(t, &m)
 			gone := c.gone(t, status)
 			p := c.person("a", eth0("172.18.0.2/24"), m.on)
-			c.until("its name and its address", func() bool {
-				return p.named() && c.etcd.Field("a", model.BGPHostIPv4) == "172.18.0.2" && p.tell.health.Unready() == ""
+			c.Until("its name and its address", func() bool {
+				return p.named() && c.Field("a", model.BGPHostIPv4) == "172.18.0.2" && p.tell.Health.Unready() == ""
 			})
-			c.until("its status", func() bool { return c.leaseOf(status) != first && c.leaseOf(status) != 0 })
+			c.Until("its status", func() bool { return c.LeaseOf(status) != first && c.LeaseOf(status) != 0 })
 			if tt.claims && first != 0 && c.hasLease(first) {
 				t.Error("the former lease was not revoked: who had it might still write under it")
 			}
@@ -95,9 +95,9 @@ func TestReturns(t *testing.T) {
 				t.Error("etcd said for a moment that the host does not live")
 			}
 			if m.place != "" {
-				c.until("what is on disk is the lease that the status hangs on", func() bool {
+				c.Until("what is on disk is the lease that the status hangs on", func() bool {
 					all, err := parseLeases([]byte(c.disk(t, m)))
-					return err == nil && len(all) == 1 && all[0] == lifeLease{c.leaseOf(status), m.place}
+					return err == nil && len(all) == 1 && all[0] == lifeLease{c.LeaseOf(status), m.place}
 				})
 			}
 		})
@@ -129,8 +129,8 @@ func TestNamesakes(t *testing.T) {
 			c := newFleet(t)
 			m := machine{disk: t.TempDir(), place: "boot/1", objection: time.Hour}
 			first := c.person("a", eth0("172.18.0.1/24"), m.on)
-			c.until("first", func() bool { return first.named() && c.etcd.Field("a", model.BGPHostIPv4) != "" })
-			lease := c.leaseOf(status)
+			c.Until("first", func() bool { return first.named() && c.Field("a", model.BGPHostIPv4) != "" })
+			lease := c.LeaseOf(status)
 			gone := c.gone(t, status)
 			other := tt.second(c, t, m)
 			second := c.person("a", eth0(tt.addr+"/24"), other.on)
@@ -138,21 +138,21 @@ func TestNamesakes(t *testing.T) {
 			if tt.objected {
 				want += ", as it said when this one came: one may be a copy of the other's disk"
 			}
-			c.until("the second is refused", func() bool {
-				return strings.Contains(second.tell.health.Unready(), want) && strings.Contains(second.problem(problemName), want) && !second.named()
+			c.Until("the second is refused", func() bool {
+				return strings.Contains(second.tell.Health.Unready(), want) && strings.Contains(second.problem(problemName), want) && !second.named()
 			})
-			c.until("the first has its name", func() bool { return first.named() && c.leaseOf(status) == lease })
-			if got := c.etcd.Field("a", model.BGPHostIPv4); got != "172.18.0.1" {
+			c.Until("the first has its name", func() bool { return first.named() && c.LeaseOf(status) == lease })
+			if got := c.Field("a", model.BGPHostIPv4); got != "172.18.0.1" {
 				t.Errorf("the address is %s", got)
 			}
-			if reason := first.tell.health.Unready(); reason != "" {
+			if reason := first.tell.Health.Unready(); reason != "" {
 				t.Errorf("the first is not ready: %s", reason)
 			}
 			// It is refused at once when it comes again: it has learned that the lease isn't its own.
 			if tt.addr != "172.18.0.1" {
 				second.stop()
 				second = c.person("a", eth0(tt.addr+"/24"), other.on)
-				c.until("refused again", func() bool {
+				c.Until("refused again", func() bool {
 					return strings.Contains(second.problem(problemName), "lives and has 172.18.0.1: give this one another name")
 				})
 			}
@@ -160,9 +160,9 @@ func TestNamesakes(t *testing.T) {
 				t.Error("etcd said for a moment that nobody lives")
 			}
 			first.stop()
-			c.remove(status)
-			c.until("the second has it all", func() bool {
-				return second.named() && c.etcd.Field("a", model.BGPHostIPv4) == tt.addr && c.get(status) != nil && second.tell.health.Unready() == ""
+			c.Remove(status)
+			c.Until("the second has it all", func() bool {
+				return second.named() && c.Field("a", model.BGPHostIPv4) == tt.addr && c.Get(status) != nil && second.tell.Health.Unready() == ""
 			})
 		})
 	}
@@ -178,20 +178,20 @@ func TestCopiesAtOnce(t *testing.T) {
 	c := newFleet(t)
 	m := machine{disk: t.TempDir(), place: "boot/1", objection: time.Second}
 	p := c.person("a", eth0("172.18.0.1/24"), m.on)
-	c.until("first", func() bool { return p.named() && c.etcd.Field("a", model.BGPHostIPv4) != "" })
+	c.Until("first", func() bool { return p.named() && c.Field("a", model.BGPHostIPv4) != "" })
 	p.stop()
 	var all []*person
 	for _, addr := range []string{"172.18.0.1/24", "172.18.0.2/24", "172.18.0.3/24"} {
 		all = append(all, c.person("a", eth0(addr), c.clone(t, m).on))
 	}
-	c.until("one is left", func() bool {
+	c.Until("one is left", func() bool {
 		named := 0
 		for _, p := range all {
 			if p.named() {
 				named++
 			}
 		}
-		return named == 1 && c.get(model.StatusKey{Host: "a"}) != nil
+		return named == 1 && c.Get(model.StatusKey{Host: "a"}) != nil
 	})
 }
 
@@ -202,31 +202,31 @@ func TestNameLost(t *testing.T) {
 	status := model.StatusKey{Host: "a"}
 	m := machine{disk: t.TempDir(), place: "boot/1", objection: time.Hour}
 	p := c.person("a", eth0("172.18.0.1/24"), m.on)
-	c.until("named", func() bool { return p.named() && c.etcd.Field("a", model.BGPHostIPv4) != "" })
-	c.remove(status)
-	c.until("it says again that it lives", func() bool { return c.get(status) != nil && p.named() })
-	c.put(status, model.Status{Time: time.Now()}) // while it lives
-	c.until("it objects", func() bool { return c.leaseOf(status) != 0 && p.named() })
+	c.Until("named", func() bool { return p.named() && c.Field("a", model.BGPHostIPv4) != "" })
+	c.Remove(status)
+	c.Until("it says again that it lives", func() bool { return c.Get(status) != nil && p.named() })
+	c.Put(status, model.Status{Time: time.Now()}) // while it lives
+	c.Until("it objects", func() bool { return c.LeaseOf(status) != 0 && p.named() })
 
-	c.etcd.LoseName("a", "172.18.0.9")
-	c.until("refused", func() bool {
-		return strings.Contains(p.tell.health.Unready(), "another host that is called a lives and has 172.18.0.9") && !p.named()
+	c.LoseName("a", "172.18.0.9")
+	c.Until("refused", func() bool {
+		return strings.Contains(p.tell.Health.Unready(), "another host that is called a lives and has 172.18.0.9") && !p.named()
 	})
 	p.move(eth0("172.18.0.3/24"))
-	c.until("that is known", func() bool {
+	c.Until("that is known", func() bool {
 		return hasAddress(p.id.notes().links.Links, eth0("172.18.0.3/24").Links[0].Addrs[0].Addr())
 	})
-	if got := c.etcd.Field("a", model.BGPHostIPv4); got != "172.18.0.9" {
+	if got := c.Field("a", model.BGPHostIPv4); got != "172.18.0.9" {
 		t.Errorf("the address is %s", got)
 	}
-	c.remove(status)
-	c.until("it has its name again", func() bool { return p.named() && c.etcd.Field("a", model.BGPHostIPv4) == "172.18.0.3" })
+	c.Remove(status)
+	c.Until("it has its name again", func() bool { return p.named() && c.Field("a", model.BGPHostIPv4) == "172.18.0.3" })
 }
 
 // hasLease says whether etcd has a lease.
 func (c fleet) hasLease(id int64) (is bool) {
 	c.Helper()
-	c.client(func(ctx context.Context, e *clientv3.Client) error {
+	c.Client(func(ctx context.Context, e *clientv3.Client) error {
 		ttl, err := e.TimeToLive(ctx, clientv3.LeaseID(id))
 		is = err == nil && ttl.TTL > 0
 		return err
@@ -238,7 +238,7 @@ func (c fleet) hasLease(id int64) (is bool) {
 func (c fleet) gone(t *testing.T, key model.Key) func() bool {
 	t.Helper()
 	var first int64
-	c.client(func(ctx context.Context, e *clientv3.Client) error {
+	c.Client(func(ctx context.Context, e *clientv3.Client) error {
 		got, err := e.Get(ctx, key.Path())
 		if err == nil {
 			first = got.Kvs[0].CreateRevision
@@ -246,7 +246,7 @@ func (c fleet) gone(t *testing.T, key model.Key) func() bool {
 		return err
 	})
 	return func() (gone bool) {
-		c.client(func(ctx context.Context, e *clientv3.Client) error {
+		c.Client(func(ctx context.Context, e *clientv3.Client) error {
 			got, err := e.Get(ctx, key.Path())
 			gone = err == nil && (len(got.Kvs) == 0 || got.Kvs[0].CreateRevision != first)
 			return err

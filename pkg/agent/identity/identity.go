@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package identity finds out who this host is and writes that to etcd: that its name is its own, its addresses, and those
+// of its tunnels.
+package identity
 
 import (
 	"context"
@@ -21,13 +23,13 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// identity writes to etcd who this host is: its addresses, and those of its
+// Keeper writes to etcd who this host is: its addresses, and those of its
 // tunnels. It finds the first by its links, allocates the second, and follows
 // what becomes of both. It never holds up the router, which only leaves it notes.
 //
 // What another live host holds is refused: then that address is not in etcd as this
 // host's, and of a host whose name is taken not even that it lives.
-type identity struct {
+type Keeper struct {
 	log   *slog.Logger
 	store *store.Client
 	host  string
@@ -36,7 +38,7 @@ type identity struct {
 	as      model.ASNumber // 0 = not this agent's to say
 	reach   reach
 	kinds   []plan.Tunnel // those that a host may have
-	tells   identityTells
+	tells   Tells
 	naming  *report.Naming
 	life    *life
 	now     func() time.Time
@@ -49,7 +51,7 @@ type identity struct {
 	objection time.Duration
 
 	mu     sync.Mutex
-	note   identityNote
+	note   note
 	tenure tenure
 
 	// The rest is run's alone.
@@ -60,25 +62,40 @@ type identity struct {
 	unsettled bool                     // life isn't on disk
 }
 
-// identityTells is whom identity tells how it stands.
-type identityTells struct {
-	report   *report.Reporter
-	health   *health.Monitor
-	problems *problems.Ledger
+// Config is what a Keeper is told when it starts.
+type Config struct {
+	Node string // the host's name in the data model
+	// Methods are how the host finds its addresses, of IPv4 and of IPv6; the zero
+	// value is as if none were chosen.
+	Methods [2]plan.Method
+	// AS is the host's own number, 0 = as etcd says.
+	AS model.ASNumber
+	// VarDir and RunDir are where LeasesName is kept: the second where the first takes
+	// no writes. "" = nowhere.
+	VarDir, RunDir string
+	Lonely         bool // no other agent is at work in this network namespace
+	Logger         *slog.Logger
 }
 
-// identityWish is what the router knows of the host.
-type identityWish struct {
+// Tells is whom a Keeper tells how it stands.
+type Tells struct {
+	Report   *report.Reporter
+	Health   *health.Monitor
+	Problems *problems.Ledger
+}
+
+// Wish is what the router knows of the host.
+type Wish struct {
 	// Revision is up to which of etcd's all else is known.
 	Revision int64
 	Links    plan.Links
 	Devices  plan.Devices
-	// Conflict is plan.Engine's, of what was flushed. It is called by want alone.
+	// Conflict is plan.Engine's, of what was flushed. It is called by Want alone.
 	Conflict func(own, said []netip.Addr) error
 }
 
-// identityNote is what others have left.
-type identityNote struct {
+// note is what others have left.
+type note struct {
 	synced, ready bool
 	snapshot      int // counts those of etcd
 	// revision is the latest that was folded; commits are not made on what is older
@@ -106,25 +123,25 @@ type identityNote struct {
 	said []netip.Addr
 }
 
-// newIdentity makes the identity of the agent's host. Until it is known that the name
+// New makes the identity of the agent's host. Until it is known that the name
 // is the host's own, nothing is done in it.
-func newIdentity(cfg Config, client *store.Client, tells identityTells) *identity {
-	i := &identity{
+func New(cfg Config, client *store.Client, tells Tells) *Keeper {
+	i := &Keeper{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
 		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now, step: kernel.Step,
-		naming: tells.report.Naming, life: lifeOf(cfg), objection: objectionTime,
+		naming: tells.Report.Naming, life: lifeOf(cfg), objection: objectionTime,
 		wake: make(chan struct{}, 1), found: make(chan struct{}, 1),
-		note:    identityNote{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
+		note:    note{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
 		tunnels: map[string]*tunnelEffort{},
 	}
-	tells.report.Ask(func() { nudge(i.wake) }, func(lease, beside int64) error { return i.life.take(lease, beside) })
+	tells.Report.Ask(func() { nudge(i.wake) }, func(lease, beside int64) error { return i.life.take(lease, beside) })
 	return i
 }
 
-// fold takes in one update of the watch, which is to cover the host's settings,
+// Fold takes in one update of the watch, which is to cover the host's settings,
 // the pools and /calico/bgp/v1/host/<host>/. The router calls it for each, in
 // their order; it does not wait.
-func (i *identity) fold(u store.Update) {
+func (i *Keeper) Fold(u store.Update) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := &i.note
@@ -136,7 +153,7 @@ func (i *identity) fold(u store.Update) {
 		clear(n.stored)
 		clear(n.pools)
 		n.snapshot++
-		i.tells.report.Forget(n.snapshot)
+		i.tells.Report.Forget(n.snapshot)
 		i.tenure.resync(model.StatusKey{Host: i.host}, u.Entries)
 	}
 	for _, e := range u.Entries {
@@ -183,7 +200,7 @@ func (i *identity) fold(u store.Update) {
 }
 
 // writes says whether a key is one of those that are written here.
-func (i *identity) writes(key model.Key) bool {
+func (i *Keeper) writes(key model.Key) bool {
 	switch key := key.(type) {
 	case model.BGPHostKey:
 		return key.Host == i.host && key.Field != model.BGPHostReflector
@@ -193,9 +210,9 @@ func (i *identity) writes(key model.Key) bool {
 	return false
 }
 
-// want leaves a note of what the router knows. It is to be called after each
+// Want leaves a note of what the router knows. It is to be called after each
 // Flush, and when Found says that there is something new to be judged.
-func (i *identity) want(w identityWish) {
+func (i *Keeper) Want(w Wish) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := &i.note
@@ -221,8 +238,8 @@ func (i *identity) want(w identityWish) {
 	}
 }
 
-// see leaves a note of the links, where the router knows no more than these.
-func (i *identity) see(l plan.Links) {
+// See leaves a note of the links, where the router knows no more than these.
+func (i *Keeper) See(l plan.Links) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.note.look(l) {
@@ -231,7 +248,7 @@ func (i *identity) see(l plan.Links) {
 }
 
 // look notes the links, and says whether they are others than before.
-func (n *identityNote) look(l plan.Links) bool {
+func (n *note) look(l plan.Links) bool {
 	if n.seen && reflect.DeepEqual(n.links, l) {
 		return false
 	}
@@ -240,11 +257,11 @@ func (n *identityNote) look(l plan.Links) bool {
 	return true
 }
 
-// Found receives when another address was found: it is used once want was called.
-func (i *identity) Found() <-chan struct{} { return i.found }
+// Found receives when another address was found: it is used once Want was called.
+func (i *Keeper) Found() <-chan struct{} { return i.found }
 
 // notes are what others have left until now.
-func (i *identity) notes() identityNote {
+func (i *Keeper) notes() note {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := i.note
@@ -252,8 +269,8 @@ func (i *identity) notes() identityNote {
 	return n // links and devices are replaced, never changed
 }
 
-// run follows the notes until the context ends. What is written stays.
-func (i *identity) run(ctx context.Context) error {
+// Run follows the notes until the context ends; the error is always nil. What is written stays.
+func (i *Keeper) Run(ctx context.Context) error {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 	for {
@@ -285,4 +302,12 @@ func cloneDevices(d plan.Devices) plan.Devices {
 		out.Tunnels[i].Pools = slices.Clone(out.Tunnels[i].Pools)
 	}
 	return out
+}
+
+// nudge wakes who waits for the channel, once; it never blocks.
+func nudge(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package identity
 
 import (
 	"bufio"
@@ -249,7 +249,7 @@ func findPlace() (string, error) {
 // that a host which changed its address may wait for its former lease.
 func lifeOf(cfg Config) *life {
 	place := ""
-	if cfg.lonely {
+	if cfg.Lonely {
 		var err error
 		if place, err = findPlace(); err != nil {
 			cfg.Logger.Warn("it isn't known which network namespace of which boot this is: after a restart of the agent other hosts of this name are asked for", "reason", err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package identity
 
 import (
 	"context"
@@ -32,7 +32,7 @@ type tunnelNeed struct {
 }
 
 // tunnelNeeds compares the tunnels that there shall be with what etcd holds.
-func tunnelNeeds(host string, kinds []plan.Tunnel, n identityNote) []tunnelNeed {
+func tunnelNeeds(host string, kinds []plan.Tunnel, n note) []tunnelNeed {
 	var needs []tunnelNeed
 	for _, kind := range kinds {
 		need := tunnelNeed{handle: kind.Handle, config: kind.AddrConfig}
@@ -67,7 +67,7 @@ type tunnelEffort struct {
 }
 
 // turnTunnels sees to the tunnels' own addresses.
-func (i *identity) turnTunnels(ctx context.Context, n identityNote) (again time.Duration) {
+func (i *Keeper) turnTunnels(ctx context.Context, n note) (again time.Duration) {
 	needs := tunnelNeeds(i.host, i.kinds, n)
 	there := map[string]struct{}{}
 	for _, need := range needs {
@@ -106,7 +106,7 @@ const maxRounds = 1000
 // address brings what etcd holds of a tunnel's address in line, in one
 // transaction. A handle that has an address finds it again: a host that returns,
 // and one whose commit was never answered.
-func (i *identity) address(ctx context.Context, need tunnelNeed) error {
+func (i *Keeper) address(ctx context.Context, need tunnelNeed) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	config := model.HostConfigKey{Host: i.host, Name: need.config}
@@ -133,7 +133,7 @@ func (i *identity) address(ctx context.Context, need tunnelNeed) error {
 	}
 }
 
-func (i *identity) request(need tunnelNeed) ipam.Request {
+func (i *Keeper) request(need tunnelNeed) ipam.Request {
 	r := ipam.Request{
 		Host: i.host, Handle: need.handle, Now: i.now(),
 		Attributes: map[string]string{"node": i.host, "type": "tunnel-address"},
@@ -150,7 +150,7 @@ func (i *identity) request(need tunnelNeed) ipam.Request {
 
 // attempt reads, decides and commits once. The address is that of the tunnel then,
 // invalid for none.
-func (i *identity) attempt(ctx context.Context, need tunnelNeed, config model.HostConfigKey, request ipam.Request, wants []ipam.Want) (int64, netip.Addr, error) {
+func (i *Keeper) attempt(ctx context.Context, need tunnelNeed, config model.HostConfigKey, request ipam.Request, wants []ipam.Want) (int64, netip.Addr, error) {
 	view := ipam.NewView()
 	var stored model.Entry
 	var revision int64

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package identity
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 
 // turnName does what is to be done about the host's name. named: it is the host's
 // own. free: nobody has it, and whether the host may have its addresses is asked first.
-func (i *identity) turnName(ctx context.Context, n identityNote) (named, free bool, again time.Duration) {
-	tell := i.tells.report
+func (i *Keeper) turnName(ctx context.Context, n note) (named, free bool, again time.Duration) {
+	tell := i.tells.Report
 	i.mu.Lock()
 	was := i.tenure.held
 	e := i.evidence(n)
@@ -77,9 +77,9 @@ func (i *identity) turnName(ctx context.Context, n identityNote) (named, free bo
 }
 
 // evidence is what is known now. i.mu is held.
-func (i *identity) evidence(n identityNote) evidence {
-	e := evidence{isOwn: i.life.isOwn, isFormer: i.life.isFormer, silent: i.tells.report.Params().ReportInterval == 0, known: n.seen}
-	e.alive, e.wrote = i.tells.report.Standing()
+func (i *Keeper) evidence(n note) evidence {
+	e := evidence{isOwn: i.life.isOwn, isFormer: i.life.isFormer, silent: i.tells.Report.Params().ReportInterval == 0, known: n.seen}
+	e.alive, e.wrote = i.tells.Report.Standing()
 	// Another's status may be of before anything was written; then nothing speaks for it.
 	any, all := false, true
 	for family := range i.methods {
@@ -92,7 +92,7 @@ func (i *identity) evidence(n identityNote) evidence {
 }
 
 // hasOwn says whether an address is the host's by its links, or because it was told so.
-func (i *identity) hasOwn(n identityNote, family int, a netip.Addr) bool {
+func (i *Keeper) hasOwn(n note, family int, a netip.Addr) bool {
 	if hasAddress(n.links.Links, a) || n.own[family].Addr.Addr() == a {
 		return true
 	}
@@ -105,14 +105,14 @@ func (i *identity) hasOwn(n identityNote, family int, a netip.Addr) bool {
 }
 
 // pause has nothing done in the name until more is known.
-func (i *identity) pause() { i.naming.Set(report.NotNamed) }
+func (i *Keeper) pause() { i.naming.Set(report.NotNamed) }
 
 // own has the name used: it is the host's.
-func (i *identity) own(n identityNote, t tenure, over report.Permission) {
+func (i *Keeper) own(n note, t tenure, over report.Permission) {
 	i.tell(problemName, nil)
-	silent := i.tells.report.Params().ReportInterval == 0
+	silent := i.tells.Report.Params().ReportInterval == 0
 	theirs := t.status.Exists() && !i.life.isTaken(t.status.Lease) // by a former process of this host
-	i.tells.report.Permit(over, n.revision, theirs || silent)
+	i.tells.Report.Permit(over, n.revision, theirs || silent)
 	if t.status.Exists() && !theirs {
 		err := i.life.settle()
 		if err != nil && !i.unsettled {
@@ -129,21 +129,21 @@ func (i *identity) own(n identityNote, t tenure, over report.Permission) {
 
 // take has a name that is free become the host's. One that was another's may have his
 // addresses yet: nobody is to take them for this host's when that lives.
-func (i *identity) take(ctx context.Context, n identityNote, t tenure, over report.Permission) (named, free bool, again time.Duration) {
+func (i *Keeper) take(ctx context.Context, n note, t tenure, over report.Permission) (named, free bool, again time.Duration) {
 	i.tell(problemName, nil)
-	i.tells.health.SetIdentity("")
+	i.tells.Health.SetIdentity("")
 	switch {
 	case !t.refused && n.linked:
 		return false, true, 0
 	case !t.refused && n.ready:
 		return false, false, 0 // the router is about to say what it knows
 	case !t.refused, !n.ready:
-		i.tells.report.Permit(over, n.revision, true)
+		i.tells.Report.Permit(over, n.revision, true)
 		return false, false, 0
 	}
 	change := refusedKeys(i.host).change(n.stored)
 	if change.Empty() {
-		i.tells.report.Permit(over, n.revision, true)
+		i.tells.Report.Permit(over, n.revision, true)
 		return false, false, 0
 	}
 	if n.revision < n.awaits || ctx.Err() != nil {
@@ -162,7 +162,7 @@ func (i *identity) take(ctx context.Context, n identityNote, t tenure, over repo
 
 // confirm ends the lease of a former life, when nobody has objected: what lives and
 // has not heard of the claim can write nothing under it any more.
-func (i *identity) confirm(ctx context.Context, claimed int64) error {
+func (i *Keeper) confirm(ctx context.Context, claimed int64) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	stands, err := i.stands(ctx)
@@ -187,7 +187,7 @@ func (i *identity) confirm(ctx context.Context, claimed int64) error {
 }
 
 // stands says whether etcd has the status that this process wrote, now.
-func (i *identity) stands(ctx context.Context) (bool, error) {
+func (i *Keeper) stands(ctx context.Context) (bool, error) {
 	key := model.StatusKey{Host: i.host}
 	s, err := i.store.Read(ctx, store.Key(key))
 	if err != nil {
@@ -198,7 +198,7 @@ func (i *identity) stands(ctx context.Context) (bool, error) {
 }
 
 // refuse has nothing done in a name that is another host's.
-func (i *identity) refuse(n identityNote, t tenure) {
+func (i *Keeper) refuse(n note, t tenure) {
 	err := &namesakeError{name: i.host, objected: t.objected}
 	for family := range i.methods {
 		if a := storedAddress(n.stored, i.host, family); a.IsValid() && !err.addr.IsValid() {
@@ -211,7 +211,7 @@ func (i *identity) refuse(n identityNote, t tenure) {
 		}
 	}
 	i.tell(problemName, err)
-	i.tells.health.SetIdentity(err.Error())
+	i.tells.Health.SetIdentity(err.Error())
 	i.naming.Set(err.Error())
-	i.tells.report.Withhold()
+	i.tells.Report.Withhold()
 }

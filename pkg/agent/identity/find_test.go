@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package identity
 
 import (
 	"context"
@@ -18,14 +18,14 @@ import (
 
 // finder is an identity that only finds, and a clock.
 type finder struct {
-	*identity
+	*Keeper
 	clock time.Time
-	note  identityNote
+	note  note
 }
 
 func newFinder(t *testing.T, method4 string) *finder {
 	f := &finder{clock: time.Unix(0, 0)}
-	f.identity = &identity{host: "a", methods: chosenMethods([2]plan.Method{method(t, 0, method4)}), now: func() time.Time { return f.clock }}
+	f.Keeper = &Keeper{host: "a", methods: chosenMethods([2]plan.Method{method(t, 0, method4)}), now: func() time.Time { return f.clock }}
 	return f
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package identity
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
+	"github.com/calico-go/calico/test/etcd"
 )
 
 // person is a host's identity with what stands around it in an agent, but for the
@@ -25,8 +26,8 @@ import (
 type person struct {
 	testing.TB
 	name string
-	id   *identity
-	tell identityTells
+	id   *Keeper
+	tell Tells
 	poke chan struct{}
 
 	mu    sync.Mutex
@@ -48,16 +49,16 @@ func (p *person) ended() bool {
 }
 
 // fleet is etcd, with as many persons as there are.
-type fleet struct{ *host }
+type fleet struct{ *etcd.Server }
 
 // newFleet is etcd with pools.
 func newFleet(t *testing.T, pools ...model.Pool) fleet {
 	t.Helper()
-	c := fleet{newHost(t)}
+	c := fleet{etcd.New(t)}
 	for _, p := range pools {
-		c.put(model.PoolKey{CIDR: p.CIDR}, p)
+		c.Put(model.PoolKey{CIDR: p.CIDR}, p)
 	}
-	c.put(model.ReadyKey{}, model.Ready(true))
+	c.Put(model.ReadyKey{}, model.Ready(true))
 	return c
 }
 
@@ -71,13 +72,13 @@ func eth0(addrs ...string) plan.Links {
 }
 
 // person starts one: change may alter what it is told.
-func (c fleet) person(name string, links plan.Links, change func(*Config, *identity)) *person {
+func (c fleet) person(name string, links plan.Links, change func(*Config, *Keeper)) *person {
 	c.Helper()
 	cfg := Config{Node: name, Logger: slog.New(slog.NewTextHandler(c.Output(), nil)).With("host", name)}
 	if change != nil {
 		change(&cfg, nil)
 	}
-	client, err := store.Open(c.Context(), store.Config{Endpoints: c.config().Store.Endpoints, RefusedTimeout: time.Second})
+	client, err := store.Open(c.Context(), store.Config{Endpoints: []string{"http://" + c.Addr()}, RefusedTimeout: time.Second})
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -86,9 +87,9 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *ident
 	report := report.New(cfg.Logger, client, name, health)
 	p := &person{
 		TB: c, name: name, poke: make(chan struct{}, 1), links: links, over: make(chan struct{}),
-		tell: identityTells{report, health, problems.New(cfg.Logger)},
+		tell: Tells{report, health, problems.New(cfg.Logger)},
 	}
-	p.id = newIdentity(cfg, client, p.tell)
+	p.id = New(cfg, client, p.tell)
 	if change != nil {
 		change(&cfg, p.id)
 	}
@@ -96,16 +97,17 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *ident
 	report.FirstUpdate()
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
+	watched := append(inbox.RoutesOnly(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix())
 	updates := make(chan store.Update)
 	for _, run := range []func(context.Context) error{
 		report.Run,
 		func(ctx context.Context) error {
 			defer close(p.over)
-			return p.id.run(ctx)
+			return p.id.Run(ctx)
 		},
 		func(ctx context.Context) error { return p.route(ctx, updates) },
 		func(ctx context.Context) error {
-			return client.Watch(ctx, watched(), func(u store.Update) error {
+			return client.Watch(ctx, watched, func(u store.Update) error {
 				select {
 				case updates <- u:
 				case <-ctx.Done():
@@ -140,7 +142,7 @@ func (p *person) route(ctx context.Context, updates <-chan store.Update) error {
 		case <-ctx.Done():
 			return nil
 		case u := <-updates:
-			p.id.fold(u)
+			p.id.Fold(u)
 			box.Put(u)
 		case <-box.Wake:
 		case <-p.poke:
@@ -148,14 +150,14 @@ func (p *person) route(ctx context.Context, updates <-chan store.Update) error {
 		}
 		p.mu.Lock()
 		if box.Waits() != "" {
-			p.id.see(p.links)
+			p.id.See(p.links)
 			p.mu.Unlock()
 			continue
 		}
 		engine.Update(box.Take(func() bool { return false })...)
 		engine.SetLinks(p.links)
 		p.state.Apply(engine.Flush())
-		p.id.want(identityWish{
+		p.id.Want(Wish{
 			Revision: box.UpTo(), Links: p.links, Conflict: engine.Conflict,
 			Devices: plan.Devices{Tunnels: p.state.Tunnels, Releases: p.state.Releases},
 		})
@@ -185,7 +187,7 @@ func (p *person) tunnel(kind plan.TunnelKind) *plan.Tunnel {
 
 // problem is what stands among the problems, "" = nothing.
 func (p *person) problem(path string) string {
-	for _, o := range p.tell.problems.All() {
+	for _, o := range p.tell.Problems.All() {
 		if o.Path == path {
 			return o.Reason
 		}
@@ -196,7 +198,7 @@ func (p *person) problem(path string) string {
 // revisions are those of what is written of the host, by path.
 func (c fleet) revisions(name string) map[string]int64 {
 	c.Helper()
-	s, err := c.store.Read(context.Background(), store.Prefix(model.BGPPrefix()+"host/"+name+"/"), store.Prefix(model.HostPrefix(name)+"config/"))
+	s, err := c.Store.Read(context.Background(), store.Prefix(model.BGPPrefix()+"host/"+name+"/"), store.Prefix(model.HostPrefix(name)+"config/"))
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -208,4 +210,4 @@ func (c fleet) revisions(name string) map[string]int64 {
 }
 
 // named says whether the name is the host's own, for all it knows.
-func (p *person) named() bool { return p.tell.report.Naming.Waits() == "" }
+func (p *person) named() bool { return p.tell.Report.Naming.Waits() == "" }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package identity
 
 import (
 	"testing"
@@ -16,28 +16,28 @@ import (
 func TestSilentClaims(t *testing.T) {
 	c := newFleet(t)
 	status, last := model.StatusKey{Host: "a"}, model.LastStatusKey{Host: "a"}
-	c.put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text("172.18.0.2"))
-	c.put(last, model.Status{Time: time.Now()})
-	c.put(status, model.Status{Time: time.Now()})
+	c.Put(model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.Text("172.18.0.2"))
+	c.Put(last, model.Status{Time: time.Now()})
+	c.Put(status, model.Status{Time: time.Now()})
 	p := c.person("a", eth0("172.18.0.1/24"), machine{disk: t.TempDir(), place: "boot/1"}.on)
-	c.until("refused", func() bool { return p.problem(problemName) != "" })
+	c.Until("refused", func() bool { return p.problem(problemName) != "" })
 	silent := params.Resolve().Params
 	silent.ReportInterval = 0
-	p.tell.report.Configure(silent)
+	p.tell.Report.Configure(silent)
 	p.move(eth0("172.18.0.2/24"))
-	c.until("its name", p.named)
-	c.until("nothing is said", func() bool { return c.get(status) == nil && c.get(last) == nil && p.named() })
+	c.Until("its name", p.named)
+	c.Until("nothing is said", func() bool { return c.Get(status) == nil && c.Get(last) == nil && p.named() })
 
-	c.put(last, model.Status{Time: time.Now()}) // by this the host would be dead
-	p.tell.report.Resync()
-	c.until("nothing is said of it by what etcd was restored from", func() bool { return c.get(last) == nil })
+	c.Put(last, model.Status{Time: time.Now()}) // by this the host would be dead
+	p.tell.Report.Resync()
+	c.Until("nothing is said of it by what etcd was restored from", func() bool { return c.Get(last) == nil })
 }
 
 // TestOwnQuestioned: what is heard while a name is judged to be the host's own isn't forgotten.
 func TestOwnQuestioned(t *testing.T) {
 	c := newFleet(t)
 	p := c.person("a", eth0("172.18.0.1/24"), nil)
-	c.until("named", p.named)
+	c.Until("named", p.named)
 	p.stop()
 	i := p.id
 	i.naming.Set(report.ClaimedByAnother)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package identity
 
 import (
 	"context"
@@ -24,7 +24,7 @@ func vxlanPool(cidr string) model.Pool {
 	return model.Pool{CIDR: netip.MustParsePrefix(cidr), IPAM: true, VXLANMode: "always"}
 }
 
-func (c fleet) setPool(p model.Pool) { c.put(model.PoolKey{CIDR: p.CIDR}, p) }
+func (c fleet) setPool(p model.Pool) { c.Put(model.PoolKey{CIDR: p.CIDR}, p) }
 
 const (
 	vxlanConfig = "IPv4VXLANTunnelAddr"
@@ -38,20 +38,20 @@ func handleOf(kind plan.TunnelKind, host string) string { return string(kind) + 
 func TestTunnelAddress(t *testing.T) {
 	c := newFleet(t, vxlanPool("10.65.0.0/24"))
 	p := c.person("a", eth0("172.18.0.1/24"), nil)
-	c.until("address", func() bool {
+	c.Until("address", func() bool {
 		tunnel := p.tunnel(plan.VXLAN4)
-		return tunnel != nil && tunnel.Addr.IsValid() && c.etcd.Setting("a", vxlanConfig) == tunnel.Addr.String()
+		return tunnel != nil && tunnel.Addr.IsValid() && c.Setting("a", vxlanConfig) == tunnel.Addr.String()
 	})
 	addr := p.tunnel(plan.VXLAN4).Addr
-	if held := c.etcd.Held(handleOf(plan.VXLAN4, "a")); !slices.Equal(held, []netip.Addr{addr}) {
+	if held := c.Held(handleOf(plan.VXLAN4, "a")); !slices.Equal(held, []netip.Addr{addr}) {
 		t.Errorf("held: %v", held)
 	}
-	c.etcd.Check()
+	c.Check()
 	first := c.revisions("a")
 
 	p.stop()
 	p = c.person("a", eth0("172.18.0.1/24"), nil)
-	c.until("the same address", func() bool {
+	c.Until("the same address", func() bool {
 		tunnel := p.tunnel(plan.VXLAN4)
 		return tunnel != nil && tunnel.Addr == addr && p.named()
 	})
@@ -59,34 +59,34 @@ func TestTunnelAddress(t *testing.T) {
 		t.Errorf("written again: %v, was %v", now, first)
 	}
 	// Its setting is lost, or wrong.
-	c.put(model.HostConfigKey{Host: "a", Name: vxlanConfig}, model.Text("10.65.0.99"))
-	c.until("setting", func() bool { return c.etcd.Setting("a", vxlanConfig) == addr.String() })
-	c.remove(model.HostConfigKey{Host: "a", Name: vxlanConfig})
-	c.until("setting", func() bool { return c.etcd.Setting("a", vxlanConfig) == addr.String() })
+	c.Put(model.HostConfigKey{Host: "a", Name: vxlanConfig}, model.Text("10.65.0.99"))
+	c.Until("setting", func() bool { return c.Setting("a", vxlanConfig) == addr.String() })
+	c.Remove(model.HostConfigKey{Host: "a", Name: vxlanConfig})
+	c.Until("setting", func() bool { return c.Setting("a", vxlanConfig) == addr.String() })
 
 	// The pool is for IPIP now: one goes and the other comes.
 	c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/24"), IPAM: true, IPIP: "tunl0"})
-	c.until("IPIP's address", func() bool { return c.etcd.Setting("a", ipipConfig) != "" && c.etcd.Setting("a", vxlanConfig) == "" })
-	c.until("VXLAN's is free", func() bool {
-		return len(c.etcd.Held(handleOf(plan.VXLAN4, "a"))) == 0 && len(c.etcd.Held(handleOf(plan.IPIP, "a"))) == 1
+	c.Until("IPIP's address", func() bool { return c.Setting("a", ipipConfig) != "" && c.Setting("a", vxlanConfig) == "" })
+	c.Until("VXLAN's is free", func() bool {
+		return len(c.Held(handleOf(plan.VXLAN4, "a"))) == 0 && len(c.Held(handleOf(plan.IPIP, "a"))) == 1
 	})
-	c.etcd.Check()
+	c.Check()
 
 	// Another pool: the address is taken from that.
 	c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.66.0.0/24"), IPAM: true, IPIP: "tunl0"})
-	c.remove(model.PoolKey{CIDR: netip.MustParsePrefix("10.65.0.0/24")})
-	c.until("an address of the other pool", func() bool {
-		held := c.etcd.Held(handleOf(plan.IPIP, "a"))
-		return len(held) == 1 && strings.HasPrefix(held[0].String(), "10.66.0.") && c.etcd.Setting("a", ipipConfig) == held[0].String()
+	c.Remove(model.PoolKey{CIDR: netip.MustParsePrefix("10.65.0.0/24")})
+	c.Until("an address of the other pool", func() bool {
+		held := c.Held(handleOf(plan.IPIP, "a"))
+		return len(held) == 1 && strings.HasPrefix(held[0].String(), "10.66.0.") && c.Setting("a", ipipConfig) == held[0].String()
 	})
-	c.etcd.Check()
+	c.Check()
 
 	c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.66.0.0/24"), IPAM: true})
-	c.until("no tunnel", func() bool {
-		return c.etcd.Setting("a", ipipConfig) == "" && len(c.etcd.Held(handleOf(plan.IPIP, "a"))) == 0
+	c.Until("no tunnel", func() bool {
+		return c.Setting("a", ipipConfig) == "" && len(c.Held(handleOf(plan.IPIP, "a"))) == 0
 	})
-	c.etcd.Check()
-	if all := p.tell.problems.All(); len(all) > 0 {
+	c.Check()
+	if all := p.tell.Problems.All(); len(all) > 0 {
 		t.Errorf("problems: %v", all)
 	}
 }
@@ -95,11 +95,11 @@ func TestTunnelAddress(t *testing.T) {
 func TestTunnelAddressIPv6(t *testing.T) {
 	c := newFleet(t, vxlanPool("10.65.0.0/24"), vxlanPool("fd65::/112"))
 	c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), dualStack(t))
-	c.until("addresses", func() bool {
-		v4, v6 := c.etcd.Held(handleOf(plan.VXLAN4, "a")), c.etcd.Held(handleOf(plan.VXLAN6, "a"))
-		return len(v4) == 1 && len(v6) == 1 && c.etcd.Setting("a", vxlanConfig) == v4[0].String() && c.etcd.Setting("a", "IPv6VXLANTunnelAddr") == v6[0].String()
+	c.Until("addresses", func() bool {
+		v4, v6 := c.Held(handleOf(plan.VXLAN4, "a")), c.Held(handleOf(plan.VXLAN6, "a"))
+		return len(v4) == 1 && len(v6) == 1 && c.Setting("a", vxlanConfig) == v4[0].String() && c.Setting("a", "IPv6VXLANTunnelAddr") == v6[0].String()
 	})
-	c.etcd.Check()
+	c.Check()
 }
 
 // TestTunnelAddressesAtOnce: many hosts take addresses from a few blocks at the
@@ -113,22 +113,22 @@ func TestTunnelAddressesAtOnce(t *testing.T) {
 		c.person(fmt.Sprint("h", n), eth0(fmt.Sprintf("172.18.0.%d/24", n+1)), nil)
 	}
 	seen := map[string]bool{}
-	c.until("all have one", func() bool {
+	c.Until("all have one", func() bool {
 		clear(seen)
 		for n := range hosts {
-			seen[c.etcd.Setting(fmt.Sprint("h", n), vxlanConfig)] = true
+			seen[c.Setting(fmt.Sprint("h", n), vxlanConfig)] = true
 		}
 		return len(seen) == hosts && !seen[""]
 	})
-	c.etcd.Check()
+	c.Check()
 
 	// One more finds none left, says so, and is given one that is freed.
 	late := c.person("late", eth0("172.18.0.99/24"), nil)
 	what := problemTunnel(handleOf(plan.VXLAN4, "late"))
-	c.until("there is none left", func() bool { return strings.Contains(late.problem(what), "10.65.0.0/29") })
+	c.Until("there is none left", func() bool { return strings.Contains(late.problem(what), "10.65.0.0/29") })
 	c.setPool(vxlanPool("10.66.0.0/24"))
-	c.until("there is another pool", func() bool { return c.etcd.Setting("late", vxlanConfig) != "" && late.problem(what) == "" })
-	c.etcd.Check()
+	c.Until("there is another pool", func() bool { return c.Setting("late", vxlanConfig) != "" && late.problem(what) == "" })
+	c.Check()
 }
 
 // TestTunnelAddressNowhere: a pool that is for other hosts gives none, and that is
@@ -138,25 +138,25 @@ func TestTunnelAddressNowhere(t *testing.T) {
 	pool.NodeSelector = "rack == 'r1'"
 	c := newFleet(t, pool)
 	var asked atomic.Int64
-	p := c.person("a", eth0("172.18.0.1/24"), func(_ *Config, i *identity) {
+	p := c.person("a", eth0("172.18.0.1/24"), func(_ *Config, i *Keeper) {
 		if i != nil {
 			i.step = func(string) { asked.Add(1) }
 		}
 	})
-	c.until("etcd was read for it", func() bool { return asked.Load() > 0 })
-	c.until("the tunnel is there", func() bool { return p.tunnel(plan.VXLAN4) != nil })
-	if all := p.tell.problems.All(); len(all) > 0 {
+	c.Until("etcd was read for it", func() bool { return asked.Load() > 0 })
+	c.Until("the tunnel is there", func() bool { return p.tunnel(plan.VXLAN4) != nil })
+	if all := p.tell.Problems.All(); len(all) > 0 {
 		t.Errorf("problems: %v", all)
 	}
 	pool.NodeSelector = ""
 	c.setPool(pool)
 	// That looks the same to the plan: it is tried again after a while, or with the next change.
 	c.setPool(vxlanPool("10.66.0.0/24"))
-	c.until("address", func() bool { return c.etcd.Setting("a", vxlanConfig) != "" })
-	c.etcd.Check()
+	c.Until("address", func() bool { return c.Setting("a", vxlanConfig) != "" })
+	c.Check()
 
 	// What is held of a pool that is no tunnel's any more goes, though no other is to be had.
-	from := c.etcd.Held(handleOf(plan.VXLAN4, "a"))[0]
+	from := c.Held(handleOf(plan.VXLAN4, "a"))[0]
 	in, other := vxlanPool("10.65.0.0/24"), vxlanPool("10.66.0.0/24")
 	if other.CIDR.Contains(from) {
 		in, other = other, in
@@ -165,10 +165,10 @@ func TestTunnelAddressNowhere(t *testing.T) {
 	c.setPool(other) // first, or an address would be taken from it
 	in.VXLANMode = ""
 	c.setPool(in)
-	c.until("released", func() bool {
-		return c.etcd.Setting("a", vxlanConfig) == "" && len(c.etcd.Held(handleOf(plan.VXLAN4, "a"))) == 0
+	c.Until("released", func() bool {
+		return c.Setting("a", vxlanConfig) == "" && len(c.Held(handleOf(plan.VXLAN4, "a"))) == 0
 	})
-	c.etcd.Check()
+	c.Check()
 }
 
 // TestTunnelAddressKilled ends the goroutine that writes at each of its steps, as
@@ -177,7 +177,7 @@ func TestTunnelAddressKilled(t *testing.T) {
 	for _, at := range []string{"tunnel address read", "tunnel address before commit", "tunnel address committed"} {
 		t.Run(at, func(t *testing.T) {
 			c := newFleet(t, vxlanPool("10.65.0.0/24"))
-			kill := func(_ *Config, i *identity) {
+			kill := func(_ *Config, i *Keeper) {
 				if i == nil {
 					return
 				}
@@ -188,32 +188,32 @@ func TestTunnelAddressKilled(t *testing.T) {
 				}
 			}
 			p := c.person("a", eth0("172.18.0.1/24"), kill)
-			c.until("killed", p.ended)
+			c.Until("killed", p.ended)
 			p.stop()
-			c.etcd.Check()
-			before := c.etcd.Held(handleOf(plan.VXLAN4, "a"))
-			if committed := at == "tunnel address committed"; committed != (len(before) == 1) || committed != (c.etcd.Setting("a", vxlanConfig) != "") {
-				t.Errorf("held: %v, setting %q", before, c.etcd.Setting("a", vxlanConfig))
+			c.Check()
+			before := c.Held(handleOf(plan.VXLAN4, "a"))
+			if committed := at == "tunnel address committed"; committed != (len(before) == 1) || committed != (c.Setting("a", vxlanConfig) != "") {
+				t.Errorf("held: %v, setting %q", before, c.Setting("a", vxlanConfig))
 			}
 			p = c.person("a", eth0("172.18.0.1/24"), nil)
-			c.until("address", func() bool { return c.etcd.Setting("a", vxlanConfig) != "" })
-			after := c.etcd.Held(handleOf(plan.VXLAN4, "a"))
+			c.Until("address", func() bool { return c.Setting("a", vxlanConfig) != "" })
+			after := c.Held(handleOf(plan.VXLAN4, "a"))
 			if len(after) != 1 || len(before) == 1 && before[0] != after[0] {
 				t.Errorf("held: %v, before %v", after, before)
 			}
-			c.etcd.Check()
+			c.Check()
 			p.stop()
 			// And so does the release.
 			p = c.person("a", eth0("172.18.0.1/24"), kill)
 			c.setPool(model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/24"), IPAM: true})
-			c.until("killed", p.ended)
+			c.Until("killed", p.ended)
 			p.stop()
-			c.etcd.Check()
+			c.Check()
 			c.person("a", eth0("172.18.0.1/24"), nil)
-			c.until("released", func() bool {
-				return c.etcd.Setting("a", vxlanConfig) == "" && len(c.etcd.Held(handleOf(plan.VXLAN4, "a"))) == 0
+			c.Until("released", func() bool {
+				return c.Setting("a", vxlanConfig) == "" && len(c.Held(handleOf(plan.VXLAN4, "a"))) == 0
 			})
-			c.etcd.Check()
+			c.Check()
 		})
 	}
 }
@@ -226,7 +226,7 @@ func TestTunnelAddressRevisions(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	watched := make(chan error, 1)
 	go func() {
-		watched <- c.store.Watch(ctx, []string{"/calico/"}, func(u store.Update) error {
+		watched <- c.Store.Watch(ctx, []string{"/calico/"}, func(u store.Update) error {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, e := range u.Entries {
@@ -260,9 +260,9 @@ func TestTunnelAddressRevisions(t *testing.T) {
 		pool := vxlanPool("10.65.0.0/26")
 		pool.VXLANMode, pool.BlockSize = mode, 28
 		c.setPool(pool)
-		c.until("mode "+string(mode), func() bool {
+		c.Until("mode "+string(mode), func() bool {
 			for _, p := range people {
-				if (c.etcd.Setting(p.name, vxlanConfig) != "") != (mode != "") {
+				if (c.Setting(p.name, vxlanConfig) != "") != (mode != "") {
 					return false
 				}
 			}
