@@ -27,6 +27,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
@@ -137,14 +138,13 @@ func run(ctx context.Context, cfg Config) error {
 	l := newLoop(cfg, params, h, trouble, report.New(cfg.Logger, client, cfg.Node, h))
 	way := newEtcdWay(cfg.Logger, client)
 	l.expect, l.etcdAddrs = client.Expect, way.needed
-	r := attach(cfg, client, l)
-	r.network.etcd = way.all
+	r, id := attach(cfg, client, l, way.all)
 	l.adopt()
 	l.state.setPrefixes(l.params.InterfacePrefixes) // it has nothing to judge yet
 	errHealth, errMetrics := l.serving.Move()
 	if err := errors.Join(fixed(cfg.Health, errHealth), fixed(cfg.Metrics, errMetrics)); err != nil {
 		l.serving.Close()
-		r.talker.close(ctx)
+		r.Hush(ctx)
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -153,9 +153,9 @@ func run(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return l.report.Run(ctx) })
 	group.Go(func() error { return watch(ctx, client, way, l, r) })
 	group.Go(func() error { return way.keepClear(ctx) })
-	group.Go(func() error { return r.talker.run(ctx) })
-	group.Go(func() error { return r.run(ctx) })
-	group.Go(func() error { return r.identity.Run(ctx) })
+	group.Go(func() error { return r.Talk(ctx) })
+	group.Go(func() error { return r.Run(ctx) })
+	group.Go(func() error { return id.Run(ctx) })
 	group.Go(func() error { return l.runToEnd(ctx) })
 	cfg.Logger.Info("calico-node runs", "version", cfg.Version, "node", cfg.Node)
 	err = group.Wait()
@@ -176,7 +176,7 @@ func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *probl
 		stopped:   make(chan struct{}),
 		expect:    func(int64) {},
 		inquiries: make(chan inquiry), swept: make(chan sweepReport), rested: make(chan struct{}),
-		handover: newHandover(), asks: make(chan chan string), route: route{done: make(chan shrunk)},
+		handover: router.NewHandover(), asks: make(chan chan string), route: route{done: make(chan shrunk)},
 		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{},
 		lost: map[netip.Addr]struct{}{}, cuts: newCuts(),
@@ -226,7 +226,7 @@ func writeNode(cfg Config) error {
 
 // watch hands on what etcd holds. The store rides out what etcd goes through. The
 // router is told first, as that never waits.
-func watch(ctx context.Context, client *store.Client, way *etcdWay, l *loop, r *router) error {
+func watch(ctx context.Context, client *store.Client, way *etcdWay, l *loop, r *router.Router) error {
 	others := inbox.RoutesOnly()
 	var before readable
 	unknown := problems.NewUnknown(l.state.host, l.problems)
@@ -234,7 +234,7 @@ func watch(ctx context.Context, client *store.Client, way *etcdWay, l *loop, r *
 		before.fill(u)
 		unknown.Hear(u)
 		way.hear()
-		r.hear(u)
+		r.Hear(u)
 		u, ok := inbox.ForLoop(u, others)
 		if !ok {
 			return nil

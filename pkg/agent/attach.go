@@ -3,41 +3,26 @@
 package agent
 
 import (
+	"net/netip"
+
 	"github.com/calico-go/calico/pkg/agent/identity"
-	"github.com/calico-go/calico/pkg/bgp"
-	"github.com/calico-go/calico/pkg/kernel"
-	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// attach makes the router that works beside the loop.
-func attach(cfg Config, client *store.Client, l *loop) *router {
-	m := newRouteMetrics()
-	r := newRouter(cfg, hostNetwork(cfg), l.problems, l.health, m, l.handover)
-	l.metrics.attach(m, newPeerMetrics(r.network.speaker), newHostMetrics(l.problems), newWatchMetric(client))
+// attach makes the router that works beside the loop, and what finds out who the host is. etcd are etcdWay's addresses.
+func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Addr]bool) (*router.Router, *identity.Keeper) {
+	m := router.NewMetrics()
+	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Etcd: etcd, Logger: cfg.Logger})
+	l.metrics.attach(m, router.NewPeerMetrics(n), newHostMetrics(l.problems), newWatchMetric(client))
 	l.route.attached = true
-	r.naming = l.report.Naming
-	r.identity = identity.New(identity.Config{
+	id := identity.New(identity.Config{
 		Node: cfg.Node, Methods: cfg.Methods, AS: cfg.AS, VarDir: cfg.VarDir, RunDir: cfg.RunDir, Lonely: cfg.lonely, Logger: cfg.Logger,
 	}, client, identity.Tells{Report: l.report, Health: l.health, Problems: l.problems})
+	r := router.New(router.Config{
+		Node: cfg.Node, Handover: l.handover, Identity: id, Naming: l.report.Naming,
+		Problems: l.problems, Health: l.health, Metrics: m, Logger: cfg.Logger,
+	}, n)
 	l.serving.AddPage("GET /debug/state", debugState{l, r})
-	return r
-}
-
-// hostNetwork is that of the host which the process runs on.
-func hostNetwork(cfg Config) network {
-	s, file := bgp.New(bgp.Config{Logger: cfg.Logger}), newRouterIDFile(cfg)
-	return network{
-		open: func(prefixes []string) (fabric, error) {
-			return kernel.NewFabric(kernel.FabricConfig{Prefixes: prefixes, Logger: cfg.Logger})
-		},
-		links:    func(prefixes []string) (plan.Links, error) { return kernel.HostNetwork(prefixes...) },
-		routes:   kernel.FabricRoutes,
-		carriers: kernel.CarrierLosses,
-		speaker:  s,
-		lessons:  s.Subscribe(),
-
-		readRouterID:  file.read,
-		writeRouterID: file.write,
-	}
+	return r, id
 }

@@ -52,14 +52,14 @@ func TestStopWhileTelling(t *testing.T) {
 	cfg, health, log := h.config(), health.New(), slog.New(slog.DiscardHandler)
 	l := newLoop(cfg, params.Resolve().Params, health, problems.New(log), report.New(log, h.store, h.name, health))
 	l.updates = make(chan store.Update) // the loop takes none but the first
-	r := attach(cfg, h.store, l)
-	defer r.talker.close(t.Context())
+	r, _ := attach(cfg, h.store, l, nil)
+	defer r.Hush(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- watch(ctx, h.store, newEtcdWay(log, h.store), l, r) }()
 	<-l.updates
 	h.put(model.ReadyKey{}, model.Ready(true))
-	h.until("the router is told, and so the loop is next", func() bool { return r.inbox.Waits() == "" })
+	h.until("the router is told, and so the loop is next", func() bool { return r.Waits() == "" })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("watch: %v", err)

@@ -13,10 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // testWay has etcd at two addresses and a name, the second of which routes to workloads lead to.
@@ -29,7 +25,7 @@ func testWay(t *testing.T, said func(string)) *etcdWay {
 		led:   func(a netip.Addr) (bool, error) { return a == addrs[1], nil },
 		clearWay: func(to ...netip.Addr) ([]netip.Prefix, func() error, error) {
 			said(fmt.Sprint("clear ", to))
-			return []netip.Prefix{prefix("192.0.2.0/26")}, func() error { said("restore"); return nil }, nil
+			return []netip.Prefix{netip.MustParsePrefix("192.0.2.0/26")}, func() error { said("restore"); return nil }, nil
 		},
 		resolve: func(_ context.Context, _, host string) ([]netip.Addr, error) {
 			if host == "etcd-1" {
@@ -122,25 +118,5 @@ func TestWayIsRestored(t *testing.T) {
 		if diff := cmp.Diff(want, said); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-	})
-}
-
-// TestRouterKeepsWay: a block in which etcd is is not routed, from the moment on at which
-// the address is known.
-func TestRouterKeepsWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		etcd := netip.MustParseAddr("10.1.1.9")
-		c := newCrossroads(t, func(c *crossroads) { c.etcd = map[netip.Addr]bool{netip.MustParseAddr("10.1.0.9"): false} })
-		c.expect(t, "this host's block", "whole ["+throughTun+", blackhole 10.2.0.0/26] 0s")
-		c.with(func() { c.etcd[etcd] = true })
-		c.hear(store.Update{Revision: 2, Entries: []model.Entry{testBlock("10.1.1.64/26", "o", 2)}})
-		c.expect(t, "another's, in which it may be a workload, and is none", "some [10.1.1.64/26 via 192.0.2.2 dev vxlan.calico onlink, no 10.1.1.0/26] 0s")
-		if _, ok := c.state.Problems[plan.ProblemID{Kind: plan.HostInBlock, Subject: model.BlockKey{CIDR: prefix("10.1.1.0/26")}.Path()}]; !ok {
-			t.Error("nothing is said of it")
-		}
-		c.hear(store.Update{Revision: 3, Entries: []model.Entry{put(
-			model.WorkloadEndpointKey{Host: "o", Orchestrator: "k8s", Workload: "etcd", Endpoint: "eth0"},
-			model.WorkloadEndpoint{State: model.StateActive, IPv4Nets: []netip.Prefix{netip.PrefixFrom(etcd, 32)}}, 3)}})
-		c.expect(t, "and is one", "some ["+throughTun+"] 0s")
 	})
 }

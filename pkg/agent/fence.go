@@ -188,7 +188,7 @@ func (l *loop) readInterfaces() {
 func (l *loop) readNeeded() {
 	needed := map[netip.Addr]string{}
 	if l.route.news != nil {
-		for a, link := range l.route.news.routers {
+		for a, link := range l.route.news.Routers {
 			needed[a] = "the router on " + link
 		}
 	}

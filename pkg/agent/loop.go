@@ -15,6 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -77,7 +78,7 @@ type loop struct {
 	swept     chan sweepReport
 	rested    chan struct{}
 	// handover is where the router leaves what the loop must know of other hosts.
-	handover *handover
+	handover *router.Handover
 	asks     chan chan string // for a picture of the endpoints
 	stopped  chan struct{}    // closed when the loop has ended
 	expect   func(int64)      // store.Client's
@@ -198,7 +199,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.wall.all, l.unswept = l.wall.all || l.unswept, false
 		case <-l.lookAgain.C:
 			l.look()
-		case <-l.handover.forLoop:
+		case <-l.handover.ForLoop:
 			l.noteRoutes()
 		case <-l.report.Naming.ForLoop:
 		case a := <-l.check:
@@ -290,7 +291,7 @@ func (l *loop) note(e kernel.Event, ok bool) {
 		}
 	}
 	if e.All || e.Host {
-		l.handover.look()
+		l.handover.Look()
 		l.look()
 	}
 }

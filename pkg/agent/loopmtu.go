@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -23,11 +24,11 @@ const (
 
 // route is what the loop knows of the way to other hosts, and does with it.
 type route struct {
-	attached   bool       // there is a router
-	configured bool       // it has the parameters
-	news       *routeNews // the latest, nil = none yet
-	deadline   time.Time  // when the firewall goes up without
-	closed     bool       // it did
+	attached   bool         // there is a router
+	configured bool         // it has the parameters
+	news       *router.News // the latest, nil = none yet
+	deadline   time.Time    // when the firewall goes up without
+	closed     bool         // it did
 	// unsaid are closed when the firewall stands with the news.
 	unsaid []chan struct{}
 
@@ -48,25 +49,25 @@ type shrunk struct {
 
 // noteRoutes takes in what the router has left.
 func (l *loop) noteRoutes() {
-	n := l.handover.takeNews()
+	n := l.handover.TakeNews()
 	if n == nil {
 		return
 	}
 	before := l.route.news
 	l.route.news = n
-	maps.Copy(l.dirty, l.state.setHosts(n.hosts).endpoints)
+	maps.Copy(l.dirty, l.state.setHosts(n.Hosts).endpoints)
 	l.readNeeded()
-	l.setTunnels(n.tunnels)
-	l.route.unsaid = append(l.route.unsaid, n.stands)
-	if before != nil && before.mtu == n.mtu {
+	l.setTunnels(n.Tunnels)
+	l.route.unsaid = append(l.route.unsaid, n.Stands)
+	if before != nil && before.MTU == n.MTU {
 		return
 	}
 	l.mtu()
 	// At the start, it may have gone down while no agent ran.
-	if n.mtu != 0 && (l.route.mtu == 0 || n.mtu < l.route.mtu) {
+	if n.MTU != 0 && (l.route.mtu == 0 || n.MTU < l.route.mtu) {
 		l.measure()
 	}
-	l.route.mtu = n.mtu
+	l.route.mtu = n.MTU
 }
 
 // setTunnels tells both of the firewall and of what judges connections. One that a
@@ -87,7 +88,7 @@ func (l *loop) measure() {
 func (l *loop) tellRouter() {
 	if !l.route.configured {
 		l.route.configured = true
-		l.handover.configure(l.params)
+		l.handover.Configure(l.params)
 	}
 }
 
@@ -133,7 +134,7 @@ func (l *loop) mtu() {
 		return
 	}
 	err := errNoUplink
-	if mtu := l.route.news.mtu; mtu != 0 {
+	if mtu := l.route.news.MTU; mtu != 0 {
 		err = l.system.writeMTU(mtu)
 	}
 	text := problems.Reason(err)

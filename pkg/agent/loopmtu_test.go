@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -35,28 +36,28 @@ func TestMTU(t *testing.T) {
 			}
 		})
 		c.expect(t, "nothing is known", "whole 0s")
-		c.handover.tell(routeNews{mtu: 1500})
+		c.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "at the start", "shrink 1500 0s")
 		time.Sleep(125 * time.Second)
 		c.did()
-		c.handover.tell(routeNews{mtu: 1500})
+		c.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "as before")
-		c.handover.tell(routeNews{mtu: 1450})
+		c.handover.Tell(router.News{MTU: 1450})
 		c.expect(t, "it shrinks", "shrink 1450 2m5s")
 		time.Sleep(10 * time.Second)
 		c.expect(t, "once more, for what was made meanwhile", "look 2m10s", "shrink 1450 2m10s")
 		time.Sleep(time.Minute)
 		c.did()
-		c.handover.tell(routeNews{mtu: 1500})
+		c.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "it grows")
-		c.handover.tell(routeNews{})
+		c.handover.Tell(router.News{})
 		c.expect(t, "it isn't known any more")
 		c.with(func() { c.fail = errors.New("no") })
 		live := func(is string, revision int64) {
 			c.updates <- store.Update{Revision: revision, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "MTULiveUpdate"}, model.Text(is), revision)}}
 		}
 		live("false", 2)
-		c.handover.tell(routeNews{mtu: 1400})
+		c.handover.Tell(router.News{MTU: 1400})
 		c.expect(t, "workloads shall keep it")
 		live("true", 3)
 		c.expect(t, "they shan't any more", "shrink 1400 3m15s")
@@ -73,7 +74,7 @@ func TestMTUAgain(t *testing.T) {
 		c.expect(t, "nothing is known", "whole 0s")
 		time.Sleep(time.Second)
 		c.with(func() { c.unshrunk = errors.New("no") })
-		c.handover.tell(routeNews{mtu: 1500})
+		c.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "at the start", "shrink 1500 1s")
 		time.Sleep(20 * time.Second)
 		c.expect(t, "again and again", "look 10s", "shrink 1500 10s", "look 20s", "shrink 1500 20s")
@@ -96,7 +97,7 @@ func TestFenceAwaitsRoutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startClockwork(t, func(c *clockwork) { c.route.attached = true })
 		time.Sleep(time.Second)
-		c.handover.tell(routeNews{})
+		c.handover.Tell(router.News{})
 		c.expect(t, "it is told", "whole 1s")
 	})
 }

@@ -9,7 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 // metrics are what the agent counts, in a registry of its own.
@@ -75,8 +77,8 @@ func newMetrics(version string, invalid func() int) *metrics {
 }
 
 // attach adds those of the way to other hosts.
-func (m *metrics) attach(routes routeMetrics, others ...prometheus.Collector) {
-	routes.register(m.registry)
+func (m *metrics) attach(routes router.Metrics, others ...prometheus.Collector) {
+	routes.Register(m.registry)
 	m.registry.MustRegister(others...)
 }
 
@@ -98,4 +100,16 @@ func (g endpointGauge) set(d *desired, statusOf func(*target) model.EndpointStat
 	for status, n := range count {
 		g.vec.WithLabelValues(string(status)).Set(float64(n))
 	}
+}
+
+// newWatchMetric tells whether etcd is away.
+func newWatchMetric(client *store.Client) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "calico_node_watch_interrupted", Help: "1 while etcd is away, so that no change is heard of.",
+	}, func() float64 {
+		if client.WatchTrouble() != nil {
+			return 1
+		}
+		return 0
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -39,7 +40,7 @@ Counters begin at 0 with each start of the agent. Those that end in ` + "`_drift
 func allMetrics(t *testing.T) *metrics {
 	p := problems.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
 	m := newMetrics("1", p.Count)
-	m.attach(newRouteMetrics(), newPeerMetrics(mouth{}), newHostMetrics(p), newWatchMetric(new(store.Client)))
+	m.attach(router.NewMetrics(), router.NewPeerMetrics(router.HostNetwork(router.NetworkConfig{Node: "h", VarDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})), newHostMetrics(p), newWatchMetric(new(store.Client)))
 	return m
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -21,7 +22,7 @@ func TestTunnelsCut(t *testing.T) {
 		vxlan.Protocol = model.ProtocolUDP
 		vxlan.ReplyDst = netip.MustParseAddr("192.0.2.1") // it is masqueraded
 		tell := func(t policy.Tunnels) {
-			x.handover.tell(routeNews{tunnels: t})
+			x.handover.Tell(router.News{Tunnels: t})
 			synctest.Wait()
 			time.Sleep(time.Second)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package router
 
 import (
 	"cmp"
@@ -30,7 +30,7 @@ type leaving struct {
 }
 
 // opens says whether the changes bring a tunnel that takes no packets yet. It comes before leave.
-func (r *router) opens(c plan.Changes) bool {
+func (r *Router) opens(c plan.Changes) bool {
 	if c.Devices == nil {
 		return false
 	}
@@ -41,7 +41,7 @@ func (r *router) opens(c plan.Changes) bool {
 
 // openTunnels has the tunnels of the changes take packets, and waits. What etcd says meanwhile comes with these changes: a
 // tunnel that it opens takes packets at once, as other hosts may have heard of both together.
-func (r *router) openTunnels(ctx context.Context, c plan.Changes) plan.Changes {
+func (r *Router) openTunnels(ctx context.Context, c plan.Changes) plan.Changes {
 	defer func() { r.opening = false }()
 	r.openNow(ctx, c)
 	wait := time.NewTimer(openTime)
@@ -67,7 +67,7 @@ func (r *router) openTunnels(ctx context.Context, c plan.Changes) plan.Changes {
 }
 
 // openNow makes tunnels, and who is at their other ends. All else that there is to do comes after.
-func (r *router) openNow(ctx context.Context, c plan.Changes) {
+func (r *Router) openNow(ctx context.Context, c plan.Changes) {
 	whole := r.whole
 	r.whole = false
 	added := maps.Clone(c.Remotes)
@@ -77,7 +77,7 @@ func (r *router) openNow(ctx context.Context, c plan.Changes) {
 }
 
 // leave keeps the tunnels that the changes end for a while. It comes before the changes are applied.
-func (r *router) leave(c plan.Changes, now time.Time) plan.Changes {
+func (r *Router) leave(c plan.Changes, now time.Time) plan.Changes {
 	if c.Devices != nil {
 		for _, t := range r.state.Tunnels {
 			r.leaves[t.Kind] = leaving{t, now.Add(leaveTime)}
@@ -98,7 +98,7 @@ func (r *router) leave(c plan.Changes, now time.Time) plan.Changes {
 
 // tunnels are those that there shall be in the kernel now. One that leaves has no address,
 // which another may get, once no route goes by it: with the address the kernel drops these.
-func (r *router) tunnels(now time.Time) []plan.Tunnel {
+func (r *Router) tunnels(now time.Time) []plan.Tunnel {
 	all := slices.Clone(r.state.Tunnels)
 	for _, l := range r.leaves {
 		if now.Before(l.until) {
@@ -113,7 +113,7 @@ func (r *router) tunnels(now time.Time) []plan.Tunnel {
 }
 
 // forget forgets the tunnels that are gone, which the firewall knows until then.
-func (r *router) forget(ctx context.Context, now time.Time) {
+func (r *Router) forget(ctx context.Context, now time.Time) {
 	before := len(r.leaves)
 	maps.DeleteFunc(r.leaves, func(_ plan.TunnelKind, l leaving) bool { return !r.whole && !now.Before(l.until) })
 	if len(r.leaves) < before {

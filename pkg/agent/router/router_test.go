@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package router
 
 import (
 	"context"
@@ -32,7 +32,7 @@ import (
 // what they are told: what is tested here is when it does what. What becomes of
 // packets is tested in test/fabric.
 type crossroads struct {
-	*router
+	*Router
 	start  time.Time
 	events chan struct{}
 	ready  chan struct{}
@@ -55,7 +55,7 @@ type crossroads struct {
 	noNote   error // of writing it
 	refuse   error // of the speaker
 	hang     chan struct{}
-	heard    *routeNews // by the loop, latest
+	heard    *News // by the loop, latest
 }
 
 // loop is the loop as far as the router knows it: a firewall that stands at once.
@@ -64,11 +64,11 @@ func (c *crossroads) loop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.handover.forLoop:
+		case <-c.handover.ForLoop:
 		}
-		if n := c.handover.takeNews(); n != nil {
+		if n := c.handover.TakeNews(); n != nil {
 			c.with(func() { c.heard = n })
-			close(n.stands)
+			close(n.Stands)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func (c *crossroads) expectSaid(t *testing.T, name string, want ...string) {
 func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	c := &crossroads{start: time.Now(), events: make(chan struct{}), ready: make(chan struct{}, 1)}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	n := network{
+	n := Network{
 		open: func([]string) (fabric, error) { return c, nil },
 		links: func([]string) (plan.Links, error) {
 			return plan.Links{Links: []plan.Link{{Name: "eth0", Up: true, MTU: 1500, Uplink: true,
@@ -252,11 +252,13 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 			return c.noNote
 		},
 	}
-	c.router = newRouter(Config{Node: "h", Logger: log}, n, problems.New(log), health.New(), newRouteMetrics(), newHandover())
+	c.Router = New(Config{
+		Node: "h", Logger: log, Problems: problems.New(log), Health: health.New(), Metrics: NewMetrics(), Handover: NewHandover(),
+	}, n)
 	prepare(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
-	go func() { ended <- c.run(ctx) }()
+	go func() { ended <- c.Run(ctx) }()
 	go func() { ended <- c.talker.run(ctx) }()
 	go c.loop(ctx)
 	t.Cleanup(func() {
@@ -311,8 +313,8 @@ const (
 // newCrossroads runs a router that has seen the cluster.
 func newCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	c := startCrossroads(t, prepare)
-	c.handover.configure(params.Resolve().Params)
-	c.hear(store.Update{Revision: 1, Resync: true, Entries: cluster()})
+	c.handover.Configure(params.Resolve().Params)
+	c.Hear(store.Update{Revision: 1, Resync: true, Entries: cluster()})
 	return c
 }
 
@@ -327,14 +329,14 @@ func TestRouterWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCrossroads(t, func(*crossroads) {})
 		c.expect(t, "nothing is known")
-		c.handover.configure(params.Resolve().Params)
+		c.handover.Configure(params.Resolve().Params)
 		c.expect(t, "settings alone")
-		c.hear(store.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
+		c.Hear(store.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
 		c.expect(t, "etcd is not ready")
-		c.hear(store.Update{Revision: 2, Entries: cluster()[:1]})
+		c.Hear(store.Update{Revision: 2, Entries: cluster()[:1]})
 		c.expect(t, "etcd is ready", "whole ["+throughTun+", "+ownRoutes+"] 0s")
 		c.expectSaid(t, "the speaker", "as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26] 0s")
-		if n := c.heard; n == nil || n.mtu != 1450 || n.tunnels.VXLANPort != 4789 || len(n.tunnels.Hosts) != 1 {
+		if n := c.heard; n == nil || n.MTU != 1450 || n.Tunnels.VXLANPort != 4789 || len(n.Tunnels.Hosts) != 1 {
 			t.Errorf("the loop is told %+v", n)
 		}
 	})
@@ -347,24 +349,24 @@ func TestRouterFollows(t *testing.T) {
 		synctest.Wait()
 		c.calls, c.said = nil, nil
 		time.Sleep(time.Second)
-		c.hear(store.Update{Revision: 2, Entries: []model.Entry{testBlock("10.1.1.64/26", "o", 2)}})
+		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{testBlock("10.1.1.64/26", "o", 2)}})
 		c.expect(t, "another host's block", "some [10.1.1.64/26 via 192.0.2.2 dev vxlan.calico onlink] 1s")
 		c.with(func() { c.learned = []plan.Learned{learnedFrom("192.0.2.2", "10.2.1.0/26")} })
 		c.ready <- struct{}{}
 		c.expect(t, "a learned route", "some ["+byBGP+"] 1s")
 		c.expectSaid(t, "nothing of that is the speaker's")
-		c.hear(store.Update{Revision: 3, Entries: []model.Entry{put(model.LastStatusKey{Host: "o"}, model.Status{}, 3)}})
+		c.Hear(store.Update{Revision: 3, Entries: []model.Entry{put(model.LastStatusKey{Host: "o"}, model.Status{}, 3)}})
 		c.expect(t, "the other host is dead", "some [no 10.1.1.0/26, no 10.1.1.64/26, nobody at 192.0.2.2] 1s")
-		c.hear(store.Update{Revision: 4, Entries: []model.Entry{put(model.StatusKey{Host: "o"}, model.Status{}, 4)}})
+		c.Hear(store.Update{Revision: 4, Entries: []model.Entry{put(model.StatusKey{Host: "o"}, model.Status{}, 4)}})
 		c.expect(t, "and lives", "some ["+throughTun+", 10.1.1.64/26 via 192.0.2.2 dev vxlan.calico onlink] 1s")
 		for rev := range 5 {
-			c.hear(store.Update{Revision: int64(rev) + 5, Entries: []model.Entry{put(model.LastStatusKey{Host: "o"}, model.Status{}, int64(rev)+5)}})
+			c.Hear(store.Update{Revision: int64(rev) + 5, Entries: []model.Entry{put(model.LastStatusKey{Host: "o"}, model.Status{}, int64(rev)+5)}})
 		}
 		c.expect(t, "and reports again and again")
-		c.hear(store.Update{Revision: 10, Resync: true})
-		c.hear(store.Update{Revision: 11, Entries: []model.Entry{gone(model.BlockKey{CIDR: prefix("10.1.1.0/26")})}})
+		c.Hear(store.Update{Revision: 10, Resync: true})
+		c.Hear(store.Update{Revision: 11, Entries: []model.Entry{gone(model.BlockKey{CIDR: prefix("10.1.1.0/26")})}})
 		c.expect(t, "etcd is empty")
-		c.hear(store.Update{Revision: 12, Resync: true, Entries: cluster()})
+		c.Hear(store.Update{Revision: 12, Resync: true, Entries: cluster()})
 		c.expect(t, "and is back", "some [no 10.1.1.64/26] 1s")
 	})
 }
@@ -374,23 +376,23 @@ func TestRouterWaitsForTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
 		status := model.StatusKey{Host: "o"}
-		c.hear(store.Update{Revision: 2, Entries: []model.Entry{put(status, model.Status{}, 2), put(model.LastStatusKey{Host: "o"}, model.Status{}, 2)}})
+		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{put(status, model.Status{}, 2), put(model.LastStatusKey{Host: "o"}, model.Status{}, 2)}})
 		time.Sleep(time.Second)
 		c.with(func() { c.calls = nil })
-		c.hear(store.Update{Revision: 3, Entries: []model.Entry{gone(status)}})
+		c.Hear(store.Update{Revision: 3, Entries: []model.Entry{gone(status)}})
 		time.Sleep(4 * time.Second)
-		c.hear(store.Update{Revision: 4, Entries: []model.Entry{put(status, model.Status{}, 4)}})
+		c.Hear(store.Update{Revision: 4, Entries: []model.Entry{put(status, model.Status{}, 4)}})
 		time.Sleep(time.Minute)
 		c.expect(t, "it lives")
 		there := append(cluster(), put(model.LastStatusKey{Host: "o"}, model.Status{}, 4))
-		c.hear(store.Update{Revision: 5, Resync: true, Entries: there})
+		c.Hear(store.Update{Revision: 5, Resync: true, Entries: there})
 		time.Sleep(4 * time.Second)
-		c.hear(store.Update{Revision: 6, Resync: true, Entries: append(there, put(status, model.Status{}, 6))})
+		c.Hear(store.Update{Revision: 6, Resync: true, Entries: append(there, put(status, model.Status{}, 6))})
 		time.Sleep(time.Minute)
 		c.expect(t, "it lives, by a snapshot")
-		c.hear(store.Update{Revision: 7, Entries: []model.Entry{gone(status)}})
+		c.Hear(store.Update{Revision: 7, Entries: []model.Entry{gone(status)}})
 		time.Sleep(time.Second)
-		c.hear(store.Update{Revision: 8, Resync: true, Entries: there})
+		c.Hear(store.Update{Revision: 8, Resync: true, Entries: there})
 		time.Sleep(time.Minute)
 		c.expect(t, "it is dead", "some [no 10.1.1.0/26, nobody at 192.0.2.2] 2m14s")
 	})
@@ -424,7 +426,7 @@ func TestRouterBridges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const straight = "10.1.1.0/26 via 192.0.2.2 dev eth0 src 192.0.2.1"
 		modes := func(c *crossroads, revision int64, mode model.EncapMode) {
-			c.hear(store.Update{Revision: revision, Entries: []model.Entry{testPool("10.1.0.0/16", mode, revision)}})
+			c.Hear(store.Update{Revision: revision, Entries: []model.Entry{testPool("10.1.0.0/16", mode, revision)}})
 		}
 		c := newCrossroads(t, func(*crossroads) {})
 		c.expect(t, "start", "whole ["+throughTun+", "+ownRoutes+"] 0s")
@@ -444,14 +446,14 @@ func TestRouterBridges(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		c.expect(t, "the tunnel takes packets")
 		c.with(func() {
-			if c.heard.tunnels.VXLANPort == 0 {
+			if c.heard.Tunnels.VXLANPort == 0 {
 				t.Error("the firewall doesn't know the tunnel that is there")
 			}
 		})
 		time.Sleep(51 * time.Second)
 		c.expect(t, "BGP says nothing", "some [no tunnel] 11s", "some [no 10.1.1.0/26] 31s")
 		c.with(func() {
-			if c.heard.tunnels.VXLANPort != 0 {
+			if c.heard.Tunnels.VXLANPort != 0 {
 				t.Error("the firewall knows a tunnel that is gone")
 			}
 		})
@@ -474,19 +476,19 @@ func TestRouterOpens(t *testing.T) {
 			return put(model.BGPHostKey{Host: host, Field: model.BGPHostIPv6}, model.Text(addr), 2)
 		}
 		c := newCrossroads(t, func(*crossroads) {})
-		c.hear(store.Update{Revision: 2, Entries: []model.Entry{
+		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{
 			testPool("10.1.0.0/16", model.EncapNever, 2), pool6(model.EncapNever), testBlock("fd00::40/122", "h", 2), testBlock("fd00::80/122", "o", 2),
 			hostAddr6("h", "2001:db8::1"), hostAddr6("o", "2001:db8::2"),
 		}})
 		time.Sleep(time.Minute)
 		c.with(func() { c.calls, c.said = nil, nil })
-		c.hear(store.Update{Revision: 3, Entries: []model.Entry{testPool("10.1.0.0/16", model.EncapAlways, 3)}})
+		c.Hear(store.Update{Revision: 3, Entries: []model.Entry{testPool("10.1.0.0/16", model.EncapAlways, 3)}})
 		time.Sleep(100 * time.Millisecond)
 		c.with(func() { c.fail = errors.New("broken") }) // which has all compared
-		c.hear(store.Update{Revision: 4, Entries: []model.Entry{pool6(model.EncapAlways)}})
+		c.Hear(store.Update{Revision: 4, Entries: []model.Entry{pool6(model.EncapAlways)}})
 		time.Sleep(100 * time.Millisecond)
 		c.with(func() { c.fail = nil })
-		c.hear(store.Update{Revision: 5, Entries: []model.Entry{testBlock("10.1.2.0/26", "o", 5)}})
+		c.Hear(store.Update{Revision: 5, Entries: []model.Entry{testBlock("10.1.2.0/26", "o", 5)}})
 		time.Sleep(500 * time.Millisecond)
 		const through6 = "fd00::80/122 via fe80::6448:d7ff:fe0e:303b dev vxlan-v6.calico"
 		c.expect(t, "two tunnels",
@@ -506,11 +508,11 @@ func TestRouterOpensBesides(t *testing.T) {
 		block.Allocations[0], block.Unallocated = 0, block.Unallocated[1:]
 		block.Attributes = []model.Attributes{{HandleID: "vxlan-tunnel-addr-h"}}
 		entry.Value = block
-		c.hear(store.Update{Revision: 2, Entries: []model.Entry{entry}})
+		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{entry}})
 		time.Sleep(time.Minute)
 		c.with(func() { c.calls = nil })
 		pool := model.Pool{CIDR: prefix("10.1.0.0/16"), IPIP: "tunl0", IPIPMode: model.EncapAlways, IPAM: true, BlockSize: 26}
-		c.hear(store.Update{Revision: 3, Entries: []model.Entry{put(model.PoolKey{CIDR: pool.CIDR}, pool, 3)}})
+		c.Hear(store.Update{Revision: 3, Entries: []model.Entry{put(model.PoolKey{CIDR: pool.CIDR}, pool, 3)}})
 		time.Sleep(time.Second)
 		c.expect(t, "IPIP after VXLAN", "some [tunl0, vxlan.calico 10.1.0.0] 1m0s",
 			"some [10.1.1.0/26 via 192.0.2.2 dev tunl0 onlink, nobody at 192.0.2.2, tunl0, vxlan.calico] 1m0.25s")
@@ -596,7 +598,7 @@ func TestRouterSeesFlaps(t *testing.T) {
 func TestRouterProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
-		c.hear(store.Update{Revision: 2, Entries: []model.Entry{
+		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{
 			put(model.HostMetadataKey{Host: "x"}, model.HostMetadata{}, 2), hostAddr("x", "192.0.2.2", 2),
 			put(model.BGPGlobalASKey{}, errors.New("not a number"), 2), testPool("10.3.0.0/16", model.EncapNever, 2),
 			put(model.PoolKey{CIDR: prefix("10.4.0.0/16")}, errors.New("the loop's to report"), 2),
@@ -610,7 +612,7 @@ func TestRouterProblems(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		c.hear(store.Update{Revision: 3, Entries: []model.Entry{hostAddr("x", "192.0.2.3", 3), gone(model.BGPGlobalASKey{})}})
+		c.Hear(store.Update{Revision: 3, Entries: []model.Entry{hostAddr("x", "192.0.2.3", 3), gone(model.BGPGlobalASKey{})}})
 		synctest.Wait()
 		if got := c.problems.All(); len(got) != 0 {
 			t.Errorf("once they are in order: %v", got)
@@ -632,9 +634,9 @@ func TestTalker(t *testing.T) {
 			t.Errorf("shown: %v", all)
 		}
 		c.with(func() { c.refuse, c.hang, c.calls = nil, make(chan struct{}), nil })
-		c.hear(store.Update{Revision: 2, Entries: []model.Entry{testBlock("10.2.0.64/26", "h", 2)}})
+		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{testBlock("10.2.0.64/26", "h", 2)}})
 		c.expect(t, "routes don't wait for a speaker that hangs", "some [blackhole 10.2.0.64/26] 8s")
-		c.hear(store.Update{Revision: 3, Entries: []model.Entry{testBlock("10.2.0.128/26", "h", 3)}})
+		c.Hear(store.Update{Revision: 3, Entries: []model.Entry{testBlock("10.2.0.128/26", "h", 3)}})
 		c.expect(t, "nor do these", "some [blackhole 10.2.0.128/26] 8s")
 		c.with(func() {
 			close(c.hang)
@@ -648,3 +650,13 @@ func TestTalker(t *testing.T) {
 		}
 	})
 }
+
+func put(key model.Key, value any, revision int64) model.Entry {
+	e := model.Entry{Path: key.Path(), Key: key, Revision: revision, Created: revision, Value: value}
+	if err, invalid := value.(error); invalid {
+		e.Value, e.Err = nil, err
+	}
+	return e
+}
+
+func gone(key model.Key) model.Entry { return model.Entry{Path: key.Path(), Key: key} }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package router
 
 import (
 	"cmp"
@@ -18,7 +18,7 @@ import (
 )
 
 // program brings the kernel in line: all of it where that is due, else what changed.
-func (r *router) program(ctx context.Context, c plan.Changes) {
+func (r *Router) program(ctx context.Context, c plan.Changes) {
 	now := time.Now()
 	some := len(c.Routes) > 0 || len(c.Remotes) > 0 || c.Devices != nil
 	var report kernel.FabricReport
@@ -60,7 +60,7 @@ func (r *router) program(ctx context.Context, c plan.Changes) {
 }
 
 // note keeps what the kernel doesn't hold as desired; it is tried again.
-func (r *router) note(all bool, c plan.Changes, found []kernel.FabricProblem) {
+func (r *Router) note(all bool, c plan.Changes, found []kernel.FabricProblem) {
 	now := make(map[string]error, len(found))
 	for _, p := range found {
 		now[p.Subject] = errors.Join(now[p.Subject], p.Err)
@@ -97,9 +97,12 @@ func (r *router) note(all bool, c plan.Changes, found []kernel.FabricProblem) {
 	}
 }
 
+// leastPause is the first pause after which what failed is tried again.
+const leastPause = time.Second
+
 // again has the router try again after a while, longer each time.
-func (r *router) again() {
-	r.pause = min(max(2*r.pause, retryPause), r.params.RefreshInterval)
+func (r *Router) again() {
+	r.pause = min(max(2*r.pause, leastPause), r.params.RefreshInterval)
 	r.retry.Reset(r.pause)
 }
 
@@ -108,7 +111,7 @@ const problemKernel = "not-programmed"
 
 // sayProblems says what the engine finds wrong, and what is in order again. What
 // the loop reports on it leaves out.
-func (r *router) sayProblems(c plan.Changes) {
+func (r *Router) sayProblems(c plan.Changes) {
 	if len(c.Problems) == 0 {
 		return
 	}
@@ -131,13 +134,13 @@ func (r *router) sayProblems(c plan.Changes) {
 
 // sayer logs problems, each once, and not too many at a time.
 type sayer struct {
-	r       *router
+	r       *Router
 	lines   int
 	unsaid  int
 	example string
 }
 
-func newSayer(r *router) *sayer { return &sayer{r: r} }
+func newSayer(r *Router) *sayer { return &sayer{r: r} }
 
 // say says how it stands with something; nil is well.
 func (s *sayer) say(kind, subject string, err error) {

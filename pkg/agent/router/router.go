@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package router keeps the way to other hosts: it takes in what etcd, the kernel and BGP say, has plan.Engine decide, and
+// programs routes and tunnels.
+package router
 
 import (
 	"cmp"
@@ -37,9 +39,9 @@ type lessons interface {
 	LookAgain([]netip.Prefix)
 }
 
-// network is the host's part in the network as the router sees it; a test puts
+// Network is the host's part in the network as the router sees it; a test puts
 // another in its place.
-type network struct {
+type Network struct {
 	open   func(prefixes []string) (fabric, error)
 	links  func(prefixes []string) (plan.Links, error)
 	routes func() ([]plan.Route, error)
@@ -54,24 +56,25 @@ type network struct {
 	writeRouterID func(netip.Addr) error
 }
 
-// router is the one goroutine that keeps the way to other hosts: it takes in what
+// Router is the one goroutine that keeps the way to other hosts: it takes in what
 // etcd, the kernel and BGP say, has the engine decide, and programs routes and
 // tunnels. It is not the loop's, so that nothing of other hosts delays the gate or
 // the firewall.
-type router struct {
+type Router struct {
 	log      *slog.Logger
 	host     string
-	network  network
+	network  Network
 	inbox    *inbox.Inbox
-	handover *handover
+	handover *Handover
 	talker   *talker
 	identity *identity.Keeper // nil = others say who this host is
 	naming   *report.Naming   // nil = the name is the host's own
 	problems *problems.Ledger
 	health   *health.Monitor
-	metrics  routeMetrics
-	asks     chan chan string             // for a picture of the state
-	counts   chan chan map[netip.Addr]int // for the routes by neighbour
+	metrics  Metrics
+	// Asks takes a channel and sends on it, from Run, what the router wants, for people.
+	Asks   chan chan string
+	counts chan chan map[netip.Addr]int // for the routes by neighbour
 
 	params  params.Params
 	settled bool // params are those that stand in etcd, too
@@ -109,7 +112,7 @@ type router struct {
 	lookPause time.Duration
 	retry     *time.Timer
 	pause     time.Duration
-	told      routeNews
+	told      News
 	toldOnce  bool
 	lacks     map[string]error // what the kernel doesn't hold, by subject
 	clock     time.Time        // when it was looked at
@@ -118,25 +121,48 @@ type router struct {
 	trouble   [troubles]string // what was logged last
 }
 
-func newRouter(cfg Config, n network, trouble *problems.Ledger, h *health.Monitor, m routeMetrics, x *handover) *router {
-	return &router{
-		log: cfg.Logger, host: cfg.Node, network: n, inbox: inbox.New(), handover: x,
-		talker: newTalker(cfg.Logger, n.speaker, trouble, h), problems: trouble, health: h, metrics: m,
-		asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: params.Resolve().Params,
+// Config is what a router is told when it starts.
+type Config struct {
+	Node     string // the host's name in the data model
+	Handover *Handover
+	Identity *identity.Keeper // nil = others say who this host is
+	Naming   *report.Naming   // nil = the name is the host's own
+	Problems *problems.Ledger
+	Health   *health.Monitor
+	Metrics  Metrics
+	Logger   *slog.Logger
+}
+
+// New is of a router that has heard of nothing. Run, and Talk beside it, have it act.
+func New(cfg Config, n Network) *Router {
+	return &Router{
+		log: cfg.Logger, host: cfg.Node, network: n, inbox: inbox.New(), handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming,
+		talker: newTalker(cfg.Logger, n.speaker, cfg.Problems, cfg.Health), problems: cfg.Problems, health: cfg.Health, metrics: cfg.Metrics,
+		Asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: params.Resolve().Params,
 		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, carriers: carriers{}, clock: time.Now(),
 	}
 }
 
-// hear takes in one update of the watch. It doesn't wait.
-func (r *router) hear(u store.Update) {
+// Hear takes in one update of the watch. It doesn't wait.
+func (r *Router) Hear(u store.Update) {
 	if r.identity != nil {
 		r.identity.Fold(u)
 	}
 	r.inbox.Put(u)
 }
 
-// run turns until the context ends. What is programmed stays.
-func (r *router) run(ctx context.Context) error {
+// Waits says what etcd must be known to hold before anything is done; "" = nothing more.
+func (r *Router) Waits() string { return r.inbox.Waits() }
+
+// Talk has BGP do what the router desires, until the context ends; then sessions end as for a restart. It runs
+// beside Run. The error is always nil.
+func (r *Router) Talk(ctx context.Context) error { return r.talker.run(ctx) }
+
+// Hush ends BGP's sessions as for a restart, where Talk was never called.
+func (r *Router) Hush(ctx context.Context) { r.talker.close(ctx) }
+
+// Run turns until the context ends. What is programmed stays. The error is always nil.
+func (r *Router) Run(ctx context.Context) error {
 	defer r.closeFabric()
 	r.retry = time.NewTimer(time.Hour)
 	defer r.retry.Stop()
@@ -183,7 +209,7 @@ func (r *router) run(ctx context.Context) error {
 		case <-r.left.C:
 		case <-r.retry.C:
 			r.whole = true
-		case ask := <-r.asks:
+		case ask := <-r.Asks:
 			ask <- r.picture()
 			continue
 		case ask := <-r.counts:
@@ -200,7 +226,7 @@ func (r *router) run(ctx context.Context) error {
 }
 
 // obey takes in what the loop has left.
-func (r *router) obey() {
+func (r *Router) obey() {
 	o := r.handover.takeOrders()
 	r.look = r.look || o.look
 	if o.params == nil {
@@ -215,7 +241,7 @@ func (r *router) obey() {
 }
 
 // turn acts on what has been taken in. What fails is tried again after a while.
-func (r *router) turn(ctx context.Context) {
+func (r *Router) turn(ctx context.Context) {
 	etcd := r.inbox.Waits()
 	waits := cmp.Or(etcd, r.naming.Waits())
 	if waits != r.waitsFor && r.engine != nil {
@@ -259,14 +285,14 @@ func (r *router) turn(ctx context.Context) {
 
 // takeIn has the engine take in what etcd says. A name that is another's leaves what was done
 // as it is. Where nothing was done yet all is decided, for the identity to know, and nothing done.
-func (r *router) takeIn() {
+func (r *Router) takeIn() {
 	r.engine.SetSettings(r.routing())
 	r.engine.Update(r.inbox.Take(func() bool { return r.acts && r.naming.Waits() != "" })...)
 	r.engine.SetEtcd(r.network.etcd())
 }
 
 // decide says what changes by what was taken in, and whether that opens a tunnel.
-func (r *router) decide() (c plan.Changes, opens bool) {
+func (r *Router) decide() (c plan.Changes, opens bool) {
 	c = r.bridge(r.engine.Flush())
 	opens = r.opens(c)
 	c = r.leave(c, time.Now())
@@ -278,14 +304,14 @@ func (r *router) decide() (c plan.Changes, opens bool) {
 }
 
 // announce hands the loop what it must know of changes.
-func (r *router) announce(ctx context.Context, c plan.Changes, first bool) {
+func (r *Router) announce(ctx context.Context, c plan.Changes, first bool) {
 	if first || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
 		r.tellLoop(ctx)
 	}
 }
 
 // well logs what is wrong, when that changes, and says whether nothing is.
-func (r *router) well(what int, message string, err error) bool {
+func (r *Router) well(what int, message string, err error) bool {
 	text := problems.Reason(err)
 	if text != r.trouble[what] {
 		if err == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package router
 
 import (
 	"net/netip"
@@ -23,12 +23,12 @@ func TestPeersTable(t *testing.T) {
 			c.learned = []plan.Learned{learnedFrom("192.0.2.2", "10.2.1.0/26"), learnedFrom("192.0.2.2", "10.2.0.0/26")}
 		})
 		synctest.Wait()
-		used := debugState{router: c.router}.used(t.Context())
+		used := c.countUsed(t.Context())
 		now := time.Now()
 		peers := []bgp.PeerStatus{{Address: netip.MustParseAddr("192.0.2.2"), AS: 64512, Kind: plan.FromMesh, Host: "o", State: bgp.Established, Since: now, Received: 2, Used: 2, Sent: 1}}
 		var b strings.Builder
-		writePeers(&b, peers, used, now)
-		writePeers(&b, peers, nil, now)
+		peersTable(&b, peers, used, now)
+		peersTable(&b, peers, nil, now)
 		want := `address    as     kind  host  state        for  received  used  refused  sent  last error
 192.0.2.2  64512  mesh  o     established  0s   2         1     0        1     
 address    as     kind  host  state        for  received  used  refused  sent  last error

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package router
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -38,7 +42,7 @@ func TestRouterIDOutlivesAddress(t *testing.T) {
 			{"which leaves it", other, "192.0.2.2", "192.0.2.12"},
 		} {
 			revision := int64(i + 2)
-			c.hear(store.Update{Revision: revision, Entries: []model.Entry{put(step.key, model.Text(step.addr), revision)}})
+			c.Hear(store.Update{Revision: revision, Entries: []model.Entry{put(step.key, model.Text(step.addr), revision)}})
 			synctest.Wait()
 			c.with(func() {
 				if want := netip.MustParseAddr(step.want); c.routerID != want || c.notedID != want {
@@ -109,13 +113,13 @@ func TestUnheard(t *testing.T) {
 		if ready, gate := reply(c.health, "/readiness"), c.health.Unready(); ready != want || gate != "" {
 			t.Errorf("readiness %q, gate %q", ready, gate)
 		}
-		c.hear(store.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
+		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
 		time.Sleep(20 * time.Second) // longer than the pause between tries
 		c.health.Turn()
 		if got := reply(c.health, "/readiness"); got != "" {
 			t.Errorf("where all is encapsulated: %q", got)
 		}
-		c.hear(store.Update{Revision: 3, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapNever, 3)}})
+		c.Hear(store.Update{Revision: 3, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapNever, 3)}})
 		time.Sleep(20 * time.Second) // longer than the pause between tries
 		c.health.Turn()
 		if got := reply(c.health, "/readiness"); got != want {
@@ -131,9 +135,9 @@ func TestUnheard(t *testing.T) {
 }
 
 func TestRouterIDFile(t *testing.T) {
-	cfg := Config{Node: "h", VarDir: filepath.Join(t.TempDir(), "var")}
-	f := newRouterIDFile(cfg)
-	expect := func(what string, f routerIDFile, want netip.Addr) {
+	dir := filepath.Join(t.TempDir(), "var")
+	f := newIDFile(dir, "h")
+	expect := func(what string, f idFile, want netip.Addr) {
 		t.Helper()
 		if got, err := f.read(); got != want || err != nil {
 			t.Errorf("%s: %s, %v; want %s", what, got, err, want)
@@ -145,14 +149,21 @@ func TestRouterIDFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("what was written", f, id)
-	expect("of another host, by a copied disk", routerIDFile{f.path, "o"}, netip.Addr{})
+	expect("of another host, by a copied disk", idFile{f.path, "o"}, netip.Addr{})
 	for _, text := range []string{"", "h", "h 0.0.0.0", "h fd00::1", "h\x00 192.0.2.1", "192.0.2.1"} {
 		if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		expect(text, f, netip.Addr{})
 	}
-	if _, err := (routerIDFile{t.TempDir(), "h"}).read(); err == nil {
+	if _, err := (idFile{t.TempDir(), "h"}).read(); err == nil {
 		t.Error("a directory is read")
 	}
+}
+
+// reply is why the agent isn't well as a page of its health has it, "" = it is.
+func reply(h *health.Monitor, page string) string {
+	w := httptest.NewRecorder()
+	h.Handler(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", page, nil))
+	return strings.TrimPrefix(strings.TrimSpace(w.Body.String()), "ok")
 }

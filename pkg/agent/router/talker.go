@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package router
 
 import (
 	"context"
@@ -42,7 +42,7 @@ type talker struct {
 }
 
 func newTalker(log *slog.Logger, s speaker, p *problems.Ledger, h *health.Monitor) *talker {
-	return &talker{log: log, speaker: s, problems: p, health: h, wake: make(chan struct{}, 1), every: retryPause}
+	return &talker{log: log, speaker: s, problems: p, health: h, wake: make(chan struct{}, 1), every: leastPause}
 }
 
 // say leaves a note of what is desired. The maps are the talker's then.
@@ -88,7 +88,7 @@ func (t *talker) run(ctx context.Context) error {
 		t.note(err)
 		t.health.SetBGP(unheard(now, err))
 		if err != nil {
-			pause = min(max(2*pause, retryPause), most)
+			pause = min(max(2*pause, leastPause), most)
 			retry.Reset(pause)
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package router
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// RouterIDName is a file in the var directory: the host's name, and the identifier by
+// IDName is a file in the var directory: the host's name, and the identifier by
 // which it speaks BGP.
-const RouterIDName = "router-id"
+const IDName = "router-id"
 
 // routing are the engine's settings, with the identifier by which BGP speaks.
-func (r *router) routing() plan.Settings {
+func (r *Router) routing() plan.Settings {
 	s := r.params.Routing()
 	s.RouterID = r.routerID
 	return s
@@ -26,7 +26,7 @@ func (r *router) routing() plan.Settings {
 
 // identify notes the identifier by which BGP is to speak. A neighbour that keeps the routes
 // of an agent that restarts must know it again: see docs/decisions.md.
-func (r *router) identify() {
+func (r *Router) identify() {
 	id := r.state.Speaker.RouterID
 	if r.state.Speaker.AS == 0 || id == r.routerID {
 		return
@@ -36,7 +36,7 @@ func (r *router) identify() {
 }
 
 // noteID writes the identifier for the next run. What fails is said once, and tried again at every audit.
-func (r *router) noteID() {
+func (r *Router) noteID() {
 	err := r.network.writeRouterID(r.routerID)
 	switch {
 	case err != nil && !r.unnoted:
@@ -47,16 +47,16 @@ func (r *router) noteID() {
 	r.unnoted = err != nil
 }
 
-// routerIDFile is where one host of the name keeps its identifier.
-type routerIDFile struct{ path, host string }
+// idFile is where one host of the name keeps its identifier.
+type idFile struct{ path, host string }
 
-func newRouterIDFile(cfg Config) routerIDFile {
-	return routerIDFile{filepath.Join(cfg.VarDir, RouterIDName), cfg.Node}
+func newIDFile(dir, host string) idFile {
+	return idFile{filepath.Join(dir, IDName), host}
 }
 
 // read gives what a former run wrote, invalid = nothing that fits: a copied disk has
 // another host's.
-func (f routerIDFile) read() (netip.Addr, error) {
+func (f idFile) read() (netip.Addr, error) {
 	text, err := os.ReadFile(f.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return netip.Addr{}, nil
@@ -75,6 +75,6 @@ func (f routerIDFile) read() (netip.Addr, error) {
 	return id, nil
 }
 
-func (f routerIDFile) write(id netip.Addr) error {
+func (f idFile) write(id netip.Addr) error {
 	return statefile.Write(f.path, []byte(f.host+" "+id.String()+"\n"))
 }

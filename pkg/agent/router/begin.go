@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package router
 
 import (
 	"context"
@@ -20,9 +20,12 @@ import (
 // before the agent was started anew: its address may be on its way to etcd.
 const leastRetention = 2 * time.Minute
 
+// leastLook is the least time between two looks at the kernel that events ask for.
+const leastLook = 20 * time.Millisecond
+
 // begin makes the engine, which keeps the routes that a former run of the agent
 // learned until BGP has learned them again.
-func (r *router) begin() bool {
+func (r *Router) begin() bool {
 	former, err := r.network.routes()
 	if !r.well(formerTrouble, "the routes that BGP learned before could not be read, trying again", err) {
 		r.again()
@@ -39,7 +42,7 @@ func (r *router) begin() bool {
 }
 
 // open opens the kernel's side, where it isn't.
-func (r *router) open(ctx context.Context) bool {
+func (r *Router) open(ctx context.Context) bool {
 	if r.fabric != nil {
 		return true
 	}
@@ -54,7 +57,7 @@ func (r *router) open(ctx context.Context) bool {
 	return true
 }
 
-func (r *router) openFabric(ctx context.Context) error {
+func (r *Router) openFabric(ctx context.Context) error {
 	f, err := r.network.open(r.params.InterfacePrefixes)
 	if err != nil {
 		return fmt.Errorf("open the way to other hosts: %w", err)
@@ -70,7 +73,7 @@ func (r *router) openFabric(ctx context.Context) error {
 	return nil
 }
 
-func (r *router) closeFabric() {
+func (r *Router) closeFabric() {
 	if r.fabric == nil {
 		return
 	}
@@ -80,7 +83,7 @@ func (r *router) closeFabric() {
 }
 
 // release ends the keeping of what a former run learned.
-func (r *router) release(complete bool) {
+func (r *Router) release(complete bool) {
 	if !r.retained || !r.applied {
 		return
 	}
@@ -94,7 +97,7 @@ func (r *router) release(complete bool) {
 // glance looks at the kernel where it may have changed: at the host's own links and
 // routes, and whether ours are as they were. Where links come and go by the hundred,
 // or another program undoes what is done here, that is done for a tenth of the time.
-func (r *router) glance(ctx context.Context) {
+func (r *Router) glance(ctx context.Context) {
 	if !r.look && !r.audit {
 		return
 	}
@@ -112,12 +115,12 @@ func (r *router) glance(ctx context.Context) {
 		r.whole = !same || err != nil // where an error lasts, taking all apart tells of it
 	}
 	r.looked = time.Now()
-	r.lookPause = max(driftPause, 10*r.looked.Sub(start))
+	r.lookPause = max(leastLook, 10*r.looked.Sub(start))
 }
 
 // readLinks reads the host's own links and routes. The kernel gives them with all
 // workloads', so it is not done at each audit: notices tell where they change.
-func (r *router) readLinks() {
+func (r *Router) readLinks() {
 	links, err := r.network.links(r.params.InterfacePrefixes)
 	if r.well(linkTrouble, "the host's own links could not be read; what was known of them is used", err) {
 		r.look, r.links = false, links
@@ -131,7 +134,7 @@ func (r *router) readLinks() {
 }
 
 // see reads the host's own links for the identity, before there is an engine.
-func (r *router) see() {
+func (r *Router) see() {
 	if r.identity == nil || r.naming.Waits() == "" {
 		return
 	}
@@ -150,29 +153,29 @@ const fencePatience = time.Second
 // tellLoop hands the loop what the firewall and the plugin must know. A tunnel that
 // is new waits until the firewall knows of it, and comes without where that takes
 // too long: the loop must not be able to cut off other hosts.
-func (r *router) tellLoop(ctx context.Context) {
-	n := routeNews{mtu: r.state.MTU.Pods, hosts: maps.Clone(r.state.Hosts), routers: map[netip.Addr]string{}}
+func (r *Router) tellLoop(ctx context.Context) {
+	n := News{MTU: r.state.MTU.Pods, Hosts: maps.Clone(r.state.Hosts), Routers: map[netip.Addr]string{}}
 	for _, route := range r.links.Routes {
 		if route.Gateway.IsGlobalUnicast() { // others are no endpoint's
-			n.routers[route.Gateway] = route.Device
+			n.Routers[route.Gateway] = route.Device
 		}
 	}
 	for _, t := range r.tunnels(time.Time{}) {
 		if t.Kind == plan.IPIP {
-			n.tunnels.IPIP = true
+			n.Tunnels.IPIP = true
 		} else {
-			n.tunnels.VXLANPort = t.Port
+			n.Tunnels.VXLANPort = t.Port
 		}
 	}
-	if n.tunnels.IPIP || n.tunnels.VXLANPort != 0 {
-		n.tunnels.Hosts = slices.SortedFunc(maps.Keys(r.state.Hosts), netip.Addr.Compare)
+	if n.Tunnels.IPIP || n.Tunnels.VXLANPort != 0 {
+		n.Tunnels.Hosts = slices.SortedFunc(maps.Keys(r.state.Hosts), netip.Addr.Compare)
 	}
 	if r.toldOnce && n.equal(r.told) {
 		return
 	}
-	opens := n.tunnels.IPIP && !r.told.tunnels.IPIP || n.tunnels.VXLANPort != 0 && n.tunnels.VXLANPort != r.told.tunnels.VXLANPort
+	opens := n.Tunnels.IPIP && !r.told.Tunnels.IPIP || n.Tunnels.VXLANPort != 0 && n.Tunnels.VXLANPort != r.told.Tunnels.VXLANPort
 	r.told, r.toldOnce = n, true
-	stands := r.handover.tell(n)
+	stands := r.handover.Tell(n)
 	if !opens {
 		return
 	}
@@ -186,14 +189,14 @@ func (r *router) tellLoop(ctx context.Context) {
 	}
 }
 
-func (n routeNews) equal(o routeNews) bool {
-	return n.mtu == o.mtu && maps.Equal(n.hosts, o.hosts) && maps.Equal(n.routers, o.routers) && n.tunnels.IPIP == o.tunnels.IPIP && n.tunnels.VXLANPort == o.tunnels.VXLANPort &&
-		slices.Equal(n.tunnels.Hosts, o.tunnels.Hosts)
+func (n News) equal(o News) bool {
+	return n.MTU == o.MTU && maps.Equal(n.Hosts, o.Hosts) && maps.Equal(n.Routers, o.Routers) && n.Tunnels.IPIP == o.Tunnels.IPIP && n.Tunnels.VXLANPort == o.Tunnels.VXLANPort &&
+		slices.Equal(n.Tunnels.Hosts, o.Tunnels.Hosts)
 }
 
 // wish tells the identity what is known of this host. Addresses of tunnels are not given
 // up while routes go by these.
-func (r *router) wish() {
+func (r *Router) wish() {
 	if r.identity == nil {
 		return
 	}
@@ -205,7 +208,7 @@ func (r *router) wish() {
 }
 
 // speak has BGP do what is desired now.
-func (r *router) speak() {
+func (r *Router) speak() {
 	r.talker.say(bgp.Desired{
 		Speaker: r.state.Speaker, Neighbours: maps.Clone(r.state.Neighbours), Advertisements: maps.Clone(r.state.Advertisements),
 	}, r.params.RefreshInterval)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package router
 
 import (
 	"context"
@@ -10,11 +10,10 @@ import (
 
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/pkg/store"
 )
 
-// routeMetrics are what the agent counts of the way to other hosts.
-type routeMetrics struct {
+// Metrics are what the agent counts of the way to other hosts.
+type Metrics struct {
 	routes, problems          *prometheus.GaugeVec
 	tunnels, remotes, hosts   prometheus.Gauge
 	advertised                prometheus.Gauge
@@ -23,14 +22,15 @@ type routeMetrics struct {
 	jumps                     prometheus.Counter // of the clock
 }
 
-func newRouteMetrics() routeMetrics {
+// NewMetrics has counted nothing.
+func NewMetrics() Metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "calico_node_route_" + name, Help: help})
 	}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "calico_node_route_" + name, Help: help})
 	}
-	m := routeMetrics{
+	m := Metrics{
 		routes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "calico_node_routes", Help: "Routes that this host shall have for others' workloads, by what they come from: a block of its own, etcd (host), BGP.",
 		}, []string{"origin"}),
@@ -42,7 +42,7 @@ func newRouteMetrics() routeMetrics {
 		hosts:      gauge("hosts", "Addresses of other hosts."),
 		advertised: gauge("advertised", "Prefixes that this host advertises by BGP."),
 		applySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "calico_node_route_apply_seconds", Help: "Time to bring routes and tunnels in line and read them back: the whole, or what changed.", Buckets: latencies(),
+			Name: "calico_node_route_apply_seconds", Help: "Time to bring routes and tunnels in line and read them back: the whole, or what changed.", Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 12), // of a tenth of a millisecond to some seconds
 		}, []string{"scope"}),
 		writes:   counter("writes_total", "Changes made to routes to other hosts and to tunnels."),
 		repairs:  counter("drift_repaired_total", "Changes made to routes to other hosts and to tunnels that undid what something else had changed; they are in calico_node_route_writes_total too."),
@@ -57,24 +57,13 @@ func newRouteMetrics() routeMetrics {
 	return m
 }
 
-func (m routeMetrics) register(r *prometheus.Registry) {
+// Register has the registry show them.
+func (m Metrics) Register(r *prometheus.Registry) {
 	r.MustRegister(m.routes, m.problems, m.tunnels, m.remotes, m.hosts, m.advertised, m.applySeconds, m.writes, m.repairs, m.failures, m.jumps)
 }
 
-// newWatchMetric tells whether etcd is away.
-func newWatchMetric(client *store.Client) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "calico_node_watch_interrupted", Help: "1 while etcd is away, so that no change is heard of.",
-	}, func() float64 {
-		if client.WatchTrouble() != nil {
-			return 1
-		}
-		return 0
-	})
-}
-
 // count follows what changes of what was desired before.
-func (m routeMetrics) count(before plan.State, c plan.Changes) {
+func (m Metrics) count(before plan.State, c plan.Changes) {
 	for p, r := range c.Routes {
 		if was, ok := before.Routes[p]; ok {
 			m.routes.WithLabelValues(string(was.Origin)).Dec()
@@ -97,14 +86,14 @@ func (m routeMetrics) count(before plan.State, c plan.Changes) {
 }
 
 // size notes how much there is of what is desired now.
-func (m routeMetrics) size(now plan.State) {
+func (m Metrics) size(now plan.State) {
 	m.remotes.Set(float64(len(now.Remotes)))
 	m.hosts.Set(float64(len(now.Hosts)))
 	m.advertised.Set(float64(len(now.Advertisements)))
 }
 
-// peerMetrics asks the speaker when somebody wants to know.
-type peerMetrics struct {
+// PeerMetrics asks the speaker when somebody wants to know.
+type PeerMetrics struct {
 	speaker                           speaker
 	peers, received, learned, refused *prometheus.Desc
 	troubles                          *prometheus.Desc
@@ -113,9 +102,10 @@ type peerMetrics struct {
 // scrapePatience is what the speaker has to answer.
 const scrapePatience = 5 * time.Second
 
-func newPeerMetrics(s speaker) *peerMetrics {
-	return &peerMetrics{
-		speaker:  s,
+// NewPeerMetrics are of the network's speaker.
+func NewPeerMetrics(n Network) *PeerMetrics {
+	return &PeerMetrics{
+		speaker:  n.speaker,
 		peers:    prometheus.NewDesc("calico_node_bgp_peers", "BGP neighbours, by the state of the session.", []string{"state"}, nil),
 		troubles: prometheus.NewDesc("calico_node_bgp_troubles", "BGP neighbours without a session, by what is wrong; those not tried yet aside.", []string{"kind"}, nil),
 		received: prometheus.NewDesc("calico_node_bgp_received_prefixes", "Prefixes that the neighbours have sent, taken or not.", nil, nil),
@@ -125,7 +115,7 @@ func newPeerMetrics(s speaker) *peerMetrics {
 }
 
 // Describe is of prometheus.Collector.
-func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
+func (m *PeerMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.peers
 	out <- m.troubles
 	out <- m.received
@@ -134,7 +124,7 @@ func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect is of prometheus.Collector.
-func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
+func (m *PeerMetrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
 	defer cancel()
 	peers, err := m.speaker.Status(ctx)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package router
 
 import (
 	"maps"
@@ -19,7 +19,7 @@ const bridgeTime = 30 * time.Second
 // routes by etcd are gone then, and BGP takes a moment to tell of the blocks. Until
 // it has, they lead straight to the hosts that etcd named, where these are on a link of
 // ours; what they need for that is only their own link and forwarding.
-func (r *router) bridge(c plan.Changes) plan.Changes {
+func (r *Router) bridge(c plan.Changes) plan.Changes {
 	if len(c.Routes) == 0 || r.retained {
 		return c
 	}
@@ -51,7 +51,7 @@ func (r *router) bridge(c plan.Changes) plan.Changes {
 }
 
 // unbridge ends that where BGP has told of all, or has had its time.
-func (r *router) unbridge() {
+func (r *Router) unbridge() {
 	if len(r.bridged) == 0 || time.Now().Before(r.bridgeEnd) {
 		return
 	}
@@ -60,7 +60,7 @@ func (r *router) unbridge() {
 }
 
 // learn takes in what BGP learned.
-func (r *router) learn(learned []plan.Learned) {
+func (r *Router) learn(learned []plan.Learned) {
 	r.engine.Learn(learned...)
 	if len(r.bridged) == 0 {
 		return
@@ -80,7 +80,7 @@ const mostPassed = 1000
 
 // lookAtPassed has BGP look at prefixes whose best paths are of no use: of the others it
 // tells only then.
-func (r *router) lookAtPassed() {
+func (r *Router) lookAtPassed() {
 	if r.engine == nil {
 		return
 	}
@@ -90,7 +90,7 @@ func (r *router) lookAtPassed() {
 }
 
 // straightTo is the next hop to another host on a link that it shares with this one.
-func (r *router) straightTo(host string, is4 bool) (plan.Hop, bool) {
+func (r *Router) straightTo(host string, is4 bool) (plan.Hop, bool) {
 	for a, name := range r.state.Hosts {
 		if name != host || a.Is4() != is4 {
 			continue

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package router
 
 import (
 	"errors"
@@ -56,7 +56,7 @@ func (c carriers) see(losses map[string]uint32, now time.Time) []string {
 }
 
 // lookAtCarriers says which of the host's own links flap, and which no longer do.
-func (r *router) lookAtCarriers(now time.Time) {
+func (r *Router) lookAtCarriers(now time.Time) {
 	var names []string
 	for _, l := range r.links.Links {
 		if len(l.Addrs) > 0 { // of others there may be hundreds, such as other runtimes' workloads
@@ -84,7 +84,7 @@ func (r *router) lookAtCarriers(now time.Time) {
 
 // lookAtClock says when the clock was set. Nothing goes by it: only times in the log
 // and in etcd do.
-func (r *router) lookAtClock(now time.Time) {
+func (r *Router) lookAtClock(now time.Time) {
 	before := r.clock
 	r.clock = now
 	// Round takes the reading of CLOCK_MONOTONIC from a time.
