@@ -28,6 +28,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/agent/router"
+	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
@@ -115,7 +116,7 @@ func run(ctx context.Context, cfg Config) error {
 	file, err := params.ReadFile(cfg.ConfigFile)
 	trouble.ReportSetting(cfg.ConfigFile, err, "what else it says")
 	cfg.file = file
-	params := params.Resolve(cfg.layers(settings{})...).Params
+	params := params.Resolve(cfg.settings().Layers(settings.Stored{})...).Params
 	if err := writeNode(cfg); err != nil {
 		return fmt.Errorf("leave the node's name for the plugin (CALICO_VAR_DIR): %w", err)
 	}
@@ -166,11 +167,14 @@ func run(ctx context.Context, cfg Config) error {
 func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *problems.Ledger, r *report.Reporter) *loop {
 	m := newMetrics(cfg.Version, trouble.Count)
 	trouble.Unread = h.Unread
-	l := &loop{
+	var l *loop
+	known := cfg.settings()
+	known.Roles = func(prefixes []string) ([]kernel.LinkRole, error) { return l.system.roles(prefixes) }
+	l = &loop{
 		log: cfg.Logger, level: cfg.Level, params: params,
 		system:  hostSystem(cfg),
 		metrics: m, health: h, report: r, problems: trouble,
-		adoption: newAdoption(cfg, trouble), serving: health.NewServers(trouble, h.Handler(trouble), m.handler()),
+		adoption: settings.New(known, trouble), serving: health.NewServers(trouble, h.Handler(trouble), m.handler()),
 		updates: make(chan store.Update, updateBuffer),
 		waits:   make(chan *wait), leaves: make(chan *wait),
 		stopped:   make(chan struct{}),
@@ -181,8 +185,6 @@ func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *probl
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{},
 		lost: map[netip.Addr]struct{}{}, cuts: newCuts(),
 	}
-	roles := func(prefixes []string) ([]kernel.LinkRole, error) { return l.system.roles(prefixes) }
-	l.adoption.prefixes.roles, l.adoption.listens.roles = roles, roles
 	return l
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/agent/router"
+	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -86,7 +87,7 @@ type loop struct {
 	etcdAddrs func() []netip.Addr
 
 	params   params.Params
-	adoption *adoption
+	adoption *settings.Adoption
 	state    *state
 	desired  *desired
 	wall     *wall
@@ -306,7 +307,7 @@ func (l *loop) look() {
 	start := time.Now()
 	l.mtu()
 	l.readInterfaces()
-	l.unsettled = l.adoption.review() || l.unsettled
+	l.unsettled = l.adoption.Review() || l.unsettled
 	l.wall.shut.stale = true
 	l.looked = time.Now()
 	l.lookPause = max(driftPause, 10*l.looked.Sub(start))
@@ -343,7 +344,7 @@ func (l *loop) turn(ctx context.Context) error {
 		l.firewall.Update(l.wall.follow(l.desired, touched))
 		l.reviewCuts()
 		l.sayInvalid()
-		l.adoption.sayMisfit(l.state.misfit())
+		l.adoption.SayMisfit(l.state.misfit())
 	}
 	// While there is something to wait for, what was desired before stays, and
 	// is kept repaired: an etcd that was emptied cuts off nobody.

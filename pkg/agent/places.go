@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
@@ -36,7 +37,7 @@ func newPlaces(st *policy.State, prefixes []string, own []policy.Interface, look
 			p.host = true
 			continue
 		}
-		p.host = p.host || ep.Dropped != "" && beginningOf(ep.Interface, prefixes) == "" // it is shut
+		p.host = p.host || ep.Dropped != "" && params.BeginningOf(ep.Interface, prefixes) == "" // it is shut
 		p.on[ep.Interface] = append(p.on[ep.Interface], ep)
 		for _, a := range ep.Addrs {
 			p.workloads[a] = ep.Interface

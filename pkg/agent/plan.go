@@ -16,7 +16,7 @@ import (
 // endpointOf says what the kernel shall hold for a valid workload endpoint. An error
 // says why this host cannot have such an endpoint.
 func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (kernel.Endpoint, error) {
-	if beginningOf(spec.Name, prefixes) == "" {
+	if params.BeginningOf(spec.Name, prefixes) == "" {
 		return kernel.Endpoint{}, fmt.Errorf("interface %.32q: the name of a workload's interface begins with %s here (InterfacePrefix)",
 			spec.Name, strings.Join(prefixes, " or "))
 	}

@@ -48,3 +48,13 @@ func TestUnprivileged(t *testing.T) {
 		}
 	}
 }
+
+// untimed logs lines without the time.
+func untimed(b *bytes.Buffer, level slog.Leveler) *slog.Logger {
+	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -25,7 +26,7 @@ func newShut() *shut { return &shut{names: map[string]string{}, own: map[string]
 // note takes in what became of an endpoint.
 func (x *shut) note(s *state, path string) {
 	ep := s.endpoints[path]
-	if ep == nil || ep.invalid != nil || beginningOf(ep.spec.Name, s.prefixes) != "" || params.CheckInterface(ep.spec.Name) != nil {
+	if ep == nil || ep.invalid != nil || params.BeginningOf(ep.spec.Name, s.prefixes) != "" || params.CheckInterface(ep.spec.Name) != nil {
 		if _, named := x.names[path]; named {
 			delete(x.names, path)
 			x.stale = true // what nobody names any more is forgotten
@@ -41,7 +42,7 @@ func (x *shut) has(path string) bool { return x.closed[x.names[path]] }
 
 // judge tells the host's own links from the others, where these may have changed, and
 // returns the endpoints for which that made a difference.
-func (x *shut) judge(roles linkRoles) (paths []string, err error) {
+func (x *shut) judge(roles settings.LinkRoles) (paths []string, err error) {
 	if len(x.names) == 0 {
 		x.stale, x.closed = false, nil
 		clear(x.own)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/inbox"
+	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -33,7 +35,7 @@ type state struct {
 	objects   map[string]object
 	endpoints map[string]*endpoint
 	claims    map[claim][]*endpoint
-	settings  settings
+	settings  settings.Stored
 	// hosts are the names of the other hosts, by address: no endpoint may have that, as
 	// this host would send to the endpoint what is for the host.
 	hosts map[netip.Addr]string
@@ -94,7 +96,7 @@ func newState(host string, prefixes []string) *state {
 		objects:   map[string]object{},
 		endpoints: map[string]*endpoint{},
 		claims:    map[claim][]*endpoint{},
-		settings:  settings{global: map[string]string{}, local: map[string]string{}},
+		settings:  settings.Stored{Global: map[string]string{}, Local: map[string]string{}},
 	}
 }
 
@@ -158,7 +160,7 @@ func (s *state) take(entry model.Entry, e *effect) {
 	if !s.concerns(entry.Key) {
 		return
 	}
-	if !isSetting(entry.Key) { // that is reported when it is taken into use
+	if !settings.IsSetting(entry.Key) { // that is reported when it is taken into use
 		e.objects[entry.Path] = struct{}{}
 	}
 	switch key := entry.Key.(type) {
@@ -169,10 +171,10 @@ func (s *state) take(entry model.Entry, e *effect) {
 		s.ready = ok && bool(ready)
 	case model.GlobalConfigKey:
 		e.settings = true
-		takeText(s.settings.global, key.Name, entry)
+		settings.Take(s.settings.Global, key.Name, entry)
 	case model.HostConfigKey:
 		e.settings = true
-		takeText(s.settings.local, key.Name, entry)
+		settings.Take(s.settings.Local, key.Name, entry)
 	case model.WorkloadEndpointKey:
 		s.takeEndpoint(key, entry, e)
 	}
@@ -289,7 +291,7 @@ func (s *state) misfit() error {
 	for _, ep := range s.endpoints {
 		switch {
 		case ep.invalid != nil:
-		case beginningOf(ep.spec.Name, s.prefixes) != "":
+		case params.BeginningOf(ep.spec.Name, s.prefixes) != "":
 			return nil
 		case first == nil || ep.path < first.path:
 			first = ep

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -93,7 +94,7 @@ func TestTranslatedAs(t *testing.T) {
 	if got := translatedAs(ep, whole, nil); got != ep {
 		t.Errorf("with all of its NAT: %+v", got)
 	}
-	less := &target{untranslated: errSpelling}
+	less := &target{untranslated: errors.New("bad")}
 	less.want.Addrs = []netip.Addr{netip.MustParseAddr("192.0.2.2")}
 	first := translatedAs(ep, less, nil)
 	if diff := cmp.Diff(ep.NAT[1:], first.NAT, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" || len(ep.NAT) != 2 {

@@ -290,3 +290,13 @@ func ParseListen(s string) (string, error) {
 	}
 	return s, nil
 }
+
+// BeginningOf is the prefix of interfaces that covers a link, "" = none does.
+func BeginningOf(link string, prefixes []string) string {
+	for _, p := range prefixes {
+		if strings.HasPrefix(link, p) {
+			return p
+		}
+	}
+	return ""
+}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package settings
 
 import (
 	"errors"
@@ -34,7 +34,7 @@ func listenKey(addrs []netip.Addr) string {
 
 // judgeListen looks at the host's addresses. Where they can't be read BGP says by itself
 // where it can't listen.
-func judgeListen(value string, roles linkRoles) verdict {
+func judgeListen(value string, roles LinkRoles) verdict {
 	addrs, err := params.ParseListenAddresses(value)
 	if err != nil {
 		return verdict{err: err}

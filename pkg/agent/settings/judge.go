@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package settings
 
 import (
 	"github.com/calico-go/calico/pkg/agent/params"
@@ -14,17 +14,17 @@ type judge struct {
 	param string
 	// value is what is judged, "" = there is nothing to refuse.
 	value func(p *params.Params) string
-	of    func(value string, roles linkRoles) verdict
+	of    func(value string, roles LinkRoles) verdict
 	// refused says which verdicts stay, whatever becomes of the links: those that
 	// refuse, else those that don't.
 	refused  bool
-	roles    linkRoles // nil = nothing is refused
+	roles    LinkRoles // nil = nothing is refused
 	verdicts map[string]verdict
 	seen     map[string]struct{} // those that were asked for since the last rest
 }
 
-// linkRoles are what the links are whose names begin so.
-type linkRoles func(prefixes []string) ([]kernel.LinkRole, error)
+// LinkRoles are what the links are whose names begin so: of the host's namespace, as kernel.LinkRoles reads them.
+type LinkRoles func(prefixes []string) ([]kernel.LinkRole, error)
 
 // verdict is why a value is refused.
 type verdict struct {

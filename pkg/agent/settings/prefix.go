@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package settings
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ func newPrefixJudge() *judge {
 	}
 }
 
-func judgePrefixes(value string, roles linkRoles) verdict {
+func judgePrefixes(value string, roles LinkRoles) verdict {
 	prefixes := strings.Split(value, ",")
 	links, err := roles(prefixes)
 	if err != nil {
@@ -42,7 +42,7 @@ func judgePrefixes(value string, roles linkRoles) verdict {
 func coversOwn(prefixes []string, links []kernel.LinkRole) error {
 	refuse := func(link, why string) error {
 		return fmt.Errorf("interface prefix %q: %s begins so and is the host's own, as %s; taken for a workload's it would pass nothing and the host be cut off: "+
-			"want the beginning of workloads' interfaces alone, such as cali or tap", beginningOf(link, prefixes), link, why)
+			"want the beginning of workloads' interfaces alone, such as cali or tap", params.BeginningOf(link, prefixes), link, why)
 	}
 	for _, l := range links {
 		switch {
@@ -63,19 +63,9 @@ func coversOwn(prefixes []string, links []kernel.LinkRole) error {
 	}
 	// What isn't there yet comes when a pool asks for it.
 	for _, name := range append(kernel.TunnelNames(), policy.Loopback) {
-		if beginningOf(name, prefixes) != "" {
+		if params.BeginningOf(name, prefixes) != "" {
 			return refuse(name, "that is the name of the loopback or of a tunnel to other hosts")
 		}
 	}
 	return nil
-}
-
-// beginningOf is the prefix that covers a link, "" = none does.
-func beginningOf(link string, prefixes []string) string {
-	for _, p := range prefixes {
-		if strings.HasPrefix(link, p) {
-			return p
-		}
-	}
-	return ""
 }

@@ -3,84 +3,27 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
 )
-
-func TestCoversOwn(t *testing.T) {
-	addr := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
-	for _, tt := range []struct {
-		name     string
-		prefixes []string
-		links    []kernel.LinkRole
-		want     string // in the reason, "" = it may be
-	}{
-		{"none", []string{"tap"}, nil, ""},
-		{"workloads", []string{"tap"}, []kernel.LinkRole{{Name: "tap1"}, {Name: "tap2"}}, ""},
-		{"a link with an address", []string{"cali", "eth"}, []kernel.LinkRole{{Name: "cali1"}, {Name: "eth0", Addrs: addr}}, `"eth": eth0 begins so and is the host's own, as it has the address 192.0.2.1`},
-		{"a link that leads to routers", []string{"e"}, []kernel.LinkRole{{Name: "eth0", Uplink: true}}, `"e": eth0 begins so and is the host's own, as it leads to the default route`},
-		{"the loopback last", []string{"e", "l"}, []kernel.LinkRole{{Name: "lo", Loopback: true, Addrs: addr}, {Name: "eth0", Uplink: true}}, `"e": eth0 `},
-		{"the loopback", []string{"lo"}, []kernel.LinkRole{{Name: "lo", Loopback: true}}, `"lo": lo begins so`},
-		{"a tunnel of another name", []string{"ipip"}, []kernel.LinkRole{{Name: "ipip9", Tunnel: true}}, `"ipip": ipip9 begins so`},
-		{"a tunnel that may come", []string{"tun"}, nil, `"tun": tunl0 begins so`},
-		{"another", []string{"vxlan"}, nil, `"vxlan": vxlan-v6.calico begins so`},
-		{"no tunnel", []string{"tunl1", "vxlan.calico2"}, nil, ""},
-	} {
-		err := coversOwn(tt.prefixes, tt.links)
-		if got := problems.Reason(err); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
-// TestPrefixJudge: what is refused stays so while it is set, and what isn't is
-// looked at again.
-func TestPrefixJudge(t *testing.T) {
-	var links []kernel.LinkRole
-	var broken error
-	a := newAdopter(t, Config{})
-	a.prefixes.roles = func([]string) ([]kernel.LinkRole, error) { return links, broken }
-	own := []kernel.LinkRole{{Name: "eth0", Uplink: true}}
-	for _, step := range []struct {
-		name, global string
-		links        []kernel.LinkRole
-		broken       error
-		changed      bool // at a review before it is adopted
-		want         string
-		problems     int
-	}{
-		{"the default is never refused", "cali", []kernel.LinkRole{{Name: "cali0", Uplink: true}}, nil, false, "cali", 0},
-		{"nothing against it", "eth", nil, nil, false, "eth", 0},
-		{"nothing new", "eth", nil, nil, false, "eth", 0},
-		{"a link of the host's own came", "eth", own, nil, true, "cali", 1},
-		{"it went", "eth", nil, nil, false, "cali", 1},
-		{"the setting is another", "tap", own[:0], nil, false, "tap", 0},
-		{"links can't be read any more", "tap", nil, errors.New("broken"), false, "tap", 0},
-		{"and another is set", "veth", nil, errors.New("broken"), false, "cali", 1},
-		{"they can again", "veth", nil, nil, true, "veth", 0},
-		{"again the first", "eth", nil, nil, false, "eth", 0},
-	} {
-		links, broken = step.links, step.broken
-		if changed := a.prefixes.review(); changed != step.changed {
-			t.Errorf("%s: a verdict changed: %v", step.name, changed)
-		}
-		p, log := a.adopts(global("InterfacePrefix", step.global))
-		if got := strings.Join(p.InterfacePrefixes, ","); got != step.want || a.problems.Count() != step.problems {
-			t.Errorf("%s: %s, %d problems: want %s, %d\n%s", step.name, got, a.problems.Count(), step.want, step.problems, log)
-		}
-	}
-}
 
 // TestPrefixMisfit: prefixes that cover no endpoint are told of once, while there are endpoints.
 func TestPrefixMisfit(t *testing.T) {
-	a := newAdopter(t, Config{})
+	var log bytes.Buffer
+	cfg := Config{Node: "h", Logger: untimed(&log, slog.LevelDebug)}
+	found, s := problems.New(cfg.Logger), newState("h", []string{"cali"})
+	a := settings.New(cfg.settings(), found)
 	none := []model.Entry{}
 	taps := []model.Entry{
 		put(testKey("b"), testSpec("tap2", "10.0.0.2"), 1), put(testKey("a"), testSpec("tap1", "10.0.0.1"), 2),
@@ -100,21 +43,22 @@ func TestPrefixMisfit(t *testing.T) {
 		{"another", "veth", taps, true, "fits no endpoint"},
 		{"all went", "veth", none, false, "in order again"},
 	} {
-		p, _ := a.adopts(append(step.entries[:len(step.entries):len(step.entries)], global("InterfacePrefix", step.prefixes))...)
-		a.state.setPrefixes(p.InterfacePrefixes)
-		a.log.Reset()
-		a.sayMisfit(a.state.misfit())
+		prefixes := put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text(step.prefixes), 1)
+		s.fold(store.Update{Resync: true, Revision: 1, Entries: append(step.entries[:len(step.entries):len(step.entries)], prefixes)})
+		s.setPrefixes(a.Adopt(s.settings, s.unreadSettings()).InterfacePrefixes)
+		log.Reset()
+		a.SayMisfit(s.misfit())
 		want := ""
 		if step.told {
 			want = "interface prefix " + step.prefixes + ": no endpoint of this host has an interface that begins so, and all are without access; the first, " +
 				testKey("a").Path() + ", has tap1: want what the names of workloads' interfaces begin with"
 		}
 		got := ""
-		for _, p := range a.problems.All() {
+		for _, p := range found.All() {
 			got += p.Reason
 		}
-		if got != want || (a.log.Len() == 0) != (step.logged == "") || !strings.Contains(a.log.String(), step.logged) {
-			t.Errorf("%s: %q, want %q\n%s", step.name, got, want, a.log.String())
+		if got != want || (log.Len() == 0) != (step.logged == "") || !strings.Contains(log.String(), step.logged) {
+			t.Errorf("%s: %q, want %q\n%s", step.name, got, want, log.String())
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package settings
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 
 // reportWrong reports the settings that cannot be read or make no sense, and
 // those that are in order again.
-func (a *adoption) reportWrong(r params.Resolution, unread map[string]unreadSetting) {
+func (a *Adoption) reportWrong(r params.Resolution, unread map[string]Unread) {
 	before := a.wrong
 	a.wrong = map[string]struct{}{}
 	for _, w := range r.Wrong {
@@ -40,9 +40,9 @@ func (a *adoption) reportWrong(r params.Resolution, unread map[string]unreadSett
 	}
 }
 
-// sayMisfit reports prefixes that are used and cover no endpoint's interface: once,
+// SayMisfit reports prefixes that are used and cover no endpoint's interface: once,
 // however many endpoints there are.
-func (a *adoption) sayMisfit(err error) {
+func (a *Adoption) SayMisfit(err error) {
 	c := a.last.Choices["InterfacePrefix"]
 	before, after := a.problems.Keep(problems.Problem{Path: "InterfacePrefix", Kind: problems.Setting, Reason: problems.Reason(err), Used: fmt.Sprintf("%q, %s", c.Text, a.cfg.source(c))})
 	switch {
@@ -55,7 +55,7 @@ func (a *adoption) sayMisfit(err error) {
 }
 
 // sayChanges logs the values that are other than before; at first, than the defaults.
-func (a *adoption) sayChanges(r params.Resolution) {
+func (a *Adoption) sayChanges(r params.Resolution) {
 	for _, p := range params.Table() {
 		before, after := a.last.Choices[p.Name], r.Choices[p.Name]
 		if before.Text != after.Text {
@@ -67,7 +67,7 @@ func (a *adoption) sayChanges(r params.Resolution) {
 
 // sayUnused logs which settings in the file and in etcd are without effect: a
 // stronger one stands before them, or this agent has no such parameter.
-func (a *adoption) sayUnused(r params.Resolution, layers []map[string]string) {
+func (a *Adoption) sayUnused(r params.Resolution, layers []map[string]string) {
 	before := a.told
 	a.told = map[string]struct{}{}
 	names := paramNames()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package settings
 
 import (
 	"bytes"
@@ -15,29 +15,39 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
-// adopter is an adoption with a state to fold etcd into.
+// adopter is an adoption of what etcd holds.
 type adopter struct {
 	testing.TB
-	*adoption
-	state *state
-	log   bytes.Buffer
+	*Adoption
+	log bytes.Buffer
 }
 
 func newAdopter(t testing.TB, cfg Config) *adopter {
-	a := &adopter{TB: t, state: newState("h", []string{"cali"})}
+	a := &adopter{TB: t}
 	cfg.Node, cfg.ConfigFile, cfg.Logger = "h", "/etc/felix.cfg", untimed(&a.log, slog.LevelDebug)
-	a.adoption = newAdoption(cfg, problems.New(cfg.Logger))
+	cfg.LogFile = func(string, slog.Level) error { return nil }
+	a.Adoption = New(cfg, problems.New(cfg.Logger))
 	return a
 }
 
-// adopts folds what etcd holds now, and gives the parameters and what was logged.
+// adopts takes what etcd holds now, and gives the parameters and what was logged.
 func (a *adopter) adopts(entries ...model.Entry) (params.Params, string) {
 	a.log.Reset()
-	a.state.fold(store.Update{Resync: true, Revision: 1, Entries: entries})
-	p := a.adopt(a.state.settings, a.state.unreadSettings())
+	s, unread := Stored{Global: map[string]string{}, Local: map[string]string{}}, map[string]Unread{}
+	for _, e := range entries {
+		switch key := e.Key.(type) {
+		case model.GlobalConfigKey:
+			Take(s.Global, key.Name, e)
+		case model.HostConfigKey:
+			Take(s.Local, key.Name, e)
+		}
+		if u, bad := UnreadOf(e.Key, e.Path, e.Err); bad {
+			unread[e.Path] = u
+		}
+	}
+	p := a.Adopt(s, unread)
 	return p, a.log.String()
 }
 
@@ -68,7 +78,7 @@ func TestPrecedence(t *testing.T) {
 			cfg.Felix = layers[layerEnviron]
 		}
 		if strongest <= layerFile {
-			cfg.file = layers[layerFile]
+			cfg.File = layers[layerFile]
 		}
 		if strongest <= layerHost {
 			entries = append(entries, local("HealthPort", "4"))
@@ -86,7 +96,7 @@ func TestPrecedence(t *testing.T) {
 // TestBadStrongest: a bad value of the strongest layer is the default, whatever
 // weaker ones say, and theirs is shown where it is bad as well.
 func TestBadStrongest(t *testing.T) {
-	a := newAdopter(t, Config{Felix: map[string]string{"HEALTHPORT": "0"}, file: map[string]string{"HealthPort": "x"}})
+	a := newAdopter(t, Config{Felix: map[string]string{"HEALTHPORT": "0"}, File: map[string]string{"HealthPort": "x"}})
 	p, log := a.adopts(local("HealthPort", ""), global("HealthPort", "5"))
 	want := `level=WARN msg="setting is not used" setting=FELIX_HEALTHPORT reason="\"0\": want a number, 1 to 65535" instead="\"9099\", default"
 level=WARN msg="setting is not used" setting="/etc/felix.cfg: HealthPort" reason="\"x\": want a number, 1 to 65535" instead="\"9099\", default"
@@ -126,7 +136,7 @@ level=INFO msg="setting is without effect: a stronger one stands before it until
 
 // TestAdopt follows what is said as etcd changes.
 func TestAdopt(t *testing.T) {
-	a := newAdopter(t, Config{Felix: map[string]string{"LOGPREFIX": "mine"}, file: map[string]string{"InterfacePrefix": "tap", "Bogus": "1"}})
+	a := newAdopter(t, Config{Felix: map[string]string{"LOGPREFIX": "mine"}, File: map[string]string{"InterfacePrefix": "tap", "Bogus": "1"}})
 	odd := global("RouteRefreshInterval", "5")
 	odd.Path = "/calico/v1/config/%52outeRefreshInterval"
 	huge := put(model.GlobalConfigKey{Name: "LogSeverityScreen"}, errors.New("too large"), 1)
@@ -226,4 +236,12 @@ func untimed(b *bytes.Buffer, level slog.Leveler) *slog.Logger {
 		}
 		return a
 	}}))
+}
+
+func put(key model.Key, value any, revision int64) model.Entry {
+	e := model.Entry{Path: key.Path(), Key: key, Revision: revision, Created: revision, Value: value}
+	if err, invalid := value.(error); invalid {
+		e.Value, e.Err = nil, err
+	}
+	return e
 }

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package settings takes the parameters into use: it works out what holds of all the places where they stand, refuses what
+// would cut this host off, and says what changes and what is of no effect.
+package settings
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Stored are what etcd says about the agent itself, by name.
+type Stored struct {
+	Global, Local map[string]string
+}
+
+// Take keeps a setting. One whose key isn't spelled right counts as not set: it
+// would stand beside the one that is. One that cannot be read is told by UnreadOf.
+func Take(m map[string]string, name string, entry model.Entry) {
+	if entry.Path != entry.Key.Path() {
+		return
+	}
+	if text, ok := entry.Value.(model.Text); ok {
+		m[name] = string(text)
+		return
+	}
+	delete(m, name)
+}
+
+// The layers of settings in the order in which they win.
+const (
+	layerFlag = iota
+	layerEnviron
+	layerFile
+	layerHost
+	layerGlobal
+	layerCount
+)
+
+// Config is what is known of the parameters when the agent starts, and whom to tell.
+type Config struct {
+	Node string // this host's name in the data model
+	// ConfigFile is the file of parameters; File what it says, by name.
+	ConfigFile string
+	File       map[string]string
+	// Felix are the parameters in the environment, by name without FELIX_.
+	Felix map[string]string
+	// Health and Metrics are where these are served, host:port, whatever the
+	// parameters say; 0 = nowhere, "" = as they say.
+	Health, Metrics string
+	Logger          *slog.Logger
+	// LogFile takes another file of the log, "" = none, and its level into use.
+	LogFile func(path string, level slog.Level) error
+	// Roles are the links of the host whose names begin so; nil = no value is refused for them.
+	Roles LinkRoles
+}
+
+// Layers are the settings of the process, and those in etcd, s: maps for params.Resolve, the strongest first.
+func (c Config) Layers(s Stored) []map[string]string {
+	all := make([]map[string]string, layerCount)
+	all[layerFlag] = c.flagLayer()
+	all[layerEnviron] = c.Felix
+	all[layerFile] = c.File
+	all[layerHost] = s.Local
+	all[layerGlobal] = s.Global
+	return all
+}
+
+// flagLayer are the flags that say what parameters say.
+func (c Config) flagLayer() map[string]string {
+	layer := map[string]string{}
+	for _, f := range []struct{ name, address string }{{"Health", c.Health}, {"PrometheusMetrics", c.Metrics}} {
+		switch f.address {
+		case "":
+		case "0":
+			layer[f.name+"Enabled"] = "false"
+		default:
+			host, port, _ := net.SplitHostPort(f.address) // params.ParseListen has looked
+			layer[f.name+"Enabled"], layer[f.name+"Host"], layer[f.name+"Port"] = "true", host, port
+		}
+	}
+	return layer
+}
+
+// source names where a value comes from, for people.
+func (c Config) source(from params.Choice) string {
+	if from.Bad {
+		return "default"
+	}
+	return c.layerName(from.Layer)
+}
+
+// layerName names a layer, for people.
+func (c Config) layerName(layer int) string {
+	switch layer {
+	case layerFlag:
+		return "flag"
+	case layerEnviron:
+		return "environment"
+	case layerFile:
+		return c.ConfigFile
+	case layerHost:
+		return model.HostPrefix(c.Node) + "config/"
+	case layerGlobal:
+		return model.ConfigPrefix()
+	}
+	return "default"
+}
+
+// settingPath is what a setting is called in reports.
+func (c Config) settingPath(layer int, given string) string {
+	switch layer {
+	case layerFlag:
+		return "flag " + given
+	case layerEnviron:
+		return "FELIX_" + given
+	case layerFile:
+		return c.ConfigFile + ": " + given
+	case layerHost:
+		return model.HostConfigKey{Host: c.Node, Name: given}.Path()
+	}
+	return model.GlobalConfigKey{Name: given}.Path()
+}
+
+// Adoption takes settings into use and says what it did, each thing once.
+type Adoption struct {
+	cfg      Config
+	problems *problems.Ledger
+	last     params.Resolution
+	wrong    map[string]struct{} // paths reported
+	told     map[string]struct{} // said of settings that are not used
+	prefixes *judge
+	listens  *judge
+}
+
+// New has taken nothing into use yet: the defaults hold. What is amiss goes into the ledger.
+func New(cfg Config, p *problems.Ledger) *Adoption {
+	a := &Adoption{cfg: cfg, problems: p, last: params.Resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}, prefixes: newPrefixJudge(), listens: newListenJudge()}
+	a.prefixes.roles, a.listens.roles = cfg.Roles, cfg.Roles
+	return a
+}
+
+// Adopt works the parameters out, with what is in etcd, and says what is new.
+// unread are settings in etcd that cannot be read, by path.
+func (a *Adoption) Adopt(s Stored, unread map[string]Unread) params.Params {
+	layers := a.cfg.Layers(s)
+	r := a.resolver(layers, unread).Resolve()
+	a.prefixes.rest()
+	a.listens.rest()
+	a.reportWrong(r, unread)
+	a.sayChanges(r)
+	a.sayUnused(r, layers)
+	a.last = r
+	err := a.cfg.LogFile(r.Params.LogFile, r.Params.LogFileLevel)
+	a.problems.ReportSetting("LogFilePath", err, "no log file")
+	return r.Params
+}
+
+// refuse says why a value that parses can't be used on this host.
+func (a *Adoption) refuse(name string, p *params.Params) error {
+	return cmp.Or(a.prefixes.refuse(name, p), a.listens.refuse(name, p))
+}
+
+// Review looks whether the host is another by now than those values were judged by.
+func (a *Adoption) Review() bool {
+	prefixes, listens := a.prefixes.review(), a.listens.review()
+	return prefixes || listens
+}
+
+// resolver works out of the layers. A value in etcd that cannot be read is there
+// all the same, and a bad one.
+func (a *Adoption) resolver(layers []map[string]string, unread map[string]Unread) params.Resolver {
+	x := params.Resolver{Layers: slices.Clone(layers), Unread: map[params.UnreadValue]error{}, Refuse: a.refuse}
+	for _, u := range unread {
+		if u.name == "" {
+			continue
+		}
+		layer := maps.Clone(x.Layers[u.layer])
+		layer[u.name] = ""
+		x.Layers[u.layer] = layer
+		x.Unread[params.UnreadValue{Layer: u.layer, Given: u.name}] = u.err
+	}
+	return x
+}
+
+// paramNames finds a parameter by any of its names, in lower case.
+func paramNames() map[string]string {
+	names := map[string]string{}
+	for _, p := range params.Table() {
+		for _, n := range p.Names() {
+			names[strings.ToLower(n)] = p.Name
+		}
+	}
+	return names
+}
+
+// IsSetting reports whether a key is one of the agent's settings.
+func IsSetting(key model.Key) bool {
+	switch key.(type) {
+	case model.GlobalConfigKey, model.HostConfigKey:
+		return true
+	}
+	return false
+}
+
+var errSpelling = errors.New("the key isn't spelled as it should be")
+
+// Unread is a setting in etcd that cannot be read.
+type Unread struct {
+	layer int
+	name  string // "" = it counts as not set, as the key isn't spelled right
+	err   error
+}
+
+// UnreadOf says whether a setting at a path in etcd cannot be read; invalid is what is wrong with its value, if anything.
+func UnreadOf(of model.Key, path string, invalid error) (u Unread, unread bool) {
+	u = Unread{layer: layerGlobal, err: invalid}
+	switch key := of.(type) {
+	case model.GlobalConfigKey:
+		u.name = key.Name
+	case model.HostConfigKey:
+		u.layer, u.name = layerHost, key.Name
+	}
+	if path != of.Path() {
+		u.name = ""
+		if u.err == nil {
+			u.err = errSpelling
+		}
+	}
+	return u, u.err != nil
+}
