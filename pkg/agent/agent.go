@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/calico-go/calico/pkg/agent/etcdway"
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
@@ -137,9 +138,9 @@ func run(ctx context.Context, cfg Config) error {
 		return "no answer yet from " + strings.Join(cfg.Store.Endpoints, ", ")
 	}
 	l := newLoop(cfg, params, h, trouble, report.New(cfg.Logger, client, cfg.Node, h))
-	way := newEtcdWay(cfg.Logger, client)
-	l.expect, l.etcdAddrs = client.Expect, way.needed
-	r, id := attach(cfg, client, l, way.all)
+	way := etcdway.New(cfg.Logger, client)
+	l.expect, l.etcdAddrs = client.Expect, way.Needed
+	r, id := attach(cfg, client, l, way.All)
 	l.adopt()
 	l.state.setPrefixes(l.params.InterfacePrefixes) // it has nothing to judge yet
 	errHealth, errMetrics := l.serving.Move()
@@ -153,7 +154,7 @@ func run(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, SocketName), gatekeeper{l}) })
 	group.Go(func() error { return l.report.Run(ctx) })
 	group.Go(func() error { return watch(ctx, client, way, l, r) })
-	group.Go(func() error { return way.keepClear(ctx) })
+	group.Go(func() error { return way.KeepClear(ctx) })
 	group.Go(func() error { return r.Talk(ctx) })
 	group.Go(func() error { return r.Run(ctx) })
 	group.Go(func() error { return id.Run(ctx) })
@@ -228,14 +229,14 @@ func writeNode(cfg Config) error {
 
 // watch hands on what etcd holds. The store rides out what etcd goes through. The
 // router is told first, as that never waits.
-func watch(ctx context.Context, client *store.Client, way *etcdWay, l *loop, r *router.Router) error {
+func watch(ctx context.Context, client *store.Client, way *etcdway.Way, l *loop, r *router.Router) error {
 	others := inbox.RoutesOnly()
 	var before readable
 	unknown := problems.NewUnknown(l.state.host, l.problems)
 	return client.Watch(ctx, watched(), func(u store.Update) error {
 		before.fill(u)
 		unknown.Hear(u)
-		way.hear()
+		way.Hear()
 		r.Hear(u)
 		u, ok := inbox.ForLoop(u, others)
 		if !ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// attach makes the router that works beside the loop, and what finds out who the host is. etcd are etcdWay's addresses.
+// attach makes the router that works beside the loop, and what finds out who the host is. etcd are etcdway.Way's addresses.
 func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Addr]bool) (*router.Router, *identity.Keeper) {
 	m := router.NewMetrics()
 	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Etcd: etcd, Logger: cfg.Logger})

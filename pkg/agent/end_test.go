@@ -14,6 +14,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/calico-go/calico/pkg/agent/etcdway"
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
@@ -56,7 +57,7 @@ func TestStopWhileTelling(t *testing.T) {
 	defer r.Hush(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- watch(ctx, h.store, newEtcdWay(log, h.store), l, r) }()
+	go func() { ended <- watch(ctx, h.store, etcdway.New(log, h.store), l, r) }()
 	<-l.updates
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.until("the router is told, and so the loop is next", func() bool { return r.Waits() == "" })

@@ -83,7 +83,7 @@ type loop struct {
 	asks     chan chan string // for a picture of the endpoints
 	stopped  chan struct{}    // closed when the loop has ended
 	expect   func(int64)      // store.Client's
-	// etcdAddrs are etcdWay's needed.
+	// etcdAddrs are etcdway.Way's needed.
 	etcdAddrs func() []netip.Addr
 
 	params   params.Params

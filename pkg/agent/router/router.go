@@ -47,7 +47,7 @@ type Network struct {
 	routes func() ([]plan.Route, error)
 	// carriers is how often links have lost their carrier.
 	carriers func(names []string) (map[string]uint32, error)
-	// etcd are etcdWay's addresses.
+	// etcd are etcdway.Way's addresses.
 	etcd    func() map[netip.Addr]bool
 	speaker speaker
 	lessons lessons

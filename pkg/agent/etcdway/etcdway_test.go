@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package etcdway
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 )
 
 // testWay has etcd at two addresses and a name, the second of which routes to workloads lead to.
-func testWay(t *testing.T, said func(string)) *etcdWay {
+func testWay(t *testing.T, said func(string)) *Way {
 	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.5"), netip.MustParseAddr("10.65.0.9"), netip.MustParseAddr("127.0.0.1")}
-	return &etcdWay{
+	return &Way{
 		log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
 		addrs: func() []netip.Addr { return addrs[:len(addrs):len(addrs)] },
 		names: func() []string { return []string{"etcd-1", "etcd-2"} },
@@ -40,16 +40,16 @@ func testWay(t *testing.T, said func(string)) *etcdWay {
 // TestEtcdWay: what leads to etcd is asked when etcd has answered, and once.
 func TestEtcdWay(t *testing.T) {
 	w := testWay(t, func(string) {})
-	if got := fmt.Sprint(w.all()); got != "map[10.65.0.9:false 192.0.2.5:false]" {
+	if got := fmt.Sprint(w.All()); got != "map[10.65.0.9:false 192.0.2.5:false]" {
 		t.Errorf("before etcd has answered: %s", got)
 	}
-	w.hear()
-	w.hear()
+	w.Hear()
+	w.Hear()
 	w.led = func(netip.Addr) (bool, error) { return false, errors.New("asked again") }
-	if got := fmt.Sprint(w.all()); got != "map[10.65.0.9:true 192.0.2.5:false]" {
+	if got := fmt.Sprint(w.All()); got != "map[10.65.0.9:true 192.0.2.5:false]" {
 		t.Errorf("when it has: %s", got)
 	}
-	if got := fmt.Sprint(w.needed()); got != "[192.0.2.5]" {
+	if got := fmt.Sprint(w.Needed()); got != "[192.0.2.5]" {
 		t.Errorf("what no workload may have: %s", got)
 	}
 }
@@ -73,9 +73,9 @@ func TestWayIsCleared(t *testing.T) {
 				var said []string
 				w := testWay(t, func(what string) { said = append(said, fmt.Sprint(time.Since(start), " ", what)) })
 				ended := make(chan error)
-				go func() { ended <- w.keepClear(t.Context()) }()
+				go func() { ended <- w.KeepClear(t.Context()) }()
 				time.Sleep(c.answers)
-				w.hear()
+				w.Hear()
 				if err := <-ended; err != nil {
 					t.Error(err)
 				}
@@ -107,7 +107,7 @@ func TestWayIsRestored(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- w.keepClear(ctx) }()
+		go func() { ended <- w.KeepClear(ctx) }()
 		time.Sleep(105 * time.Second)
 		cancel()
 		if err := <-ended; err != nil {

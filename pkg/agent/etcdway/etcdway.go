@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package etcdway knows the addresses of etcd, and keeps the host's own routes out of the way to them.
+package etcdway
 
 import (
 	"context"
@@ -25,9 +26,9 @@ const (
 	wayPause = time.Minute
 )
 
-// etcdWay knows the addresses of etcd, and keeps the host's own routes out of the way to
+// Way knows the addresses of etcd, and keeps the host's own routes out of the way to
 // them. It is of router and loop, which ask it.
-type etcdWay struct {
+type Way struct {
 	log   *slog.Logger
 	addrs func() []netip.Addr // store.Client's
 	names func() []string     // store.Client's
@@ -43,28 +44,29 @@ type etcdWay struct {
 	byRoutes map[netip.Addr]bool // of those that were seen since
 }
 
-func newEtcdWay(log *slog.Logger, client *store.Client) *etcdWay {
-	return &etcdWay{
+// New is of a client of etcd, of which nothing was heard yet.
+func New(log *slog.Logger, client *store.Client) *Way {
+	return &Way{
 		log: log, addrs: client.Addrs, names: client.Names, led: kernel.LedByRoute, clearWay: kernel.ClearWay,
 		resolve: net.DefaultResolver.LookupNetIP, heard: make(chan struct{}), byRoutes: map[netip.Addr]bool{},
 	}
 }
 
-// hear notes that etcd has answered, before anything is made of what it said.
-func (w *etcdWay) hear() {
+// Hear notes that etcd has answered, before anything is made of what it said.
+func (w *Way) Hear() {
 	w.mu.Lock()
 	first := !w.answered
 	w.answered = true
 	w.mu.Unlock()
 	if first {
 		close(w.heard)
-		w.all()
+		w.All()
 	}
 }
 
-// all are the known addresses. Of each it says whether routes to workloads led there
+// All are the known addresses. Of each it says whether routes to workloads led there
 // when it was first seen and etcd answered: such routes are its way then, and not in it.
-func (w *etcdWay) all() map[netip.Addr]bool {
+func (w *Way) All() map[netip.Addr]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := map[netip.Addr]bool{}
@@ -85,9 +87,9 @@ func (w *etcdWay) all() map[netip.Addr]bool {
 	return all
 }
 
-// needed are those that no workload may have.
-func (w *etcdWay) needed() (list []netip.Addr) {
-	for a, byRoutes := range w.all() {
+// Needed are those that no workload may have.
+func (w *Way) Needed() (list []netip.Addr) {
+	for a, byRoutes := range w.All() {
 		if !byRoutes {
 			list = append(list, a)
 		}
@@ -95,10 +97,10 @@ func (w *etcdWay) needed() (list []netip.Addr) {
 	return list
 }
 
-// keepClear has a host find back to etcd that routes of its own have cut off: a former run may
+// KeepClear has a host find back to etcd that routes of its own have cut off: a former run may
 // have made them, of another version or before it knew the address, and nothing but etcd tells
 // that they are wrong. It ends when etcd has answered: from then on the engine makes none.
-func (w *etcdWay) keepClear(ctx context.Context) error {
+func (w *Way) KeepClear(ctx context.Context) error {
 	timer := time.NewTimer(wayPatience)
 	defer timer.Stop()
 	for {
@@ -132,7 +134,7 @@ func (w *etcdWay) keepClear(ctx context.Context) error {
 
 // settled makes the routes again where it is the agent that ends, for the next one doesn't know
 // of them; where etcd has answered, the router makes those that are right.
-func (w *etcdWay) settled(restore func() error) error {
+func (w *Way) settled(restore func() error) error {
 	select {
 	case <-w.heard:
 		return nil
@@ -142,7 +144,7 @@ func (w *etcdWay) settled(restore func() error) error {
 }
 
 // silent waits, and says whether etcd still has not answered.
-func (w *etcdWay) silent(ctx context.Context, timer *time.Timer) bool {
+func (w *Way) silent(ctx context.Context, timer *time.Timer) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -154,7 +156,7 @@ func (w *etcdWay) silent(ctx context.Context, timer *time.Timer) bool {
 }
 
 // configured are the addresses that are known, and those that DNS gives.
-func (w *etcdWay) configured(ctx context.Context) []netip.Addr {
+func (w *Way) configured(ctx context.Context) []netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, wayPatience)
 	defer cancel()
 	list := w.addrs()
