@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/calico-go/calico/pkg/agent"
+	"github.com/calico-go/calico/pkg/agent/logfile"
 )
 
 // version is stamped in by the linker: -X main.version=…
@@ -46,7 +47,7 @@ func run() int {
 		return 0
 	}
 	level := new(slog.LevelVar)
-	file := agent.NewLogFile()
+	file := logfile.New()
 	log := slog.New(slog.NewMultiHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}), file.Handler()))
 	if len(in.Unknown) > 0 {
 		log.Warn("these variables name no parameter that is known, and are not used", "variables", in.Unknown)

@@ -25,6 +25,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/etcdway"
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/inbox"
+	"github.com/calico-go/calico/pkg/agent/logfile"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
@@ -75,7 +76,7 @@ type Config struct {
 	// Level is that of Logger; the agent changes it as it is set in etcd.
 	Level *slog.LevelVar
 	// LogFile is where Logger writes as well, once it is told where; nil = it doesn't.
-	LogFile *LogFile
+	LogFile *logfile.File
 }
 
 // Run is the agent. It ends, cleanly, when the context does; what it has

@@ -8,7 +8,7 @@ import "github.com/calico-go/calico/pkg/agent/settings"
 func (c Config) settings() settings.Config {
 	return settings.Config{
 		Node: c.Node, ConfigFile: c.ConfigFile, File: c.file, Felix: c.Felix, Health: c.Health, Metrics: c.Metrics,
-		Logger: c.Logger, LogFile: c.LogFile.set,
+		Logger: c.Logger, LogFile: c.LogFile.Set,
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package logfile
 
 import (
 	"log/slog"
@@ -18,11 +18,11 @@ import (
 func TestLogFile(t *testing.T) {
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "deep", "a.log"), filepath.Join(dir, "b.log")
-	l := NewLogFile()
+	l := New()
 	log := slog.New(l.Handler())
 	set := func(path string, level slog.Level, want string) {
 		t.Helper()
-		if err := l.set(path, level); (want == "") != (err == nil) || !strings.Contains(problems.Reason(err), want) {
+		if err := l.Set(path, level); (want == "") != (err == nil) || !strings.Contains(problems.Reason(err), want) {
 			t.Fatalf("%s: %v, want %q", path, err, want)
 		}
 	}
@@ -84,8 +84,8 @@ func TestLogFile(t *testing.T) {
 	set("/dev/null", slog.LevelInfo, "not a file")
 	holds(other, "4", "5")
 
-	var none *LogFile
-	if err := none.set(path, slog.LevelInfo); err != nil {
+	var none *File
+	if err := none.Set(path, slog.LevelInfo); err != nil {
 		t.Error(err)
 	}
 	set("", slog.LevelInfo, "")

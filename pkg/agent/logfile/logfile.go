@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+// Package logfile is the log's second place, a file that is followed when it is rotated.
+package logfile
 
 import (
 	"errors"
@@ -16,9 +17,9 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 )
 
-// LogFile is the log's second place, the file of LogFilePath: none until the
+// File is the log's second place, the file of LogFilePath: none until the
 // agent has been told of one. Handler is to be among the logger's handlers.
-type LogFile struct {
+type File struct {
 	level slog.LevelVar
 
 	mu      sync.Mutex
@@ -27,21 +28,21 @@ type LogFile struct {
 	checked time.Time
 }
 
-// NewLogFile has no file yet.
-func NewLogFile() *LogFile {
-	l := &LogFile{}
+// New has no file yet.
+func New() *File {
+	l := &File{}
 	l.level.Set(params.LevelNone)
 	return l
 }
 
 // Handler writes what is at or above the file's level to it.
-func (l *LogFile) Handler() slog.Handler {
+func (l *File) Handler() slog.Handler {
 	return slog.NewTextHandler(l, &slog.HandlerOptions{Level: &l.level})
 }
 
-// set takes another file, "" = none, and level into use. After an error there
+// Set takes another file, "" = none, and level into use. After an error there
 // is no file.
-func (l *LogFile) set(path string, level slog.Level) error {
+func (l *File) Set(path string, level slog.Level) error {
 	if l == nil {
 		return nil // who runs the agent logs elsewhere
 	}
@@ -68,7 +69,7 @@ func (l *LogFile) set(path string, level slog.Level) error {
 	return err
 }
 
-func (l *LogFile) swap(file *os.File) {
+func (l *File) swap(file *os.File) {
 	if l.file != nil {
 		_ = l.file.Close() // each line was written when it was logged
 	}
@@ -79,7 +80,7 @@ func (l *LogFile) swap(file *os.File) {
 const rotationInterval = time.Second
 
 // Write appends a line to the file, or to a new one where the file was renamed.
-func (l *LogFile) Write(line []byte) (int, error) {
+func (l *File) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == nil {
@@ -93,7 +94,7 @@ func (l *LogFile) Write(line []byte) (int, error) {
 }
 
 // reopen follows a rotation; where that fails, the file that is open stays.
-func (l *LogFile) reopen() {
+func (l *File) reopen() {
 	there, err := os.Stat(l.path)
 	mine, errMine := l.file.Stat()
 	if err == nil && errMine == nil && os.SameFile(there, mine) {
