@@ -59,7 +59,8 @@ type pick struct {
 	block   netip.Prefix
 	ordinal int // nextFree: the one that has been free the longest
 	pool    *pool
-	left    string // fromEmpty: the host that is known to have left the cluster
+	left    string         // fromEmpty: the host that is known to have left the cluster
+	clears  []netip.Prefix // fromNew: leftovers that are deleted for it
 }
 
 const nextFree = -1
@@ -230,6 +231,9 @@ func (a *assignment) apply(picks []pick) Choice {
 func (a *assignment) ready(p pick) *draft {
 	if p.from != fromOwn {
 		a.compares[model.IPAMConfigKey{}] = a.view.config.Revision
+	}
+	for _, c := range p.clears {
+		a.remove(a.edit(c))
 	}
 	switch {
 	case p.from == fromNew && !a.exists(p.block):

@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -102,36 +103,45 @@ func (v *View) overflowed(w Want) bool {
 }
 
 // vacant reports whether a block may be made there: nothing that exists
-// overlaps it, and no other pool does, since a block lies in exactly one.
+// overlaps it, and no other pool does.
 func (a *assignment) vacant(c netip.Prefix, p *pool) bool {
-	for _, other := range a.view.pools {
-		if other != p && other.CIDR.Overlaps(c) {
-			return false
-		}
-	}
-	return !a.overlap(c).IsValid()
+	return a.view.alone(c, p) && !a.overlap(c).IsValid()
+}
+
+// alone reports whether no pool but p has a part of c: a block lies in exactly one.
+func (v *View) alone(c netip.Prefix, p *pool) bool {
+	return !slices.ContainsFunc(v.pools, func(other *pool) bool { return other != p && other.CIDR.Overlaps(c) })
 }
 
 // overlap is a block that exists and overlaps c, the zero Prefix if there is none.
 func (p *Plan) overlap(c netip.Prefix) netip.Prefix {
-	for l := largestBlock(isV6(c)); l <= c.Bits(); l++ {
-		if super := netip.PrefixFrom(c.Addr(), l).Masked(); p.exists(super) {
-			return super
-		}
+	for b := range p.overlapping(c) {
+		return b
 	}
-	for r := regionOf(c.Addr()); r.IsValid() && c.Overlaps(r); r = nextPrefix(r) {
-		for _, b := range p.view.nearby[r] {
-			if c.Overlaps(b) && p.exists(b) {
-				return b
+	return netip.Prefix{}
+}
+
+// overlapping gives the blocks that exist and overlap c, some more than once.
+func (p *Plan) overlapping(c netip.Prefix) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for l := largestBlock(isV6(c)); l <= c.Bits(); l++ {
+			if super := netip.PrefixFrom(c.Addr(), l).Masked(); p.exists(super) && !yield(super) {
+				return
+			}
+		}
+		for r := regionOf(c.Addr()); r.IsValid() && c.Overlaps(r); r = nextPrefix(r) {
+			for _, b := range p.view.nearby[r] {
+				if c.Overlaps(b) && p.exists(b) && !yield(b) {
+					return
+				}
+			}
+		}
+		for _, b := range p.drafts() {
+			if c.Overlaps(b) && p.exists(b) && !yield(b) {
+				return
 			}
 		}
 	}
-	for _, b := range p.drafts() {
-		if c.Overlaps(b) && p.exists(b) {
-			return b
-		}
-	}
-	return netip.Prefix{}
 }
 
 // listedGap is the gap after all blocks of the pool have been listed, page by page.

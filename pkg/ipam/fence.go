@@ -25,14 +25,22 @@ func FenceKey(c model.Change) (model.BlockKey, bool) {
 }
 
 // fenceCompare is one that the change writes to as well: of a block that was
-// there, if any, since revisions of those never come back.
+// there, if any, since revisions of those never come back. That may be one that is
+// deleted: what is to be claimed in its place can't be made beside it.
 func fenceCompare(c model.Change) (found model.Compare, ok bool) {
+	allocates := false
 	for _, cmp := range c.Compares {
-		if k, block := cmp.Key.(model.BlockKey); block && (!ok || found.Revision == 0) && slices.ContainsFunc(c.Puts, puts(k)) {
+		k, block := cmp.Key.(model.BlockKey)
+		if !block {
+			continue
+		}
+		put := slices.ContainsFunc(c.Puts, puts(k))
+		allocates = allocates || put
+		if (!ok || found.Revision == 0) && (put || slices.Contains(c.Deletes, model.Key(k))) {
 			found, ok = cmp, true
 		}
 	}
-	return found, ok
+	return found, ok && allocates
 }
 
 func puts(k model.Key) func(model.Put) bool {

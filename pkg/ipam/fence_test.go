@@ -27,8 +27,13 @@ func TestFence(t *testing.T) {
 			s.fillAll("b", 4, "10.0.0.0/30", "10.0.0.4/30", "10.0.0.12/30")
 			s.fill("10.0.0.8/30", "b", 2)
 		}, Request{IPv4: true}, "10.0.0.8/30"},
-		"own and new":     {func(s *etcd) { dual(s); s.fill("10.0.0.4/30", "a", 1) }, Request{IPv4: true, IPv6: true}, "10.0.0.4/30"},
-		"both are new":    {dual, Request{IPv4: true, IPv6: true}, ""},
+		"own and new":  {func(s *etcd) { dual(s); s.fill("10.0.0.4/30", "a", 1) }, Request{IPv4: true, IPv6: true}, "10.0.0.4/30"},
+		"both are new": {dual, Request{IPv4: true, IPv6: true}, ""},
+		"in the place of a leftover": {func(s *etcd) {
+			s.pool(model.Pool{CIDR: cidr("10.0.0.0/28"), BlockSize: 29})
+			s.fill("10.0.0.0/30", "b", 0)
+			s.fill("10.0.0.8/30", "b", 0)
+		}, Request{IPv4: true}, "10.0.0.0/30"},
 		"new, strictness": {func(s *etcd) { s.config(true, true) }, Request{IPv4: true}, ""},
 	} {
 		for _, arrives := range []string{"before", "between", "after", "never"} {

@@ -105,6 +105,8 @@ func (h *history) run() {
 			h.changePool()
 		case n == 14:
 			h.changeNode()
+		case n == 16 && len(h.running) < 6:
+			h.beginGiveBack()
 		case n == 15:
 			h.now = h.now.Add(time.Duration(h.dice.roll(40)) * time.Second)
 		case len(h.running) > 0:
@@ -222,6 +224,9 @@ func (h *history) beginAssign() {
 		}
 		return func() {
 			h.forget(replaced, freed)
+			if replaced == "" && slices.ContainsFunc(c.Deletes, func(k model.Key) bool { _, block := k.(model.BlockKey); return block }) {
+				h.counts["assign in the place of a leftover"]++
+			}
 			for _, a := range fresh {
 				h.take(r, a)
 			}
@@ -297,6 +302,34 @@ func (h *history) beginReleaseAddr() {
 	})
 }
 
+// beginGiveBack is what the agent of a block's host does.
+func (h *history) beginGiveBack() {
+	var blocks []model.Block
+	for _, e := range h.dump() {
+		if b, ok := e.Value.(model.Block); ok && b.Affinity != "" {
+			blocks = append(blocks, b)
+		}
+	}
+	if len(blocks) == 0 {
+		return
+	}
+	b, gone := blocks[h.dice.roll(len(blocks))], false
+	h.begin(&operation{
+		name: "giveBack", wants: FirstReadGiveBack(b.CIDR),
+		decide: func(p *Plan) (err error) { gone, err = p.GiveBack(b.Affinity, b.CIDR); return err },
+		commit: func(*model.Change) func() {
+			return func() {
+				if gone {
+					h.counts["given back"]++
+				}
+				if left := h.block(b.CIDR.String()); gone && left != nil {
+					h.t.Fatalf("block %s was given back and is there: %+v", b.CIDR, left)
+				}
+			}
+		},
+	})
+}
+
 func TestHistories(t *testing.T) {
 	n := 150
 	if testing.Short() {
@@ -320,7 +353,7 @@ func TestHistories(t *testing.T) {
 			return
 		}
 	}
-	for _, what := range []string{"assign", "assign: conflict", "assign: *ipam.ExhaustedError", "assign: *ipam.NoPoolError", "assign: *ipam.TakenError", "release", "releaseAddr"} {
+	for _, what := range []string{"assign", "assign: conflict", "assign: *ipam.ExhaustedError", "assign: *ipam.NoPoolError", "assign: *ipam.TakenError", "assign in the place of a leftover", "release", "releaseAddr", "given back", "giveBack: conflict"} {
 		if counts[what] == 0 {
 			t.Errorf("the histories never came to %s: %v", what, counts)
 		}

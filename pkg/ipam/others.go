@@ -61,11 +61,11 @@ func (s *search) run() (got *pick, known bool) {
 	return nil, true
 }
 
-// inPool are the known blocks whose pool it is, by the walk.
+// inPool are the known blocks whose pool it is, or that it lies in, by the walk.
 func (s *search) inPool() []netip.Prefix {
 	var all []netip.Prefix
 	add := func(c netip.Prefix) {
-		if s.pool.CIDR.Contains(c.Addr()) && s.exists(c) && s.view.poolOf(c) == s.pool {
+		if s.pool.CIDR.Overlaps(c) && s.exists(c) && (s.around(c) || s.view.poolOf(c) == s.pool) {
 			all = append(all, c)
 		}
 	}
@@ -82,6 +82,9 @@ func (s *search) inPool() []netip.Prefix {
 	return all
 }
 
+// around reports whether the pool is a part of the block.
+func (s *search) around(c netip.Prefix) bool { return c.Bits() < s.pool.CIDR.Bits() }
+
 func (s *search) look(some []netip.Prefix) (got *pick, known bool) {
 	known = true
 	for _, c := range some {
@@ -97,6 +100,16 @@ func (s *search) look(some []netip.Prefix) (got *pick, known bool) {
 		b, err := s.peek(c)
 		if err != nil || b == nil {
 			s.invalid++
+			continue
+		}
+		if c.Bits() != s.pool.BlockSize && s.leftover(b) {
+			got, read := s.clear(c)
+			if got != nil {
+				return got, true
+			}
+			known = known && read
+		}
+		if s.around(c) {
 			continue
 		}
 		if len(b.Unallocated) == 0 {

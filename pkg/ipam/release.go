@@ -143,7 +143,7 @@ func (p *Plan) settle(d *draft, now time.Time) {
 	if !isEmpty(&d.Block) {
 		return
 	}
-	if p.wanted(d) {
+	if p.wanted(&d.Block) {
 		d.EmptySince = now.UTC()
 	} else {
 		p.remove(d)
@@ -151,19 +151,19 @@ func (p *Plan) settle(d *draft, now time.Time) {
 }
 
 // wanted reports whether an empty block is worth keeping.
-func (p *Plan) wanted(d *draft) bool {
+func (p *Plan) wanted(b *model.Block) bool {
 	config, err := p.view.ipamConfig()
-	if err != nil || !config.AutoAllocateBlocks || d.StrictAffinity {
+	if err != nil || !config.AutoAllocateBlocks || b.StrictAffinity {
 		return true
 	}
-	if d.Affinity == "" {
+	if b.Affinity == "" {
 		return false
 	}
-	pool := p.view.poolOf(d.CIDR)
+	pool := p.view.poolOf(b.CIDR)
 	if pool == nil {
 		return false
 	}
-	return pool.err != nil || pool.IPAM && !pool.Disabled && pool.BlockSize == d.CIDR.Bits()
+	return pool.err != nil || pool.IPAM && !pool.Disabled && pool.BlockSize == b.CIDR.Bits()
 }
 
 // Held are the addresses of a handle as the view has them.

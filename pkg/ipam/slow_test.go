@@ -168,6 +168,17 @@ func (h *history) someFree(r Request, v6 bool) (netip.Addr, string) {
 			}
 		}
 	}
+	leftover := func(b model.Block) bool {
+		if !isEmpty(&b) || b.StrictAffinity || !config.AutoAllocateBlocks {
+			return false
+		}
+		for _, p := range pools {
+			if p.CIDR.Bits() <= b.CIDR.Bits() && p.CIDR.Contains(b.CIDR.Addr()) && !p.Disabled && p.BlockSize == b.CIDR.Bits() {
+				return b.Affinity == ""
+			}
+		}
+		return true
+	}
 	for _, p := range pools {
 		requested := r.requested(v6)
 		if p.Disabled || len(requested) > 0 && !slices.Contains(requested, p.CIDR) || p.NodeSelector != "" && labels["rack"] != "1" {
@@ -177,7 +188,7 @@ func (h *history) someFree(r Request, v6 bool) (netip.Addr, string) {
 			own := netip.PrefixFrom(a, p.BlockSize).Masked()
 			overlapped := false
 			for _, b := range blocks {
-				overlapped = overlapped || b.CIDR.Overlaps(own)
+				overlapped = overlapped || b.CIDR.Overlaps(own) && (b.CIDR == own || !leftover(b))
 				if !b.CIDR.Contains(a) || b.CIDR.Bits() < p.CIDR.Bits() || b.Allocations[ordinalOf(&b, a)] != model.Free {
 					continue
 				}

@@ -58,6 +58,9 @@ func (a *assignment) pickAddr(e *eligible, addr netip.Addr) (*pick, error) {
 		return nil, err
 	}
 	if a.view.poolOf(c) != p {
+		if a.leftover(b) {
+			return a.makeFor(p, addr)
+		}
 		return nil, &UnavailableError{addr, fmt.Sprintf("block %s reaches beyond pool %s", c, p.CIDR)}
 	}
 	got := &pick{from: fromOwn, block: c, ordinal: o, pool: p}
@@ -132,23 +135,16 @@ func (a *assignment) makeFor(p *pool, addr netip.Addr) (*pick, error) {
 	if !config.AutoAllocateBlocks {
 		return nil, &UnavailableError{addr, "no block has it, and auto_allocate_blocks is false"}
 	}
-	c, known := p.blockOf(addr), true
-	for _, w := range overlapWants(c) {
-		if a.view.overflowed(w) {
-			w = a.view.poolWant(p.CIDR)
-		}
-		if !a.needs.add(w) {
-			known = false
-		}
-	}
-	if !known {
+	c := p.blockOf(addr)
+	leftovers, ok, known := a.room(c, p)
+	switch {
+	case !known:
 		return nil, nil
+	case ok:
+		return &pick{from: fromNew, block: c, ordinal: int(numberOf(addr).sub(numberOf(c.Addr())).lo), pool: p, clears: leftovers}, nil
 	}
 	if b := a.overlap(c); b.IsValid() {
 		return nil, &UnavailableError{addr, fmt.Sprintf("its block would be %s, which overlaps block %s", c, b)}
 	}
-	if !a.vacant(c, p) {
-		return nil, &UnavailableError{addr, fmt.Sprintf("its block would be %s, where two pools overlap", c)}
-	}
-	return &pick{from: fromNew, block: c, ordinal: int(numberOf(addr).sub(numberOf(c.Addr())).lo), pool: p}, nil
+	return nil, &UnavailableError{addr, fmt.Sprintf("its block would be %s, where two pools overlap", c)}
 }

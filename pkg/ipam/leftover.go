@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// A leftover is an empty block from which nothing may be allocated any more, see
+// Release: it was empty already when its pool went or was changed. To whoever
+// claims a block it is room, and its own host gives it back.
+
+func (p *Plan) leftover(b *model.Block) bool { return isEmpty(b) && !p.wanted(b) }
+
+// FirstReadGiveBack is what GiveBack must see, to be read at one revision.
+func FirstReadGiveBack(block netip.Prefix) []Want {
+	return []Want{{Key: model.IPAMConfigKey{}}, {Prefix: model.PoolPrefix()}, {Key: model.BlockKey{CIDR: block}}}
+}
+
+// GiveBack deletes a block of the host's that is a leftover, and reports whether it is one.
+//
+// Errors: *NeedError; *InvalidError.
+func (p *Plan) GiveBack(host string, block netip.Prefix) (bool, error) {
+	n := &needs{v: p.view}
+	if !n.addAll(FirstReadGiveBack(block)) {
+		return false, n.err()
+	}
+	b, err := p.peek(block)
+	if err != nil || b == nil || b.Affinity != host || !p.leftover(b) {
+		return false, err
+	}
+	p.remove(p.edit(block))
+	return true, nil
+}
+
+// room reports whether a block of the pool's can be made at c, and which leftovers
+// are to be deleted for it.
+func (a *assignment) room(c netip.Prefix, p *pool) (leftovers []netip.Prefix, ok, known bool) {
+	known = true
+	for _, w := range overlapWants(c) {
+		if a.view.overflowed(w) {
+			w = a.view.poolWant(p.CIDR)
+		}
+		if !a.needs.add(w) {
+			known = false
+		}
+	}
+	if !known {
+		return nil, false, false
+	}
+	if a.exists(c) || !a.view.alone(c, p) {
+		return nil, false, true
+	}
+	var unread []netip.Prefix
+	for b := range a.overlapping(c) {
+		switch {
+		case slices.Contains(leftovers, b):
+			continue
+		case a.blocks[b] == nil && !a.view.knows(Want{Key: model.BlockKey{CIDR: b}}):
+			unread = append(unread, b)
+			continue
+		}
+		if m, err := a.peek(b); err != nil || m == nil || !a.leftover(m) {
+			return nil, false, true
+		}
+		leftovers = append(leftovers, b)
+	}
+	for _, b := range unread {
+		a.needs.block(b)
+	}
+	return leftovers, len(unread) == 0, len(unread) == 0
+}
+
+// clear picks from a block of the pool's size that is made in the place of a
+// leftover of another size. It is nil where something else is in the way there, too.
+func (s *search) clear(leftover netip.Prefix) (got *pick, known bool) {
+	at := leftover.Addr()
+	if !s.pool.CIDR.Contains(at) {
+		at = s.pool.CIDR.Addr()
+	}
+	c := s.pool.blockOf(at)
+	leftovers, ok, known := s.room(c, s.pool)
+	if !ok {
+		return nil, known
+	}
+	return &pick{from: fromNew, block: c, ordinal: nextFree, pool: s.pool, clears: leftovers}, true
+}
