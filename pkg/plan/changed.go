@@ -91,6 +91,9 @@ func (e *Engine) changedBlock(p netip.Prefix, before, now *blockFact) {
 		e.touchBlock(p, before)
 		return
 	}
+	if before.empty() != now.empty() {
+		e.touch(p)
+	}
 	a := p.Addr()
 	for i := range 1 << (a.BitLen() - p.Bits()) {
 		if before.isTaken(i) != now.isTaken(i) || before.others[a] != now.others[a] {
@@ -104,6 +107,11 @@ func (e *Engine) changedBlock(p netip.Prefix, before, now *blockFact) {
 func (e *Engine) own(host string, p netip.Prefix, n int) {
 	if host == "" {
 		return
+	}
+	if host == e.self && n > 0 {
+		e.mine[p] = struct{}{}
+	} else if host == e.self {
+		delete(e.mine, p)
 	}
 	count := e.owned[host]
 	if count == nil {
@@ -167,6 +175,7 @@ func (e *Engine) changedPool(p netip.Prefix, before, now *object) {
 	e.dirty.config = true
 	was.gives, is.gives = false, false
 	was.device, is.device = "", ""
+	was.size, is.size = 0, 0
 	if (before != nil) != (now != nil) || was != is {
 		e.touchInside(p)
 	}

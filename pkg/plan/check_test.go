@@ -93,3 +93,30 @@ func checkUsed(t *testing.T, e *Engine, w world, told State) {
 		}
 	}
 }
+
+// checkLeftovers looks for this host's blocks that nothing may be allocated from, by looking through all.
+func checkLeftovers(t *testing.T, e *Engine, w world) {
+	t.Helper()
+	s := &slow{world: w, objects: map[model.Key]model.Entry{}}
+	for path, entry := range w.entries {
+		if path == entry.Key.Path() {
+			s.objects[entry.Key] = entry
+		}
+	}
+	var want []netip.Prefix
+	for _, b := range s.blocks() {
+		p, inPool := s.poolOf(b.CIDR)
+		size := p.pool.BlockSize
+		if size == 0 {
+			size = model.DefaultBlockSize(b.CIDR.Addr().Is6())
+		}
+		gives := inPool && p.pool.IPAM && !p.pool.Disabled && max(size, p.cidr.Bits()) == b.CIDR.Bits()
+		if b.Affinity == w.self && len(b.Unallocated) == len(b.Allocations) && !gives {
+			want = append(want, b.CIDR)
+		}
+	}
+	slices.SortFunc(want, netip.Prefix.Compare)
+	if diff := cmp.Diff(want, e.Leftovers(), cmpopts.EquateComparable(netip.Prefix{}), cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("the leftovers, worked out anew (-) and as the engine says (+):\n%s", diff)
+	}
+}

@@ -28,6 +28,7 @@ type Engine struct {
 	// addrs are the keys of claims, sorted.
 	addrs  []netip.Addr
 	blocks index[*blockFact]
+	mine   map[netip.Prefix]struct{}  // of blocks, those with affinity to this host
 	owned  map[string]*[2]int         // how many blocks of IPv4 and IPv6 have affinity to a host
 	holds  groups[string, heldAddr]   // addresses of our tunnels by handle
 	ends   map[netip.Addr][]string    // hosts of the active endpoints with an address
@@ -83,7 +84,7 @@ func NewEngine(self string, settings Settings) *Engine {
 		self: self, settings: settings.withDefaults(), handles: map[string]TunnelKind{},
 		objects: map[model.Key]*object{}, odd: map[model.Key]map[string]*object{},
 		hosts: map[string]host{}, claims: groups[netip.Addr, string]{},
-		blocks: newIndex[*blockFact](), owned: map[string]*[2]int{}, holds: groups[string, heldAddr]{},
+		blocks: newIndex[*blockFact](), mine: map[netip.Prefix]struct{}{}, owned: map[string]*[2]int{}, holds: groups[string, heldAddr]{},
 		ends: map[netip.Addr][]string{}, pools: newIndex[poolFact](), peers: groups[netip.Addr, string]{},
 		learned: newIndex[bgpFact](),
 		byHost:  groups[string, netip.Prefix]{}, byGateway: groups[netip.Addr, netip.Prefix]{},

@@ -31,6 +31,10 @@ type blockFact struct {
 	held map[string][]netip.Addr
 }
 
+func (b *blockFact) empty() bool {
+	return !slices.ContainsFunc(b.taken, func(w uint64) bool { return w != 0 })
+}
+
 func (b *blockFact) isTaken(ordinal int) bool { return b.taken[ordinal/64]&(1<<(ordinal%64)) != 0 }
 
 func (b *blockFact) equal(o *blockFact) bool {
@@ -94,10 +98,15 @@ type poolFact struct {
 	cross  bool       // only where the other host is in none of our subnets
 	device string     // of IPIP, as the pool says
 	gives  bool       // new addresses
+	size   int        // prefix length of its blocks
 }
 
 func poolFacts(p model.Pool) poolFact {
-	f := poolFact{gives: p.IPAM && !p.Disabled}
+	f := poolFact{gives: p.IPAM && !p.Disabled, size: p.BlockSize}
+	if f.size == 0 {
+		f.size = model.DefaultBlockSize(p.CIDR.Addr().Is6())
+	}
+	f.size = max(f.size, p.CIDR.Bits())
 	mode := p.VXLANMode
 	switch {
 	case mode != model.EncapNever && p.CIDR.Addr().Is4():

@@ -326,6 +326,7 @@ func run(t *testing.T, seed uint64, steps int) {
 		check(t, h.w, h.settings, told)
 		checkState(t, h.w, told)
 		checkUsed(t, e, h.w, told)
+		checkLeftovers(t, e, h.w)
 	}
 	if c := e.Flush(); !c.Empty() {
 		t.Fatalf("a second Flush tells changes where nothing changed: %+v", c)
@@ -359,7 +360,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	e.SetEtcd(nil)
 	told.Apply(e.Flush())
 	check(t, world{self: "a"}, h.settings, told)
-	if n := len(e.objects) + len(e.odd) + len(e.claims) + len(e.addrs) + len(e.blocks.all) + len(e.owned) + len(e.holds) + len(e.ends) +
+	if n := len(e.objects) + len(e.odd) + len(e.claims) + len(e.addrs) + len(e.blocks.all) + len(e.mine) + len(e.owned) + len(e.holds) + len(e.ends) +
 		len(e.pools.all) + len(e.peers) + len(e.learned.all) + len(e.byHost) + len(e.byGateway) + len(e.byPeer) + len(e.hopUsers) +
 		len(e.needs) + len(e.reached) + len(e.etcd) + len(e.fixed) + len(e.passed); n != 0 || len(e.hosts) > 1 {
 		t.Fatalf("the engine remembers %d things and the hosts %v of an empty world", n, e.hosts)

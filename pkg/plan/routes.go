@@ -126,7 +126,7 @@ func (e *Engine) decide(p netip.Prefix, n *needs) (*Route, *Advertisement) {
 	var advertisement *Advertisement
 	switch {
 	case holder == e.self:
-		route = e.ownRoute(p, hit)
+		route = e.ownRoute(p, inPool, hit)
 		if inPool && hit == "" {
 			advertisement = e.advertise(p, pool)
 		}
@@ -252,6 +252,10 @@ func (e *Engine) reportPrefix(p netip.Prefix, inPool bool, hit string) {
 	reason = ""
 	if isBlock && block.affinity == e.self && !inPool {
 		reason = fmt.Sprintf("block %s of this host is in no pool, so other hosts are not told of it: make the pool again, or remove the workloads that have addresses of it", p)
+		if block.empty() {
+			reason = fmt.Sprintf("block %s of this host is in no pool, and nobody has an address of it: the agent deletes it within minutes, but not where its affinity is strict or auto_allocate_blocks is false; delete it there, and %s",
+				p, model.AffinityKey{Host: e.self, CIDR: p}.Path())
+		}
 	}
 	e.report(NoPool, path, reason)
 	if !p.IsSingleIP() {
@@ -266,10 +270,11 @@ func (e *Engine) reportPrefix(p netip.Prefix, inPool bool, hit string) {
 }
 
 // ownRoute is the blackhole of a block of ours. An address that is taken has a
-// route to its endpoint, which is not ours to make.
-func (e *Engine) ownRoute(p netip.Prefix, hit string) *Route {
-	_, isBlock := e.blocks.all[p]
-	if !isBlock || hit != "" || p.IsSingleIP() && e.owner(p.Addr()) == e.self {
+// route to its endpoint, which is not ours to make. An empty block that is in no pool has
+// none: its addresses may be another network's now.
+func (e *Engine) ownRoute(p netip.Prefix, inPool bool, hit string) *Route {
+	block, isBlock := e.blocks.all[p]
+	if !isBlock || hit != "" || p.IsSingleIP() && e.owner(p.Addr()) == e.self || !inPool && block.empty() {
 		return nil
 	}
 	return &Route{Destination: p, Kind: Blackhole, Origin: FromBlock, Host: e.self}

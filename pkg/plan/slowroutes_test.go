@@ -189,7 +189,8 @@ func (s *slow) route(p netip.Prefix) {
 	encapsulated := inPool && pool.kind() != ""
 	switch {
 	case holder == s.self && !hit:
-		if isBlock && owner != s.self {
+		empty := !slices.ContainsFunc(block.Allocations, func(n int) bool { return n >= 0 })
+		if isBlock && owner != s.self && (inPool || !empty) {
 			s.st.Routes[p] = Route{Destination: p, Kind: Blackhole, Origin: FromBlock, Host: s.self}
 		}
 		if next := s.mine(s.self, familyOf(p.Addr())); inPool && next.IsValid() {
