@@ -35,7 +35,7 @@ var layers = map[string]layer{
 	"netconf":   layerConf,
 	"pkg/store": layerEdge, "pkg/kernel": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/bgp": layerEdge,
 	"pkg/cni": layerShell, "pkg/agent": layerShell,
-	"pkg/agent/params": layerShell, "pkg/agent/settings": layerShell, "pkg/agent/problems": layerShell, "pkg/agent/health": layerShell, "pkg/agent/report": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/inbox": layerShell, "pkg/agent/etcdway": layerShell, "pkg/agent/logfile": layerShell, "pkg/agent/router": layerShell, "pkg/agent/statefile": layerShell,
+	"pkg/agent/params": layerShell, "pkg/agent/settings": layerShell, "pkg/agent/problems": layerShell, "pkg/agent/health": layerShell, "pkg/agent/report": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/inbox": layerShell, "pkg/agent/etcdway": layerShell, "pkg/agent/logfile": layerShell, "pkg/agent/router": layerShell, "pkg/agent/statefile": layerShell, "pkg/agent/leftovers": layerShell,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-lab": layerMain,
 	"scripts/isolate": layerMain,
 	"test/lab/member": layerTest, "test/lab": layerTest, "test/etcd": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/bench/policyengine": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/vm": layerTest, "test/vm/guest": layerTest, "test/routing": layerTest,

@@ -141,7 +141,7 @@ func run(ctx context.Context, cfg Config) error {
 	l := newLoop(cfg, params, h, trouble, report.New(cfg.Logger, client, cfg.Node, h))
 	way := etcdway.New(cfg.Logger, client)
 	l.expect, l.etcdAddrs = client.Expect, way.Needed
-	r, id := attach(cfg, client, l, way.All)
+	r, id, left := attach(cfg, client, l, way.All)
 	l.adopt()
 	l.state.setPrefixes(l.params.InterfacePrefixes) // it has nothing to judge yet
 	errHealth, errMetrics := l.serving.Move()
@@ -159,6 +159,7 @@ func run(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return r.Talk(ctx) })
 	group.Go(func() error { return r.Run(ctx) })
 	group.Go(func() error { return id.Run(ctx) })
+	group.Go(func() error { return left.Run(ctx) })
 	group.Go(func() error { return l.runToEnd(ctx) })
 	cfg.Logger.Info("calico-node runs", "version", cfg.Version, "node", cfg.Node)
 	err = group.Wait()

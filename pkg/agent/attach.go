@@ -6,12 +6,13 @@ import (
 	"net/netip"
 
 	"github.com/calico-go/calico/pkg/agent/identity"
+	"github.com/calico-go/calico/pkg/agent/leftovers"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// attach makes the router that works beside the loop, and what finds out who the host is. etcd are etcdway.Way's addresses.
-func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Addr]bool) (*router.Router, *identity.Keeper) {
+// attach makes the router that works beside the loop, and what works beside that. etcd are etcdway.Way's addresses.
+func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Addr]bool) (*router.Router, *identity.Keeper, *leftovers.Keeper) {
 	m := router.NewMetrics()
 	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Etcd: etcd, Logger: cfg.Logger})
 	l.metrics.attach(m, router.NewPeerMetrics(n), newHostMetrics(l.problems), newWatchMetric(client))
@@ -19,10 +20,11 @@ func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Add
 	id := identity.New(identity.Config{
 		Node: cfg.Node, Methods: cfg.Methods, AS: cfg.AS, VarDir: cfg.VarDir, RunDir: cfg.RunDir, Lonely: cfg.lonely, Logger: cfg.Logger,
 	}, client, identity.Tells{Report: l.report, Health: l.health, Problems: l.problems})
+	left := leftovers.New(cfg.Logger, client, cfg.Node)
 	r := router.New(router.Config{
-		Node: cfg.Node, Handover: l.handover, Identity: id, Naming: l.report.Naming,
+		Node: cfg.Node, Handover: l.handover, Identity: id, Naming: l.report.Naming, Leftovers: left,
 		Problems: l.problems, Health: l.health, Metrics: m, Logger: cfg.Logger,
 	}, n)
 	l.serving.AddPage("GET /debug/state", debugState{l, r})
-	return r, id
+	return r, id, left
 }

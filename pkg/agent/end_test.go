@@ -53,7 +53,7 @@ func TestStopWhileTelling(t *testing.T) {
 	cfg, health, log := h.config(), health.New(), slog.New(slog.DiscardHandler)
 	l := newLoop(cfg, params.Resolve().Params, health, problems.New(log), report.New(log, h.store, h.name, health))
 	l.updates = make(chan store.Update) // the loop takes none but the first
-	r, _ := attach(cfg, h.store, l, nil)
+	r, _, _ := attach(cfg, h.store, l, nil)
 	defer r.Hush(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -39,6 +39,11 @@ type lessons interface {
 	LookAgain([]netip.Prefix)
 }
 
+// leftover is who deletes the host's blocks from which nothing may be allocated: leftovers.Keeper.
+type leftover interface {
+	Note(now time.Time, blocks []netip.Prefix)
+}
+
 // Network is the host's part in the network as the router sees it; a test puts
 // another in its place.
 type Network struct {
@@ -69,6 +74,7 @@ type Router struct {
 	talker   *talker
 	identity *identity.Keeper // nil = others say who this host is
 	naming   *report.Naming   // nil = the name is the host's own
+	leftover leftover         // nil = nobody deletes leftovers
 	problems *problems.Ledger
 	health   *health.Monitor
 	metrics  Metrics
@@ -123,20 +129,21 @@ type Router struct {
 
 // Config is what a router is told when it starts.
 type Config struct {
-	Node     string // the host's name in the data model
-	Handover *Handover
-	Identity *identity.Keeper // nil = others say who this host is
-	Naming   *report.Naming   // nil = the name is the host's own
-	Problems *problems.Ledger
-	Health   *health.Monitor
-	Metrics  Metrics
-	Logger   *slog.Logger
+	Node      string // the host's name in the data model
+	Handover  *Handover
+	Identity  *identity.Keeper // nil = others say who this host is
+	Naming    *report.Naming   // nil = the name is the host's own
+	Leftovers leftover         // nil = nobody deletes leftovers
+	Problems  *problems.Ledger
+	Health    *health.Monitor
+	Metrics   Metrics
+	Logger    *slog.Logger
 }
 
 // New is of a router that has heard of nothing. Run, and Talk beside it, have it act.
 func New(cfg Config, n Network) *Router {
 	return &Router{
-		log: cfg.Logger, host: cfg.Node, network: n, inbox: inbox.New(), handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming,
+		log: cfg.Logger, host: cfg.Node, network: n, inbox: inbox.New(), handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming, leftover: cfg.Leftovers,
 		talker: newTalker(cfg.Logger, n.speaker, cfg.Problems, cfg.Health), problems: cfg.Problems, health: cfg.Health, metrics: cfg.Metrics,
 		Asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: params.Resolve().Params,
 		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, carriers: carriers{}, clock: time.Now(),
@@ -201,6 +208,7 @@ func (r *Router) Run(ctx context.Context) error {
 			r.lookAtPassed()
 			r.lookAtClock(time.Now())
 			r.lookAtCarriers(time.Now())
+			r.noteLeftovers(time.Now())
 			if r.unnoted {
 				r.noteID()
 			}
@@ -301,6 +309,18 @@ func (r *Router) decide() (c plan.Changes, opens bool) {
 	r.metrics.size(r.state)
 	r.sayProblems(c)
 	return c, opens
+}
+
+// noteLeftovers says which of the host's blocks nothing may be allocated from any more.
+func (r *Router) noteLeftovers(now time.Time) {
+	if r.leftover == nil {
+		return
+	}
+	var blocks []netip.Prefix
+	if r.engine != nil && r.acts && r.inbox.Waits() == "" && r.naming.Waits() == "" {
+		blocks = r.engine.Leftovers()
+	}
+	r.leftover.Note(now, blocks)
 }
 
 // announce hands the loop what it must know of changes.

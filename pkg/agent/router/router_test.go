@@ -620,6 +620,44 @@ func TestRouterProblems(t *testing.T) {
 	})
 }
 
+// leftoverNotes is what the router leaves notes of.
+type leftoverNotes struct {
+	mu     sync.Mutex
+	blocks []netip.Prefix
+	notes  int
+}
+
+func (l *leftoverNotes) Note(_ time.Time, blocks []netip.Prefix) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.blocks, l.notes = blocks, l.notes+1
+}
+
+// TestRouterNotesLeftovers says at each audit which blocks nothing may be allocated from, and of none while that isn't known.
+func TestRouterNotesLeftovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var notes leftoverNotes
+		c := newCrossroads(t, func(c *crossroads) { c.leftover = &notes })
+		expect := func(name string, want ...netip.Prefix) {
+			t.Helper()
+			time.Sleep(params.Resolve().Params.RefreshInterval)
+			synctest.Wait()
+			notes.mu.Lock()
+			defer notes.mu.Unlock()
+			if notes.notes == 0 || !slices.Equal(notes.blocks, want) {
+				t.Errorf("%s: note %d is of %v, want %v", name, notes.notes, notes.blocks, want)
+			}
+		}
+		expect("blocks of pools")
+		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{testBlock("10.9.0.0/26", "h", 2), testBlock("10.9.0.64/26", "o", 2)}})
+		expect("one in no pool", prefix("10.9.0.0/26"))
+		c.Hear(store.Update{Revision: 3, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(false), 3)}})
+		expect("not ready")
+		c.Hear(store.Update{Revision: 4, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(true), 4), testPool("10.9.0.0/16", "", 4)}})
+		expect("its pool")
+	})
+}
+
 // TestTalker has a speaker that fails, one that hangs, and the end.
 func TestTalker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package leftovers deletes the host's empty blocks from which nothing may be allocated any more: their pool is gone, or
+// gives out no addresses, or has blocks of another size.
+package leftovers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// patience is for how long a block must have been a leftover without a break: a pool that
+// is replaced by a delete and a put is there again long before. It is also when to come
+// again to one that is left, or couldn't be deleted.
+const patience = 5 * time.Minute
+
+const requestTimeout = 10 * time.Second
+
+// Keeper deletes leftovers. It never holds up the router, which only leaves it notes.
+type Keeper struct {
+	log   *slog.Logger
+	store *store.Client
+	host  string
+	wake  chan struct{}
+
+	mu  sync.Mutex
+	due map[netip.Prefix]time.Time // when to delete which
+	now time.Time                  // of the last note
+}
+
+// New makes the keeper of a host's leftovers.
+func New(log *slog.Logger, client *store.Client, host string) *Keeper {
+	return &Keeper{log: log, store: client, host: host, wake: make(chan struct{}, 1)}
+}
+
+// Note takes in all that plan.Engine finds. It is to be called again and again; where it isn't
+// known what there is, or the host's name isn't its own, without blocks.
+func (k *Keeper) Note(now time.Time, blocks []netip.Prefix) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.due
+	k.due, k.now = nil, now
+	for _, b := range blocks {
+		at, ok := before[b]
+		if !ok {
+			at = now.Add(patience)
+		}
+		if k.due == nil {
+			k.due = make(map[netip.Prefix]time.Time, len(blocks))
+		}
+		k.due[b] = at
+		if !now.Before(at) {
+			select {
+			case k.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// take is a block that is due now, if there is one.
+func (k *Keeper) take() (netip.Prefix, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for b, at := range k.due {
+		if !k.now.Before(at) {
+			k.due[b] = k.now.Add(patience)
+			return b, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// Run deletes what is due until the context ends; the error is always nil.
+func (k *Keeper) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.wake:
+		}
+		for b, ok := k.take(); ok && ctx.Err() == nil; b, ok = k.take() {
+			k.say(ctx, b, k.delete(ctx, b))
+		}
+	}
+}
+
+func (k *Keeper) say(ctx context.Context, block netip.Prefix, err error) {
+	_, faster := errors.AsType[*store.ConflictError](err)
+	switch {
+	case err == nil, faster, ctx.Err() != nil: // who was faster may have use for it
+	default:
+		k.log.Warn("a block that nothing may be allocated from could not be deleted, trying again", "block", block, "after", patience, "err", err)
+	}
+}
+
+// delete deletes a block if it is a leftover by what etcd holds, in one transaction.
+func (k *Keeper) delete(ctx context.Context, block netip.Prefix) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	wants := append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstReadGiveBack(block)...)
+	s, err := k.store.Read(ctx, store.Ranges(wants)...)
+	if err != nil {
+		return fmt.Errorf("read block %s: %w", block, err)
+	}
+	if e, ok := s.Get(model.ReadyKey{}); !ok || e.Value != model.Ready(true) {
+		return nil
+	}
+	view := ipam.NewView()
+	for i, entries := range s.Ranges {
+		view.Add(wants[i], entries)
+	}
+	p := ipam.NewPlan(view)
+	if is, err := p.GiveBack(k.host, block); err != nil || !is {
+		return err
+	}
+	revision, err := k.store.Commit(ctx, p.Change())
+	if err != nil {
+		return fmt.Errorf("delete block %s: %w", block, err)
+	}
+	k.log.Info("a block that nothing may be allocated from any more is deleted", "block", block, "revision", revision)
+	return nil
+}
