@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -190,5 +191,35 @@ func TestGiveBack(t *testing.T) {
 	}
 	if err := s.commit(change); !errors.Is(err, errConflict) {
 		t.Errorf("a block in use is deleted: %v", err)
+	}
+}
+
+// Where blocks of another size leave no room, the error says so.
+func TestOtherSizesInTheWay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		size   int
+		blocks []string // in use
+		want   string
+	}{
+		"one":         {28, []string{"10.0.0.0/30"}, "pool 10.0.0.0/28: no room for a new block; where blocks of another size are, no block of its block_size 28 can be made: delete the pods of 10.0.0.0/30, or set block_size back; 1 of its 1 blocks are full"},
+		"four":        {28, quarters, "no block of its block_size 28 can be made: delete the pods of 10.0.0.0/30, 10.0.0.4/30, 10.0.0.8/30 and 1 more, or set block_size back; 4 of its 4 blocks are full"},
+		"around":      {28, []string{"10.0.0.0/26"}, "delete the pods of 10.0.0.0/26, or"},
+		"larger ones": {30, []string{"10.0.0.0/29", "10.0.0.8/29"}, "pool 10.0.0.0/28: no room for a new block; 2 of its 2 blocks are full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newEtcd(t)
+			s.pool(model.Pool{CIDR: cidr("10.0.0.0/28"), BlockSize: tt.size})
+			for _, c := range tt.blocks {
+				s.fill(c, "b", 1<<(32-cidr(c).Bits()))
+			}
+			var exhausted *ExhaustedError
+			_, err := s.assign(Request{Host: "a", Handle: "h", IPv4: true, Now: noon})
+			if !errors.As(err, &exhausted) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v", err)
+			}
+			if name == "larger ones" && strings.Contains(err.Error(), "another size") {
+				t.Errorf("they are of use to the last address: %v", err)
+			}
+		})
 	}
 }

@@ -40,6 +40,7 @@ type search struct {
 	config model.IPAMConfig
 	// What was found, for the reason why nothing was.
 	blocks, full, invalid, strict, young int
+	inTheWay                             []netip.Prefix // of another size than the pool's
 }
 
 func (s *search) run() (got *pick, known bool) {
@@ -108,6 +109,8 @@ func (s *search) look(some []netip.Prefix) (got *pick, known bool) {
 				return got, true
 			}
 			known = known && read
+		} else if c.Bits() > s.pool.BlockSize || s.around(c) {
+			s.inTheWay = append(s.inTheWay, c)
 		}
 		if s.around(c) {
 			continue
@@ -167,6 +170,9 @@ func (a *assignment) reclaimable(b *model.Block, config model.IPAMConfig) (take 
 	return true, b.Affinity, true
 }
 
+// shownInTheWay is how many blocks an error names.
+const shownInTheWay = 3
+
 // why nothing was found.
 func (s *search) why() string {
 	var parts []string
@@ -179,6 +185,17 @@ func (s *search) why() string {
 		if other != s.pool && other.CIDR.Overlaps(s.pool.CIDR) {
 			parts = append(parts, fmt.Sprintf("it overlaps pool %s", other.CIDR))
 		}
+	}
+	if n := len(s.inTheWay); n > 0 && s.config.AutoAllocateBlocks {
+		names := fmt.Sprint(s.inTheWay[0])
+		for _, c := range s.inTheWay[1:min(n, shownInTheWay)] {
+			names += ", " + c.String()
+		}
+		if n > shownInTheWay {
+			names += fmt.Sprintf(" and %d more", n-shownInTheWay)
+		}
+		parts = append(parts, fmt.Sprintf("where blocks of another size are, no block of its block_size %d can be made: delete the pods of %s, or set block_size back",
+			s.pool.BlockSize, names))
 	}
 	count := func(n int, what string) {
 		if n > 0 {
