@@ -36,6 +36,10 @@ func (p *Plan) GiveBack(host string, block netip.Prefix) (bool, error) {
 	return true, nil
 }
 
+// maxCleared is how many leftovers one request may delete in each family: each is two operations of
+// the 128 that etcd takes at once. Where more are in the way, one of them is taken over.
+const maxCleared = 16
+
 // room reports whether a block of the pool's can be made at c, and which leftovers
 // are to be deleted for it.
 func (a *assignment) room(c netip.Prefix, p *pool) (leftovers []netip.Prefix, ok, known bool) {
@@ -67,6 +71,9 @@ func (a *assignment) room(c netip.Prefix, p *pool) (leftovers []netip.Prefix, ok
 			return nil, false, true
 		}
 		leftovers = append(leftovers, b)
+	}
+	if len(leftovers)+len(unread) > maxCleared/max(1, len(a.Addrs)) {
+		return nil, false, true
 	}
 	for _, b := range unread {
 		a.needs.block(b)

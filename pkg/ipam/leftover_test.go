@@ -82,6 +82,30 @@ func TestLeftoverIsRoom(t *testing.T) {
 	}
 }
 
+// More leftovers than one transaction can delete are used as they are.
+func TestManyLeftovers(t *testing.T) {
+	s := newEtcd(t)
+	s.pool(model.Pool{CIDR: cidr("10.0.0.0/26"), BlockSize: 26})
+	s.put(model.HostMetadataKey{Host: "b"}, model.HostMetadata{})
+	for i := range maxCleared + 1 {
+		s.fill(netip.PrefixFrom(number{lo: 10<<24 | uint64(i)}.addr(false), 32).String(), "b", 0)
+	}
+	for _, now := range []time.Time{noon, noon.Add(EmptyBeforeReclaim)} {
+		r := Request{Host: "a", Handle: now.String(), IPv4: true, Now: now}
+		choice, p, err := s.planAssign(r)
+		if err != nil || choice.Addrs[0].Block.Bits() != 32 || len(p.Change().Deletes) > 1 {
+			t.Fatalf("got %v, %v: deletes %v", choice, err, p.Change().Deletes)
+		}
+	}
+	s.remove(model.BlockKey{CIDR: cidr("10.0.0.7/32")}.Path())
+	s.remove(model.AffinityKey{Host: "b", CIDR: cidr("10.0.0.7/32")}.Path())
+	choice, err := s.assign(Request{Host: "a", Handle: "h", IPv4: true, Now: noon})
+	if err != nil || choice.Addrs[0].Block != cidr("10.0.0.0/26") {
+		t.Fatalf("got %v, %v", choice, err)
+	}
+	s.mustBeSound()
+}
+
 // Of two hosts that claim in the place of one leftover, and of its own that uses it meanwhile, one succeeds.
 func TestLeftoverRaces(t *testing.T) {
 	const c = "10.0.0.4/30"
