@@ -202,6 +202,8 @@ func (l *loop) run(ctx context.Context) error {
 			l.look()
 		case <-l.handover.ForLoop:
 			l.noteRoutes()
+		case <-l.route.lower:
+			l.lowered()
 		case <-l.report.Naming.ForLoop:
 		case a := <-l.check:
 			if !l.noteAudit(ctx, a) {

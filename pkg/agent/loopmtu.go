@@ -20,6 +20,10 @@ const (
 	// shrinkGrace is how long after the MTU went down workloads may still be made
 	// by the former one.
 	shrinkGrace = time.Minute
+	// shrinkPatience is how long a smaller MTU stands before workloads that run get it:
+	// they never get the greater one back. Until then the host answers what is too large
+	// with ICMP.
+	shrinkPatience = 10 * time.Second
 )
 
 // route is what the loop knows of the way to other hosts, and does with it.
@@ -32,7 +36,9 @@ type route struct {
 	// unsaid are closed when the firewall stands with the news.
 	unsaid []chan struct{}
 
-	mtu       int       // to which workloads were last shrunk
+	mtu int // to which workloads were last shrunk, 0 = not yet
+	// lower receives when a smaller one has stood for long enough; nil = there is none.
+	lower     <-chan time.Time
 	until     time.Time // until when that is done again
 	fresh     bool      // workloads' interfaces came or changed since
 	due       bool      // it is to be done now
@@ -63,11 +69,20 @@ func (l *loop) noteRoutes() {
 		return
 	}
 	l.mtu()
-	// At the start, it may have gone down while no agent ran.
-	if n.MTU != 0 && (l.route.mtu == 0 || n.MTU < l.route.mtu) {
-		l.measure()
+	l.route.lower = nil
+	switch {
+	case n.MTU == 0: // there is no uplink, or none yet
+	case l.route.mtu == 0, n.MTU < l.route.mtu: // at the start, it may have gone down while no agent ran
+		l.route.lower = time.After(shrinkPatience)
+	default:
+		l.route.mtu = n.MTU
 	}
-	l.route.mtu = n.MTU
+}
+
+// lowered takes in that a smaller MTU has stood for long enough.
+func (l *loop) lowered() {
+	l.route.lower, l.route.mtu = nil, l.route.news.MTU
+	l.measure()
 }
 
 // setTunnels tells both of the firewall and of what judges connections. One that a

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,32 +38,64 @@ func TestMTU(t *testing.T) {
 		})
 		c.expect(t, "nothing is known", "whole 0s")
 		c.handover.Tell(router.News{MTU: 1500})
-		c.expect(t, "at the start", "shrink 1500 0s")
-		time.Sleep(125 * time.Second)
+		c.expect(t, "at the start it may pass")
+		time.Sleep(11 * time.Second)
+		c.expect(t, "it has stood", "look 10s", "shrink 1500 10s")
+		time.Sleep(114 * time.Second)
 		c.did()
 		c.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "as before")
 		c.handover.Tell(router.News{MTU: 1450})
-		c.expect(t, "it shrinks", "shrink 1450 2m5s")
-		time.Sleep(10 * time.Second)
-		c.expect(t, "once more, for what was made meanwhile", "look 2m10s", "shrink 1450 2m10s")
+		c.expect(t, "it shrinks, which may pass")
+		time.Sleep(11 * time.Second)
+		c.expect(t, "it has stood", "look 2m10s", "shrink 1450 2m15s")
+		time.Sleep(9 * time.Second)
+		c.expect(t, "once more, for what was made meanwhile", "look 2m20s", "shrink 1450 2m20s")
 		time.Sleep(time.Minute)
 		c.did()
 		c.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "it grows")
 		c.handover.Tell(router.News{})
 		c.expect(t, "it isn't known any more")
-		c.with(func() { c.fail = errors.New("no") })
+		c.with(func() { c.unshrunk = errors.New("no") })
 		live := func(is string, revision int64) {
 			c.updates <- store.Update{Revision: revision, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "MTULiveUpdate"}, model.Text(is), revision)}}
 		}
 		live("false", 2)
 		c.handover.Tell(router.News{MTU: 1400})
-		c.expect(t, "workloads shall keep it")
+		time.Sleep(12 * time.Second)
+		c.expect(t, "workloads shall keep it", "look 3m30s")
 		live("true", 3)
-		c.expect(t, "they shan't any more", "shrink 1400 3m15s")
+		c.expect(t, "they shan't any more", "shrink 1400 3m37s")
 		if got := fmt.Sprint(slices.Compact(written)); got != "[1500 1450 1500 1400]" {
 			t.Errorf("written: %s", got)
+		}
+	})
+}
+
+// TestMTUPasses has the MTU shrink for less than ten seconds, again and again: workloads that run keep
+// theirs, as they would never get it back.
+func TestMTUPasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClockwork(t)
+		c.handover.Tell(router.News{MTU: 9000})
+		time.Sleep(91 * time.Second)
+		c.did()
+		for _, mtu := range []int{1400, 9000, 1400, 0, 1400, 1450, 9000} {
+			c.handover.Tell(router.News{MTU: mtu})
+			time.Sleep(9 * time.Second)
+		}
+		time.Sleep(time.Minute)
+		for _, call := range c.did() {
+			if strings.HasPrefix(call, "shrink") {
+				t.Error(call)
+			}
+		}
+		c.handover.Tell(router.News{MTU: 1400})
+		c.handover.Tell(router.News{MTU: 1450})
+		time.Sleep(11 * time.Second)
+		if did := c.did(); !slices.ContainsFunc(did, func(s string) bool { return strings.HasPrefix(s, "shrink 1450 ") }) {
+			t.Errorf("less than 9000 has stood: %q", did)
 		}
 	})
 }
@@ -75,12 +108,13 @@ func TestMTUAgain(t *testing.T) {
 		time.Sleep(time.Second)
 		c.with(func() { c.unshrunk = errors.New("no") })
 		c.handover.Tell(router.News{MTU: 1500})
-		c.expect(t, "at the start", "shrink 1500 1s")
+		time.Sleep(11 * time.Second)
+		c.expect(t, "at the start", "look 10s", "shrink 1500 11s")
 		time.Sleep(20 * time.Second)
-		c.expect(t, "again and again", "look 10s", "shrink 1500 10s", "look 20s", "shrink 1500 20s")
+		c.expect(t, "again and again", "look 20s", "shrink 1500 20s", "look 30s", "shrink 1500 30s")
 		c.with(func() { c.unshrunk = nil })
 		time.Sleep(20 * time.Second)
-		c.expect(t, "until it works", "look 30s", "shrink 1500 30s", "look 40s")
+		c.expect(t, "until it works", "look 40s", "shrink 1500 40s", "look 50s")
 	})
 }
 

@@ -220,7 +220,7 @@ func TestFabricHearsOfCarriers(t *testing.T) {
 			ip(t, "link", "set", "far1", far)
 			signalled(t, signals, "far1, which is set "+far) // of itself
 			for {
-				links, err := HostNetwork("far")
+				links, err := new(HostNetwork).Read("far")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -14,12 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostNetwork reads the current namespace's own part in the network: its links
-// but for those with the prefixes, which are workloads', and the tunnels of a
-// Fabric; and the routes by them that neither a HostPath nor a Fabric made.
-// Addresses that mean nothing beyond a link are left out, and so are the routes
-// that the kernel makes of the others.
-func HostNetwork(workloadPrefixes ...string) (plan.Links, error) {
+// HostNetwork reads the current namespace's own part in the network. Its zero value
+// has read nothing yet. It is one goroutine's.
+type HostNetwork struct {
+	// uplinks had the default routes, when there last were any.
+	uplinks map[string]bool
+}
+
+// Read gives the links but for those with the prefixes, which are workloads', and
+// the tunnels of a Fabric; and the routes by them that neither a HostPath nor a
+// Fabric made. Addresses that mean nothing beyond a link are left out, and so are
+// the routes that the kernel makes of the others.
+func (n *HostNetwork) Read(workloadPrefixes ...string) (plan.Links, error) {
 	s, err := openSocket()
 	if err != nil {
 		return plan.Links{}, err
@@ -47,7 +53,7 @@ func HostNetwork(workloadPrefixes ...string) (plan.Links, error) {
 	if out.Routes, err = s.hostRoutes(byIndex, byDefault); err != nil {
 		return plan.Links{}, err
 	}
-	isUplink := uplinkRule(links, byDefault)
+	isUplink := n.uplinkRule(links, byDefault)
 	for _, l := range links {
 		link := addrs[l.Index]
 		link.Name, link.Up, link.NoCarrier, link.MTU = l.Name, l.Up, l.Up && !l.carrier, l.MTU
@@ -219,10 +225,21 @@ func (r fabricRoute) planned(names map[int]string) (route plan.Route, ok bool) {
 }
 
 // uplinkRule tells by which of the links the world is reached: those of the default
-// routes; without any, hardware that is up; without any either, whatever is up.
-func uplinkRule(links []Link, byDefault map[int]bool) func(Link) bool {
+// routes, or that had them last, as a lease that is renewed or a cable that is changed
+// takes the routes away for a while; without any, hardware that is up; without any
+// either, whatever is up.
+func (n *HostNetwork) uplinkRule(links []Link, byDefault map[int]bool) func(Link) bool {
+	now := map[string]bool{}
+	for _, l := range links {
+		if l.Up && !l.loopback && byDefault[l.Index] {
+			now[l.Name] = true
+		}
+	}
+	if len(now) > 0 {
+		n.uplinks = now
+	}
 	for _, isUplink := range []func(Link) bool{
-		func(l Link) bool { return byDefault[l.Index] },
+		func(l Link) bool { return n.uplinks[l.Name] },
 		func(l Link) bool { return l.Kind == "" },
 	} {
 		if slices.ContainsFunc(links, func(l Link) bool { return l.Up && !l.loopback && isUplink(l) }) {

@@ -16,9 +16,10 @@ import (
 
 func TestHostNetwork(t *testing.T) {
 	inHost(t, func() {
+		var host HostNetwork
 		read := func() plan.Links {
 			t.Helper()
-			links, err := HostNetwork("cali")
+			links, err := host.Read("cali")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,6 +49,15 @@ func TestHostNetwork(t *testing.T) {
 		uplinks("up2 1200", "up3 1300")
 		ip(t, "route", "replace", "default", "via", "192.0.3.2")
 		uplinks("up3 1300")
+		ip(t, "route", "del", "default")
+		uplinks("up3 1300") // it had it last
+		ip(t, "link", "set", "up3", "down")
+		uplinks("up1 1100", "up2 1200")
+		ip(t, "link", "set", "up3", "up")
+		uplinks("up3 1300")
+		ip(t, "route", "add", "default", "via", "192.0.2.2")
+		uplinks("up2 1200")
+		ip(t, "route", "replace", "default", "via", "192.0.3.2")
 
 		ip(t, "addr", "add", "198.51.100.1/32", "dev", "lo")
 		ip(t, "route", "add", "203.0.113.0/24", "via", "192.0.1.2", "metric", "20")
@@ -89,7 +99,7 @@ func TestGatewayOnLink(t *testing.T) {
 		ip(t, "route", "add", "default", "via", "203.0.113.1", "dev", "up1", "onlink")
 		ip(t, "route", "add", "198.51.100.0/24", "nexthop", "via", "203.0.113.1", "dev", "up1", "onlink", "nexthop", "via", "203.0.113.2", "dev", "up2", "onlink")
 		ip(t, "route", "add", "default", "via", "2001:db8:1::1", "dev", "up1", "onlink")
-		links, err := HostNetwork("far")
+		links, err := new(HostNetwork).Read("far")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +138,7 @@ func TestGatewayOfIPv6(t *testing.T) {
 		ip(t, "route", "add", "198.51.100.0/24", "via", "inet6", "fe80::1", "dev", "up1")
 		ip(t, "route", "add", "203.0.113.0/24", "nexthop", "via", "inet6", "fe80::1", "dev", "up1", "nexthop", "via", "inet6", "fe80::2", "dev", "up2")
 		ip(t, "route", "add", "203.0.113.0/24", "via", "inet6", "fe80::3", "dev", "up2", "metric", "9") // another route
-		links, err := HostNetwork("far")
+		links, err := new(HostNetwork).Read("far")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +251,7 @@ func TestHostNetworkIPv6(t *testing.T) {
 			"up2: no carrier true, [fd98::1/64], pending [fd98::1], passing [], refused []",
 		}
 		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-			links, err := HostNetwork("cali")
+			links, err := new(HostNetwork).Read("cali")
 			if err != nil {
 				t.Fatal(err)
 			}

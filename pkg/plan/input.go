@@ -41,7 +41,7 @@ type Link struct {
 	// Refused aren't among Addrs, as the kernel doesn't use them: another host on the
 	// link has them.
 	Refused []netip.Prefix
-	// Uplink: a default route leads here, or would if there were one.
+	// Uplink: a default route leads here, or did, or would if there were one.
 	Uplink bool
 	// Loopback: it leads nowhere, and may have the host's address all the same.
 	Loopback bool

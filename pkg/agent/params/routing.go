@@ -96,7 +96,7 @@ func routingTable() []Param {
 		{
 			Name: "MTULiveUpdate", Aliases: []string{"mtu_live_update"}, Initial: "true", Effect: atOnce,
 			Values: boolean(func(p *Params) *bool { return &p.MTULiveUpdate }),
-			Does: "Whether the interfaces of running workloads are given a smaller MTU when that of the network shrinks. " +
+			Does: "Whether the interfaces of running workloads are given a smaller MTU when that of the network has been smaller for ten seconds. " +
 				"They are never given a greater one.",
 		},
 		{

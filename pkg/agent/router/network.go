@@ -22,11 +22,12 @@ type NetworkConfig struct {
 // HostNetwork is that of the host which the process runs on. Its BGP speaks when the router has it.
 func HostNetwork(cfg NetworkConfig) Network {
 	s, file := bgp.New(bgp.Config{Logger: cfg.Logger}), newIDFile(cfg.VarDir, cfg.Node)
+	links := new(kernel.HostNetwork)
 	return Network{
 		open: func(prefixes []string) (fabric, error) {
 			return kernel.NewFabric(kernel.FabricConfig{Prefixes: prefixes, Logger: cfg.Logger})
 		},
-		links:    func(prefixes []string) (plan.Links, error) { return kernel.HostNetwork(prefixes...) },
+		links:    func(prefixes []string) (plan.Links, error) { return links.Read(prefixes...) },
 		routes:   kernel.FabricRoutes,
 		carriers: kernel.CarrierLosses,
 		speaker:  s,
