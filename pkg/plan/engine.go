@@ -35,6 +35,11 @@ type Engine struct {
 	pools  index[poolFact]            // with those that can't be read
 	peers  groups[netip.Addr, string] // hosts with an explicit peer of this address, "" = all
 
+	// awaited are the holders of what only BGP can lead to, by family; sessions counts the
+	// neighbours of each.
+	awaited  [2]map[netip.Prefix]string
+	sessions [2]int
+
 	learned index[bgpFact]
 	etcd    map[netip.Addr]bool // as SetEtcd has them
 	fixed   []netip.Addr        // those, and the explicit peers of this host, sorted
@@ -69,6 +74,7 @@ type dirt struct {
 	all        bool // everything: what all of it depends on has changed
 	config     bool // tunnels, MTU, speaker
 	neighbours bool // all of them
+	awaited    bool // whether there is a neighbour for what is awaited
 	prefixes   map[netip.Prefix]struct{}
 	hosts      map[string]struct{}
 	peers      map[netip.Addr]struct{}
@@ -86,8 +92,8 @@ func NewEngine(self string, settings Settings) *Engine {
 		hosts: map[string]host{}, claims: groups[netip.Addr, string]{},
 		blocks: newIndex[*blockFact](), mine: map[netip.Prefix]struct{}{}, owned: map[string]*[2]int{}, holds: groups[string, heldAddr]{},
 		ends: map[netip.Addr][]string{}, pools: newIndex[poolFact](), peers: groups[netip.Addr, string]{},
-		learned: newIndex[bgpFact](),
-		byHost:  groups[string, netip.Prefix]{}, byGateway: groups[netip.Addr, netip.Prefix]{},
+		learned: newIndex[bgpFact](), awaited: [2]map[netip.Prefix]string{{}, {}},
+		byHost: groups[string, netip.Prefix]{}, byGateway: groups[netip.Addr, netip.Prefix]{},
 		byPeer: groups[netip.Addr, netip.Prefix]{}, hopUsers: groups[netip.Addr, netip.Prefix]{}, needs: map[netip.Prefix]needs{}, passed: map[netip.Prefix]struct{}{}, reached: map[netip.Addr]reach{},
 		dirty: newDirt(),
 		told: State{
@@ -178,6 +184,9 @@ func (e *Engine) Flush() Changes {
 	e.flushNeighbours()
 	for p := range e.dirty.prefixes {
 		e.refresh(p)
+	}
+	if e.dirty.awaited || e.dirty.config {
+		e.reportAwaited()
 	}
 	e.dirty = newDirt()
 	out := e.out

@@ -183,6 +183,7 @@ func (e *Engine) settle(name string) {
 		e.dirty.all = e.dirty.all || was[f] != h.mine[f] && (e.links.pending[was[f]] || e.links.pending[h.mine[f]])
 	}
 	e.hosts[name] = h
+	e.dirty.awaited = e.dirty.awaited || was != h.mine
 	if !h.exists && name != e.self {
 		delete(e.hosts, name)
 	}

@@ -55,6 +55,14 @@ func (e *Engine) flushAddr(a netip.Addr) {
 	before, was := e.neighbourNow(a)
 	n := e.neighbour(a, name)
 	tellBy(e.out.Neighbours, e.told.Neighbours, a, n, Neighbour.equal)
+	if (n != nil) != was {
+		e.dirty.awaited = true
+		if was {
+			e.sessions[familyOf(a)]--
+		} else {
+			e.sessions[familyOf(a)]++
+		}
+	}
 	if (n != nil) != was || n != nil && (n.Kind != before.Kind || n.Host != before.Host || !slices.Equal(n.Import, before.Import)) {
 		for p := range e.byPeer[a] {
 			e.touch(p)
@@ -153,4 +161,44 @@ func (e *Engine) mesh() bool {
 		o = e.objects[model.BGPMeshKey{Legacy: true}]
 	}
 	return o == nil || o.value == nil || valueOf[model.Mesh](o).Enabled
+}
+
+// await notes that only BGP can lead to a prefix of another host, "" = it needn't.
+func (e *Engine) await(p netip.Prefix, holder string) {
+	list := e.awaited[familyOf(p.Addr())]
+	if list[p] == holder {
+		return
+	}
+	e.dirty.awaited = true
+	if list[p] = holder; holder == "" {
+		delete(list, p)
+	}
+}
+
+// reportAwaited says of a family that this host has no neighbour for what it awaits. A session
+// carries one family: a peer of the other one doesn't help.
+func (e *Engine) reportAwaited() {
+	for f, list := range e.awaited {
+		reason := ""
+		if e.sessions[f] == 0 && e.hosts[e.self].mine[f].IsValid() {
+			for p, holder := range list {
+				if e.hosts[holder].mine[f].IsValid() && !e.hasOwnWay(p) {
+					reason = fmt.Sprintf("other hosts hold %s blocks in pools without encapsulation, and no BGP neighbour of that family tells this host the way to them: make one at /calico/bgp/v1/global/peer_v%d/<address>, switch the mesh on, or give the pools an encapsulation",
+						familyName(f), 4+2*f)
+					break
+				}
+			}
+		}
+		e.report(NoNeighbour, familyName(f), reason)
+	}
+}
+
+// hasOwnWay reports whether a route of the host's own, other than its default one, leads to a prefix.
+func (e *Engine) hasOwnWay(p netip.Prefix) bool {
+	for to, hops := range e.links.routes.around(p) {
+		if to.Bits() > 0 && e.by(hops, p.Addr()).ok() {
+			return true
+		}
+	}
+	return false
 }

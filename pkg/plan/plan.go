@@ -212,6 +212,9 @@ const (
 	HostInBlock ProblemKind = "host-in-block"
 	// NoPool is a block outside every pool.
 	NoPool ProblemKind = "no-pool"
+	// NoNeighbour is a family in which only BGP could bring the way to other hosts' blocks,
+	// and this host has no neighbour.
+	NoNeighbour ProblemKind = "no-neighbour"
 	// SelfPeer is a peer of this host that is this host.
 	SelfPeer ProblemKind = "self-peer"
 	// NoNextHop is a next hop to which the host has no route, or which is a broadcast address.

@@ -120,6 +120,11 @@ func (e *Engine) decide(p netip.Prefix, n *needs) (*Route, *Advertisement) {
 	holder, ours := e.holder(p)
 	hit := e.hostIn(p)
 	e.reportPrefix(p, inPool, hit)
+	from := ""
+	if inPool && pool.tunnel == "" && !ours && hit == "" {
+		from = holder
+	}
+	e.await(p, from)
 	paths := e.accepted(p, n)
 	refused, astray, passed := "", "", false
 	var route *Route

@@ -72,6 +72,7 @@ func (w world) compute(settings Settings) State {
 	}
 	s.neighbours(settings)
 	s.routes()
+	s.awaited()
 	return s.st
 }
 

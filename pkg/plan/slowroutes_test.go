@@ -82,7 +82,8 @@ func (s *slow) neighbours(settings Settings) {
 	}
 }
 
-func (s *slow) routes() {
+// prefixes are those that anything may be said of.
+func (s *slow) prefixes() map[netip.Prefix]bool {
 	all := map[netip.Prefix]bool{}
 	for _, b := range s.blocks() {
 		all[b.CIDR] = true
@@ -107,11 +108,47 @@ func (s *slow) routes() {
 	for p := range s.retained {
 		all[p] = true
 	}
-	for p := range all {
+	return all
+}
+
+func (s *slow) routes() {
+	for p := range s.prefixes() {
 		s.route(p)
 		foreign := slices.ContainsFunc(s.links.Routes, func(r HostRoute) bool { return r.Destination == p })
 		if r, ok := s.st.Routes[p]; ok && foreign && r.Origin != FromBGP {
 			s.problem(ForeignRoute, p.String())
+		}
+	}
+}
+
+// awaited looks for what other hosts have in pools without encapsulation, and nobody to hear of it from.
+func (s *slow) awaited() {
+	for p := range s.prefixes() {
+		f := familyOf(p.Addr())
+		pool, inPool := s.poolOf(p)
+		if !inPool || pool.kind() != "" || s.hit(p) || !s.mine(s.self, f).IsValid() {
+			continue
+		}
+		holder, ends := "", s.ends(p.Addr())
+		if block, ok := s.block(p); ok && block.CIDR == p {
+			holder = block.Affinity
+		}
+		if owner := s.owner(p.Addr()); p.IsSingleIP() && owner != "" {
+			holder = owner
+			if block, ok := s.block(p); ok && block.CIDR != p && block.Affinity == owner {
+				continue // the block's route leads to it
+			}
+		}
+		if holder == s.self || p.IsSingleIP() && slices.Contains(ends, s.self) || !s.mine(holder, f).IsValid() {
+			continue
+		}
+		ownWay := slices.ContainsFunc(s.links.Routes, func(r HostRoute) bool {
+			up := slices.ContainsFunc(s.links.Links, func(l Link) bool { return l.Name == r.Device && l.Up })
+			return r.Destination.Bits() > 0 && within(p, r.Destination) && up
+		})
+		sessions := slices.ContainsFunc(slices.Collect(maps.Keys(s.st.Neighbours)), func(a netip.Addr) bool { return familyOf(a) == f })
+		if !ownWay && !sessions {
+			s.problem(NoNeighbour, []string{"IPv4", "IPv6"}[f])
 		}
 	}
 }
