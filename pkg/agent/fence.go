@@ -75,6 +75,10 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 		w.all = true // what began while the firewall had a hole runs on as established
 	}
 	for path, problem := range report.Programmed {
+		t := l.desired.targets[path]
+		if problem == nil {
+			problem = w.denies(t)
+		}
 		if problems.Reason(problem) == problems.Reason(w.failing[path]) {
 			continue
 		}
@@ -83,7 +87,8 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 		} else {
 			w.failing[path] = fmt.Errorf("firewall: %w", problem)
 		}
-		if t := l.desired.targets[path]; t != nil {
+		if t != nil {
+			l.problems.Report(path, l.wrong(t))
 			l.tellTarget(t)
 		} else {
 			w.hosts[path] = struct{}{}

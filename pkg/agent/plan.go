@@ -14,32 +14,17 @@ import (
 )
 
 // endpointOf says what the kernel shall hold for a valid workload endpoint. An error
-// says why this host cannot have such an endpoint.
+// says why this host cannot have such an endpoint: for its prefixes, as policy.Engine has
+// it. What no host can have the data model refuses, for both.
 func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (kernel.Endpoint, error) {
 	if params.BeginningOf(spec.Name, prefixes) == "" {
 		return kernel.Endpoint{}, fmt.Errorf("interface %.32q: the name of a workload's interface begins with %s here (InterfacePrefix)",
 			spec.Name, strings.Join(prefixes, " or "))
 	}
-	if err := params.CheckInterface(spec.Name); err != nil {
-		return kernel.Endpoint{}, err
-	}
-	var addrs []netip.Addr
-	for _, nets := range [][]netip.Prefix{spec.IPv4Nets, spec.IPv6Nets} {
-		for _, n := range nets {
-			addrs = append(addrs, n.Addr())
-		}
-	}
+	addrs := spec.Addrs()
 	for _, nats := range [][]model.NAT{spec.IPv4NAT, spec.IPv6NAT} {
 		for _, n := range nats {
 			addrs = append(addrs, n.ExtIP)
-		}
-	}
-	for _, a := range addrs {
-		switch {
-		case !a.IsGlobalUnicast():
-			return kernel.Endpoint{}, fmt.Errorf("address %s cannot be a workload's: want a unicast address that can be routed to", a)
-		case a == kernel.HostGateway():
-			return kernel.Endpoint{}, fmt.Errorf("address %s is every workload's gateway", a)
 		}
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)

@@ -26,7 +26,7 @@ func newShut() *shut { return &shut{names: map[string]string{}, own: map[string]
 // note takes in what became of an endpoint.
 func (x *shut) note(s *state, path string) {
 	ep := s.endpoints[path]
-	if ep == nil || ep.invalid != nil || params.BeginningOf(ep.spec.Name, s.prefixes) != "" || params.CheckInterface(ep.spec.Name) != nil {
+	if ep == nil || ep.invalid != nil || params.BeginningOf(ep.spec.Name, s.prefixes) != "" {
 		if _, named := x.names[path]; named {
 			delete(x.names, path)
 			x.stale = true // what nobody names any more is forgotten

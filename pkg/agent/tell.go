@@ -24,7 +24,7 @@ func (l *loop) tell(paths map[string]struct{}) {
 			l.report.Remove(path)
 			continue
 		}
-		l.problems.Report(path, cmp.Or(t.refused, t.untranslated))
+		l.problems.Report(path, l.wrong(t))
 		l.report.Set(path, t.key, l.status(t))
 	}
 	if l.recount || len(paths) > 0 {
@@ -33,6 +33,11 @@ func (l *loop) tell(paths map[string]struct{}) {
 	}
 	l.tellHosts()
 	l.tellHealth()
+}
+
+// wrong says what is wrong with a workload endpoint as it is in etcd, nil = nothing.
+func (l *loop) wrong(t *target) error {
+	return cmp.Or(t.refused, l.wall.denies(t), t.untranslated)
 }
 
 // status is what is reported of a workload endpoint: it is up when it is

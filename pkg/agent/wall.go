@@ -230,6 +230,17 @@ func (w *wall) suspectMembers(set *policy.SetChange, moved map[netip.Addr]struct
 	}
 }
 
+// denies says why policy drops everything of an endpoint that is to be connected, nil = it doesn't.
+func (w *wall) denies(t *target) error {
+	if t == nil || t.refused != nil || !t.want.Active {
+		return nil
+	}
+	if ep := w.state.Endpoints[t.path]; ep != nil && ep.Dropped != "" {
+		return fmt.Errorf("all its packets are dropped: %s", ep.Dropped)
+	}
+	return nil
+}
+
 // stands says why an endpoint's firewall isn't up, nil = it is read back as wanted.
 func (w *wall) stands(path string) error {
 	if w.err != nil {

@@ -64,7 +64,7 @@ func checkInterface(name string) error {
 	}
 	for i := range len(name) {
 		switch c := name[i]; {
-		case c <= ' ' || c >= 0x7f, c == '/', c == ':', c == '"', c == '\\', c == '*':
+		case c <= ' ' || c >= 0x7f, c == '/', c == ':', c == '"', c == '\\', c == '*', c == '%':
 			return fmt.Errorf("%q: not an interface's name", name)
 		}
 	}
@@ -116,8 +116,8 @@ func checkNet(p netip.Prefix, v6 bool) error {
 }
 
 func checkUnicast(a netip.Addr) error {
-	if a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
-		return fmt.Errorf("%s: not an address that an endpoint can have", a)
+	if !a.IsGlobalUnicast() {
+		return fmt.Errorf("%s: not an address that an endpoint can have: want a unicast address that can be routed to", a)
 	}
 	return nil
 }
