@@ -58,12 +58,14 @@ func loaded(n int) (*policy.Engine, *scale.Cluster) {
 	return e, cluster
 }
 
-// alternate measures Update and Flush of one change and its opposite.
+// alternate measures Update, Flush and Invalid of one change and its opposite: what each
+// turn of the agent's loop asks.
 func alternate(b *testing.B, e *policy.Engine, states [2]model.Entry) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		e.Update(states[i%2])
 		e.Flush()
+		e.Invalid()
 	}
 }
 
@@ -95,6 +97,20 @@ func BenchmarkRemoteLabelUnused(b *testing.B) {
 			e, cluster := loaded(n)
 			last := cluster.Endpoints[n-1]
 			alternate(b, e, [2]model.Entry{relabelled(last, "pod", "a"), relabelled(last, "pod", "b")})
+		})
+	}
+}
+
+// BenchmarkManyProfiles is a remote endpoint's label among profiles that it doesn't name.
+func BenchmarkManyProfiles(b *testing.B) {
+	for _, n := range []int{10, 1_000, 50_000} {
+		b.Run(fmt.Sprintf("profiles=%d", n), func(b *testing.B) {
+			cluster := scale.Make(scale.Size{Endpoints: 1000, Local: 50, Policies: 100, Profiles: n})
+			e := policy.NewEngine(scale.Host)
+			e.Update(cluster.Entries()...)
+			e.Flush()
+			last := cluster.Endpoints[len(cluster.Endpoints)-1]
+			alternate(b, e, [2]model.Entry{relabelled(last, "zone", "z1"), relabelled(last, "zone", "z2")})
 		})
 	}
 }

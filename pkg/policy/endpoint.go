@@ -140,6 +140,7 @@ func (e *Engine) setProfiles(ep *endpoint, names []string) {
 		p.endpoints[forAll].add(ep)
 		if ep.local != nil {
 			p.endpoints[forOwn].add(ep)
+			e.settle(p)
 		}
 		ep.profiles[i] = p
 	}
@@ -149,7 +150,7 @@ func (e *Engine) setProfiles(ep *endpoint, names []string) {
 		}
 		p.endpoints[forAll].remove(ep)
 		p.endpoints[forOwn].remove(ep)
-		e.forget(p)
+		e.settle(p)
 	}
 }
 
@@ -160,6 +161,7 @@ func (e *Engine) adopt(ep *endpoint, l *local) {
 	e.own.setLabelsFrom(ep, nil, ep.labels)
 	for _, p := range ep.profiles {
 		p.endpoints[forOwn].add(ep)
+		e.settle(p)
 	}
 	e.own.rematch(ep)
 }
@@ -173,6 +175,7 @@ func (e *Engine) disown(ep *endpoint) {
 	e.own.leave(ep)
 	for _, p := range ep.profiles {
 		p.endpoints[forOwn].remove(ep)
+		e.settle(p)
 	}
 	ep.local = nil
 }

@@ -28,6 +28,7 @@ type Engine struct {
 	endpoints    map[string]*endpoint // valid ones of all hosts, by path
 	owners       owners
 	profiles     map[string]*profile
+	missing      map[*profile]struct{} // that this host's endpoints name and that are not there
 	profileIndex profileIndex
 	policies     map[model.PolicyKey]*policy
 	selectors    map[string]*query // of policies, by canonical text
@@ -56,7 +57,7 @@ type Engine struct {
 func NewEngine(host string) *Engine {
 	e := &Engine{
 		host: host, invalid: map[string]error{}, unplaced: map[string]error{}, spellings: newSpellings(),
-		endpoints: map[string]*endpoint{}, owners: owners{}, profiles: map[string]*profile{},
+		endpoints: map[string]*endpoint{}, owners: owners{}, profiles: map[string]*profile{}, missing: map[*profile]struct{}{},
 		profileIndex: profileIndex{map[string]map[string]map[*profile]struct{}{}, map[string]map[*profile]struct{}{}},
 		policies:     map[model.PolicyKey]*policy{}, selectors: map[string]*query{},
 		locals: map[string]*local{}, claims: map[claim][]*local{},
@@ -235,18 +236,15 @@ func (e *Engine) Invalid() map[string]error {
 	maps.Copy(e.judged, e.spellings.passedOver())
 	maps.Copy(e.judged, e.invalid)
 	maps.Copy(e.judged, e.unplaced)
-	for name, p := range e.profiles {
-		if len(p.parts) > 0 || p.endpoints[forOwn].len() == 0 {
-			continue
-		}
+	for p := range e.missing {
 		first := ""
 		p.endpoints[forOwn].each(func(ep *endpoint) {
 			if first == "" || ep.path < first {
 				first = ep.path
 			}
 		})
-		at := model.ProfileRulesKey{Profile: name}.Path()
-		e.judged[at] = fmt.Errorf("profile %s does not exist, so it denies: create it, or take it out of %s", name, first)
+		at := model.ProfileRulesKey{Profile: p.name}.Path()
+		e.judged[at] = fmt.Errorf("profile %s does not exist, so it denies: create it, or take it out of %s", p.name, first)
 	}
 	return e.judged
 }

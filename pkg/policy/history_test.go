@@ -81,7 +81,7 @@ func (r *rig) empty() error {
 	}
 	e := r.engine
 	for what, n := range map[string]int{
-		"endpoints": len(e.endpoints), "owners": len(e.owners), "profiles": len(e.profiles), "policies": len(e.policies),
+		"endpoints": len(e.endpoints), "owners": len(e.owners), "profiles": len(e.profiles), "missing profiles": len(e.missing), "policies": len(e.policies),
 		"selectors": len(e.selectors), "locals": len(e.locals), "claims": len(e.claims), "rules": len(e.rules), "sets": len(e.sets),
 		"pools": len(e.pools), "profile labels": len(e.profileIndex.labels), "profile tags": len(e.profileIndex.tags),
 		"entries": len(e.spellings.entries), "odd spellings": len(e.spellings.odd), "invalid": len(e.invalid),

@@ -29,8 +29,13 @@ func (e *Engine) profile(name string) *profile {
 	return p
 }
 
-// forget drops a profile that is neither there nor referred to.
-func (e *Engine) forget(p *profile) {
+// settle notes whether the profile is missing, and drops one that is neither there nor referred to.
+func (e *Engine) settle(p *profile) {
+	if len(p.parts) == 0 && p.endpoints[forOwn].len() > 0 {
+		e.missing[p] = struct{}{}
+	} else {
+		delete(e.missing, p)
+	}
 	if len(p.parts) == 0 && p.endpoints[forAll].len() == 0 {
 		delete(e.profiles, p.name)
 	}
@@ -84,7 +89,7 @@ func (e *Engine) updateProfile(name string, entry model.Entry) {
 			e.rematchProfile(p)
 		}
 	}
-	e.forget(p)
+	e.settle(p)
 }
 
 // rematchProfile tries its endpoints again once they have other labels or tags.
