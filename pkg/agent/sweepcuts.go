@@ -25,7 +25,7 @@ const maxReview = 1 << 12
 func (l *loop) changeCuts() {
 	added, removed, merged := l.cuts.take()
 	if merged > 0 {
-		l.log.Warn("too many connections were cut to keep each out by its ports: what would begin any of that protocol there is dropped, if it is no SYN of TCP", "merged", merged, "kept", len(l.cuts.kept))
+		l.log.Warn("too many connections were cut to keep each out by its ports: what would begin others there is dropped as well, if it is no SYN of TCP", "merged", merged, "kept", len(l.cuts.kept))
 	}
 	if len(added)+len(removed) > 0 {
 		l.firewall.Cut(added, removed)
@@ -52,7 +52,7 @@ func (l *loop) adoptCuts() error {
 		if f.Protocol == model.ProtocolTCP {
 			lasts = tcpCut
 		}
-		l.cuts.add(f, lasts, dropped, now)
+		l.cuts.add(former{flow: f, lasts: lasts, dropped: dropped, answered: true}, now)
 	}
 	l.changeCuts()
 	return nil
@@ -123,13 +123,7 @@ func (l *loop) expireCuts() {
 	}
 	now := time.Now()
 	for f, c := range l.cuts.kept {
-		switch n := dropped[f]; {
-		case now.Before(c.until):
-		case c.stands && n != c.dropped:
-			c.dropped, c.until = n, now.Add(c.lasts)
-		default:
-			l.cuts.forget(c)
-		}
+		l.cuts.expire(c, dropped[f], now)
 	}
 	l.changeCuts()
 }
@@ -158,7 +152,8 @@ func (l *loop) judge(ctx context.Context, q inquiry) {
 			continue
 		}
 		if back := answers(f); mayBegin(back) && !at.denies(l.wall.settings, back, query{}) {
-			l.cuts.add(back, t.Timeout, 0, now)
+			// Of TCP nothing new meets them, answered or not.
+			l.cuts.add(former{flow: back, lasts: t.Timeout, answered: t.Replied || t.Protocol == model.ProtocolTCP}, now)
 			if c := l.cuts.flows[back]; c != nil && c.flow == back && at.failsafe(l.wall.settings, back) {
 				l.cuts.stand(c, false) // the port stays open, also to who was denied
 			}

@@ -14,6 +14,9 @@ const (
 	// leastCut is how long a flow is kept at least: the tracker forgets what is
 	// no TCP, or about to end, sooner than those who talk give it up.
 	leastCut = 10 * time.Minute
+	// leastAwaited is how long one that nobody answered yet is kept at least: the
+	// tracker waits so long for an answer (nf_conntrack_udp_timeout).
+	leastAwaited = 30 * time.Second
 	// tcpCut is how long the tracker keeps an established connection of TCP unless
 	// it is told otherwise (nf_conntrack_tcp_timeout_established).
 	tcpCut = 5 * 24 * time.Hour
@@ -24,7 +27,7 @@ const (
 // one too many: a coarse one takes their place, that drops what they would and more.
 type cutLimits struct {
 	pair    int // from one address to another
-	address int // from one address, and to one
+	address int // from one address, and to one; of one port, and of all
 	all     int
 	known   int // flows that coarse ones stand for
 }
@@ -52,6 +55,9 @@ type cut struct {
 	until   time.Time
 	lasts   time.Duration
 	dropped uint64 // packets, as far as looked at
+	// answered: so was one of the connections. Of others anybody can make as many as
+	// he likes, by addresses of others.
+	answered bool
 	// stands: policy denies what was cut, so that the firewall has the flow. One
 	// that policy allows again is kept as well: if it goes on, whoever sends
 	// first begins it, and if policy denies it again, that counts as before.
@@ -63,11 +69,21 @@ func newCuts() cuts {
 		limits: defaultCutLimits, least: leastCut}
 }
 
-// add keeps a flow for as long as the tracker would have known its connection.
-func (s *cuts) add(f nft.Flow, lasts time.Duration, dropped uint64, now time.Time) {
+// former is a flow of a connection that was cut.
+type former struct {
+	flow     nft.Flow
+	lasts    time.Duration // so long the tracker would have known it
+	dropped  uint64        // packets, so far
+	answered bool
+}
+
+// add keeps a flow for as long as the tracker would have known its connection, and
+// longer where that was answered.
+func (s *cuts) add(o former, now time.Time) {
+	f := o.flow
 	c := s.holder(f)
 	if c == nil {
-		c = &cut{flow: f, dropped: dropped}
+		c = &cut{flow: f, dropped: o.dropped}
 		s.keep(c)
 	}
 	switch {
@@ -79,8 +95,11 @@ func (s *cuts) add(f nft.Flow, lasts time.Duration, dropped uint64, now time.Tim
 	default:
 		s.flows[f], c.of = c, append(c.of, f)
 	}
-	lasts = max(lasts, s.least)
-	c.live(now.Add(lasts), lasts)
+	if o.answered {
+		o.lasts, c.answered = max(o.lasts, s.least), true
+	}
+	o.lasts = max(o.lasts, min(leastAwaited, s.least))
+	c.live(now.Add(o.lasts), o.lasts)
 	s.stand(c, true)
 	for _, k := range f.Coarser() {
 		limit := s.limits.address
@@ -88,10 +107,10 @@ func (s *cuts) add(f nft.Flow, lasts time.Duration, dropped uint64, now time.Tim
 			limit = s.limits.pair
 		}
 		if s.count[k] > limit {
-			s.merge(k)
+			s.crowd(k)
 		}
 	}
-	for len(s.kept) > s.limits.all && s.mergeMost() {
+	for len(s.kept) > s.limits.all && s.crowdMost() {
 	}
 }
 
@@ -151,44 +170,92 @@ func (c *cut) live(until time.Time, lasts time.Duration) {
 	c.lasts = max(c.lasts, lasts)
 }
 
-// merge has a coarse flow take the place of all that it has.
-func (s *cuts) merge(k nft.Flow) {
-	m := s.kept[k]
-	if m == nil {
-		m = &cut{flow: k}
-		s.keep(m)
+// crowd has fewer take the place of the flows that a coarse one has. A wide one shuts
+// what has nothing to do with them, so it is the last that is tried: first come its
+// ports, those with the most flows before others, and then what nobody answered is forgotten.
+func (s *cuts) crowd(k nft.Flow) {
+	if !k.IsWide() {
+		s.merge(k)
+		return
 	}
-	has := func(f nft.Flow) bool {
-		return f != k && f.Protocol == k.Protocol && (f.Src == k.Src || !k.Src.IsValid()) && (f.Dst == k.Dst || !k.Dst.IsValid())
-	}
-	stands := m.stands
-	for f, c := range s.kept {
-		if !has(f) {
-			continue
+	enough := s.count[k] / 2 // that it isn't done for each that is added
+	var ports []nft.Flow
+	for p, n := range s.count {
+		if n > 1 && !p.IsWide() && !p.AnyPorts && slices.Contains(p.Coarser(), k) {
+			ports = append(ports, p)
 		}
-		stands = stands || c.stands
-		s.leave(c)
-		for _, f := range c.of {
-			s.flows[f] = m
-		}
-		m.of = append(m.of, c.of...)
-		m.more = m.more || c.more
-		m.pending = m.pending || c.pending
-		m.live(c.until, c.lasts)
 	}
-	if over := len(s.flows) - s.limits.known; over > 0 {
-		n := max(len(m.of)-over, 0)
-		for _, f := range m.of[n:] {
-			delete(s.flows, f)
+	slices.SortFunc(ports, func(a, b nft.Flow) int { return s.count[b] - s.count[a] })
+	left := s.count[k]
+	for i, p := range ports {
+		if left <= enough {
+			ports = ports[:i]
+			break
 		}
-		m.of, m.asked, m.more = m.of[:n:n], 0, true
+		left -= s.count[p] - 1
 	}
-	s.stand(m, stands)
-	s.merged++
+	if len(ports) > 0 {
+		s.merge(ports...)
+	}
+	if s.count[k] > enough {
+		for f, c := range s.kept {
+			if !c.answered && slices.Contains(f.Coarser(), k) {
+				s.forget(c)
+			}
+		}
+	}
+	if s.count[k] > enough {
+		s.merge(k)
+	}
 }
 
-// mergeMost merges where there is the most to gain, if anywhere.
-func (s *cuts) mergeMost() bool {
+// merge has coarse flows take the place of all that they have.
+func (s *cuts) merge(coarse ...nft.Flow) {
+	into := make(map[nft.Flow]*cut, len(coarse))
+	for _, k := range coarse {
+		m := s.kept[k]
+		if m == nil {
+			m = &cut{flow: k}
+			s.keep(m)
+		}
+		into[k] = m
+	}
+	for f, c := range s.kept {
+		for _, k := range f.Coarser() {
+			if m := into[k]; m != nil {
+				s.absorb(m, c)
+				break
+			}
+		}
+	}
+	for _, m := range into {
+		if over := len(s.flows) - s.limits.known; over > 0 {
+			n := max(len(m.of)-over, 0)
+			for _, f := range m.of[n:] {
+				delete(s.flows, f)
+			}
+			m.of, m.asked, m.more = m.of[:n:n], 0, true
+		}
+	}
+	s.merged += len(coarse)
+}
+
+// absorb has one stand for all that another does.
+func (s *cuts) absorb(m, c *cut) {
+	s.stand(m, m.stands || c.stands)
+	s.leave(c)
+	for _, f := range c.of {
+		s.flows[f] = m
+	}
+	m.of = append(m.of, c.of...)
+	m.more = m.more || c.more
+	m.pending = m.pending || c.pending
+	m.answered = m.answered || c.answered
+	m.live(c.until, c.lasts)
+}
+
+// crowdMost does so where there is the most to gain, if anywhere.
+func (s *cuts) crowdMost() bool {
 	var most nft.Flow
 	n := 1
 	for k, count := range s.count {
@@ -197,9 +264,23 @@ func (s *cuts) mergeMost() bool {
 		}
 	}
 	if n > 1 {
-		s.merge(most)
+		s.crowd(most)
 	}
 	return n > 1
+}
+
+// expire forgets one that has had its time, unless it is still met: then it has as
+// long again. That goes for what is known of alone, and for nothing that would shut
+// whatever the ports because of what nobody ever answered.
+func (s *cuts) expire(c *cut, dropped uint64, now time.Time) {
+	switch {
+	case now.Before(c.until):
+	case c.stands && dropped != c.dropped && len(c.of) > 0 && (c.answered || c.flow.Ported()):
+		c.dropped, c.until = dropped, now.Add(c.lasts)
+		c.more, c.pending = false, c.pending || c.more
+	default:
+		s.forget(c)
+	}
 }
 
 // take returns what to tell the firewall.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,12 +50,86 @@ func TestCutMany(t *testing.T) {
 	})
 }
 
+// udp is a connection that was answered, or not.
+func udp(src string, srcPort uint16, dst string, dstPort uint16, answered bool) kernel.Tracked {
+	t := tcp(src, srcPort, dst, dstPort)
+	t.Protocol, t.Replied, t.Timeout = model.ProtocolUDP, answered, 30*time.Second
+	return t
+}
+
+// TestCutService has a service with many clients be denied, and a client of many: the
+// port of the service is shut, and no other.
+func TestCutService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(x *cutting) { x.cuts.limits.address = 4 })
+		var all []kernel.Tracked
+		for i := range uint16(6) {
+			all = append(all, udp(fmt.Sprint("192.0.2.", i), 1000+i, "10.0.0.2", 53, true), udp("10.0.0.1", 2000+i, fmt.Sprint("192.0.2.", i), 123, true))
+		}
+		x.set(all...)
+		deny := model.Match{Protocol: model.ProtocolUDP}
+		policy := model.Policy{Selector: "all()", Inbound: []model.Rule{{Action: model.ActionDeny, Match: deny}}, Outbound: []model.Rule{{Action: model.ActionDeny, Match: deny}}}
+		for _, rules := range []*[]model.Rule{&policy.Inbound, &policy.Outbound} {
+			(*rules)[0].Match.DstPorts = []model.Port{{Min: 53, Max: 123}}
+			*rules = append(*rules, model.Rule{Action: model.ActionAllow})
+		}
+		x.write(put(model.PolicyKey{Tier: "default", Policy: "no"}, policy, 1))
+		x.expectCut("denied", nil, nft.Flow{Protocol: model.ProtocolUDP, Src: netip.MustParseAddr("10.0.0.2"), SrcPort: 53}, nft.Flow{Protocol: model.ProtocolUDP, Dst: netip.MustParseAddr("10.0.0.1"), SrcPort: 123})
+		x.drop("no")
+		x.expectCut("allowed again", nil)
+	})
+}
+
+// TestCutUnanswered: what nobody answered, and anybody can send by addresses of
+// others, shuts no address, and a pair for a short time.
+func TestCutUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(x *cutting) { x.cuts.limits.address, x.cuts.limits.pair = 4, 2 })
+		client := udp("192.0.2.100", 1000, "10.0.0.2", 53, true)
+		all := []kernel.Tracked{client}
+		for i := range uint16(20) {
+			all = append(all, udp(fmt.Sprint("192.0.2.", i), 1000, "10.0.0.2", 3000+i, false))
+		}
+		var pair []kernel.Tracked
+		for i := range uint16(3) {
+			pair = append(pair, udp("192.0.2.200", 53, "10.0.0.2", 4000+i, false))
+		}
+		x.set(all...)
+		x.policy("no", model.Match{Protocol: model.ProtocolUDP})
+		wide := nft.Flow{Protocol: model.ProtocolUDP, Src: netip.MustParseAddr("10.0.0.2"), AnyPorts: true}
+		if len(x.left()) > 0 || x.cuts.kept[wide] != nil || x.cuts.kept[backOf(client)] == nil {
+			t.Errorf("kept: %v", x.cuts.kept)
+		}
+		time.Sleep(31 * time.Second)
+		x.expectCut("the tracker would have forgotten them", nil, backOf(client))
+		x.set(slices.Clone(pair)...)
+		x.policy("other", model.Match{Protocol: model.ProtocolUDP})
+		x.expectCut("of two addresses", nil, backOf(client), coarse(pair[0]))
+		x.wallside.set(func() { x.wallside.cut[coarse(pair[0])] = 1 })
+		time.Sleep(31 * time.Second)
+		x.expectCut("although it was met", nil, backOf(client))
+	})
+}
+
+// TestCutAdoptedCoarse: what another agent left, and nobody knows what it stands for,
+// ends although it is met.
+func TestCutAdoptedCoarse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := udp("10.0.0.1", 1, "10.0.0.2", 2, true)
+		x := newCutting(t, func(x *cutting) { x.wallside.cut[coarse(one)] = 7 })
+		x.wallside.set(func() { x.wallside.cut[coarse(one)] = 8 })
+		time.Sleep(leastCut - time.Second)
+		x.expectCut("just before", nil, coarse(one))
+		time.Sleep(2 * time.Second)
+		x.expectCut("in the end", nil)
+	})
+}
+
 // TestCutPortsZero: what was sent from port 0 to port 0 is one flow as any other, and
 // goes when policy allows it.
 func TestCutPortsZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		zero := tcp("10.0.0.1", 0, "10.0.0.2", 0)
-		zero.Protocol = model.ProtocolUDP
+		zero := udp("10.0.0.1", 0, "10.0.0.2", 0, true)
 		x := newCutting(t, func(*cutting) {})
 		x.set(zero)
 		x.policy("no-udp", model.Match{Protocol: model.ProtocolUDP, SrcNets: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}})
@@ -154,8 +229,11 @@ func TestCutsNeverForget(t *testing.T) {
 				if random.IntN(8) == 0 {
 					f = nft.Flow{Protocol: 47, Src: f.Src, Dst: f.Dst}
 				}
-				s.add(f, 0, 0, now)
-				denied[f] = true
+				answered := random.IntN(4) > 0
+				s.add(former{flow: f, answered: answered}, now)
+				if answered {
+					denied[f] = true // others may be forgotten
+				}
 			}
 			added, removed, _ := s.take()
 			for _, f := range added {

@@ -18,26 +18,33 @@ import (
 // Flow is one direction of a connection, as policy sees its packets: after their
 // destination was translated, and before their source is.
 //
-// A coarse one is many: those of AnyPorts, and whoever the other side is where an
-// address is the zero Addr. Of TCP it has what goes on, and not what asks for a
-// connection.
+// A coarse one is many: those of AnyPorts, and whoever the other side is, and its
+// port, where an address is the zero Addr. Of TCP it has what goes on, and not what
+// asks for a connection.
 type Flow struct {
 	Protocol         model.Protocol
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16 // 0 where Protocol.HasPorts says no
 	// AnyPorts: whatever the ports, which are 0 here as they may be in another; only of
-	// a protocol that has some, and with both addresses.
+	// a protocol that has some. A flow with one address and without this is whatever comes from SrcPort.
 	AnyPorts bool
 }
 
 // Coarser returns the coarse flows that have this one, the closest first.
 func (flow Flow) Coarser() []Flow {
 	var out []Flow
+	from, to := flow, flow
+	from.Dst, from.DstPort, to.Src, to.DstPort = netip.Addr{}, 0, netip.Addr{}, 0
 	if flow.listed() {
-		out = append(out, Flow{Protocol: flow.Protocol, Src: flow.Src, Dst: flow.Dst, AnyPorts: true})
+		out = append(out, Flow{Protocol: flow.Protocol, Src: flow.Src, Dst: flow.Dst, AnyPorts: true}, from, to)
 	}
-	if flow.Src.IsValid() && flow.Dst.IsValid() {
-		out = append(out, Flow{Protocol: flow.Protocol, Src: flow.Src}, Flow{Protocol: flow.Protocol, Dst: flow.Dst})
+	if !flow.IsWide() {
+		for _, wide := range [...]Flow{from, to} {
+			wide.SrcPort, wide.AnyPorts = 0, flow.Protocol.HasPorts()
+			if wide.Src.IsValid() || wide.Dst.IsValid() {
+				out = append(out, wide)
+			}
+		}
 	}
 	return out
 }
@@ -47,9 +54,17 @@ func (flow Flow) IsCoarse() bool {
 	return !flow.Src.IsValid() || !flow.Dst.IsValid() || flow.AnyPorts
 }
 
+// IsWide says whether the flow is all of a protocol that one address sends, or that is sent to it.
+func (flow Flow) IsWide() bool {
+	return (!flow.Src.IsValid() || !flow.Dst.IsValid()) && !flow.Ported()
+}
+
+// Ported says that one port of it is known, or both.
+func (flow Flow) Ported() bool { return flow.Protocol.HasPorts() && !flow.AnyPorts }
+
 // listed says that it is one by its ports.
 func (flow Flow) listed() bool {
-	return flow.Protocol.HasPorts() && flow.Src.IsValid() && flow.Dst.IsValid() && !flow.AnyPorts
+	return flow.Ported() && flow.Src.IsValid() && flow.Dst.IsValid()
 }
 
 // Cut adds flows whose packets can't begin a connection, since what their other
@@ -119,6 +134,9 @@ func (d *desired) cut(flow Flow) *set {
 	case flow.listed():
 		name = setCut
 	}
+	if flow.Ported() && flow.IsCoarse() {
+		name += cutByPort
+	}
 	if !one.IsValid() {
 		return nil
 	}
@@ -138,8 +156,11 @@ func (flow Flow) key() string {
 		}
 	}
 	parts = append(parts, string([]byte{byte(flow.Protocol)}))
+	if flow.Ported() {
+		parts = append(parts, portBytes(flow.SrcPort))
+	}
 	if flow.listed() {
-		parts = append(parts, portBytes(flow.SrcPort), portBytes(flow.DstPort))
+		parts = append(parts, portBytes(flow.DstPort))
 	}
 	return concat(parts...)
 }
@@ -163,10 +184,12 @@ func parseFlow(set Set, key string) (Flow, bool) {
 		flow.Dst, _ = netip.AddrFromSlice(next(types[0]))
 	}
 	flow.Protocol = model.Protocol(next(typeProtocol)[0])
-	if len(types) > 3 {
-		flow.SrcPort, flow.DstPort = binary.BigEndian.Uint16(next(types[3])), binary.BigEndian.Uint16(next(types[4]))
-	} else {
-		flow.AnyPorts = flow.Src.IsValid() && flow.Dst.IsValid() && flow.Protocol.HasPorts()
+	flow.AnyPorts = flow.Protocol.HasPorts() && types[len(types)-1] != typeService
+	if flow.Ported() {
+		flow.SrcPort = binary.BigEndian.Uint16(next(typeService))
+	}
+	if flow.listed() {
+		flow.DstPort = binary.BigEndian.Uint16(next(typeService))
 	}
 	return flow, true
 }
@@ -180,6 +203,8 @@ func cutSets() []Set {
 		sets = append(sets,
 			Set{Name: versioned(setCut, version), Key: []Type{addr, addr, typeProtocol, typeService, typeService}, Count: true, Comment: "the other side of connections that policy has come to deny"},
 			Set{Name: versioned(setCutPortless, version), Key: []Type{addr, addr, typeProtocol}, Count: true, Comment: "the same as " + setCut + ", of protocols without ports, and of too many"},
+			Set{Name: versioned(setCutFrom+cutByPort, version), Key: []Type{addr, typeProtocol, typeService}, Count: true, Comment: "the same as " + setCut + ", of too many: from a port to anybody"},
+			Set{Name: versioned(setCutTo+cutByPort, version), Key: []Type{addr, typeProtocol, typeService}, Count: true, Comment: "the same as " + setCut + ", of too many: from a port of anybody's"},
 			Set{Name: versioned(setCutFrom, version), Key: []Type{addr, typeProtocol}, Count: true, Comment: "the same as " + setCut + ", of too many: to anybody"},
 			Set{Name: versioned(setCutTo, version), Key: []Type{addr, typeProtocol}, Count: true, Comment: "the same as " + setCut + ", of too many: from anybody"})
 	}
@@ -197,7 +222,9 @@ func cutFlows() []Rule {
 			return accept(Drop, "", InSet{Fields: fields, Set: versioned(set, version)})
 		}
 		out = append(out, lookup(setCut, src, dst, l4proto, sourcePort, destPort))
-		coarse = append(coarse, lookup(setCutPortless, src, dst, l4proto), lookup(setCutFrom, src, l4proto), lookup(setCutTo, dst, l4proto))
+		coarse = append(coarse, lookup(setCutPortless, src, dst, l4proto),
+			lookup(setCutFrom+cutByPort, src, l4proto, sourcePort), lookup(setCutTo+cutByPort, dst, l4proto, sourcePort),
+			lookup(setCutFrom, src, l4proto), lookup(setCutTo, dst, l4proto))
 	}
 	return append(append(out, accept(Return, "asks for a connection", Begins{})), coarse...)
 }

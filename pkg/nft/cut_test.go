@@ -108,10 +108,12 @@ func TestFlowKeys(t *testing.T) {
 	for _, addrs := range [][2]netip.Addr{{ip("10.0.0.1"), ip("10.0.0.2")}, {ip("fd00::1"), ip("fd00::2")}} {
 		src, dst := addrs[0], addrs[1]
 		for name, flow := range map[string]Flow{
-			"cut":          {model.ProtocolUDP, src, dst, 0, 0, false},
-			"cut-portless": {model.ProtocolUDP, src, dst, 0, 0, true},
-			"cut-from":     {Protocol: model.ProtocolUDP, Src: src},
-			"cut-to":       {Protocol: model.ProtocolUDP, Dst: dst},
+			"cut":           {model.ProtocolUDP, src, dst, 0, 0, false},
+			"cut-portless":  {model.ProtocolUDP, src, dst, 0, 0, true},
+			"cut-from-port": {Protocol: model.ProtocolUDP, Src: src},
+			"cut-to-port":   {Protocol: model.ProtocolUDP, Dst: dst},
+			"cut-from":      {Protocol: model.ProtocolUDP, Src: src, AnyPorts: true},
+			"cut-to":        {Protocol: model.ProtocolUDP, Dst: dst, AnyPorts: true},
 		} {
 			set := d.cut(flow)
 			if set != d.sets[name+"4"] && set != d.sets[name+"6"] {
@@ -121,9 +123,10 @@ func TestFlowKeys(t *testing.T) {
 				t.Errorf("%+v is read as %+v, %t", flow, got, ok)
 			}
 		}
-		other := Flow{Protocol: 253, Src: src, Dst: dst}
-		if got, ok := parseFlow(d.cut(other).def, other.key()); got != other || !ok || got.IsCoarse() {
-			t.Errorf("%+v is read as %+v, %t", other, got, ok)
+		for _, other := range []Flow{{Protocol: 253, Src: src, Dst: dst}, {Protocol: 253, Src: src}, {Protocol: 253, Dst: dst}} {
+			if got, ok := parseFlow(d.cut(other).def, other.key()); got != other || !ok || got.IsCoarse() == (other.Src.IsValid() && other.Dst.IsValid()) {
+				t.Errorf("%+v is read as %+v, %t", other, got, ok)
+			}
 		}
 	}
 }
@@ -195,7 +198,7 @@ func TestCoarseCut(t *testing.T) {
 				t.Helper()
 				before := dropped(flow)
 				from.do(func() {
-					conn, err := net.Dial("udp", netip.AddrPortFrom(of(to), 80).String())
+					conn, err := net.DialUDP("udp", &net.UDPAddr{Port: 1000}, net.UDPAddrFromAddrPort(netip.AddrPortFrom(of(to), 80)))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -222,12 +225,16 @@ func TestCoarseCut(t *testing.T) {
 				want [3]bool // a to b, a to c, c to b
 			}{
 				{"a pair", Flow{Src: of(&a), Dst: of(&b), AnyPorts: true}, [3]bool{false, true, true}},
-				{"from one", Flow{Src: of(&a)}, [3]bool{false, false, true}},
-				{"to one", Flow{Dst: of(&b)}, [3]bool{false, true, false}},
+				{"from one", Flow{Src: of(&a), AnyPorts: true}, [3]bool{false, false, true}},
+				{"to one", Flow{Dst: of(&b), AnyPorts: true}, [3]bool{false, true, false}},
+				{"from a port of one", Flow{Src: of(&a), SrcPort: 1000}, [3]bool{false, false, true}},
+				{"from another port of one", Flow{Src: of(&a), SrcPort: 1001}, [3]bool{true, true, true}},
+				{"from a port to one", Flow{Dst: of(&b), SrcPort: 1000}, [3]bool{false, true, false}},
+				{"from another port to one", Flow{Dst: of(&b), SrcPort: 1001}, [3]bool{true, true, true}},
 			} {
 				udp, tcp := test.flow, test.flow
 				udp.Protocol, tcp.Protocol = model.ProtocolUDP, model.ProtocolTCP
-				if got := (Flow{model.ProtocolUDP, of(&a), of(&b), 1, 2, false}).Coarser(); !udp.IsCoarse() || !slices.Contains(got, udp) {
+				if got := (Flow{model.ProtocolUDP, of(&a), of(&b), test.flow.SrcPort, 2, false}).Coarser(); !udp.IsCoarse() || !slices.Contains(got, udp) {
 					t.Errorf("%s: %v is not one of %v", test.name, udp, got)
 				}
 				f.Cut([]Flow{udp, tcp}, nil)
@@ -265,7 +272,10 @@ func TestCoarseCut(t *testing.T) {
 					t.Errorf("%s: of a new connection of TCP %d are dropped", test.name, n)
 				}
 				var going net.Conn
-				a.do(func() { going, err = net.Dial("tcp", listener.Addr().String()) })
+				a.do(func() {
+					d := net.Dialer{LocalAddr: &net.TCPAddr{Port: int(test.flow.SrcPort)}}
+					going, err = d.Dial("tcp", listener.Addr().String())
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -278,6 +288,7 @@ func TestCoarseCut(t *testing.T) {
 						t.Fatalf("%s: what goes on of TCP is not dropped", test.name)
 					}
 				}
+				_ = going.(*net.TCPConn).SetLinger(0) // its port is free at once
 				_ = going.Close()
 				_ = far.Close()
 				_ = listener.Close()

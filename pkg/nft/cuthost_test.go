@@ -36,7 +36,7 @@ func TestCutFailsafe(t *testing.T) {
 			there := far.ep.Addrs[v]
 			for _, flows := range [][2]Flow{
 				{{Protocol: model.ProtocolUDP, Src: there, Dst: a, AnyPorts: true}, {Protocol: model.ProtocolUDP, Src: a, Dst: there, AnyPorts: true}},
-				{{Protocol: model.ProtocolUDP, Src: there}, {Protocol: model.ProtocolUDP, Dst: there}},
+				{{Protocol: model.ProtocolUDP, Src: there, AnyPorts: true}, {Protocol: model.ProtocolUDP, Dst: there, AnyPorts: true}},
 			} {
 				f.Cut(flows[:], nil)
 				mustApply(t, f)

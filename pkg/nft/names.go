@@ -36,8 +36,9 @@ const (
 	setCutPortless = "cut-portless"
 	setCutFrom     = "cut-from" // the same + IP version, by one of its addresses
 	setCutTo       = "cut-to"
-	setAddrs       = "s" // + IP version - ID
-	setPorts       = "p" // + IP version - ID
+	cutByPort      = "-port" // after the name of either: and by the port that sends
+	setAddrs       = "s"     // + IP version - ID
+	setPorts       = "p"     // + IP version - ID
 	chainSpoof     = "workload-source"
 	chainMAC       = "workload-mac"
 	chainFrom      = "from-workload"
