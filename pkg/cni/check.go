@@ -168,6 +168,9 @@ func checkKernel(id identity, ns *kernel.Namespace, p *previous) error {
 			return differs("the container's %s does not have the address %s", id.ifName, want)
 		}
 	}
+	for _, a := range pod.Astray {
+		return differs("what the container sends from %s does not leave by %s: the routing rule for that, or its table, is gone", a, id.ifName)
+	}
 	for _, r := range p.Routes {
 		dst, ok := prefixOf(r.Dst)
 		if !ok {

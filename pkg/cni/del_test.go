@@ -249,9 +249,24 @@ func TestTwoNetworks(t *testing.T) {
 	second := r.must(two)
 	r.must(verb("CHECK", withResult(r, two, second)))
 	r.must(verb("CHECK", withResult(r, one, reply)))
+	rules := func() int {
+		return strings.Count(r.sh("nsenter --net="+one.Netns+" sh -c 'ip -4 rule; ip -6 rule'"), "lookup 8")
+	}
+	if n := rules(); n != 2 {
+		t.Errorf("%d rules for two addresses", n)
+	}
+	v4 := prefix(r.result(second).IPs[0].Address.String()).Addr()
+	r.sh("nsenter --net=" + one.Netns + " ip rule del from " + v4.String())
+	r.fails(verb("CHECK", withResult(r, two, second)), 107, "what the container sends from "+v4.String()+
+		" does not leave by net1: the routing rule for that, or its table, is gone")
+	r.must(two) // again
+	r.must(verb("CHECK", withResult(r, two, second)))
 	// Each goes without harm to the other.
 	r.must(verb("DEL", two))
 	r.must(verb("CHECK", withResult(r, one, reply)))
+	if n := rules(); n != 0 {
+		t.Errorf("%d rules are left", n)
+	}
 	if again := r.must(two); !bytes.Contains(again.Stdout, []byte("0.0.0.0/0")) {
 		t.Errorf("the second network again: %s", again.Stdout)
 	}

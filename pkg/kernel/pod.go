@@ -69,7 +69,8 @@ type podStep struct {
 }
 
 // ConfigurePod gives the workload's end, which CreateVeth made, its addresses
-// and routes. It may be repeated.
+// and routes. It may be repeated. What another link of the workload has counts before
+// it: its routes stay first, and forwarding that is on stays on.
 func ConfigurePod(ns *Namespace, p PodNet) error {
 	if err := p.check(); err != nil {
 		return err
@@ -81,10 +82,13 @@ func ConfigurePod(ns *Namespace, p PodNet) error {
 }
 
 func (n *Namespace) configure(p PodNet) error {
-	pod := n.made.pod
+	pod, beside := n.made.pod, n.made.beside
 	if n.made.name != p.IfName {
 		var err error
 		if pod, err = n.sock.link(0, p.IfName); err != nil {
+			return err
+		}
+		if beside, err = n.isBeside(pod.Index); err != nil {
 			return err
 		}
 	}
@@ -103,28 +107,46 @@ func (n *Namespace) configure(p PodNet) error {
 			return err
 		}
 	}
-	if err := n.enter(func() error { return setForwarding(p.IPForward, v4, v6) }); err != nil {
-		return err
-	}
-	Step("forwarding set")
-	steps := podSteps(pod.Index, p, v4)
-	taken, err := n.take(steps)
-	if err != nil {
-		return err
-	}
-	if taken {
-		if steps, err = n.routesBeside(pod.Index, steps); err == nil {
-			_, err = n.take(steps)
-		}
-		if err != nil {
+	if p.IPForward || !beside {
+		if err := n.enter(func() error { return setForwarding(p.IPForward, v4, v6) }); err != nil {
 			return err
 		}
+	}
+	Step("forwarding set")
+	if err := n.address(pod.Index, p, v4, beside); err != nil {
+		return err
 	}
 	Step("addresses set")
 	if v6 {
 		return n.settle(pod, p.Addrs)
 	}
 	return nil
+}
+
+// address gives the link its addresses and routes; beside says that another link's
+// routes come first.
+func (n *Namespace) address(index int, p PodNet, v4, beside bool) error {
+	steps := podSteps(index, p, v4)
+	if beside {
+		answers, err := n.answerSteps(index, p.Addrs)
+		if err != nil {
+			return err
+		}
+		if err := n.putBeside(index, steps, true); err != nil {
+			return err
+		}
+		_, err = n.take(append(steps, answers...))
+		return err
+	}
+	taken, err := n.take(steps)
+	if err != nil || !taken {
+		return err
+	}
+	if err := n.putBeside(index, steps, false); err != nil {
+		return err
+	}
+	_, err = n.take(steps)
+	return err
 }
 
 const (
@@ -180,10 +202,7 @@ func podSteps(index int, p PodNet, v4 bool) []podStep {
 	}
 	route := func(r Route) {
 		if !r.Gateway.IsValid() {
-			r.Gateway = HostGateway()
-			if r.Dst.Addr().Is6() {
-				r.Gateway = HostGatewayLL()
-			}
+			r.Gateway = hostGateway(r.Dst.Addr().Is4())
 		}
 		add(fmt.Sprintf("add route to %s by %s", r.Dst, r.Gateway), r)
 	}
@@ -191,10 +210,10 @@ func podSteps(index int, p PodNet, v4 bool) []podStep {
 		add("add route to "+HostGateway().String(), Route{Dst: hostPrefix(HostGateway())})
 	}
 	if p.DefaultV4 {
-		route(Route{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0)})
+		route(Route{Dst: defaultRoute(true)})
 	}
 	if p.DefaultV6 {
-		route(Route{Dst: netip.PrefixFrom(netip.IPv6Unspecified(), 0)})
+		route(Route{Dst: defaultRoute(false)})
 	}
 	for _, r := range p.Routes {
 		route(r)
@@ -229,36 +248,6 @@ func (n *Namespace) take(steps []podStep) (taken bool, err error) {
 		return true, nil
 	}
 	return false, failed
-}
-
-// routesBeside makes the routes replace those of the same link. Another link's
-// stay, and come first, as they were there first: these get a higher metric.
-func (n *Namespace) routesBeside(index int, steps []podStep) ([]podStep, error) {
-	others := make(map[netip.Prefix]bool)
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := n.sock.routes(routeFilter{family: family})
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range routes {
-			if r.index != index && (r.metric == 0 || r.dst.Addr().Is6() && r.metric == defaultMetric6) {
-				others[r.dst.Masked()] = true
-			}
-		}
-	}
-	var out []podStep
-	for _, s := range steps {
-		if s.route == nil {
-			continue // taken
-		}
-		var metric uint32
-		if others[s.route.Dst.Masked()] {
-			metric = defaultMetric6 + uint32(index)
-		}
-		s.request = podRoute(index, *s.route, metric, unix.NLM_F_REPLACE)
-		out = append(out, s)
-	}
-	return out, nil
 }
 
 // podRoute adds a route; one without a gateway is for the link itself. The flag says

@@ -20,6 +20,7 @@ type PodState struct {
 	Addrs     []netip.Prefix // those that are not link-local
 	LinkLocal []netip.Prefix // IPv6
 	Routes    []Route        // of the main table by this interface, unicast, not the kernel's own
+	Astray    []netip.Addr   // from these packets leave by another interface, whose routes come first
 }
 
 // HasRoute says whether there is a route to the destination by the gateway.
@@ -50,6 +51,7 @@ func (n *Namespace) read(ifName string) (PodState, error) {
 	if err != nil {
 		return PodState{}, err
 	}
+	beside := false
 	state := PodState{Index: l.Index, MAC: l.MAC, MTU: l.MTU, Up: l.Up, HostIndex: l.Parent}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		request := newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
@@ -74,7 +76,13 @@ func (n *Namespace) read(ifName string) (PodState, error) {
 		for _, r := range routes {
 			if r.protocol != unix.RTPROT_KERNEL {
 				state.Routes = append(state.Routes, Route{Dst: r.dst, Gateway: r.gateway})
+				beside = beside || r.metric > defaultMetric6
 			}
+		}
+	}
+	if beside {
+		if state.Astray, err = n.astray(l.Index, state.Addrs); err != nil {
+			return PodState{}, fmt.Errorf("find routes: %w", err)
 		}
 	}
 	return state, nil

@@ -50,6 +50,7 @@ type madeVeth struct {
 	name   string
 	index  int
 	pod    Link
+	beside bool  // another link had routes before
 	hostV6 error // why the host end has no IPv6
 }
 
@@ -70,16 +71,20 @@ func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err
 		return model.MAC{}, nil, err
 	}
 	defer host.close()
-	pod, err := v.create(ns, host)
+	pod, beside, err := v.create(ns, host)
 	if err != nil {
 		return model.MAC{}, nil, err
 	}
 	Step("link created")
 	undo = func() error {
 		ns.made = madeVeth{}
-		return deleteLink(pod.Parent, v.HostName)
+		err := deleteLink(pod.Parent, v.HostName)
+		if beside {
+			err = errors.Join(err, ForgetPod(ns))
+		}
+		return err
 	}
-	ns.made = madeVeth{name: v.PodName, index: pod.Index, pod: pod}
+	ns.made = madeVeth{name: v.PodName, index: pod.Index, pod: pod, beside: beside}
 	if ns.made.hostV6, err = bringUpHost(host, pod.Parent, v.Alias); err == nil {
 		Step("host end up")
 		err = bringUpPod(ns.sock, pod)
@@ -109,11 +114,12 @@ func (v Veth) check() error {
 	return nil
 }
 
-// create makes both ends, down, and returns the workload's.
-func (v Veth) create(ns *Namespace, host *socket) (Link, error) {
+// create makes both ends, down, and returns the workload's. beside says that another
+// link there has routes.
+func (v Veth) create(ns *Namespace, host *socket) (pod Link, beside bool, err error) {
 	here, err := os.Open(ownNamespace)
 	if err != nil {
-		return Link{}, fmt.Errorf("open the host's network namespace: %w", err)
+		return Link{}, false, fmt.Errorf("open the host's network namespace: %w", err)
 	}
 	defer func() { _ = here.Close() }()
 	mac := HostMAC()
@@ -139,25 +145,25 @@ func (v Veth) create(ns *Namespace, host *socket) (Link, error) {
 			})
 		})
 	})
-	answers, err := ns.sock.do(m, getLink(0, v.PodName))
+	answers, err := ns.sock.do(append([]*message{m, getLink(0, v.PodName)}, findOthers()...)...)
 	if err != nil {
-		return Link{}, fmt.Errorf("make veth %s: %w", v.HostName, err)
+		return Link{}, false, fmt.Errorf("make veth %s: %w", v.HostName, err)
 	}
 	if err := answers[0].err; err != nil {
-		return Link{}, v.explain(ns, host, answers[1], err)
+		return Link{}, false, v.explain(ns, host, answers[1], err)
 	}
-	pod, err := firstLink(answers[1].data)
+	pod, err = firstLink(answers[1].data)
 	if answers[1].err != nil {
 		err = answers[1].err
 	}
 	if err == nil {
-		return pod, nil
+		return pod, foundOthers(answers[2:]), nil
 	}
 	err = fmt.Errorf("read %s, just made in %s: %w", v.PodName, ns.path, err)
 	if link, lost := host.link(0, v.HostName); lost == nil {
 		err = errors.Join(err, deleteLink(link.Index, v.HostName))
 	}
-	return Link{}, err
+	return Link{}, false, err
 }
 
 // explain finds out which of the two names is taken.

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// A workload may have several interfaces. The routes of the first win; what is sent from
+// an address of a later one has a table of its own, with a default route by that one. The
+// host takes a source address from its own interface alone.
+
+const (
+	// besideTable and a link's index make the number of its table.
+	besideTable = 80000
+	// besidePriority is after the local table's and before the main one's. Rules that are
+	// made without a priority come later.
+	besidePriority = 30000
+)
+
+// far is an address that no network has (RFC 5737, RFC 3849): a route to it is one to
+// anywhere.
+func far(v4 bool) netip.Addr {
+	if v4 {
+		return netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	}
+	return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})
+}
+
+// findOthers asks, before a workload's link has routes, whether another link has: a
+// default route or, of IPv4, one to the gateway that all our links have.
+func findOthers() []*message {
+	return []*message{findRoute(HostGateway(), 0), findRoute(far(false), 0)}
+}
+
+func foundOthers(answers []answer) bool {
+	_, v4 := foundRoute(answers[0], HostGateway())
+	_, v6 := foundRoute(answers[1], far(false))
+	return v4 || v6
+}
+
+// metrics are the least and the greatest that the routes to one destination have.
+type metrics struct{ first, last uint32 }
+
+// routeMetrics reads the metrics of the link's routes and of all others.
+func (n *Namespace) routeMetrics(index int) (mine, others map[netip.Prefix]metrics, err error) {
+	mine, others = make(map[netip.Prefix]metrics), make(map[netip.Prefix]metrics)
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		routes, err := n.sock.routes(routeFilter{family: family})
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, r := range routes {
+			of := others
+			if r.index == index {
+				of = mine
+			}
+			m, ok := of[r.dst.Masked()]
+			if !ok {
+				m = metrics{r.metric, r.metric}
+			}
+			of[r.dst.Masked()] = metrics{min(m.first, r.metric), max(m.last, r.metric)}
+		}
+	}
+	return mine, others, nil
+}
+
+// isBeside reports whether another link's routes come before those of a link that may
+// have some already.
+func (n *Namespace) isBeside(index int) (bool, error) {
+	mine, others, err := n.routeMetrics(index)
+	if err != nil {
+		return false, err
+	}
+	for _, dst := range []netip.Prefix{hostPrefix(HostGateway()), defaultRoute(true), defaultRoute(false)} {
+		other, taken := others[dst]
+		own, there := mine[dst]
+		if taken && (!there || own.first > other.first) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// putBeside makes the steps' routes replace those of the same link. Another link's
+// stay, and come first, as they were there first: these get a higher metric than any of
+// them. Where the link comes after another in all, every route gets one, by which ReadPod
+// knows.
+func (n *Namespace) putBeside(index int, steps []podStep, all bool) error {
+	mine, others, err := n.routeMetrics(index)
+	if err != nil {
+		return err
+	}
+	for i, s := range steps {
+		if s.route == nil {
+			continue
+		}
+		dst := s.route.Dst.Masked()
+		own, there := mine[dst]
+		other, taken := others[dst]
+		metric := own.first
+		if !there && (all || taken) {
+			metric = max(defaultMetric6+uint32(index), min(other.last, math.MaxUint32-1)+1)
+		}
+		steps[i].request = podRoute(index, *s.route, metric, unix.NLM_F_REPLACE)
+	}
+	return nil
+}
+
+// hostGateway is the next hop of a workload.
+func hostGateway(v4 bool) netip.Addr {
+	if v4 {
+		return HostGateway()
+	}
+	return HostGatewayLL()
+}
+
+func defaultRoute(v4 bool) netip.Prefix {
+	if v4 {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+// answerSteps make what the workload sends from the addresses leave by their link. They
+// also take away rules that a former link or call has left.
+func (n *Namespace) answerSteps(index int, addrs []netip.Addr) ([]podStep, error) {
+	have, err := n.rules()
+	if err != nil {
+		return nil, err
+	}
+	links, err := n.sock.links(func(string) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	var steps []podStep
+	for _, v4 := range []bool{true, false} {
+		if !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is4() == v4 }) {
+			continue
+		}
+		r := Route{Dst: defaultRoute(v4), Gateway: hostGateway(v4)}
+		request := podRoute(index, r, 0, unix.NLM_F_REPLACE)
+		(*request)[unix.SizeofNlMsghdr+4] = unix.RT_TABLE_UNSPEC
+		request.attr32(unix.RTA_TABLE, uint32(besideTable+index))
+		steps = append(steps, podStep{step{fmt.Sprintf("add route to %s by %s to table %d", r.Dst, r.Gateway, besideTable+index), request}, nil})
+	}
+	for _, r := range have {
+		switch ours := slices.Contains(addrs, r.from); {
+		case r.index == index && ours:
+			addrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return a == r.from })
+		case r.index == index || ours || r.isLost(links):
+			steps = append(steps, podStep{step{"delete " + r.String(), r.message(unix.RTM_DELRULE, 0)}, nil})
+		}
+	}
+	for _, a := range addrs {
+		r := rule{a, index}
+		steps = append(steps, podStep{step{"add " + r.String(), r.message(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)}, nil})
+	}
+	return steps, nil
+}
+
+// ForgetPod takes away what ConfigurePod has made in a namespace that doesn't go with
+// its link: the rules of links that are gone.
+func ForgetPod(ns *Namespace) error {
+	if err := ns.forget(); err != nil {
+		return fmt.Errorf("delete the rules of links that are gone from %s: %w", ns.path, err)
+	}
+	return nil
+}
+
+func (n *Namespace) forget() error {
+	have, err := n.rules()
+	if err != nil || len(have) == 0 {
+		return err
+	}
+	links, err := n.sock.links(func(string) bool { return true })
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range have {
+		if !r.isLost(links) {
+			continue
+		}
+		if _, err := n.sock.ask(r.message(unix.RTM_DELRULE, 0)); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("delete %s: %w", r, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// astray returns those of the link's addresses from which packets leave by another link.
+func (n *Namespace) astray(index int, addrs []netip.Prefix) (out []netip.Addr, err error) {
+	requests := make([]*message, len(addrs))
+	for i, a := range addrs {
+		requests[i] = findRouteFrom(a.Addr())
+	}
+	answers, err := n.sock.do(requests...)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range answers {
+		if leavesBy(a) != index {
+			out = append(out, addrs[i].Addr())
+		}
+	}
+	return out, nil
+}
+
+// findRouteFrom asks by which route a packet from the address would go anywhere.
+func findRouteFrom(a netip.Addr) *message {
+	m := findRoute(far(a.Is4()), 0)
+	(*m)[unix.SizeofNlMsghdr+2] = uint8(a.BitLen()) // rtm_src_len
+	m.attrAddr(unix.RTA_SRC, a)
+	return m
+}
+
+// leavesBy is the link of the route that was found, in whichever table; 0 = there is none.
+func leavesBy(a answer) int {
+	for _, m := range a.data {
+		if r, _ := parseRoute(m.body); m.kind == unix.RTM_NEWROUTE {
+			return r.index
+		}
+	}
+	return 0
+}
+
+// rule is a routing policy rule of ours: what is sent from the address goes by the
+// table of the link.
+type rule struct {
+	from  netip.Addr
+	index int
+}
+
+// String is the rule as iproute2 shows it.
+func (r rule) String() string {
+	return fmt.Sprintf("rule from %s lookup %d", r.from, besideTable+r.index)
+}
+
+// isLost reports whether the rule's link is gone.
+func (r rule) isLost(links []Link) bool {
+	return !slices.ContainsFunc(links, func(l Link) bool { return l.Index == r.index })
+}
+
+// message is struct fib_rule_hdr of linux/fib_rules.h and its attributes.
+func (r rule) message(kind, flags uint16) *message {
+	m := newMessage(kind, flags, []byte{0: familyOf(r.from), 2: uint8(r.from.BitLen()), 7: unix.FR_ACT_TO_TBL, 11: 0})
+	m.attrAddr(unix.FRA_SRC, r.from)
+	m.attr32(unix.FRA_PRIORITY, besidePriority)
+	m.attr32(unix.FRA_TABLE, uint32(besideTable+r.index))
+	m.attr8(unix.FRA_PROTOCOL, RouteProtocol)
+	return m
+}
+
+// rules reads the rules of ours. A family that the kernel doesn't speak has none.
+func (n *Namespace) rules() (rules []rule, err error) {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		all, err := n.sock.dump(newMessage(unix.RTM_GETRULE, 0, []byte{0: family, 11: 0}))
+		if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list rules: %w", err)
+		}
+		for _, m := range all {
+			if r, ok := parseRule(m.body); ok && m.kind == unix.RTM_NEWRULE {
+				rules = append(rules, r)
+			}
+		}
+	}
+	return rules, nil
+}
+
+// parseRule reads a rule; false for what is none of ours.
+func parseRule(b []byte) (r rule, ok bool) {
+	if len(b) < 12 || b[7] != unix.FR_ACT_TO_TBL {
+		return rule{}, false
+	}
+	var priority, table uint32
+	attributes(b[12:], func(kind uint16, data []byte) {
+		switch kind {
+		case unix.FRA_SRC:
+			r.from = addrOf(data)
+		case unix.FRA_PRIORITY:
+			priority = u32(data)
+		case unix.FRA_TABLE:
+			table = u32(data)
+		}
+	})
+	r.index = int(table) - besideTable
+	return r, priority == besidePriority && r.index > 0 && r.from.IsValid() && int(b[2]) == r.from.BitLen()
+}

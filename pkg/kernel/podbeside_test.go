@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// besideRig is a workload with a link of ours and, before that, another.
+type besideRig struct {
+	*testing.T
+	ns    *Namespace
+	net   PodNet
+	undo  func() error
+	first int // index of the other link
+}
+
+// newBesideRig makes the other link with iproute2's commands, and then ours.
+func newBesideRig(t *testing.T, net PodNet, commands ...string) *besideRig {
+	t.Helper()
+	r := &besideRig{T: t, ns: newPod(t), net: net}
+	if _, _, err := CreateVeth(r.ns, Veth{HostName: "cali0", PodName: "net0"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := ConfigurePod(r.ns, PodNet{IfName: "net0", Addrs: addrs("10.0.0.1", "fd00::1"), IPForward: true, DefaultV4: true, DefaultV6: true}); err != nil {
+		t.Fatal(err)
+	}
+	r.within(func() {
+		for _, c := range commands {
+			ip(t, strings.Fields(c)...)
+		}
+	})
+	r.first = r.read("net0").Index
+	var err error
+	if _, r.undo, err = CreateVeth(r.ns, Veth{HostName: "cali1", PodName: "net1"}); err != nil {
+		t.Fatal(err)
+	}
+	r.configure(r.ns)
+	return r
+}
+
+func (r *besideRig) within(fn func()) { r.Helper(); within(r, r.ns, fn) }
+
+func (r *besideRig) configure(ns *Namespace) {
+	r.Helper()
+	if err := ConfigurePod(ns, r.net); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *besideRig) read(name string) PodState {
+	r.Helper()
+	state, err := ReadPod(r.ns, name)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return state
+}
+
+// rules are iproute2's, of both families, but for the kernel's own.
+func (r *besideRig) rules() (out []string) {
+	r.Helper()
+	r.within(func() {
+		for _, family := range []string{"-4", "-6"} {
+			for _, line := range ip(r, family, "rule") {
+				if !strings.HasSuffix(line, "from all lookup local") && !strings.Contains(line, "from all lookup main") && !strings.Contains(line, "from all lookup default") {
+					out = append(out, line)
+				}
+			}
+		}
+	})
+	return out
+}
+
+// leaves checks by which of the two links a packet from the address leaves; none is the
+// address that the kernel chooses.
+func (r *besideRig) leaves(from string, want int) {
+	r.Helper()
+	a, v4 := netip.Addr{}, true
+	if from != "" && from != "::" {
+		a = netip.MustParseAddr(from)
+	}
+	v4 = !strings.Contains(from, ":")
+	request := findRoute(far(v4), 0)
+	if a.IsValid() {
+		request = findRouteFrom(a)
+	}
+	answers, err := r.ns.sock.do(request)
+	if err != nil {
+		r.Fatal(err)
+	}
+	if got := leavesBy(answers[0]); got != want {
+		r.Errorf("from %q: by link %d, %v, want %d", from, got, answers[0].err, want)
+	}
+}
+
+// TestPodBeside: a workload's later link is reached, whatever the first one's routes are,
+// and takes nothing from that.
+func TestPodBeside(t *testing.T) {
+	dual := PodNet{IfName: "net1", Addrs: addrs("10.0.0.2", "10.0.0.3", "fd00::2"), DefaultV4: true, DefaultV6: true}
+	custom := dual
+	custom.DefaultV4, custom.DefaultV6 = false, false
+	custom.Routes = []Route{{Dst: netip.MustParsePrefix("10.9.0.0/16")}}
+	tests := []struct {
+		name     string
+		net      PodNet
+		commands []string
+	}{
+		{"both with default routes", dual, nil},
+		{"the first one's have metrics", dual, []string{
+			"route replace default via 169.254.1.1 dev net0 metric 100", "route del default dev net0 metric 0",
+			"-6 route replace default via fe80::1 dev net0 metric 100", "-6 route del default dev net0 metric 1024",
+		}},
+		{"of a great metric", dual, []string{
+			"route replace default via 169.254.1.1 dev net0 metric 70000", "route del default dev net0 metric 0",
+			"-6 route replace default via fe80::1 dev net0 metric 70000", "-6 route del default dev net0 metric 1024",
+		}},
+		{"without a default route", custom, nil},
+		{"a rule of another's", dual, []string{"rule add from 10.0.0.2 lookup 100 pref 40000", "rule add from 10.1.1.1 lookup 80077 pref 5"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			inHost(t, func() {
+				r := newBesideRig(t, test.net, test.commands...)
+				var before []string
+				for _, rule := range r.rules() {
+					if !strings.HasPrefix(rule, fmt.Sprint(besidePriority)) {
+						before = append(before, rule)
+					}
+				}
+				again, err := OpenNamespace("/proc/self/fd/" + fdOf(r.ns))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer again.Close()
+				for _, ns := range []*Namespace{nil, r.ns, again} { // made, and made again
+					if ns != nil {
+						r.configure(ns)
+					}
+					second := r.read("net1").Index
+					for _, a := range r.net.Addrs {
+						r.leaves(a.String(), second)
+					}
+					r.leaves("10.0.0.1", r.first)
+					r.leaves("fd00::1", r.first)
+					r.leaves("", r.first)
+					r.leaves("::", r.first)
+					if got := r.rules(); len(got) != len(before)+3 {
+						t.Errorf("rules %q", got)
+					}
+				}
+				r.within(func() {
+					for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+						if got, err := os.ReadFile("/proc/sys/net/" + name); err != nil || strings.TrimSpace(string(got)) != "1" {
+							t.Errorf("%s is %s, %v: the first link's network wants it on", name, got, err)
+						}
+					}
+				})
+				if err := r.undo(); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(before, r.rules()); diff != "" {
+					t.Errorf("rules when the link is gone (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestPodBesideLeft: what is left of a link that others deleted goes, with the next link or
+// with DEL; and ReadPod finds what is missing.
+func TestPodBesideLeft(t *testing.T) {
+	inHost(t, func() {
+		r := newBesideRig(t, PodNet{IfName: "net1", Addrs: addrs("10.0.0.2", "fd00::2"), DefaultV4: true, DefaultV6: true})
+		if got := r.read("net1").Astray; len(got) > 0 {
+			t.Errorf("%v go astray", got)
+		}
+		r.within(func() {
+			ip(t, "rule", "del", "from", "10.0.0.2")
+			ip(t, "-6", "route", "flush", "table", fmt.Sprint(besideTable+r.read("net1").Index))
+		})
+		if diff := cmp.Diff([]string{"10.0.0.2", "fd00::2"}, textsOf(r.read("net1").Astray)); diff != "" {
+			t.Errorf("astray (-want +got):\n%s", diff)
+		}
+		if got := r.read("net0").Astray; len(got) > 0 {
+			t.Errorf("of the first link %v go astray", got)
+		}
+		r.configure(r.ns)
+		if got := r.read("net1").Astray; len(got) > 0 {
+			t.Errorf("%v go astray when it is configured again", got)
+		}
+		if err := DeleteLink("cali1"); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := CreateVeth(r.ns, Veth{HostName: "cali1", PodName: "net1"}); err != nil {
+			t.Fatal(err)
+		}
+		r.net.Addrs = addrs("10.0.0.3", "fd00::3")
+		r.configure(r.ns)
+		if got := r.rules(); len(got) != 2 || !strings.Contains(got[0], "from 10.0.0.3") || !strings.Contains(got[1], "from fd00::3") {
+			t.Errorf("rules %q", got)
+		}
+		if err := ForgetPod(r.ns); err != nil || len(r.rules()) != 2 {
+			t.Errorf("%v: the link is there, and the rules are %q", err, r.rules())
+		}
+		if err := DeleteLink("cali1"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := ForgetPod(r.ns); err != nil || len(r.rules()) != 0 {
+				t.Errorf("%v: rules %q are left", err, r.rules())
+			}
+		}
+	})
+}
+
+func textsOf(as []netip.Addr) (out []string) {
+	for _, a := range as {
+		out = append(out, a.String())
+	}
+	return out
+}
