@@ -70,7 +70,7 @@ func (g gatekeeper) Ready(host string) error {
 		}
 	}
 	if reason := g.loop.health.Unready(); reason != "" {
-		return &gate.RejectedError{Reason: reason, Retry: true}
+		return &gate.RejectedError{Reason: reason, Retry: true, Name: g.loop.report.Naming.Waits() != ""}
 	}
 	return nil
 }

@@ -203,14 +203,18 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 	entry := v.get(a.id.key)
 	old, valid := a.former(v)
 	var change model.Change
-	if !a.delegated {
-		plan := ipam.NewPlan(v.ipam)
-		if valid && old.ContainerID != "" && old.ContainerID != a.id.cid {
-			// The pod has a new sandbox: the endpoint moves.
-			if err := a.freeFormer(plan, v, old); err != nil {
-				return model.Change{}, err
-			}
+	plan := ipam.NewPlan(v.ipam)
+	if valid && old.ContainerID != "" && old.ContainerID != a.id.cid {
+		// The pod has a new sandbox: the endpoint moves.
+		named, freed := a.s.checkName(v), error(nil)
+		if !a.delegated {
+			freed = a.freeFormer(plan, v, old)
 		}
+		if err := joinNeeds(named, freed); err != nil {
+			return model.Change{}, err
+		}
+	}
+	if !a.delegated {
 		choice, err := assign(plan, v, a.s.request(a.id))
 		if err != nil {
 			return model.Change{}, err

@@ -19,6 +19,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -137,6 +138,7 @@ func (s *session) call(ctx context.Context, stdout io.Writer) (err error) {
 			err = bug(r)
 		}
 		if err != nil {
+			s.named = true // what this call has written is its own to take back
 			s.undo.run(s.log)
 		}
 		for _, cleanup := range slices.Backward(s.cleanup) {
@@ -157,6 +159,7 @@ func (s *session) call(ctx context.Context, stdout io.Writer) (err error) {
 		}
 		return err
 	}
+	s.agent = sync.OnceValue(func() error { return s.askAgent(ctx) })
 	var result types.Result
 	switch s.env.command {
 	case "ADD":
@@ -281,7 +284,9 @@ type session struct {
 	exits   bool
 	lock    *os.File // holds the lock of the call's interface, nil before
 	node    string
-	guessed bool // node may be another's name, or none
+	guessed bool         // node may be another's name, or none
+	named   bool         // node is known to be this host's name
+	agent   func() error // asks the agent, once, whether it is
 	undo    undoStack
 	cleanup []func() // run at the end, after undo, last first
 	client  *store.Client

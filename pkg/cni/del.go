@@ -152,9 +152,9 @@ func (r *removal) decide(v *view) (model.Change, error) {
 		if !r.owns(entry, freed) {
 			continue
 		}
-		if key == r.noted.key && key.Host != r.s.node && !r.linked {
-			// The note may have been copied, with the disk.
-			if another, err := r.s.isAnother(v, key.Host); err != nil {
+		if !r.linked {
+			// The note, or the node's name, may have been copied, with the disk.
+			if another, err := r.isAnother(v, key); err != nil {
 				return model.Change{}, err
 			} else if another {
 				continue
@@ -167,6 +167,20 @@ func (r *removal) decide(v *view) (model.Change, error) {
 		}
 	}
 	return change, nil
+}
+
+// isAnother reports whether an endpoint that the container is said to have is another node's.
+func (r *removal) isAnother(v *view, key model.WorkloadEndpointKey) (bool, error) {
+	switch key {
+	case r.id.key:
+		return false, r.s.checkName(v)
+	case r.noted.key:
+		if key.Host == r.s.node {
+			return false, r.s.checkName(v)
+		}
+		return r.s.isAnother(v, key.Host)
+	}
+	return false, nil // its addresses were asked about
 }
 
 // attributed is the endpoint that the handle's addresses were given to, as the

@@ -144,7 +144,7 @@ type transacted struct {
 func newTransacted(t *testing.T, l *lab.Lab, cid string) *transacted {
 	env := environ{command: "ADD", containerID: cid, ifName: "eth0"}
 	s := &session{
-		env: env, node: "a", log: quiet(), locks: newLocks(t.TempDir()), client: l.Etcd(), started: time.Now(),
+		env: env, node: "a", named: true, log: quiet(), locks: newLocks(t.TempDir()), client: l.Etcd(), started: time.Now(),
 		conf: &netconf.Config{Name: "net1", DatastoreTimeout: time.Minute},
 	}
 	s.conf.IPAM.AssignIPv4, s.conf.IPAM.AssignIPv6 = true, true

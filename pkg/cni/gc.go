@@ -30,12 +30,20 @@ func (s *session) gc(ctx context.Context) error {
 		return err
 	}
 	v := newView()
-	if err := s.read(etcd, v, []ipam.Want{{Key: model.ReadyKey{}}}); err != nil {
+	wants := []ipam.Want{{Key: model.ReadyKey{}}}
+	for _, k := range addressKeys(s.node) {
+		wants = append(wants, ipam.Want{Key: k})
+	}
+	if err := s.read(etcd, v, wants); err != nil {
 		return err
 	}
 	if err := v.checkReady(); err != nil {
 		return err
 	}
+	if err := s.checkName(v); err != nil {
+		return err
+	}
+	s.named = true
 	g := &collection{s: s, began: v.revision, valid: make(map[string]bool), stale: make(map[string]identity)}
 	for _, a := range s.conf.ValidAttachments {
 		handle := handleID(s.conf.Name, a.ContainerID, a.IfName)

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -35,8 +34,11 @@ func (s *session) othersAddress(v *view, id identity, kept map[string]string) (b
 		return true, nil
 	}
 	node := kept["node"]
-	if node == "" || node == s.node {
+	switch node {
+	case "":
 		return false, nil
+	case s.node:
+		return false, s.checkName(v)
 	}
 	another, err := s.isAnother(v, node)
 	if err == nil && another {
@@ -53,30 +55,14 @@ const startAgent = "start calico-node, which writes the file with this node's na
 // pods go on: it is this one if its address is, or if etcd knows of no host by the name.
 func (s *session) isAnother(v *view, node string) (bool, error) {
 	status, metadata := model.StatusKey{Host: node}, model.HostMetadataKey{Host: node}
-	addrs := []model.Key{
-		model.BGPHostKey{Host: node, Field: model.BGPHostIPv4}, model.BGPHostKey{Host: node, Field: model.BGPHostIPv6}, model.HostBirdIPKey{Host: node},
+	if err := v.needs(append([]model.Key{status, metadata}, addressKeys(node)...)); err != nil {
+		return false, err
 	}
-	var wants []ipam.Want
-	for _, k := range append([]model.Key{status, metadata}, addrs...) {
-		if _, read := v.entries[k]; !read && !v.absent[k] {
-			wants = append(wants, ipam.Want{Key: k})
-		}
+	addrs, here, err := v.addressesOf(node)
+	if err != nil {
+		return false, err
 	}
-	if len(wants) > 0 {
-		return false, &ipam.NeedError{Wants: wants}
-	}
-	lives, known, here := v.get(status).Exists(), v.get(metadata).Exists(), false
-	for _, k := range addrs {
-		text, _ := v.get(k).Value.(model.Text)
-		if addr, err := netip.ParseAddr(string(text)); err == nil {
-			known = true
-			has, err := hasAddress(addr)
-			if err != nil {
-				return false, err
-			}
-			here = here || has
-		}
-	}
+	lives, known := v.get(status).Exists(), v.get(metadata).Exists() || len(addrs) > 0
 	var hint string
 	switch {
 	case lives && s.guessed:
@@ -95,6 +81,31 @@ func (s *session) isAnother(v *view, node string) (bool, error) {
 			"`etcdctl del " + metadata.Path() + "` and `etcdctl del --prefix /calico/bgp/v1/host/" + name + "/`"
 	}
 	return false, failf(CodeTryAgain, hint, "whether node %s, which has the container's addresses, is this one isn't known", node)
+}
+
+// addressKeys have the addresses of a host.
+func addressKeys(node string) []model.Key {
+	return []model.Key{
+		model.BGPHostKey{Host: node, Field: model.BGPHostIPv4}, model.BGPHostKey{Host: node, Field: model.BGPHostIPv6}, model.HostBirdIPKey{Host: node},
+	}
+}
+
+// addressesOf are the addresses that etcd has of a node, and whether one of them is this
+// host's. Its addressKeys were read.
+func (v *view) addressesOf(node string) (addrs []netip.Addr, here bool, err error) {
+	for _, k := range addressKeys(node) {
+		text, _ := v.get(k).Value.(model.Text)
+		addr, err := netip.ParseAddr(string(text))
+		if err != nil {
+			continue
+		}
+		has, err := hasAddress(addr)
+		if err != nil {
+			return nil, false, err
+		}
+		addrs, here = append(addrs, addr), here || has
+	}
+	return addrs, here, nil
 }
 
 // hasAddress reports whether this host has the address.

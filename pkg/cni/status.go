@@ -59,7 +59,7 @@ func (s *session) status(ctx context.Context) error {
 		return failf(CodeUnavailable, "run the plugin as root", "the agent can't be asked whether it serves an ADD: %w", err)
 	}
 	if err != nil && says && !rejected.Retry {
-		return failf(CodeUnavailable, "correct nodename in the network configuration, or the agent's", "the agent can't serve an ADD: %w", err)
+		return failf(CodeUnavailable, correctNodename, "the agent can't serve an ADD: %w", err)
 	}
 	if err != nil {
 		return failf(CodeLimited, "check that calico-node runs on this node, and its log", "the agent can't serve an ADD: %w", err)

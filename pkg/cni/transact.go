@@ -51,6 +51,20 @@ func newView() *view {
 // Exist.
 func (v *view) get(k model.Key) model.Entry { return v.entries[k] }
 
+// needs is a *ipam.NeedError where one of the keys wasn't read.
+func (v *view) needs(keys []model.Key) error {
+	var wants []ipam.Want
+	for _, k := range keys {
+		if _, read := v.entries[k]; !read && !v.absent[k] {
+			wants = append(wants, ipam.Want{Key: k})
+		}
+	}
+	if len(wants) == 0 {
+		return nil
+	}
+	return &ipam.NeedError{Wants: wants}
+}
+
 // compare demands that the key is as it was read.
 func (v *view) compare(k model.Key) model.Compare {
 	return model.Compare{Key: k, Revision: v.entries[k].Revision}

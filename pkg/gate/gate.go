@@ -8,7 +8,8 @@
 //
 // The answer is 200 and {} when it is so, 409 and {"reason": "…"} when it never
 // will be, and 503 and {"reason": "…"} when the agent cannot say now, or it isn't
-// so within the time that the client gives.
+// so within the time that the client gives. With "name": true it cannot say because
+// another host has this one's name, or may have it.
 package gate
 
 import (
@@ -40,6 +41,7 @@ type Request struct {
 type RejectedError struct {
 	Reason string // one sentence
 	Retry  bool   // the agent cannot say now: asking again later may help
+	Name   bool   // because another host has this one's name, or may have it
 }
 
 // Error says that the agent refused and why.
@@ -111,4 +113,5 @@ func parseQuery(raw string) (Request, error) {
 // answer is the body of every response.
 type answer struct {
 	Reason string `json:"reason,omitempty"`
+	Name   bool   `json:"name,omitempty"`
 }

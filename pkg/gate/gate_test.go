@@ -126,6 +126,11 @@ func TestPing(t *testing.T) {
 	if err := Ping(t.Context(), socket, ""); err != nil {
 		t.Error(err)
 	}
+	namesake := &RejectedError{Reason: "another host that is called a lives", Retry: true, Name: true}
+	socket, _ = serve(t, waiter{ready: namesake})
+	if diff := cmp.Diff(error(namesake), Ping(t.Context(), socket, "a")); diff != "" {
+		t.Errorf("Ping of an agent whose name is another's (-want +got):\n%s", diff)
+	}
 	socket, _ = serve(t, waiter{ready: errors.New("not in sync with etcd")})
 	var rejected *RejectedError
 	if err := Ping(t.Context(), socket, ""); !errors.As(err, &rejected) || !rejected.Retry || rejected.Reason != "not in sync with etcd" {

@@ -158,7 +158,7 @@ func handler(w Waiter) http.Handler {
 	mux.HandleFunc("GET "+pathProgrammed, func(out http.ResponseWriter, in *http.Request) {
 		r, err := parseQuery(in.URL.RawQuery)
 		if err != nil {
-			reply(out, http.StatusBadRequest, err.Error())
+			reply(out, http.StatusBadRequest, answer{Reason: err.Error()})
 			return
 		}
 		ctx := in.Context()
@@ -173,7 +173,7 @@ func handler(w Waiter) http.Handler {
 		replyError(out, in, w.Ready(in.URL.Query().Get("host")))
 	})
 	mux.HandleFunc("/", func(out http.ResponseWriter, in *http.Request) {
-		reply(out, http.StatusNotFound, fmt.Sprintf("%s %s is not of the gate's protocol", in.Method, in.URL.Path))
+		reply(out, http.StatusNotFound, answer{Reason: fmt.Sprintf("%s %s is not of the gate's protocol", in.Method, in.URL.Path)})
 	})
 	return mux
 }
@@ -182,20 +182,20 @@ func replyError(out http.ResponseWriter, in *http.Request, err error) {
 	var rejected *RejectedError
 	switch {
 	case err == nil:
-		reply(out, http.StatusOK, "")
+		reply(out, http.StatusOK, answer{})
 	case errors.As(err, &rejected) && !rejected.Retry:
-		reply(out, http.StatusConflict, rejected.Reason)
+		reply(out, http.StatusConflict, answer{rejected.Reason, rejected.Name})
 	case rejected != nil:
-		reply(out, http.StatusServiceUnavailable, rejected.Reason)
+		reply(out, http.StatusServiceUnavailable, answer{rejected.Reason, rejected.Name})
 	case in.Context().Err() != nil:
-		reply(out, http.StatusServiceUnavailable, "the agent is stopping")
+		reply(out, http.StatusServiceUnavailable, answer{Reason: "the agent is stopping"})
 	default:
-		reply(out, http.StatusServiceUnavailable, err.Error())
+		reply(out, http.StatusServiceUnavailable, answer{Reason: err.Error()})
 	}
 }
 
-func reply(out http.ResponseWriter, status int, reason string) {
+func reply(out http.ResponseWriter, status int, a answer) {
 	out.Header().Set("Content-Type", "application/json")
 	out.WriteHeader(status)
-	_ = json.NewEncoder(out).Encode(answer{Reason: reason}) // a client that left needs no answer
+	_ = json.NewEncoder(out).Encode(a) // a client that left needs no answer
 }

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/calico-go/calico/pkg/gate"
+	"github.com/calico-go/calico/pkg/ipam"
+)
+
+// checkName refuses to take away what etcd has under this node's name where that may be
+// another host's: by a copied disk, a slip in the network configuration, or one host name
+// for two. The agent of this host knows. Where it doesn't say, the node's address in etcd
+// tells; a node that etcd has no address of is this one.
+func (s *session) checkName(v *view) error {
+	if s.named {
+		return nil
+	}
+	says := s.agent()
+	rejected, refused := errors.AsType[*gate.RejectedError](says)
+	switch {
+	case says == nil:
+		return nil
+	case refused && !rejected.Retry:
+		return failf(CodeRejected, correctNodename, "node %s isn't this one: %w", s.node, says)
+	case refused && rejected.Name:
+		return failf(CodeTryAgain, "see calico-node's log and /debug/invalid on this host; then try again", "whether node %s is this one isn't known: %w", s.node, says)
+	}
+	if err := v.needs(addressKeys(s.node)); err != nil {
+		return err
+	}
+	addrs, here, err := v.addressesOf(s.node)
+	if err != nil || here || len(addrs) == 0 {
+		return err
+	}
+	hint := startAgent
+	if !s.guessed {
+		hint = "if it is, with another address by now, start calico-node or wait until it is ready; if another host has the name, give this one a name of its own, " +
+			"in the network configuration or by calico-node's NODENAME"
+	}
+	return failf(CodeTryAgain, hint, "whether node %s is this one isn't known: etcd has the address %s of it, and this host hasn't (%w)",
+		s.node, addrs[0], says)
+}
+
+// correctNodename is what to do where the agent is another node's.
+const correctNodename = "correct nodename in the network configuration, or the agent's"
+
+// askAgent asks the agent whether the node's name is this host's. One that was started
+// just now may need a moment to know.
+func (s *session) askAgent(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	var questioned error
+	for {
+		err := gate.Ping(ctx, s.conf.AgentSocket, s.node)
+		if rejected, ok := errors.AsType[*gate.RejectedError](err); ok && rejected.Name {
+			questioned = err
+		} else if questioned == nil || ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return questioned
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+// joinNeeds is the first error that isn't a *ipam.NeedError, or one that needs it all:
+// what two decisions want is read in one round trip.
+func joinNeeds(errs ...error) error {
+	var joined *ipam.NeedError
+	for _, err := range errs {
+		need, more := errors.AsType[*ipam.NeedError](err)
+		switch {
+		case err != nil && !more:
+			return err
+		case more && joined == nil:
+			joined = need
+		case more:
+			joined = &ipam.NeedError{Wants: append(joined.Wants, need.Wants...)}
+		}
+	}
+	if joined == nil {
+		return nil
+	}
+	return joined
+}
