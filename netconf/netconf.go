@@ -106,7 +106,8 @@ type Nodename struct {
 	Name         string
 	File         string
 	FileSet      bool // the file is configured, not the default
-	FileOptional bool
+	FileOptional bool // though it is configured, and not there yet
+	FileRequired bool // though it is the default: that it isn't optional is said
 	Hostname     string
 }
 

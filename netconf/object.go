@@ -116,10 +116,17 @@ func (o object) strings(field string) []string {
 	return out
 }
 
-func (o object) boolean(field string, dst *bool) {
-	if raw := o.get(field); raw != nil && json.Unmarshal(raw, dst) != nil {
-		o.fail(field, "want true or false, got %s", kind(raw))
+// boolean reports whether the field is there.
+func (o object) boolean(field string, dst *bool) bool {
+	raw := o.get(field)
+	if raw == nil {
+		return false
 	}
+	if json.Unmarshal(raw, dst) != nil {
+		o.fail(field, "want true or false, got %s", kind(raw))
+		return false
+	}
+	return true
 }
 
 // boolOrString reads true, false, "true" and "false".

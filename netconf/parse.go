@@ -144,7 +144,7 @@ func checkEndpoint(o object, s string) {
 func (n *Nodename) parse(o object) {
 	o.str("nodename", &n.Name)
 	n.FileSet = o.str("nodename_file", &n.File)
-	o.boolean("nodename_file_optional", &n.FileOptional)
+	n.FileRequired = o.boolean("nodename_file_optional", &n.FileOptional) && !n.FileOptional
 	o.str("hostname", &n.Hostname)
 	n.Name, n.Hostname = strings.TrimSpace(n.Name), strings.TrimSpace(n.Hostname)
 	if n.FileSet && n.File == "" {

@@ -81,6 +81,7 @@ func TestSamples(t *testing.T) {
 		"minimal.conf": base(func(*Config) {}),
 		"10-calico.conflist": base(func(c *Config) {
 			c.Name, c.CNIVersion = "k8s-pod-network", "1.0.0"
+			c.Nodename.FileRequired = true
 			c.Etcd = Etcd{
 				Endpoints: []string{"https://10.0.0.1:2379", "https://10.0.0.2:2379", "https://10.0.0.3:2379"},
 				CAFile:    "/etc/calico/certs/ca.pem", CertFile: "/etc/calico/certs/client.pem", KeyFile: "/etc/calico/certs/client-key.pem",

@@ -150,7 +150,7 @@ func (s *session) call(ctx context.Context, stdout io.Writer) (err error) {
 	if err != nil && s.env.command == "DEL" {
 		// It takes away what there is without the file, too: what an ADD has left names the node.
 		s.log.Warn("going on by the system's host name", "error", err)
-		s.conf.Nodename.FileOptional, s.guessed = true, true
+		s.conf.Nodename.FileOptional, s.conf.Nodename.FileRequired, s.guessed = true, false, true
 		s.node, err = nodename(s.conf.Nodename, s.log)
 	}
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 // wasn't ready, or wasn't there.
 const askAgain = 20 * time.Millisecond
 
-// agentRan reports whether an agent has ever run on this node.
-func (s *session) agentRan() bool {
+// triedByHand reports whether no agent has ever run on this node, and none has to.
+func (s *session) triedByHand() bool {
 	_, err := os.Stat(s.conf.Nodename.File)
-	return !os.IsNotExist(err)
+	return os.IsNotExist(err) && !s.conf.Nodename.FileRequired
 }
 
 // waitAtGate returns when the agent has programmed the endpoint as of the
@@ -40,7 +40,7 @@ func (s *session) waitAtGate(ctx context.Context, key model.WorkloadEndpointKey,
 		case err == nil:
 			return nil
 		case errors.Is(err, gate.ErrNoAgent):
-			if !s.agentRan() {
+			if s.triedByHand() {
 				s.log.Warn("no agent: it never ran on this node, so nothing is programmed for this pod", "socket", s.conf.AgentSocket)
 				return nil
 			}

@@ -167,6 +167,28 @@ func TestDelWithoutNodename(t *testing.T) {
 	r.empty()
 }
 
+// TestNodenameIsRequired is on a node where the agent has not run yet, and must.
+func TestNodenameIsRequired(t *testing.T) {
+	r := newRig(t, small())
+	fields := map[string]any{"nodename": "", "nodename_file": "", "nodename_file_optional": false, "policy_setup_timeout_seconds": 1}
+	c := call(r.pod("pod"), r.conf(fields))
+	r.failsLike(c, 11, "this node's name: open .*/nodename: no such file or directory")
+	r.failsLike(verb("STATUS", c), 50, "this node's name: open .*/nodename: no such file or directory")
+	fields["nodename"] = "a"
+	c.Stdin = r.conf(fields)
+	r.failsLike(c, 11, "the agent didn't confirm within 1s that the pod's network is programmed: .*no agent listens")
+	r.failsLike(verb("STATUS", c), 51, "the agent can't serve an ADD: .*no agent listens")
+	r.must(verb("DEL", c))
+	r.empty()
+	delete(fields, "nodename_file_optional")
+	c.Stdin = r.conf(fields)
+	r.add(c)
+	fields["nodename"], fields["nodename_file_optional"] = "", false
+	c.Stdin = r.conf(fields)
+	r.must(verb("DEL", c))
+	r.empty()
+}
+
 // TestGatewayOfAnother has the gateway of ptp in the block of another host, of which this one may borrow nothing.
 func TestGatewayOfAnother(t *testing.T) {
 	r := newRig(t, lab.Config{Pools: []netip.Prefix{netip.MustParsePrefix("10.46.0.0/24")}})

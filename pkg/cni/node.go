@@ -15,8 +15,9 @@ import (
 )
 
 // nodename finds this node's name. A file that is configured and not there yet
-// is an error, unless it is optional: the agent will write it, and a name that
-// is guessed meanwhile would stay in etcd.
+// is an error, unless it is optional, and so is the default one where the configuration
+// says that it isn't: the agent will write it, and a name that is guessed meanwhile would
+// stay in etcd.
 func nodename(n netconf.Nodename, log *slog.Logger) (string, error) {
 	if n.Name != "" {
 		return n.Name, nil
@@ -32,7 +33,7 @@ func nodename(n netconf.Nodename, log *slog.Logger) (string, error) {
 	if n.Hostname != "" {
 		return n.Hostname, nil
 	}
-	if n.FileSet && !n.FileOptional {
+	if n.FileRequired || n.FileSet && !n.FileOptional {
 		return "", failf(CodeTryAgain, "start calico-node, which writes it, or set nodename in the network configuration", "this node's name: %w", err)
 	}
 	if !errors.Is(err, os.ErrNotExist) {

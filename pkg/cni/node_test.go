@@ -38,6 +38,7 @@ func TestNodename(t *testing.T) {
 		{in: netconf.Nodename{File: missing, FileSet: true, FileOptional: true}, want: strings.ToLower(os_)},
 		{in: netconf.Nodename{File: missing, FileSet: true}, code: CodeTryAgain},
 		{in: netconf.Nodename{File: empty, FileSet: true}, code: CodeTryAgain},
+		{in: netconf.Nodename{File: missing, FileRequired: true}, code: CodeTryAgain},
 	} {
 		got, err := nodename(tt.in, quiet())
 		if tt.code != 0 {

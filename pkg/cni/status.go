@@ -42,8 +42,8 @@ func (s *session) status(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 		defer cancel()
 		err := gate.Ping(ctx, s.conf.AgentSocket, s.node)
-		if errors.Is(err, gate.ErrNoAgent) && !s.agentRan() {
-			return nil // the binaries are tried by hand
+		if errors.Is(err, gate.ErrNoAgent) && s.triedByHand() {
+			return nil
 		}
 		return err
 	})
