@@ -24,7 +24,7 @@ func TestInstallPage(t *testing.T) {
 	for _, c := range commandsOf(string(page)) {
 		blocks = append(blocks, c.sh)
 	}
-	parts := []string{"build", "once", "plugins", "agent", "start", "ready", "conflist", "try", "away", "drained", "kernel", "files", "etcd"}
+	parts := []string{"build", "once", "plugins", "agent", "start", "ready", "conflist", "try", "away", "upgrade", "drained", "kernel", "files", "etcd"}
 	if len(blocks) != len(parts) {
 		t.Fatalf("the page has %d blocks: want %v", len(blocks), parts)
 	}
@@ -76,7 +76,7 @@ func TestInstallPage(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			for text, want := range map[string]int{"answers: yes": tt.answers, "\nok\n": 2, "h1 is as before": 1, "h2 is as before": 1, "no pod is left": 2} {
+			for text, want := range map[string]int{"answers: yes": tt.answers, "\nok\n": 2, "replaced: 3": 2, "still the old": 0, "h1 is as before": 1, "h2 is as before": 1, "no pod is left": 2} {
 				if got := strings.Count(string(out), text); got != want {
 					t.Errorf("%q: %d times, want %d", text, got, want)
 				}

@@ -7,6 +7,7 @@ mount -t sysfs sysfs /sys
 for dir in /etc/calico /etc/cni /opt/cni /var/lib/calico /run/calico /run/netns /usr/local/bin /etc/systemd/system /var/log; do
 	mkdir -p $dir && mount -t tmpfs none $dir
 done
+touch /tmp/net.conf "$meet/$name.conf" && mount --bind "$meet/$name.conf" /tmp/net.conf # the hosts share /tmp
 export PATH=/usr/local/bin:$PATH
 page() { . "$blocks/$1"; }
 # meet waits until both hosts are here.
@@ -23,6 +24,11 @@ state() {
 }
 state >"$meet/$name.before"
 for part in once plugins agent start ready conflist; do page $part; done
+was=$(stat -c '%n %i' /opt/cni/bin/calico /opt/cni/bin/calico-ipam /usr/local/bin/calico-node)
+page upgrade
+is=$(stat -c '%n %i %a' /opt/cni/bin/calico /opt/cni/bin/calico-ipam /usr/local/bin/calico-node)
+echo "$is" | grep -c ' 755$' | sed 's/^/replaced: /'
+echo "$was" | while read -r file; do echo "$is" | grep -q "^$file " && echo "still the old one: $file"; done
 page try >"$meet/$name.try" 2>&1 || cat "$meet/$name.try"
 meet tried
 if [ "$name" = h2 ]; then
