@@ -57,7 +57,7 @@ func (l *Lab) seed(ctx context.Context) error {
 			model.Put{Key: model.GlobalConfigKey{Name: "DefaultEndpointToHostAction"}, Value: model.Text("ACCEPT")})
 	}
 	for _, cidr := range l.cfg.Pools {
-		pool := model.Pool{CIDR: cidr, IPAM: true, BlockSize: model.DefaultBlockSize(cidr.Addr().Is6())}
+		pool := model.Pool{CIDR: cidr, IPAM: true, BlockSize: max(model.DefaultBlockSize(cidr.Addr().Is6()), cidr.Bits())}
 		if l.cfg.Pool != nil {
 			l.cfg.Pool(&pool)
 		}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,25 @@ func TestHosts(t *testing.T) {
 	}
 	if _, err := l.FindHost("c"); err == nil || !strings.Contains(err.Error(), "there is a, b") {
 		t.Errorf("find a host that doesn't exist: %v", err)
+	}
+}
+
+// TestSmallPools has pools that are no larger than a block by default is.
+func TestSmallPools(t *testing.T) {
+	pools := []netip.Prefix{netip.MustParsePrefix("10.80.0.0/29"), netip.MustParsePrefix("10.81.0.0/26"), netip.MustParsePrefix("fd00:80::/125")}
+	l := ForTest(t, Config{Hosts: []string{"a"}, NoAgent: true, Pools: pools})
+	dump, _, err := l.Dump(soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int
+	for _, e := range dump {
+		if pool, ok := e.Value.(model.Pool); ok {
+			sizes = append(sizes, pool.BlockSize)
+		}
+	}
+	if want := []int{29, 26, 125}; !slices.Equal(sizes, want) {
+		t.Errorf("blocks of %v, want %v", sizes, want)
 	}
 }
 
