@@ -150,12 +150,12 @@ func (l *life) take(id, beside int64) error {
 }
 
 // settle forgets the leases of former lives: the name is this process's now, or is
-// another host's. What couldn't be written before is, too.
+// another host's. What couldn't be written before is, too, and what was deleted.
 func (l *life) settle() error {
 	return l.change(func() { l.former = nil })
 }
 
-// change changes what is known, and the file where that says something else.
+// change changes what is known, and the file where that says something else or is gone.
 func (l *life) change(change func()) error {
 	l.disk.Lock()
 	defer l.disk.Unlock()
@@ -164,7 +164,7 @@ func (l *life) change(change func()) error {
 	change()
 	l.mu.Unlock()
 	all := l.lines()
-	if l.path == "" || l.noted && slices.Equal(all, before) {
+	if l.path == "" || l.noted && len(all) == 0 && len(before) == 0 {
 		return nil
 	}
 	text := formatLeases(all[:min(len(all), maxLives)])

@@ -198,12 +198,21 @@ func TestLeaseNotedLater(t *testing.T) {
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
+	for range 3 {
 		if err := l.settle(); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != "7 boot/1\n" {
 			t.Errorf("%q, %v", got, err)
 		}
+		if err := os.RemoveAll(dir); err != nil { // and it is written again
+			t.Fatal(err)
+		}
+	}
+	if l = (&life{path: path, place: "boot/1", noted: true}); l.settle() != nil {
+		t.Fatal("nothing can't be settled")
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file without a lease: %v", err)
 	}
 }

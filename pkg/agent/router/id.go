@@ -35,7 +35,7 @@ func (r *Router) identify() {
 	r.noteID()
 }
 
-// noteID writes the identifier for the next run. What fails is said once, and tried again at every audit.
+// noteID writes the identifier for the next run, at every audit again. What fails is said once.
 func (r *Router) noteID() {
 	err := r.network.writeRouterID(r.routerID)
 	switch {

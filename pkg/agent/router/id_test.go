@@ -69,7 +69,8 @@ func TestRouterIDOutlivesAgent(t *testing.T) {
 	}
 }
 
-// TestRouterIDUnwritten: an identifier that can't be written is when that can be done, though nothing else changes.
+// TestRouterIDUnwritten: an identifier that can't be written is when that can be done, though nothing else changes;
+// and again when it is gone.
 func TestRouterIDUnwritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(c *crossroads) { c.noNote = unix.ENOSPC })
@@ -94,8 +95,8 @@ func TestRouterIDUnwritten(t *testing.T) {
 		}
 		time.Sleep(2 * c.params.RefreshInterval)
 		c.with(func() {
-			if c.notedID.IsValid() {
-				t.Errorf("%s is written again", c.notedID)
+			if want := netip.MustParseAddr("192.0.2.1"); c.notedID != want {
+				t.Errorf("deleted: %s is noted, want %s", c.notedID, want)
 			}
 		})
 	})

@@ -209,8 +209,8 @@ func (r *Router) Run(ctx context.Context) error {
 			r.lookAtClock(time.Now())
 			r.lookAtCarriers(time.Now())
 			r.noteLeftovers(time.Now())
-			if r.unnoted {
-				r.noteID()
+			if r.routerID.IsValid() {
+				r.noteID() // it may have been deleted
 			}
 		case <-r.lookAgain.C:
 		case <-r.unbridging.C:
