@@ -97,6 +97,10 @@ func (l *loop) take(ctx context.Context, c connected) {
 		l.log.Info("the host's workload interfaces are programmed", "endpoints", len(l.desired.interfaces), "changes", report.Writes, "took", c.took)
 	}
 	l.sayProblems(report.Problems)
+	if c.whole {
+		l.strays.found = report.Strays
+		l.sayStrays(time.Now())
+	}
 	for _, t := range l.desired.read(report.Endpoints) {
 		l.tellTarget(t)
 	}

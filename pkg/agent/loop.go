@@ -119,6 +119,7 @@ type loop struct {
 	recount   bool                    // endpoints changed their status
 	lost      map[netip.Addr]struct{} // conntrack entries to delete
 	cuts      cuts
+	strays    strays
 	expiry    *time.Timer // of the next of them
 	retry     *time.Timer
 	pause     time.Duration // before the last retry

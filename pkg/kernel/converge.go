@@ -108,6 +108,7 @@ func (h *HostPath) settle(report *Report, st *state, plans []interfacePlan, fail
 			err = failed[p.name]
 		}
 		if !wanted {
+			report.stray(st.links[p.name])
 			if err != nil {
 				report.Problems = append(report.Problems, fmt.Errorf("clean %s: %w", p.name, err))
 			}
@@ -119,6 +120,13 @@ func (h *HostPath) settle(report *Report, st *state, plans []interfacePlan, fail
 		} else {
 			delete(h.settled, p.name)
 		}
+	}
+}
+
+// stray notes a link that no endpoint has, if there is one.
+func (r *Report) stray(l Link) {
+	if l.Up && l.Alias != "" {
+		r.Strays = append(r.Strays, Stray{l.Name, l.Alias})
 	}
 }
 

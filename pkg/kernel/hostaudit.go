@@ -7,7 +7,7 @@ import "context"
 // Audit reads the whole state while ApplySome goes on, and returns the interfaces
 // that are not as they were last reported, to be given to ApplySome; those that it
 // was about meanwhile are not among them. The host as a whole it brings in line by
-// itself, which is all that its report is of. The error is as Apply's.
+// itself, which is all that its report is of, beside Strays. The error is as Apply's.
 func (h *HostPath) Audit(ctx context.Context) (Report, []string, error) {
 	h.auditing.Lock()
 	defer h.auditing.Unlock()
@@ -34,6 +34,9 @@ func (h *HostPath) Audit(ctx context.Context) (Report, []string, error) {
 		was, settled := h.settled[p.name]
 		right := p.err == nil && (!settled || was.index == st.links[p.name].Index)
 		_, wanted := h.desired[p.name]
+		if !wanted {
+			report.stray(st.links[p.name])
+		}
 		if !h.touched[p.name] && (len(p.changes) > 0 || wanted && right != settled) {
 			doubtful = append(doubtful, p.name)
 		}

@@ -72,6 +72,36 @@ func TestAudit(t *testing.T) {
 	})
 }
 
+// TestStrays: links that the plugin made and no endpoint has are told of.
+func TestStrays(t *testing.T) {
+	inHost(t, func() {
+		h := newHostPath(t)
+		a, b := wire(t, 1), wire(t, 2)
+		wire(t, 3)
+		ip(t, "link", "set", "cali3", "alias", "") // somebody else's
+		ip(t, "link", "set", "cali2", "alias", "net.c2.eth0")
+		ip(t, "link", "add", "cali4", "type", "veth", "peer", "name", "other")
+		ip(t, "link", "set", "cali4", "alias", "net.c4.eth0") // down
+		report, err := h.Apply(context.Background(), []Endpoint{a.endpoint, b.endpoint})
+		if err != nil || len(report.Strays) > 0 {
+			t.Fatalf("Apply: %v, %v", report.Strays, err)
+		}
+		want := []Stray{{"cali2", "net.c2.eth0"}}
+		report, err = h.ApplySome(context.Background(), nil, []Endpoint{b.endpoint})
+		if diff := cmp.Diff(want, report.Strays); diff != "" || err != nil {
+			t.Errorf("ApplySome, %v (-want +got):\n%s", err, diff)
+		}
+		report, _, err = h.Audit(context.Background())
+		if diff := cmp.Diff(want, report.Strays); diff != "" || err != nil {
+			t.Errorf("Audit, %v (-want +got):\n%s", err, diff)
+		}
+		report, err = h.Apply(context.Background(), []Endpoint{a.endpoint})
+		if diff := cmp.Diff(want, report.Strays); diff != "" || err != nil {
+			t.Errorf("Apply, %v (-want +got):\n%s", err, diff)
+		}
+	})
+}
+
 // TestAuditBeside has endpoints come and go while all is read, again and again:
 // what is doubtful is right when it is looked at, and at rest nothing is.
 func TestAuditBeside(t *testing.T) {

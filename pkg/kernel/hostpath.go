@@ -91,11 +91,19 @@ type Report struct {
 	// Lost are addresses that routes led to which were deleted, stale ones of a
 	// former run included: connections to them are over.
 	Lost []netip.Addr
+	// Strays are the links with the workload prefix and an alias that are up and that no
+	// endpoint has; of ApplySome, those that it was about.
+	Strays []Stray
 	// Problems of the host as a whole.
 	Problems []error
 	// Writes is how many changes were made, Repairs how many of them undid what
 	// someone else had done to state that was right before.
 	Writes, Repairs int
+}
+
+// Stray is a link with the workload prefix that no endpoint has.
+type Stray struct {
+	Interface, Alias string
 }
 
 // NewHostPath opens the current network namespace.

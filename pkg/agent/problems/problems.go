@@ -37,7 +37,7 @@ const (
 	Object  = "object"
 	Setting = "setting"
 	Host    = "host"
-	Notice  = "notice" // of an object that is acted upon
+	Notice  = "notice" // of an object that is acted upon, or of a container's interface without one
 )
 
 // problemID names a problem: there is one of a kind for a path.

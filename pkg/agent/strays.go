@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/kernel"
+)
+
+// strayPatience is for how long a workload's interface may have no endpoint: ADD makes the
+// link before it, and waits for etcd.
+const strayPatience = 15 * time.Second
+
+// aliasPrefix is what the aliases of links that the plugin made begin with; the handle follows.
+const aliasPrefix = "calico "
+
+// strays are the interfaces that the plugin made and that no endpoint in etcd has: their
+// containers run and are cut off, as where etcd was restored from a backup.
+type strays struct {
+	found []kernel.Stray // when all was read last
+	since map[string]time.Time
+	said  map[string]string // what was said of which
+}
+
+// judge says what is to be said of which interface now, given those that endpoints name.
+func (x *strays) judge(named func(iface string) bool, now time.Time) map[string]string {
+	since, say := map[string]time.Time{}, map[string]string{}
+	for _, f := range x.found {
+		handle, ours := strings.CutPrefix(f.Alias, aliasPrefix)
+		if !ours || named(f.Interface) {
+			continue
+		}
+		first, ok := x.since[f.Interface]
+		if !ok {
+			first = now
+		}
+		since[f.Interface] = first
+		if now.Sub(first) >= strayPatience {
+			say[f.Interface] = fmt.Sprintf("no endpoint of this host in etcd has %s, so its container is cut off: delete the container, for a new one to be made. Its handle is %s: <network>.<container>.<interface>",
+				f.Interface, handle)
+		}
+	}
+	x.since = since
+	return say
+}
+
+// sayStrays says of which interfaces etcd holds no endpoint, and of which it does again.
+func (l *loop) sayStrays(now time.Time) {
+	if !l.applied || l.frozenBy() != "" {
+		return
+	}
+	x := &l.strays
+	say := x.judge(func(iface string) bool { return len(l.state.claims[claim{iface: iface}]) > 0 }, now)
+	if maps.Equal(say, x.said) {
+		return
+	}
+	var fresh []string
+	for iface, reason := range say {
+		l.problems.Note(problems.Notice, "interface "+iface, errors.New(reason))
+		if x.said[iface] == "" {
+			fresh = append(fresh, iface)
+		}
+	}
+	for iface := range x.said {
+		if say[iface] == "" {
+			l.problems.Note(problems.Notice, "interface "+iface, nil)
+		}
+	}
+	x.said = say
+	if len(say) == 0 {
+		l.log.Info("every workload interface has an endpoint in etcd again")
+	}
+	if len(fresh) > 0 {
+		first := slices.Min(fresh)
+		l.log.Warn("workload interfaces have no endpoint in etcd, see /debug/invalid", "count", len(say), "first", first, "reason", say[first])
+	}
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kernel"
+)
+
+// TestStraysJudged: what is said of an interface without an endpoint, and when.
+func TestStraysJudged(t *testing.T) {
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	named := map[string]bool{"cali1": true}
+	x := strays{found: []kernel.Stray{{Interface: "cali1", Alias: "calico net.c1.eth0"}, {Interface: "cali2", Alias: "calico net.c2.eth0"}, {Interface: "cali3", Alias: "somebody's"}}}
+	expect := func(after time.Duration, want ...string) map[string]string {
+		t.Helper()
+		say := x.judge(func(iface string) bool { return named[iface] }, noon.Add(after))
+		if got := slices.Sorted(maps.Keys(say)); !slices.Equal(got, want) {
+			t.Errorf("after %s: said of %v, want %v", after, got, want)
+		}
+		return say
+	}
+	expect(0)
+	expect(strayPatience - 1)
+	say := expect(strayPatience, "cali2")
+	if reason := say["cali2"]; !strings.Contains(reason, " net.c2.eth0:") || !strings.Contains(reason, "delete the container") {
+		t.Error(reason)
+	}
+	named["cali1"] = false // etcd is restored
+	expect(strayPatience+1, "cali2")
+	expect(2*strayPatience+1, "cali1", "cali2")
+	named["cali2"] = true
+	expect(2*strayPatience+2, "cali1")
+	x.found = nil // it was deleted
+	expect(2*strayPatience + 3)
+	x.found = []kernel.Stray{{Interface: "cali1", Alias: "calico net.c9.eth0"}}
+	expect(2*strayPatience + 4)
+}
