@@ -201,7 +201,13 @@ type effort struct {
 }
 
 func (e *effort) run(do func() error) {
+	before := e.err
 	e.err = do()
+	for _, kind := range []error{store.ErrUnavailable, store.ErrAuth} {
+		if errors.Is(e.err, kind) && errors.Is(before, kind) {
+			e.err = before // how long it tried, which it says, is never the same, and nothing new
+		}
+	}
 	_, faster := errors.AsType[*store.ConflictError](e.err)
 	_, nowhere := errors.AsType[*ipam.NoPoolError](e.err)
 	switch {
