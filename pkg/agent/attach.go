@@ -14,7 +14,11 @@ import (
 // attach makes the router that works beside the loop, and what works beside that. etcd are etcdway.Way's addresses.
 func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Addr]bool) (*router.Router, *identity.Keeper, *leftovers.Keeper) {
 	m := router.NewMetrics()
-	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Etcd: etcd, Logger: cfg.Logger})
+	place := ""
+	if cfg.lonely {
+		place, _ = identity.Place() // identity.New says what is wrong
+	}
+	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Place: place, Etcd: etcd, Logger: cfg.Logger})
 	l.metrics.attach(m, router.NewPeerMetrics(n), newHostMetrics(l.problems), newWatchMetric(client))
 	l.route.attached = true
 	id := identity.New(identity.Config{

@@ -222,9 +222,9 @@ func (l *life) isFormer(id int64) bool {
 	return slices.ContainsFunc(l.former, func(f lifeLease) bool { return f.id == id })
 }
 
-// findPlace says where this process is: the kernel's boot, and the network namespace
+// Place says where this process is: the kernel's boot, and the network namespace
 // by a number that the kernel gives once.
-func findPlace() (string, error) {
+func Place() (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", err
@@ -251,7 +251,7 @@ func lifeOf(cfg Config) *life {
 	place := ""
 	if cfg.Lonely {
 		var err error
-		if place, err = findPlace(); err != nil {
+		if place, err = Place(); err != nil {
 			cfg.Logger.Warn("it isn't known which network namespace of which boot this is: after a restart of the agent other hosts of this name are asked for", "reason", err)
 		}
 	}

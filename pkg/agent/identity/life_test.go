@@ -126,8 +126,8 @@ func TestLife(t *testing.T) {
 
 // TestPlace: it is the same for whoever is in this network namespace.
 func TestPlace(t *testing.T) {
-	a, errA := findPlace()
-	b, errB := findPlace()
+	a, errA := Place()
+	b, errB := Place()
 	if a != b || !isPlace(a) || errA != nil || errB != nil {
 		t.Errorf("%q, %v; %q, %v", a, errA, b, errB)
 	}

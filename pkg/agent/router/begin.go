@@ -209,7 +209,9 @@ func (r *Router) wish() {
 
 // speak has BGP do what is desired now.
 func (r *Router) speak() {
-	r.talker.say(bgp.Desired{
+	d := bgp.Desired{
 		Speaker: r.state.Speaker, Neighbours: maps.Clone(r.state.Neighbours), Advertisements: maps.Clone(r.state.Advertisements),
-	}, r.params.RefreshInterval)
+	}
+	r.talker.say(d, r.params.RefreshInterval)
+	r.memory.note(d)
 }

@@ -88,6 +88,9 @@ func (r *Router) picture() string {
 			reason = "the settings in etcd have not been read yet"
 		}
 		_, _ = fmt.Fprintf(&b, "# routes\nnothing is wanted yet: %s\n", reason)
+		if r.recalled {
+			_, _ = fmt.Fprintln(&b, "BGP says what it said before the agent was started anew")
+		}
 		return b.String()
 	}
 	if r.waitsFor != "" {

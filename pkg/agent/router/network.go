@@ -14,7 +14,8 @@ import (
 // NetworkConfig is what a host's part in the network is made of.
 type NetworkConfig struct {
 	Node   string                     // the host's name in the data model
-	VarDir string                     // where IDName is kept
+	VarDir string                     // where IDName and SpokenName are kept
+	Place  string                     // of identity.Place, "" = it isn't known
 	Etcd   func() map[netip.Addr]bool // of plan.Engine.SetEtcd, asked at each turn
 	Logger *slog.Logger
 }
@@ -23,6 +24,7 @@ type NetworkConfig struct {
 func HostNetwork(cfg NetworkConfig) Network {
 	s, file := bgp.New(bgp.Config{Logger: cfg.Logger}), newIDFile(cfg.VarDir, cfg.Node)
 	links := new(kernel.HostNetwork)
+	spoken := newSpokenFile(cfg.VarDir, cfg.Node, cfg.Place)
 	return Network{
 		open: func(prefixes []string) (fabric, error) {
 			return kernel.NewFabric(kernel.FabricConfig{Prefixes: prefixes, Logger: cfg.Logger})
@@ -36,5 +38,7 @@ func HostNetwork(cfg NetworkConfig) Network {
 
 		readRouterID:  file.read,
 		writeRouterID: file.write,
+		readSpoken:    spoken.read,
+		writeSpoken:   spoken.write,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/health"
@@ -18,6 +19,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -59,6 +61,9 @@ type Network struct {
 	// readRouterID gives the BGP identifier of a former run, writeRouterID notes it.
 	readRouterID  func() (netip.Addr, error)
 	writeRouterID func(netip.Addr) error
+	// readSpoken gives what BGP was told last by a former run of that identifier, writeSpoken notes it.
+	readSpoken  func(netip.Addr) (bgp.Desired, error)
+	writeSpoken func(bgp.Desired) error
 }
 
 // Router is the one goroutine that keeps the way to other hosts: it takes in what
@@ -72,6 +77,7 @@ type Router struct {
 	inbox    *inbox.Inbox
 	handover *Handover
 	talker   *talker
+	memory   *memory
 	identity *identity.Keeper // nil = others say who this host is
 	naming   *report.Naming   // nil = the name is the host's own
 	leftover leftover         // nil = nobody deletes leftovers
@@ -97,6 +103,7 @@ type Router struct {
 	retained bool      // routes of a former run are kept until BGP has learned
 	waitsFor string    // what was logged last
 	acts     bool      // something was done in the host's name
+	recalled bool      // until then BGP says what a former run said
 
 	// bridged are routes that are kept until BGP tells of them, or until bridgeEnd.
 	bridged    map[netip.Prefix]plan.Route
@@ -144,7 +151,7 @@ type Config struct {
 func New(cfg Config, n Network) *Router {
 	return &Router{
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: inbox.New(), handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming, leftover: cfg.Leftovers,
-		talker: newTalker(cfg.Logger, n.speaker, cfg.Problems, cfg.Health), problems: cfg.Problems, health: cfg.Health, metrics: cfg.Metrics,
+		talker: newTalker(cfg.Logger, n.speaker, cfg.Problems, cfg.Health), memory: newMemory(cfg.Logger, n.writeSpoken), problems: cfg.Problems, health: cfg.Health, metrics: cfg.Metrics,
 		Asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: params.Resolve().Params,
 		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, carriers: carriers{}, clock: time.Now(),
 	}
@@ -163,7 +170,12 @@ func (r *Router) Waits() string { return r.inbox.Waits() }
 
 // Talk has BGP do what the router desires, until the context ends; then sessions end as for a restart. It runs
 // beside Run. The error is always nil.
-func (r *Router) Talk(ctx context.Context) error { return r.talker.run(ctx) }
+func (r *Router) Talk(ctx context.Context) error {
+	var keeping sync.WaitGroup
+	keeping.Go(func() { r.memory.run(ctx) })
+	defer keeping.Wait()
+	return r.talker.run(ctx)
+}
 
 // Hush ends BGP's sessions as for a restart, where Talk was never called.
 func (r *Router) Hush(ctx context.Context) { r.talker.close(ctx) }
@@ -179,6 +191,8 @@ func (r *Router) Run(ctx context.Context) error {
 	defer r.unbridging.Stop()
 	r.left = time.NewTimer(time.Hour)
 	defer r.left.Stop()
+	recall := time.NewTimer(recallAfter)
+	defer recall.Stop()
 	interval := r.params.RefreshInterval
 	audit := time.NewTicker(interval)
 	defer audit.Stop()
@@ -217,6 +231,9 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-r.left.C:
 		case <-r.retry.C:
 			r.whole = true
+		case <-recall.C:
+			r.recall()
+			continue
 		case ask := <-r.Asks:
 			ask <- r.picture()
 			continue

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -52,8 +53,11 @@ type crossroads struct {
 	routerID netip.Addr // by which it was told to speak
 	formerID netip.Addr // of the router's former run
 	notedID  netip.Addr
-	noNote   error // of writing it
-	refuse   error // of the speaker
+	noNote   error        // of writing it
+	spoken   *bgp.Desired // by the router's former run
+	kept     *bgp.Desired // for the next
+	writes   int          // of that
+	refuse   error        // of the speaker
 	hang     chan struct{}
 	heard    *News // by the loop, latest
 }
@@ -251,6 +255,21 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 			}
 			return c.noNote
 		},
+		readSpoken: func(id netip.Addr) (bgp.Desired, error) {
+			if c.spoken == nil {
+				return bgp.Desired{}, os.ErrNotExist
+			}
+			return *c.spoken, nil
+		},
+		writeSpoken: func(d bgp.Desired) error {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.writes++
+			if c.noNote == nil {
+				c.kept = &d
+			}
+			return c.noNote
+		},
 	}
 	c.Router = New(Config{
 		Node: "h", Logger: log, Problems: problems.New(log), Health: health.New(), Metrics: NewMetrics(), Handover: NewHandover(),
@@ -259,7 +278,7 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
 	go func() { ended <- c.Run(ctx) }()
-	go func() { ended <- c.talker.run(ctx) }()
+	go func() { ended <- c.Talk(ctx) }()
 	go c.loop(ctx)
 	t.Cleanup(func() {
 		cancel()

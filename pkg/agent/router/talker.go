@@ -45,7 +45,7 @@ func newTalker(log *slog.Logger, s speaker, p *problems.Ledger, h *health.Monito
 	return &talker{log: log, speaker: s, problems: p, health: h, wake: make(chan struct{}, 1), every: leastPause}
 }
 
-// say leaves a note of what is desired. The maps are the talker's then.
+// say leaves a note of what is desired. Its maps are not changed any more.
 func (t *talker) say(d bgp.Desired, most time.Duration) {
 	t.mu.Lock()
 	t.want, t.every = &d, most

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+const (
+	saysFormer = "as 64512 neighbours [192.0.2.2 2001:db8::2] advertises [10.1.0.0/26 fd00:1::/122]"
+	saysNow    = "as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26]"
+)
+
+// TestRecalls has BGP say what it said last while etcd is away, or isn't ready; nothing is programmed. What etcd says comes then.
+func TestRecalls(t *testing.T) {
+	for name, before := range map[string]func(*crossroads){
+		"etcd is away": func(*crossroads) {},
+		"etcd is not ready": func(c *crossroads) {
+			c.handover.Configure(params.Resolve().Params)
+			c.Hear(store.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
+		},
+		"etcd is empty": func(c *crossroads) { c.Hear(store.Update{Revision: 1, Resync: true}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := startCrossroads(t, func(c *crossroads) { d := everything(); c.spoken = &d })
+				before(c)
+				time.Sleep(time.Minute)
+				c.expect(t, "the kernel")
+				c.expectSaid(t, "the speaker", saysFormer+" 2s")
+				c.handover.Configure(params.Resolve().Params)
+				c.Hear(store.Update{Revision: 2, Resync: true, Entries: cluster()})
+				c.expect(t, "the kernel, by etcd", "whole ["+throughTun+", "+ownRoutes+"] 1m0s")
+				c.expectSaid(t, "the speaker, by etcd", saysNow+" 1m0s")
+			})
+		})
+	}
+}
+
+// TestRecallsNothing: of a start that finds etcd in order, and in a name that another host has.
+func TestRecallsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(c *crossroads) { d := everything(); c.spoken = &d })
+		time.Sleep(time.Minute)
+		c.expectSaid(t, "etcd is in order", saysNow+" 0s")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c := startCrossroads(t, func(c *crossroads) {
+			d := everything()
+			c.spoken = &d
+			reporter := report.New(c.log, nil, "h", c.health)
+			reporter.Ask(func() {}, nil)
+			c.naming = reporter.Naming
+			c.naming.Set("the name is that of host 192.0.2.9")
+		})
+		time.Sleep(time.Minute)
+		c.expectSaid(t, "the name is another's")
+	})
+}
+
+// TestSilent says of a restarted agent that it can't speak, until it does.
+func TestSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCrossroads(t, func(c *crossroads) {
+			c.former = []plan.Route{{Destination: prefix("10.2.1.0/26"), Kind: plan.Unicast}}
+			c.health.SetUnready("")
+		})
+		time.Sleep(20 * time.Second)
+		c.health.Turn()
+		if got := reply(c.health, "/readiness"); !strings.Contains(got, "BGP is silent") || !strings.Contains(got, "file does not exist") {
+			t.Errorf("readiness %q", got)
+		}
+		c.expectSaid(t, "the speaker")
+		c.handover.Configure(params.Resolve().Params)
+		c.Hear(store.Update{Revision: 2, Resync: true, Entries: cluster()})
+		synctest.Wait()
+		if got := reply(c.health, "/readiness"); got != "" {
+			t.Errorf("it speaks: readiness %q", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // a first start
+		c := startCrossroads(t, func(c *crossroads) { c.health.SetUnready("") })
+		time.Sleep(20 * time.Second)
+		c.health.Turn()
+		if got := reply(c.health, "/readiness"); got != "" {
+			t.Errorf("of a first start: readiness %q", got)
+		}
+	})
+}
+
+// TestRemembers writes what BGP is told: seldom, and until that works.
+func TestRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(c *crossroads) { c.noNote = errors.New("disk full") })
+		time.Sleep(25 * time.Second)
+		c.with(func() {
+			if c.kept != nil || c.writes != 3 {
+				t.Errorf("%d writes, %v is kept", c.writes, c.kept)
+			}
+			c.noNote = nil
+		})
+		time.Sleep(memoryRetry)
+		c.with(func() {
+			if c.kept == nil || len(c.kept.Advertisements) != 2 || c.writes != 4 {
+				t.Fatalf("%d writes, %v is kept", c.writes, c.kept)
+			}
+			c.writes = 0
+		})
+		for i := range 30 {
+			time.Sleep(100 * time.Millisecond)
+			c.Hear(store.Update{Revision: int64(i) + 2, Entries: []model.Entry{testBlock(fmt.Sprintf("10.2.9.%d/26", i/8*64), "h", int64(i)+2)}})
+		}
+		time.Sleep(time.Hour)
+		c.with(func() {
+			if len(c.kept.Advertisements) != 6 || c.writes > 4 {
+				t.Errorf("%d writes, %v is kept", c.writes, c.kept)
+			}
+		})
+	})
+}
+
+// TestRemembersTheLast: what is told as the agent ends is written.
+func TestRemembersTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var kept *bgp.Desired
+		var c *crossroads
+		t.Cleanup(func() {
+			if kept = c.kept; kept == nil || !kept.Neighbours[netip.MustParseAddr("192.0.2.2")].Address.IsValid() {
+				t.Errorf("%v is kept", kept)
+			}
+		})
+		c = newCrossroads(t, func(*crossroads) {})
+		synctest.Wait()
+	})
+}
