@@ -88,7 +88,7 @@ type Tells struct {
 type Wish struct {
 	// Revision is up to which of etcd's all else is known.
 	Revision int64
-	Links    plan.Links
+	Links    plan.Links // never changed, only replaced
 	Devices  plan.Devices
 	// Conflict is plan.Engine's, of what was flushed. It is called by Want alone.
 	Conflict func(own, said []netip.Addr) error
@@ -216,11 +216,9 @@ func (i *Keeper) Want(w Wish) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := &i.note
-	changed := !n.linked || !reflect.DeepEqual(n.links, w.Links) || !reflect.DeepEqual(n.devices, w.Devices)
-	n.linked = true
-	n.look(w.Links)
-	if changed {
-		n.devices = cloneDevices(w.Devices)
+	changed := n.look(w.Links)
+	if !n.linked || !reflect.DeepEqual(n.devices, w.Devices) {
+		n.linked, n.devices, changed = true, cloneDevices(w.Devices), true
 	}
 	changed = changed || n.wished < n.awaits && n.awaits <= w.Revision
 	n.wished = w.Revision
@@ -238,7 +236,8 @@ func (i *Keeper) Want(w Wish) {
 	}
 }
 
-// See leaves a note of the links, where the router knows no more than these.
+// See leaves a note of the links, where the router knows no more than these. They are never
+// changed, only replaced.
 func (i *Keeper) See(l plan.Links) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -247,14 +246,15 @@ func (i *Keeper) See(l plan.Links) {
 	}
 }
 
-// look notes the links, and says whether they are others than before.
+// look notes the links, and says whether they are others than before. Those of the last
+// time itself cost nothing, however many routes they have: that is why no copy is kept.
 func (n *note) look(l plan.Links) bool {
-	if n.seen && reflect.DeepEqual(n.links, l) {
-		return false
+	same := n.seen && reflect.DeepEqual(n.links, l)
+	n.seen, n.links = true, l
+	if !same {
+		n.sight++
 	}
-	n.seen, n.links = true, cloneLinks(l)
-	n.sight++
-	return true
+	return !same
 }
 
 // Found receives when another address was found: it is used once Want was called.
@@ -284,16 +284,6 @@ func (i *Keeper) Run(ctx context.Context) error {
 			retry.Reset(again)
 		}
 	}
-}
-
-func cloneLinks(l plan.Links) plan.Links {
-	out := plan.Links{Links: slices.Clone(l.Links), Routes: slices.Clone(l.Routes)}
-	for i := range out.Links {
-		l := &out.Links[i]
-		l.Addrs, l.Refused = slices.Clone(l.Addrs), slices.Clone(l.Refused)
-		l.Pending, l.Passing = slices.Clone(l.Pending), slices.Clone(l.Passing)
-	}
-	return out
 }
 
 func cloneDevices(d plan.Devices) plan.Devices {
