@@ -215,7 +215,7 @@ func hostSystem(cfg Config) system {
 		connections:       kernel.Connections,
 		deleteConnections: kernel.DeleteConnections,
 		interfaces:        kernel.HostInterfaces,
-		interfaceTo:       kernel.InterfaceTo,
+		ways:              func() ways { return &kernel.Ways{} },
 		roles:             kernel.LinkRoles,
 		writeNode:         func() error { return writeNode(cfg) },
 		writeMTU: func(mtu int) error {

@@ -221,15 +221,15 @@ func TestPlaces(t *testing.T) {
 		"a": {Workload: true, Interface: "cali1", Addrs: []netip.Addr{pod}},
 		"b": {Workload: true, Interface: "cali2", Addrs: []netip.Addr{pod2}},
 	}}
-	lookup := func(a netip.Addr) (string, error) {
-		switch a {
+	lookup := testWays(func(to, _ netip.Addr) ([]string, error) {
+		switch to {
 		case own:
-			return "", nil
+			return []string{""}, nil
 		case far:
-			return "eth0", nil
+			return []string{"eth0"}, nil
 		}
-		return "", errors.New("no route")
-	}
+		return nil, errors.New("no route")
+	})
 	conn := func(src, dst, replier netip.Addr) kernel.Connection {
 		return kernel.Connection{Protocol: model.ProtocolTCP, Src: src, Dst: dst, SrcPort: 1000, DstPort: 80, ReplySrc: replier, ReplyDst: src, ReplySrcPort: 8080, ReplyDstPort: 1000}
 	}

@@ -54,7 +54,7 @@ type system struct {
 	connections       func(keep func(kernel.Connection) bool) ([]kernel.Tracked, error)
 	deleteConnections func([]kernel.Tracked) (int, error)
 	interfaces        func(prefixes []string) ([]kernel.Interface, error)
-	interfaceTo       func(netip.Addr) (string, error)
+	ways              func() ways
 	roles             func(prefixes []string) ([]kernel.LinkRole, error)
 	writeMTU          func(mtu int) error
 	writeNode         func() error

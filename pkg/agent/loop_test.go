@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -129,7 +128,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 		openFirewall:      func() (firewall, error) { return &c.wallside, nil },
 		deleteConnections: func([]kernel.Tracked) (int, error) { return 0, nil },
 		interfaces:        func([]string) ([]kernel.Interface, error) { return nil, nil },
-		interfaceTo:       func(netip.Addr) (string, error) { return "eth0", nil },
+		ways:              byEth0,
 		roles:             func([]string) ([]kernel.LinkRole, error) { return nil, nil },
 		connections: func(func(kernel.Connection) bool) ([]kernel.Tracked, error) {
 			time.Sleep(c.tracked)

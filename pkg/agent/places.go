@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// elsewhere is an interface that no host endpoint has by name.
+// elsewhere is an interface of the host's own that no endpoint has by name.
 const elsewhere = "?"
 
 // places knows between which interfaces a tracked connection runs.
@@ -22,14 +22,33 @@ type places struct {
 	on        map[string][]*policy.Endpoint // workloads by interface
 	anywhere  []*policy.Endpoint            // those of the host, and those with outer addresses
 	host      bool                          // there are host endpoints, or such as are shut: the host's own interfaces matter
-	others    map[netip.Addr]string
-	lookup    func(netip.Addr) (string, error)
+	closable  []string                      // the host's own interfaces that an endpoint may be on
+	others    map[way][]string
+	ways      ways
 	own       []policy.Interface // the host's
+	mine      map[netip.Addr]struct{}
 }
 
-func newPlaces(st *policy.State, prefixes []string, own []policy.Interface, lookup func(netip.Addr) (string, error)) *places {
-	p := &places{state: st, workloads: map[netip.Addr]string{}, on: map[string][]*policy.Endpoint{}, others: map[netip.Addr]string{}, lookup: lookup, own: own}
+// way is from the host's address, the zero Addr for any, to another.
+type way struct{ to, from netip.Addr }
+
+// ways finds the host's interfaces that lead to an address: see kernel.Ways.
+type ways interface {
+	To(to, from netip.Addr) ([]string, error)
+	Close()
+}
+
+func newPlaces(st *policy.State, prefixes []string, own []policy.Interface, ways ways) *places {
+	p := &places{state: st, workloads: map[netip.Addr]string{}, on: map[string][]*policy.Endpoint{}, others: map[way][]string{}, ways: ways, own: own, mine: map[netip.Addr]struct{}{}}
+	for _, i := range own {
+		for _, a := range i.Addrs {
+			p.mine[a] = struct{}{}
+		}
+	}
 	for _, ep := range st.Endpoints {
+		if !ep.Workload && !ep.Wildcard {
+			p.closable = append(p.closable, ep.Interface)
+		}
 		if !ep.Workload || len(ep.NAT) > 0 {
 			p.anywhere = append(p.anywhere, ep)
 		}
@@ -79,18 +98,49 @@ func (p *places) packets(f nft.Flow, q query) []policy.Packet {
 		Src: f.Src, Dst: f.Dst, Protocol: f.Protocol, SrcPort: f.SrcPort, DstPort: f.DstPort, ICMPType: q.kind, ICMPCode: q.code,
 		Translated: f.Dst.IsLoopback(), // what a workload sends there as it is gets no connection
 	}
-	ways := [][2]string{{}}
-	if !from && !to && (f.Src.IsLinkLocalUnicast() || f.Dst.IsLinkLocalUnicast()) && f.Src.Is6() {
-		ways = p.onLink(f)
-	} else {
-		ways[0] = [2]string{p.interfaceOf(f.Src), p.interfaceOf(f.Dst)}
-	}
 	var out []policy.Packet
-	for _, way := range ways {
-		packet.In, packet.Out = way[0], way[1]
+	add := func(in, to string) {
+		packet.In, packet.Out = in, to
 		out = append(out, packet)
 	}
+	if !from && !to && (f.Src.IsLinkLocalUnicast() || f.Dst.IsLinkLocalUnicast()) && f.Src.Is6() {
+		for _, way := range p.onLink(f) {
+			add(way[0], way[1])
+		}
+		return out
+	}
+	ins, outs := p.routed(f)
+	for _, in := range ins {
+		for _, to := range outs {
+			add(in, to)
+		}
+	}
 	return out
+}
+
+// routed are the interfaces by which a flow may come, and go. What the host itself
+// has one end of goes by the way from that address of it.
+func (p *places) routed(f nft.Flow) (ins, outs []string) {
+	_, from := p.workloads[f.Src]
+	_, to := p.workloads[f.Dst]
+	host := []string{""}
+	switch {
+	case from || to:
+	case p.isMine(f.Dst):
+		return p.other(way{f.Src, f.Dst}), host
+	case p.isMine(f.Src):
+		return host, p.other(way{f.Dst, f.Src})
+	case slices.Equal(p.other(way{to: f.Dst}), host): // by a route alone
+		return p.other(way{f.Src, f.Dst}), host
+	case slices.Equal(p.other(way{to: f.Src}), host):
+		return host, p.other(way{f.Dst, f.Src})
+	}
+	return p.interfacesOf(f.Src), p.interfacesOf(f.Dst)
+}
+
+func (p *places) isMine(a netip.Addr) bool {
+	_, is := p.mine[a]
+	return is
 }
 
 // onLink are the ways, from interface to interface, of what is not forwarded: a
@@ -161,23 +211,28 @@ func (p *places) evaluate(s policy.Settings, packet policy.Packet) policy.Result
 	return policy.Evaluate(s, &part, packet)
 }
 
-func (p *places) interfaceOf(a netip.Addr) string {
+func (p *places) interfacesOf(a netip.Addr) []string {
 	if name, is := p.workloads[a]; is {
-		return name
+		return []string{name}
 	}
-	return p.other(a)
+	return p.other(way{to: a})
 }
 
-// other is the host's own interface that leads to an address, "" where that is
-// the host's.
-func (p *places) other(a netip.Addr) string {
-	name, known := p.others[a]
+// other are the host's own interfaces that lead to an address, "" where that is
+// the host's. Where nobody knows, all count that can be closed: what is denied must not go on.
+func (p *places) other(w way) []string {
+	if p.isMine(w.to) {
+		return []string{""}
+	}
+	names, known := p.others[w]
 	if !known {
 		var err error
-		if name, err = p.lookup(a); err != nil {
-			name = elsewhere
+		if names, err = p.ways.To(w.to, w.from); err != nil {
+			if names = p.closable; len(names) == 0 {
+				names = []string{elsewhere}
+			}
 		}
-		p.others[a] = name
+		p.others[w] = names
 	}
-	return name
+	return names
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/calico-go/calico/pkg/agent/params"
@@ -50,6 +51,68 @@ func randomState(random *rand.Rand) *policy.State {
 	return st
 }
 
+// testWays tells the ways without a kernel.
+type testWays func(to, from netip.Addr) ([]string, error)
+
+func (w testWays) To(to, from netip.Addr) ([]string, error) { return w(to, from) }
+func (testWays) Close()                                     {}
+
+func byEth0() ways {
+	return testWays(func(netip.Addr, netip.Addr) ([]string, error) { return []string{"eth0"}, nil })
+}
+
+// TestDeniesRouted has a host with an address on each of two uplinks, of which each
+// may be closed: the way is asked from the connection's own address.
+func TestDeniesRouted(t *testing.T) {
+	addr := netip.MustParseAddr
+	own := []policy.Interface{{Name: "eth0", Addrs: []netip.Addr{addr("192.0.2.1")}}, {Name: "eth1", Addrs: []netip.Addr{addr("198.51.100.1")}}}
+	routes := testWays(func(to, from netip.Addr) ([]string, error) {
+		switch {
+		case to == addr("192.0.2.200"): // the host's by a route alone
+			return []string{""}, nil
+		case to == addr("203.0.113.1"):
+			return []string{"eth0", "eth1"}, nil
+		case to == addr("203.0.113.2"):
+			return nil, os.ErrNotExist
+		case from == addr("198.51.100.1"):
+			return []string{"eth1"}, nil
+		}
+		return []string{"eth0"}, nil
+	})
+	for _, test := range []struct {
+		one, far        string
+		eth0, eth1, all bool // denied where the one is closed, or the wildcard, which has what is forwarded
+	}{
+		{"192.0.2.1", "203.0.113.9", true, false, false},
+		{"198.51.100.1", "203.0.113.9", false, true, false},
+		{"192.0.2.200", "203.0.113.9", true, false, false},
+		{"192.0.2.1", "203.0.113.1", false, false, false}, // by either; no endpoint but those two
+		{"192.0.2.1", "203.0.113.2", true, true, false},
+		{"203.0.113.8", "203.0.113.9", false, false, true}, // forwarded
+	} {
+		for i, want := range []bool{test.eth0, test.eth1, test.all} {
+			ep := &policy.Endpoint{Path: "/", Interface: fmt.Sprint("eth", i), Wildcard: i == 2}
+			if ep.Wildcard {
+				ep.Interface = ""
+			}
+			at := newPlaces(&policy.State{Endpoints: map[string]*policy.Endpoint{"/": ep}}, nil, own, routes)
+			for _, f := range []nft.Flow{
+				{Protocol: model.ProtocolTCP, Src: addr(test.one), Dst: addr(test.far), SrcPort: 1000, DstPort: 80},
+				{Protocol: model.ProtocolTCP, Src: addr(test.far), Dst: addr(test.one), SrcPort: 1000, DstPort: 80},
+			} {
+				if got := at.denies(params.Resolve().Params.Firewall(), f, query{}); got != want {
+					t.Errorf("%s to %s, closed eth%d: denied %t", f.Src, f.Dst, i, got)
+				}
+			}
+		}
+	}
+	both := &policy.State{Endpoints: map[string]*policy.Endpoint{"/0": {Path: "/0", Interface: "eth0"}, "/1": {Path: "/1", Interface: "eth1"}}}
+	f := nft.Flow{Protocol: model.ProtocolTCP, Src: addr("192.0.2.1"), Dst: addr("203.0.113.1"), SrcPort: 1000, DstPort: 80}
+	if !newPlaces(both, nil, own, routes).denies(params.Resolve().Params.Firewall(), f, query{}) {
+		t.Error("by two next hops, both closed: allowed")
+	}
+}
+
 // TestDenies compares with what Evaluate says of the whole state.
 func TestDenies(t *testing.T) {
 	const seed = 3
@@ -58,9 +121,9 @@ func TestDenies(t *testing.T) {
 	denials := 0
 	for range 300 {
 		st := randomState(random)
-		at := newPlaces(st, nil, nil, func(a netip.Addr) (string, error) {
-			return []string{"", "eth0", "eth1"}[a.As4()[3]%3], nil
-		})
+		at := newPlaces(st, nil, nil, testWays(func(to, _ netip.Addr) ([]string, error) {
+			return []string{"", "eth0", "eth1"}[to.As4()[3]%3:][:1], nil
+		}))
 		for range 100 {
 			f := nft.Flow{Protocol: model.ProtocolTCP, Src: netip.AddrFrom4([4]byte{10, 0, 0, byte(random.IntN(16))}), Dst: netip.AddrFrom4([4]byte{10, 0, 0, byte(random.IntN(16))}),
 				SrcPort: 1000, DstPort: uint16(random.IntN(5))}
@@ -115,12 +178,7 @@ func TestDeniesLinkLocal(t *testing.T) {
 	} {
 		f := nft.Flow{Protocol: model.ProtocolTCP, Src: addr(test.src), Dst: addr(test.dst), SrcPort: 1000, DstPort: 80}
 		for i, want := range []bool{test.one, test.both} {
-			at := newPlaces(closed([]string{"eth0", "eth1"}[:i+1]...), nil, own, func(a netip.Addr) (string, error) {
-				if a == addr("2001:db8::1") {
-					return "", nil
-				}
-				return "eth0", nil
-			})
+			at := newPlaces(closed([]string{"eth0", "eth1"}[:i+1]...), nil, own, byEth0())
 			if got := at.denies(params.Resolve().Params.Firewall(), f, query{}); got != want {
 				t.Errorf("%s to %s, closed %d: denied %t", test.src, test.dst, i+1, got)
 			}

@@ -88,7 +88,8 @@ func (l *loop) review(some func(*cut) bool) {
 			continue
 		}
 		if at == nil {
-			at = newPlaces(l.wall.state, l.wall.settings.Prefixes, l.interfaces, l.system.interfaceTo)
+			at = newPlaces(l.wall.state, l.wall.settings.Prefixes, l.interfaces, l.system.ways())
+			defer at.ways.Close()
 		}
 		l.cuts.review(c, func(f nft.Flow) bool {
 			return at.denies(l.wall.settings, f, query{}) && !at.failsafe(l.wall.settings, answers(f))
@@ -134,7 +135,8 @@ func (l *loop) expireCuts() {
 // whose answers, so it seems, are for a fail-safe port: on a host that has had no
 // firewall these are the agent's own to etcd and the operator's by SSH.
 func (l *loop) judge(ctx context.Context, q inquiry) {
-	at := newPlaces(l.wall.state, l.wall.settings.Prefixes, l.interfaces, l.system.interfaceTo)
+	at := newPlaces(l.wall.state, l.wall.settings.Prefixes, l.interfaces, l.system.ways())
+	defer at.ways.Close()
 	now := time.Now()
 	j := judgement{denied: make([]bool, len(q.connections))}
 	cut := false

@@ -15,11 +15,13 @@ import (
 
 // onHost has 198.51.100.1 be the host's own, and all others beyond eth0.
 func onHost(x *cutting) {
-	x.system.interfaceTo = func(a netip.Addr) (string, error) {
-		if a == netip.MustParseAddr("198.51.100.1") {
-			return "", nil
-		}
-		return "eth0", nil
+	x.system.ways = func() ways {
+		return testWays(func(to, _ netip.Addr) ([]string, error) {
+			if to == netip.MustParseAddr("198.51.100.1") {
+				return []string{""}, nil
+			}
+			return []string{"eth0"}, nil
+		})
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os/exec"
 	"strings"
 	"testing"
@@ -31,7 +30,7 @@ func cutLive(t *testing.T, prepare func(*loop), entries []model.Entry, what stri
 	l := newLoop(cfg, params.Resolve().Params, h, problems.New(log), report.New(log, nil, "h", h))
 	l.system.open = func([]string) (hostPath, error) { return &clockwork{start: time.Now()}, nil }
 	l.system.interfaces = func([]string) ([]kernel.Interface, error) { return nil, nil }
-	l.system.interfaceTo = func(netip.Addr) (string, error) { return "eth0", nil }
+	l.system.ways = byEth0
 	prepare(l)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

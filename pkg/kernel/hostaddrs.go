@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
@@ -55,27 +54,4 @@ func HostInterfaces(workloadPrefixes []string) ([]Interface, error) {
 	}
 	slices.SortFunc(out, func(a, b Interface) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
-}
-
-// InterfaceTo returns the link by which the current namespace reaches an address:
-// "" for an address of its own. The error wraps os.ErrNotExist where there is no
-// way to it.
-func InterfaceTo(a netip.Addr) (string, error) {
-	s, err := openSocket()
-	if err != nil {
-		return "", err
-	}
-	defer s.close()
-	r, ok := s.lookup(a, 0)
-	switch {
-	case !ok:
-		return "", fmt.Errorf("route to %s: %w", a, os.ErrNotExist)
-	case r.local:
-		return "", nil
-	}
-	l, err := s.link(r.index, "")
-	if err != nil {
-		return "", fmt.Errorf("link of the route to %s: %w", a, err)
-	}
-	return l.Name, nil
 }

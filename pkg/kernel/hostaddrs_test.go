@@ -4,9 +4,7 @@ package kernel
 
 import (
 	"context"
-	"errors"
 	"net/netip"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -72,30 +70,6 @@ func TestSubscribeHost(t *testing.T) {
 					t.Fatalf("ip %v: no event", args)
 				}
 			}
-		}
-	})
-}
-
-func TestInterfaceTo(t *testing.T) {
-	inHost(t, func() {
-		ip(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
-		ip(t, "link", "set", "eth0", "up")
-		ip(t, "link", "set", "far0", "up")
-		awaitSettled(t, "eth0")
-		ip(t, "addr", "add", "192.0.2.1/24", "dev", "eth0")
-		ip(t, "addr", "add", "fd00::9/64", "dev", "eth0", "nodad")
-		for a, want := range map[string]string{"192.0.2.1": "", "192.0.2.7": "eth0", "fd00::9": "", "fd00::7": "eth0"} {
-			got, err := InterfaceTo(netip.MustParseAddr(a))
-			// An IPv6 address is its host's a moment after it was added.
-			for end := time.Now().Add(patience); (got != want || err != nil) && time.Now().Before(end); time.Sleep(time.Millisecond) {
-				got, err = InterfaceTo(netip.MustParseAddr(a))
-			}
-			if got != want || err != nil {
-				t.Errorf("InterfaceTo(%s) = %q, %v, want %q", a, got, err, want)
-			}
-		}
-		if got, err := InterfaceTo(netip.MustParseAddr("2001:db8::1")); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("nowhere: %q, %v", got, err)
 		}
 	})
 }
