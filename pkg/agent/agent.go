@@ -209,8 +209,8 @@ func hostSystem(cfg Config) system {
 		open: func(prefixes []string) (hostPath, error) {
 			return kernel.NewHostPath(kernel.HostPathConfig{Prefixes: prefixes, Logger: cfg.Logger})
 		},
-		openFirewall: func() (firewall, error) {
-			return nft.Open(nft.Config{Logger: cfg.Logger})
+		openFirewall: func(alive func()) (firewall, error) {
+			return nft.Open(nft.Config{Logger: cfg.Logger, Between: alive})
 		},
 		connections:       kernel.Connections,
 		deleteConnections: kernel.DeleteConnections,

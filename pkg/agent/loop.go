@@ -50,7 +50,7 @@ type hostPath interface {
 // system is the host as the loop sees it; a test puts another in its place.
 type system struct {
 	open              func(prefixes []string) (hostPath, error)
-	openFirewall      func() (firewall, error)
+	openFirewall      func(alive func()) (firewall, error)
 	connections       func(keep func(kernel.Connection) bool) ([]kernel.Tracked, error)
 	deleteConnections func([]kernel.Tracked) (int, error)
 	interfaces        func(prefixes []string) ([]kernel.Interface, error)

@@ -125,7 +125,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, problems.New(log), report.New(log, nil, "h", h))
 	c.system = system{
 		open:              func([]string) (hostPath, error) { return c, nil },
-		openFirewall:      func() (firewall, error) { return &c.wallside, nil },
+		openFirewall:      func(func()) (firewall, error) { return &c.wallside, nil },
 		deleteConnections: func([]kernel.Tracked) (int, error) { return 0, nil },
 		interfaces:        func([]string) ([]kernel.Interface, error) { return nil, nil },
 		ways:              byEth0,

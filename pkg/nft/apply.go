@@ -85,11 +85,16 @@ func (f *Firewall) Audit() {
 	f.whole = true
 }
 
+// portion is how many bytes are written in one transaction where more may be cut: beside 10,000
+// sets the kernel takes seconds for them, and lets nobody else change nftables meanwhile.
+const portion = 1 << 20
+
 // maxTries is how often a change starts anew because somebody else changed the
 // ruleset at the same time.
 const maxTries = 10
 
-// Apply writes what differs, in one transaction, and reads it back. The first
+// Apply writes what differs, and reads it back: in one transaction, which large
+// sets and chains that are new and reached by nothing come before. The first
 // time, after an Audit and after an error it compares all that the kernel holds
 // with all that is desired, and removes what isn't.
 func (f *Firewall) Apply(ctx context.Context) (Report, error) {
@@ -189,7 +194,10 @@ func (f *Firewall) knows(g uint32) bool {
 // write sends what differs and reads it back. expected is the generation that
 // the difference rests on, 0 = what was written before.
 func (f *Firewall) write(r *Report, expected uint32) error {
-	b := &batch{seq: f.sock.next}
+	b := &batch{seq: f.sock.next, between: f.cfg.Between}
+	if !f.desired.rebuild { // else there is no table until the end of the batch
+		b.portion = portion
+	}
 	p, err := f.desired.plan(b)
 	if err != nil {
 		return err

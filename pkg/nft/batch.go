@@ -19,6 +19,10 @@ type batch struct {
 	cut    seam   // where it must be, zero = nowhere
 	writes int    // changes, as people count them
 	setID  uint32 // of anonymous sets
+	// portion is how many bytes a transaction has at most, where the batch may be cut; 0 =
+	// as many as the socket takes.
+	portion int
+	between func() // called after each transaction that others follow
 }
 
 type what struct {
@@ -161,7 +165,7 @@ func (b *batch) addRule(chain string, r *encodedRule, before uint64) {
 }
 
 // commit sends the batch, in several transactions where it is too large for one
-// or must be cut, and reports how many there were. Where generation isn't 0, the ruleset must
+// or must be cut, or has more than a portion that may be, and reports how many there were. Where generation isn't 0, the ruleset must
 // still be of it.
 func (b *batch) commit(s *socket, generation uint32) (transactions int, err error) {
 	const overhead = 256
@@ -172,9 +176,12 @@ func (b *batch) commit(s *socket, generation uint32) (transactions int, err erro
 		if start < b.cut.at {
 			end, messages = b.cut.at, b.cut.messages
 		}
-		if end-start > limit {
+		for _, most := range [...]int{limit, b.portion} {
+			if most <= 0 || end-start <= most {
+				continue
+			}
 			for _, c := range b.seams {
-				if c.at > start && c.at-start <= limit {
+				if c.at > start && c.at-start <= most {
 					end, messages = c.at, c.messages
 				}
 			}
@@ -189,7 +196,9 @@ func (b *batch) commit(s *socket, generation uint32) (transactions int, err erro
 		if generation != 0 {
 			generation++
 		}
-		start, first = end, messages
+		if start, first = end, messages; start < len(b.msgs) && b.between != nil {
+			b.between()
+		}
 	}
 	return transactions, nil
 }

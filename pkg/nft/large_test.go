@@ -104,3 +104,44 @@ func TestManyRules(t *testing.T) {
 		wantWrites(t, f, 0, 0)
 	})
 }
+
+// TestPortions writes many new sets in several transactions: the caller is told in between,
+// and nothing leads to the rules that ask them before the last. A table that is made
+// anew is one transaction: until its end there would be none.
+func TestPortions(t *testing.T) {
+	const n = 2500
+	c := policy.Changes{Sets: make(map[policy.SetID]*policy.SetChange), Endpoints: endpoints(workload(1, "many"))}
+	many := policy.Rules{ID: policyID("many")}
+	for i := range n {
+		id := policy.SetID(fmt.Sprint(i))
+		c.Sets[id] = &policy.SetChange{Kind: policy.KindAddrs, New: true}
+		many.Inbound = append(many.Inbound, policy.Rule{Action: model.ActionAllow, Match: policy.Criteria{SrcSets: []policy.SetID{id}}})
+	}
+	c.Rules = rules(many)
+	inHost(t, func() {
+		f := open(t)
+		f.Update(policy.Changes{Endpoints: endpoints(workload(1)), Rules: rules(policy.Rules{ID: profileID("prod")})})
+		mustApply(t, f)
+		leads := func() string {
+			return run(t, "nft", "list", "map", "inet", TableName, mapTo) + run(t, "nft", "list", "chain", "inet", TableName, f.desired.sets[mapTo].elems[nameBytes("cali1")])
+		}
+		before, cuts := leads(), 0
+		f.cfg.Between = func() {
+			cuts++
+			if got := leads(); got != before {
+				t.Errorf("before the last transaction:\n%s\nhad been:\n%s", got, before)
+			}
+		}
+		f.Update(c)
+		mustApply(t, f)
+		if cuts == 0 || leads() == before {
+			t.Errorf("%d cuts; in the end:\n%s", cuts, leads())
+		}
+		f.Audit()
+		wantWrites(t, f, 0, 0)
+		f.cfg.Between = func() { t.Error("the table is made anew in several transactions") }
+		f.remake, f.generation = true, 0
+		f.Audit()
+		mustApply(t, f)
+	})
+}

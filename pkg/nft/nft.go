@@ -28,6 +28,8 @@ const (
 // Config is what a Firewall needs.
 type Config struct {
 	Logger *slog.Logger
+	// Between is called while an Apply goes on that takes long, between its transactions; may be nil.
+	Between func()
 }
 
 // Report is what an Apply did.
