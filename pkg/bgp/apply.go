@@ -30,6 +30,7 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 	if s.closed {
 		return errClosed
 	}
+	s.again = false
 	if desired.Speaker.AS == 0 {
 		return s.silence(ctx)
 	}
@@ -49,8 +50,18 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 			return err
 		}
 	}
+	err := s.follow(ctx)
+	if err == nil {
+		err = s.regroup(ctx)
+	}
+	s.nudge() // tend sets its alarm
+	return errors.Join(busy, err)
+}
+
+// follow makes what is desired of a speaker that runs, or of one that is to begin.
+func (s *Speaker) follow(ctx context.Context) error {
 	if s.run == nil {
-		r, err := s.start(ctx, desired.Speaker)
+		r, err := s.start(ctx, s.desired.Speaker)
 		if err != nil {
 			s.learned.clear() // who knows when there is a next try
 			return err
@@ -58,7 +69,7 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 		s.run = r
 		r.restarting = true
 		s.learned.setComplete(false)
-		wait := desired.Speaker.RestartTime
+		wait := s.desired.Speaker.RestartTime
 		if wait <= 0 {
 			wait = learnTime
 		}
@@ -66,8 +77,20 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 	}
 	err := s.difference(ctx)
 	s.run.restarting = false
-	s.nudge() // tend sets its alarm
-	return errors.Join(busy, err)
+	return err
+}
+
+// regroup begins all sessions anew, as for a restart, where one that is up is to be a client's or is to be none any more. The
+// library can't change that of a session, and can't end a single one so that the routes stay. It waits for sessions that are
+// coming up: who restarts again meanwhile is forgotten.
+func (s *Speaker) regroup(ctx context.Context) error {
+	if !s.run.regroups || !s.sessions.settled(time.Now()) {
+		return nil
+	}
+	if err := s.halt(ctx, true); err != nil {
+		return err
+	}
+	return s.follow(ctx)
 }
 
 // tryPort says why BGP could not listen at the port, which is another than it has.
@@ -204,6 +227,20 @@ func (s *Speaker) session(n plan.Neighbour) (session, error) {
 	return w, nil
 }
 
+// care is the part of Apply that comes when there is time.
+func (s *Speaker) care(ctx context.Context) error {
+	do := s.remainder
+	if s.run == nil {
+		do = s.follow
+	}
+	err := do(ctx)
+	if err == nil {
+		err = s.regroup(ctx)
+	}
+	s.again = s.run == nil
+	return err
+}
+
 // remainder changes what may have come to be otherwise than desired by itself: sessions. It costs next to nothing
 // for those that go on, as hundreds may begin at once.
 func (s *Speaker) remainder(ctx context.Context) error {
@@ -229,6 +266,7 @@ func (s *Speaker) hasNewPassword() bool {
 // setSessions makes the sessions as they are wanted.
 func (s *Speaker) setSessions(ctx context.Context) error {
 	r, now := s.run, time.Now()
+	r.regroups = false
 	errs := []error{s.count(ctx, now)}
 	list := s.sessions.disturbed(now)
 	for a, w := range r.wanted {
@@ -280,6 +318,11 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 		was := has
 		was.terms = wanted.terms
 		if was == wanted && state == Established {
+			return nil
+		}
+		was.clusterID = wanted.clusterID
+		if was == wanted && state == Established && !mute && has.terms.restart >= time.Second && s.sessions.allGraceful() {
+			r.regroups = true
 			return nil
 		}
 		if err := r.remove(ctx, has); err != nil {

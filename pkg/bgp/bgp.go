@@ -45,6 +45,7 @@ type Speaker struct {
 	desired  Desired
 	run      *running // nil = silent
 	closed   bool
+	again    bool // it ended to begin anew, and couldn't
 
 	sessions sessions
 	learned  learned
@@ -102,9 +103,9 @@ func (s *Speaker) tend(ctx context.Context) {
 		}
 		next := time.Hour
 		s.applying.Lock()
-		if s.run != nil && !s.closed {
+		if (s.run != nil || s.again) && !s.closed {
 			text := ""
-			if err := s.remainder(ctx); err != nil {
+			if err := s.care(ctx); err != nil {
 				text = err.Error()
 			}
 			if text != told && text != "" && ctx.Err() == nil {
@@ -112,6 +113,9 @@ func (s *Speaker) tend(ctx context.Context) {
 			}
 			told = text
 			next = s.sessions.due(time.Now())
+			if s.again {
+				next = time.Second
+			}
 		}
 		s.applying.Unlock()
 		timer.Reset(next)

@@ -123,6 +123,67 @@ func TestListenElsewhere(t *testing.T) {
 	eventually(t, "complete", true, func() bool { return sa.look().Complete })
 }
 
+// TestBecomesReflector makes a host the reflector of those that it has sessions with, and undoes that: what all have learned stays all
+// the time.
+func TestBecomesReflector(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, b, c := f.host(t, 1), f.host(t, 2), f.host(t, 3)
+	da, db, dc := a.desired(), b.desired(), c.desired()
+	for _, d := range []*Desired{&da, &db, &dc} {
+		d.Speaker.RestartTime = time.Hour
+	}
+	of := map[*host]Desired{a: da, b: db, c: dc}
+	for h, d := range of {
+		for other := range of {
+			if h != other {
+				h.meets(d, other)
+			}
+		}
+	}
+	a.has(da, "10.1.1.0/26")
+	b.has(db, "10.1.2.0/26")
+	c.has(dc, "10.1.3.0/26")
+	sa, sb, sc := a.start(t), b.start(t), c.start(t)
+	sa.apply(da)
+	sb.apply(db)
+	sc.apply(dc)
+	routes := []string{"10.1.1.0/26 via 10.0.0.1", "10.1.2.0/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.3"}
+	of1, of2, of3 := []string{routes[1], routes[2]}, []string{routes[0], routes[2]}, []string{routes[0], routes[1]}
+	sa.mustLearn(of1...)
+	sb.mustLearn(of2...)
+	sc.mustLearn(of3...)
+	for _, client := range []bool{true, false} {
+		da.Speaker.ClusterID = netip.Addr{}
+		if client {
+			da.Speaker.ClusterID = a.v4
+		}
+		for addr, n := range da.Neighbours {
+			n.Client = client
+			da.Neighbours[addr] = n
+		}
+		since := time.Now()
+		eventually(t, "complete", true, func() bool { return sa.look().Complete })
+		sa.apply(da)
+		eventually(t, "new sessions", true, func() bool {
+			for who, want := range map[*speaker][]string{sa: of1, sb: of2, sc: of3} {
+				got := strings.Join(who.learns(), "\n")
+				for _, route := range want { // a reflector may tell of it as well
+					if !strings.Contains(got, route) {
+						t.Fatalf("clients %v: %s isn't in %s", client, route, got)
+					}
+				}
+			}
+			for _, p := range sa.look().Status {
+				if p.State != Established || p.Since.Before(since) {
+					return false
+				}
+			}
+			return sa.look().Complete
+		})
+	}
+}
+
 // TestFormer has routes of before stay as long as they should, and no longer.
 func TestFormer(t *testing.T) {
 	b, c := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")

@@ -42,6 +42,7 @@ type running struct {
 	sessions  map[netip.Addr]session // as they are
 	files     map[netip.Addr]string  // where the passwords of wanted were read; "" = there is none
 	set       bool                   // all but the sessions is as desired
+	regroups  bool                   // a session that is up is to be a client's, or to be none any more
 	advertise map[netip.Prefix]advertised
 	changes   changes
 	// flooded are sessions that are left alone. Other settings end that early.

@@ -275,6 +275,31 @@ func (t *sessions) complete(now time.Time) bool {
 	return true
 }
 
+// settled says whether no session is coming up: each that is up has brought what the neighbour has.
+func (t *sessions) settled(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.table {
+		silent := !e.says && now.Sub(e.since) >= quiet
+		if e.state == OpenSent || e.state == OpenConfirm || e.state == Established && !e.sentAll && !silent {
+			return false
+		}
+	}
+	return true
+}
+
+// allGraceful says whether each neighbour with a session keeps our routes while we restart.
+func (t *sessions) allGraceful() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.table {
+		if e.state == Established && !e.says {
+			return false
+		}
+	}
+	return true
+}
+
 // due is when something is to be looked at again without an event.
 func (t *sessions) due(now time.Time) time.Duration {
 	t.mu.Lock()
