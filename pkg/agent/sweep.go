@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"net/netip"
@@ -148,6 +149,16 @@ func (l *loop) walk(s sweep) (r sweepReport) {
 		}
 	}
 	r.lost, r.err = l.system.deleteConnections(over)
+	// Who floods has the most of them: first comes what runs, TCP's before what is soon forgotten.
+	slices.SortStableFunc(suspects, func(a, b kernel.Tracked) int {
+		switch {
+		case a.Replied && !b.Replied:
+			return -1
+		case b.Replied && !a.Replied:
+			return 1
+		}
+		return cmp.Compare(b.Timeout, a.Timeout)
+	})
 	// Not all at once: the loop has more to do.
 	for some := range slices.Chunk(suspects, maxReview) {
 		q := inquiry{connections: some, judged: make(chan judgement, 1)}

@@ -310,3 +310,30 @@ func TestLostAgain(t *testing.T) {
 		x.expectCut("in the end", nil)
 	})
 }
+
+// TestCutFirst has policy deny a flood and one who was answered: he is cut at once,
+// before the many are judged.
+func TestCutFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var order []kernel.Connection
+		x := newCutting(t, func(x *cutting) {
+			x.system.deleteConnections = func(list []kernel.Tracked) (int, error) {
+				for _, c := range list {
+					order = append(order, c.Connection)
+				}
+				return x.delete(list)
+			}
+		})
+		var all []kernel.Tracked
+		for i := range maxReview {
+			all = append(all, udp("10.0.0.1", uint16(i), "10.0.0.2", 53, false))
+		}
+		answered, stream := udp("10.0.0.1", 5000, "10.0.0.2", 53, true), tcp("10.0.0.1", 5000, "10.0.0.2", 53)
+		stream.Replied = true
+		x.set(append(all, answered, stream)...)
+		x.policy("no", model.Match{})
+		if synctest.Wait(); len(order) != len(all)+2 || order[0] != stream.Connection || order[1] != answered.Connection {
+			t.Errorf("%d were cut, first %+v", len(order), order[:min(len(order), 2)])
+		}
+	})
+}
