@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,8 +70,12 @@ func (g gatekeeper) Ready(host string) error {
 			return err
 		}
 	}
-	if reason := g.loop.health.Unready(); reason != "" {
-		return &gate.RejectedError{Reason: reason, Retry: true, Name: g.loop.report.Naming.Waits() != ""}
+	reason, doubt := g.loop.health.Unready(), g.loop.report.Naming.Waits()
+	switch {
+	case doubt != "": // health hears of it when the loop turns
+		return &gate.RejectedError{Reason: cmp.Or(reason, doubt), Retry: true, Name: gate.NameInDoubt}
+	case reason != "":
+		return &gate.RejectedError{Reason: reason, Retry: true, Name: gate.NameOwn}
 	}
 	return nil
 }

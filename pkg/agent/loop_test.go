@@ -204,6 +204,18 @@ func TestReadyForAHost(t *testing.T) {
 		if err := (gatekeeper{c.loop}).Ready("other"); !errors.As(err, &rejected) || rejected.Retry || !strings.HasPrefix(rejected.Reason, "this is the agent of host h, not of other: ") {
 			t.Errorf("another host: %v", err)
 		}
+		// What its name is it says also where it isn't ready.
+		for _, doubt := range []string{"", report.NotNamed} {
+			want := gate.NameOwn
+			c.loop.health.SetUnready("a reason")
+			if c.loop.report.Naming.Set(doubt); doubt != "" {
+				want = gate.NameInDoubt
+				c.loop.health.SetUnready("") // it hasn't heard yet
+			}
+			if err := (gatekeeper{c.loop}).Ready("h"); !errors.As(err, &rejected) || !rejected.Retry || rejected.Name != want {
+				t.Errorf("doubt %q: %+v", doubt, rejected)
+			}
+		}
 	})
 }
 

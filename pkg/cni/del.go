@@ -124,6 +124,9 @@ func (r *removal) decide(v *view) (model.Change, error) {
 		plan := ipam.NewPlan(v.ipam)
 		var err error
 		if freed, err = plan.Release(r.id.handle, r.s.started, r.id.blocks...); err != nil {
+			if !r.linked {
+				r.s.askAhead()
+			}
 			return model.Change{}, err
 		}
 		others := false

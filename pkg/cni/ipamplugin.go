@@ -181,6 +181,7 @@ func (s *session) releaseHandle(ctx context.Context, id identity) error {
 			plan := ipam.NewPlan(v.ipam)
 			freed, err := plan.Release(id.handle, s.started, id.blocks...)
 			if err != nil {
+				s.askAhead()
 				return model.Change{}, err
 			}
 			if others, err := s.othersHave(v, id); err != nil || others {

@@ -22,11 +22,11 @@ func (s *session) checkName(v *view) error {
 	says := s.agent()
 	rejected, refused := errors.AsType[*gate.RejectedError](says)
 	switch {
-	case says == nil:
+	case says == nil, refused && rejected.Name == gate.NameOwn:
 		return nil
 	case refused && !rejected.Retry:
 		return failf(CodeRejected, correctNodename, "node %s isn't this one: %w", s.node, says)
-	case refused && rejected.Name:
+	case refused && rejected.Name == gate.NameInDoubt:
 		return failf(CodeTryAgain, "see calico-node's log and /debug/invalid on this host; then try again", "whether node %s is this one isn't known: %w", s.node, says)
 	}
 	if err := v.needs(addressKeys(s.node)); err != nil {
@@ -45,6 +45,13 @@ func (s *session) checkName(v *view) error {
 		s.node, addrs[0], says)
 }
 
+// askAhead asks the agent before the host's lock is held, as the answer may take a while.
+func (s *session) askAhead() {
+	if !s.named {
+		_ = s.agent() // checkName says what came of it
+	}
+}
+
 // correctNodename is what to do where the agent is another node's.
 const correctNodename = "correct nodename in the network configuration, or the agent's"
 
@@ -56,7 +63,7 @@ func (s *session) askAgent(ctx context.Context) error {
 	var questioned error
 	for {
 		err := gate.Ping(ctx, s.conf.AgentSocket, s.node)
-		if rejected, ok := errors.AsType[*gate.RejectedError](err); ok && rejected.Name {
+		if rejected, ok := errors.AsType[*gate.RejectedError](err); ok && rejected.Name == gate.NameInDoubt {
 			questioned = err
 		} else if questioned == nil || ctx.Err() == nil {
 			return err

@@ -70,12 +70,12 @@ func TestNamesake(t *testing.T) {
 	a := &agent{ready: &gate.RejectedError{Reason: "this is the agent of host a, not of b"}}
 	r.serve(a)
 	refuse("the agent of another", 109, "node b isn't this one: .*this is the agent of host a, not of b")
-	a.ready = &gate.RejectedError{Reason: "another host that is called b lives", Retry: true, Name: true}
+	a.ready = &gate.RejectedError{Reason: "another host that is called b lives", Retry: true, Name: gate.NameInDoubt}
 	refuse("an agent that is refused its name", 11, "whether node b is this one isn't known: .*another host that is called b lives")
 
 	// It is that host, with another address by now.
 	victim.put(address, model.Text("172.20.9.9"))
-	a.ready = nil
+	a.ready = &gate.RejectedError{Reason: "reports to etcd fail", Retry: true, Name: gate.NameOwn}
 	for _, c := range []lab.Call{cni, ipam} {
 		c.Stdin = conf
 		r.must(verb("DEL", c))

@@ -8,8 +8,7 @@
 //
 // The answer is 200 and {} when it is so, 409 and {"reason": "…"} when it never
 // will be, and 503 and {"reason": "…"} when the agent cannot say now, or it isn't
-// so within the time that the client gives. With "name": true it cannot say because
-// another host has this one's name, or may have it.
+// so within the time that the client gives. "name" is a Name.
 package gate
 
 import (
@@ -41,8 +40,17 @@ type Request struct {
 type RejectedError struct {
 	Reason string // one sentence
 	Retry  bool   // the agent cannot say now: asking again later may help
-	Name   bool   // because another host has this one's name, or may have it
+	Name   Name
 }
+
+// Name is what an agent that is asked by its own name knows of that.
+type Name string
+
+const (
+	NameUnsaid  Name = ""         // as by an agent of an older version
+	NameOwn     Name = "own"      // it is this host's alone
+	NameInDoubt Name = "in-doubt" // another host has it, or may have it
+)
 
 // Error says that the agent refused and why.
 func (e *RejectedError) Error() string {
@@ -113,5 +121,5 @@ func parseQuery(raw string) (Request, error) {
 // answer is the body of every response.
 type answer struct {
 	Reason string `json:"reason,omitempty"`
-	Name   bool   `json:"name,omitempty"`
+	Name   Name   `json:"name,omitempty"`
 }
