@@ -38,6 +38,7 @@ func HostNetwork(cfg NetworkConfig) Network {
 
 		readRouterID:  file.read,
 		writeRouterID: file.write,
+		hasSpoken:     spoken.isThere,
 		readSpoken:    spoken.read,
 		writeSpoken:   spoken.write,
 	}

@@ -21,12 +21,7 @@ const recallAfter = 2 * time.Second
 // recall has BGP say what it said last where nothing may be decided yet, as etcd can't be read or isn't ready: neighbours
 // would forget the host's routes. What the kernel holds stays. What etcd says comes in its place, without a new session.
 func (r *Router) recall() {
-	if r.acts {
-		return
-	}
-	switch r.naming.Waits() {
-	case "", report.NotNamed, report.ClaimedByAnother:
-	default:
+	if r.acts || r.isNamesake() {
 		return // who has the name says what there is to be said
 	}
 	waits := cmp.Or(r.inbox.Waits(), r.naming.Waits(), "the settings in etcd have not been read yet")
@@ -38,6 +33,25 @@ func (r *Router) recall() {
 	r.recalled = true
 	r.log.Warn("BGP says what it said before the agent was started anew", "waiting", waits, "neighbours", len(d.Neighbours), "advertisements", len(d.Advertisements))
 	r.talker.say(d, r.params.RefreshInterval)
+}
+
+// isNamesake says whether the name is known to be another host's.
+func (r *Router) isNamesake() bool {
+	switch r.naming.Waits() {
+	case "", report.NotNamed, report.ClaimedByAnother:
+		return false
+	}
+	return true
+}
+
+// takeBack has BGP silent again where what was recalled turns out to be another host's to say.
+func (r *Router) takeBack() {
+	if r.acts || !r.recalled || !r.isNamesake() {
+		return
+	}
+	r.recalled = false
+	r.log.Warn("BGP is silent: what it said before the agent was started anew is another host's to say", "reason", r.naming.Waits())
+	r.talker.say(bgp.Desired{}, r.params.RefreshInterval)
 }
 
 func (r *Router) spokenBefore() (bgp.Desired, error) {
@@ -72,6 +86,7 @@ type memory struct {
 
 	mu     sync.Mutex
 	latest *bgp.Desired // nil = it is on disk
+	last   *bgp.Desired // nil = nothing was said yet
 }
 
 func newMemory(log *slog.Logger, write func(bgp.Desired) error) *memory {
@@ -81,7 +96,18 @@ func newMemory(log *slog.Logger, write func(bgp.Desired) error) *memory {
 // note leaves what is to be kept. Its maps are not changed any more.
 func (m *memory) note(d bgp.Desired) {
 	m.mu.Lock()
-	m.latest = &d
+	m.latest, m.last = &d, &d
+	m.mu.Unlock()
+	nudge(m.wake)
+}
+
+// again has it written where it is gone from the disk.
+func (m *memory) again(isThere bool) {
+	if isThere {
+		return
+	}
+	m.mu.Lock()
+	m.latest = m.last
 	m.mu.Unlock()
 	nudge(m.wake)
 }

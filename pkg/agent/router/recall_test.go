@@ -71,6 +71,49 @@ func TestRecallsNothing(t *testing.T) {
 	})
 }
 
+// TestTakesBack what it has recalled when the name turns out to be another host's.
+func TestTakesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCrossroads(t, func(c *crossroads) {
+			d := everything()
+			c.spoken = &d
+			reporter := report.New(c.log, nil, "h", c.health)
+			reporter.Ask(func() {}, nil)
+			c.naming = reporter.Naming
+			c.naming.Set(report.NotNamed)
+		})
+		time.Sleep(time.Minute)
+		c.expectSaid(t, "the name isn't known yet", saysFormer+" 2s")
+		c.naming.Set("the name is that of host 192.0.2.9")
+		c.handover.Configure(params.Resolve().Params)
+		c.Hear(store.Update{Revision: 2, Resync: true, Entries: cluster()})
+		c.expectSaid(t, "the name is another's", "as 0 neighbours [] advertises [] 1m0s")
+		c.naming.Set("")
+		time.Sleep(time.Second)
+		c.expectSaid(t, "the name is its own", saysNow+" 1m0s")
+	})
+}
+
+// TestRemembersAgain writes what BGP was told once more where the file is deleted.
+func TestRemembersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(*crossroads) {})
+		time.Sleep(time.Minute)
+		c.with(func() {
+			if c.kept == nil || c.writes != 1 {
+				t.Fatalf("%d writes, %v is kept", c.writes, c.kept)
+			}
+			c.kept = nil
+		})
+		time.Sleep(time.Minute)
+		c.with(func() {
+			if c.kept == nil || c.writes != 2 {
+				t.Errorf("deleted: %d writes, %v is kept", c.writes, c.kept)
+			}
+		})
+	})
+}
+
 // TestSilent says of a restarted agent that it can't speak, until it does.
 func TestSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -61,7 +61,9 @@ type Network struct {
 	// readRouterID gives the BGP identifier of a former run, writeRouterID notes it.
 	readRouterID  func() (netip.Addr, error)
 	writeRouterID func(netip.Addr) error
-	// readSpoken gives what BGP was told last by a former run of that identifier, writeSpoken notes it.
+	// readSpoken gives what BGP was told last by a former run of that identifier, writeSpoken notes it; hasSpoken says
+	// whether there is such a note.
+	hasSpoken   func() bool
 	readSpoken  func(netip.Addr) (bgp.Desired, error)
 	writeSpoken func(bgp.Desired) error
 }
@@ -210,6 +212,9 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-r.inbox.Wake:
 		case <-r.handover.forRouter:
 		case <-r.network.lessons.Ready():
+			if r.engine == nil {
+				continue // what BGP recalled brings is taken when there is one
+			}
 		case <-found:
 		case <-named:
 		case _, ok := <-r.events:
@@ -226,6 +231,7 @@ func (r *Router) Run(ctx context.Context) error {
 			if r.routerID.IsValid() {
 				r.noteID() // it may have been deleted
 			}
+			r.memory.again(r.network.hasSpoken())
 		case <-r.lookAgain.C:
 		case <-r.unbridging.C:
 		case <-r.left.C:
@@ -273,6 +279,7 @@ func (r *Router) turn(ctx context.Context) {
 		r.log.Info("etcd and the routes to other hosts", "waiting", waits)
 	}
 	r.waitsFor = waits
+	r.takeBack()
 	if r.engine == nil && (!r.settled || etcd != "" || !r.begin()) {
 		r.see() // the loop has yet to read the settings in etcd, or nothing is to be decided
 		return

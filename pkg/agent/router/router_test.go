@@ -255,6 +255,7 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 			}
 			return c.noNote
 		},
+		hasSpoken: func() bool { return c.kept != nil },
 		readSpoken: func(id netip.Addr) (bgp.Desired, error) {
 			if c.spoken == nil {
 				return bgp.Desired{}, os.ErrNotExist

@@ -39,6 +39,15 @@ type spoken struct {
 // blocks may be other hosts'.
 type spokenFile struct{ path, host, place string }
 
+// isThere says whether there is a file that is written, of whatever content.
+func (f spokenFile) isThere() bool {
+	if f.place == "" {
+		return true
+	}
+	_, err := os.Stat(f.path)
+	return !errors.Is(err, os.ErrNotExist)
+}
+
 // write does nothing where it isn't known which boot this is.
 func (f spokenFile) write(d bgp.Desired) error {
 	if f.place == "" {
