@@ -22,7 +22,6 @@ type audited struct {
 // what is to be changed meanwhile doesn't wait for it.
 func (l *loop) audit(ctx context.Context) {
 	l.leaveName()
-	l.sayStrays(time.Now())
 	l.readNeeded()
 	l.mtu()
 	l.route.due = l.route.due || l.route.fresh && time.Now().Before(l.route.until)
@@ -31,6 +30,7 @@ func (l *loop) audit(ctx context.Context) {
 		return // the one before still runs
 	}
 	if same, err := l.path.Unchanged(ctx); same && err == nil && !l.whole {
+		l.sayStrays(time.Now())
 		return
 	}
 	l.readInterfaces()

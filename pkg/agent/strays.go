@@ -29,9 +29,14 @@ type strays struct {
 	said  map[string]string // what was said of which
 }
 
-// judge says what is to be said of which interface now, given those that endpoints name.
-func (x *strays) judge(named func(iface string) bool, now time.Time) map[string]string {
+// judge says what is to be said of which interface now, given those that endpoints name, and
+// whether an endpoint can't be read, whose it may be.
+func (x *strays) judge(named func(iface string) bool, unread bool, now time.Time) map[string]string {
 	since, say := map[string]time.Time{}, map[string]string{}
+	what, todo := "no endpoint of this host in etcd has", "delete the container, for a new one to be made"
+	if unread {
+		what, todo = "no endpoint of this host in etcd that can be read has", "correct those that can't be read; where it isn't one of them, "+todo
+	}
 	for _, f := range x.found {
 		handle, ours := strings.CutPrefix(f.Alias, aliasPrefix)
 		if !ours || named(f.Interface) {
@@ -43,12 +48,23 @@ func (x *strays) judge(named func(iface string) bool, now time.Time) map[string]
 		}
 		since[f.Interface] = first
 		if now.Sub(first) >= strayPatience {
-			say[f.Interface] = fmt.Sprintf("no endpoint of this host in etcd has %s, so its container is cut off: delete the container, for a new one to be made. Its handle is %s: <network>.<container>.<interface>",
-				f.Interface, handle)
+			say[f.Interface] = fmt.Sprintf("%s %s, so its container is cut off: %s. Its handle is %s: <network>.<container>.<interface>",
+				what, f.Interface, todo, handle)
 		}
 	}
 	x.since = since
 	return say
+}
+
+// interfaces are those that endpoints name, be they refused, and whether there is an endpoint
+// of which that can't be read.
+func (s *state) interfaces() (named map[string]bool, unread bool) {
+	named = make(map[string]bool, len(s.endpoints))
+	for _, ep := range s.endpoints {
+		named[ep.spec.Name] = true
+		unread = unread || ep.invalid != nil
+	}
+	return named, unread
 }
 
 // sayStrays says of which interfaces etcd holds no endpoint, and of which it does again.
@@ -57,7 +73,11 @@ func (l *loop) sayStrays(now time.Time) {
 		return
 	}
 	x := &l.strays
-	say := x.judge(func(iface string) bool { return len(l.state.claims[claim{iface: iface}]) > 0 }, now)
+	if len(x.found) == 0 && len(x.said) == 0 {
+		return
+	}
+	named, unread := l.state.interfaces()
+	say := x.judge(func(iface string) bool { return named[iface] }, unread, now)
 	if maps.Equal(say, x.said) {
 		return
 	}

@@ -19,7 +19,7 @@ func TestStraysJudged(t *testing.T) {
 	x := strays{found: []kernel.Stray{{Interface: "cali1", Alias: "calico net.c1.eth0"}, {Interface: "cali2", Alias: "calico net.c2.eth0"}, {Interface: "cali3", Alias: "somebody's"}}}
 	expect := func(after time.Duration, want ...string) map[string]string {
 		t.Helper()
-		say := x.judge(func(iface string) bool { return named[iface] }, noon.Add(after))
+		say := x.judge(func(iface string) bool { return named[iface] }, false, noon.Add(after))
 		if got := slices.Sorted(maps.Keys(say)); !slices.Equal(got, want) {
 			t.Errorf("after %s: said of %v, want %v", after, got, want)
 		}
@@ -36,6 +36,10 @@ func TestStraysJudged(t *testing.T) {
 	expect(2*strayPatience+1, "cali1", "cali2")
 	named["cali2"] = true
 	expect(2*strayPatience+2, "cali1")
+	unread := x.judge(func(string) bool { return false }, true, noon.Add(2*strayPatience+2))
+	if reason := unread["cali1"]; !strings.Contains(reason, "that can be read has cali1") || !strings.Contains(reason, "correct those that can't be read") {
+		t.Error(reason)
+	}
 	x.found = nil // it was deleted
 	expect(2*strayPatience + 3)
 	x.found = []kernel.Stray{{Interface: "cali1", Alias: "calico net.c9.eth0"}}
