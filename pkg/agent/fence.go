@@ -103,7 +103,7 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 
 // openFirewall opens the firewall and subscribes to what others do to it.
 func (l *loop) openFirewall(ctx context.Context) error {
-	fw, err := l.system.openFirewall(l.alive)
+	fw, err := l.system.openFirewall(l.health.Turn)
 	if err != nil {
 		return fmt.Errorf("open the firewall: %w", err)
 	}
