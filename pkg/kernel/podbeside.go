@@ -258,20 +258,15 @@ func (r rule) message(kind, flags uint16) *message {
 	return m
 }
 
-// rules reads the rules of ours. A family that the kernel doesn't speak has none.
+// rules reads the rules of ours, of both families.
 func (n *Namespace) rules() (rules []rule, err error) {
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		all, err := n.sock.dump(newMessage(unix.RTM_GETRULE, 0, []byte{0: family, 11: 0}))
-		if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list rules: %w", err)
-		}
-		for _, m := range all {
-			if r, ok := parseRule(m.body); ok && m.kind == unix.RTM_NEWRULE {
-				rules = append(rules, r)
-			}
+	all, err := n.sock.dump(newMessage(unix.RTM_GETRULE, 0, []byte{0: unix.AF_UNSPEC, 11: 0}))
+	if err != nil {
+		return nil, fmt.Errorf("list rules: %w", err)
+	}
+	for _, m := range all {
+		if r, ok := parseRule(m.body); ok && m.kind == unix.RTM_NEWRULE {
+			rules = append(rules, r)
 		}
 	}
 	return rules, nil
