@@ -321,7 +321,7 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 			return nil
 		}
 		was.clusterID = wanted.clusterID
-		if was == wanted && state == Established && !mute && has.terms.restart >= time.Second && s.sessions.allGraceful() {
+		if was == wanted && state == Established && !mute && r.set && has.terms.restart >= time.Second && s.sessions.allGraceful() {
 			r.regroups = true
 			return nil
 		}

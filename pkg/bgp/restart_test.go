@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -180,6 +181,62 @@ func TestBecomesReflector(t *testing.T) {
 				}
 			}
 			return sa.look().Complete
+		})
+	}
+}
+
+// TestReflects makes a host the reflector of two that know it alone, where another neighbour of it isn't there, or can't be: they hear of
+// each other all the same, long before that one's time is over.
+func TestReflects(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		as   model.ASNumber // of the other neighbour
+		says string
+	}{
+		"one is refused": {0, "BGP neighbour 10.0.0.4: it has no AS number"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFabric(t)
+			hosts := []*host{f.host(t, 1), f.host(t, 2), f.host(t, 3), f.host(t, 4)}
+			a, absent := hosts[0], hosts[3]
+			da := a.desired()
+			da.Speaker.RestartTime = time.Hour
+			a.has(da, "10.1.1.0/26")
+			sa := a.start(t)
+			var clients []*speaker
+			for i, h := range hosts[1:3] {
+				a.meets(da, h)
+				d := h.desired()
+				d.Speaker.RestartTime = time.Hour
+				h.meets(d, a)
+				h.has(d, fmt.Sprintf("10.1.%d.0/26", i+2))
+				s := h.start(t)
+				s.apply(d)
+				clients = append(clients, s)
+			}
+			n := a.meets(da, absent)
+			n.AS = c.as
+			da.Neighbours[absent.v4] = n
+			apply := func() {
+				t.Helper()
+				if got := sa.ask(order{Do: "apply", Desired: da}).Err; got != c.says {
+					t.Fatalf("Apply says %q, want %q", got, c.says)
+				}
+			}
+			apply()
+			own, second, third := "10.1.1.0/26 via 10.0.0.1", "10.1.2.0/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.3"
+			sa.mustLearn(second, third)
+			clients[0].mustLearn(own)
+			clients[1].mustLearn(own)
+			da.Speaker.ClusterID = a.v4
+			for addr, n := range da.Neighbours {
+				n.Client = true
+				da.Neighbours[addr] = n
+			}
+			apply()
+			clients[0].mustLearn(own, third+" from 10.0.0.1")
+			clients[1].mustLearn(own, second+" from 10.0.0.1")
 		})
 	}
 }
