@@ -67,7 +67,7 @@ func (s *Speaker) follow(ctx context.Context) error {
 			return err
 		}
 		s.run = r
-		r.restarting = true
+		r.restarting, r.fresh = true, s.fresh
 		s.learned.setComplete(false)
 		wait := s.desired.Speaker.RestartTime
 		if wait <= 0 {
@@ -76,7 +76,7 @@ func (s *Speaker) follow(ctx context.Context) error {
 		s.sessions.wait(time.Now().Add(wait))
 	}
 	err := s.difference(ctx)
-	s.run.restarting = false
+	s.run.restarting, s.fresh = false, false
 	return err
 }
 
@@ -87,10 +87,21 @@ func (s *Speaker) regroup(ctx context.Context) error {
 	if !s.run.regroups || !s.sessions.settled(time.Now()) {
 		return nil
 	}
+	s.fresh = !s.reflects()
 	if err := s.halt(ctx, true); err != nil {
 		return err
 	}
 	return s.follow(ctx)
+}
+
+// reflects says whether a neighbour may have of us what others said.
+func (s *Speaker) reflects() bool {
+	for a, has := range s.run.sessions {
+		if state, _ := s.sessions.state(a); state == Established && has.clusterID.IsValid() {
+			return true
+		}
+	}
+	return false
 }
 
 // tryPort says why BGP could not listen at the port, which is another than it has.

@@ -46,6 +46,7 @@ type Speaker struct {
 	run      *running // nil = silent
 	closed   bool
 	again    bool // it ended to begin anew, and couldn't
+	fresh    bool // it begins anew as a reflector, and was none
 
 	sessions sessions
 	learned  learned

@@ -170,7 +170,10 @@ func (s session) peer(restarting bool) *api.Peer {
 // at once; a reflector must have heard what it passes on.
 func (s session) deferral() uint32 {
 	if s.clusterID.IsValid() {
-		return uint32(max(1, s.terms.restart/time.Second/4))
+		return uint32(max(leastDeferral, s.terms.restart/time.Second/4))
 	}
-	return 1
+	return leastDeferral
 }
+
+// leastDeferral is the least that the library knows, in seconds.
+const leastDeferral = 1

@@ -193,6 +193,7 @@ func TestReflects(t *testing.T) {
 		as   model.ASNumber // of the other neighbour
 		says string
 	}{
+		"one is down":    {64512, ""},
 		"one is refused": {0, "BGP neighbour 10.0.0.4: it has no AS number"},
 	} {
 		t.Run(name, func(t *testing.T) {

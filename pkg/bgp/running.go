@@ -49,6 +49,8 @@ type running struct {
 	flooded map[netip.Addr]flooded
 	// restarting tells neighbours of the first Apply that our routes have been kept.
 	restarting bool
+	// fresh is that nobody had of us what others say when this began, so that nobody need be waited for.
+	fresh bool
 }
 
 // advertised is a prefix of ours that the library was given. Of several that it was given at once, and
@@ -325,7 +327,11 @@ func newPath(prefix netip.Prefix, nextHop netip.Addr, origin uint8) (*apiutil.Pa
 
 // add sets a session up.
 func (r *running) add(ctx context.Context, s session) error {
-	if err := r.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: s.peer(r.restarting)}); err != nil {
+	p := s.peer(r.restarting)
+	if r.fresh && p.GracefulRestart != nil {
+		p.GracefulRestart.DeferralTime = leastDeferral
+	}
+	if err := r.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: p}); err != nil {
 		return err
 	}
 	r.sessions[s.address] = s
