@@ -87,6 +87,10 @@ func (s *Speaker) regroup(ctx context.Context) error {
 	if !s.run.regroups || !s.sessions.settled(time.Now()) {
 		return nil
 	}
+	// Passwords' files may have changed since they were read, and would be in force.
+	if err := s.difference(ctx); err != nil || !s.run.regroups {
+		return err
+	}
 	s.fresh = !s.reflects()
 	if err := s.halt(ctx, true); err != nil {
 		return err
@@ -227,13 +231,12 @@ func (s *Speaker) session(n plan.Neighbour) (session, error) {
 		same := w
 		same.password, same.terms = r.sessions[a].password, r.sessions[a].terms
 		if same == r.sessions[a] {
-			if w.password != same.password {
-				s.sessions.sayNewPassword(a)
-			}
+			s.sessions.setWaits(a, w.password != same.password)
 			w.password = same.password
 			return w, nil
 		}
 	}
+	s.sessions.setWaits(a, false)
 	r.files[a] = n.PasswordFile
 	return w, nil
 }
@@ -332,7 +335,7 @@ func (s *Speaker) setSession(ctx context.Context, wanted session, now time.Time)
 			return nil
 		}
 		was.clusterID = wanted.clusterID
-		if was == wanted && state == Established && !mute && r.set && has.terms.restart >= time.Second && s.sessions.allGraceful() {
+		if was == wanted && state == Established && !mute && r.set && has.terms.restart >= time.Second && s.sessions.mayRestart() {
 			r.regroups = true
 			return nil
 		}

@@ -5,6 +5,7 @@ package bgp
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -239,6 +240,64 @@ func TestReflects(t *testing.T) {
 			clients[0].mustLearn(own, third+" from 10.0.0.1")
 			clients[1].mustLearn(own, second+" from 10.0.0.1")
 		})
+	}
+}
+
+// TestReflectsBesidePassword has a password's file change while sessions wait to begin anew as those of a reflector: the one that it is
+// for goes on with the password that it has, as the neighbour has no other yet.
+func TestReflectsBesidePassword(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, client, signed, late := f.host(t, 1), f.host(t, 2), f.host(t, 3), f.host(t, 4)
+	da := a.desired()
+	speakers, desired := make(map[*host]*speaker), make(map[*host]Desired)
+	file := passwordFile(t, "correct horse battery")
+	for _, h := range []*host{client, signed, late} {
+		d := h.desired()
+		na, nh := a.meets(da, h), h.meets(d, a)
+		if h == signed {
+			na.PasswordFile, nh.PasswordFile = file, passwordFile(t, "correct horse battery")
+		}
+		da.Neighbours[h.v4], d.Neighbours[a.v4] = na, nh
+		speakers[h], desired[h] = h.start(t), d
+		speakers[h].apply(d)
+	}
+	sa := a.start(t)
+	sa.apply(da)
+	eventually(t, "complete", true, func() bool { return sa.look().Complete })
+	before := sa.peer(signed.v4)
+	// becomes sets whether there is a client, and waits for what that comes to.
+	becomes := func(is bool, meanwhile func()) {
+		t.Helper()
+		was := sa.peer(client.v4)
+		n := da.Neighbours[client.v4]
+		n.Client, da.Speaker.ClusterID = is, netip.Addr{}
+		if is {
+			da.Speaker.ClusterID = a.v4
+		}
+		da.Neighbours[client.v4] = n
+		sa.apply(da)
+		meanwhile()
+		eventually(t, "a new session", true, func() bool {
+			p := sa.peer(client.v4)
+			return p.State == Established && p.Since.After(was.Since)
+		})
+		sameSessions(t, []PeerStatus{before}, []PeerStatus{sa.peer(signed.v4)})
+	}
+	if err := sa.ask(order{Do: "doubt", Prefix: netip.PrefixFrom(late.v4, 32)}).Err; err != "" { // it is coming up, so that all wait
+		t.Fatal(err)
+	}
+	becomes(true, func() {
+		if err := os.WriteFile(file, []byte("staple staple staple"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		speakers[late].close()
+		s := late.start(t)
+		s.apply(desired[late])
+	})
+	becomes(false, func() {})
+	if n := strings.Count(sa.log.String(), "password file has changed"); n != 1 {
+		t.Errorf("said %d times that the file changed", n)
 	}
 }
 

@@ -55,7 +55,7 @@ type sessionState struct {
 	namedAt   time.Time // when a reason was named: more than that it can't be connected to, or closes connections
 	told      string    // what was logged last
 	mistake   string    // in its settings, "" = none
-	waits     bool      // it was logged that a new password waits for the session to end
+	waits     bool      // a new password waits for the session to end, which was logged
 	until     time.Time // of a flooded one's pause
 	began     time.Time // when the library was told of it: events before are of one that is gone
 	opened    time.Time // when the library connected to it and said its part; zero = that is over
@@ -151,12 +151,16 @@ func (t *sessions) judge(a netip.Addr, err error) {
 	}
 }
 
-// sayNewPassword says, once in a session, that it has another password than its file.
-func (t *sessions) sayNewPassword(a netip.Addr) {
+// setWaits notes whether a session has another password than its file, and says so once.
+func (t *sessions) setWaits(a netip.Addr, waits bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := t.table[a]; e != nil && !e.waits {
-		e.waits = true
+	e := t.table[a]
+	if e == nil || e.waits == waits {
+		return
+	}
+	e.waits = waits
+	if waits {
 		t.log.Info("BGP password file has changed: it is used when the session ends", "neighbour", a, "file", e.neighbour.PasswordFile)
 	}
 }
@@ -288,12 +292,13 @@ func (t *sessions) settled(now time.Time) bool {
 	return true
 }
 
-// allGraceful says whether each neighbour with a session keeps our routes while we restart.
-func (t *sessions) allGraceful() bool {
+// mayRestart says whether no session is lost by a restart: each neighbour that has one keeps our routes meanwhile, and
+// the password that it has is still the file's.
+func (t *sessions) mayRestart() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range t.table {
-		if e.state == Established && !e.says {
+		if e.state == Established && (!e.says || e.waits) {
 			return false
 		}
 	}
