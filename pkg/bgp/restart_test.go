@@ -301,6 +301,38 @@ func TestReflectsBesidePassword(t *testing.T) {
 	}
 }
 
+// TestSettled has sessions that are up in all ways: nobody is waited for for ever.
+func TestSettled(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	for name, c := range map[string]struct {
+		state sessionState
+		want  bool
+		due   time.Duration // 0 = nothing is
+	}{
+		"down":                   {sessionState{state: Connecting, since: now}, true, 0},
+		"comes up":               {sessionState{state: OpenSent, since: now}, false, mute},
+		"is to say all":          {sessionState{state: Established, since: ago(time.Second), says: true}, false, settling - time.Second},
+		"has said all":           {sessionState{state: Established, since: now, says: true, sentAll: true}, true, 0},
+		"doesn't say it in time": {sessionState{state: Established, since: ago(settling), says: true}, true, 0},
+		"never says it":          {sessionState{state: Established, since: ago(time.Second)}, false, quiet - time.Second},
+		"has had its time":       {sessionState{state: Established, since: ago(quiet)}, true, settling - quiet},
+	} {
+		s := &sessions{table: map[netip.Addr]*sessionState{netip.MustParseAddr("10.0.0.2"): &c.state}}
+		if got := s.settled(now); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+		due := c.due
+		if due == 0 {
+			due = time.Hour
+		}
+		if got := s.due(now); got != due+time.Millisecond {
+			t.Errorf("%s: due in %s, want %s", name, got, due)
+		}
+	}
+}
+
 // TestFormer has routes of before stay as long as they should, and no longer.
 func TestFormer(t *testing.T) {
 	b, c := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")

@@ -31,6 +31,9 @@ const (
 // quiet is how long a neighbour that doesn't say when it has sent all is given for it.
 const quiet = 3 * time.Second
 
+// settling is how long one that does say it is waited for before sessions begin anew all the same.
+const settling = 30 * time.Second
+
 // reread is how often the password's file of a neighbour without a session is read again.
 const reread = 10 * time.Second
 
@@ -279,13 +282,14 @@ func (t *sessions) complete(now time.Time) bool {
 	return true
 }
 
-// settled says whether no session is coming up: each that is up has brought what the neighbour has.
+// settled says whether no session is coming up: each that is up has brought what the neighbour has, or had the time to.
 func (t *sessions) settled(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range t.table {
 		silent := !e.says && now.Sub(e.since) >= quiet
-		if e.state == OpenSent || e.state == OpenConfirm || e.state == Established && !e.sentAll && !silent {
+		late := now.Sub(e.since) >= settling
+		if e.state == OpenSent || e.state == OpenConfirm || e.state == Established && !e.sentAll && !silent && !late {
 			return false
 		}
 	}
@@ -325,6 +329,9 @@ func (t *sessions) due(now time.Time) time.Duration {
 		}
 		if e.state == Established && !e.says {
 			at(e.since.Add(quiet))
+		}
+		if e.state == Established && !e.sentAll {
+			at(e.since.Add(settling))
 		}
 		if e.state != Established && e.neighbour.PasswordFile != "" {
 			at(now.Add(reread))
