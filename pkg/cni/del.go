@@ -39,9 +39,7 @@ func (s *session) del(ctx context.Context) error {
 	r.unlinking = s.async(func() error { return r.unlink(etcd, reading) })
 	// It takes the kernel long: not while the host's lock is held.
 	_ = r.unlinking.wait() // its error counts below
-	forgetting := s.async(s.forgetRules)
 	_, err := s.transact(etcd, r.transaction(reading))
-	_ = forgetting.wait() // it says itself what is amiss
 	if unlinked := r.unlinking.wait(); unlinked != nil && !errors.Is(err, unlinked) {
 		err = errors.Join(unlinked, err)
 	}

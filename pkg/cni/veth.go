@@ -51,23 +51,6 @@ func openNamespace(path string) (*kernel.Namespace, error) {
 	return ns, nil
 }
 
-// forgetRules takes away what the pod's namespace, should it stay, keeps of an interface
-// that is gone. It does no harm where it can't.
-func (s *session) forgetRules() error {
-	if s.env.netns == "" {
-		return nil
-	}
-	ns, err := openNamespace(s.env.netns)
-	if err != nil {
-		return nil // the namespace is gone, or none
-	}
-	defer ns.Close()
-	if err := kernel.ForgetPod(ns); err != nil {
-		s.log.Warn("leaving routing rules behind, which lead nowhere", "error", err)
-	}
-	return nil
-}
-
 // takenError says that a link has the host end's name, and not its alias or one that other
 // names make, too. It may be another's: etcd knows.
 type takenError struct{ link kernel.Link }

@@ -165,15 +165,7 @@ func (n *Namespace) answerSteps(index int, addrs []netip.Addr) ([]podStep, error
 	return steps, nil
 }
 
-// ForgetPod takes away what ConfigurePod has made in a namespace that doesn't go with
-// its link: the rules of links that are gone.
-func ForgetPod(ns *Namespace) error {
-	if err := ns.forget(); err != nil {
-		return fmt.Errorf("delete the rules of links that are gone from %s: %w", ns.path, err)
-	}
-	return nil
-}
-
+// forget takes away the rules of links that are gone.
 func (n *Namespace) forget() error {
 	have, err := n.rules()
 	if err != nil || len(have) == 0 {

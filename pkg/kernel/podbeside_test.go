@@ -206,14 +206,14 @@ func TestPodBesideLeft(t *testing.T) {
 		if got := r.rules(); len(got) != 2 || !strings.Contains(got[0], "from 10.0.0.3") || !strings.Contains(got[1], "from fd00::3") {
 			t.Errorf("rules %q", got)
 		}
-		if err := ForgetPod(r.ns); err != nil || len(r.rules()) != 2 {
+		if err := r.ns.forget(); err != nil || len(r.rules()) != 2 {
 			t.Errorf("%v: the link is there, and the rules are %q", err, r.rules())
 		}
 		if err := DeleteLink("cali1"); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := ForgetPod(r.ns); err != nil || len(r.rules()) != 0 {
+			if err := r.ns.forget(); err != nil || len(r.rules()) != 0 {
 				t.Errorf("%v: rules %q are left", err, r.rules())
 			}
 		}

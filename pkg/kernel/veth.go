@@ -80,7 +80,7 @@ func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err
 		ns.made = madeVeth{}
 		err := deleteLink(pod.Parent, v.HostName)
 		if beside {
-			err = errors.Join(err, ForgetPod(ns))
+			err = errors.Join(err, ns.forget())
 		}
 		return err
 	}
