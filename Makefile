@@ -28,7 +28,8 @@ test: build isolate modules tools
 ifeq ($(RACE),)
 	@echo 'test: no C compiler ($(shell $(GO) env CC)): running without the race detector'
 endif
-	CALICO_BIN_DIR="$(CURDIR)/bin" CGO_ENABLED=$(if $(RACE),1,0) $(ISOLATE) $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) $(PKG)
+	CALICO_BIN_DIR="$(CURDIR)/bin" GORACE='suppressions="$(CURDIR)/scripts/race-suppressions.txt"' \
+		CGO_ENABLED=$(if $(RACE),1,0) $(ISOLATE) $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) $(PKG)
 
 e2e: build isolate modules tools
 	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) test -tags e2e -count=1 -timeout $(TIMEOUT) $(E2EFLAGS) ./test/e2e/... ./pkg/bgp
