@@ -16,14 +16,11 @@ import (
 
 // change is one difference between the desired state and the kernel's.
 type change struct {
-	what     string     // "add route to 10.0.0.1"
-	requests []*message // in order
-	late     bool       // takes away: after all that adds
-	lost     netip.Addr // the address that a deleted route led to
-	add      *route     // the route that the first request adds unless there is one
-	sysctl   string     // or: below net, set to value
-	value    string
-	err      error // why it couldn't be made
+	kchange
+	lost   netip.Addr // the address that a deleted route led to
+	add    *route     // the route that the first request adds unless there is one
+	sysctl string     // or, instead of requests: below net, set to value
+	value  string
 }
 
 // interfacePlan is what one interface needs.
@@ -173,7 +170,11 @@ func (h *HostPath) execute(ctx context.Context, plans []interfacePlan) error {
 }
 
 func (h *HostPath) send(changes []*change) error {
-	if err := h.sock.carryOut(changes); err != nil {
+	writes := make([]*kchange, len(changes))
+	for i, c := range changes {
+		writes[i] = &c.kchange
+	}
+	if err := h.sock.carryOut(writes); err != nil {
 		return err
 	}
 	for _, c := range changes {
@@ -186,33 +187,6 @@ func (h *HostPath) send(changes []*change) error {
 		}
 	}
 	return nil
-}
-
-// carryOut has the kernel make the changes. What it refuses stands in each; the
-// error is the socket's.
-func (s *socket) carryOut(changes []*change) error {
-	var requests []*message
-	for _, c := range changes {
-		requests = append(requests, c.requests...)
-	}
-	answers, err := s.do(requests...)
-	if err != nil {
-		return err
-	}
-	for _, c := range changes {
-		for _, a := range answers[:len(c.requests)] {
-			if c.err == nil && !(c.late && isGone(a.err)) {
-				c.err = a.err
-			}
-		}
-		answers = answers[len(c.requests):]
-	}
-	return nil
-}
-
-// isGone says that what was to be deleted isn't there any more.
-func isGone(err error) bool {
-	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV)
 }
 
 // takeOver adds a route where there is one to the same destination already: one

@@ -3,8 +3,6 @@
 package kernel
 
 import (
-	"encoding/binary"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -46,14 +44,4 @@ func ignore(fd int, port uint32) error {
 	}
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
-}
-
-// swapped16 is the value as a filter sees it, which loads in network order what
-// is in the host's.
-func swapped16(v uint16) uint32 {
-	return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, v)))
-}
-
-func swapped32(v uint32) uint32 {
-	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, v))
 }

@@ -20,21 +20,6 @@ type Event struct {
 	Host       bool     // links that are no workload's, their addresses, or what shows that a link isn't
 }
 
-// Multicast groups of linux/rtnetlink.h (RTNLGRP_…), as bits: group n is
-// bit n-1.
-const (
-	groupLink   = 1 << 0
-	groupNeigh  = 1 << 2
-	groupAddr4  = 1 << 4
-	groupRoute4 = 1 << 6
-	groupAddr6  = 1 << 8
-	groupRoute6 = 1 << 10
-
-	groups = groupLink | groupNeigh | groupAddr4 | groupRoute4 | groupAddr6 | groupRoute6
-
-	eventBuffer = 4 << 20
-)
-
 // Subscribe reports what others change on the workload interfaces: links that
 // come, go, or go up or down, routes and permanent neighbours on them, HostGatewayLL taken
 // from them, and routes by any link, or by none, to the addresses of active endpoints; and that the host's

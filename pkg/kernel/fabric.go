@@ -26,8 +26,8 @@ const FabricProtocol = 81
 // first while an address moves from another host to this one.
 const FabricMetric = 1100
 
-// tunnelAlias marks the tunnel devices that are ours to remove.
-const tunnelAlias = "calico tunnel"
+// fewChanges are not more than those that it pays to make without reading all.
+const fewChanges = 24
 
 // FabricConfig says what is ours on the host.
 type FabricConfig struct {
@@ -174,7 +174,7 @@ func (f *Fabric) ApplySome(ctx context.Context, changes plan.Changes) (FabricRep
 	if changes.Devices != nil {
 		f.tunnels = slices.Clone(changes.Devices.Tunnels)
 	}
-	if changes.Devices != nil || !f.ready || len(changes.Routes)+len(changes.Remotes) > max(maxSome, len(f.routes)/4) {
+	if changes.Devices != nil || !f.ready || len(changes.Routes)+len(changes.Remotes) > max(fewChanges, len(f.routes)/4) {
 		return f.converge(ctx)
 	}
 	return f.convergeSome(ctx, slices.Collect(maps.Keys(changes.Routes)), changes.Remotes, before)

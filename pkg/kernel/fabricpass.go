@@ -74,7 +74,7 @@ func (p *fabricPass) link(name string) (Link, bool, error) {
 
 // fabricChange is one difference between the desired state and the kernel's.
 type fabricChange struct {
-	change
+	kchange
 	subject string
 	drifted bool          // it was right before
 	route   *plan.Route   // that it makes
@@ -97,9 +97,9 @@ func (p *fabricPass) write(ctx context.Context, changes []*fabricChange) error {
 }
 
 func (p *fabricPass) send(batch []*fabricChange) error {
-	changes := make([]*change, len(batch))
+	changes := make([]*kchange, len(batch))
 	for i, c := range batch {
-		changes[i] = &c.change
+		changes[i] = &c.kchange
 	}
 	if err := p.sock.carryOut(changes); err != nil {
 		return err

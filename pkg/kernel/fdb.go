@@ -131,7 +131,7 @@ func (p *fabricPass) entriesOf(t plan.Tunnel, index int) ([]*fabricChange, error
 	var changes []*fabricChange
 	fresh := p.hadDevices[t.Kind] != index
 	add := func(subject, what string, drifted bool, request *message) *fabricChange {
-		c := &fabricChange{change: change{what: what, requests: []*message{request}}, subject: subject, drifted: drifted && !fresh}
+		c := &fabricChange{kchange: kchange{what: what, requests: []*message{request}}, subject: subject, drifted: drifted && !fresh}
 		changes = append(changes, c)
 		return c
 	}

@@ -46,7 +46,7 @@ func (p *fabricPass) someRemotes(changed map[plan.RemoteID]*plan.Remote, before 
 			return err
 		}
 		for i, what := range []string{"set forwarding entry", "set neighbour"} {
-			p.wrote(&fabricChange{change: change{what: what, err: answers[i].err}, subject: subject})
+			p.wrote(&fabricChange{kchange: kchange{what: what, err: answers[i].err}, subject: subject})
 		}
 		if !heldFDB(answers[2].data, fdbEntry{index, r.MAC, r.Outer}) || !heldNeigh(answers[3].data, neigh{index: index, addr: r.Gateway, mac: r.MAC}) {
 			p.unmet(subject, "neighbour and forwarding entry of host "+r.Host)
@@ -91,7 +91,7 @@ func (p *fabricPass) goneRemotes(changed map[plan.RemoteID]*plan.Remote, before 
 		}
 		var changes []*fabricChange
 		remove := func(what string, m *message) {
-			changes = append(changes, &fabricChange{change: change{what: what, requests: []*message{m}, late: true}, subject: id.Outer.String()})
+			changes = append(changes, &fabricChange{kchange: kchange{what: what, requests: []*message{m}, late: true}, subject: id.Outer.String()})
 		}
 		if index != 0 && now.MAC != was.MAC && !p.anyChanged(changed, id.Tunnel, func(r plan.Remote) bool { return r.MAC == was.MAC }) {
 			remove("delete forwarding entry", fdbEntry{index, was.MAC, was.Outer}.message(unix.RTM_DELNEIGH, 0))

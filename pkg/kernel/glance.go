@@ -147,12 +147,6 @@ func forwardingOf(data []received) (value uint32) {
 	return value
 }
 
-// sum adds up a digest of every message of a dump.
-func (s *socket) sum(request *message, digest func(received) uint64) (sum uint64, err error) {
-	err = s.walk(request, func() { sum = 0 }, func(m received) { sum += digest(m) })
-	return sum, err
-}
-
 func (r *reader) routeDigest(m received) uint64 {
 	if len(m.body) < unix.SizeofRtMsg || m.body[5] != r.cfg.Protocol || m.body[4] != unix.RT_TABLE_MAIN {
 		return 0

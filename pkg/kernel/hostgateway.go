@@ -15,44 +15,15 @@ import (
 // A workload's IPv6 goes by HostGatewayLL, which the host end has and other programs
 // may take away: all that flushes a link's addresses does.
 
-var errDisabledIPv6 = errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address")
-
-// isGateway says whether a workload expects HostGatewayLL at the other end of its link,
-// as those that CreateVeth made do. Of others, such as taps, the gateway is another's to give.
-func (l Link) isGateway() bool { return l.MAC == HostMAC() }
-
 // gateway adds what the endpoint's IPv6 addresses, those that can be programmed, go by.
 func (p *interfacePlan) gateway(l Link, st *state, addrs []netip.Addr) {
 	if !l.isGateway() || st.gateways[l.Index] || !slices.ContainsFunc(addrs, netip.Addr.Is6) {
 		return
 	}
-	p.add(change{
+	p.write(kchange{
 		what:     fmt.Sprintf("add %s, the workload's IPv6 gateway, to %s", HostGatewayLL(), l.Name),
 		requests: []*message{addGateway(l.Index)},
 	})
-}
-
-// addGateway adds it with its subnet, as the kernel does when a link goes up: the
-// route that CreateVeth made in place of that may be gone as well.
-func addGateway(index int) *message { return addAddr(index, linkLocalPrefix(HostGatewayLL())) }
-
-// restoreGateway gives it to the host end of a workload's link again, where that was made
-// by CreateVeth and has lost it; ours is false for others.
-func restoreGateway(host *socket, pod Link) (ours bool, err error) {
-	l, err := host.link(pod.Parent, "")
-	if err != nil || !l.isGateway() || l.Parent != pod.Index {
-		return false, nil // whatever it is, it is not for this to find out
-	}
-	if r, ok := host.lookup(HostGatewayLL(), l.Index); ok && r.local {
-		return true, nil
-	}
-	switch _, err := host.ask(addGateway(l.Index)); {
-	case errors.Is(err, unix.EACCES):
-		return true, errDisabledIPv6
-	case err != nil:
-		return true, fmt.Errorf("add %s to the host end %s: %w", HostGatewayLL(), l.Name, err)
-	}
-	return true, nil
 }
 
 // readGateways lists them.
@@ -93,12 +64,6 @@ func (h *HostPath) findGateways(st *state) error {
 		}
 	}
 	return nil
-}
-
-func listAddrs6() *message {
-	m := newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
-	(*m)[unix.SizeofNlMsghdr] = unix.AF_INET6
-	return m
 }
 
 // whoseGateway is the link that has HostGatewayLL by a message about an address.

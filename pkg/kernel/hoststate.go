@@ -10,8 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 	"golang.org/x/sys/unix"
@@ -239,32 +237,6 @@ func (r *reader) readNeighs(st *state, index int) error {
 	return nil
 }
 
-// neigh is a neighbour entry.
-type neigh struct {
-	index int
-	state uint16
-	addr  netip.Addr
-	mac   model.MAC
-}
-
-// parseNeigh reads struct ndmsg and its attributes; false for proxy entries and
-// those of bridges.
-func parseNeigh(b []byte) (neigh, bool) {
-	if len(b) < unix.SizeofNdMsg || b[0] != unix.AF_INET && b[0] != unix.AF_INET6 || b[10]&unix.NTF_PROXY != 0 {
-		return neigh{}, false
-	}
-	n := neigh{index: int(u32(b[4:])), state: binary.NativeEndian.Uint16(b[8:])}
-	attributes(b[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
-		switch {
-		case kind == unix.NDA_DST:
-			n.addr = addrOf(data)
-		case kind == unix.NDA_LLADDR && len(data) == len(n.mac):
-			n.mac = model.MAC(data)
-		}
-	})
-	return n, n.addr.IsValid()
-}
-
 // Neighbour tables and their parameters, linux/neighbour.h.
 const (
 	ndtaName        = 1
@@ -346,17 +318,4 @@ func readDelayFiles(st *state) error {
 		}
 	}
 	return nil
-}
-
-// readSysctl reads a number below net, in the thread's namespace.
-func readSysctl(name string) (int, error) {
-	b, err := os.ReadFile("/proc/sys/net/" + name)
-	if err != nil {
-		return 0, fmt.Errorf("read sysctl: %w", err)
-	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return 0, fmt.Errorf("read sysctl %s: %w", name, err)
-	}
-	return n, nil
 }

@@ -5,7 +5,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"strings"
 
@@ -49,6 +48,14 @@ func (d devconf) raw(i int) []byte {
 	}
 	return d[4*i : 4*i+4]
 }
+
+// Ways to make the link-local address, of linux/if_link.h.
+const (
+	genEUI64 = 0 // IN6_ADDR_GEN_MODE_EUI64
+	genNone  = 1
+)
+
+const confDisableIPv6 = 26 // DEVCONF_DISABLE_IPV6 of linux/ipv6.h
 
 // operUp is IF_OPER_UP of linux/if.h.
 const operUp = 6
@@ -242,5 +249,22 @@ func deleteLink(index int, name string) error {
 	return nil
 }
 
-// hostPrefix is the prefix that holds the address alone.
-func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+// hasIPv6 says whether the link speaks IPv6 now.
+func (l Link) hasIPv6() bool {
+	disabled, _ := l.conf6.at(confDisableIPv6)
+	return l.inet6 && disabled == 0
+}
+
+func setUp(index int) *message {
+	return newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, unix.IFF_UP, unix.IFF_UP))
+}
+
+// setAddrGen says how the kernel makes the link-local address when the link goes
+// up.
+func setAddrGen(index int, mode uint8) *message {
+	m := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
+	m.nest(unix.IFLA_AF_SPEC, func() {
+		m.nest(unix.AF_INET6, func() { m.attr8(unix.IFLA_INET6_ADDR_GEN_MODE, mode) })
+	})
+	return m
+}

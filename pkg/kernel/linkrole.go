@@ -63,13 +63,3 @@ func LinkRoles(prefixes []string) ([]LinkRole, error) {
 	slices.SortFunc(out, func(a, b LinkRole) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
 }
-
-// TunnelNames are the names of a Fabric's tunnels, whether these are there or not.
-func TunnelNames() []string {
-	var names []string
-	for _, d := range tunnelDevices() {
-		names = append(names, d.name)
-	}
-	slices.Sort(names)
-	return names
-}

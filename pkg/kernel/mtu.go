@@ -52,11 +52,7 @@ func (h *HostPath) ShrinkMTU(ctx context.Context, mtu int) (changed int, err err
 // mtuLinks lists the workload interfaces, through a socket of its own: what
 // HostPath does meanwhile need not wait.
 func (h *HostPath) mtuLinks() (s *socket, links []Link, err error) {
-	err = h.ns.enter(func() (err error) {
-		s, err = openSocket()
-		return err
-	})
-	if err != nil {
+	if s, err = h.ns.socket(); err != nil {
 		return nil, nil, err
 	}
 	if links, err = s.links(h.owns); err != nil {
@@ -126,12 +122,17 @@ func (p *peers) setThere(l Link, mtu int) error {
 	if !found {
 		return errors.New("its network namespace is neither mounted where the agent sees it nor a visible process's: the agent needs the host's /run/netns and process ids")
 	}
-	ns, err := OpenNamespace(path)
+	ns, err := openNetns(path)
 	if err != nil {
 		return err
 	}
-	defer ns.Close()
-	_, err = ns.sock.ask(setMTU(l.Parent, mtu))
+	defer ns.close()
+	there, err := ns.socket()
+	if err != nil {
+		return fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	defer there.close()
+	_, err = there.ask(setMTU(l.Parent, mtu))
 	return err
 }
 

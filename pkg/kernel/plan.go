@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/calico-go/calico/pkg/model"
 	"golang.org/x/sys/unix"
 )
 
@@ -122,6 +121,8 @@ func (h *HostPath) winner(a netip.Addr, st *state) string {
 
 func (p *interfacePlan) add(c change) { p.changes = append(p.changes, &c) }
 
+func (p *interfacePlan) write(c kchange) { p.add(change{kchange: c}) }
+
 func (p *interfacePlan) settings(e Endpoint, l Link, st *state) {
 	var wrong []string
 	var differ []setting
@@ -132,7 +133,7 @@ func (p *interfacePlan) settings(e Endpoint, l Link, st *state) {
 		}
 	}
 	if len(differ) > 0 {
-		p.add(change{
+		p.write(kchange{
 			what:     fmt.Sprintf("set sysctls net.ipv4.conf.%s: %s", l.Name, strings.Join(wrong, " ")),
 			requests: []*message{setConf4(l.Index, differ)},
 		})
@@ -143,16 +144,16 @@ func (p *interfacePlan) settings(e Endpoint, l Link, st *state) {
 		}
 		if v, ok := l.conf6.at(s.number); ok && v != s.value {
 			p.add(change{
-				what:   fmt.Sprintf("set sysctl net.ipv6.conf.%s: %s=%d", l.Name, s.name, s.value),
-				sysctl: "ipv6/conf/" + l.Name + "/" + s.name,
-				value:  strconv.Itoa(int(s.value)),
+				kchange: kchange{what: fmt.Sprintf("set sysctl net.ipv6.conf.%s: %s=%d", l.Name, s.name, s.value)},
+				sysctl:  "ipv6/conf/" + l.Name + "/" + s.name,
+				value:   strconv.Itoa(int(s.value)),
 			})
 		}
 	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		key := delayKey{l.Index, family}
 		if ms, ok := st.delays[key]; ok && ms != 0 {
-			p.add(change{
+			p.write(kchange{
 				what:     fmt.Sprintf("set proxy_delay of %s in %s to 0", l.Name, tableName(family)),
 				requests: []*message{setDelay(key, 0)},
 			})
@@ -184,7 +185,7 @@ func (p *interfacePlan) neighbours(e Endpoint, l Link, st *state, addrs []netip.
 		}
 		want[a] = true
 		if has[a] != e.MAC {
-			p.add(change{
+			p.write(kchange{
 				what:     fmt.Sprintf("set neighbour %s on %s to %s", a, l.Name, e.MAC),
 				requests: []*message{setNeigh(l.Index, a, e.MAC)},
 			})
@@ -192,26 +193,13 @@ func (p *interfacePlan) neighbours(e Endpoint, l Link, st *state, addrs []netip.
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(has), netip.Addr.Compare) {
 		if !want[a] {
-			p.add(change{
+			p.write(kchange{
 				what:     fmt.Sprintf("delete neighbour %s on %s", a, l.Name),
 				requests: []*message{deleteNeigh(l.Index, a)},
 				late:     true,
 			})
 		}
 	}
-}
-
-func setNeigh(index int, a netip.Addr, mac model.MAC) *message {
-	m := newMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, neighBody(familyOf(a), index, unix.NUD_PERMANENT, 0))
-	m.attrAddr(unix.NDA_DST, a)
-	m.attr(unix.NDA_LLADDR, mac[:])
-	return m
-}
-
-func deleteNeigh(index int, a netip.Addr) *message {
-	m := newMessage(unix.RTM_DELNEIGH, 0, neighBody(familyOf(a), index, 0, 0))
-	m.attrAddr(unix.NDA_DST, a)
-	return m
 }
 
 func (p *interfacePlan) routes(protocol uint8, l Link, st *state, addrs []netip.Addr, held map[netip.Prefix][]route, names map[int]string) {
@@ -223,7 +211,7 @@ func (p *interfacePlan) routes(protocol uint8, l Link, st *state, addrs []netip.
 		if slices.Contains(others, want) {
 			continue
 		}
-		c := change{what: fmt.Sprintf("add route to %s by %s", a, l.Name)}
+		c := change{kchange: kchange{what: fmt.Sprintf("add route to %s by %s", a, l.Name)}}
 		if len(others) == 0 {
 			c.requests, c.add = []*message{addRoute(want, unix.NLM_F_EXCL)}, &want
 		} else {
@@ -232,20 +220,16 @@ func (p *interfacePlan) routes(protocol uint8, l Link, st *state, addrs []netip.
 		p.add(c)
 		for _, r := range others {
 			if _, workload := names[r.index]; !workload { // a workload's has its own plan
-				p.add(change{what: fmt.Sprintf("delete route to %s by link %d", r.dst, r.index), requests: []*message{deleteRoute(r)}, late: true, lost: r.dst.Addr()})
+				p.add(change{kchange: kchange{what: fmt.Sprintf("delete route to %s by link %d", r.dst, r.index), requests: []*message{deleteRoute(r)}, late: true}, lost: r.dst.Addr()})
 			}
 		}
 	}
 	for _, r := range st.routes[l.Index] {
 		if !right[r] {
-			p.add(change{what: fmt.Sprintf("delete route to %s by %s", r.dst, l.Name), requests: []*message{deleteRoute(r)}, late: true, lost: r.dst.Addr()})
+			p.add(change{kchange: kchange{what: fmt.Sprintf("delete route to %s by %s", r.dst, l.Name), requests: []*message{deleteRoute(r)}, late: true}, lost: r.dst.Addr()})
 		}
 	}
 }
-
-// defaultMetric6 is what the kernel makes of no metric, for IPv6
-// (IP6_RT_PRIO_USER).
-const defaultMetric6 = 1024
 
 // endpointRoute is the route by which the host reaches a workload's address.
 func endpointRoute(protocol uint8, index int, a netip.Addr) route {
@@ -256,34 +240,4 @@ func endpointRoute(protocol uint8, index int, a netip.Addr) route {
 		r.metric = defaultMetric6
 	}
 	return r
-}
-
-// addRoute adds a route of ours. With NLM_F_EXCL it fails where there is one to
-// the destination with that metric, whoever's it is; without, it comes first
-// (IPv4) or after those there (IPv6) and replaces none.
-func addRoute(r route, flags uint16) *message {
-	return r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|flags)
-}
-
-func deleteRoute(r route) *message { return r.message(unix.RTM_DELROUTE, 0) }
-
-func (r route) message(kind, flags uint16) *message {
-	m := newMessage(kind, flags, routeBody(familyOf(r.dst.Addr()), r.dst.Bits(), r.protocol, r.scope))
-	if r.local {
-		body := (*m)[unix.SizeofNlMsghdr:]
-		body[4], body[7] = unix.RT_TABLE_LOCAL, unix.RTN_LOCAL
-	}
-	if r.dst.Bits() > 0 {
-		m.attrAddr(unix.RTA_DST, r.dst.Addr())
-	}
-	if r.gateway.IsValid() {
-		m.attrAddr(unix.RTA_GATEWAY, r.gateway)
-	}
-	if r.index != 0 {
-		m.attr32(unix.RTA_OIF, uint32(r.index))
-	}
-	if r.metric != 0 {
-		m.attr32(unix.RTA_PRIORITY, r.metric)
-	}
-	return m
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -149,11 +147,6 @@ func (n *Namespace) address(index int, p PodNet, v4, beside bool) error {
 	return err
 }
 
-const (
-	settlePause = 50 * time.Microsecond
-	settleTime  = time.Second
-)
-
 // settle waits until the IPv6 addresses of both ends can be used, having given the host
 // end its own again where it has lost that since an earlier call made it. Without
 // duplicate address detection too, the kernel joins an address's multicast group
@@ -172,7 +165,7 @@ func (n *Namespace) settle(pod Link, addrs []netip.Addr) error {
 			return err
 		}
 	}
-	usable := func() bool {
+	await(func() bool {
 		if r, ok := host.lookup(HostGatewayLL(), pod.Parent); far && !(ok && r.local) {
 			return false
 		}
@@ -182,10 +175,7 @@ func (n *Namespace) settle(pod Link, addrs []netip.Addr) error {
 			}
 		}
 		return true
-	}
-	for end := time.Now().Add(settleTime); !usable() && time.Now().Before(end); {
-		time.Sleep(settlePause)
-	}
+	})
 	return nil
 }
 
@@ -313,19 +303,6 @@ func setForwarding(on, v4, v6 bool) error {
 	}
 	if v6 {
 		return writeSysctl("ipv6/conf/all/forwarding", value)
-	}
-	return nil
-}
-
-// writeSysctl sets a sysctl below net, in the thread's namespace.
-func writeSysctl(name, value string) error {
-	file, err := os.OpenFile("/proc/sys/net/"+name, os.O_WRONLY, 0)
-	if err != nil {
-		return fmt.Errorf("set sysctl: %w", err)
-	}
-	_, err = file.WriteString(value)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("set sysctl: %w", err)
 	}
 	return nil
 }

@@ -87,37 +87,3 @@ func (n *Namespace) read(ifName string) (PodState, error) {
 	}
 	return state, nil
 }
-
-// parseAddr reads struct ifaddrmsg and its attributes.
-func parseAddr(b []byte) (p netip.Prefix, index int, ok bool) {
-	if len(b) < unix.SizeofIfAddrmsg {
-		return netip.Prefix{}, 0, false
-	}
-	var local, address netip.Addr
-	attributes(b[unix.SizeofIfAddrmsg:], func(kind uint16, data []byte) {
-		switch kind {
-		case unix.IFA_LOCAL:
-			local = addrOf(data)
-		case unix.IFA_ADDRESS:
-			address = addrOf(data)
-		}
-	})
-	if !local.IsValid() {
-		local = address
-	}
-	return netip.PrefixFrom(local, int(b[1])), int(u32(b[4:])), local.IsValid()
-}
-
-// addrFlags are IFA_F_…: struct ifaddrmsg has room for the first eight alone.
-func addrFlags(b []byte) (flags uint32) {
-	if len(b) < unix.SizeofIfAddrmsg {
-		return 0
-	}
-	flags = uint32(b[2])
-	attributes(b[unix.SizeofIfAddrmsg:], func(kind uint16, data []byte) {
-		if kind == unix.IFA_FLAGS && len(data) >= 4 {
-			flags = u32(data)
-		}
-	})
-	return flags
-}

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -212,4 +213,43 @@ func foundRoute(answer answer, a netip.Addr) (route, bool) {
 		}
 	}
 	return route{}, false
+}
+
+// defaultMetric6 is what the kernel makes of no metric, for IPv6
+// (IP6_RT_PRIO_USER).
+const defaultMetric6 = 1024
+
+// addRoute adds a route of ours. With NLM_F_EXCL it fails where there is one to
+// the destination with that metric, whoever's it is; without, it comes first
+// (IPv4) or after those there (IPv6) and replaces none.
+func addRoute(r route, flags uint16) *message {
+	return r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|flags)
+}
+
+func deleteRoute(r route) *message { return r.message(unix.RTM_DELROUTE, 0) }
+
+func (r route) message(kind, flags uint16) *message {
+	m := newMessage(kind, flags, routeBody(familyOf(r.dst.Addr()), r.dst.Bits(), r.protocol, r.scope))
+	if r.local {
+		body := (*m)[unix.SizeofNlMsghdr:]
+		body[4], body[7] = unix.RT_TABLE_LOCAL, unix.RTN_LOCAL
+	}
+	if r.dst.Bits() > 0 {
+		m.attrAddr(unix.RTA_DST, r.dst.Addr())
+	}
+	if r.gateway.IsValid() {
+		m.attrAddr(unix.RTA_GATEWAY, r.gateway)
+	}
+	if r.index != 0 {
+		m.attr32(unix.RTA_OIF, uint32(r.index))
+	}
+	if r.metric != 0 {
+		m.attr32(unix.RTA_PRIORITY, r.metric)
+	}
+	return m
+}
+
+// comparePrefixes orders by address, then by length.
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }

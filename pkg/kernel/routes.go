@@ -48,10 +48,6 @@ func compareHops(a, b fabricHop) int {
 	return cmp.Or(a.gateway.Compare(b.gateway), cmp.Compare(a.index, b.index))
 }
 
-func comparePrefixes(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-}
-
 func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }
 
 // message is a request about the route; everything that tells it from others is

@@ -147,7 +147,7 @@ func (p *fabricPass) routeChange(want plan.Route, there []fabricRoute) (*fabricC
 // setRoute makes a route as it is resolved, whatever is there of ours.
 func setRoute(want plan.Route, r fabricRoute, flags uint16) *fabricChange {
 	return &fabricChange{
-		change:  change{what: "set route to " + r.dst.String(), requests: []*message{r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|flags)}},
+		kchange: kchange{what: "set route to " + r.dst.String(), requests: []*message{r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|flags)}},
 		subject: r.dst.String(),
 		route:   &want,
 	}
@@ -155,7 +155,7 @@ func setRoute(want plan.Route, r fabricRoute, flags uint16) *fabricChange {
 
 func unsetRoute(r fabricRoute) *fabricChange {
 	return &fabricChange{
-		change:  change{what: "delete route to " + r.dst.String(), requests: []*message{r.message(unix.RTM_DELROUTE, 0)}, late: true},
+		kchange: kchange{what: "delete route to " + r.dst.String(), requests: []*message{r.message(unix.RTM_DELROUTE, 0)}, late: true},
 		subject: r.dst.String(),
 	}
 }

@@ -299,3 +299,9 @@ func parseError(h header, body []byte) error {
 	}
 	return unix.Errno(code)
 }
+
+// sum adds up a digest of every message of a dump.
+func (s *socket) sum(request *message, digest func(received) uint64) (sum uint64, err error) {
+	err = s.walk(request, func() { sum = 0 }, func(m received) { sum += digest(m) })
+	return sum, err
+}

@@ -140,9 +140,15 @@ func newTunnel(t plan.Tunnel, under int) *message {
 	return m
 }
 
+// deviceStep is a request with the words for its failure.
+type deviceStep struct {
+	what    string
+	request *message
+}
+
 // tunnelStep is one thing that a device lacks.
 type tunnelStep struct {
-	step
+	deviceStep
 	remake bool // it can be had only by making the device anew
 }
 
@@ -152,26 +158,26 @@ func (l *tunnelLink) steps(t plan.Tunnel, under int) []tunnelStep {
 	set := func(what string, fill func(m *message)) {
 		m := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, l.Index, 0, 0))
 		fill(m)
-		steps = append(steps, tunnelStep{step: step{what, m}})
+		steps = append(steps, tunnelStep{deviceStep: deviceStep{what, m}})
 	}
 	// Marked first: what is half made can be removed.
 	if l.Alias != tunnelAlias {
 		set("mark by its alias", func(m *message) { m.attr(unix.IFLA_IFALIAS, []byte(tunnelAlias)) })
 	}
 	if l.bound() {
-		return []tunnelStep{{step{what: "make it anew without local and remote address"}, true}}
+		return []tunnelStep{{deviceStep{what: "make it anew without local and remote address"}, true}}
 	}
 	if t.Kind != plan.IPIP {
 		if l.vni != t.VNI || l.port != t.Port {
-			return []tunnelStep{{step{what: fmt.Sprintf("make it anew with VNI %d and port %d", t.VNI, t.Port)}, true}}
+			return []tunnelStep{{deviceStep{what: fmt.Sprintf("make it anew with VNI %d and port %d", t.VNI, t.Port)}, true}}
 		}
 		if l.local.IsValid() && t.Local.IsValid() && l.local.Is4() != t.Local.Is4() || l.under != 0 && under == 0 {
-			return []tunnelStep{{step{what: fmt.Sprintf("make it anew with local address %s by link %q", t.Local, t.Parent)}, true}}
+			return []tunnelStep{{deviceStep{what: fmt.Sprintf("make it anew with local address %s by link %q", t.Local, t.Parent)}, true}}
 		}
 		if l.local != t.Local || l.under != under || l.learning {
 			m := newMessage(unix.RTM_NEWLINK, 0, linkBody(unix.AF_UNSPEC, l.Index, 0, 0))
 			vxlan(m, t, under, false)
-			steps = append(steps, tunnelStep{step: step{fmt.Sprintf("set local address %s, link %q, no learning", t.Local, t.Parent), m}})
+			steps = append(steps, tunnelStep{deviceStep: deviceStep{fmt.Sprintf("set local address %s, link %q, no learning", t.Local, t.Parent), m}})
 		}
 		if l.MAC != t.MAC && !t.MAC.IsZero() {
 			set("set MAC address "+t.MAC.String(), func(m *message) { m.attr(unix.IFLA_ADDRESS, t.MAC[:]) })
@@ -181,7 +187,7 @@ func (l *tunnelLink) steps(t plan.Tunnel, under int) []tunnelStep {
 		set(fmt.Sprintf("set MTU %d", t.MTU), func(m *message) { m.attr32(unix.IFLA_MTU, uint32(t.MTU)) })
 	}
 	if !l.Up {
-		steps = append(steps, tunnelStep{step: step{"bring up", setUp(l.Index)}})
+		steps = append(steps, tunnelStep{deviceStep: deviceStep{"bring up", setUp(l.Index)}})
 	}
 	return steps
 }
@@ -205,10 +211,4 @@ func (s *socket) addrsOf(index int) ([]netip.Prefix, error) {
 		}
 	}
 	return addrs, nil
-}
-
-func deleteAddr(index int, p netip.Prefix) *message {
-	m := newMessage(unix.RTM_DELADDR, 0, addrBody(p, 0, index))
-	m.attrAddr(unix.IFA_LOCAL, p.Addr())
-	return m
 }

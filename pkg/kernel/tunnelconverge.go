@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
@@ -49,7 +48,7 @@ func (p *fabricPass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 		}
 		_, had := p.hadDevices[t.Kind]
 		had = had && p.settled(t)
-		return p.tunnelWrite(t, step{"make the device", newTunnel(t, under)}, had)
+		return p.tunnelWrite(t, deviceStep{"make the device", newTunnel(t, under)}, had)
 	case err != nil:
 		return false, fmt.Errorf("read link %s: %w", t.Device, err)
 	}
@@ -65,10 +64,10 @@ func (p *fabricPass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 	steps := l.steps(t, under)
 	for _, s := range steps {
 		if s.remake {
-			again, err := p.tunnelWrite(t, step{s.what, deleteMessage(l.Index)}, drifted)
+			again, err := p.tunnelWrite(t, deviceStep{s.what, deleteMessage(l.Index)}, drifted)
 			return again && err == nil, err
 		}
-		done, err := p.tunnelWrite(t, s.step, drifted)
+		done, err := p.tunnelWrite(t, s.deviceStep, drifted)
 		if err != nil {
 			return false, err
 		}
@@ -79,7 +78,7 @@ func (p *fabricPass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 		return false, err
 	}
 	for _, a := range missing {
-		done, err := p.tunnelWrite(t, step{"add address " + a.String(), addAddr(l.Index, a)}, drifted)
+		done, err := p.tunnelWrite(t, deviceStep{"add address " + a.String(), addAddr(l.Index, a)}, drifted)
 		if err != nil {
 			return false, err
 		}
@@ -94,17 +93,18 @@ func (p *fabricPass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 }
 
 // awaitLocal waits until routes can name an address that was just added: of IPv6
-// the kernel makes its local route in a work queue (see settle).
+// the kernel makes its local route in a work queue.
 func (p *fabricPass) awaitLocal(a netip.Addr) {
-	for end := time.Now().Add(settleTime); a.Is6() && time.Now().Before(end); time.Sleep(settlePause) {
-		if r, ok := p.sock.lookup(a, 0); ok && r.local {
-			return
-		}
+	if a.Is6() {
+		await(func() bool {
+			r, ok := p.sock.lookup(a, 0)
+			return ok && r.local
+		})
 	}
 }
 
 // tunnelWrite makes one change; done says that it was made.
-func (p *fabricPass) tunnelWrite(t plan.Tunnel, s step, drifted bool) (done bool, err error) {
+func (p *fabricPass) tunnelWrite(t plan.Tunnel, s deviceStep, drifted bool) (done bool, err error) {
 	_, err = p.sock.ask(s.request)
 	if t.Kind == plan.IPIP && errors.Is(err, unix.EEXIST) {
 		err = nil // loading the module made it
@@ -114,7 +114,7 @@ func (p *fabricPass) tunnelWrite(t plan.Tunnel, s step, drifted bool) (done bool
 	if err != nil && !errors.As(err, &refused) {
 		return false, err
 	}
-	p.wrote(&fabricChange{change: change{what: s.what, err: err}, subject: t.Device, drifted: drifted})
+	p.wrote(&fabricChange{kchange: kchange{what: s.what, err: err}, subject: t.Device, drifted: drifted})
 	return err == nil, nil
 }
 
@@ -266,7 +266,7 @@ func (p *fabricPass) removeAddrs(t plan.Tunnel, index int, drifted bool) error {
 		return err
 	}
 	for _, a := range stale {
-		if _, err := p.tunnelWrite(t, step{"delete address " + a.String(), deleteAddr(index, a)}, drifted); err != nil {
+		if _, err := p.tunnelWrite(t, deviceStep{"delete address " + a.String(), deleteAddr(index, a)}, drifted); err != nil {
 			return err
 		}
 	}
@@ -278,7 +278,7 @@ func (p *fabricPass) removeAddrs(t plan.Tunnel, index int, drifted bool) error {
 func (p *fabricPass) removeTunnel(t plan.Tunnel, l tunnelLink) error {
 	delete(p.devices, t.Kind)
 	delete(p.settledTunnels, t.Kind)
-	if _, err := p.tunnelWrite(t, step{"delete the device", deleteMessage(l.Index)}, false); err != nil {
+	if _, err := p.tunnelWrite(t, deviceStep{"delete the device", deleteMessage(l.Index)}, false); err != nil {
 		return err
 	}
 	if _, err := p.sock.link(l.Index, ""); isNotExist(err) {
@@ -291,6 +291,6 @@ func (p *fabricPass) removeTunnel(t plan.Tunnel, l tunnelLink) error {
 	}
 	down := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, l.Index, 0, unix.IFF_UP))
 	down.attr(unix.IFLA_IFALIAS, nil)
-	_, err := p.tunnelWrite(t, step{"take down", down}, false)
+	_, err := p.tunnelWrite(t, deviceStep{"take down", down}, false)
 	return err
 }

@@ -5,7 +5,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -15,10 +14,6 @@ import (
 const (
 	vethInfoPeer = 1 // VETH_INFO_PEER of linux/veth.h
 	maxAlias     = 255
-	genEUI64     = 0 // IN6_ADDR_GEN_MODE_EUI64 of linux/if_link.h
-	genNone      = 1
-
-	confDisableIPv6 = 26 // DEVCONF_DISABLE_IPV6 of linux/ipv6.h
 )
 
 // Veth says what CreateVeth makes.
@@ -240,47 +235,9 @@ func bringUpPod(s *socket, pod Link) error {
 	return nil
 }
 
-// hasIPv6 says whether the link speaks IPv6 now.
-func (l Link) hasIPv6() bool {
-	disabled, _ := l.conf6.at(confDisableIPv6)
-	return l.inet6 && disabled == 0
-}
-
 // addLinkLocal gives a link its link-local address itself: the kernel would not
 // let it be used before duplicate address detection has taken a second. The
 // kernel makes one again should the link go down and up.
 func addLinkLocal(l Link) []*message {
 	return []*message{addAddr(l.Index, linkLocalPrefix(linkLocal(l.MAC))), setAddrGen(l.Index, l.addrGen)}
-}
-
-func linkLocalPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, 64) }
-
-func setUp(index int) *message {
-	return newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, unix.IFF_UP, unix.IFF_UP))
-}
-
-// setAddrGen says how the kernel makes the link-local address when the link goes
-// up.
-func setAddrGen(index int, mode uint8) *message {
-	m := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
-	m.nest(unix.IFLA_AF_SPEC, func() {
-		m.nest(unix.AF_INET6, func() { m.attr8(unix.IFLA_INET6_ADDR_GEN_MODE, mode) })
-	})
-	return m
-}
-
-// addAddr adds an address without duplicate address detection, or finds it
-// there.
-func addAddr(index int, p netip.Prefix) *message {
-	scope := uint8(unix.RT_SCOPE_UNIVERSE)
-	if p.Addr().IsLinkLocalUnicast() && p.Addr().Is6() {
-		scope = unix.RT_SCOPE_LINK
-	}
-	m := newMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, addrBody(p, scope, index))
-	m.attrAddr(unix.IFA_LOCAL, p.Addr())
-	m.attrAddr(unix.IFA_ADDRESS, p.Addr())
-	if p.Addr().Is6() {
-		m.attr32(unix.IFA_FLAGS, unix.IFA_F_NODAD)
-	}
-	return m
 }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"github.com/calico-go/calico/pkg/plan"
+	"golang.org/x/sys/unix"
+)
+
+// FabricRoutes reads the routes with next hops that a Fabric made in the current
+// namespace, but for those through its tunnels.
+func FabricRoutes() ([]plan.Route, error) {
+	s, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	links, err := s.links(func(name string) bool { return !isFabricDevice(name) })
+	if err != nil {
+		return nil, err
+	}
+	names := make(map[int]string, len(links))
+	for _, l := range links {
+		if l.Alias != tunnelAlias {
+			names[l.Index] = l.Name
+		}
+	}
+	var out []plan.Route
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		routes, err := s.fabricRoutes(family, FabricProtocol)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range routes {
+			if route, ok := r.planned(names); ok {
+				out = append(out, route)
+			}
+		}
+	}
+	return out, nil
+}
+
+// planned is a route of the kernel as a plan has it; ok is false where it has no
+// next hop by one of the links.
+func (r fabricRoute) planned(names map[int]string) (route plan.Route, ok bool) {
+	if r.kind != unix.RTN_UNICAST {
+		return plan.Route{}, false
+	}
+	route = plan.Route{Destination: r.dst, Kind: plan.Unicast, Source: r.source}
+	for _, h := range r.hops {
+		name, there := names[h.index]
+		if !there || !h.gateway.IsValid() {
+			return plan.Route{}, false
+		}
+		route.Hops = append(route.Hops, plan.Hop{Gateway: h.gateway, Device: name, OnLink: h.onLink})
+	}
+	return route, len(route.Hops) > 0
+}

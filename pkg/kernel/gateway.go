@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/model"
+	"golang.org/x/sys/unix"
+)
+
+// RouteProtocol is the protocol number of the routes that are ours: no other
+// route is ever changed.
+const RouteProtocol = 80
+
+// HostMAC is the MAC address of every workload interface's host end. It is the
+// same for all, so that a workload may move to another host with its neighbour
+// cache, and needs none of its own: the link has two ends.
+func HostMAC() model.MAC { return model.MAC{0xee, 0xee, 0xee, 0xee, 0xee, 0xee} }
+
+// HostGateway is the IPv4 next hop of every workload. No interface has the
+// address: the host end answers for it by proxy ARP.
+func HostGateway() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) }
+
+// HostGatewayLL is the IPv6 next hop of every workload: the link-local address
+// of the host end.
+func HostGatewayLL() netip.Addr { return linkLocal(HostMAC()) }
+
+var errDisabledIPv6 = errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address")
+
+// isGateway says whether a workload expects HostGatewayLL at the other end of its link,
+// as those that CreateVeth made do. Of others, such as taps, the gateway is another's to give.
+func (l Link) isGateway() bool { return l.MAC == HostMAC() }
+
+// addGateway adds it with its subnet, as the kernel does when a link goes up: the
+// route that CreateVeth made in place of that may be gone as well.
+func addGateway(index int) *message { return addAddr(index, linkLocalPrefix(HostGatewayLL())) }
+
+// restoreGateway gives it to the host end of a workload's link again, where that was made
+// by CreateVeth and has lost it; ours is false for others.
+func restoreGateway(host *socket, pod Link) (ours bool, err error) {
+	l, err := host.link(pod.Parent, "")
+	if err != nil || !l.isGateway() || l.Parent != pod.Index {
+		return false, nil // whatever it is, it is not for this to find out
+	}
+	if r, ok := host.lookup(HostGatewayLL(), l.Index); ok && r.local {
+		return true, nil
+	}
+	switch _, err := host.ask(addGateway(l.Index)); {
+	case errors.Is(err, unix.EACCES):
+		return true, errDisabledIPv6
+	case err != nil:
+		return true, fmt.Errorf("add %s to the host end %s: %w", HostGatewayLL(), l.Name, err)
+	}
+	return true, nil
+}
