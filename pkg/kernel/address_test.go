@@ -8,11 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
 func TestSameAddressTwice(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		addr := netip.MustParseAddr("10.65.0.1")
 		a, b := wireAddrs(t, 1, addr), wireAddrs(t, 2, addr)
@@ -24,7 +25,7 @@ func TestSameAddressTwice(t *testing.T) {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		}
-		if got := ip(t, "route", "show", "proto", "80")[:2]; got[0] != "10.65.0.1 dev cali1 scope link" || got[1] != "10.65.0.2 dev cali2 scope link" {
+		if got := netns.IP(t, "route", "show", "proto", "80")[:2]; got[0] != "10.65.0.1 dev cali1 scope link" || got[1] != "10.65.0.2 dev cali2 scope link" {
 			t.Errorf("routes: %q", got)
 		}
 		// The first leaves: the other has the address at once.
@@ -32,7 +33,7 @@ func TestSameAddressTwice(t *testing.T) {
 		if diff := cmp.Diff(map[string]string{"cali2": ""}, errorsOf(r)); diff != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
-		if got := ip(t, "route", "show", "10.65.0.1")[0]; got != "10.65.0.1 dev cali2 proto 80 scope link" {
+		if got := netns.IP(t, "route", "show", "10.65.0.1")[0]; got != "10.65.0.1 dev cali2 proto 80 scope link" {
 			t.Errorf("route: %s", got)
 		}
 		r, err = h.ApplySome(context.Background(), []Endpoint{a.endpoint}, nil)
@@ -40,7 +41,7 @@ func TestSameAddressTwice(t *testing.T) {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
 		// One that is down doesn't keep it from one that is up.
-		ip(t, "link", "set", "cali1", "down")
+		netns.IP(t, "link", "set", "cali1", "down")
 		r, err = h.Apply(context.Background(), []Endpoint{a.endpoint, b.endpoint})
 		want := map[string]string{"cali1": "interface cali1 is down", "cali2": ""}
 		if diff := cmp.Diff(want, errorsOf(r)); diff != "" || err != nil {
@@ -52,7 +53,7 @@ func TestSameAddressTwice(t *testing.T) {
 func TestAddressMovesWithoutAGap(t *testing.T) {
 	for _, addr := range []netip.Addr{netip.MustParseAddr("10.65.0.1"), netip.MustParseAddr("fd00::1")} {
 		for _, some := range []bool{false, true} {
-			inHost(t, func() {
+			netns.Host(t, func() {
 				h := newHostPath(t)
 				here, there := wireAddrs(t, 1, addr).endpoint, wireAddrs(t, 2, addr).endpoint
 				mustApply(t, h, here)
@@ -106,12 +107,12 @@ func TestForeignRouteInTheWay(t *testing.T) {
 		{"route", "add", "10.65.0.1", "dev", "other0", "proto", "12"},
 		{"-6", "route", "add", "fd00::1", "dev", "other0", "proto", "12"},
 	} {
-		inHost(t, func() {
+		netns.Host(t, func() {
 			h := newHostPath(t)
 			a := wire(t, 1)
-			ip(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
-			ip(t, "link", "set", "other0", "up")
-			ip(t, args...)
+			netns.IP(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
+			netns.IP(t, "link", "set", "other0", "up")
+			netns.IP(t, args...)
 			r, err := h.Apply(context.Background(), []Endpoint{a.endpoint})
 			if err != nil {
 				t.Fatal(err)
@@ -127,7 +128,7 @@ func TestForeignRouteInTheWay(t *testing.T) {
 					del[i] = "del" // and it is still there to be deleted
 				}
 			}
-			ip(t, del...)
+			netns.IP(t, del...)
 			mustApply(t, h, a.endpoint)
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/test/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,13 +20,13 @@ import (
 // that has sent one.
 func advertise(tb testing.TB) {
 	tb.Helper()
-	ip(tb, "link", "add", "up0", "type", "veth", "peer", "name", "router0")
-	mustWrite(tb, "ipv6/conf/up0/accept_ra", "1")
-	mustWrite(tb, "ipv6/conf/up0/accept_ra_from_local", "1")
-	mustWrite(tb, "ipv6/conf/router0/accept_ra", "0")
+	netns.IP(tb, "link", "add", "up0", "type", "veth", "peer", "name", "router0")
+	netns.SetSysctl(tb, "ipv6/conf/up0/accept_ra", "1")
+	netns.SetSysctl(tb, "ipv6/conf/up0/accept_ra_from_local", "1")
+	netns.SetSysctl(tb, "ipv6/conf/router0/accept_ra", "0")
 	for _, name := range []string{"router0", "up0"} {
-		mustWrite(tb, "ipv6/conf/"+name+"/accept_dad", "0")
-		ip(tb, "link", "set", name, "up")
+		netns.SetSysctl(tb, "ipv6/conf/"+name+"/accept_dad", "0")
+		netns.IP(tb, "link", "set", name, "up")
 	}
 	awaitSettled(tb, "router0")
 	awaitSettled(tb, "up0")
@@ -49,7 +50,7 @@ func advertise(tb testing.TB) {
 	advert = append(advert, 3, 4, 64, 0xc0, 0, 0, 0x0e, 0x10, 0, 0, 0x0e, 0x10, 0, 0, 0, 0)
 	advert = append(advert, prefix[:]...)
 	allNodes := &unix.SockaddrInet6{Addr: netip.MustParseAddr("ff02::1").As16(), ZoneId: uint32(router.Index)}
-	for deadline := time.Now().Add(patience); byRouter(tb) == ""; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(netns.Patience); byRouter(tb) == ""; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			tb.Fatal("the router advertisement was not taken")
 		}
@@ -62,7 +63,7 @@ func advertise(tb testing.TB) {
 // byRouter is the default route that a router advertised.
 func byRouter(tb testing.TB) string {
 	tb.Helper()
-	return strings.Join(ip(tb, "-6", "route", "show", "default", "proto", "ra"), " ")
+	return strings.Join(netns.IP(tb, "-6", "route", "show", "default", "proto", "ra"), " ")
 }
 
 func expectSysctls(tb testing.TB, want map[string]int) {
@@ -76,7 +77,7 @@ func expectSysctls(tb testing.TB, want map[string]int) {
 
 // A host's own way by IPv6 is not lost to its workloads.
 func TestKeepsAdvertisedRoutes(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		advertise(t)
 		var log bytes.Buffer
 		h, err := NewHostPath(HostPathConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -99,7 +100,7 @@ func TestKeepsAdvertisedRoutes(t *testing.T) {
 		if byRouter(t) == "" {
 			t.Error("an IPv6 workload took the host's IPv6 default route away")
 		}
-		ip(t, "link", "add", "late0", "type", "veth", "peer", "name", "late1")
+		netns.IP(t, "link", "add", "late0", "type", "veth", "peer", "name", "late1")
 		expectSysctls(t, map[string]int{
 			"ipv6/conf/all/forwarding": 1, "ipv6/conf/cali2/forwarding": 1,
 			"ipv6/conf/up0/accept_ra": 2, "ipv6/conf/late0/accept_ra": 2,
@@ -113,12 +114,12 @@ func TestKeepsAdvertisedRoutes(t *testing.T) {
 
 // What is switched on for one workload's link ends those routes as well.
 func TestRepairKeepsAdvertisedRoutes(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a := wire(t, 1)
 		mustApply(t, h, a.endpoint)
-		mustWrite(t, "ipv6/conf/default/forwarding", "0")
-		mustWrite(t, "ipv6/conf/default/accept_ra", "1")
+		netns.SetSysctl(t, "ipv6/conf/default/forwarding", "0")
+		netns.SetSysctl(t, "ipv6/conf/default/accept_ra", "1")
 		advertise(t)
 		expectSysctls(t, map[string]int{"ipv6/conf/up0/accept_ra": 1, "ipv6/conf/up0/forwarding": 0})
 		b := wire(t, 2)
@@ -132,10 +133,10 @@ func TestRepairKeepsAdvertisedRoutes(t *testing.T) {
 
 // Where somebody else forwards already, what takes no advertisements stays so.
 func TestLeavesRefusedAdvertisements(t *testing.T) {
-	inHost(t, func() {
-		ip(t, "link", "add", "up0", "type", "veth", "peer", "name", "router0")
-		mustWrite(t, "ipv6/conf/up0/accept_ra", "1")
-		mustWrite(t, "ipv6/conf/all/forwarding", "1")
+	netns.Host(t, func() {
+		netns.IP(t, "link", "add", "up0", "type", "veth", "peer", "name", "router0")
+		netns.SetSysctl(t, "ipv6/conf/up0/accept_ra", "1")
+		netns.SetSysctl(t, "ipv6/conf/all/forwarding", "1")
 		mustApply(t, newHostPath(t), wire(t, 1).endpoint)
 		expectSysctls(t, map[string]int{"ipv6/conf/up0/accept_ra": 1, "ipv6/conf/default/accept_ra": 1})
 	})

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+
+	"github.com/calico-go/calico/test/netns"
 )
 
 // BenchmarkAdd is the kernel's part of a CNI ADD.
 func BenchmarkAdd(b *testing.B) {
 	for name, with := range map[string][]netip.Addr{"IPv4": addrs("10.0.0.1"), "both": addrs("10.0.0.1", "fd00::1")} {
 		b.Run(name, func(b *testing.B) {
-			inHost(b, func() {
+			netns.Host(b, func() {
 				for i := 0; b.Loop(); i++ {
 					b.StopTimer()
 					made := newPod(b)
@@ -36,7 +38,7 @@ func BenchmarkAdd(b *testing.B) {
 
 // BenchmarkDelete is the kernel's part of a CNI DEL.
 func BenchmarkDelete(b *testing.B) {
-	inHost(b, func() {
+	netns.Host(b, func() {
 		ns := newPod(b)
 		for b.Loop() {
 			b.StopTimer()

@@ -2,10 +2,14 @@
 
 package kernel
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/calico-go/calico/test/netns"
+)
 
 func TestCarrierLosses(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		uplink(t)
 		look := func() uint32 {
 			t.Helper()
@@ -17,8 +21,8 @@ func TestCarrierLosses(t *testing.T) {
 		}
 		before := look()
 		for range 3 {
-			ip(t, "link", "set", "up1", "down")
-			ip(t, "link", "set", "up1", "up")
+			netns.IP(t, "link", "set", "up1", "down")
+			netns.IP(t, "link", "set", "up1", "up")
 		}
 		if got := look() - before; got != 3 {
 			t.Errorf("%d losses, want 3", got)

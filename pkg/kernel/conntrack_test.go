@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -55,7 +56,7 @@ func track(tb testing.TB, src, dst, replySrc, replyDst netip.Addr, port uint16) 
 }
 
 func TestConnections(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		pod, far := netip.MustParseAddr("10.65.0.1"), netip.MustParseAddr("198.51.100.1")
 		pod6, far6 := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd01::1")
 		nat, other := netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("10.65.0.2")
@@ -97,7 +98,7 @@ func TestConnections(t *testing.T) {
 
 // TestICMP has queries of ICMP tracked.
 func TestICMP(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 		a6, b6 := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
 		insert := func(args ...string) {
@@ -119,7 +120,7 @@ func TestICMP(t *testing.T) {
 
 // TestPickedUp has the tracker begin while a connection runs, whose server speaks first.
 func TestPickedUp(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/calico-go/calico/test/netns"
 )
 
 // echo sends one datagram from a namespace to an address in another and waits
@@ -57,7 +59,7 @@ func echo(tb testing.TB, from, to *Namespace, addr netip.Addr) {
 		tb.Error(err)
 		return
 	}
-	_ = client.SetReadDeadline(start.Add(patience))
+	_ = client.SetReadDeadline(start.Add(netns.Patience))
 	b := make([]byte, 64)
 	if n, err := client.Read(b); err != nil || string(b[:n]) != "hello" {
 		tb.Errorf("echo by %s: %q, %v", addr, b[:n], err)
@@ -69,13 +71,13 @@ func echo(tb testing.TB, from, to *Namespace, addr netip.Addr) {
 func TestPodsTalk(t *testing.T) {
 	for _, defaultRoute := range []bool{false, true} {
 		t.Run(fmt.Sprintf("host's default route %v", defaultRoute), func(t *testing.T) {
-			inHost(t, func() {
+			netns.Host(t, func() {
 				if defaultRoute {
-					ip(t, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
-					ip(t, "link", "set", "up0", "up")
-					ip(t, "link", "set", "up1", "up")
-					ip(t, "addr", "add", "192.0.2.1/24", "dev", "up0")
-					ip(t, "route", "add", "default", "via", "192.0.2.254")
+					netns.IP(t, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
+					netns.IP(t, "link", "set", "up0", "up")
+					netns.IP(t, "link", "set", "up1", "up")
+					netns.IP(t, "addr", "add", "192.0.2.1/24", "dev", "up0")
+					netns.IP(t, "route", "add", "default", "via", "192.0.2.254")
 				}
 				h := newHostPath(t)
 				a, b := wire(t, 1), wire(t, 2)

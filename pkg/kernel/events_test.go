@@ -8,12 +8,14 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/calico-go/calico/test/netns"
 )
 
 // awaits receives events until one names the interface.
 func awaits(tb testing.TB, events <-chan Event, name string) {
 	tb.Helper()
-	timeout := time.After(patience)
+	timeout := time.After(netns.Patience)
 	for {
 		select {
 		case e, ok := <-events:
@@ -30,7 +32,7 @@ func awaits(tb testing.TB, events <-chan Event, name string) {
 }
 
 func TestSubscribe(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		ctx, cancel := context.WithCancel(context.Background())
 		events, err := h.Subscribe(ctx)
@@ -40,8 +42,8 @@ func TestSubscribe(t *testing.T) {
 		a := wire(t, 1)
 		awaits(t, events, "cali1")
 		mustApply(t, h, a.endpoint)
-		ip(t, "link", "add", "eth9", "type", "veth", "peer", "name", "other9")
-		ip(t, "link", "set", "eth9", "up")
+		netns.IP(t, "link", "add", "eth9", "type", "veth", "peer", "name", "other9")
+		netns.IP(t, "link", "set", "eth9", "up")
 		for _, args := range [][]string{
 			{"route", "del", "10.65.0.1"},
 			{"-6", "route", "del", "fd00::1"},
@@ -60,7 +62,7 @@ func TestSubscribe(t *testing.T) {
 			{"link", "add", "cali5", "type", "veth", "peer", "name", "other5"},
 		} {
 			quiet(t, h, events, a.endpoint)
-			ip(t, args...)
+			netns.IP(t, args...)
 			name := "cali1"
 			if args[1] == "add" && args[0] == "link" {
 				name = "cali5"
@@ -78,7 +80,7 @@ func TestSubscribe(t *testing.T) {
 		for range events { // closed in the end
 		}
 	})
-	noLeaks(t)
+	netns.NoLeaks(t)
 }
 
 // quiet makes changes by Apply and expects no event for them: its own changes are
@@ -87,11 +89,11 @@ func quiet(tb testing.TB, h *HostPath, events <-chan Event, e Endpoint) {
 	tb.Helper()
 	marks := 0
 	mark := func() (before []string) {
-		timeout := time.After(patience)
+		timeout := time.After(netns.Patience)
 		for lost := true; lost; {
 			marks++
 			name := "calimark" + strconv.Itoa(marks)
-			ip(tb, "link", "add", name, "type", "veth", "peer", "name", "peermark"+strconv.Itoa(marks))
+			netns.IP(tb, "link", "add", name, "type", "veth", "peer", "name", "peermark"+strconv.Itoa(marks))
 			lost = false // where events were, that of the mark may be one of them
 			for !lost && !slices.Contains(before, name) {
 				select {
@@ -104,7 +106,7 @@ func quiet(tb testing.TB, h *HostPath, events <-chan Event, e Endpoint) {
 					tb.Fatalf("no event for %s", name)
 				}
 			}
-			ip(tb, "link", "del", name)
+			netns.IP(tb, "link", "del", name)
 		}
 		return before
 	}
@@ -124,7 +126,7 @@ func quiet(tb testing.TB, h *HostPath, events <-chan Event, e Endpoint) {
 
 // Events that nobody receives don't fill memory, and are not lost.
 func TestSubscribeCoalesces(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
@@ -137,7 +139,7 @@ func TestSubscribeCoalesces(t *testing.T) {
 			wire(t, i+1)
 		}
 		got := make(map[string]bool)
-		timeout := time.After(patience)
+		timeout := time.After(netns.Patience)
 		for len(got) < len(want) {
 			select {
 			case e := <-events:

@@ -43,7 +43,7 @@ type FabricConfig struct {
 // namespace that it was made in. Safe for concurrent use.
 type Fabric struct {
 	cfg  FabricConfig
-	ns   netns
+	ns   nsHandle
 	port uint32 // of sock, to know our own changes among the events
 	hash maphash.Hash
 

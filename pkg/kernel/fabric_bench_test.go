@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // manyRoutes is a state of n routes of blocks, by 500 hosts through VXLAN, and
@@ -43,7 +44,7 @@ func addSomeRoute(st *plan.State, i int) plan.Route {
 func BenchmarkFabricCold(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
-		inHost(b, func() {
+		netns.Host(b, func() {
 			uplink(b)
 			f, st := newFabric(b), manyRoutes(5000)
 			b.StartTimer()
@@ -59,7 +60,7 @@ func BenchmarkFabricCold(b *testing.B) {
 func BenchmarkFabricAudit(b *testing.B) {
 	for _, n := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			inHost(b, func() {
+			netns.Host(b, func() {
 				uplink(b)
 				f, st := newFabric(b), manyRoutes(n)
 				mustHold(b, f, st)
@@ -78,7 +79,7 @@ func BenchmarkFabricAudit(b *testing.B) {
 func BenchmarkFabricUnchanged(b *testing.B) {
 	for _, n := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			inHost(b, func() {
+			netns.Host(b, func() {
 				uplink(b)
 				f, st := newFabric(b), manyRoutes(n)
 				mustHold(b, f, st)
@@ -97,7 +98,7 @@ func BenchmarkFabricUnchanged(b *testing.B) {
 func BenchmarkFabricOneMore(b *testing.B) {
 	for _, n := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			inHost(b, func() {
+			netns.Host(b, func() {
 				uplink(b)
 				f, st := newFabric(b), manyRoutes(n)
 				mustHold(b, f, st)
@@ -117,7 +118,7 @@ func BenchmarkFabricOneMore(b *testing.B) {
 // BenchmarkFabricOneMoreHost programs a host's entries where there are those of
 // many, and removes them.
 func BenchmarkFabricOneMoreHost(b *testing.B) {
-	inHost(b, func() {
+	netns.Host(b, func() {
 		uplink(b)
 		f, st := newFabric(b), manyRoutes(5000)
 		mustHold(b, f, st)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -87,7 +88,7 @@ func startFlood(tb testing.TB, from, to *Namespace, addr netip.Addr) *flood {
 	}()
 	select {
 	case <-f.first:
-	case <-time.After(patience):
+	case <-time.After(netns.Patience):
 		tb.Fatal("nothing arrives")
 	}
 	return f
@@ -105,7 +106,7 @@ func (f *flood) end() (sent, lost int) {
 	for range f.stop { // until the sender has ended
 	}
 	// What is on its way, or in the socket, isn't lost.
-	for deadline := time.Now().Add(patience); f.missing() > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(netns.Patience); f.missing() > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	_ = f.server.Close()
@@ -116,7 +117,7 @@ func (f *flood) end() (sent, lost int) {
 // A pool's mode changes live: from VXLAN to no encapsulation and back, by
 // replacing routes, loses nothing.
 func TestModeChangesWithoutLoss(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
 		a, b := hosts[0], hosts[1]
 		apply := func(v *virtualHost, encapsulated bool) {
@@ -157,8 +158,8 @@ func TestModeChangesWithoutLoss(t *testing.T) {
 			apply(v, false)
 		}
 		pingAll(t, hosts)
-		within(t, a.ns, func() {
-			for _, line := range ip(t, "link", "show", "type", "vxlan") {
+		netns.Within(t, a.ns.file, func() {
+			for _, line := range netns.IP(t, "link", "show", "type", "vxlan") {
 				t.Errorf("a device is left: %s", line)
 			}
 		})
@@ -167,7 +168,7 @@ func TestModeChangesWithoutLoss(t *testing.T) {
 
 // Settings of a device change live, also those for which it is made anew.
 func TestTunnelChanges(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
 		changes := map[string]func(v *virtualHost, t *plan.Tunnel){
 			"MTU": func(_ *virtualHost, t *plan.Tunnel) { t.MTU = 1380 },
@@ -203,7 +204,7 @@ func TestTunnelChanges(t *testing.T) {
 					if r := mustHold(t, v.fabric, st); r.Writes == 0 || r.Repairs != 0 {
 						t.Errorf("%s: %d writes, %d repairs", name, r.Writes, r.Repairs)
 					}
-					within(t, v.ns, func() {
+					netns.Within(t, v.ns.file, func() {
 						again := newFabric(t)
 						if r := mustHold(t, again, st); r.Writes != 0 {
 							t.Errorf("%s: after a restart %d writes", name, r.Writes)
@@ -219,19 +220,19 @@ func TestTunnelChanges(t *testing.T) {
 
 // Next hops share the flows, and those whose link goes away or down leave.
 func TestECMP(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := newFabric(t)
 		st := plan.State{Routes: make(map[netip.Prefix]plan.Route)}
 		dst4, dst6 := netip.MustParsePrefix("10.65.2.0/24"), netip.MustParsePrefix("fd00:2::/64")
 		var hops4, hops6 []plan.Hop
 		for i := range 2 {
 			name := fmt.Sprintf("up%d", i)
-			ip(t, "link", "add", name, "type", "veth", "peer", "name", "peer"+name)
-			ip(t, "link", "set", name, "up")
-			ip(t, "link", "set", "peer"+name, "up")
+			netns.IP(t, "link", "add", name, "type", "veth", "peer", "name", "peer"+name)
+			netns.IP(t, "link", "set", name, "up")
+			netns.IP(t, "link", "set", "peer"+name, "up")
 			awaitSettled(t, name)
-			ip(t, "addr", "add", fmt.Sprintf("192.0.%d.1/24", i), "dev", name)
-			ip(t, "addr", "add", fmt.Sprintf("2001:db8:%d::1/64", i), "dev", name, "nodad")
+			netns.IP(t, "addr", "add", fmt.Sprintf("192.0.%d.1/24", i), "dev", name)
+			netns.IP(t, "addr", "add", fmt.Sprintf("2001:db8:%d::1/64", i), "dev", name, "nodad")
 			awaitAddr(t, netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::1", i)))
 			hops4 = append(hops4, plan.Hop{Gateway: netip.AddrFrom4([4]byte{192, 0, byte(i), 2}), Device: name})
 			hops6 = append(hops6, plan.Hop{Gateway: netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::2", i)), Device: name})
@@ -249,18 +250,18 @@ func TestECMP(t *testing.T) {
 		}
 		used := make(map[string]bool)
 		for port := range 64 {
-			line := ip(t, "route", "get", "10.65.2.9", "ipproto", "udp", "dport", fmt.Sprint(1000+port), "sport", fmt.Sprint(2000+port))[0]
+			line := netns.IP(t, "route", "get", "10.65.2.9", "ipproto", "udp", "dport", fmt.Sprint(1000+port), "sport", fmt.Sprint(2000+port))[0]
 			used[strings.Fields(line)[4]] = true
 		}
-		mustWrite(t, "ipv4/fib_multipath_hash_policy", "1")
+		netns.SetSysctl(t, "ipv4/fib_multipath_hash_policy", "1")
 		for port := range 64 {
-			line := ip(t, "route", "get", "10.65.2.9", "ipproto", "udp", "dport", fmt.Sprint(1000+port), "sport", fmt.Sprint(2000+port))[0]
+			line := netns.IP(t, "route", "get", "10.65.2.9", "ipproto", "udp", "dport", fmt.Sprint(1000+port), "sport", fmt.Sprint(2000+port))[0]
 			used[strings.Fields(line)[4]] = true
 		}
 		if len(used) != 2 {
 			t.Errorf("flows go by %v", used)
 		}
-		ip(t, "link", "set", "up1", "down")
+		netns.IP(t, "link", "set", "up1", "down")
 		r, err := f.Apply(context.Background(), st)
 		if err != nil || len(r.Problems) != 2 {
 			t.Errorf("with a link down: %v, %v", r, err)
@@ -274,9 +275,9 @@ func TestECMP(t *testing.T) {
 		if r, err := f.Apply(context.Background(), st); err != nil || r.Writes != 0 {
 			t.Errorf("again with a link down: %v, %v", r, err)
 		}
-		ip(t, "link", "set", "up1", "up")
+		netns.IP(t, "link", "set", "up1", "up")
 		awaitSettled(t, "up1")
-		ip(t, "addr", "add", "2001:db8:1::1/64", "dev", "up1", "nodad")
+		netns.IP(t, "addr", "add", "2001:db8:1::1/64", "dev", "up1", "nodad")
 		mustHold(t, f, st)
 		if diff := cmp.Diff(both, heldByFabric(t)); diff != "" {
 			t.Errorf("with the link up again (-want +got):\n%s", diff)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -68,7 +69,7 @@ func randomChanges(r *rand.Rand, st plan.State) plan.Changes {
 // However one comes to a state, change by change, the kernel holds what one Apply
 // of it alone makes it hold.
 func TestChangesEqualApply(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		uplink(t)
 		f := newFabric(t)
 		seed := rand.Uint64()
@@ -98,7 +99,7 @@ func TestChangesEqualApply(t *testing.T) {
 // A Fabric and a HostPath leave each other's routes alone; while an address is on
 // its way from another host to this one, its endpoint here comes first.
 func TestFabricBesideHostPath(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		uplink(t)
 		f, h := newFabric(t), newHostPath(t)
 		a := wire(t, 1)
@@ -118,7 +119,7 @@ func TestFabricBesideHostPath(t *testing.T) {
 			t.Errorf("%d and %d writes where nothing changed", r.Writes, w.Writes)
 		}
 		for _, addr := range a.endpoint.Addrs {
-			if got := ip(t, "route", "get", addr.String())[0]; !strings.Contains(got, "dev cali1") {
+			if got := netns.IP(t, "route", "get", addr.String())[0]; !strings.Contains(got, "dev cali1") {
 				t.Errorf("to the endpoint: %s", got)
 			}
 		}

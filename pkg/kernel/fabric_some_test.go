@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -47,12 +48,12 @@ func shapes(dst netip.Prefix) map[string]plan.Route {
 
 func uplink(tb testing.TB) {
 	tb.Helper()
-	ip(tb, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
-	ip(tb, "link", "set", "up0", "up")
-	ip(tb, "link", "set", "up1", "up")
+	netns.IP(tb, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
+	netns.IP(tb, "link", "set", "up0", "up")
+	netns.IP(tb, "link", "set", "up1", "up")
 	awaitSettled(tb, "up0")
-	ip(tb, "addr", "add", "192.0.2.1/24", "dev", "up0")
-	ip(tb, "addr", "add", "2001:db8::1/64", "dev", "up0", "nodad")
+	netns.IP(tb, "addr", "add", "192.0.2.1/24", "dev", "up0")
+	netns.IP(tb, "addr", "add", "2001:db8::1/64", "dev", "up0", "nodad")
 	awaitAddr(tb, netip.MustParseAddr("2001:db8::1"))
 }
 
@@ -64,7 +65,7 @@ func awaitAddr(tb testing.TB, a netip.Addr) {
 		tb.Fatal(err)
 	}
 	defer s.close()
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(netns.Patience); ; {
 		if r, ok := s.lookup(a, 0); ok && r.local {
 			return
 		}
@@ -78,7 +79,7 @@ func awaitAddr(tb testing.TB, a netip.Addr) {
 // A route that led through a device that is not there comes back at once when it
 // leads where it led before.
 func TestRouteComesBack(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		uplink(t)
 		f := newFabric(t)
 		dst := netip.MustParsePrefix("10.65.7.0/26")
@@ -108,7 +109,7 @@ func TestRouteComesBack(t *testing.T) {
 // TestRefusedReplacement has routes whose replacement the kernel refuses: what leads elsewhere than is
 // desired goes, what leads to a part of it or nowhere at all stays, and is replaced or deleted later like any other.
 func TestRefusedReplacement(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		uplink(t)
 		hop := func(a string) plan.Hop { return plan.Hop{Gateway: netip.MustParseAddr(a), Device: "up0"} }
 		bad := map[bool]plan.Hop{true: hop("203.0.113.1"), false: hop("fd99::1")}
@@ -163,7 +164,7 @@ func TestRefusedReplacement(t *testing.T) {
 // Every form of a route replaces every other, leaves nothing of it behind, and is
 // found again by another Fabric, which writes nothing.
 func TestRouteShapes(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		uplink(t)
 		for _, dst := range []netip.Prefix{netip.MustParsePrefix("10.65.7.0/26"), netip.MustParsePrefix("10.65.8.1/32"),
 			netip.MustParsePrefix("fd00:7::/122"), netip.MustParsePrefix("fd00:8::1/128")} {
@@ -206,11 +207,11 @@ func TestRouteShapes(t *testing.T) {
 
 // What a Fabric can't have is a problem that names it; the rest is programmed.
 func TestFabricProblems(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		uplink(t)
-		ip(t, "link", "add", "vxlan.calico", "type", "bridge")
-		ip(t, "route", "add", "10.1.0.0/16", "dev", "up0", "proto", "12", "metric", "32")
-		ip(t, "link", "add", "down0", "type", "veth", "peer", "name", "down1")
+		netns.IP(t, "link", "add", "vxlan.calico", "type", "bridge")
+		netns.IP(t, "route", "add", "10.1.0.0/16", "dev", "up0", "proto", "12", "metric", "32")
+		netns.IP(t, "link", "add", "down0", "type", "veth", "peer", "name", "down1")
 		route := func(dst string, hops ...plan.Hop) plan.Route {
 			return plan.Route{Destination: netip.MustParsePrefix(dst), Kind: plan.Unicast, Hops: hops}
 		}
@@ -280,6 +281,6 @@ func TestFabricProblems(t *testing.T) {
 		if !slices.ContainsFunc(held, func(l string) bool { return strings.HasPrefix(l, "10.2.0.0/16 via 192.0.2.2") }) {
 			t.Errorf("the hop that there is has no route: %q", held)
 		}
-		ip(t, "link", "show", "vxlan.calico", "type", "bridge") // is still there
+		netns.IP(t, "link", "show", "vxlan.calico", "type", "bridge") // is still there
 	})
 }

@@ -8,30 +8,13 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"runtime"
 	"testing"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/netns"
 	"golang.org/x/sys/unix"
 )
-
-// within runs fn on a thread in a namespace. The thread ends afterwards, whatever
-// becomes of the test.
-func within(tb testing.TB, ns *Namespace, fn func()) {
-	tb.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if err := unix.Setns(int(ns.file.Fd()), unix.CLONE_NEWNET); err != nil {
-			tb.Error(os.NewSyscallError("setns", err))
-			return
-		}
-		fn()
-	}()
-	<-done
-}
 
 // virtualHost is a namespace on a bridge, with a pod. Host n has 192.0.2.n and
 // 2001:db8::n, the blocks 10.65.n.0/24 and fd00:n::/64, and a pod with the
@@ -60,24 +43,24 @@ func (v *virtualHost) net6() netip.Prefix { return netip.PrefixFrom(v.tun6(), 64
 // virtualHosts makes hosts 1 to n. The current namespace is the wire.
 func virtualHosts(tb testing.TB, n int) []*virtualHost {
 	tb.Helper()
-	ip(tb, "link", "add", "wire", "type", "bridge")
-	ip(tb, "link", "set", "wire", "up")
+	netns.IP(tb, "link", "add", "wire", "type", "bridge")
+	netns.IP(tb, "link", "set", "wire", "up")
 	hosts := make([]*virtualHost, n)
 	for i := range hosts {
 		v := &virtualHost{n: i + 1, ns: newPod(tb)}
 		hosts[i] = v
 		port := fmt.Sprintf("port%d", v.n)
-		ip(tb, "link", "add", port, "type", "veth", "peer", "name", "far")
+		netns.IP(tb, "link", "add", port, "type", "veth", "peer", "name", "far")
 		moveFar(tb, v.ns)
-		ip(tb, "link", "set", port, "master", "wire", "up")
-		within(tb, v.ns, func() {
-			ip(tb, "link", "set", "lo", "up")
-			ip(tb, "link", "set", "eth0", "up")
-			ip(tb, "addr", "add", v.addr4().String()+"/24", "dev", "eth0")
-			ip(tb, "addr", "add", v.addr6().String()+"/64", "dev", "eth0", "nodad")
+		netns.IP(tb, "link", "set", port, "master", "wire", "up")
+		netns.Within(tb, v.ns.file, func() {
+			netns.IP(tb, "link", "set", "lo", "up")
+			netns.IP(tb, "link", "set", "eth0", "up")
+			netns.IP(tb, "addr", "add", v.addr4().String()+"/24", "dev", "eth0")
+			netns.IP(tb, "addr", "add", v.addr6().String()+"/64", "dev", "eth0", "nodad")
 			awaitAddr(tb, v.addr6())
 			awaitSettled(tb, "eth0")
-			ip(tb, "route", "add", "default", "via", "192.0.2.254")
+			netns.IP(tb, "route", "add", "default", "via", "192.0.2.254")
 			v.fabric, v.path = newFabric(tb), newHostPath(tb)
 			w := wireAddrs(tb, v.n, v.pod4(), v.pod6())
 			v.pod = w.ns
@@ -101,7 +84,7 @@ func moveFar(tb testing.TB, ns *Namespace) {
 	if _, err := s.ask(m); err != nil {
 		tb.Fatal(err)
 	}
-	within(tb, ns, func() { ip(tb, "link", "set", "far", "name", "eth0") })
+	netns.Within(tb, ns.file, func() { netns.IP(tb, "link", "set", "far", "name", "eth0") })
 }
 
 func newFabric(tb testing.TB) *Fabric {
@@ -193,14 +176,14 @@ func mustHoldSome(tb testing.TB, f *Fabric, c plan.Changes) FabricReport {
 // heldByFabric is what the namespace holds of it, as iproute2 prints it.
 func heldByFabric(tb testing.TB) []string {
 	tb.Helper()
-	lines := ip(tb, "-4", "route", "show", "proto", "81")
-	lines = append(lines, ip(tb, "-6", "route", "show", "proto", "81")...)
+	lines := netns.IP(tb, "-4", "route", "show", "proto", "81")
+	lines = append(lines, netns.IP(tb, "-6", "route", "show", "proto", "81")...)
 	for _, device := range []string{"vxlan.calico", "vxlan-v6.calico"} {
 		if _, err := os.Stat("/proc/sys/net/ipv4/conf/" + device); err != nil {
 			continue
 		}
-		lines = append(lines, ip(tb, "neigh", "show", "nud", "permanent", "dev", device)...)
-		lines = append(lines, ip(tb, "-o", "addr", "show", "dev", device, "scope", "global")...)
+		lines = append(lines, netns.IP(tb, "neigh", "show", "nud", "permanent", "dev", device)...)
+		lines = append(lines, netns.IP(tb, "-o", "addr", "show", "dev", device, "scope", "global")...)
 		lines = append(lines, bridgeFDB(tb, device)...)
 	}
 	return lines

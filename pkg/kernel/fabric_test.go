@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -28,7 +29,7 @@ func bridgeFDB(tb testing.TB, device string) []string {
 func TestVXLANBetweenHosts(t *testing.T) {
 	for _, n := range []int{2, 3} {
 		t.Run(fmt.Sprint(n, " hosts"), func(t *testing.T) {
-			inHost(t, func() {
+			netns.Host(t, func() {
 				hosts := virtualHosts(t, n)
 				for _, v := range hosts {
 					mustHold(t, v.fabric, v.vxlanState(hosts))
@@ -61,10 +62,10 @@ func pingAll(t *testing.T, hosts []*virtualHost) {
 }
 
 func TestFabricHolds(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
 		v := hosts[0]
-		within(t, v.ns, func() {
+		netns.Within(t, v.ns.file, func() {
 			mustHold(t, v.fabric, v.vxlanState(hosts))
 			want := []string{
 				"blackhole 10.65.1.0/24 metric 1100",

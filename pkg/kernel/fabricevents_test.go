@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -52,7 +53,7 @@ func signalled(tb testing.TB, signals <-chan struct{}, what any) {
 		if !ok {
 			tb.Fatal("the channel was closed")
 		}
-	case <-time.After(patience):
+	case <-time.After(netns.Patience):
 		tb.Errorf("no signal of %q", what)
 	}
 }
@@ -61,20 +62,20 @@ func signalled(tb testing.TB, signals <-chan struct{}, what any) {
 // of its own says when all before it has been.
 func settleFabric(tb testing.TB, signals <-chan struct{}) {
 	tb.Helper()
-	ip(tb, "link", "set", "lo", "mtu", "60000")
+	netns.IP(tb, "link", "set", "lo", "mtu", "60000")
 	signalled(tb, signals, "the MTU of lo")
-	ip(tb, "link", "set", "lo", "mtu", "65536")
+	netns.IP(tb, "link", "set", "lo", "mtu", "65536")
 	signalled(tb, signals, "the MTU of lo")
 }
 
 // Whatever somebody else does is signalled, seen at a glance, and repaired.
 func TestFabricRepairs(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
 		v := hosts[0]
 		mustHold(t, hosts[1].fabric, hosts[1].vxlanState(hosts))
 		st := v.vxlanState(hosts)
-		within(t, v.ns, func() {
+		netns.Within(t, v.ns.file, func() {
 			mustHold(t, v.fabric, st)
 			mustHold(t, v.fabric, st)
 			right := withoutIndices(heldByFabric(t))
@@ -96,7 +97,7 @@ func TestFabricRepairs(t *testing.T) {
 					command(t, "ip", "link", "set", "eth0", "up")
 					awaitSettled(t, "eth0")
 					command(t, "ip", "addr", "add", v.addr6().String()+"/64", "dev", "eth0", "nodad")
-					ip(t, "route", "add", "default", "via", "192.0.2.254")
+					netns.IP(t, "route", "add", "default", "via", "192.0.2.254")
 				} else if same, err := v.fabric.Unchanged(ctx); same || err != nil {
 					t.Errorf("after %q: unchanged %v, %v", args, same, err)
 				}
@@ -118,15 +119,15 @@ func TestFabricRepairs(t *testing.T) {
 			}
 		})
 	})
-	noLeaks(t)
+	netns.NoLeaks(t)
 }
 
 // The host's own routes say how next hops are reached: each change is signalled, and
 // nothing of workloads' routes.
 func TestFabricSignalsHostRoutes(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		v := virtualHosts(t, 2)[0]
-		within(t, v.ns, func() {
+		netns.Within(t, v.ns.file, func() {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			signals, err := v.fabric.Subscribe(ctx)
@@ -144,13 +145,13 @@ func TestFabricSignalsHostRoutes(t *testing.T) {
 				{"route", "replace", "default", "via", "192.0.2.2"},
 			} {
 				settleFabric(t, signals)
-				ip(t, args...)
+				netns.IP(t, args...)
 				signalled(t, signals, args)
 			}
 			settleFabric(t, signals)
-			ip(t, "route", "add", "10.65.1.99/32", "dev", "eth0", "proto", "80")
-			ip(t, "route", "add", "198.51.100.0/24", "via", "192.0.2.2", "table", "99")
-			ip(t, "link", "set", "lo", "mtu", "60000") // the last of all
+			netns.IP(t, "route", "add", "10.65.1.99/32", "dev", "eth0", "proto", "80")
+			netns.IP(t, "route", "add", "198.51.100.0/24", "via", "192.0.2.2", "table", "99")
+			netns.IP(t, "link", "set", "lo", "mtu", "60000") // the last of all
 			signalled(t, signals, "the MTU of lo")
 			select {
 			case <-signals:
@@ -164,11 +165,11 @@ func TestFabricSignalsHostRoutes(t *testing.T) {
 // What a Fabric changes itself of routes, neighbours and forwarding entries it
 // doesn't signal.
 func TestFabricDoesNotSignalItself(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
 		v := hosts[0]
 		st := v.vxlanState(hosts)
-		within(t, v.ns, func() {
+		netns.Within(t, v.ns.file, func() {
 			mustHold(t, v.fabric, st)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
@@ -192,7 +193,7 @@ func TestFabricDoesNotSignalItself(t *testing.T) {
 				t.Error("its own changes were signalled")
 			default:
 			}
-			ip(t, "link", "set", "lo", "mtu", "60000") // the last of all
+			netns.IP(t, "link", "set", "lo", "mtu", "60000") // the last of all
 			signalled(t, signals, "the MTU of lo")
 			select {
 			case <-signals:
@@ -205,11 +206,11 @@ func TestFabricDoesNotSignalItself(t *testing.T) {
 
 // TestFabricHearsOfCarriers: routes leave out links that have none.
 func TestFabricHearsOfCarriers(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := newFabric(t)
-		ip(t, "link", "add", "up1", "type", "veth", "peer", "name", "far1")
-		ip(t, "link", "set", "up1", "up")
-		ip(t, "link", "set", "far1", "up")
+		netns.IP(t, "link", "add", "up1", "type", "veth", "peer", "name", "far1")
+		netns.IP(t, "link", "set", "up1", "up")
+		netns.IP(t, "link", "set", "far1", "up")
 		awaitSettled(t, "up1")
 		signals, err := f.Subscribe(t.Context())
 		if err != nil {
@@ -217,7 +218,7 @@ func TestFabricHearsOfCarriers(t *testing.T) {
 		}
 		settleFabric(t, signals)
 		for _, far := range []string{"down", "up"} {
-			ip(t, "link", "set", "far1", far)
+			netns.IP(t, "link", "set", "far1", far)
 			signalled(t, signals, "far1, which is set "+far) // of itself
 			for {
 				links, err := new(HostNetwork).Read("far")

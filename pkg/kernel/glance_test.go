@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,7 +27,7 @@ func mustBeUnchanged(tb testing.TB, h *HostPath, want bool, after string) {
 }
 
 func TestUnchanged(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a, b := wire(t, 1), wire(t, 2)
 		mustBeUnchanged(t, h, false, "nothing was applied")
@@ -37,19 +38,19 @@ func TestUnchanged(t *testing.T) {
 		mustBeUnchanged(t, h, true, "an Apply that found nothing to do")
 		for _, broken := range append(slices.Concat(breakages(), settingsBroken(), behindTheBack(a.endpoint)),
 			breakage{"other end down", func(tb testing.TB) {
-				err := a.ns.enter(func() error { ip(tb, "link", "set", "eth0", "down"); return nil })
+				err := a.ns.enter(func() error { netns.IP(tb, "link", "set", "eth0", "down"); return nil })
 				if err != nil {
 					tb.Fatal(err)
 				}
 				// The host's end is told a moment later (linkwatch).
-				for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+				for deadline := time.Now().Add(netns.Patience); ; time.Sleep(time.Millisecond) {
 					same, err := h.Unchanged(context.Background())
 					if err != nil || !same || time.Now().After(deadline) {
 						return
 					}
 				}
 			}},
-			breakage{"link deleted", func(tb testing.TB) { ip(tb, "link", "del", "cali2") }},
+			breakage{"link deleted", func(tb testing.TB) { netns.IP(tb, "link", "del", "cali2") }},
 		) {
 			broken.breakIt(t)
 			mustBeUnchanged(t, h, false, broken.name)
@@ -69,14 +70,14 @@ func TestUnchanged(t *testing.T) {
 }
 
 func TestUnchangedByOthers(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a, b := wire(t, 1), wire(t, 2)
 		for range 2 {
 			mustApply(t, h, a.endpoint)
 		}
-		ip(t, "route", "add", "10.9.9.9", "dev", "cali1")
-		ip(t, "neigh", "add", "10.9.9.9", "dev", "cali1", "lladdr", "02:00:00:00:00:09", "nud", "stale")
+		netns.IP(t, "route", "add", "10.9.9.9", "dev", "cali1")
+		netns.IP(t, "neigh", "add", "10.9.9.9", "dev", "cali1", "lladdr", "02:00:00:00:00:09", "nud", "stale")
 		mustBeUnchanged(t, h, true, "a route and a neighbour that are not ours")
 		some := func(e Endpoint) {
 			if _, err := h.ApplySome(context.Background(), []Endpoint{e}, nil); err != nil {
@@ -94,7 +95,7 @@ func TestUnchangedByOthers(t *testing.T) {
 func settingsBroken() []breakage {
 	var ways []breakage
 	eachSetting(func(name string, to int32) {
-		ways = append(ways, breakage{name, func(tb testing.TB) { mustWrite(tb, name, fmt.Sprint(to)) }})
+		ways = append(ways, breakage{name, func(tb testing.TB) { netns.SetSysctl(tb, name, fmt.Sprint(to)) }})
 	})
 	return ways
 }
@@ -120,21 +121,21 @@ func behindTheBack(e Endpoint) []breakage {
 		{"arp -d", func(tb testing.TB) { arp(tb, unix.SIOCDARP, e) }},
 		{"arp -s temp", func(tb testing.TB) { arp(tb, unix.SIOCSARP, e) }},
 		{"link down and up", func(tb testing.TB) {
-			ip(tb, "link", "set", "cali1", "down")
-			ip(tb, "link", "set", "cali1", "up")
+			netns.IP(tb, "link", "set", "cali1", "down")
+			netns.IP(tb, "link", "set", "cali1", "up")
 			awaitSettled(tb, "cali1")
 		}},
 		{"IPv6 off and on", func(tb testing.TB) {
-			mustWrite(tb, "ipv6/conf/cali1/disable_ipv6", "1")
-			mustWrite(tb, "ipv6/conf/cali1/disable_ipv6", "0")
+			netns.SetSysctl(tb, "ipv6/conf/cali1/disable_ipv6", "1")
+			netns.SetSysctl(tb, "ipv6/conf/cali1/disable_ipv6", "0")
 		}},
 		{"another MAC address and back", func(tb testing.TB) {
 			l, err := HostLink("cali1")
 			if err != nil {
 				tb.Fatal(err)
 			}
-			ip(tb, "link", "set", "cali1", "address", "02:00:00:00:00:77")
-			ip(tb, "link", "set", "cali1", "address", l.MAC.String())
+			netns.IP(tb, "link", "set", "cali1", "address", "02:00:00:00:00:77")
+			netns.IP(tb, "link", "set", "cali1", "address", l.MAC.String())
 		}},
 	}
 }
@@ -181,9 +182,9 @@ func settledHost(tb testing.TB) (*HostPath, Endpoint) {
 
 // A foreign route takes the place of ours: the kernel tells of that one alone.
 func TestUnchangedReplaced(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h, _ := settledHost(t)
-		ip(t, "route", "replace", "10.65.0.1", "dev", "lo", "scope", "link")
+		netns.IP(t, "route", "replace", "10.65.0.1", "dev", "lo", "scope", "link")
 		mustBeUnchanged(t, h, false, "a foreign route took the place of ours")
 	})
 }
@@ -191,18 +192,18 @@ func TestUnchangedReplaced(t *testing.T) {
 // Where the kernel is told not to tell of IPv6 routes that go with a link, it tells of
 // the addresses and neighbours that do.
 func TestUnchangedUntold(t *testing.T) {
-	inHost(t, func() {
-		mustWrite(t, "ipv6/route/skip_notify_on_dev_down", "1")
+	netns.Host(t, func() {
+		netns.SetSysctl(t, "ipv6/route/skip_notify_on_dev_down", "1")
 		h, _ := settledHost(t)
-		mustWrite(t, "ipv6/conf/cali1/disable_ipv6", "1")
-		mustWrite(t, "ipv6/conf/cali1/disable_ipv6", "0")
+		netns.SetSysctl(t, "ipv6/conf/cali1/disable_ipv6", "1")
+		netns.SetSysctl(t, "ipv6/conf/cali1/disable_ipv6", "0")
 		mustBeUnchanged(t, h, false, "IPv6 was off for a moment")
 	})
 }
 
 // What the kernel drops because nobody reads is not taken for nothing.
 func TestUnchangedLost(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h, e := settledHost(t)
 		other, err := openSocket()
 		if err != nil {
@@ -229,7 +230,7 @@ func TestUnchangedLost(t *testing.T) {
 			}
 		}
 		flood()
-		ip(t, "route", "del", "10.65.0.1") // the notice of this is lost
+		netns.IP(t, "route", "del", "10.65.0.1") // the notice of this is lost
 		mustBeUnchanged(t, h, false, "a notice was lost")
 		for range 2 {
 			mustApply(t, h, e)

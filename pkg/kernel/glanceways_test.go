@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/calico-go/calico/test/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -63,7 +64,7 @@ func otherWays(tb testing.TB) []breakage {
 
 // However a sysctl is changed, the next audit sees it.
 func TestUnchangedOtherWays(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h, e := settledHost(t)
 		for _, broken := range otherWays(t) {
 			broken.breakIt(t)

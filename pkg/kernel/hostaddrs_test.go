@@ -9,19 +9,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestHostInterfaces(t *testing.T) {
-	inHost(t, func() {
-		ip(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
-		ip(t, "addr", "add", "192.0.2.1/24", "dev", "eth0")
-		ip(t, "addr", "add", "10.0.0.9/32", "dev", "eth0")
-		ip(t, "addr", "add", "fd00::9/64", "dev", "eth0", "nodad")
-		ip(t, "link", "add", "cali9", "type", "veth", "peer", "name", "tap9")
-		ip(t, "addr", "flush", "dev", "lo")
-		ip(t, "addr", "add", "192.0.2.2/32", "dev", "lo")
+	netns.Host(t, func() {
+		netns.IP(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
+		netns.IP(t, "addr", "add", "192.0.2.1/24", "dev", "eth0")
+		netns.IP(t, "addr", "add", "10.0.0.9/32", "dev", "eth0")
+		netns.IP(t, "addr", "add", "fd00::9/64", "dev", "eth0", "nodad")
+		netns.IP(t, "link", "add", "cali9", "type", "veth", "peer", "name", "tap9")
+		netns.IP(t, "addr", "flush", "dev", "lo")
+		netns.IP(t, "addr", "add", "192.0.2.2/32", "dev", "lo")
 		got, err := HostInterfaces([]string{"cali", "tap"})
 		if err != nil {
 			t.Fatal(err)
@@ -43,9 +44,9 @@ func TestHostInterfaces(t *testing.T) {
 // What happens to the host's own links and addresses is told, and what happens
 // to the addresses of workloads' isn't.
 func TestSubscribeHost(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
-		ip(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
+		netns.IP(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
 		wire(t, 1)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
@@ -60,8 +61,8 @@ func TestSubscribeHost(t *testing.T) {
 			{"link", "set", "eth0", "mtu", "1400"},
 			{"link", "del", "eth0"},
 		} {
-			ip(t, args...)
-			timeout := time.After(patience)
+			netns.IP(t, args...)
+			timeout := time.After(netns.Patience)
 			for told := false; !told; {
 				select {
 				case e := <-events:

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -36,7 +37,7 @@ func mustDoubt(t *testing.T, h *HostPath, after string, want ...string) {
 }
 
 func TestAudit(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a, b, c := wire(t, 1), wire(t, 2), wire(t, 3)
 		absent := Endpoint{Interface: "cali9", Active: true, Addrs: a.endpoint.Addrs[:1]}
@@ -47,7 +48,7 @@ func TestAudit(t *testing.T) {
 		}
 		mustDoubt(t, h, "Apply")
 		mustBeUnchanged(t, h, true, "an audit that found nothing")
-		ip(t, "route", "add", "10.65.9.9", "dev", "cali3", "proto", "80")
+		netns.IP(t, "route", "add", "10.65.9.9", "dev", "cali3", "proto", "80")
 		mustDoubt(t, h, "a route of ours by a link that no endpoint has", "cali3")
 		mustBeUnchanged(t, h, false, "an audit that found something")
 		some := func(changed, removed []Endpoint) {
@@ -58,30 +59,30 @@ func TestAudit(t *testing.T) {
 		}
 		some(nil, []Endpoint{c.endpoint})
 		mustDoubt(t, h, "its removal")
-		ip(t, "link", "set", "cali1", "down")
+		netns.IP(t, "link", "set", "cali1", "down")
 		mustDoubt(t, h, "a link went down", "cali1")
 		some(all[:1], nil)
 		mustDoubt(t, h, "it was reported")
-		ip(t, "link", "set", "cali1", "up")
+		netns.IP(t, "link", "set", "cali1", "up")
 		awaitSettled(t, "cali1")
 		mustDoubt(t, h, "it came up", "cali1")
 		some(all[:1], nil)
-		ip(t, "link", "del", "cali2")
-		ip(t, "link", "add", "cali2", "type", "veth", "peer", "name", "other")
+		netns.IP(t, "link", "del", "cali2")
+		netns.IP(t, "link", "add", "cali2", "type", "veth", "peer", "name", "other")
 		mustDoubt(t, h, "a link of the same name took the place of one without access", "cali2")
 	})
 }
 
 // TestStrays: links that the plugin made and no endpoint has are told of.
 func TestStrays(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a, b := wire(t, 1), wire(t, 2)
 		wire(t, 3)
-		ip(t, "link", "set", "cali3", "alias", "") // somebody else's
-		ip(t, "link", "set", "cali2", "alias", "net.c2.eth0")
-		ip(t, "link", "add", "cali4", "type", "veth", "peer", "name", "other")
-		ip(t, "link", "set", "cali4", "alias", "net.c4.eth0") // down
+		netns.IP(t, "link", "set", "cali3", "alias", "") // somebody else's
+		netns.IP(t, "link", "set", "cali2", "alias", "net.c2.eth0")
+		netns.IP(t, "link", "add", "cali4", "type", "veth", "peer", "name", "other")
+		netns.IP(t, "link", "set", "cali4", "alias", "net.c4.eth0") // down
 		report, err := h.Apply(context.Background(), []Endpoint{a.endpoint, b.endpoint})
 		if err != nil || len(report.Strays) > 0 {
 			t.Fatalf("Apply: %v, %v", report.Strays, err)
@@ -105,7 +106,7 @@ func TestStrays(t *testing.T) {
 // TestAuditBeside has endpoints come and go while all is read, again and again:
 // what is doubtful is right when it is looked at, and at rest nothing is.
 func TestAuditBeside(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a, b := wire(t, 1), wire(t, 2)
 		moved := b.endpoint

@@ -9,13 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
 // gateways are the links that have HostGatewayLL and use it.
 func gateways(tb testing.TB) (names []string) {
 	tb.Helper()
-	for _, line := range ip(tb, "-6", "-o", "addr", "show", "to", HostGatewayLL().String(), "-dadfailed") {
+	for _, line := range netns.IP(tb, "-6", "-o", "addr", "show", "to", HostGatewayLL().String(), "-dadfailed") {
 		names = append(names, strings.Fields(line)[1])
 	}
 	slices.Sort(names)
@@ -39,13 +40,13 @@ func TestGatewayRepaired(t *testing.T) {
 			return ConfigurePod(again, PodNet{IfName: "eth0", Addrs: a.endpoint.Addrs, DefaultV4: true, DefaultV6: true})
 		},
 	} {
-		inHost(t, func() {
+		netns.Host(t, func() {
 			h := newHostPath(t)
 			a, b := wire(t, 1), wire(t, 2)
 			mustApply(t, h, a.endpoint, b.endpoint)
 			echo(t, a.ns, b.ns, b.endpoint.Addrs[1])
-			ip(t, "-6", "addr", "flush", "dev", "cali1")
-			within(t, a.ns, func() { ip(t, "-6", "neigh", "flush", "all") })
+			netns.IP(t, "-6", "addr", "flush", "dev", "cali1")
+			netns.Within(t, a.ns.file, func() { netns.IP(t, "-6", "neigh", "flush", "all") })
 			if err := repair(h, a); err != nil {
 				t.Fatal(err)
 			}
@@ -63,13 +64,13 @@ func TestGatewayRepaired(t *testing.T) {
 // TestGatewayOfOthers: a link that CreateVeth hasn't made gets none, nor does one of
 // an endpoint without IPv6.
 func TestGatewayOfOthers(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a := wireAddrs(t, 1, netip.MustParseAddr("10.65.0.1"))
-		ip(t, "-6", "addr", "flush", "dev", "cali1")
-		ip(t, "link", "add", "cali2", "type", "veth", "peer", "name", "other")
-		ip(t, "link", "set", "cali2", "up")
-		ip(t, "link", "set", "other", "up")
+		netns.IP(t, "-6", "addr", "flush", "dev", "cali1")
+		netns.IP(t, "link", "add", "cali2", "type", "veth", "peer", "name", "other")
+		netns.IP(t, "link", "set", "cali2", "up")
+		netns.IP(t, "link", "set", "other", "up")
 		awaitSettled(t, "cali2")
 		mustApply(t, h, a.endpoint, Endpoint{Interface: "cali2", Active: true, Addrs: []netip.Addr{netip.MustParseAddr("fd00::2")}})
 		if got := gateways(t); got != nil {

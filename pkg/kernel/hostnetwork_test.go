@@ -12,10 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/netns"
 )
 
 func TestHostNetwork(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		var host HostNetwork
 		read := func() plan.Links {
 			t.Helper()
@@ -40,30 +41,30 @@ func TestHostNetwork(t *testing.T) {
 		wire(t, 1)
 		uplinks()
 		for _, n := range []string{"1", "2", "3"} {
-			ip(t, "link", "add", "up"+n, "mtu", "1"+n+"00", "type", "veth", "peer", "name", "cali-peer"+n)
-			ip(t, "link", "set", "up"+n, "up")
-			ip(t, "addr", "add", "192.0."+n+".1/24", "dev", "up"+n)
+			netns.IP(t, "link", "add", "up"+n, "mtu", "1"+n+"00", "type", "veth", "peer", "name", "cali-peer"+n)
+			netns.IP(t, "link", "set", "up"+n, "up")
+			netns.IP(t, "addr", "add", "192.0."+n+".1/24", "dev", "up"+n)
 		}
 		uplinks("up1 1100", "up2 1200", "up3 1300")
-		ip(t, "route", "add", "default", "nexthop", "via", "192.0.2.2", "nexthop", "via", "192.0.3.2")
+		netns.IP(t, "route", "add", "default", "nexthop", "via", "192.0.2.2", "nexthop", "via", "192.0.3.2")
 		uplinks("up2 1200", "up3 1300")
-		ip(t, "route", "replace", "default", "via", "192.0.3.2")
+		netns.IP(t, "route", "replace", "default", "via", "192.0.3.2")
 		uplinks("up3 1300")
-		ip(t, "route", "del", "default")
+		netns.IP(t, "route", "del", "default")
 		uplinks("up3 1300") // it had it last
-		ip(t, "link", "set", "up3", "down")
+		netns.IP(t, "link", "set", "up3", "down")
 		uplinks("up1 1100", "up2 1200")
-		ip(t, "link", "set", "up3", "up")
+		netns.IP(t, "link", "set", "up3", "up")
 		uplinks("up3 1300")
-		ip(t, "route", "add", "default", "via", "192.0.2.2")
+		netns.IP(t, "route", "add", "default", "via", "192.0.2.2")
 		uplinks("up2 1200")
-		ip(t, "route", "replace", "default", "via", "192.0.3.2")
+		netns.IP(t, "route", "replace", "default", "via", "192.0.3.2")
 
-		ip(t, "addr", "add", "198.51.100.1/32", "dev", "lo")
-		ip(t, "route", "add", "203.0.113.0/24", "via", "192.0.1.2", "metric", "20")
-		ip(t, "route", "add", "203.0.113.0/24", "via", "192.0.2.2", "metric", "10")
-		ip(t, "route", "add", "10.65.9.0/26", "via", "192.0.2.2", "proto", "81", "metric", "1100")
-		ip(t, "link", "add", "vxlan.calico", "type", "vxlan", "id", "4096", "dstport", "4789")
+		netns.IP(t, "addr", "add", "198.51.100.1/32", "dev", "lo")
+		netns.IP(t, "route", "add", "203.0.113.0/24", "via", "192.0.1.2", "metric", "20")
+		netns.IP(t, "route", "add", "203.0.113.0/24", "via", "192.0.2.2", "metric", "10")
+		netns.IP(t, "route", "add", "10.65.9.0/26", "via", "192.0.2.2", "proto", "81", "metric", "1100")
+		netns.IP(t, "link", "add", "vxlan.calico", "type", "vxlan", "id", "4096", "dstport", "4789")
 		got := read()
 		var names []string
 		for _, l := range got.Links {
@@ -87,18 +88,18 @@ func TestHostNetwork(t *testing.T) {
 // TestGatewayOnLink has a host with no subnet at all, as many that are hired have it: its routers are on the
 // link because its routes say so. What goes by them is written.
 func TestGatewayOnLink(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		for _, n := range []string{"1", "2"} {
-			ip(t, "link", "add", "up"+n, "type", "veth", "peer", "name", "far"+n)
-			ip(t, "link", "set", "far"+n, "up")
-			ip(t, "link", "set", "up"+n, "up")
+			netns.IP(t, "link", "add", "up"+n, "type", "veth", "peer", "name", "far"+n)
+			netns.IP(t, "link", "set", "far"+n, "up")
+			netns.IP(t, "link", "set", "up"+n, "up")
 			awaitSettled(t, "up"+n)
 		}
-		ip(t, "addr", "add", "192.0.2.1/32", "dev", "up1")
-		ip(t, "addr", "add", "2001:db8::1/128", "dev", "up1", "nodad")
-		ip(t, "route", "add", "default", "via", "203.0.113.1", "dev", "up1", "onlink")
-		ip(t, "route", "add", "198.51.100.0/24", "nexthop", "via", "203.0.113.1", "dev", "up1", "onlink", "nexthop", "via", "203.0.113.2", "dev", "up2", "onlink")
-		ip(t, "route", "add", "default", "via", "2001:db8:1::1", "dev", "up1", "onlink")
+		netns.IP(t, "addr", "add", "192.0.2.1/32", "dev", "up1")
+		netns.IP(t, "addr", "add", "2001:db8::1/128", "dev", "up1", "nodad")
+		netns.IP(t, "route", "add", "default", "via", "203.0.113.1", "dev", "up1", "onlink")
+		netns.IP(t, "route", "add", "198.51.100.0/24", "nexthop", "via", "203.0.113.1", "dev", "up1", "onlink", "nexthop", "via", "203.0.113.2", "dev", "up2", "onlink")
+		netns.IP(t, "route", "add", "default", "via", "2001:db8:1::1", "dev", "up1", "onlink")
 		links, err := new(HostNetwork).Read("far")
 		if err != nil {
 			t.Fatal(err)
@@ -127,17 +128,17 @@ func TestGatewayOnLink(t *testing.T) {
 
 // TestGatewayOfIPv6 reads and writes routes of IPv4 by neighbours that have IPv6 alone.
 func TestGatewayOfIPv6(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		for _, n := range []string{"1", "2"} {
-			ip(t, "link", "add", "up"+n, "type", "veth", "peer", "name", "far"+n)
-			ip(t, "link", "set", "far"+n, "up")
-			ip(t, "link", "set", "up"+n, "up")
+			netns.IP(t, "link", "add", "up"+n, "type", "veth", "peer", "name", "far"+n)
+			netns.IP(t, "link", "set", "far"+n, "up")
+			netns.IP(t, "link", "set", "up"+n, "up")
 			awaitSettled(t, "up"+n)
 		}
-		ip(t, "addr", "add", "192.0.2.1/32", "dev", "up1")
-		ip(t, "route", "add", "198.51.100.0/24", "via", "inet6", "fe80::1", "dev", "up1")
-		ip(t, "route", "add", "203.0.113.0/24", "nexthop", "via", "inet6", "fe80::1", "dev", "up1", "nexthop", "via", "inet6", "fe80::2", "dev", "up2")
-		ip(t, "route", "add", "203.0.113.0/24", "via", "inet6", "fe80::3", "dev", "up2", "metric", "9") // another route
+		netns.IP(t, "addr", "add", "192.0.2.1/32", "dev", "up1")
+		netns.IP(t, "route", "add", "198.51.100.0/24", "via", "inet6", "fe80::1", "dev", "up1")
+		netns.IP(t, "route", "add", "203.0.113.0/24", "nexthop", "via", "inet6", "fe80::1", "dev", "up1", "nexthop", "via", "inet6", "fe80::2", "dev", "up2")
+		netns.IP(t, "route", "add", "203.0.113.0/24", "via", "inet6", "fe80::3", "dev", "up2", "metric", "9") // another route
 		links, err := new(HostNetwork).Read("far")
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +165,7 @@ func TestGatewayOfIPv6(t *testing.T) {
 		if again := mustHold(t, f, st); again.Writes != 0 {
 			t.Errorf("what stands is written again: %+v", again)
 		}
-		lines := ip(t, "route", "show", "proto", "81")
+		lines := netns.IP(t, "route", "show", "proto", "81")
 		wantLines := []string{
 			"10.65.1.0/26 via inet6 fe80::1 dev up1 src 192.0.2.1 metric 1100",
 			"10.65.2.0/26 metric 1100", "nexthop via inet6 fe80::1 dev up1 weight 1", "nexthop via inet6 fe80::2 dev up2 weight 1",
@@ -185,7 +186,7 @@ func TestGatewayOfIPv6(t *testing.T) {
 			t.Errorf("read again: %v", found)
 		}
 		mustHold(t, f, plan.State{})
-		if left := ip(t, "route", "show", "proto", "81"); len(left) > 0 {
+		if left := netns.IP(t, "route", "show", "proto", "81"); len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
 	})
@@ -193,21 +194,21 @@ func TestGatewayOfIPv6(t *testing.T) {
 
 // TestFabricRoutes reads what a former Fabric may have had from BGP.
 func TestFabricRoutes(t *testing.T) {
-	inHost(t, func() {
-		ip(t, "link", "add", "up1", "type", "veth", "peer", "name", "peer1")
-		ip(t, "link", "set", "up1", "up")
-		ip(t, "addr", "add", "192.0.2.1/24", "dev", "up1")
-		ip(t, "link", "add", "vxlan.calico", "type", "vxlan", "id", "4096", "dstport", "4789")
-		ip(t, "link", "set", "vxlan.calico", "up")
+	netns.Host(t, func() {
+		netns.IP(t, "link", "add", "up1", "type", "veth", "peer", "name", "peer1")
+		netns.IP(t, "link", "set", "up1", "up")
+		netns.IP(t, "addr", "add", "192.0.2.1/24", "dev", "up1")
+		netns.IP(t, "link", "add", "vxlan.calico", "type", "vxlan", "id", "4096", "dstport", "4789")
+		netns.IP(t, "link", "set", "vxlan.calico", "up")
 		for _, route := range [][]string{
 			{"10.65.1.0/26", "via", "192.0.2.2", "src", "192.0.2.1"},
 			{"10.65.2.0/26", "nexthop", "via", "192.0.2.2", "nexthop", "via", "192.0.2.3"},
 			{"10.65.3.0/26", "via", "192.0.2.2", "dev", "vxlan.calico", "onlink"},
 			{"blackhole", "10.65.4.0/26"},
 		} {
-			ip(t, append([]string{"route", "add", "proto", "81", "metric", "1100"}, route...)...)
+			netns.IP(t, append([]string{"route", "add", "proto", "81", "metric", "1100"}, route...)...)
 		}
-		ip(t, "route", "add", "10.65.5.0/26", "via", "192.0.2.2", "proto", "bird")
+		netns.IP(t, "route", "add", "10.65.5.0/26", "via", "192.0.2.2", "proto", "bird")
 		found, err := FabricRoutes()
 		if err != nil {
 			t.Fatal(err)
@@ -228,13 +229,13 @@ func TestFabricRoutes(t *testing.T) {
 
 // TestHostNetworkIPv6 tells addresses that the kernel doesn't use, or not yet, from the others.
 func TestHostNetworkIPv6(t *testing.T) {
-	inHost(t, func() {
-		ip(t, "link", "add", "up1", "type", "veth", "peer", "name", "cali-peer1")
-		ip(t, "link", "set", "cali-peer1", "up")
-		ip(t, "addr", "add", "fd99::9/64", "dev", "cali-peer1", "nodad") // another host's
-		ip(t, "link", "set", "up1", "up")
-		ip(t, "link", "add", "up2", "type", "veth", "peer", "name", "cali-peer2")
-		ip(t, "link", "set", "up2", "up") // and has no carrier, so that nothing can be asked
+	netns.Host(t, func() {
+		netns.IP(t, "link", "add", "up1", "type", "veth", "peer", "name", "cali-peer1")
+		netns.IP(t, "link", "set", "cali-peer1", "up")
+		netns.IP(t, "addr", "add", "fd99::9/64", "dev", "cali-peer1", "nodad") // another host's
+		netns.IP(t, "link", "set", "up1", "up")
+		netns.IP(t, "link", "add", "up2", "type", "veth", "peer", "name", "cali-peer2")
+		netns.IP(t, "link", "set", "up2", "up") // and has no carrier, so that nothing can be asked
 		awaitSettled(t, "up1")
 		for _, args := range [][]string{
 			{"fd99::1/64", "dev", "up1", "nodad"},
@@ -244,13 +245,13 @@ func TestHostNetworkIPv6(t *testing.T) {
 			{"fd99::9/64", "dev", "up1"},
 			{"fd98::1/64", "dev", "up2"},
 		} {
-			ip(t, append([]string{"addr", "add"}, args...)...)
+			netns.IP(t, append([]string{"addr", "add"}, args...)...)
 		}
 		want := []string{
 			"up1: no carrier false, [192.0.2.1/24 192.0.2.2/24 fd99::2/64 fd99::1/64], pending [], passing [fd99::2], refused [fd99::9/64]",
 			"up2: no carrier true, [fd98::1/64], pending [fd98::1], passing [], refused []",
 		}
-		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(netns.Patience); ; time.Sleep(10 * time.Millisecond) {
 			links, err := new(HostNetwork).Read("cali")
 			if err != nil {
 				t.Fatal(err)

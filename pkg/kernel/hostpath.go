@@ -46,7 +46,7 @@ type HostPathConfig struct {
 // neighbours on links with its prefixes, and changes nothing else. It belongs to
 // the network namespace that it was made in. Safe for concurrent use.
 type HostPath struct {
-	ns   netns
+	ns   nsHandle
 	port func() uint32 // of sock, to know our own changes among the events
 
 	auditing sync.Mutex // comes before mu

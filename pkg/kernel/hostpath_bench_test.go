@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+
+	"github.com/calico-go/calico/test/netns"
 )
 
 // manyEndpoints makes n veths, all into one namespace, and returns endpoints
@@ -35,7 +37,7 @@ const many = 1000
 func BenchmarkApplyCold(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
-		inHost(b, func() {
+		netns.Host(b, func() {
 			endpoints := manyEndpoints(b, many)
 			h := newHostPath(b)
 			b.StartTimer()
@@ -49,7 +51,7 @@ func BenchmarkApplyCold(b *testing.B) {
 
 // BenchmarkApplyAgain finds 1,000 endpoints as they should be.
 func BenchmarkApplyAgain(b *testing.B) {
-	inHost(b, func() {
+	netns.Host(b, func() {
 		endpoints := manyEndpoints(b, many)
 		h := newHostPath(b)
 		mustApply(b, h, endpoints...)
@@ -62,7 +64,7 @@ func BenchmarkApplyAgain(b *testing.B) {
 
 // BenchmarkUnchanged finds 1,000 endpoints as they were.
 func BenchmarkUnchanged(b *testing.B) {
-	inHost(b, func() {
+	netns.Host(b, func() {
 		endpoints := manyEndpoints(b, many)
 		h := newHostPath(b)
 		mustApply(b, h, endpoints...)
@@ -79,7 +81,7 @@ func BenchmarkUnchanged(b *testing.B) {
 // BenchmarkGateways lists the IPv6 addresses of 1,000 endpoints' links: what an audit
 // does in addition where the kernel told of changes.
 func BenchmarkGateways(b *testing.B) {
-	inHost(b, func() {
+	netns.Host(b, func() {
 		manyEndpoints(b, many)
 		h := newHostPath(b)
 		for b.Loop() {
@@ -93,7 +95,7 @@ func BenchmarkGateways(b *testing.B) {
 
 // BenchmarkApplySome programs one new endpoint where there are 1,000.
 func BenchmarkApplySome(b *testing.B) {
-	inHost(b, func() {
+	netns.Host(b, func() {
 		endpoints := manyEndpoints(b, many)
 		one := endpoints[many/2]
 		h := newHostPath(b)

@@ -10,20 +10,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
 // held is what the host holds of the data path, as iproute2 prints it.
 func held(tb testing.TB) []string {
 	tb.Helper()
-	lines := ip(tb, "-4", "route", "show", "proto", "80")
-	lines = append(lines, ip(tb, "-4", "route", "show", "table", "local", "proto", "80")...)
-	lines = append(lines, ip(tb, "-6", "route", "show", "proto", "80")...)
-	return append(lines, ip(tb, "neigh", "show", "nud", "permanent")...)
+	lines := netns.IP(tb, "-4", "route", "show", "proto", "80")
+	lines = append(lines, netns.IP(tb, "-4", "route", "show", "table", "local", "proto", "80")...)
+	lines = append(lines, netns.IP(tb, "-6", "route", "show", "proto", "80")...)
+	return append(lines, netns.IP(tb, "neigh", "show", "nud", "permanent")...)
 }
 
 func TestHostPathHolds(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a := wire(t, 1)
 		a.endpoint.MAC = mac("02:00:00:00:00:01")
@@ -80,24 +81,24 @@ type breakage struct {
 
 func breakages() []breakage {
 	return []breakage{
-		{"route deleted", func(tb testing.TB) { ip(tb, "route", "del", "10.65.0.1") }},
-		{"IPv6 route deleted", func(tb testing.TB) { ip(tb, "-6", "route", "del", "fd00::1") }},
+		{"route deleted", func(tb testing.TB) { netns.IP(tb, "route", "del", "10.65.0.1") }},
+		{"IPv6 route deleted", func(tb testing.TB) { netns.IP(tb, "-6", "route", "del", "fd00::1") }},
 		{"route to another link", func(tb testing.TB) {
-			ip(tb, "route", "replace", "10.65.0.1", "dev", "cali2", "proto", "80", "scope", "link")
+			netns.IP(tb, "route", "replace", "10.65.0.1", "dev", "cali2", "proto", "80", "scope", "link")
 		}},
 		{"neighbour changed", func(tb testing.TB) {
-			ip(tb, "neigh", "replace", "10.65.0.1", "dev", "cali1", "lladdr", "02:00:00:00:00:99", "nud", "permanent")
+			netns.IP(tb, "neigh", "replace", "10.65.0.1", "dev", "cali1", "lladdr", "02:00:00:00:00:99", "nud", "permanent")
 		}},
-		{"IPv6 gateway taken away", func(tb testing.TB) { ip(tb, "-6", "addr", "flush", "dev", "cali1") }},
-		{"neighbour deleted", func(tb testing.TB) { ip(tb, "neigh", "del", "fd00::1", "dev", "cali1") }},
-		{"route added", func(tb testing.TB) { ip(tb, "route", "add", "10.65.9.9", "dev", "cali1", "proto", "80") }},
-		{"sysctl changed", func(tb testing.TB) { mustWrite(tb, "ipv4/conf/cali1/proxy_arp", "0") }},
-		{"IPv6 sysctl changed", func(tb testing.TB) { mustWrite(tb, "ipv6/conf/cali1/proxy_ndp", "0") }},
-		{"accept_ra changed", func(tb testing.TB) { mustWrite(tb, "ipv6/conf/cali1/accept_ra", "1") }},
-		{"route_localnet changed", func(tb testing.TB) { mustWrite(tb, "ipv4/conf/cali1/route_localnet", "0") }},
-		{"proxy delay changed", func(tb testing.TB) { mustWrite(tb, "ipv4/neigh/cali1/proxy_delay", "80") }},
-		{"forwarding off", func(tb testing.TB) { mustWrite(tb, "ipv4/conf/all/forwarding", "0") }},
-		{"gateway's route deleted", func(tb testing.TB) { ip(tb, "route", "del", "local", "169.254.1.1", "table", "local") }},
+		{"IPv6 gateway taken away", func(tb testing.TB) { netns.IP(tb, "-6", "addr", "flush", "dev", "cali1") }},
+		{"neighbour deleted", func(tb testing.TB) { netns.IP(tb, "neigh", "del", "fd00::1", "dev", "cali1") }},
+		{"route added", func(tb testing.TB) { netns.IP(tb, "route", "add", "10.65.9.9", "dev", "cali1", "proto", "80") }},
+		{"sysctl changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/conf/cali1/proxy_arp", "0") }},
+		{"IPv6 sysctl changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv6/conf/cali1/proxy_ndp", "0") }},
+		{"accept_ra changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv6/conf/cali1/accept_ra", "1") }},
+		{"route_localnet changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/conf/cali1/route_localnet", "0") }},
+		{"proxy delay changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/neigh/cali1/proxy_delay", "80") }},
+		{"forwarding off", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/conf/all/forwarding", "0") }},
+		{"gateway's route deleted", func(tb testing.TB) { netns.IP(tb, "route", "del", "local", "169.254.1.1", "table", "local") }},
 	}
 }
 
@@ -105,7 +106,7 @@ func TestRepairs(t *testing.T) {
 	whole := func(h *HostPath, all []Endpoint) (Report, error) { return h.Apply(context.Background(), all) }
 	some := func(h *HostPath, all []Endpoint) (Report, error) { return h.ApplySome(context.Background(), all, nil) }
 	for _, repair := range []func(*HostPath, []Endpoint) (Report, error){whole, some, auditAndRepair} {
-		inHost(t, func() {
+		netns.Host(t, func() {
 			h := newHostPath(t)
 			a, b := wire(t, 1), wire(t, 2)
 			mustApply(t, h, a.endpoint, b.endpoint)
@@ -134,27 +135,20 @@ func TestRepairs(t *testing.T) {
 	}
 }
 
-func mustWrite(tb testing.TB, name, value string) {
-	tb.Helper()
-	if err := writeSysctl(name, value); err != nil {
-		tb.Fatal(err)
-	}
-}
-
 func TestLeavesForeignStateAlone(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a := wire(t, 1)
-		ip(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
-		ip(t, "link", "set", "other0", "up")
-		ip(t, "route", "add", "10.1.0.0/16", "dev", "cali1")                              // not of our protocol
-		ip(t, "route", "add", "10.2.0.2", "dev", "other0", "proto", "80")                 // not a workload's link
-		ip(t, "route", "add", "10.65.0.1", "dev", "other0", "metric", "7")                // less preferred than ours
-		ip(t, "neigh", "add", "10.2.0.3", "dev", "other0", "lladdr", "02:00:00:00:00:03") // permanent
-		ip(t, "route", "add", "10.65.0.77", "dev", "cali1", "proto", "80")                // stale: ours
+		netns.IP(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
+		netns.IP(t, "link", "set", "other0", "up")
+		netns.IP(t, "route", "add", "10.1.0.0/16", "dev", "cali1")                              // not of our protocol
+		netns.IP(t, "route", "add", "10.2.0.2", "dev", "other0", "proto", "80")                 // not a workload's link
+		netns.IP(t, "route", "add", "10.65.0.1", "dev", "other0", "metric", "7")                // less preferred than ours
+		netns.IP(t, "neigh", "add", "10.2.0.3", "dev", "other0", "lladdr", "02:00:00:00:00:03") // permanent
+		netns.IP(t, "route", "add", "10.65.0.77", "dev", "cali1", "proto", "80")                // stale: ours
 		mustApply(t, h, a.endpoint)
 		mustApply(t, h)
-		got := strings.ReplaceAll(strings.Join(append(ip(t, "-4", "route"), ip(t, "neigh", "show", "nud", "permanent")...), "\n"), " linkdown", "")
+		got := strings.ReplaceAll(strings.Join(append(netns.IP(t, "-4", "route"), netns.IP(t, "neigh", "show", "nud", "permanent")...), "\n"), " linkdown", "")
 		want := strings.Join([]string{
 			"10.1.0.0/16 dev cali1 scope link",
 			"10.2.0.2 dev other0 proto 80 scope link",
@@ -168,10 +162,10 @@ func TestLeavesForeignStateAlone(t *testing.T) {
 }
 
 func TestNotProgrammed(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a := wire(t, 1)
-		ip(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
+		netns.IP(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
 		endpoints := []Endpoint{
 			{Interface: "cali9", Active: true, Addrs: []netip.Addr{netip.MustParseAddr("10.65.0.9")}},
 			{Interface: "cali8"},
@@ -222,7 +216,7 @@ func TestNotProgrammed(t *testing.T) {
 }
 
 func TestContextEnds(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a := wire(t, 1)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -238,26 +232,26 @@ func TestContextEnds(t *testing.T) {
 }
 
 func TestGatewayRouteGivesWayToADefaultRoute(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		mustApply(t, h)
-		if got := ip(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != 1 {
+		if got := netns.IP(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != 1 {
 			t.Fatalf("without a default route: %q", got)
 		}
-		ip(t, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
-		ip(t, "link", "set", "up0", "up")
-		ip(t, "addr", "add", "192.0.2.1/24", "dev", "up0")
-		ip(t, "route", "add", "default", "via", "192.0.2.254")
+		netns.IP(t, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
+		netns.IP(t, "link", "set", "up0", "up")
+		netns.IP(t, "addr", "add", "192.0.2.1/24", "dev", "up0")
+		netns.IP(t, "route", "add", "default", "via", "192.0.2.254")
 		mustApply(t, h)
-		if got := ip(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != 0 {
+		if got := netns.IP(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != 0 {
 			t.Errorf("with a default route: %q", got)
 		}
 		if r := mustApply(t, h); r.Writes != 0 {
 			t.Errorf("%d writes more", r.Writes)
 		}
-		ip(t, "route", "del", "default")
+		netns.IP(t, "route", "del", "default")
 		mustApply(t, h)
-		if got := ip(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != 1 {
+		if got := netns.IP(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != 1 {
 			t.Errorf("without a default route again: %q", got)
 		}
 	})
@@ -265,7 +259,7 @@ func TestGatewayRouteGivesWayToADefaultRoute(t *testing.T) {
 
 // Many at once are read at once.
 func TestApplySomeOfMany(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		all := manyEndpoints(t, 2*maxSome)
 		r, err := h.ApplySome(context.Background(), all, nil)
@@ -284,7 +278,7 @@ func TestApplySomeOfMany(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustBeProgrammed(t, r)
-		if got := len(ip(t, "-6", "route", "show", "proto", "80")); got != 3 {
+		if got := len(netns.IP(t, "-6", "route", "show", "proto", "80")); got != 3 {
 			t.Errorf("%d routes left", got)
 		}
 	})

@@ -8,19 +8,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
 // TestClearWay: of what leads to an address, the routes of a Fabric go, as long as one of
 // them decides; they come back as they were.
 func TestClearWay(t *testing.T) {
-	inHost(t, func() {
-		ip(t, "link", "add", "up1", "type", "veth", "peer", "name", "peer1")
-		ip(t, "link", "set", "up1", "up")
-		ip(t, "link", "set", "peer1", "up")
+	netns.Host(t, func() {
+		netns.IP(t, "link", "add", "up1", "type", "veth", "peer", "name", "peer1")
+		netns.IP(t, "link", "set", "up1", "up")
+		netns.IP(t, "link", "set", "peer1", "up")
 		awaitSettled(t, "up1")
-		ip(t, "addr", "add", "192.0.2.1/24", "dev", "up1")
-		ip(t, "-6", "addr", "add", "2001:db8::1/64", "dev", "up1", "nodad")
+		awaitSettled(t, "peer1")
+		netns.IP(t, "addr", "add", "192.0.2.1/24", "dev", "up1")
+		netns.IP(t, "-6", "addr", "add", "2001:db8::1/64", "dev", "up1", "nodad")
 		for _, route := range []string{
 			"198.51.100.0/24 via 192.0.2.9 metric 50", "198.51.100.8/29 via 192.0.2.8 proto 81 metric 1100",
 			"blackhole 198.51.100.8/30 proto 81 metric 1100", "198.51.100.64/26 via 192.0.2.7 proto 81 metric 1100",
@@ -31,11 +33,11 @@ func TestClearWay(t *testing.T) {
 			if i := strings.Index(route, " nexthop"); i > 0 { // the hops come last
 				words = strings.Fields("203.0.113.0/25 proto 81 metric 1100 nexthop via 192.0.2.5 nexthop via 192.0.2.6")
 			}
-			ip(t, append([]string{"route", "add"}, words...)...)
+			netns.IP(t, append([]string{"route", "add"}, words...)...)
 		}
-		ip(t, "-6", "route", "add", "blackhole", "2001:db8:1::/64", "proto", "81", "metric", "1100")
-		ip(t, "-6", "route", "add", "2001:db8::/16", "via", "2001:db8::9")
-		before := append(ip(t, "route"), ip(t, "-6", "route")...)
+		netns.IP(t, "-6", "route", "add", "blackhole", "2001:db8:1::/64", "proto", "81", "metric", "1100")
+		netns.IP(t, "-6", "route", "add", "2001:db8::/16", "via", "2001:db8::9")
+		before := append(netns.IP(t, "route"), netns.IP(t, "-6", "route")...)
 		for _, a := range []struct {
 			addr, gone string
 			led        bool // before
@@ -68,7 +70,7 @@ func TestClearWay(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if diff := cmp.Diff(before, append(ip(t, "route"), ip(t, "-6", "route")...)); diff != "" {
+			if diff := cmp.Diff(before, append(netns.IP(t, "route"), netns.IP(t, "-6", "route")...)); diff != "" {
 				t.Errorf("as it was (-want +got):\n%s", diff)
 			}
 		}

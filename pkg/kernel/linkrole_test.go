@@ -10,25 +10,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestLinkRoles(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		for _, l := range []string{"eth0", "eth1", "eth2", "eth3"} {
-			ip(t, "link", "add", l, "type", "veth", "peer", "name", "far"+l[3:])
-			ip(t, "link", "set", l, "up")
-			ip(t, "link", "set", "far"+l[3:], "up")
+			netns.IP(t, "link", "add", l, "type", "veth", "peer", "name", "far"+l[3:])
+			netns.IP(t, "link", "set", l, "up")
+			netns.IP(t, "link", "set", "far"+l[3:], "up")
 		}
-		ip(t, "addr", "add", "192.0.2.1/24", "dev", "eth0")
-		ip(t, "addr", "add", "fd00::9/64", "dev", "eth0", "nodad")
-		ip(t, "addr", "add", "169.254.1.1/32", "dev", "eth1", "scope", "link")
-		ip(t, "route", "add", "10.9.0.0/16", "dev", "eth1")
-		ip(t, "route", "add", "default", "dev", "eth2", "metric", "9999")
+		netns.IP(t, "addr", "add", "192.0.2.1/24", "dev", "eth0")
+		netns.IP(t, "addr", "add", "fd00::9/64", "dev", "eth0", "nodad")
+		netns.IP(t, "addr", "add", "169.254.1.1/32", "dev", "eth1", "scope", "link")
+		netns.IP(t, "route", "add", "10.9.0.0/16", "dev", "eth1")
+		netns.IP(t, "route", "add", "default", "dev", "eth2", "metric", "9999")
 		awaitSettled(t, "eth3")
-		ip(t, "-6", "route", "add", "fd09::/64", "via", "fe80::1", "dev", "eth3")
-		ip(t, "link", "add", "vxlan.calico", "type", "vxlan", "id", "7", "dstport", "4790")
+		netns.IP(t, "-6", "route", "add", "fd09::/64", "via", "fe80::1", "dev", "eth3")
+		netns.IP(t, "link", "add", "vxlan.calico", "type", "vxlan", "id", "7", "dstport", "4790")
 		got, err := LinkRoles([]string{"eth", "l", "vx"})
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +54,7 @@ func TestLinkRoles(t *testing.T) {
 
 // What shows that a link with the name of a workload's is the host's own is told.
 func TestSubscribeRoles(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		wire(t, 1)
 		for _, args := range [][]string{
@@ -67,8 +68,8 @@ func TestSubscribeRoles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ip(t, args...)
-			timeout := time.After(patience)
+			netns.IP(t, args...)
+			timeout := time.After(netns.Patience)
 			for told := false; !told; {
 				select {
 				case e := <-events:

@@ -10,16 +10,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
 func TestShrinkMTU(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a, b := wire(t, 1), wire(t, 2) // of 1450
 		inhabit(t, a.ns)
-		ip(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
+		netns.IP(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
 		mustApply(t, h, a.endpoint, b.endpoint)
 		mtus := func() (all [4]int) {
 			for i, w := range []wired{a, b} {
@@ -28,7 +29,7 @@ func TestShrinkMTU(t *testing.T) {
 					t.Fatal(err)
 				}
 				all[2*i] = host.MTU
-				within(t, w.ns, func() {
+				netns.Within(t, w.ns.file, func() {
 					pod, err := HostLink("eth0")
 					if err != nil {
 						t.Fatal(err)
@@ -54,8 +55,8 @@ func TestShrinkMTU(t *testing.T) {
 		mountNamespace(t, b.ns, place)
 		shrink(1400, 1, "", [4]int{1400, 1400, 1400, 1400})
 		shrink(1400, 0, "", [4]int{1400, 1400, 1400, 1400})
-		ip(t, "link", "set", "cali1", "mtu", "1450")
-		within(t, b.ns, func() { ip(t, "link", "set", "eth0", "mtu", "1450") })
+		netns.IP(t, "link", "set", "cali1", "mtu", "1450")
+		netns.Within(t, b.ns.file, func() { netns.IP(t, "link", "set", "eth0", "mtu", "1450") })
 		shrink(1400, 2, "", [4]int{1400, 1400, 1400, 1400})
 		shrink(1200, 0, "would lose IPv6", [4]int{1400, 1400, 1400, 1400})
 		shrink(0, 0, "not positive", [4]int{1400, 1400, 1400, 1400})
@@ -78,7 +79,7 @@ func mountNamespace(tb testing.TB, ns *Namespace, path string) {
 		tb.Fatal(err)
 	}
 	var err error
-	within(tb, ns, func() { err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "") })
+	netns.Within(tb, ns.file, func() { err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "") })
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func inhabit(tb testing.TB, ns *Namespace) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	within(tb, ns, func() { err = cmd.Start() })
+	netns.Within(tb, ns.file, func() { err = cmd.Start() })
 	if err != nil {
 		tb.Fatal(err)
 	}

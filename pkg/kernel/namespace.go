@@ -10,7 +10,7 @@ import (
 // goroutine at a time.
 type Namespace struct {
 	path string
-	netns
+	nsHandle
 	sock *socket
 	made madeVeth
 }
@@ -22,7 +22,7 @@ func OpenNamespace(path string) (*Namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Namespace{path: path, netns: ns}
+	n := &Namespace{path: path, nsHandle: ns}
 	if n.sock, err = ns.socket(); err != nil {
 		n.Close()
 		return nil, fmt.Errorf("open network namespace %s: %w", path, err)
@@ -38,5 +38,5 @@ func (n *Namespace) Close() {
 	if n.sock != nil {
 		n.sock.close()
 	}
-	n.netns.close()
+	n.nsHandle.close()
 }

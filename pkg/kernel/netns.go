@@ -16,23 +16,23 @@ const (
 	nsfsMagic    = 0x6e736673
 )
 
-// netns is an open file that refers to a network namespace.
-type netns struct{ file *os.File }
+// nsHandle is an open file that refers to a network namespace.
+type nsHandle struct{ file *os.File }
 
-func openNetns(path string) (netns, error) {
+func openNetns(path string) (nsHandle, error) {
 	// Not blocking: the path may be a pipe's, which nobody writes to.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ESRCH) { // /proc/<pid>/ns/net of a process that just died
 		err = fmt.Errorf("open %s: %w", path, os.ErrNotExist)
 	}
 	if err != nil {
-		return netns{}, fmt.Errorf("open network namespace: %w", err)
+		return nsHandle{}, fmt.Errorf("open network namespace: %w", err)
 	}
 	if err := checkNetns(file); err != nil {
 		_ = file.Close()
-		return netns{}, fmt.Errorf("open network namespace %s: %w", path, err)
+		return nsHandle{}, fmt.Errorf("open network namespace %s: %w", path, err)
 	}
-	return netns{file}, nil
+	return nsHandle{file}, nil
 }
 
 func checkNetns(file *os.File) error {
@@ -50,7 +50,7 @@ func checkNetns(file *os.File) error {
 	return nil
 }
 
-func (n netns) close() {
+func (n nsHandle) close() {
 	if n.file != nil {
 		_ = n.file.Close()
 	}
@@ -58,7 +58,7 @@ func (n netns) close() {
 
 // enter runs fn on a thread that is in the namespace. The thread goes back
 // afterwards; one that cannot ends with its goroutine.
-func (n netns) enter(fn func() error) error {
+func (n nsHandle) enter(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -84,7 +84,7 @@ func (n netns) enter(fn func() error) error {
 }
 
 // socket opens one in the namespace.
-func (n netns) socket() (s *socket, err error) {
+func (n nsHandle) socket() (s *socket, err error) {
 	err = n.enter(func() (err error) {
 		s, err = openSocket()
 		return err

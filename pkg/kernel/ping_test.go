@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/calico-go/calico/test/netns"
 )
 
 // ping sends one echo request (RFC 792, RFC 4443) from a namespace, nil being
@@ -50,7 +52,7 @@ func ping(tb testing.TB, from *Namespace, to netip.Addr) {
 		tb.Errorf("ping %s: %v", to, err)
 		return
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	_ = conn.SetReadDeadline(time.Now().Add(netns.Patience))
 	for b := make([]byte, 1500); ; {
 		n, peer, err := conn.ReadFrom(b)
 		if err != nil {
@@ -82,12 +84,12 @@ func echoRequest(kind byte) []byte {
 func TestPodsPing(t *testing.T) {
 	for _, defaultRoute := range []bool{false, true} {
 		t.Run(fmt.Sprintf("host's default route %v", defaultRoute), func(t *testing.T) {
-			inHost(t, func() {
+			netns.Host(t, func() {
 				uplink(t)
 				gateways := []netip.Addr{HostGatewayLL().WithZone("eth0"), HostGateway()}
 				if defaultRoute {
-					ip(t, "route", "add", "default", "via", "192.0.2.254")
-					ip(t, "-6", "route", "add", "default", "via", "2001:db8::fe")
+					netns.IP(t, "route", "add", "default", "via", "192.0.2.254")
+					netns.IP(t, "-6", "route", "add", "default", "via", "2001:db8::fe")
 					gateways = gateways[:1]
 				}
 				h := newHostPath(t)
@@ -115,7 +117,7 @@ func TestPodsPing(t *testing.T) {
 
 // A host that has no network but its pods' carries them all the same.
 func TestPodsPingOnAHostAlone(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a := wire(t, 1)
 		mustApply(t, h, a.endpoint)

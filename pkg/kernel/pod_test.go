@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -51,7 +52,7 @@ func TestConfigurePod(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			inHost(t, func() {
+			netns.Host(t, func() {
 				ns := newPod(t)
 				// As a host's namespace, whose settings a new one may inherit.
 				if err := ns.enter(func() error { return setForwarding(!test.net.IPForward, true, true) }); err != nil {
@@ -114,7 +115,7 @@ func TestConfigurePod(t *testing.T) {
 // TestConfigurePodBeside gives a workload a second link. The first one's routes
 // stay, with the second or without.
 func TestConfigurePodBeside(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		ns := newPod(t)
 		nets := make([]PodNet, 2)
 		undo := make([]func() error, 2)
@@ -176,7 +177,7 @@ func TestConfigurePodBeside(t *testing.T) {
 // TestConfigurePodThatIsDown: what takes the link down takes its IPv6 addresses
 // along. They are to be of use at once when it is up again.
 func TestConfigurePodThatIsDown(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		ns := newPod(t)
 		if _, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "net0"}); err != nil {
 			t.Fatal(err)
@@ -228,7 +229,7 @@ func addrs(texts ...string) []netip.Addr {
 }
 
 func TestConfigurePodErrors(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		ns := newPod(t)
 		if _, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "eth0", MTU: 1000}); err != nil {
 			t.Fatal(err)

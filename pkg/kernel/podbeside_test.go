@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -33,7 +34,7 @@ func newBesideRig(t *testing.T, net PodNet, commands ...string) *besideRig {
 	}
 	r.within(func() {
 		for _, c := range commands {
-			ip(t, strings.Fields(c)...)
+			netns.IP(t, strings.Fields(c)...)
 		}
 	})
 	r.first = r.read("net0").Index
@@ -45,7 +46,7 @@ func newBesideRig(t *testing.T, net PodNet, commands ...string) *besideRig {
 	return r
 }
 
-func (r *besideRig) within(fn func()) { r.Helper(); within(r, r.ns, fn) }
+func (r *besideRig) within(fn func()) { r.Helper(); netns.Within(r, r.ns.file, fn) }
 
 func (r *besideRig) configure(ns *Namespace) {
 	r.Helper()
@@ -68,7 +69,7 @@ func (r *besideRig) rules() (out []string) {
 	r.Helper()
 	r.within(func() {
 		for _, family := range []string{"-4", "-6"} {
-			for _, line := range ip(r, family, "rule") {
+			for _, line := range netns.IP(r, family, "rule") {
 				if !strings.HasSuffix(line, "from all lookup local") && !strings.Contains(line, "from all lookup main") && !strings.Contains(line, "from all lookup default") {
 					out = append(out, line)
 				}
@@ -126,7 +127,7 @@ func TestPodBeside(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			inHost(t, func() {
+			netns.Host(t, func() {
 				r := newBesideRig(t, test.net, test.commands...)
 				var before []string
 				for _, rule := range r.rules() {
@@ -176,14 +177,14 @@ func TestPodBeside(t *testing.T) {
 // TestPodBesideLeft: what is left of a link that others deleted goes, with the next link or
 // with DEL; and ReadPod finds what is missing.
 func TestPodBesideLeft(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		r := newBesideRig(t, PodNet{IfName: "net1", Addrs: addrs("10.0.0.2", "fd00::2"), DefaultV4: true, DefaultV6: true})
 		if got := r.read("net1").Astray; len(got) > 0 {
 			t.Errorf("%v go astray", got)
 		}
 		r.within(func() {
-			ip(t, "rule", "del", "from", "10.0.0.2")
-			ip(t, "-6", "route", "flush", "table", fmt.Sprint(besideTable+r.read("net1").Index))
+			netns.IP(t, "rule", "del", "from", "10.0.0.2")
+			netns.IP(t, "-6", "route", "flush", "table", fmt.Sprint(besideTable+r.read("net1").Index))
 		})
 		if diff := cmp.Diff([]string{"10.0.0.2", "fd00::2"}, textsOf(r.read("net1").Astray)); diff != "" {
 			t.Errorf("astray (-want +got):\n%s", diff)

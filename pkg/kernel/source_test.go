@@ -7,27 +7,29 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+
+	"github.com/calico-go/calico/test/netns"
 )
 
 // The source is what the kernel says, by whichever of its routes: that of the
 // link, that which a route names, or none where the way is refused.
 func TestSourceTo(t *testing.T) {
-	inHost(t, func() {
-		ip(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
-		ip(t, "addr", "add", "192.0.2.1/24", "dev", "eth0")
-		ip(t, "addr", "add", "192.0.2.7/24", "dev", "eth0")
-		ip(t, "addr", "add", "2001:db8::9/64", "dev", "eth0", "nodad")
-		ip(t, "link", "set", "far0", "up")
-		ip(t, "link", "set", "eth0", "up")
+	netns.Host(t, func() {
+		netns.IP(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
+		netns.IP(t, "addr", "add", "192.0.2.1/24", "dev", "eth0")
+		netns.IP(t, "addr", "add", "192.0.2.7/24", "dev", "eth0")
+		netns.IP(t, "addr", "add", "2001:db8::9/64", "dev", "eth0", "nodad")
+		netns.IP(t, "link", "set", "far0", "up")
+		netns.IP(t, "link", "set", "eth0", "up")
 		awaitSettled(t, "eth0")
 		awaitAddr(t, netip.MustParseAddr("2001:db8::9"))
-		ip(t, "route", "add", "203.0.113.0/24", "via", "192.0.2.2", "src", "192.0.2.7")
-		ip(t, "route", "add", "198.51.100.0/24", "via", "192.0.2.2")
-		ip(t, "route", "add", "blackhole", "10.1.0.0/16")
-		ip(t, "route", "add", "prohibit", "10.2.0.0/16")
-		ip(t, "route", "add", "unreachable", "10.3.0.0/16")
-		ip(t, "-6", "route", "add", "2001:db8:1::/64", "via", "2001:db8::1")
-		ip(t, "-6", "route", "add", "blackhole", "2001:db8:2::/64")
+		netns.IP(t, "route", "add", "203.0.113.0/24", "via", "192.0.2.2", "src", "192.0.2.7")
+		netns.IP(t, "route", "add", "198.51.100.0/24", "via", "192.0.2.2")
+		netns.IP(t, "route", "add", "blackhole", "10.1.0.0/16")
+		netns.IP(t, "route", "add", "prohibit", "10.2.0.0/16")
+		netns.IP(t, "route", "add", "unreachable", "10.3.0.0/16")
+		netns.IP(t, "-6", "route", "add", "2001:db8:1::/64", "via", "2001:db8::1")
+		netns.IP(t, "-6", "route", "add", "blackhole", "2001:db8:2::/64")
 		for _, tt := range []struct{ to, want string }{
 			{"192.0.2.9", "192.0.2.1"},
 			{"203.0.113.9", "192.0.2.7"},

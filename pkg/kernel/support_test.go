@@ -7,18 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
-	"go.uber.org/goleak"
+	"github.com/calico-go/calico/test/netns"
 )
-
-// patience bounds every wait for what the kernel or another goroutine does. No test
-// fails before it is over because the machine is busy.
-const patience = time.Minute
 
 // wired is a pod with a veth to the host.
 type wired struct {
@@ -51,7 +45,7 @@ func wireAddrs(tb testing.TB, n int, addrs ...netip.Addr) wired {
 	}
 	_ = undo
 	awaitSettled(tb, name)
-	within(tb, ns, func() { awaitSettled(tb, "eth0") })
+	netns.Within(tb, ns.file, func() { awaitSettled(tb, "eth0") })
 	return wired{ns, Endpoint{Interface: name, MAC: mac, Addrs: addrs, Active: true}}
 }
 
@@ -60,7 +54,7 @@ func wireAddrs(tb testing.TB, n int, addrs ...netip.Addr) wired {
 // and tells of a change more.
 func awaitSettled(tb testing.TB, name string) {
 	tb.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(netns.Patience); ; time.Sleep(time.Millisecond) {
 		l, err := HostLink(name)
 		if err != nil {
 			tb.Fatal(err)
@@ -83,20 +77,6 @@ func newHostPath(tb testing.TB) *HostPath {
 	}
 	tb.Cleanup(h.Close)
 	return h
-}
-
-// noLeaks waits until no goroutine is left.
-func noLeaks(tb testing.TB) {
-	tb.Helper()
-	for deadline := time.Now().Add(patience); ; {
-		err := goleak.Find()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatal(err)
-		}
-	}
 }
 
 // errorsOf is what of a report a test compares: interface: error text.
@@ -132,20 +112,6 @@ func mustBeProgrammed(tb testing.TB, r Report) {
 	for _, p := range r.Problems {
 		tb.Error(p)
 	}
-}
-
-// ip runs iproute2 in the current namespace and returns the lines it prints.
-func ip(tb testing.TB, args ...string) []string {
-	tb.Helper()
-	out, err := exec.Command("ip", args...).CombinedOutput()
-	if err != nil {
-		tb.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
-	}
-	var lines []string
-	for line := range strings.Lines(string(out)) {
-		lines = append(lines, strings.Join(strings.Fields(line), " "))
-	}
-	return lines
 }
 
 func mac(s string) model.MAC {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // ipipState is what host v must hold to reach the others through IPIP.
@@ -49,7 +50,7 @@ func TestIPIPBetweenHosts(t *testing.T) {
 	for _, kernels := range []bool{true, false} {
 		t.Run(map[bool]string{true: "the kernel's own", false: "made"}[kernels], func(t *testing.T) {
 			fallback(t, kernels)
-			inHost(t, func() {
+			netns.Host(t, func() {
 				hosts := virtualHosts(t, 3)
 				for _, v := range hosts {
 					st := v.ipipState(hosts)
@@ -57,7 +58,7 @@ func TestIPIPBetweenHosts(t *testing.T) {
 					if r := mustHold(t, v.fabric, st); r.Writes != 0 {
 						t.Errorf("host %d: a second Apply made %d writes", v.n, r.Writes)
 					}
-					within(t, v.ns, func() {
+					netns.Within(t, v.ns.file, func() {
 						if r := mustHold(t, newFabric(t), st); r.Writes != 0 || r.Repairs != 0 {
 							t.Errorf("host %d: after a restart %d writes, %d repairs", v.n, r.Writes, r.Repairs)
 						}
@@ -85,8 +86,8 @@ func TestIPIPBetweenHosts(t *testing.T) {
 // packets is how many packets the host's tunl0 has sent.
 func packets(tb testing.TB, v *virtualHost) (n string) {
 	tb.Helper()
-	within(tb, v.ns, func() {
-		lines := ip(tb, "-s", "link", "show", "tunl0")
+	netns.Within(tb, v.ns.file, func() {
+		lines := netns.IP(tb, "-s", "link", "show", "tunl0")
 		n = strings.Fields(lines[len(lines)-1])[1]
 	})
 	return n
@@ -111,7 +112,7 @@ func TestIPIPComesAndGoes(t *testing.T) {
 	for _, kernels := range []bool{true, false} {
 		t.Run(map[bool]string{true: "the kernel's own", false: "made"}[kernels], func(t *testing.T) {
 			fallback(t, kernels)
-			inHost(t, func() {
+			netns.Host(t, func() {
 				hosts := virtualHosts(t, 2)
 				for range 3 {
 					for _, v := range hosts {
@@ -120,7 +121,7 @@ func TestIPIPComesAndGoes(t *testing.T) {
 					ping(t, hosts[0].pod, hosts[1].pod4())
 					for _, v := range hosts {
 						mustHold(t, v.fabric, v.plainState(hosts))
-						within(t, v.ns, func() {
+						netns.Within(t, v.ns.file, func() {
 							if !kernels {
 								if l, err := HostLink("tunl0"); err == nil {
 									t.Errorf("left: %+v", l.Alias)
@@ -130,7 +131,7 @@ func TestIPIPComesAndGoes(t *testing.T) {
 							if l := tunl0(t); l.Up || l.Alias != "" {
 								t.Errorf("tunl0 is up: %v, alias %q", l.Up, l.Alias)
 							}
-							for _, a := range ip(t, "addr", "show", "dev", "tunl0") {
+							for _, a := range netns.IP(t, "addr", "show", "dev", "tunl0") {
 								if strings.Contains(a, "inet ") {
 									t.Errorf("an address is left: %s", a)
 								}
@@ -150,13 +151,13 @@ func TestIPIPComesAndGoes(t *testing.T) {
 // What others do to tunl0 is seen, undone, and said.
 func TestIPIPRepairs(t *testing.T) {
 	fallback(t, false) // the parameters of the kernel's own can't be changed
-	inHost(t, func() {
+	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
 		for _, v := range hosts {
 			mustHold(t, v.fabric, v.ipipState(hosts))
 		}
 		v := hosts[0]
-		within(t, v.ns, func() {
+		netns.Within(t, v.ns.file, func() {
 			for _, harm := range [][]string{
 				{"link", "set", "tunl0", "down"},
 				{"link", "set", "tunl0", "mtu", "1300"},
@@ -167,7 +168,7 @@ func TestIPIPRepairs(t *testing.T) {
 				{"link", "del", "tunl0"},
 				{"route", "del", "10.65.2.0/24"},
 			} {
-				ip(t, harm...)
+				netns.IP(t, harm...)
 				if same, err := v.fabric.Unchanged(t.Context()); err != nil || same {
 					t.Errorf("%s: unchanged %v, %v", harm, same, err)
 				}
@@ -185,11 +186,11 @@ func TestIPIPRepairs(t *testing.T) {
 func TestIPIPNameTaken(t *testing.T) {
 	fallback(t, false)
 	for _, foreign := range []string{"type dummy", "type ipip local 192.0.2.1 remote 192.0.2.9"} {
-		inHost(t, func() {
+		netns.Host(t, func() {
 			hosts := virtualHosts(t, 2)
 			v := hosts[0]
-			within(t, v.ns, func() {
-				ip(t, slices.Concat([]string{"link", "add", "tunl0"}, strings.Fields(foreign))...)
+			netns.Within(t, v.ns.file, func() {
+				netns.IP(t, slices.Concat([]string{"link", "add", "tunl0"}, strings.Fields(foreign))...)
 				r, err := v.fabric.Apply(t.Context(), v.ipipState(hosts))
 				if err != nil {
 					t.Fatal(err)
@@ -210,7 +211,7 @@ func TestIPIPNameTaken(t *testing.T) {
 
 // A pool goes from IPIP to VXLAN and to none, and back, and no packet is lost.
 func TestIPIPModeChangesWithoutLoss(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
 		a, b := hosts[0], hosts[1]
 		state := func(v *virtualHost, mode int) plan.State {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -86,7 +87,7 @@ func TestIPIPSteps(t *testing.T) {
 // A kernel without IPIP says so, and the routes of other pools are not hindered.
 // One that has it holds the tunnel.
 func TestIPIPWhereThereIsNone(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		uplink(t)
 		f := newFabric(t)
 		dst := netip.MustParsePrefix("10.65.7.0/26")

@@ -2,12 +2,16 @@
 
 package kernel
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/calico-go/calico/test/netns"
+)
 
 // A link that is deleted between the reading of it and of what it has is one
 // that isn't there.
 func TestReadLinkThatVanished(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a := wire(t, 1)
 		mustApply(t, h, a.endpoint)

@@ -13,13 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
 
 func TestCreateVeth(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		ns := newPod(t)
-		before := namespaceOfThread(t)
+		before := netns.OfThread(t)
 		want := mac("02:00:00:00:00:01")
 		got, undo, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "eth0", MTU: 1400, PodMAC: want, Alias: "calico net.box.eth0"})
 		if err != nil || got != want {
@@ -27,7 +28,7 @@ func TestCreateVeth(t *testing.T) {
 		}
 		var l Link
 		// That both ends are up is told a moment later (linkwatch).
-		for deadline := time.Now().Add(patience); !l.Running && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(netns.Patience); !l.Running && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 			if l, err = HostLink("cali1"); err != nil {
 				t.Fatal(err)
 			}
@@ -48,10 +49,10 @@ func TestCreateVeth(t *testing.T) {
 		if diff := cmp.Diff([]string{"fe80::ff:fe00:1/64"}, texts(pod.LinkLocal)); diff != "" {
 			t.Errorf("link-local of the workload's end (-want +got):\n%s", diff)
 		}
-		if got := strings.Join(ip(t, "-6", "-o", "addr", "show", "dev", "cali1"), "\n"); !strings.Contains(got, "inet6 fe80::ecee:eeff:feee:eeee/128 scope link nodad") || strings.Contains(got, "tentative") {
+		if got := strings.Join(netns.IP(t, "-6", "-o", "addr", "show", "dev", "cali1"), "\n"); !strings.Contains(got, "inet6 fe80::ecee:eeff:feee:eeee/128 scope link nodad") || strings.Contains(got, "tentative") {
 			t.Errorf("addresses of the host end: %s", got)
 		}
-		if after := namespaceOfThread(t); after != before {
+		if after := netns.OfThread(t); after != before {
 			t.Errorf("the thread went from %s to %s", before, after)
 		}
 		if err := undo(); err != nil {
@@ -78,7 +79,7 @@ func texts[T fmt.Stringer](values []T) []string {
 }
 
 func TestNamesTaken(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		ns := newPod(t)
 		if _, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "eth0", Alias: "calico mine"}); err != nil {
 			t.Fatal(err)
@@ -99,7 +100,7 @@ func TestNamesTaken(t *testing.T) {
 }
 
 func TestBadVeth(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		ns := newPod(t)
 		before, err := HostLinks("") // a kernel with tunnels makes some itself
 		if err != nil {
@@ -136,7 +137,7 @@ func TestBadVeth(t *testing.T) {
 
 // One of many that make the same link at once makes it; the others are told.
 func TestCreateVethRace(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		// Goroutines leave this thread: they enter the namespace themselves.
 		here, err := openNetns(ownNamespace)
 		if err != nil {
@@ -172,7 +173,7 @@ func TestCreateVethRace(t *testing.T) {
 }
 
 func TestDeleteLink(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		ns := newPod(t)
 		if _, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "eth0"}); err != nil {
 			t.Fatal(err)
@@ -195,11 +196,11 @@ func TestDeleteLink(t *testing.T) {
 }
 
 func TestHostLinks(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		for i := range 3 {
 			wire(t, i)
 		}
-		ip(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
+		netns.IP(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
 		links, err := HostLinks("cali")
 		if err != nil {
 			t.Fatal(err)
@@ -216,12 +217,12 @@ func TestHostLinks(t *testing.T) {
 
 // Each host end reaches its own workload's link-local address.
 func TestLinkLocalRoutes(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		for i := range 3 {
 			wire(t, i)
 		}
 		var got []string
-		for _, line := range ip(t, "-6", "route", "show", "fe80::/64") {
+		for _, line := range netns.IP(t, "-6", "route", "show", "fe80::/64") {
 			fields := strings.Fields(line)
 			got = append(got, strings.Join(fields[:min(3, len(fields))], " "))
 		}
@@ -233,9 +234,9 @@ func TestLinkLocalRoutes(t *testing.T) {
 }
 
 func TestHostWithoutIPv6(t *testing.T) {
-	inHost(t, func() {
-		mustWrite(t, "ipv6/conf/all/disable_ipv6", "1")
-		mustWrite(t, "ipv6/conf/default/disable_ipv6", "1")
+	netns.Host(t, func() {
+		netns.SetSysctl(t, "ipv6/conf/all/disable_ipv6", "1")
+		netns.SetSysctl(t, "ipv6/conf/default/disable_ipv6", "1")
 		h := newHostPath(t)
 		a, b := wireAddrs(t, 1, netip.MustParseAddr("10.65.0.1")), wireAddrs(t, 2, netip.MustParseAddr("10.65.0.2"))
 		mustApply(t, h, a.endpoint, b.endpoint)
@@ -260,7 +261,7 @@ func TestHostWithoutIPv6(t *testing.T) {
 // Runtimes turn IPv6 off in a new namespace; a workload that is given an IPv6
 // address needs it.
 func TestPodWithoutIPv6(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		a := wire(t, 1)
 		ns := newPod(t)

@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/test/netns"
 	"golang.org/x/sys/unix"
 )
 
 // When the kernel drops events because nobody read them, everything may have
 // changed, and events go on.
 func TestEventsLost(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		h := newHostPath(t)
 		w := &watcher{path: h, seen: make(map[int]sight)}
 		if err := w.open(); err != nil {
@@ -34,7 +35,7 @@ func TestEventsLost(t *testing.T) {
 		}
 		wire(t, 1)
 		for i := range 50 {
-			ip(t, "route", "add", fmt.Sprintf("10.9.0.%d", i), "dev", "cali1")
+			netns.IP(t, "route", "add", fmt.Sprintf("10.9.0.%d", i), "dev", "cali1")
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		events, done := make(chan Event), make(chan struct{})
@@ -43,7 +44,7 @@ func TestEventsLost(t *testing.T) {
 			w.run(ctx, events)
 		}()
 		await := func(ok func(Event) bool) {
-			for timeout := time.After(patience); ; {
+			for timeout := time.After(netns.Patience); ; {
 				select {
 				case e := <-events:
 					if ok(e) {
@@ -55,7 +56,7 @@ func TestEventsLost(t *testing.T) {
 			}
 		}
 		await(func(e Event) bool { return e.All })
-		ip(t, "route", "add", "10.9.1.1", "dev", "cali1") // which was not heard of when it came
+		netns.IP(t, "route", "add", "10.9.1.1", "dev", "cali1") // which was not heard of when it came
 		await(func(e Event) bool { return len(e.Interfaces) > 0 && e.Interfaces[0] == "cali1" })
 		cancel()
 		go func() { // whatever is on its way

@@ -10,17 +10,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/calico-go/calico/test/netns"
 )
 
 // TestWays has two uplinks: addresses beyond either, beyond both by two next hops,
 // and by a table that the own address chooses.
 func TestWays(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		for i, name := range []string{"eth0", "eth1"} {
 			far := []string{"far0", "far1"}[i]
-			ip(t, "link", "add", name, "type", "veth", "peer", "name", far)
-			ip(t, "link", "set", name, "up")
-			ip(t, "link", "set", far, "up")
+			netns.IP(t, "link", "add", name, "type", "veth", "peer", "name", far)
+			netns.IP(t, "link", "set", name, "up")
+			netns.IP(t, "link", "set", far, "up")
 			awaitSettled(t, name)
 		}
 		for _, args := range []string{
@@ -32,7 +34,7 @@ func TestWays(t *testing.T) {
 			"route add default via 192.0.2.7 dev eth0", "route add default via 198.51.100.7 dev eth1 table 101", "rule add from 198.51.100.1 lookup 101",
 			"-6 route add default via fd00::7 dev eth0", "-6 route add default via fd01::7 dev eth1 table 101", "-6 rule add from fd01::9 lookup 101",
 		} {
-			ip(t, strings.Fields(args)...)
+			netns.IP(t, strings.Fields(args)...)
 		}
 		w := &Ways{}
 		defer w.Close()
@@ -58,14 +60,14 @@ func TestWays(t *testing.T) {
 			}
 			got, err := w.To(netip.MustParseAddr(test.to), from)
 			// An IPv6 address is its host's a moment after it was added.
-			for end := time.Now().Add(patience); (!slices.Equal(got, test.want) || err != nil) && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(netns.Patience); (!slices.Equal(got, test.want) || err != nil) && time.Now().Before(end); time.Sleep(time.Millisecond) {
 				got, err = w.To(netip.MustParseAddr(test.to), from)
 			}
 			if !slices.Equal(got, test.want) || err != nil {
 				t.Errorf("to %s from %q: %q, %v, want %q", test.to, test.from, got, err, test.want)
 			}
 		}
-		ip(t, "route", "del", "default")
+		netns.IP(t, "route", "del", "default")
 		if got, err := w.To(netip.MustParseAddr("8.8.8.8"), netip.Addr{}); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("nowhere: %q, %v", got, err)
 		}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// FuzzNotices: whatever the kernel tells of, nothing panics.
+func FuzzNotices(f *testing.F) {
+	for _, m := range []*message{
+		getLink(0, "cali1"),
+		setConf4(3, settings4()),
+		setNeigh(3, netip.MustParseAddr("10.0.0.1"), HostMAC()),
+		addAddr(3, netip.MustParsePrefix("fd00::1/128")),
+		addRoute(endpointRoute(80, 3, netip.MustParseAddr("fd00::1")), 0),
+		setDelay(delayKey{3, unix.AF_INET}, 0),
+	} {
+		b := []byte(*m)
+		b[0] = byte(len(b)) // a socket stamps it
+		f.Add(b)
+	}
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		messages(b, func(h header, body []byte) {
+			if l, ok := parseLink(body); ok {
+				l.conf4.at(25)
+				l.conf6.at(22)
+			}
+			parseDelay(body)
+			w := watcher{path: &HostPath{port: func() uint32 { return 1 }, reader: reader{cfg: HostPathConfig{Prefixes: []string{"cali"}}}}, seen: map[int]sight{}}
+			var e Event
+			w.note(&e, h, body)
+		})
+	})
+}
