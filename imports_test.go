@@ -33,7 +33,7 @@ const (
 var layers = map[string]layer{
 	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/policy/scale": layerPure,
 	"netconf":   layerConf,
-	"pkg/store": layerEdge, "pkg/kernel": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/bgp": layerEdge,
+	"pkg/store": layerEdge, "pkg/kernel": layerEdge, "pkg/kernel/rtnl": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/bgp": layerEdge,
 	"pkg/cni": layerShell, "pkg/agent": layerShell,
 	"pkg/agent/params": layerShell, "pkg/agent/settings": layerShell, "pkg/agent/problems": layerShell, "pkg/agent/health": layerShell, "pkg/agent/report": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/inbox": layerShell, "pkg/agent/etcdway": layerShell, "pkg/agent/logfile": layerShell, "pkg/agent/router": layerShell, "pkg/agent/statefile": layerShell, "pkg/agent/leftovers": layerShell,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-lab": layerMain,

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
@@ -58,18 +59,18 @@ func TestAddressMovesWithoutAGap(t *testing.T) {
 				here, there := wireAddrs(t, 1, addr).endpoint, wireAddrs(t, 2, addr).endpoint
 				mustApply(t, h, here)
 				stop, gaps := make(chan struct{}), make(chan int)
-				s, err := openSocket()
+				s, err := rtnl.Open()
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer s.close()
+				defer s.Close()
 				go func() {
 					n := 0
 					for {
 						// One answer may be lost to a route that goes while it is
 						// written; two in a row are a gap.
-						if r, ok := s.lookup(addr, 0); !ok || r.dst.Addr() != addr {
-							if r, ok := s.lookup(addr, 0); !ok || r.dst.Addr() != addr {
+						if r, ok := s.Lookup(addr, 0); !ok || r.Dst.Addr() != addr {
+							if r, ok := s.Lookup(addr, 0); !ok || r.Dst.Addr() != addr {
 								n++
 							}
 						}

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 )
 
 const (
@@ -25,7 +27,7 @@ func (h *HostPath) forwardIPv6(name string) error {
 	if err := h.keepAdverts(); err != nil {
 		return fmt.Errorf("IPv6 is not forwarded, as the host would lose what routers advertise: %w", err)
 	}
-	return writeSysctl(name, "1")
+	return rtnl.WriteSysctl(name, "1")
 }
 
 // keepAdverts has the links that take router advertisements, and those that will be made,
@@ -41,11 +43,11 @@ func (h *HostPath) keepAdverts() error {
 		if slices.Contains([]string{"all", "lo"}, name) || h.owns(name) || isFabricDevice(name) {
 			continue
 		}
-		forwards, err1 := readSysctl(conf6 + name + "/forwarding")
-		accepts, err2 := readSysctl(conf6 + name + "/accept_ra")
+		forwards, err1 := rtnl.ReadSysctl(conf6 + name + "/forwarding")
+		accepts, err2 := rtnl.ReadSysctl(conf6 + name + "/accept_ra")
 		err := errors.Join(err1, err2)
 		if err == nil && forwards == 0 && accepts == 1 {
-			if err = writeSysctl(conf6+name+"/accept_ra", "2"); err == nil {
+			if err = rtnl.WriteSysctl(conf6+name+"/accept_ra", "2"); err == nil {
 				kept = append(kept, name)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
 	"golang.org/x/sys/unix"
 )
@@ -69,7 +70,7 @@ func byRouter(tb testing.TB) string {
 func expectSysctls(tb testing.TB, want map[string]int) {
 	tb.Helper()
 	for name, v := range want {
-		if got, err := readSysctl(name); err != nil || got != v {
+		if got, err := rtnl.ReadSysctl(name); err != nil || got != v {
 			tb.Errorf("sysctl %s: %d, %v; want %d", name, got, err, v)
 		}
 	}

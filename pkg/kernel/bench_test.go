@@ -55,7 +55,7 @@ func BenchmarkDelete(b *testing.B) {
 
 func BenchmarkOpenNamespace(b *testing.B) {
 	ns := newPod(b)
-	path := fmt.Sprintf("/proc/self/fd/%d", ns.file.Fd())
+	path := fmt.Sprintf("/proc/self/fd/%d", ns.File.Fd())
 	for b.Loop() {
 		n, err := OpenNamespace(path)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -13,17 +14,17 @@ import (
 // since they were made. One that isn't there is left out. The kernel counts them, so
 // that none is missed however seldom this is asked.
 func CarrierLosses(names []string) (map[string]uint32, error) {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
+	defer s.Close()
 	losses := make(map[string]uint32, len(names))
 	for _, name := range names {
 		if checkName(name) != nil {
 			continue
 		}
-		answers, err := s.ask(getLink(0, name))
+		answers, err := s.Ask(getLink(0, name))
 		if errors.Is(err, unix.ENODEV) {
 			continue
 		}
@@ -31,12 +32,12 @@ func CarrierLosses(names []string) (map[string]uint32, error) {
 			return nil, fmt.Errorf("read link %s: %w", name, err)
 		}
 		for _, m := range answers {
-			if m.kind != unix.RTM_NEWLINK || len(m.body) < unix.SizeofIfInfomsg {
+			if m.Kind != unix.RTM_NEWLINK || len(m.Body) < unix.SizeofIfInfomsg {
 				continue
 			}
-			attributes(m.body[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
+			rtnl.Attributes(m.Body[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
 				if kind == unix.IFLA_CARRIER_DOWN_COUNT {
-					losses[name] = u32(data)
+					losses[name] = rtnl.Uint32(data)
 				}
 			})
 		}

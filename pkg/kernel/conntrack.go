@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -103,7 +104,7 @@ func parseTracked(message []byte) (t Tracked, ok bool) {
 		return t, false
 	}
 	t.family = message[0]
-	attributes(message[nl.SizeofNfgenmsg:], func(kind uint16, data []byte) {
+	rtnl.Attributes(message[nl.SizeofNfgenmsg:], func(kind uint16, data []byte) {
 		switch kind {
 		case nl.CTA_TUPLE_ORIG:
 			o := parseTuple(data)
@@ -137,11 +138,11 @@ const liberal = 0x08
 
 // parsePickedUp reads what the tracker knows of a protocol.
 func parsePickedUp(b []byte) (is bool) {
-	attributes(b, func(kind uint16, data []byte) {
+	rtnl.Attributes(b, func(kind uint16, data []byte) {
 		if kind != nl.CTA_PROTOINFO_TCP {
 			return
 		}
-		attributes(data, func(kind uint16, flags []byte) {
+		rtnl.Attributes(data, func(kind uint16, flags []byte) {
 			if kind == nl.CTA_PROTOINFO_TCP_FLAGS_ORIGINAL && len(flags) > 0 && flags[0]&liberal != 0 {
 				is = true
 			}
@@ -167,15 +168,15 @@ type tuple struct {
 }
 
 func parseTuple(b []byte) (t tuple) {
-	attributes(b, func(part uint16, fields []byte) {
-		attributes(fields, func(kind uint16, data []byte) {
+	rtnl.Attributes(b, func(part uint16, fields []byte) {
+		rtnl.Attributes(fields, func(kind uint16, data []byte) {
 			switch part {
 			case nl.CTA_TUPLE_IP:
 				switch kind {
 				case nl.CTA_IP_V4_SRC, nl.CTA_IP_V6_SRC:
-					t.src = addrOf(data)
+					t.src = rtnl.Addr(data)
 				case nl.CTA_IP_V4_DST, nl.CTA_IP_V6_DST:
-					t.dst = addrOf(data)
+					t.dst = rtnl.Addr(data)
 				}
 			case nl.CTA_TUPLE_PROTO:
 				t.parseProto(kind, data)

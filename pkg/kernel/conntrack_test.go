@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
@@ -43,9 +44,9 @@ func mustHave(tb testing.TB, got []Tracked, want ...Connection) {
 
 func track(tb testing.TB, src, dst, replySrc, replyDst netip.Addr, port uint16) {
 	tb.Helper()
-	family := netlink.InetFamily(familyOf(src))
+	family := netlink.InetFamily(rtnl.FamilyOf(src))
 	flow := &netlink.ConntrackFlow{
-		FamilyType: uint8(familyOf(src)),
+		FamilyType: uint8(rtnl.FamilyOf(src)),
 		Forward:    netlink.IPTuple{SrcIP: net.IP(src.AsSlice()), DstIP: net.IP(dst.AsSlice()), SrcPort: port, DstPort: 53, Protocol: unix.IPPROTO_UDP},
 		Reverse:    netlink.IPTuple{SrcIP: net.IP(replySrc.AsSlice()), DstIP: net.IP(replyDst.AsSlice()), SrcPort: 53, DstPort: port, Protocol: unix.IPPROTO_UDP},
 		TimeOut:    100,

@@ -11,15 +11,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
 // change is one difference between the desired state and the kernel's.
 type change struct {
-	kchange
-	lost   netip.Addr // the address that a deleted route led to
-	add    *route     // the route that the first request adds unless there is one
-	sysctl string     // or, instead of requests: below net, set to value
+	rtnl.Change
+	lost   netip.Addr  // the address that a deleted route led to
+	add    *rtnl.Route // the route that the first request adds unless there is one
+	sysctl string      // or, instead of requests: below net, set to value
 	value  string
 }
 
@@ -53,8 +54,8 @@ func (h *HostPath) converge(ctx context.Context, read func() (*state, error), re
 	for _, p := range plans {
 		n := 0
 		for _, c := range p.changes {
-			if c.err != nil {
-				failed[p.name] = errors.Join(failed[p.name], fmt.Errorf("%s: %w", c.what, c.err))
+			if c.Err != nil {
+				failed[p.name] = errors.Join(failed[p.name], fmt.Errorf("%s: %w", c.What, c.Err))
 				continue
 			}
 			n++
@@ -66,7 +67,7 @@ func (h *HostPath) converge(ctx context.Context, read func() (*state, error), re
 		if n > 0 && h.drifted(p.name, st, removed) {
 			report.Repairs += n
 			h.cfg.Logger.Warn("repaired a workload interface that something else changed",
-				slog.String("interface", p.name), slog.Int("changes", n), slog.String("first", p.changes[0].what))
+				slog.String("interface", p.name), slog.Int("changes", n), slog.String("first", p.changes[0].What))
 		}
 	}
 	report.Writes += made
@@ -99,7 +100,7 @@ func (h *HostPath) settle(report *Report, st *state, plans []interfacePlan, fail
 		e, wanted := h.desired[p.name]
 		err := p.err
 		for _, c := range p.changes {
-			err = errors.Join(err, fmt.Errorf("read back: still to do: %s", c.what))
+			err = errors.Join(err, fmt.Errorf("read back: still to do: %s", c.What))
 		}
 		if err != nil && failed[p.name] != nil {
 			err = failed[p.name]
@@ -136,7 +137,7 @@ func (h *HostPath) execute(ctx context.Context, plans []interfacePlan) error {
 			switch {
 			case c.sysctl != "":
 				sysctls = append(sysctls, c)
-			case c.late:
+			case c.Late:
 				late = append(late, c)
 			default:
 				early = append(early, c)
@@ -144,12 +145,12 @@ func (h *HostPath) execute(ctx context.Context, plans []interfacePlan) error {
 		}
 	}
 	if len(sysctls) > 0 {
-		err := h.ns.enter(func() error {
+		err := h.ns.Enter(func() error {
 			for _, c := range sysctls {
 				if strings.HasSuffix(c.sysctl, "/forwarding") {
-					c.err = h.forwardIPv6(c.sysctl)
+					c.Err = h.forwardIPv6(c.sysctl)
 				} else {
-					c.err = writeSysctl(c.sysctl, c.value)
+					c.Err = rtnl.WriteSysctl(c.sysctl, c.value)
 				}
 			}
 			return ctx.Err()
@@ -158,7 +159,7 @@ func (h *HostPath) execute(ctx context.Context, plans []interfacePlan) error {
 			return err
 		}
 	}
-	for batch := range slices.Chunk(append(early, late...), maxBatch) {
+	for batch := range slices.Chunk(append(early, late...), rtnl.MaxBatch) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -170,20 +171,20 @@ func (h *HostPath) execute(ctx context.Context, plans []interfacePlan) error {
 }
 
 func (h *HostPath) send(changes []*change) error {
-	writes := make([]*kchange, len(changes))
+	writes := make([]*rtnl.Change, len(changes))
 	for i, c := range changes {
-		writes[i] = &c.kchange
+		writes[i] = &c.Change
 	}
-	if err := h.sock.carryOut(writes); err != nil {
+	if err := h.sock.CarryOut(writes); err != nil {
 		return err
 	}
 	for _, c := range changes {
-		if c.add != nil && errors.Is(c.err, unix.EEXIST) {
+		if c.add != nil && errors.Is(c.Err, unix.EEXIST) {
 			refused, err := h.takeOver(*c.add)
 			if err != nil {
 				return err
 			}
-			c.err = refused
+			c.Err = refused
 		}
 	}
 	return nil
@@ -191,34 +192,34 @@ func (h *HostPath) send(changes []*change) error {
 
 // takeOver adds a route where there is one to the same destination already: one
 // of ours gives way, without a moment between; a foreign one stays.
-func (h *HostPath) takeOver(want route) (refused, err error) {
-	routes, err := h.sock.routes(routeFilter{family: familyOf(want.dst.Addr())})
+func (h *HostPath) takeOver(want rtnl.Route) (refused, err error) {
+	routes, err := h.sock.Routes(rtnl.RouteFilter{Family: rtnl.FamilyOf(want.Dst.Addr())})
 	if err != nil {
 		return nil, err
 	}
-	requests := []*message{addRoute(want, 0)}
+	requests := []*rtnl.Message{rtnl.AddRoute(want, 0)}
 	for _, r := range routes {
-		if r.dst != want.dst || r.metric != want.metric {
+		if r.Dst != want.Dst || r.Metric != want.Metric {
 			continue
 		}
-		if r.protocol != h.cfg.Protocol {
-			by := fmt.Sprintf("link %d", r.index)
-			if l, err := h.sock.link(r.index, ""); err == nil {
+		if r.Protocol != h.cfg.Protocol {
+			by := fmt.Sprintf("link %d", r.Index)
+			if l, err := linkOf(h.sock, r.Index, ""); err == nil {
 				by = l.Name
 			}
 			return fmt.Errorf("there is a route by %s that is not ours, of protocol %d: delete it with `ip route del %s proto %d`, or give the workload another address",
-				by, r.protocol, r.dst, r.protocol), nil
+				by, r.Protocol, r.Dst, r.Protocol), nil
 		}
-		requests = append(requests, deleteRoute(r))
+		requests = append(requests, rtnl.DeleteRoute(r))
 	}
-	answers, err := h.sock.do(requests...)
+	answers, err := h.sock.Do(requests...)
 	if err != nil {
 		return nil, err
 	}
-	refused = answers[0].err
+	refused = answers[0].Err
 	for _, a := range answers[1:] {
-		if !isGone(a.err) {
-			refused = errors.Join(refused, a.err)
+		if !rtnl.IsGone(a.Err) {
+			refused = errors.Join(refused, a.Err)
 		}
 	}
 	return refused, nil

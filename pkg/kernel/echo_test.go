@@ -22,7 +22,7 @@ func echo(tb testing.TB, from, to *Namespace, addr netip.Addr) {
 		network = "udp6"
 	}
 	var server *net.UDPConn
-	err := to.enter(func() error {
+	err := to.Enter(func() error {
 		var err error
 		server, err = net.ListenUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
 		return err
@@ -45,7 +45,7 @@ func echo(tb testing.TB, from, to *Namespace, addr netip.Addr) {
 	}()
 	start := time.Now()
 	var client *net.UDPConn
-	err = from.enter(func() error {
+	err = from.Enter(func() error {
 		var err error
 		client, err = net.DialUDP(network, nil, server.LocalAddr().(*net.UDPAddr))
 		return err

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,17 +29,17 @@ func ignore(fd int, port uint32) error {
 	}
 	program := []unix.SockFilter{
 		load(unix.BPF_H, kindAt),
-		equal(swapped16(unix.RTM_NEWNEIGH), 4, 0),
-		equal(swapped16(unix.RTM_DELNEIGH), 3, 0),
-		equal(swapped16(unix.RTM_NEWROUTE), 4, 0),
-		equal(swapped16(unix.RTM_DELROUTE), 3, 0),
+		equal(rtnl.Swapped16(unix.RTM_NEWNEIGH), 4, 0),
+		equal(rtnl.Swapped16(unix.RTM_DELNEIGH), 3, 0),
+		equal(rtnl.Swapped16(unix.RTM_NEWROUTE), 4, 0),
+		equal(rtnl.Swapped16(unix.RTM_DELROUTE), 3, 0),
 		take(all),
 		// A neighbour.
 		load(unix.BPF_W, portAt),
 		equal(0, 2, 1),
 		// A route.
 		load(unix.BPF_W, portAt),
-		equal(swapped32(port), 0, 1),
+		equal(rtnl.Swapped32(port), 0, 1),
 		take(0),
 		take(all),
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,7 +29,7 @@ type Event struct {
 // context ends.
 func (h *HostPath) Subscribe(ctx context.Context) (<-chan Event, error) {
 	w := &watcher{path: h, seen: make(map[int]sight)}
-	if err := h.ns.enter(w.open); err != nil {
+	if err := h.ns.Enter(w.open); err != nil {
 		return nil, fmt.Errorf("subscribe to changes of links, routes and neighbours: %w", err)
 	}
 	raw := make(chan Event)
@@ -99,29 +100,29 @@ func (w *watcher) open() error {
 		return os.NewSyscallError("socket", err)
 	}
 	w.file = os.NewFile(uintptr(fd), "route netlink events")
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, eventBuffer); err != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, eventBuffer) // as much as is allowed
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, rtnl.NoticeBuffer); err != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, rtnl.NoticeBuffer) // as much as is allowed
 	}
 	if err := ignore(fd, w.path.port()); err != nil {
 		_ = w.file.Close()
 		return os.NewSyscallError("attach a filter", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: rtnl.Groups}); err != nil {
 		_ = w.file.Close()
 		return os.NewSyscallError("bind", err)
 	}
-	w.buf = make([]byte, receiveSize)
+	w.buf = make([]byte, rtnl.ReceiveSize)
 	return w.learn()
 }
 
 // learn notes the links that there are.
 func (w *watcher) learn() error {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	links, err := s.links(w.path.owns)
+	defer s.Close()
+	links, err := linksOf(s, w.path.owns)
 	if err != nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func (w *watcher) run(ctx context.Context, out chan<- Event) {
 		if errors.Is(err, unix.ENOBUFS) {
 			// The kernel dropped messages, and goes on: what links there are is
 			// learned anew.
-			if err := w.path.ns.enter(w.learn); err != nil {
+			if err := w.path.ns.Enter(w.learn); err != nil {
 				w.path.cfg.Logger.Error("read the links after events were lost", "error", err)
 			}
 			out <- Event{All: true, Host: true}
@@ -154,44 +155,44 @@ func (w *watcher) run(ctx context.Context, out chan<- Event) {
 			return
 		}
 		var e Event
-		messages(w.buf[:n], func(h header, body []byte) { w.note(&e, h, body) })
+		rtnl.Messages(w.buf[:n], func(h rtnl.Header, body []byte) { w.note(&e, h, body) })
 		if e.All || e.Host || len(e.Interfaces) > 0 {
 			out <- e
 		}
 	}
 }
 
-func (w *watcher) note(e *Event, h header, body []byte) {
-	switch h.kind {
+func (w *watcher) note(e *Event, h rtnl.Header, body []byte) {
+	switch h.Kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		w.noteLink(e, h.kind, body)
+		w.noteLink(e, h.Kind, body)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if h.port == w.path.port() {
+		if h.Port == w.path.port() {
 			return
 		}
-		e.Interfaces = append(e.Interfaces, w.path.claimants(onlyAddr(body))...)
-		r, ok := parseRoute(body)
+		e.Interfaces = append(e.Interfaces, w.path.claimants(rtnl.OnlyAddr(body))...)
+		r, ok := rtnl.ParseRoute(body)
 		if !ok {
 			return
 		}
-		if r.dst.Bits() == 0 && r.dst.Addr().Is4() {
+		if r.Dst.Bits() == 0 && r.Dst.Addr().Is4() {
 			e.All = true // it may be what lets the host answer for HostGateway
 		}
-		if _, ours := w.seen[r.index]; ours && r.protocol != RouteProtocol && (r.dst.Bits() == 0 || r.gateway.IsLinkLocalUnicast()) {
+		if _, ours := w.seen[r.Index]; ours && r.Protocol != RouteProtocol && (r.Dst.Bits() == 0 || r.Gateway.IsLinkLocalUnicast()) {
 			e.Host = true // see LinkRole
 		}
-		w.noteIndex(e, r.index)
+		w.noteIndex(e, r.Index)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		// A permanent entry that is deleted or changed is reported as what it is
 		// then, so the state isn't looked at, but for the common case.
-		n, ok := parseNeigh(body)
-		if !ok || h.port == w.path.port() || h.port == 0 {
+		n, ok := rtnl.ParseNeigh(body)
+		if !ok || h.Port == w.path.port() || h.Port == 0 {
 			return // port 0: the kernel by itself, which leaves permanent ones alone
 		}
-		w.noteIndex(e, n.index)
+		w.noteIndex(e, n.Index)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		if p, index, ok := parseAddr(body); ok {
-			if h.kind == unix.RTM_DELADDR && p.Addr() == HostGatewayLL() {
+		if p, index, ok := rtnl.ParseAddr(body); ok {
+			if h.Kind == unix.RTM_DELADDR && p.Addr() == HostGatewayLL() {
 				w.noteIndex(e, index)
 			}
 			_, ours := w.seen[index]

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -43,13 +44,13 @@ type FabricConfig struct {
 // namespace that it was made in. Safe for concurrent use.
 type Fabric struct {
 	cfg  FabricConfig
-	ns   nsHandle
+	ns   rtnl.Netns
 	port uint32 // of sock, to know our own changes among the events
 	hash maphash.Hash
 
 	mu      sync.Mutex
-	sock    *socket
-	told    *journal
+	sock    *rtnl.Socket
+	told    *rtnl.Journal
 	routes  map[netip.Prefix]plan.Route
 	remotes map[plan.RemoteID]plan.Remote
 	tunnels []plan.Tunnel
@@ -92,7 +93,7 @@ func NewFabric(cfg FabricConfig) (*Fabric, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	ns, err := openNetns(ownNamespace)
+	ns, err := rtnl.OpenNetns(rtnl.OwnNetns)
 	if err != nil {
 		return nil, err
 	}
@@ -105,20 +106,20 @@ func NewFabric(cfg FabricConfig) (*Fabric, error) {
 		settledTunnels: make(map[plan.TunnelKind]plan.Tunnel),
 		devices:        make(map[plan.TunnelKind]int),
 	}
-	err = ns.enter(func() (err error) {
-		if f.sock, err = openSocket(); err != nil {
+	err = ns.Enter(func() (err error) {
+		if f.sock, err = rtnl.Open(); err != nil {
 			return err
 		}
-		if f.told, err = openJournal(f.sock.port); err != nil {
-			f.sock.close()
+		if f.told, err = rtnl.OpenJournal(f.sock.Port); err != nil {
+			f.sock.Close()
 		}
 		return err
 	})
 	if err != nil {
-		ns.close()
+		ns.Close()
 		return nil, err
 	}
-	f.port = f.sock.port
+	f.port = f.sock.Port
 	return f, nil
 }
 
@@ -126,9 +127,9 @@ func NewFabric(cfg FabricConfig) (*Fabric, error) {
 func (f *Fabric) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sock.close()
-	f.told.close()
-	f.ns.close()
+	f.sock.Close()
+	f.told.Close()
+	f.ns.Close()
 }
 
 // Apply makes the kernel hold exactly the routes, tunnels and remotes of the
@@ -188,7 +189,7 @@ func (f *Fabric) converge(ctx context.Context) (FabricReport, error) {
 	before := f.right
 	f.right = nil
 	// Before all is read: what changes later will be seen by one or the other.
-	f.told.hear(f.sock.buf, f.matters)
+	f.told.Hear(f.sock.Buf, f.matters)
 	seen, unseen := f.glance(nil)
 	p := newFabricPass(f)
 	for _, t := range f.tunnels {
@@ -220,7 +221,7 @@ func (f *Fabric) converge(ctx context.Context) (FabricReport, error) {
 	switch {
 	case report.Writes == 0 && unseen == nil && len(report.Problems) == 0:
 		f.right = &seen
-		f.told.readAll()
+		f.told.ReadAll()
 	case report.Writes == 0:
 		f.right = before
 	}
@@ -234,7 +235,7 @@ func (f *Fabric) convergeSome(ctx context.Context, routes []netip.Prefix, remote
 	}
 	f.right = nil
 	p := newFabricPass(f)
-	slices.SortFunc(routes, comparePrefixes)
+	slices.SortFunc(routes, rtnl.ComparePrefixes)
 	if err := p.someRemotes(remotes, before); err != nil {
 		return FabricReport{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,7 +27,7 @@ func FuzzFabricMessages(f *testing.F) {
 	}
 	f.Add([]byte((*fdbEntry{3, HostMAC(), netip.MustParseAddr("192.0.2.1")}.set())[unix.SizeofNlMsghdr:]))
 	f.Add([]byte((*newTunnel(ipipTunnel(), 0))[unix.SizeofNlMsghdr:]))
-	f.Add(ipipLink(func(*message) {}))
+	f.Add(ipipLink(func(*rtnl.Message) {}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		parseFDB(b)
 		parseTunnel(b)

@@ -39,13 +39,13 @@ func startFlood(tb testing.TB, from, to *Namespace, addr netip.Addr) *flood {
 	tb.Helper()
 	f := &flood{stop: make(chan struct{}), done: make(chan struct{}), first: make(chan struct{}), got: make(map[uint64]bool)}
 	var client *net.UDPConn
-	err := to.enter(func() (err error) {
+	err := to.Enter(func() (err error) {
 		f.server, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
 		return err
 	})
 	if err == nil {
 		_ = f.server.SetReadBuffer(8 << 20)
-		err = from.enter(func() (err error) {
+		err = from.Enter(func() (err error) {
 			client, err = net.DialUDP("udp", nil, f.server.LocalAddr().(*net.UDPAddr))
 			return err
 		})
@@ -158,7 +158,7 @@ func TestModeChangesWithoutLoss(t *testing.T) {
 			apply(v, false)
 		}
 		pingAll(t, hosts)
-		netns.Within(t, a.ns.file, func() {
+		netns.Within(t, a.ns.File, func() {
 			for _, line := range netns.IP(t, "link", "show", "type", "vxlan") {
 				t.Errorf("a device is left: %s", line)
 			}
@@ -204,7 +204,7 @@ func TestTunnelChanges(t *testing.T) {
 					if r := mustHold(t, v.fabric, st); r.Writes == 0 || r.Repairs != 0 {
 						t.Errorf("%s: %d writes, %d repairs", name, r.Writes, r.Repairs)
 					}
-					netns.Within(t, v.ns.file, func() {
+					netns.Within(t, v.ns.File, func() {
 						again := newFabric(t)
 						if r := mustHold(t, again, st); r.Writes != 0 {
 							t.Errorf("%s: after a restart %d writes", name, r.Writes)

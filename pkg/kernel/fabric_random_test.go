@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
@@ -25,7 +26,7 @@ func randomRemote(r *rand.Rand, host int) plan.Remote {
 		return plan.Remote{RemoteID: plan.RemoteID{Tunnel: plan.VXLAN4, Outer: outer}, Host: fmt.Sprint(host), Gateway: outer, MAC: m}
 	}
 	outer := netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", at))
-	return plan.Remote{RemoteID: plan.RemoteID{Tunnel: plan.VXLAN6, Outer: outer}, Host: fmt.Sprint(host), Gateway: linkLocal(m), MAC: m}
+	return plan.Remote{RemoteID: plan.RemoteID{Tunnel: plan.VXLAN6, Outer: outer}, Host: fmt.Sprint(host), Gateway: rtnl.LinkLocal(m), MAC: m}
 }
 
 // randomChanges are some of routes and remotes; no two hosts have one MAC address.
@@ -105,7 +106,7 @@ func TestFabricBesideHostPath(t *testing.T) {
 		a := wire(t, 1)
 		st := plan.State{Routes: make(map[netip.Prefix]plan.Route)}
 		for _, addr := range a.endpoint.Addrs {
-			st.Routes[hostPrefix(addr)] = shapes(hostPrefix(addr))["one hop"]
+			st.Routes[rtnl.HostPrefix(addr)] = shapes(rtnl.HostPrefix(addr))["one hop"]
 		}
 		for _, dst := range []string{"10.65.0.0/26", "fd00::/122"} {
 			p := netip.MustParsePrefix(dst)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
@@ -60,13 +61,13 @@ func uplink(tb testing.TB) {
 // awaitAddr waits until an address that was just added can be named: see settle.
 func awaitAddr(tb testing.TB, a netip.Addr) {
 	tb.Helper()
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer s.close()
+	defer s.Close()
 	for end := time.Now().Add(netns.Patience); ; {
-		if r, ok := s.lookup(a, 0); ok && r.local {
+		if r, ok := s.Lookup(a, 0); ok && r.Local {
 			return
 		}
 		if time.Now().After(end) {

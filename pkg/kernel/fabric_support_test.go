@@ -10,6 +10,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
@@ -53,7 +54,7 @@ func virtualHosts(tb testing.TB, n int) []*virtualHost {
 		netns.IP(tb, "link", "add", port, "type", "veth", "peer", "name", "far")
 		moveFar(tb, v.ns)
 		netns.IP(tb, "link", "set", port, "master", "wire", "up")
-		netns.Within(tb, v.ns.file, func() {
+		netns.Within(tb, v.ns.File, func() {
 			netns.IP(tb, "link", "set", "lo", "up")
 			netns.IP(tb, "link", "set", "eth0", "up")
 			netns.IP(tb, "addr", "add", v.addr4().String()+"/24", "dev", "eth0")
@@ -73,18 +74,18 @@ func virtualHosts(tb testing.TB, n int) []*virtualHost {
 // moveFar moves the link far into a namespace, as eth0.
 func moveFar(tb testing.TB, ns *Namespace) {
 	tb.Helper()
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer s.close()
-	m := newMessage(unix.RTM_NEWLINK, 0, linkBody(unix.AF_UNSPEC, 0, 0, 0))
-	m.attrString(unix.IFLA_IFNAME, "far")
-	m.attr32(unix.IFLA_NET_NS_FD, uint32(ns.file.Fd()))
-	if _, err := s.ask(m); err != nil {
+	defer s.Close()
+	m := rtnl.NewMessage(unix.RTM_NEWLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
+	m.AttrString(unix.IFLA_IFNAME, "far")
+	m.Attr32(unix.IFLA_NET_NS_FD, uint32(ns.File.Fd()))
+	if _, err := s.Ask(m); err != nil {
 		tb.Fatal(err)
 	}
-	netns.Within(tb, ns.file, func() { netns.IP(tb, "link", "set", "far", "name", "eth0") })
+	netns.Within(tb, ns.File, func() { netns.IP(tb, "link", "set", "far", "name", "eth0") })
 }
 
 func newFabric(tb testing.TB) *Fabric {
@@ -111,14 +112,14 @@ func (v *virtualHost) vxlanState(all []*virtualHost) plan.State {
 		}
 		for _, r := range []plan.Remote{
 			{RemoteID: plan.RemoteID{Tunnel: plan.VXLAN4, Outer: o.addr4()}, Gateway: o.addr4(), MAC: o.mac4()},
-			{RemoteID: plan.RemoteID{Tunnel: plan.VXLAN6, Outer: o.addr6()}, Gateway: linkLocal(o.mac6()), MAC: o.mac6()},
+			{RemoteID: plan.RemoteID{Tunnel: plan.VXLAN6, Outer: o.addr6()}, Gateway: rtnl.LinkLocal(o.mac6()), MAC: o.mac6()},
 		} {
 			r.Host = fmt.Sprintf("host%d", o.n)
 			st.Remotes[r.RemoteID] = r
 		}
 		for _, r := range []plan.Route{
 			{Destination: o.net4(), Hops: []plan.Hop{{Gateway: o.addr4(), Device: "vxlan.calico", OnLink: true}}, Source: v.tun4()},
-			{Destination: o.net6(), Hops: []plan.Hop{{Gateway: linkLocal(o.mac6()), Device: "vxlan-v6.calico", OnLink: true}}, Source: v.tun6()},
+			{Destination: o.net6(), Hops: []plan.Hop{{Gateway: rtnl.LinkLocal(o.mac6()), Device: "vxlan-v6.calico", OnLink: true}}, Source: v.tun6()},
 		} {
 			r.Kind, r.Origin, r.Host = plan.Unicast, plan.FromHost, fmt.Sprintf("host%d", o.n)
 			st.Routes[r.Destination] = r

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
@@ -24,8 +25,8 @@ import (
 // forwarding entry that is no longer desired when the watcher comes to it. The
 // channel is closed when the context ends.
 func (f *Fabric) Subscribe(ctx context.Context) (<-chan struct{}, error) {
-	w := &fabricWatcher{fabric: f, seen: make(map[int]fabricSight), out: make(chan struct{}, 1), buf: make([]byte, receiveSize)}
-	if err := f.ns.enter(w.open); err != nil {
+	w := &fabricWatcher{fabric: f, seen: make(map[int]fabricSight), out: make(chan struct{}, 1), buf: make([]byte, rtnl.ReceiveSize)}
+	if err := f.ns.Enter(w.open); err != nil {
 		return nil, fmt.Errorf("subscribe to changes of routes and tunnels: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = w.file.Close() }) // ends the read
@@ -52,14 +53,14 @@ func (w *fabricWatcher) open() error {
 		return os.NewSyscallError("socket", err)
 	}
 	w.file = os.NewFile(uintptr(fd), "route netlink events of the fabric")
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, eventBuffer); err != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, eventBuffer) // as much as is allowed
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, rtnl.NoticeBuffer); err != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, rtnl.NoticeBuffer) // as much as is allowed
 	}
 	if err := ignoreRoutes(fd, w.fabric.cfg.Protocol, w.fabric.port); err != nil {
 		_ = w.file.Close()
 		return os.NewSyscallError("attach a filter", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: rtnl.Groups}); err != nil {
 		_ = w.file.Close()
 		return os.NewSyscallError("bind", err)
 	}
@@ -83,10 +84,10 @@ func ignoreRoutes(fd int, protocol uint8, port uint32) error {
 	)
 	program := []unix.SockFilter{
 		{Code: load | unix.BPF_H, K: kindAt},
-		{Code: is, K: swapped16(unix.RTM_NEWNEIGH), Jt: 4},
-		{Code: is, K: swapped16(unix.RTM_DELNEIGH), Jt: 3},
-		{Code: is, K: swapped16(unix.RTM_NEWROUTE), Jt: 6},
-		{Code: is, K: swapped16(unix.RTM_DELROUTE), Jt: 5},
+		{Code: is, K: rtnl.Swapped16(unix.RTM_NEWNEIGH), Jt: 4},
+		{Code: is, K: rtnl.Swapped16(unix.RTM_DELNEIGH), Jt: 3},
+		{Code: is, K: rtnl.Swapped16(unix.RTM_NEWROUTE), Jt: 6},
+		{Code: is, K: rtnl.Swapped16(unix.RTM_DELROUTE), Jt: 5},
 		{Code: answer, K: 0xffffffff},
 		// 6: a neighbour
 		{Code: load | unix.BPF_B, K: familyAt},
@@ -99,7 +100,7 @@ func ignoreRoutes(fd int, protocol uint8, port uint32) error {
 		{Code: is, K: unix.RTPROT_KERNEL, Jt: 3},
 		{Code: is, K: uint32(protocol), Jf: 3},
 		{Code: load | unix.BPF_W, K: portAt},
-		{Code: is, K: swapped32(port), Jf: 1},
+		{Code: is, K: rtnl.Swapped32(port), Jf: 1},
 		{Code: answer, K: 0},
 		{Code: answer, K: 0xffffffff},
 	}
@@ -109,16 +110,16 @@ func ignoreRoutes(fd int, protocol uint8, port uint32) error {
 
 // learn notes the links that there are.
 func (w *fabricWatcher) learn() error {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	request := newMessage(unix.RTM_GETLINK, 0, linkBody(unix.AF_UNSPEC, 0, 0, 0))
-	request.attr32(unix.IFLA_EXT_MASK, filterSkipStats)
+	defer s.Close()
+	request := rtnl.NewMessage(unix.RTM_GETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
+	request.Attr32(unix.IFLA_EXT_MASK, filterSkipStats)
 	clear(w.seen)
-	err = s.walk(request, func() { clear(w.seen) }, func(m received) {
-		if l, ok := parseTunnel(m.body); ok && m.kind == unix.RTM_NEWLINK && w.watches(l.Name) {
+	err = s.Walk(request, func() { clear(w.seen) }, func(m rtnl.Received) {
+		if l, ok := parseTunnel(m.Body); ok && m.Kind == unix.RTM_NEWLINK && w.watches(l.Name) {
 			w.seen[l.Index] = l.sight()
 		}
 	})
@@ -154,7 +155,7 @@ func (w *fabricWatcher) run(ctx context.Context) {
 		n, err := w.file.Read(w.buf)
 		if errors.Is(err, unix.ENOBUFS) {
 			// The kernel dropped messages, and goes on.
-			if err := w.fabric.ns.enter(w.learn); err != nil {
+			if err := w.fabric.ns.Enter(w.learn); err != nil {
 				w.fabric.cfg.Logger.Error("read the links after events were lost", "error", err)
 			}
 			w.signal()
@@ -167,7 +168,7 @@ func (w *fabricWatcher) run(ctx context.Context) {
 			return
 		}
 		matters := false
-		messages(w.buf[:n], func(h header, body []byte) { matters = w.note(h, body) || matters })
+		rtnl.Messages(w.buf[:n], func(h rtnl.Header, body []byte) { matters = w.note(h, body) || matters })
 		if matters {
 			w.signal()
 		}
@@ -182,24 +183,24 @@ func (w *fabricWatcher) signal() {
 }
 
 // note says whether a message tells of something that matters.
-func (w *fabricWatcher) note(h header, body []byte) bool {
-	switch h.kind {
+func (w *fabricWatcher) note(h rtnl.Header, body []byte) bool {
+	switch h.Kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		return w.noteLink(h.kind, body)
+		return w.noteLink(h.Kind, body)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return w.noteRoute(h, body)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		if e, ok := parseFDB(body); ok {
 			// Older kernels tell of a forwarding entry twice, once without its
 			// remote (rtnl_fdb_notify in Linux 6.1).
-			return e.outer.IsValid() && w.isTunnel(e.index) && !w.fabric.wantsFDB(e, h.kind == unix.RTM_NEWNEIGH)
+			return e.outer.IsValid() && w.isTunnel(e.index) && !w.fabric.wantsFDB(e, h.Kind == unix.RTM_NEWNEIGH)
 		}
 		// A permanent entry that is deleted or changed is reported as what it is
 		// then, so the state isn't looked at.
-		n, ok := parseNeigh(body)
-		return ok && h.port != w.fabric.port && h.port != 0 && w.isTunnel(n.index)
+		n, ok := rtnl.ParseNeigh(body)
+		return ok && h.Port != w.fabric.port && h.Port != 0 && w.isTunnel(n.Index)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		a, index, ok := parseAddr(body)
+		a, index, ok := rtnl.ParseAddr(body)
 		_, watched := w.seen[index]
 		return ok && watched && !a.Addr().IsLinkLocalUnicast()
 	}
@@ -208,13 +209,13 @@ func (w *fabricWatcher) note(h header, body []byte) bool {
 
 // noteRoute looks for routes of ours that another changed, and for those by which the
 // host reaches next hops.
-func (w *fabricWatcher) noteRoute(h header, body []byte) bool {
+func (w *fabricWatcher) noteRoute(h rtnl.Header, body []byte) bool {
 	if r, ok := parseFabricRoute(body); ok && r.protocol == w.fabric.cfg.Protocol {
-		return h.port != w.fabric.port
+		return h.Port != w.fabric.port
 	}
-	r, ok := parseRoute(body)
-	_, watched := w.seen[r.index]
-	return ok && (watched || r.index == 0) && !w.isTunnel(r.index)
+	r, ok := rtnl.ParseRoute(body)
+	_, watched := w.seen[r.Index]
+	return ok && (watched || r.Index == 0) && !w.isTunnel(r.Index)
 }
 
 func (w *fabricWatcher) isTunnel(index int) bool {

@@ -75,7 +75,7 @@ func TestFabricRepairs(t *testing.T) {
 		v := hosts[0]
 		mustHold(t, hosts[1].fabric, hosts[1].vxlanState(hosts))
 		st := v.vxlanState(hosts)
-		netns.Within(t, v.ns.file, func() {
+		netns.Within(t, v.ns.File, func() {
 			mustHold(t, v.fabric, st)
 			mustHold(t, v.fabric, st)
 			right := withoutIndices(heldByFabric(t))
@@ -127,7 +127,7 @@ func TestFabricRepairs(t *testing.T) {
 func TestFabricSignalsHostRoutes(t *testing.T) {
 	netns.Host(t, func() {
 		v := virtualHosts(t, 2)[0]
-		netns.Within(t, v.ns.file, func() {
+		netns.Within(t, v.ns.File, func() {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			signals, err := v.fabric.Subscribe(ctx)
@@ -169,7 +169,7 @@ func TestFabricDoesNotSignalItself(t *testing.T) {
 		hosts := virtualHosts(t, 2)
 		v := hosts[0]
 		st := v.vxlanState(hosts)
-		netns.Within(t, v.ns.file, func() {
+		netns.Within(t, v.ns.File, func() {
 			mustHold(t, v.fabric, st)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,8 +31,8 @@ func (f *Fabric) Unchanged(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	var since *fabricGlance
-	f.told.hear(f.sock.buf, f.matters)
-	if f.told.trusted() {
+	f.told.Hear(f.sock.Buf, f.matters)
+	if f.told.Trusted() {
 		since = f.right
 	}
 	now, err := f.glance(since)
@@ -43,21 +44,21 @@ func (f *Fabric) Unchanged(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	if since == nil {
-		f.told.readAll()
+		f.told.ReadAll()
 	}
 	return true, nil
 }
 
 // matters says whether a notice may be of what an audit looks at.
-func (f *Fabric) matters(m header, body []byte) bool {
-	if m.kind != unix.RTM_NEWNEIGH && m.kind != unix.RTM_DELNEIGH {
+func (f *Fabric) matters(m rtnl.Header, body []byte) bool {
+	if m.Kind != unix.RTM_NEWNEIGH && m.Kind != unix.RTM_DELNEIGH {
 		return true
 	}
 	if _, ok := parseFDB(body); ok {
 		return true
 	}
-	n, ok := parseNeigh(body)
-	return ok && (n.state&unix.NUD_PERMANENT != 0 || slices.Contains(slices.Collect(maps.Values(f.devices)), n.index))
+	n, ok := rtnl.ParseNeigh(body)
+	return ok && (n.State&unix.NUD_PERMANENT != 0 || slices.Contains(slices.Collect(maps.Values(f.devices)), n.Index))
 }
 
 // glance looks at everything; with an earlier glance only at the tunnels' devices.
@@ -70,7 +71,7 @@ func (f *Fabric) glance(since *fabricGlance) (fabricGlance, error) {
 		return g, err
 	}
 	for kind, d := range tunnelDevices() {
-		l, err := f.sock.tunnel(d.name)
+		l, err := readTunnel(f.sock, d.name)
 		if isNotExist(err) {
 			continue
 		} else if err != nil {
@@ -89,11 +90,11 @@ func (f *Fabric) glance(since *fabricGlance) (fabricGlance, error) {
 
 func (f *Fabric) glanceRoutes(g *fabricGlance) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		sum, err := f.sock.sum(fabricRequest(family, f.cfg.Protocol), func(m received) uint64 {
-			if len(m.body) < unix.SizeofRtMsg || m.body[5] != f.cfg.Protocol {
+		sum, err := f.sock.Sum(fabricRequest(family, f.cfg.Protocol), func(m rtnl.Received) uint64 {
+			if len(m.Body) < unix.SizeofRtMsg || m.Body[5] != f.cfg.Protocol {
 				return 0
 			}
-			return f.digest(m.body, unix.SizeofRtMsg, unix.RTA_CACHEINFO)
+			return f.digest(m.Body, unix.SizeofRtMsg, unix.RTA_CACHEINFO)
 		})
 		if err != nil && !errors.Is(err, unix.ENOENT) { // no such table
 			return fmt.Errorf("list routes: %w", err)
@@ -104,28 +105,28 @@ func (f *Fabric) glanceRoutes(g *fabricGlance) error {
 }
 
 func (f *Fabric) glanceTunnel(g *fabricGlance, l tunnelLink) error {
-	addrs, err := f.sock.addrsOf(l.Index)
+	addrs, err := addrsOf(f.sock, l.Index)
 	if err != nil {
 		return err
 	}
 	for _, a := range addrs {
 		g.addrs += f.digestOf(fmt.Appendf(nil, "%d %s", l.Index, a))
 	}
-	request := newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
-	request.attr32(unix.NDA_IFINDEX, uint32(l.Index))
-	sum, err := f.sock.sum(request, func(m received) uint64 {
-		n, ok := parseNeigh(m.body)
-		if !ok || n.index != l.Index || n.state&unix.NUD_PERMANENT == 0 {
+	request := rtnl.NewMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
+	request.Attr32(unix.NDA_IFINDEX, uint32(l.Index))
+	sum, err := f.sock.Sum(request, func(m rtnl.Received) uint64 {
+		n, ok := rtnl.ParseNeigh(m.Body)
+		if !ok || n.Index != l.Index || n.State&unix.NUD_PERMANENT == 0 {
 			return 0
 		}
-		return f.digestOf(append(append([]byte{}, n.mac[:]...), n.addr.AsSlice()...))
+		return f.digestOf(append(append([]byte{}, n.Mac[:]...), n.Addr.AsSlice()...))
 	})
 	if err != nil {
 		return err
 	}
 	g.neighs += sum
-	sum, err = f.sock.sum(newMessage(unix.RTM_GETNEIGH, 0, neighBody(unix.AF_BRIDGE, l.Index, 0, 0)), func(m received) uint64 {
-		e, ok := parseFDB(m.body)
+	sum, err = f.sock.Sum(rtnl.NewMessage(unix.RTM_GETNEIGH, 0, rtnl.NeighBody(unix.AF_BRIDGE, l.Index, 0, 0)), func(m rtnl.Received) uint64 {
+		e, ok := parseFDB(m.Body)
 		if !ok || e.index != l.Index {
 			return 0
 		}
@@ -146,7 +147,7 @@ func (f *Fabric) digestOf(b []byte) uint64 {
 func (f *Fabric) digest(body []byte, fixed int, but uint16) uint64 {
 	f.hash.Reset()
 	f.hash.Write(body[:fixed])
-	attributes(body[fixed:], func(kind uint16, data []byte) {
+	rtnl.Attributes(body[fixed:], func(kind uint16, data []byte) {
 		if kind == but && but != 0 {
 			return
 		}

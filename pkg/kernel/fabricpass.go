@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -58,12 +59,12 @@ func (p *fabricPass) report() FabricReport {
 	return FabricReport{Problems: p.problems, Writes: p.writes, Repairs: p.repairs}
 }
 
-// link returns the link of that name, and false where there is none.
+// linkOf returns the link of that name, and false where there is none.
 func (p *fabricPass) link(name string) (Link, bool, error) {
 	l, known := p.links[name]
 	if !known && checkName(name) == nil {
 		var err error
-		l, err = p.sock.link(0, name)
+		l, err = linkOf(p.sock, 0, name)
 		if err != nil && !isNotExist(err) {
 			return Link{}, false, fmt.Errorf("read link %s: %w", name, err)
 		}
@@ -74,7 +75,7 @@ func (p *fabricPass) link(name string) (Link, bool, error) {
 
 // fabricChange is one difference between the desired state and the kernel's.
 type fabricChange struct {
-	kchange
+	rtnl.Change
 	subject string
 	drifted bool          // it was right before
 	route   *plan.Route   // that it makes
@@ -84,8 +85,8 @@ type fabricChange struct {
 // write makes the changes: what adds before what takes away. What is refused
 // stands in refusals; the error is of the socket or the context.
 func (p *fabricPass) write(ctx context.Context, changes []*fabricChange) error {
-	slices.SortStableFunc(changes, func(a, b *fabricChange) int { return btoi(a.late) - btoi(b.late) })
-	for batch := range slices.Chunk(changes, maxBatch) {
+	slices.SortStableFunc(changes, func(a, b *fabricChange) int { return btoi(a.Late) - btoi(b.Late) })
+	for batch := range slices.Chunk(changes, rtnl.MaxBatch) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -97,11 +98,11 @@ func (p *fabricPass) write(ctx context.Context, changes []*fabricChange) error {
 }
 
 func (p *fabricPass) send(batch []*fabricChange) error {
-	changes := make([]*kchange, len(batch))
+	changes := make([]*rtnl.Change, len(batch))
 	for i, c := range batch {
-		changes[i] = &c.kchange
+		changes[i] = &c.Change
 	}
-	if err := p.sock.carryOut(changes); err != nil {
+	if err := p.sock.CarryOut(changes); err != nil {
 		return err
 	}
 	for _, c := range batch {
@@ -111,12 +112,12 @@ func (p *fabricPass) send(batch []*fabricChange) error {
 }
 
 func (p *fabricPass) wrote(c *fabricChange) {
-	if c.err != nil {
-		what := c.what
+	if c.Err != nil {
+		what := c.What
 		if c.route != nil {
 			what = "set route " + c.route.String()
 		}
-		p.refusals[c.subject] = errors.Join(p.refusals[c.subject], fmt.Errorf("%s: %w", what, c.err))
+		p.refusals[c.subject] = errors.Join(p.refusals[c.subject], fmt.Errorf("%s: %w", what, c.Err))
 		return
 	}
 	p.writes++
@@ -126,7 +127,7 @@ func (p *fabricPass) wrote(c *fabricChange) {
 	p.repairs++
 	if !p.tell {
 		p.tell = true
-		p.cfg.Logger.Warn("repaired what leads to other hosts: something else changed it", slog.String("first", c.what))
+		p.cfg.Logger.Warn("repaired what leads to other hosts: something else changed it", slog.String("first", c.What))
 	}
 }
 

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
 )
@@ -10,12 +11,12 @@ import (
 // FabricRoutes reads the routes with next hops that a Fabric made in the current
 // namespace, but for those through its tunnels.
 func FabricRoutes() ([]plan.Route, error) {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	links, err := s.links(func(name string) bool { return !isFabricDevice(name) })
+	defer s.Close()
+	links, err := linksOf(s, func(name string) bool { return !isFabricDevice(name) })
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +28,7 @@ func FabricRoutes() ([]plan.Route, error) {
 	}
 	var out []plan.Route
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := s.fabricRoutes(family, FabricProtocol)
+		routes, err := readFabricRoutes(s, family, FabricProtocol)
 		if err != nil {
 			return nil, err
 		}

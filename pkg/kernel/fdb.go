@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
@@ -28,12 +29,12 @@ func parseFDB(b []byte) (fdbEntry, bool) {
 	if len(b) < unix.SizeofNdMsg || b[0] != unix.AF_BRIDGE || b[10]&unix.NTF_SELF == 0 {
 		return fdbEntry{}, false
 	}
-	e := fdbEntry{index: int(u32(b[4:]))}
+	e := fdbEntry{index: int(rtnl.Uint32(b[4:]))}
 	hasMAC := false
-	attributes(b[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
+	rtnl.Attributes(b[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
 		switch {
 		case kind == unix.NDA_DST:
-			e.outer = addrOf(data)
+			e.outer = rtnl.Addr(data)
 		case kind == unix.NDA_LLADDR && len(data) == len(e.mac):
 			e.mac, hasMAC = model.MAC(data), true
 		}
@@ -41,26 +42,26 @@ func parseFDB(b []byte) (fdbEntry, bool) {
 	return e, hasMAC
 }
 
-// message is a request about the entry.
-func (e fdbEntry) message(kind, flags uint16) *message {
-	m := newMessage(kind, flags, neighBody(unix.AF_BRIDGE, e.index, unix.NUD_PERMANENT, unix.NTF_SELF))
-	m.attr(unix.NDA_LLADDR, e.mac[:])
+// Message is a request about the entry.
+func (e fdbEntry) message(kind, flags uint16) *rtnl.Message {
+	m := rtnl.NewMessage(kind, flags, rtnl.NeighBody(unix.AF_BRIDGE, e.index, unix.NUD_PERMANENT, unix.NTF_SELF))
+	m.Attr(unix.NDA_LLADDR, e.mac[:])
 	if e.outer.IsValid() {
-		m.attrAddr(unix.NDA_DST, e.outer)
+		m.AttrAddr(unix.NDA_DST, e.outer)
 	}
 	return m
 }
 
-func (e fdbEntry) set() *message {
+func (e fdbEntry) set() *rtnl.Message {
 	return e.message(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 }
 
-// fdb reads a device's forwarding table.
-func (s *socket) fdb(index int) (map[model.MAC][]netip.Addr, error) {
+// readFDB reads a device's forwarding table.
+func readFDB(s *rtnl.Socket, index int) (map[model.MAC][]netip.Addr, error) {
 	table := make(map[model.MAC][]netip.Addr)
-	request := newMessage(unix.RTM_GETNEIGH, 0, neighBody(unix.AF_BRIDGE, index, 0, 0))
-	err := s.walk(request, func() { clear(table) }, func(m received) {
-		if e, ok := parseFDB(m.body); ok && e.index == index && m.kind == unix.RTM_NEWNEIGH {
+	request := rtnl.NewMessage(unix.RTM_GETNEIGH, 0, rtnl.NeighBody(unix.AF_BRIDGE, index, 0, 0))
+	err := s.Walk(request, func() { clear(table) }, func(m rtnl.Received) {
+		if e, ok := parseFDB(m.Body); ok && e.index == index && m.Kind == unix.RTM_NEWNEIGH {
 			table[e.mac] = append(table[e.mac], e.outer)
 		}
 	})
@@ -70,15 +71,15 @@ func (s *socket) fdb(index int) (map[model.MAC][]netip.Addr, error) {
 	return table, nil
 }
 
-// permanent reads a device's permanent neighbours.
-func (s *socket) permanent(index int) (map[netip.Addr]model.MAC, error) {
+// readPermanent reads a device's permanent neighbours.
+func readPermanent(s *rtnl.Socket, index int) (map[netip.Addr]model.MAC, error) {
 	table := make(map[netip.Addr]model.MAC)
-	request := newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
-	request.attr32(unix.NDA_IFINDEX, uint32(index))
-	err := s.walk(request, func() { clear(table) }, func(m received) {
-		n, ok := parseNeigh(m.body)
-		if ok && n.index == index && n.state&unix.NUD_PERMANENT != 0 && m.kind == unix.RTM_NEWNEIGH {
-			table[n.addr] = n.mac
+	request := rtnl.NewMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
+	request.Attr32(unix.NDA_IFINDEX, uint32(index))
+	err := s.Walk(request, func() { clear(table) }, func(m rtnl.Received) {
+		n, ok := rtnl.ParseNeigh(m.Body)
+		if ok && n.Index == index && n.State&unix.NUD_PERMANENT != 0 && m.Kind == unix.RTM_NEWNEIGH {
+			table[n.Addr] = n.Mac
 		}
 	})
 	if err != nil {
@@ -112,11 +113,11 @@ func (p *fabricPass) entries() ([]*fabricChange, error) {
 }
 
 func (p *fabricPass) entriesOf(t plan.Tunnel, index int) ([]*fabricChange, error) {
-	fdb, err := p.sock.fdb(index)
+	fdb, err := readFDB(p.sock, index)
 	if err != nil {
 		return nil, err
 	}
-	neighs, err := p.sock.permanent(index)
+	neighs, err := readPermanent(p.sock, index)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +131,8 @@ func (p *fabricPass) entriesOf(t plan.Tunnel, index int) ([]*fabricChange, error
 	wantFDB, wantNeighs := make(map[model.MAC]netip.Addr), make(map[netip.Addr]model.MAC)
 	var changes []*fabricChange
 	fresh := p.hadDevices[t.Kind] != index
-	add := func(subject, what string, drifted bool, request *message) *fabricChange {
-		c := &fabricChange{kchange: kchange{what: what, requests: []*message{request}}, subject: subject, drifted: drifted && !fresh}
+	add := func(subject, what string, drifted bool, request *rtnl.Message) *fabricChange {
+		c := &fabricChange{Change: rtnl.Change{What: what, Requests: []*rtnl.Message{request}}, subject: subject, drifted: drifted && !fresh}
 		changes = append(changes, c)
 		return c
 	}
@@ -157,20 +158,20 @@ func (p *fabricPass) entriesOf(t plan.Tunnel, index int) ([]*fabricChange, error
 			add(subject, fmt.Sprintf("set forwarding entry %s on %s to %s", r.MAC, t.Device, r.Outer), held, fdbEntry{index, r.MAC, r.Outer}.set())
 		}
 		if neighs[r.Gateway] != r.MAC {
-			add(subject, fmt.Sprintf("set neighbour %s on %s to %s", r.Gateway, t.Device, r.MAC), held, setNeigh(index, r.Gateway, r.MAC))
+			add(subject, fmt.Sprintf("set neighbour %s on %s to %s", r.Gateway, t.Device, r.MAC), held, rtnl.SetNeigh(index, r.Gateway, r.MAC))
 		}
 		p.heldRemotes[r.RemoteID] = r
 	}
 	for _, m := range slices.SortedFunc(maps.Keys(fdb), func(a, b model.MAC) int { return strings.Compare(string(a[:]), string(b[:])) }) {
 		if _, wanted := wantFDB[m]; !wanted {
 			for _, outer := range fdb[m] {
-				add(outer.String(), fmt.Sprintf("delete forwarding entry %s on %s", m, t.Device), p.ready && !formerFDB[m], fdbEntry{index, m, outer}.message(unix.RTM_DELNEIGH, 0)).late = true
+				add(outer.String(), fmt.Sprintf("delete forwarding entry %s on %s", m, t.Device), p.ready && !formerFDB[m], fdbEntry{index, m, outer}.message(unix.RTM_DELNEIGH, 0)).Late = true
 			}
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(neighs), netip.Addr.Compare) {
 		if _, wanted := wantNeighs[a]; !wanted {
-			add(a.String(), fmt.Sprintf("delete neighbour %s on %s", a, t.Device), p.ready && !formerNeighs[a], deleteNeigh(index, a)).late = true
+			add(a.String(), fmt.Sprintf("delete neighbour %s on %s", a, t.Device), p.ready && !formerNeighs[a], rtnl.DeleteNeigh(index, a)).Late = true
 		}
 	}
 	return changes, nil

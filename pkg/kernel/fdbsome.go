@@ -8,17 +8,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
 )
 
 // getNeigh asks for one neighbour, or one forwarding entry.
-func getNeigh(family uint8, index int, kind uint16, key []byte) *message {
-	m := newMessage(unix.RTM_GETNEIGH, 0, neighBody(family, index, 0, 0))
+func getNeigh(family uint8, index int, kind uint16, key []byte) *rtnl.Message {
+	m := rtnl.NewMessage(unix.RTM_GETNEIGH, 0, rtnl.NeighBody(family, index, 0, 0))
 	if family == unix.AF_BRIDGE {
 		(*m)[unix.SizeofNlMsghdr+10] = unix.NTF_SELF
 	}
-	m.attr(kind, key)
+	m.Attr(kind, key)
 	return m
 }
 
@@ -39,16 +40,16 @@ func (p *fabricPass) someRemotes(changed map[plan.RemoteID]*plan.Remote, before 
 			p.problem(subject, fmt.Errorf("this host has no tunnel of kind %s to host %s", id.Tunnel, r.Host))
 			continue
 		}
-		answers, err := p.sock.do(fdbEntry{index, r.MAC, r.Outer}.set(), setNeigh(index, r.Gateway, r.MAC),
+		answers, err := p.sock.Do(fdbEntry{index, r.MAC, r.Outer}.set(), rtnl.SetNeigh(index, r.Gateway, r.MAC),
 			getNeigh(unix.AF_BRIDGE, index, unix.NDA_LLADDR, r.MAC[:]),
-			getNeigh(familyOf(r.Gateway), index, unix.NDA_DST, r.Gateway.AsSlice()))
+			getNeigh(rtnl.FamilyOf(r.Gateway), index, unix.NDA_DST, r.Gateway.AsSlice()))
 		if err != nil {
 			return err
 		}
 		for i, what := range []string{"set forwarding entry", "set neighbour"} {
-			p.wrote(&fabricChange{kchange: kchange{what: what, err: answers[i].err}, subject: subject})
+			p.wrote(&fabricChange{Change: rtnl.Change{What: what, Err: answers[i].Err}, subject: subject})
 		}
-		if !heldFDB(answers[2].data, fdbEntry{index, r.MAC, r.Outer}) || !heldNeigh(answers[3].data, neigh{index: index, addr: r.Gateway, mac: r.MAC}) {
+		if !heldFDB(answers[2].Data, fdbEntry{index, r.MAC, r.Outer}) || !heldNeigh(answers[3].Data, rtnl.Neigh{Index: index, Addr: r.Gateway, Mac: r.MAC}) {
 			p.unmet(subject, "neighbour and forwarding entry of host "+r.Host)
 			continue
 		}
@@ -57,18 +58,18 @@ func (p *fabricPass) someRemotes(changed map[plan.RemoteID]*plan.Remote, before 
 	return nil
 }
 
-func heldFDB(data []received, want fdbEntry) bool {
-	return slices.ContainsFunc(data, func(m received) bool {
-		e, ok := parseFDB(m.body)
+func heldFDB(data []rtnl.Received, want fdbEntry) bool {
+	return slices.ContainsFunc(data, func(m rtnl.Received) bool {
+		e, ok := parseFDB(m.Body)
 		return ok && e == want
 	})
 }
 
-func heldNeigh(data []received, want neigh) bool {
-	return slices.ContainsFunc(data, func(m received) bool {
-		n, ok := parseNeigh(m.body)
-		permanent := n.state&unix.NUD_PERMANENT != 0
-		n.state = 0
+func heldNeigh(data []rtnl.Received, want rtnl.Neigh) bool {
+	return slices.ContainsFunc(data, func(m rtnl.Received) bool {
+		n, ok := rtnl.ParseNeigh(m.Body)
+		permanent := n.State&unix.NUD_PERMANENT != 0
+		n.State = 0
 		return ok && permanent && n == want
 	})
 }
@@ -90,14 +91,14 @@ func (p *fabricPass) goneRemotes(changed map[plan.RemoteID]*plan.Remote, before 
 			delete(p.heldRemotes, id)
 		}
 		var changes []*fabricChange
-		remove := func(what string, m *message) {
-			changes = append(changes, &fabricChange{kchange: kchange{what: what, requests: []*message{m}, late: true}, subject: id.Outer.String()})
+		remove := func(what string, m *rtnl.Message) {
+			changes = append(changes, &fabricChange{Change: rtnl.Change{What: what, Requests: []*rtnl.Message{m}, Late: true}, subject: id.Outer.String()})
 		}
 		if index != 0 && now.MAC != was.MAC && !p.anyChanged(changed, id.Tunnel, func(r plan.Remote) bool { return r.MAC == was.MAC }) {
 			remove("delete forwarding entry", fdbEntry{index, was.MAC, was.Outer}.message(unix.RTM_DELNEIGH, 0))
 		}
 		if index != 0 && now.Gateway != was.Gateway && !p.anyChanged(changed, id.Tunnel, func(r plan.Remote) bool { return r.Gateway == was.Gateway }) {
-			remove("delete neighbour", deleteNeigh(index, was.Gateway))
+			remove("delete neighbour", rtnl.DeleteNeigh(index, was.Gateway))
 		}
 		if len(changes) == 0 {
 			continue
@@ -106,8 +107,8 @@ func (p *fabricPass) goneRemotes(changed map[plan.RemoteID]*plan.Remote, before 
 			return err
 		}
 		for _, c := range changes {
-			if c.err != nil {
-				p.problem(c.subject, fmt.Errorf("%s: %w", c.what, c.err))
+			if c.Err != nil {
+				p.problem(c.subject, fmt.Errorf("%s: %w", c.What, c.Err))
 			}
 		}
 	}

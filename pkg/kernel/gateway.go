@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +27,7 @@ func HostGateway() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) 
 
 // HostGatewayLL is the IPv6 next hop of every workload: the link-local address
 // of the host end.
-func HostGatewayLL() netip.Addr { return linkLocal(HostMAC()) }
+func HostGatewayLL() netip.Addr { return rtnl.LinkLocal(HostMAC()) }
 
 var errDisabledIPv6 = errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address")
 
@@ -36,19 +37,21 @@ func (l Link) isGateway() bool { return l.MAC == HostMAC() }
 
 // addGateway adds it with its subnet, as the kernel does when a link goes up: the
 // route that CreateVeth made in place of that may be gone as well.
-func addGateway(index int) *message { return addAddr(index, linkLocalPrefix(HostGatewayLL())) }
+func addGateway(index int) *rtnl.Message {
+	return rtnl.AddAddr(index, rtnl.LinkLocalPrefix(HostGatewayLL()))
+}
 
 // restoreGateway gives it to the host end of a workload's link again, where that was made
 // by CreateVeth and has lost it; ours is false for others.
-func restoreGateway(host *socket, pod Link) (ours bool, err error) {
-	l, err := host.link(pod.Parent, "")
+func restoreGateway(host *rtnl.Socket, pod Link) (ours bool, err error) {
+	l, err := linkOf(host, pod.Parent, "")
 	if err != nil || !l.isGateway() || l.Parent != pod.Index {
 		return false, nil // whatever it is, it is not for this to find out
 	}
-	if r, ok := host.lookup(HostGatewayLL(), l.Index); ok && r.local {
+	if r, ok := host.Lookup(HostGatewayLL(), l.Index); ok && r.Local {
 		return true, nil
 	}
-	switch _, err := host.ask(addGateway(l.Index)); {
+	switch _, err := host.Ask(addGateway(l.Index)); {
 	case errors.Is(err, unix.EACCES):
 		return true, errDisabledIPv6
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 	"hash/maphash"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,8 +20,8 @@ type glance struct {
 	// Digests: sums over what is listed, in whatever order.
 	routes, neighs, links, delays, gateways uint64
 
-	forwards [2]uint32 // IPv4, IPv6
-	gateway  route     // to HostGateway
+	forwards [2]uint32  // IPv4, IPv6
+	gateway  rtnl.Route // to HostGateway
 	reached  bool
 }
 
@@ -40,8 +41,8 @@ func (h *HostPath) Unchanged(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	var since *glance
-	h.told.hear(h.sock.buf, h.matters)
-	if h.told.trusted() {
+	h.told.Hear(h.sock.Buf, h.matters)
+	if h.told.Trusted() {
 		since = h.right
 	}
 	now, err := h.glance(since)
@@ -53,7 +54,7 @@ func (h *HostPath) Unchanged(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	if since == nil {
-		h.told.readAll()
+		h.told.ReadAll()
 	}
 	return true, nil
 }
@@ -61,12 +62,12 @@ func (h *HostPath) Unchanged(ctx context.Context) (bool, error) {
 // matters says whether a notice may be of what an audit looks at. What others do
 // with routes, links and addresses always may: it is rare on a host at rest, and
 // their routes can take the place of ours without a notice of that.
-func (h *HostPath) matters(m header, body []byte) bool {
-	if m.kind != unix.RTM_NEWNEIGH && m.kind != unix.RTM_DELNEIGH {
+func (h *HostPath) matters(m rtnl.Header, body []byte) bool {
+	if m.Kind != unix.RTM_NEWNEIGH && m.Kind != unix.RTM_DELNEIGH {
 		return true
 	}
-	n, ok := parseNeigh(body)
-	return ok && (n.state&unix.NUD_PERMANENT != 0 || len(h.claims[n.addr]) > 0)
+	n, ok := rtnl.ParseNeigh(body)
+	return ok && (n.State&unix.NUD_PERMANENT != 0 || len(h.claims[n.Addr]) > 0)
 }
 
 // glance looks at everything; with an earlier glance only at what may have changed
@@ -74,38 +75,38 @@ func (h *HostPath) matters(m header, body []byte) bool {
 func (r *reader) glance(since *glance) (glance, error) {
 	var g glance
 	// By netlink, as files would have a thread go into the namespace and back.
-	answers, err := r.sock.do(getForwarding(unix.AF_INET), getForwarding(unix.AF_INET6), findRoute(HostGateway(), 0))
+	answers, err := r.sock.Do(getForwarding(unix.AF_INET), getForwarding(unix.AF_INET6), rtnl.FindRoute(HostGateway(), 0))
 	if err != nil {
 		return g, err
 	}
 	for i, a := range answers[:2] {
-		if a.err != nil && !errors.Is(a.err, unix.EOPNOTSUPP) { // no IPv6
-			return g, fmt.Errorf("read forwarding: %w", a.err)
+		if a.Err != nil && !errors.Is(a.Err, unix.EOPNOTSUPP) { // no IPv6
+			return g, fmt.Errorf("read forwarding: %w", a.Err)
 		}
-		g.forwards[i] = forwardingOf(a.data)
+		g.forwards[i] = forwardingOf(a.Data)
 	}
-	g.gateway, g.reached = foundRoute(answers[2], HostGateway())
+	g.gateway, g.reached = rtnl.FoundRoute(answers[2], HostGateway())
 	type part struct {
 		what    string
-		request *message
+		request *rtnl.Message
 		into    *uint64
-		digest  func(received) uint64
+		digest  func(rtnl.Received) uint64
 	}
 	parts := []part{
 		{"links", listLinks(), &g.links, r.linkDigest},
-		{"neighbour tables", newMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)), &g.delays, r.delayDigest},
+		{"neighbour tables", rtnl.NewMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)), &g.delays, r.delayDigest},
 	}
 	if since != nil {
 		g.routes, g.neighs, g.gateways = since.routes, since.neighs, since.gateways
 	} else {
 		parts = append(parts,
-			part{"routes", routeFilter{family: unix.AF_INET, protocol: r.cfg.Protocol}.request(), &g.routes, r.routeDigest},
-			part{"IPv6 routes", routeFilter{family: unix.AF_INET6, protocol: r.cfg.Protocol}.request(), &g.routes, r.routeDigest},
-			part{"neighbours", newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg)), &g.neighs, r.neighDigest},
-			part{"IPv6 addresses", listAddrs6(), &g.gateways, r.gatewayDigest})
+			part{"routes", rtnl.RouteFilter{Family: unix.AF_INET, Protocol: r.cfg.Protocol}.Request(), &g.routes, r.routeDigest},
+			part{"IPv6 routes", rtnl.RouteFilter{Family: unix.AF_INET6, Protocol: r.cfg.Protocol}.Request(), &g.routes, r.routeDigest},
+			part{"neighbours", rtnl.NewMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg)), &g.neighs, r.neighDigest},
+			part{"IPv6 addresses", rtnl.ListAddrs6(), &g.gateways, r.gatewayDigest})
 	}
 	for _, part := range parts {
-		sum, err := r.sock.sum(part.request, part.digest)
+		sum, err := r.sock.Sum(part.request, part.digest)
 		switch {
 		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP):
 			continue // there is no such table, or no IPv6
@@ -127,51 +128,51 @@ const (
 
 // getForwarding asks whether a family is forwarded at all: ip_forward, and of IPv6
 // conf/all/forwarding.
-func getForwarding(family uint8) *message {
-	m := newMessage(unix.RTM_GETNETCONF, 0, []byte{family, 0, 0, 0})
-	m.attr32(netconfaIfIndex, netconfaIfIndexAll)
+func getForwarding(family uint8) *rtnl.Message {
+	m := rtnl.NewMessage(unix.RTM_GETNETCONF, 0, []byte{family, 0, 0, 0})
+	m.Attr32(netconfaIfIndex, netconfaIfIndexAll)
 	return m
 }
 
-func forwardingOf(data []received) (value uint32) {
+func forwardingOf(data []rtnl.Received) (value uint32) {
 	for _, m := range data {
-		if m.kind != unix.RTM_NEWNETCONF || len(m.body) < sizeofNetconfMsg {
+		if m.Kind != unix.RTM_NEWNETCONF || len(m.Body) < sizeofNetconfMsg {
 			continue
 		}
-		attributes(m.body[sizeofNetconfMsg:], func(kind uint16, data []byte) {
+		rtnl.Attributes(m.Body[sizeofNetconfMsg:], func(kind uint16, data []byte) {
 			if kind == netconfaForwarding {
-				value = u32(data)
+				value = rtnl.Uint32(data)
 			}
 		})
 	}
 	return value
 }
 
-func (r *reader) routeDigest(m received) uint64 {
-	if len(m.body) < unix.SizeofRtMsg || m.body[5] != r.cfg.Protocol || m.body[4] != unix.RT_TABLE_MAIN {
+func (r *reader) routeDigest(m rtnl.Received) uint64 {
+	if len(m.Body) < unix.SizeofRtMsg || m.Body[5] != r.cfg.Protocol || m.Body[4] != unix.RT_TABLE_MAIN {
 		return 0
 	}
 	// The header's flags say whether the link has lost its other end.
-	return r.digest(m.body, unix.SizeofRtMsg, unix.RTA_CACHEINFO)
+	return r.digest(m.Body, unix.SizeofRtMsg, unix.RTA_CACHEINFO)
 }
 
-func (r *reader) neighDigest(m received) uint64 {
-	if n, ok := parseNeigh(m.body); !ok || n.state&unix.NUD_PERMANENT == 0 {
+func (r *reader) neighDigest(m rtnl.Received) uint64 {
+	if n, ok := rtnl.ParseNeigh(m.Body); !ok || n.State&unix.NUD_PERMANENT == 0 {
 		return 0
 	}
-	return r.digest(m.body, unix.SizeofNdMsg, unix.NDA_CACHEINFO)
+	return r.digest(m.Body, unix.SizeofNdMsg, unix.NDA_CACHEINFO)
 }
 
 // linkDigest is of a link's name, MTU, flags and whether it runs; of a workload's
 // of its settings too.
-func (r *reader) linkDigest(m received) uint64 {
-	if len(m.body) < unix.SizeofIfInfomsg {
+func (r *reader) linkDigest(m rtnl.Received) uint64 {
+	if len(m.Body) < unix.SizeofIfInfomsg {
 		return 0
 	}
 	r.hash.Reset()
-	r.hash.Write(m.body[4:12]) // index, flags
+	r.hash.Write(m.Body[4:12]) // index, flags
 	var ours bool
-	attributes(m.body[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
+	rtnl.Attributes(m.Body[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
 		switch kind {
 		case unix.IFLA_IFNAME: // comes first
 			ours = slices.ContainsFunc(r.cfg.Prefixes, func(p string) bool { return bytes.HasPrefix(data, []byte(p)) })
@@ -199,8 +200,8 @@ func (r *reader) addSettings(families []byte) {
 	}
 }
 
-func (r *reader) delayDigest(m received) uint64 {
-	key, delay, ok := parseDelay(m.body)
+func (r *reader) delayDigest(m rtnl.Received) uint64 {
+	key, delay, ok := parseDelay(m.Body)
 	if !ok {
 		return 0
 	}
@@ -215,7 +216,7 @@ func (r *reader) delayDigest(m received) uint64 {
 func (r *reader) digest(body []byte, fixed int, but uint16) uint64 {
 	r.hash.Reset()
 	r.hash.Write(body[:fixed])
-	attributes(body[fixed:], func(kind uint16, data []byte) {
+	rtnl.Attributes(body[fixed:], func(kind uint16, data []byte) {
 		if kind == but && but != 0 {
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/netns"
 	"golang.org/x/sys/unix"
@@ -38,7 +39,7 @@ func TestUnchanged(t *testing.T) {
 		mustBeUnchanged(t, h, true, "an Apply that found nothing to do")
 		for _, broken := range append(slices.Concat(breakages(), settingsBroken(), behindTheBack(a.endpoint)),
 			breakage{"other end down", func(tb testing.TB) {
-				err := a.ns.enter(func() error { netns.IP(tb, "link", "set", "eth0", "down"); return nil })
+				err := a.ns.Enter(func() error { netns.IP(tb, "link", "set", "eth0", "down"); return nil })
 				if err != nil {
 					tb.Fatal(err)
 				}
@@ -62,7 +63,7 @@ func TestUnchanged(t *testing.T) {
 			mustBeUnchanged(t, h, true, broken.name+" and repair")
 			// What the repair did to links is heard of by now: from here on an audit
 			// believes what the kernel tells.
-			if mustBeUnchanged(t, h, true, broken.name+", repair and audit"); h.told.doubt {
+			if mustBeUnchanged(t, h, true, broken.name+", repair and audit"); h.told.Doubt {
 				t.Errorf("after %s, repair and audit there is doubt", broken.name)
 			}
 		}
@@ -174,7 +175,7 @@ func settledHost(tb testing.TB) (*HostPath, Endpoint) {
 	for range 2 {
 		mustBeUnchanged(tb, h, true, "an Apply that found nothing to do")
 	}
-	if h.told.doubt {
+	if h.told.Doubt {
 		tb.Error("there is doubt where nothing happened")
 	}
 	return h, a.endpoint
@@ -205,27 +206,27 @@ func TestUnchangedUntold(t *testing.T) {
 func TestUnchangedLost(t *testing.T) {
 	netns.Host(t, func() {
 		h, e := settledHost(t)
-		other, err := openSocket()
+		other, err := rtnl.Open()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer other.close()
-		l, err := other.link(0, e.Interface)
+		defer other.Close()
+		l, err := linkOf(other, 0, e.Interface)
 		if err != nil {
 			t.Fatal(err)
 		}
 		stranger := netip.MustParseAddr("10.9.9.9")
-		var requests []*message
-		for range 4 * journalBuffer / 1000 { // a notice takes most of 1,000 bytes
-			add := newMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, neighBody(unix.AF_INET, l.Index, unix.NUD_STALE, 0))
-			add.attrAddr(unix.NDA_DST, stranger)
+		var requests []*rtnl.Message
+		for range 4 * rtnl.JournalBuffer / 1000 { // a notice takes most of 1,000 bytes
+			add := rtnl.NewMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, rtnl.NeighBody(unix.AF_INET, l.Index, unix.NUD_STALE, 0))
+			add.AttrAddr(unix.NDA_DST, stranger)
 			mac := model.MAC{2}
-			add.attr(unix.NDA_LLADDR, mac[:])
-			requests = append(requests, add, deleteNeigh(l.Index, stranger))
+			add.Attr(unix.NDA_LLADDR, mac[:])
+			requests = append(requests, add, rtnl.DeleteNeigh(l.Index, stranger))
 		}
 		flood := func() {
 			t.Helper()
-			if _, err := other.do(requests...); err != nil {
+			if _, err := other.Do(requests...); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -237,7 +238,7 @@ func TestUnchangedLost(t *testing.T) {
 		}
 		mustBeUnchanged(t, h, true, "a lost notice and repair")
 		flood()
-		if mustBeUnchanged(t, h, true, "notices were lost of what doesn't matter"); h.told.doubt {
+		if mustBeUnchanged(t, h, true, "notices were lost of what doesn't matter"); h.told.Doubt {
 			t.Error("there is doubt after all was read")
 		}
 	})

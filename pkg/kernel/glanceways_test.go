@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
 	"golang.org/x/sys/unix"
 )
@@ -20,24 +21,24 @@ func otherWays(tb testing.TB) []breakage {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	byNetlink := func(what string, m func() *message) breakage {
+	byNetlink := func(what string, m func() *rtnl.Message) breakage {
 		return breakage{what + " by netlink", func(tb testing.TB) {
-			s, err := openSocket()
+			s, err := rtnl.Open()
 			if err != nil {
 				tb.Fatal(err)
 			}
-			defer s.close()
-			if _, err := s.ask(m()); err != nil {
+			defer s.Close()
+			if _, err := s.Ask(m()); err != nil {
 				tb.Fatal(err)
 			}
 		}}
 	}
 	ways := []breakage{
-		byNetlink("IPv4's proxy_delay", func() *message { return setDelay(delayKey{l.Index, unix.AF_INET}, 700) }),
-		byNetlink("IPv6's proxy_delay", func() *message { return setDelay(delayKey{l.Index, unix.AF_INET6}, 700) }),
+		byNetlink("IPv4's proxy_delay", func() *rtnl.Message { return setDelay(delayKey{l.Index, unix.AF_INET}, 700) }),
+		byNetlink("IPv6's proxy_delay", func() *rtnl.Message { return setDelay(delayKey{l.Index, unix.AF_INET6}, 700) }),
 	}
 	for _, s := range settings4() {
-		ways = append(ways, byNetlink(s.name, func() *message {
+		ways = append(ways, byNetlink(s.name, func() *rtnl.Message {
 			return setConf4(l.Index, []setting{{number: s.number, value: 1 - s.value}})
 		}))
 	}
@@ -76,7 +77,7 @@ func TestUnchangedOtherWays(t *testing.T) {
 			for range 2 {
 				mustBeUnchanged(t, h, true, broken.name+" and repair")
 			}
-			if h.told.doubt {
+			if h.told.Doubt {
 				t.Errorf("after %s and repair there is doubt", broken.name)
 			}
 		}

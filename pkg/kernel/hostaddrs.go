@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,12 +23,12 @@ type Interface struct {
 // HostInterfaces returns the links of the current namespace but for those with the
 // prefixes, which are workloads', by name.
 func HostInterfaces(workloadPrefixes []string) ([]Interface, error) {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	links, err := s.links(func(name string) bool {
+	defer s.Close()
+	links, err := linksOf(s, func(name string) bool {
 		return !slices.ContainsFunc(workloadPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 	})
 	if err != nil {
@@ -37,13 +38,13 @@ func HostInterfaces(workloadPrefixes []string) ([]Interface, error) {
 	for _, l := range links {
 		byIndex[l.Index] = &Interface{Name: l.Name, Loopback: l.loopback}
 	}
-	all, err := s.dump(newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg)))
+	all, err := s.Dump(rtnl.NewMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg)))
 	if err != nil {
 		return nil, fmt.Errorf("list the host's addresses: %w", err)
 	}
 	for _, r := range all {
-		p, index, ok := parseAddr(r.body)
-		if i := byIndex[index]; ok && i != nil && r.kind == unix.RTM_NEWADDR {
+		p, index, ok := rtnl.ParseAddr(r.Body)
+		if i := byIndex[index]; ok && i != nil && r.Kind == unix.RTM_NEWADDR {
 			i.Addrs = append(i.Addrs, p.Addr())
 		}
 	}

@@ -43,7 +43,7 @@ func (h *HostPath) Audit(ctx context.Context) (Report, []string, error) {
 	}
 	if report.Writes == 0 && unseen == nil && doubtful == nil && len(h.touched) == 0 {
 		h.right = &seen
-		h.told.readAll()
+		h.told.ReadAll()
 	}
 	return report, doubtful, nil
 }
@@ -53,7 +53,7 @@ func (h *HostPath) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.touched = make(map[string]bool)
-	h.told.hear(h.sock.buf, h.matters)
+	h.told.Hear(h.sock.Buf, h.matters)
 }
 
 func (h *HostPath) end() {

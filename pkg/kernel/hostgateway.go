@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,15 +21,15 @@ func (p *interfacePlan) gateway(l Link, st *state, addrs []netip.Addr) {
 	if !l.isGateway() || st.gateways[l.Index] || !slices.ContainsFunc(addrs, netip.Addr.Is6) {
 		return
 	}
-	p.write(kchange{
-		what:     fmt.Sprintf("add %s, the workload's IPv6 gateway, to %s", HostGatewayLL(), l.Name),
-		requests: []*message{addGateway(l.Index)},
+	p.write(rtnl.Change{
+		What:     fmt.Sprintf("add %s, the workload's IPv6 gateway, to %s", HostGatewayLL(), l.Name),
+		Requests: []*rtnl.Message{addGateway(l.Index)},
 	})
 }
 
 // readGateways lists them.
 func (r *reader) readGateways(st *state) error {
-	err := r.sock.walk(listAddrs6(), func() { clear(st.gateways) }, func(m received) {
+	err := r.sock.Walk(rtnl.ListAddrs6(), func() { clear(st.gateways) }, func(m rtnl.Received) {
 		if index, ok := whoseGateway(m); ok {
 			st.gateways[index] = true
 		}
@@ -42,21 +43,21 @@ func (r *reader) readGateways(st *state) error {
 // findGateways asks for that of each link of an endpoint with IPv6: to list one link's
 // addresses the kernel walks all links.
 func (h *HostPath) findGateways(st *state) error {
-	var requests []*message
+	var requests []*rtnl.Message
 	for name, l := range st.links {
 		if !l.isGateway() || !h.desired[name].hasIPv6() {
 			continue
 		}
-		m := newMessage(unix.RTM_GETADDR, 0, addrBody(netip.PrefixFrom(HostGatewayLL(), 0), 0, l.Index))
-		m.attrAddr(unix.IFA_ADDRESS, HostGatewayLL())
+		m := rtnl.NewMessage(unix.RTM_GETADDR, 0, rtnl.AddrBody(netip.PrefixFrom(HostGatewayLL(), 0), 0, l.Index))
+		m.AttrAddr(unix.IFA_ADDRESS, HostGatewayLL())
 		requests = append(requests, m)
 	}
-	answers, err := h.sock.do(requests...)
+	answers, err := h.sock.Do(requests...)
 	if err != nil {
 		return err
 	}
 	for _, a := range answers { // an error says that there is none
-		for _, m := range a.data {
+		for _, m := range a.Data {
 			// Of a link that has just gone away it answers with another's.
 			if index, ok := whoseGateway(m); ok {
 				st.gateways[index] = true
@@ -67,12 +68,12 @@ func (h *HostPath) findGateways(st *state) error {
 }
 
 // whoseGateway is the link that has HostGatewayLL by a message about an address.
-func whoseGateway(m received) (index int, ok bool) {
-	p, index, ok := parseAddr(m.body)
-	return index, ok && m.kind == unix.RTM_NEWADDR && p.Addr() == HostGatewayLL()
+func whoseGateway(m rtnl.Received) (index int, ok bool) {
+	p, index, ok := rtnl.ParseAddr(m.Body)
+	return index, ok && m.Kind == unix.RTM_NEWADDR && p.Addr() == HostGatewayLL()
 }
 
-func (r *reader) gatewayDigest(m received) uint64 {
+func (r *reader) gatewayDigest(m rtnl.Received) uint64 {
 	index, ok := whoseGateway(m)
 	if !ok {
 		return 0

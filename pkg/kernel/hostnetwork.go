@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
 )
@@ -26,12 +27,12 @@ type HostNetwork struct {
 // Fabric made. Addresses that mean nothing beyond a link are left out, and so are
 // the routes that the kernel makes of the others.
 func (n *HostNetwork) Read(workloadPrefixes ...string) (plan.Links, error) {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return plan.Links{}, err
 	}
-	defer s.close()
-	links, err := s.links(func(name string) bool {
+	defer s.Close()
+	links, err := linksOf(s, func(name string) bool {
 		return !isFabricDevice(name) &&
 			!slices.ContainsFunc(workloadPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 	})
@@ -40,7 +41,7 @@ func (n *HostNetwork) Read(workloadPrefixes ...string) (plan.Links, error) {
 	}
 	links = slices.DeleteFunc(links, func(l Link) bool { return l.Alias == tunnelAlias })
 	slices.SortFunc(links, func(a, b Link) int { return a.Index - b.Index })
-	addrs, err := s.hostAddrs()
+	addrs, err := hostAddrs(s)
 	if err != nil {
 		return plan.Links{}, err
 	}
@@ -50,7 +51,7 @@ func (n *HostNetwork) Read(workloadPrefixes ...string) (plan.Links, error) {
 	}
 	var out plan.Links
 	byDefault := make(map[int]bool)
-	if out.Routes, err = s.hostRoutes(byIndex, byDefault); err != nil {
+	if out.Routes, err = hostRoutes(s, byIndex, byDefault); err != nil {
 		return plan.Links{}, err
 	}
 	isUplink := n.uplinkRule(links, byDefault)
@@ -65,17 +66,17 @@ func (n *HostNetwork) Read(workloadPrefixes ...string) (plan.Links, error) {
 
 // hostAddrs are the addresses of all links that others can reach, by link; of a link
 // nothing else is said.
-func (s *socket) hostAddrs() (map[int]plan.Link, error) {
-	all, err := s.dump(newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg)))
+func hostAddrs(s *rtnl.Socket) (map[int]plan.Link, error) {
+	all, err := s.Dump(rtnl.NewMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg)))
 	if err != nil {
 		return nil, fmt.Errorf("list the host's addresses: %w", err)
 	}
 	addrs := make(map[int]plan.Link)
 	for _, r := range all {
-		p, index, ok := parseAddr(r.body)
-		if ok && r.kind == unix.RTM_NEWADDR && p.IsValid() && !p.Addr().IsLinkLocalUnicast() && !p.Addr().IsLoopback() {
+		p, index, ok := rtnl.ParseAddr(r.Body)
+		if ok && r.Kind == unix.RTM_NEWADDR && p.IsValid() && !p.Addr().IsLinkLocalUnicast() && !p.Addr().IsLoopback() {
 			l := addrs[index]
-			sortAddr(&l, p, addrFlags(r.body))
+			sortAddr(&l, p, rtnl.AddrFlags(r.Body))
 			addrs[index] = l
 		}
 	}
@@ -105,17 +106,17 @@ func sortAddr(l *plan.Link, p netip.Prefix, flags uint32) {
 
 // hostRoutes are the routes by some links that aren't ours, the best of each
 // destination first. It notes the links that have a default route.
-func (s *socket) hostRoutes(links map[int]string, byDefault map[int]bool) ([]plan.HostRoute, error) {
-	var found []route
+func hostRoutes(s *rtnl.Socket, links map[int]string, byDefault map[int]bool) ([]plan.HostRoute, error) {
+	var found []rtnl.Route
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		err := s.foreignRoutes(family, func(r route) {
-			if _, ours := links[r.index]; !ours {
+		err := foreignRoutes(s, family, func(r rtnl.Route) {
+			if _, ours := links[r.Index]; !ours {
 				return
 			}
-			if r.dst.Bits() == 0 {
-				byDefault[r.index] = true
+			if r.Dst.Bits() == 0 {
+				byDefault[r.Index] = true
 			}
-			if r.protocol != unix.RTPROT_KERNEL {
+			if r.Protocol != unix.RTPROT_KERNEL {
 				found = append(found, r)
 			}
 		})
@@ -123,14 +124,14 @@ func (s *socket) hostRoutes(links map[int]string, byDefault map[int]bool) ([]pla
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(found, func(a, b route) int {
-		return cmp.Or(comparePrefixes(a.dst, b.dst), cmp.Compare(a.metric, b.metric))
+	slices.SortStableFunc(found, func(a, b rtnl.Route) int {
+		return cmp.Or(rtnl.ComparePrefixes(a.Dst, b.Dst), cmp.Compare(a.Metric, b.Metric))
 	})
 	var out []plan.HostRoute
-	var last route
+	var last rtnl.Route
 	for _, r := range found {
-		next := r.several != 0 && r.several == last.several && r.dst == last.dst
-		out = append(out, plan.HostRoute{Destination: r.dst, Gateway: r.gateway, Device: links[r.index], OnLink: r.onLink, Next: next})
+		next := r.Several != 0 && r.Several == last.Several && r.Dst == last.Dst
+		out = append(out, plan.HostRoute{Destination: r.Dst, Gateway: r.Gateway, Device: links[r.Index], OnLink: r.OnLink, Next: next})
 		last = r
 	}
 	return out, nil
@@ -138,20 +139,20 @@ func (s *socket) hostRoutes(links map[int]string, byDefault map[int]bool) ([]pla
 
 // foreignRoutes walks the main table but for our own routes, one next hop at a
 // time. Of ours there may be thousands: they aren't kept.
-func (s *socket) foreignRoutes(family uint8, fn func(route)) error {
-	var routes []route
+func foreignRoutes(s *rtnl.Socket, family uint8, fn func(rtnl.Route)) error {
+	var routes []rtnl.Route
 	several := 0
-	err := s.walk(routeFilter{family: family}.request(), func() { routes = nil }, func(m received) {
-		if len(m.body) < unix.SizeofRtMsg || m.body[5] == RouteProtocol || m.body[5] == FabricProtocol || m.kind != unix.RTM_NEWROUTE {
+	err := s.Walk(rtnl.RouteFilter{Family: family}.Request(), func() { routes = nil }, func(m rtnl.Received) {
+		if len(m.Body) < unix.SizeofRtMsg || m.Body[5] == RouteProtocol || m.Body[5] == FabricProtocol || m.Kind != unix.RTM_NEWROUTE {
 			return
 		}
-		r, ok := parseRoute(m.body)
+		r, ok := rtnl.ParseRoute(m.Body)
 		switch {
 		case !ok:
-		case r.index == 0:
+		case r.Index == 0:
 			several++
-			r.several = several
-			routes = append(routes, parseHops(r, m.body)...)
+			r.Several = several
+			routes = append(routes, rtnl.ParseHops(r, m.Body)...)
 		default:
 			routes = append(routes, r)
 		}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -46,7 +47,7 @@ type HostPathConfig struct {
 // neighbours on links with its prefixes, and changes nothing else. It belongs to
 // the network namespace that it was made in. Safe for concurrent use.
 type HostPath struct {
-	ns   nsHandle
+	ns   rtnl.Netns
 	port func() uint32 // of sock, to know our own changes among the events
 
 	auditing sync.Mutex // comes before mu
@@ -54,7 +55,7 @@ type HostPath struct {
 
 	mu sync.Mutex
 	reader
-	told    *journal
+	told    *rtnl.Journal
 	touched map[string]bool // interfaces that ApplySome was about while an Audit reads; nil = none does
 	desired map[string]Endpoint
 	claims  map[netip.Addr][]string // interfaces of the active endpoints with the address
@@ -67,7 +68,7 @@ type HostPath struct {
 // reader reads the kernel's state. Not for concurrent use.
 type reader struct {
 	cfg  HostPathConfig
-	sock *socket
+	sock *rtnl.Socket
 	hash maphash.Hash
 }
 
@@ -120,18 +121,18 @@ func NewHostPath(cfg HostPathConfig) (*HostPath, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	ns, err := openNetns(ownNamespace)
+	ns, err := rtnl.OpenNetns(rtnl.OwnNetns)
 	if err != nil {
 		return nil, err
 	}
 	h := &HostPath{ns: ns, settled: make(map[string]settled)}
 	h.cfg, h.auditor.cfg = cfg, cfg
 	h.auditor.hash.SetSeed(h.hash.Seed()) // one's glance is compared with the other's
-	if err := ns.enter(h.open); err != nil {
-		ns.close()
+	if err := ns.Enter(h.open); err != nil {
+		ns.Close()
 		return nil, err
 	}
-	port := h.sock.port
+	port := h.sock.Port
 	h.port = func() uint32 { return port }
 	h.setDesired(nil)
 	return h, nil
@@ -139,16 +140,16 @@ func NewHostPath(cfg HostPathConfig) (*HostPath, error) {
 
 func (h *HostPath) open() error {
 	var err error
-	if h.sock, err = openSocket(); err != nil {
+	if h.sock, err = rtnl.Open(); err != nil {
 		return err
 	}
-	if h.auditor.sock, err = openSocket(); err == nil {
-		if h.told, err = openJournal(h.sock.port); err == nil {
+	if h.auditor.sock, err = rtnl.Open(); err == nil {
+		if h.told, err = rtnl.OpenJournal(h.sock.Port); err == nil {
 			return nil
 		}
-		h.auditor.sock.close()
+		h.auditor.sock.Close()
 	}
-	h.sock.close()
+	h.sock.Close()
 	return err
 }
 
@@ -159,10 +160,10 @@ func (h *HostPath) Close() {
 	defer h.auditing.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.auditor.sock.close()
-	h.sock.close()
-	h.told.close()
-	h.ns.close()
+	h.auditor.sock.Close()
+	h.sock.Close()
+	h.told.Close()
+	h.ns.Close()
 }
 
 // owns says whether a link of that name is a workload's.
@@ -243,7 +244,7 @@ func (h *HostPath) Apply(ctx context.Context, desired []Endpoint) (Report, error
 		}
 	}
 	// Before all is read: what changes later will be seen by one or the other.
-	h.told.hear(h.sock.buf, h.matters)
+	h.told.Hear(h.sock.Buf, h.matters)
 	seen, unseen := h.glance(nil)
 	report, err := h.converge(ctx, h.readWhole, removed)
 	if err != nil {
@@ -251,7 +252,7 @@ func (h *HostPath) Apply(ctx context.Context, desired []Endpoint) (Report, error
 	}
 	if report.Writes == 0 && unseen == nil {
 		h.right = &seen
-		h.told.readAll()
+		h.told.ReadAll()
 	}
 	h.ready = true
 	return h.inOrder(report, desired), nil

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +21,7 @@ type state struct {
 	scope []string
 	links map[string]Link
 	// routes of ours. Not whole: only those by the links in scope.
-	routes map[int][]route
+	routes map[int][]rtnl.Route
 	// permanent neighbours
 	neighs map[int]map[netip.Addr]model.MAC
 	delays map[delayKey]uint64
@@ -37,7 +38,7 @@ type delayKey struct {
 func newState() *state {
 	return &state{
 		links:  make(map[string]Link),
-		routes: make(map[int][]route),
+		routes: make(map[int][]rtnl.Route),
 		neighs: make(map[int]map[netip.Addr]model.MAC),
 		delays: make(map[delayKey]uint64),
 
@@ -66,10 +67,10 @@ func (h *HostPath) scopeWhole(st *state) {
 	st.scope = slices.Sorted(maps.Keys(names))
 }
 
-// readAll reads the state of every workload interface.
+// ReadAll reads the state of every workload interface.
 func (r *reader) readAll() (*state, error) {
 	st := newState()
-	links, err := r.sock.links(r.owns)
+	links, err := linksOf(r.sock, r.owns)
 	if err != nil {
 		return nil, err
 	}
@@ -94,25 +95,25 @@ func (h *HostPath) readSome(names []string, moved map[string][]netip.Addr) (*sta
 	st := newState()
 	st.scope = names
 	var asked []string
-	var requests []*message
+	var requests []*rtnl.Message
 	for _, name := range names {
 		if checkName(name) == nil && h.owns(name) {
 			asked = append(asked, name)
 			requests = append(requests, getLink(0, name))
 		}
 	}
-	answers, err := h.sock.do(requests...)
+	answers, err := h.sock.Do(requests...)
 	if err != nil {
 		return nil, err
 	}
 	for i, a := range answers {
-		if errors.Is(a.err, unix.ENODEV) {
+		if errors.Is(a.Err, unix.ENODEV) {
 			continue
 		}
-		if a.err != nil {
-			return nil, fmt.Errorf("read link %s: %w", asked[i], a.err)
+		if a.Err != nil {
+			return nil, fmt.Errorf("read link %s: %w", asked[i], a.Err)
 		}
-		l, err := firstLink(a.data)
+		l, err := firstLink(a.Data)
 		if err != nil {
 			return nil, err
 		}
@@ -134,50 +135,50 @@ func (h *HostPath) readSome(names []string, moved map[string][]netip.Addr) (*sta
 	if err := h.findGateways(st); err != nil {
 		return nil, err
 	}
-	return st, h.ns.enter(func() error { return readDelayFiles(st) })
+	return st, h.ns.Enter(func() error { return readDelayFiles(st) })
 }
 
 // readMoved reads the routes to some addresses, and their neighbours on the link:
 // to list those of one link the kernel walks those of all. It says false, and
 // reads nothing, where another's route to one of them comes first.
 func (h *HostPath) readMoved(st *state, l Link, addrs []netip.Addr) (bool, error) {
-	var requests []*message
+	var requests []*rtnl.Message
 	for _, a := range addrs {
 		if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
 			return false, nil
 		}
-		neigh := newMessage(unix.RTM_GETNEIGH, 0, neighBody(familyOf(a), l.Index, 0, 0))
-		neigh.attrAddr(unix.NDA_DST, a)
-		requests = append(requests, findRoute(a, 0), neigh)
+		neigh := rtnl.NewMessage(unix.RTM_GETNEIGH, 0, rtnl.NeighBody(rtnl.FamilyOf(a), l.Index, 0, 0))
+		neigh.AttrAddr(unix.NDA_DST, a)
+		requests = append(requests, rtnl.FindRoute(a, 0), neigh)
 	}
-	answers, err := h.sock.do(requests...)
+	answers, err := h.sock.Do(requests...)
 	if err != nil {
 		return false, err
 	}
-	var routes []route
+	var routes []rtnl.Route
 	neighs := make(map[netip.Addr]model.MAC)
 	for i, a := range addrs {
 		toIt, ofIt := answers[2*i], answers[2*i+1]
-		if errors.Is(ofIt.err, unix.ENODEV) {
+		if errors.Is(ofIt.Err, unix.ENODEV) {
 			return false, nil // the link just went away
 		}
-		if r, ok := foundRoute(toIt, a); ok && r.dst.IsSingleIP() {
-			if r.local || r.protocol != h.cfg.Protocol {
+		if r, ok := rtnl.FoundRoute(toIt, a); ok && r.Dst.IsSingleIP() {
+			if r.Local || r.Protocol != h.cfg.Protocol {
 				return false, nil
 			}
 			if !slices.Contains(routes, r) {
 				routes = append(routes, r)
 			}
 		}
-		for _, m := range ofIt.data {
-			if n, ok := parseNeigh(m.body); ok && m.kind == unix.RTM_NEWNEIGH && n.state&unix.NUD_PERMANENT != 0 {
-				neighs[n.addr] = n.mac
+		for _, m := range ofIt.Data {
+			if n, ok := rtnl.ParseNeigh(m.Body); ok && m.Kind == unix.RTM_NEWNEIGH && n.State&unix.NUD_PERMANENT != 0 {
+				neighs[n.Addr] = n.Mac
 			}
 		}
 	}
 	st.links[l.Name] = l
 	for _, r := range routes {
-		st.routes[r.index] = append(st.routes[r.index], r)
+		st.routes[r.Index] = append(st.routes[r.Index], r)
 	}
 	if len(neighs) > 0 {
 		st.neighs[l.Index] = neighs
@@ -203,12 +204,12 @@ func (h *HostPath) readLink(st *state, l Link) error {
 // readRoutes reads our routes, by one link or by all.
 func (r *reader) readRoutes(st *state, index int) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := r.sock.routes(routeFilter{family, r.cfg.Protocol, index})
+		routes, err := r.sock.Routes(rtnl.RouteFilter{Family: family, Protocol: r.cfg.Protocol, Index: index})
 		if err != nil {
 			return err
 		}
 		for _, r := range routes {
-			st.routes[r.index] = append(st.routes[r.index], r)
+			st.routes[r.Index] = append(st.routes[r.Index], r)
 		}
 	}
 	return nil
@@ -216,23 +217,23 @@ func (r *reader) readRoutes(st *state, index int) error {
 
 // readNeighs reads the permanent neighbours, of one link or of all.
 func (r *reader) readNeighs(st *state, index int) error {
-	request := newMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
+	request := rtnl.NewMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
 	if index != 0 {
-		request.attr32(unix.NDA_IFINDEX, uint32(index))
+		request.Attr32(unix.NDA_IFINDEX, uint32(index))
 	}
-	all, err := r.sock.dump(request)
+	all, err := r.sock.Dump(request)
 	if err != nil {
 		return fmt.Errorf("list neighbours: %w", err)
 	}
 	for _, m := range all {
-		n, ok := parseNeigh(m.body)
-		if !ok || m.kind != unix.RTM_NEWNEIGH || n.state&unix.NUD_PERMANENT == 0 || index != 0 && n.index != index {
+		n, ok := rtnl.ParseNeigh(m.Body)
+		if !ok || m.Kind != unix.RTM_NEWNEIGH || n.State&unix.NUD_PERMANENT == 0 || index != 0 && n.Index != index {
 			continue
 		}
-		if st.neighs[n.index] == nil {
-			st.neighs[n.index] = make(map[netip.Addr]model.MAC)
+		if st.neighs[n.Index] == nil {
+			st.neighs[n.Index] = make(map[netip.Addr]model.MAC)
 		}
-		st.neighs[n.index][n.addr] = n.mac
+		st.neighs[n.Index][n.Addr] = n.Mac
 	}
 	return nil
 }
@@ -248,12 +249,12 @@ const (
 
 // readDelays reads proxy_delay of all links' neighbour tables.
 func (r *reader) readDelays(st *state) error {
-	all, err := r.sock.dump(newMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)))
+	all, err := r.sock.Dump(rtnl.NewMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)))
 	if err != nil {
 		return fmt.Errorf("list neighbour tables: %w", err)
 	}
 	for _, m := range all {
-		if key, delay, ok := parseDelay(m.body); ok {
+		if key, delay, ok := parseDelay(m.Body); ok {
 			st.delays[key] = delay
 		}
 	}
@@ -267,14 +268,14 @@ func parseDelay(b []byte) (key delayKey, delay uint64, ok bool) {
 		return key, 0, false
 	}
 	key.family = b[0]
-	attributes(b[sizeofNdtMsg:], func(kind uint16, data []byte) {
+	rtnl.Attributes(b[sizeofNdtMsg:], func(kind uint16, data []byte) {
 		if kind != ndtaParms {
 			return
 		}
-		attributes(data, func(kind uint16, data []byte) {
+		rtnl.Attributes(data, func(kind uint16, data []byte) {
 			switch {
 			case kind == ndtpaIfIndex:
-				key.index = int(u32(data))
+				key.index = int(rtnl.Uint32(data))
 			case kind == ndtpaProxyDelay && len(data) == 8:
 				delay, ok = binary.NativeEndian.Uint64(data), true
 			}
@@ -284,12 +285,12 @@ func parseDelay(b []byte) (key delayKey, delay uint64, ok bool) {
 }
 
 // setDelay sets proxy_delay of one link's neighbour table, in milliseconds.
-func setDelay(key delayKey, ms uint64) *message {
-	m := newMessage(unix.RTM_SETNEIGHTBL, 0, []byte{key.family, 0, 0, 0})
-	m.attrString(ndtaName, tableName(key.family))
-	m.nest(ndtaParms, func() {
-		m.attr32(ndtpaIfIndex, uint32(key.index))
-		m.attr64(ndtpaProxyDelay, ms)
+func setDelay(key delayKey, ms uint64) *rtnl.Message {
+	m := rtnl.NewMessage(unix.RTM_SETNEIGHTBL, 0, []byte{key.family, 0, 0, 0})
+	m.AttrString(ndtaName, tableName(key.family))
+	m.Nest(ndtaParms, func() {
+		m.Attr32(ndtpaIfIndex, uint32(key.index))
+		m.Attr64(ndtpaProxyDelay, ms)
 	})
 	return m
 }
@@ -307,7 +308,7 @@ func readDelayFiles(st *state) error {
 	for _, l := range st.links {
 		for family, dir := range map[uint8]string{unix.AF_INET: "ipv4", unix.AF_INET6: "ipv6"} {
 			// In units of 1/100 s: USER_HZ of proc(5).
-			v, err := readSysctl(dir + "/neigh/" + l.Name + "/proxy_delay")
+			v, err := rtnl.ReadSysctl(dir + "/neigh/" + l.Name + "/proxy_delay")
 			if errors.Is(err, os.ErrNotExist) {
 				continue // no IPv6, or the link just went away
 			}

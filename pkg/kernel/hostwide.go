@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +23,7 @@ func (h *HostPath) convergeHost(report *Report) {
 		h.hostV6 = true
 		sysctls = append(sysctls, forwarding6)
 	}
-	_ = h.ns.enter(func() error {
+	_ = h.ns.Enter(func() error {
 		for _, name := range sysctls {
 			made, err := h.ensureOne(name)
 			if err != nil {
@@ -52,19 +53,19 @@ func (h *HostPath) wroteHost(report *Report, what string) {
 
 // ensureOne sets a sysctl to 1 and reads it back.
 func (h *HostPath) ensureOne(name string) (made bool, err error) {
-	v, err := readSysctl(name)
+	v, err := rtnl.ReadSysctl(name)
 	if err != nil || v == 1 {
 		return false, err
 	}
 	if name == forwarding6 {
 		err = h.forwardIPv6(name)
 	} else {
-		err = writeSysctl(name, "1")
+		err = rtnl.WriteSysctl(name, "1")
 	}
 	if err != nil {
 		return false, err
 	}
-	if v, err = readSysctl(name); err == nil && v != 1 {
+	if v, err = rtnl.ReadSysctl(name); err == nil && v != 1 {
 		err = fmt.Errorf("set sysctl net/%s: it reads back as %d", name, v)
 	}
 	return err == nil, err
@@ -77,26 +78,26 @@ func (h *HostPath) ensureOne(name string) (made bool, err error) {
 // route by the loopback would do too, but each packet to the gateway itself would
 // go round it until its TTL ends.)
 func (h *HostPath) ensureGateway(report *Report) error {
-	want := route{dst: hostPrefix(HostGateway()), index: 1, protocol: h.cfg.Protocol, scope: unix.RT_SCOPE_HOST, local: true}
-	found, ok := h.sock.lookup(HostGateway(), 0)
+	want := rtnl.Route{Dst: rtnl.HostPrefix(HostGateway()), Index: 1, Protocol: h.cfg.Protocol, Scope: unix.RT_SCOPE_HOST, Local: true}
+	found, ok := h.sock.Lookup(HostGateway(), 0)
 	if !ok {
-		_, err := h.sock.ask(addRoute(want, unix.NLM_F_EXCL))
+		_, err := h.sock.Ask(rtnl.AddRoute(want, unix.NLM_F_EXCL))
 		if err == nil {
 			h.wroteHost(report, "local route to "+HostGateway().String())
 		}
 		return err
 	}
-	if !found.local || found.protocol != h.cfg.Protocol {
+	if !found.Local || found.Protocol != h.cfg.Protocol {
 		return nil
 	}
-	all, err := h.sock.routes(routeFilter{family: unix.AF_INET})
+	all, err := h.sock.Routes(rtnl.RouteFilter{Family: unix.AF_INET})
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(all, func(r route) bool { return r.dst.Contains(HostGateway()) }) {
+	if !slices.ContainsFunc(all, func(r rtnl.Route) bool { return r.Dst.Contains(HostGateway()) }) {
 		return nil
 	}
 	report.Writes++
-	_, err = h.sock.ask(deleteRoute(want))
+	_, err = h.sock.Ask(rtnl.DeleteRoute(want))
 	return err
 }

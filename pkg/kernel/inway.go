@@ -7,35 +7,36 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
 // LedByRoute reports whether the kernel would send what the current namespace has for an
 // address by a route to a workload, of this host or of another.
 func LedByRoute(a netip.Addr) (bool, error) {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return false, err
 	}
-	defer s.close()
-	r, ok := s.lookup(a, 0)
-	return ok && !r.local && (r.protocol == RouteProtocol || r.protocol == FabricProtocol), nil
+	defer s.Close()
+	r, ok := s.Lookup(a, 0)
+	return ok && !r.Local && (r.Protocol == RouteProtocol || r.Protocol == FabricProtocol), nil
 }
 
 // ClearWay deletes the routes of a Fabric, blackholes included, by which the kernel
 // would send what is for some addresses. It returns where they led, and what makes them
 // again: to be called, if at all, before a Fabric is at work.
 func ClearWay(addrs ...netip.Addr) (gone []netip.Prefix, restore func() error, err error) {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer s.close()
-	found, err := s.inWay(addrs)
+	defer s.Close()
+	found, err := inWay(s, addrs)
 	if err != nil {
 		return nil, nil, err
 	}
-	var requests, again []*message
+	var requests, again []*rtnl.Message
 	for _, r := range found {
 		gone = append(gone, r.dst)
 		requests = append(requests, r.message(unix.RTM_DELROUTE, 0))
@@ -47,15 +48,15 @@ func ClearWay(addrs ...netip.Addr) (gone []netip.Prefix, restore func() error, e
 
 // inWay finds those routes: of what leads to an address the longest, and of these the
 // first by metric, decides; where it is a Fabric's, so does the next one without it.
-func (s *socket) inWay(addrs []netip.Addr) ([]fabricRoute, error) {
+func inWay(s *rtnl.Socket, addrs []netip.Addr) ([]fabricRoute, error) {
 	var found []fabricRoute
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		all, err := s.fabricRoutes(family, 0)
+		all, err := readFabricRoutes(s, family, 0)
 		if err != nil {
 			return nil, err
 		}
 		for _, a := range addrs {
-			if r, ok := s.lookup(a, 0); ok && r.local {
+			if r, ok := s.Lookup(a, 0); ok && r.Local {
 				continue
 			}
 			for {
@@ -85,23 +86,23 @@ func (r fabricRoute) before(o fabricRoute) bool {
 }
 
 // changeRoutes asks for changes of routes; one that is made already is well.
-func changeRoutes(what string, routes []netip.Prefix, made unix.Errno, requests []*message) error {
+func changeRoutes(what string, routes []netip.Prefix, made unix.Errno, requests []*rtnl.Message) error {
 	if len(requests) == 0 {
 		return nil
 	}
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	answers, err := s.do(requests...)
+	defer s.Close()
+	answers, err := s.Do(requests...)
 	if err != nil {
 		return fmt.Errorf("%s routes: %w", what, err)
 	}
 	var errs []error
 	for i, a := range answers {
-		if a.err != nil && !errors.Is(a.err, made) {
-			errs = append(errs, fmt.Errorf("%s route to %s: %w", what, routes[i], a.err))
+		if a.Err != nil && !errors.Is(a.Err, made) {
+			errs = append(errs, fmt.Errorf("%s route to %s: %w", what, routes[i], a.Err))
 		}
 	}
 	return errors.Join(errs...)

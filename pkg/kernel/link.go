@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +39,7 @@ type devconf []byte
 // at returns the value at a position, and false if this kernel has none.
 func (d devconf) at(i int) (int32, bool) {
 	raw := d.raw(i)
-	return int32(u32(raw)), raw != nil
+	return int32(rtnl.Uint32(raw)), raw != nil
 }
 
 // raw is the value at a position as the kernel wrote it, nil if it has none.
@@ -78,18 +79,18 @@ func checkName(name string) error {
 }
 
 // getLink asks for one link by index, or by name where the index is 0.
-func getLink(index int, name string) *message {
-	m := newMessage(unix.RTM_GETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
+func getLink(index int, name string) *rtnl.Message {
+	m := rtnl.NewMessage(unix.RTM_GETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, 0, 0))
 	if index == 0 {
-		m.attrString(unix.IFLA_IFNAME, name)
+		m.AttrString(unix.IFLA_IFNAME, name)
 	}
-	m.attr32(unix.IFLA_EXT_MASK, filterSkipStats)
+	m.Attr32(unix.IFLA_EXT_MASK, filterSkipStats)
 	return m
 }
 
-func listLinks() *message {
-	m := newMessage(unix.RTM_GETLINK, 0, linkBody(unix.AF_UNSPEC, 0, 0, 0))
-	m.attr32(unix.IFLA_EXT_MASK, filterSkipStats)
+func listLinks() *rtnl.Message {
+	m := rtnl.NewMessage(unix.RTM_GETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
+	m.Attr32(unix.IFLA_EXT_MASK, filterSkipStats)
 	return m
 }
 
@@ -98,38 +99,38 @@ func parseLink(b []byte) (Link, bool) {
 	if len(b) < unix.SizeofIfInfomsg {
 		return Link{}, false
 	}
-	flags := u32(b[8:])
+	flags := rtnl.Uint32(b[8:])
 	l := Link{
-		Index:    int(int32(u32(b[4:]))),
+		Index:    int(int32(rtnl.Uint32(b[4:]))),
 		Up:       flags&unix.IFF_UP != 0,
 		PeerNSID: -1,
 		loopback: flags&unix.IFF_LOOPBACK != 0,
 		carrier:  flags&unix.IFF_LOWER_UP != 0,
 	}
-	attributes(b[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
+	rtnl.Attributes(b[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
 		switch kind {
 		case unix.IFLA_IFNAME:
-			l.Name = text(data)
+			l.Name = rtnl.Text(data)
 		case unix.IFLA_ADDRESS:
 			if len(data) == len(l.MAC) {
 				l.MAC = model.MAC(data)
 			}
 		case unix.IFLA_MTU:
-			l.MTU = int(u32(data))
+			l.MTU = int(rtnl.Uint32(data))
 		case unix.IFLA_IFALIAS:
-			l.Alias = text(data)
+			l.Alias = rtnl.Text(data)
 		case unix.IFLA_LINK:
-			l.Parent = int(int32(u32(data)))
+			l.Parent = int(int32(rtnl.Uint32(data)))
 		case unix.IFLA_OPERSTATE:
 			// The flag for it says yes before the queue is attached that packets
 			// leave by; until then they are dropped (linkwatch_do_dev).
 			l.Running = len(data) > 0 && data[0] == operUp
 		case unix.IFLA_LINK_NETNSID:
-			l.PeerNSID = int(int32(u32(data)))
+			l.PeerNSID = int(int32(rtnl.Uint32(data)))
 		case unix.IFLA_LINKINFO:
-			attributes(data, func(kind uint16, data []byte) {
+			rtnl.Attributes(data, func(kind uint16, data []byte) {
 				if kind == unix.IFLA_INFO_KIND {
-					l.Kind = text(data)
+					l.Kind = rtnl.Text(data)
 				}
 			})
 		case unix.IFLA_AF_SPEC:
@@ -140,8 +141,8 @@ func parseLink(b []byte) (Link, bool) {
 }
 
 func (l *Link) parseFamilies(b []byte) {
-	attributes(b, func(family uint16, data []byte) {
-		attributes(data, func(kind uint16, data []byte) {
+	rtnl.Attributes(b, func(family uint16, data []byte) {
+		rtnl.Attributes(data, func(kind uint16, data []byte) {
 			switch {
 			case family == unix.AF_INET && kind == unix.IFLA_INET_CONF:
 				l.conf4 = data
@@ -154,9 +155,9 @@ func (l *Link) parseFamilies(b []byte) {
 	})
 }
 
-// link returns one link; the error wraps os.ErrNotExist when there is none.
-func (s *socket) link(index int, name string) (Link, error) {
-	data, err := s.ask(getLink(index, name))
+// linkOf returns one link; the error wraps os.ErrNotExist when there is none.
+func linkOf(s *rtnl.Socket, index int, name string) (Link, error) {
+	data, err := s.Ask(getLink(index, name))
 	if errors.Is(err, unix.ENODEV) {
 		err = os.ErrNotExist
 	}
@@ -166,10 +167,10 @@ func (s *socket) link(index int, name string) (Link, error) {
 	return firstLink(data)
 }
 
-func firstLink(data []received) (Link, error) {
+func firstLink(data []rtnl.Received) (Link, error) {
 	for _, r := range data {
-		if r.kind == unix.RTM_NEWLINK {
-			if l, ok := parseLink(r.body); ok {
+		if r.Kind == unix.RTM_NEWLINK {
+			if l, ok := parseLink(r.Body); ok {
 				return l, nil
 			}
 		}
@@ -177,15 +178,15 @@ func firstLink(data []received) (Link, error) {
 	return Link{}, errors.New("the kernel answered without a link")
 }
 
-// links returns the links whose name keep accepts.
-func (s *socket) links(keep func(name string) bool) ([]Link, error) {
-	all, err := s.dump(listLinks())
+// linksOf returns the links whose name keep accepts.
+func linksOf(s *rtnl.Socket, keep func(name string) bool) ([]Link, error) {
+	all, err := s.Dump(listLinks())
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
 	var links []Link
 	for _, r := range all {
-		if l, ok := parseLink(r.body); ok && r.kind == unix.RTM_NEWLINK && keep(l.Name) {
+		if l, ok := parseLink(r.Body); ok && r.Kind == unix.RTM_NEWLINK && keep(l.Name) {
 			links = append(links, l)
 		}
 	}
@@ -198,12 +199,12 @@ func HostLink(name string) (Link, error) {
 	if err := checkName(name); err != nil {
 		return Link{}, err
 	}
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return Link{}, err
 	}
-	defer s.close()
-	l, err := s.link(0, name)
+	defer s.Close()
+	l, err := linkOf(s, 0, name)
 	if err != nil {
 		return Link{}, fmt.Errorf("read link %s: %w", name, err)
 	}
@@ -213,12 +214,12 @@ func HostLink(name string) (Link, error) {
 // HostLinks returns the links of the current namespace whose name starts with
 // the prefix.
 func HostLinks(prefix string) ([]Link, error) {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	return s.links(func(name string) bool { return strings.HasPrefix(name, prefix) })
+	defer s.Close()
+	return linksOf(s, func(name string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // DeleteLink deletes the link of that name in the current namespace, and with a
@@ -234,16 +235,16 @@ func DeleteLink(name string) error {
 func DeleteFoundLink(l Link) error { return deleteLink(l.Index, l.Name) }
 
 func deleteLink(index int, name string) error {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	m := newMessage(unix.RTM_DELLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
+	defer s.Close()
+	m := rtnl.NewMessage(unix.RTM_DELLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, 0, 0))
 	if index == 0 {
-		m.attrString(unix.IFLA_IFNAME, name)
+		m.AttrString(unix.IFLA_IFNAME, name)
 	}
-	if _, err := s.ask(m); err != nil && !errors.Is(err, unix.ENODEV) {
+	if _, err := s.Ask(m); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("delete link %s: %w", name, err)
 	}
 	return nil
@@ -255,16 +256,16 @@ func (l Link) hasIPv6() bool {
 	return l.inet6 && disabled == 0
 }
 
-func setUp(index int) *message {
-	return newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, unix.IFF_UP, unix.IFF_UP))
+func setUp(index int) *rtnl.Message {
+	return rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, unix.IFF_UP, unix.IFF_UP))
 }
 
 // setAddrGen says how the kernel makes the link-local address when the link goes
 // up.
-func setAddrGen(index int, mode uint8) *message {
-	m := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
-	m.nest(unix.IFLA_AF_SPEC, func() {
-		m.nest(unix.AF_INET6, func() { m.attr8(unix.IFLA_INET6_ADDR_GEN_MODE, mode) })
+func setAddrGen(index int, mode uint8) *rtnl.Message {
+	m := rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, 0, 0))
+	m.Nest(unix.IFLA_AF_SPEC, func() {
+		m.Nest(unix.AF_INET6, func() { m.Attr8(unix.IFLA_INET6_ADDR_GEN_MODE, mode) })
 	})
 	return m
 }

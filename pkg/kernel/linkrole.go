@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 )
 
 // LinkRole is what tells whether a link is the host's own or a workload's.
@@ -25,18 +27,18 @@ type LinkRole struct {
 // LinkRoles returns the links of the current namespace whose names begin with one of
 // the prefixes, by name.
 func LinkRoles(prefixes []string) ([]LinkRole, error) {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	links, err := s.links(func(name string) bool {
+	defer s.Close()
+	links, err := linksOf(s, func(name string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the host's links: %w", err)
 	}
-	addrs, err := s.hostAddrs()
+	addrs, err := hostAddrs(s)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +46,7 @@ func LinkRoles(prefixes []string) ([]LinkRole, error) {
 	for _, l := range links {
 		byIndex[l.Index] = l.Name
 	}
-	routes, err := s.hostRoutes(byIndex, uplinks)
+	routes, err := hostRoutes(s, byIndex, uplinks)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,7 +33,7 @@ func (h *HostPath) ShrinkMTU(ctx context.Context, mtu int) (changed int, err err
 	if err != nil {
 		return 0, err
 	}
-	defer s.close()
+	defer s.Close()
 	var refused []error
 	p := peers{sock: s}
 	for _, l := range links {
@@ -51,12 +52,12 @@ func (h *HostPath) ShrinkMTU(ctx context.Context, mtu int) (changed int, err err
 
 // mtuLinks lists the workload interfaces, through a socket of its own: what
 // HostPath does meanwhile need not wait.
-func (h *HostPath) mtuLinks() (s *socket, links []Link, err error) {
-	if s, err = h.ns.socket(); err != nil {
+func (h *HostPath) mtuLinks() (s *rtnl.Socket, links []Link, err error) {
+	if s, err = h.ns.Open(); err != nil {
 		return nil, nil, err
 	}
-	if links, err = s.links(h.owns); err != nil {
-		s.close()
+	if links, err = linksOf(s, h.owns); err != nil {
+		s.Close()
 		return nil, nil, err
 	}
 	slices.SortFunc(links, func(a, b Link) int { return strings.Compare(a.Name, b.Name) })
@@ -65,7 +66,7 @@ func (h *HostPath) mtuLinks() (s *socket, links []Link, err error) {
 
 // peers reaches the other ends of this namespace's veths.
 type peers struct {
-	sock  *socket
+	sock  *rtnl.Socket
 	paths map[int]string // of namespaces, by the id that this one has for them; nil = not looked for
 }
 
@@ -75,8 +76,8 @@ func (p *peers) shrink(l Link, mtu int) (did bool, err error) {
 		return p.shrinkAlone(l, mtu)
 	}
 	request := getLink(l.Parent, "")
-	request.attr32(unix.IFLA_TARGET_NETNSID, uint32(l.PeerNSID))
-	data, err := p.sock.ask(request)
+	request.Attr32(unix.IFLA_TARGET_NETNSID, uint32(l.PeerNSID))
+	data, err := p.sock.Ask(request)
 	if err != nil {
 		return false, ignoreGone(fmt.Errorf("read the workload's end: %w", err))
 	}
@@ -98,7 +99,7 @@ func (p *peers) shrink(l Link, mtu int) (did bool, err error) {
 		}
 	}
 	if l.MTU > mtu {
-		_, err = p.sock.ask(setMTU(l.Index, mtu))
+		_, err = p.sock.Ask(setMTU(l.Index, mtu))
 	}
 	return err == nil, ignoreGone(err)
 }
@@ -107,7 +108,7 @@ func (p *peers) shrinkAlone(l Link, mtu int) (did bool, err error) {
 	if l.MTU <= mtu {
 		return false, nil
 	}
-	_, err = p.sock.ask(setMTU(l.Index, mtu))
+	_, err = p.sock.Ask(setMTU(l.Index, mtu))
 	return err == nil, ignoreGone(err)
 }
 
@@ -122,17 +123,17 @@ func (p *peers) setThere(l Link, mtu int) error {
 	if !found {
 		return errors.New("its network namespace is neither mounted where the agent sees it nor a visible process's: the agent needs the host's /run/netns and process ids")
 	}
-	ns, err := openNetns(path)
+	ns, err := rtnl.OpenNetns(path)
 	if err != nil {
 		return err
 	}
-	defer ns.close()
-	there, err := ns.socket()
+	defer ns.Close()
+	there, err := ns.Open()
 	if err != nil {
 		return fmt.Errorf("open network namespace %s: %w", path, err)
 	}
-	defer there.close()
-	_, err = there.ask(setMTU(l.Parent, mtu))
+	defer there.Close()
+	_, err = there.Ask(setMTU(l.Parent, mtu))
 	return err
 }
 
@@ -194,31 +195,31 @@ func mountEscapes() *strings.Replacer {
 
 // idOf is the id that this namespace has for the one at the path, -1 = none.
 func (p *peers) idOf(path string) (int, error) {
-	ns, err := openNetns(path)
+	ns, err := rtnl.OpenNetns(path)
 	if err != nil {
 		return -1, nil // gone, or no namespace
 	}
-	defer ns.close()
-	request := newMessage(unix.RTM_GETNSID, 0, []byte{unix.AF_UNSPEC, 0, 0, 0})
-	request.attr32(unix.NETNSA_FD, uint32(ns.file.Fd()))
-	data, err := p.sock.ask(request)
+	defer ns.Close()
+	request := rtnl.NewMessage(unix.RTM_GETNSID, 0, []byte{unix.AF_UNSPEC, 0, 0, 0})
+	request.Attr32(unix.NETNSA_FD, uint32(ns.File.Fd()))
+	data, err := p.sock.Ask(request)
 	if err != nil {
 		return -1, fmt.Errorf("ask for the id of namespace %s: %w", path, err)
 	}
 	id := -1
 	for _, m := range data {
-		attributes(m.body[min(4, len(m.body)):], func(kind uint16, data []byte) {
+		rtnl.Attributes(m.Body[min(4, len(m.Body)):], func(kind uint16, data []byte) {
 			if kind == unix.NETNSA_NSID {
-				id = int(int32(u32(data)))
+				id = int(int32(rtnl.Uint32(data)))
 			}
 		})
 	}
 	return id, nil
 }
 
-func setMTU(index, mtu int) *message {
-	m := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
-	m.attr32(unix.IFLA_MTU, uint32(mtu))
+func setMTU(index, mtu int) *rtnl.Message {
+	m := rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, 0, 0))
+	m.Attr32(unix.IFLA_MTU, uint32(mtu))
 	return m
 }
 

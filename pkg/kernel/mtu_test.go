@@ -29,7 +29,7 @@ func TestShrinkMTU(t *testing.T) {
 					t.Fatal(err)
 				}
 				all[2*i] = host.MTU
-				netns.Within(t, w.ns.file, func() {
+				netns.Within(t, w.ns.File, func() {
 					pod, err := HostLink("eth0")
 					if err != nil {
 						t.Fatal(err)
@@ -56,7 +56,7 @@ func TestShrinkMTU(t *testing.T) {
 		shrink(1400, 1, "", [4]int{1400, 1400, 1400, 1400})
 		shrink(1400, 0, "", [4]int{1400, 1400, 1400, 1400})
 		netns.IP(t, "link", "set", "cali1", "mtu", "1450")
-		netns.Within(t, b.ns.file, func() { netns.IP(t, "link", "set", "eth0", "mtu", "1450") })
+		netns.Within(t, b.ns.File, func() { netns.IP(t, "link", "set", "eth0", "mtu", "1450") })
 		shrink(1400, 2, "", [4]int{1400, 1400, 1400, 1400})
 		shrink(1200, 0, "would lose IPv6", [4]int{1400, 1400, 1400, 1400})
 		shrink(0, 0, "not positive", [4]int{1400, 1400, 1400, 1400})
@@ -79,7 +79,7 @@ func mountNamespace(tb testing.TB, ns *Namespace, path string) {
 		tb.Fatal(err)
 	}
 	var err error
-	netns.Within(tb, ns.file, func() { err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "") })
+	netns.Within(tb, ns.File, func() { err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "") })
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func inhabit(tb testing.TB, ns *Namespace) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	netns.Within(tb, ns.file, func() { err = cmd.Start() })
+	netns.Within(tb, ns.File, func() { err = cmd.Start() })
 	if err != nil {
 		tb.Fatal(err)
 	}

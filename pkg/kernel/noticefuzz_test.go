@@ -6,17 +6,18 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
 // FuzzNotices: whatever the kernel tells of, nothing panics.
 func FuzzNotices(f *testing.F) {
-	for _, m := range []*message{
+	for _, m := range []*rtnl.Message{
 		getLink(0, "cali1"),
 		setConf4(3, settings4()),
-		setNeigh(3, netip.MustParseAddr("10.0.0.1"), HostMAC()),
-		addAddr(3, netip.MustParsePrefix("fd00::1/128")),
-		addRoute(endpointRoute(80, 3, netip.MustParseAddr("fd00::1")), 0),
+		rtnl.SetNeigh(3, netip.MustParseAddr("10.0.0.1"), HostMAC()),
+		rtnl.AddAddr(3, netip.MustParsePrefix("fd00::1/128")),
+		rtnl.AddRoute(endpointRoute(80, 3, netip.MustParseAddr("fd00::1")), 0),
 		setDelay(delayKey{3, unix.AF_INET}, 0),
 	} {
 		b := []byte(*m)
@@ -24,7 +25,7 @@ func FuzzNotices(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		messages(b, func(h header, body []byte) {
+		rtnl.Messages(b, func(h rtnl.Header, body []byte) {
 			if l, ok := parseLink(body); ok {
 				l.conf4.at(25)
 				l.conf6.at(22)

@@ -43,7 +43,7 @@ func ping(tb testing.TB, from *Namespace, to netip.Addr) {
 	if from == nil {
 		err = open()
 	} else {
-		err = from.enter(open)
+		err = from.Enter(open)
 	}
 	if conn != nil {
 		defer func() { _ = conn.Close() }()

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,10 +44,10 @@ func settings6() []setting {
 // plan compares the desired state with the kernel's, for the interfaces in
 // scope, in their order. It only computes.
 func (h *HostPath) plan(st *state) []interfacePlan {
-	held := make(map[netip.Prefix][]route) // our routes by destination
+	held := make(map[netip.Prefix][]rtnl.Route) // our routes by destination
 	for _, routes := range st.routes {
 		for _, r := range routes {
-			held[r.dst] = append(held[r.dst], r)
+			held[r.Dst] = append(held[r.Dst], r)
 		}
 	}
 	names := make(map[int]string, len(st.links))
@@ -121,7 +122,7 @@ func (h *HostPath) winner(a netip.Addr, st *state) string {
 
 func (p *interfacePlan) add(c change) { p.changes = append(p.changes, &c) }
 
-func (p *interfacePlan) write(c kchange) { p.add(change{kchange: c}) }
+func (p *interfacePlan) write(c rtnl.Change) { p.add(change{Change: c}) }
 
 func (p *interfacePlan) settings(e Endpoint, l Link, st *state) {
 	var wrong []string
@@ -133,9 +134,9 @@ func (p *interfacePlan) settings(e Endpoint, l Link, st *state) {
 		}
 	}
 	if len(differ) > 0 {
-		p.write(kchange{
-			what:     fmt.Sprintf("set sysctls net.ipv4.conf.%s: %s", l.Name, strings.Join(wrong, " ")),
-			requests: []*message{setConf4(l.Index, differ)},
+		p.write(rtnl.Change{
+			What:     fmt.Sprintf("set sysctls net.ipv4.conf.%s: %s", l.Name, strings.Join(wrong, " ")),
+			Requests: []*rtnl.Message{setConf4(l.Index, differ)},
 		})
 	}
 	for _, s := range settings6() {
@@ -144,31 +145,31 @@ func (p *interfacePlan) settings(e Endpoint, l Link, st *state) {
 		}
 		if v, ok := l.conf6.at(s.number); ok && v != s.value {
 			p.add(change{
-				kchange: kchange{what: fmt.Sprintf("set sysctl net.ipv6.conf.%s: %s=%d", l.Name, s.name, s.value)},
-				sysctl:  "ipv6/conf/" + l.Name + "/" + s.name,
-				value:   strconv.Itoa(int(s.value)),
+				Change: rtnl.Change{What: fmt.Sprintf("set sysctl net.ipv6.conf.%s: %s=%d", l.Name, s.name, s.value)},
+				sysctl: "ipv6/conf/" + l.Name + "/" + s.name,
+				value:  strconv.Itoa(int(s.value)),
 			})
 		}
 	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		key := delayKey{l.Index, family}
 		if ms, ok := st.delays[key]; ok && ms != 0 {
-			p.write(kchange{
-				what:     fmt.Sprintf("set proxy_delay of %s in %s to 0", l.Name, tableName(family)),
-				requests: []*message{setDelay(key, 0)},
+			p.write(rtnl.Change{
+				What:     fmt.Sprintf("set proxy_delay of %s in %s to 0", l.Name, tableName(family)),
+				Requests: []*rtnl.Message{setDelay(key, 0)},
 			})
 		}
 	}
 }
 
 // setConf4 sets IPv4 sysctls of one link without a file for each.
-func setConf4(index int, settings []setting) *message {
-	m := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
-	m.nest(unix.IFLA_AF_SPEC, func() {
-		m.nest(unix.AF_INET, func() {
-			m.nest(unix.IFLA_INET_CONF, func() {
+func setConf4(index int, settings []setting) *rtnl.Message {
+	m := rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, 0, 0))
+	m.Nest(unix.IFLA_AF_SPEC, func() {
+		m.Nest(unix.AF_INET, func() {
+			m.Nest(unix.IFLA_INET_CONF, func() {
 				for _, s := range settings {
-					m.attr32(uint16(s.number), uint32(s.value))
+					m.Attr32(uint16(s.number), uint32(s.value))
 				}
 			})
 		})
@@ -185,59 +186,59 @@ func (p *interfacePlan) neighbours(e Endpoint, l Link, st *state, addrs []netip.
 		}
 		want[a] = true
 		if has[a] != e.MAC {
-			p.write(kchange{
-				what:     fmt.Sprintf("set neighbour %s on %s to %s", a, l.Name, e.MAC),
-				requests: []*message{setNeigh(l.Index, a, e.MAC)},
+			p.write(rtnl.Change{
+				What:     fmt.Sprintf("set neighbour %s on %s to %s", a, l.Name, e.MAC),
+				Requests: []*rtnl.Message{rtnl.SetNeigh(l.Index, a, e.MAC)},
 			})
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(has), netip.Addr.Compare) {
 		if !want[a] {
-			p.write(kchange{
-				what:     fmt.Sprintf("delete neighbour %s on %s", a, l.Name),
-				requests: []*message{deleteNeigh(l.Index, a)},
-				late:     true,
+			p.write(rtnl.Change{
+				What:     fmt.Sprintf("delete neighbour %s on %s", a, l.Name),
+				Requests: []*rtnl.Message{rtnl.DeleteNeigh(l.Index, a)},
+				Late:     true,
 			})
 		}
 	}
 }
 
-func (p *interfacePlan) routes(protocol uint8, l Link, st *state, addrs []netip.Addr, held map[netip.Prefix][]route, names map[int]string) {
-	right := make(map[route]bool, len(addrs))
+func (p *interfacePlan) routes(protocol uint8, l Link, st *state, addrs []netip.Addr, held map[netip.Prefix][]rtnl.Route, names map[int]string) {
+	right := make(map[rtnl.Route]bool, len(addrs))
 	for _, a := range addrs {
 		want := endpointRoute(protocol, l.Index, a)
 		right[want] = true
-		others := held[want.dst]
+		others := held[want.Dst]
 		if slices.Contains(others, want) {
 			continue
 		}
-		c := change{kchange: kchange{what: fmt.Sprintf("add route to %s by %s", a, l.Name)}}
+		c := change{Change: rtnl.Change{What: fmt.Sprintf("add route to %s by %s", a, l.Name)}}
 		if len(others) == 0 {
-			c.requests, c.add = []*message{addRoute(want, unix.NLM_F_EXCL)}, &want
+			c.Requests, c.add = []*rtnl.Message{rtnl.AddRoute(want, unix.NLM_F_EXCL)}, &want
 		} else {
-			c.requests = []*message{addRoute(want, 0)}
+			c.Requests = []*rtnl.Message{rtnl.AddRoute(want, 0)}
 		}
 		p.add(c)
 		for _, r := range others {
-			if _, workload := names[r.index]; !workload { // a workload's has its own plan
-				p.add(change{kchange: kchange{what: fmt.Sprintf("delete route to %s by link %d", r.dst, r.index), requests: []*message{deleteRoute(r)}, late: true}, lost: r.dst.Addr()})
+			if _, workload := names[r.Index]; !workload { // a workload's has its own plan
+				p.add(change{Change: rtnl.Change{What: fmt.Sprintf("delete route to %s by link %d", r.Dst, r.Index), Requests: []*rtnl.Message{rtnl.DeleteRoute(r)}, Late: true}, lost: r.Dst.Addr()})
 			}
 		}
 	}
 	for _, r := range st.routes[l.Index] {
 		if !right[r] {
-			p.add(change{kchange: kchange{what: fmt.Sprintf("delete route to %s by %s", r.dst, l.Name), requests: []*message{deleteRoute(r)}, late: true}, lost: r.dst.Addr()})
+			p.add(change{Change: rtnl.Change{What: fmt.Sprintf("delete route to %s by %s", r.Dst, l.Name), Requests: []*rtnl.Message{rtnl.DeleteRoute(r)}, Late: true}, lost: r.Dst.Addr()})
 		}
 	}
 }
 
 // endpointRoute is the route by which the host reaches a workload's address.
-func endpointRoute(protocol uint8, index int, a netip.Addr) route {
-	r := route{dst: hostPrefix(a), index: index, protocol: protocol}
+func endpointRoute(protocol uint8, index int, a netip.Addr) rtnl.Route {
+	r := rtnl.Route{Dst: rtnl.HostPrefix(a), Index: index, Protocol: protocol}
 	if a.Is4() {
-		r.scope = unix.RT_SCOPE_LINK
+		r.Scope = unix.RT_SCOPE_LINK
 	} else {
-		r.metric = defaultMetric6
+		r.Metric = rtnl.DefaultMetric6
 	}
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -57,7 +58,7 @@ func (p PodNet) check() error {
 // step is a request with the words for its failure.
 type step struct {
 	what    string
-	request *message
+	request *rtnl.Message
 }
 
 // podStep is one for a workload's end.
@@ -83,7 +84,7 @@ func (n *Namespace) configure(p PodNet) error {
 	pod, beside := n.made.pod, n.made.beside
 	if n.made.name != p.IfName {
 		var err error
-		if pod, err = n.sock.link(0, p.IfName); err != nil {
+		if pod, err = linkOf(n.sock, 0, p.IfName); err != nil {
 			return err
 		}
 		if beside, err = n.isBeside(pod.Index); err != nil {
@@ -106,7 +107,7 @@ func (n *Namespace) configure(p PodNet) error {
 		}
 	}
 	if p.IPForward || !beside {
-		if err := n.enter(func() error { return setForwarding(p.IPForward, v4, v6) }); err != nil {
+		if err := n.Enter(func() error { return setForwarding(p.IPForward, v4, v6) }); err != nil {
 			return err
 		}
 	}
@@ -154,23 +155,23 @@ func (n *Namespace) address(index int, p PodNet, v4, beside bool) error {
 // comes before is lost, and a neighbour solicitation is repeated a second later.
 // The queue is not waited for longer than that.
 func (n *Namespace) settle(pod Link, addrs []netip.Addr) error {
-	host, err := openSocket()
+	host, err := rtnl.Open()
 	if err != nil {
 		return err
 	}
-	defer host.close()
+	defer host.Close()
 	far := n.made.index != 0
 	if !far {
 		if far, err = restoreGateway(host, pod); err != nil {
 			return err
 		}
 	}
-	await(func() bool {
-		if r, ok := host.lookup(HostGatewayLL(), pod.Parent); far && !(ok && r.local) {
+	rtnl.Await(func() bool {
+		if r, ok := host.Lookup(HostGatewayLL(), pod.Parent); far && !(ok && r.Local) {
 			return false
 		}
 		for _, a := range addrs {
-			if r, ok := n.sock.lookup(a, 0); a.Is6() && !(ok && r.local) {
+			if r, ok := n.sock.Lookup(a, 0); a.Is6() && !(ok && r.Local) {
 				return false
 			}
 		}
@@ -185,7 +186,7 @@ func (n *Namespace) settle(pod Link, addrs []netip.Addr) error {
 func podSteps(index int, p PodNet, v4 bool) []podStep {
 	steps := []podStep{{step{"bring up lo", setUp(1)}, nil}, {step{"bring up " + p.IfName, setUp(index)}, nil}}
 	for _, a := range p.Addrs {
-		steps = append(steps, podStep{step{"add " + a.String(), addAddr(index, hostPrefix(a))}, nil})
+		steps = append(steps, podStep{step{"add " + a.String(), rtnl.AddAddr(index, rtnl.HostPrefix(a))}, nil})
 	}
 	add := func(what string, r Route) {
 		steps = append(steps, podStep{step{what, podRoute(index, r, 0, unix.NLM_F_EXCL)}, &r})
@@ -197,7 +198,7 @@ func podSteps(index int, p PodNet, v4 bool) []podStep {
 		add(fmt.Sprintf("add route to %s by %s", r.Dst, r.Gateway), r)
 	}
 	if v4 {
-		add("add route to "+HostGateway().String(), Route{Dst: hostPrefix(HostGateway())})
+		add("add route to "+HostGateway().String(), Route{Dst: rtnl.HostPrefix(HostGateway())})
 	}
 	if p.DefaultV4 {
 		route(Route{Dst: defaultRoute(true)})
@@ -214,24 +215,24 @@ func podSteps(index int, p PodNet, v4 bool) []podStep {
 // take takes the steps. Where a destination has a route already it says so, and
 // whether the other routes could be made counts for nothing.
 func (n *Namespace) take(steps []podStep) (taken bool, err error) {
-	requests := make([]*message, len(steps))
+	requests := make([]*rtnl.Message, len(steps))
 	for i, s := range steps {
 		requests[i] = s.request
 	}
-	answers, err := n.sock.do(requests...)
+	answers, err := n.sock.Do(requests...)
 	if err != nil {
 		return false, err
 	}
 	var failed error // the first route
 	for i, a := range answers {
 		switch {
-		case a.err == nil:
+		case a.Err == nil:
 		case steps[i].route == nil:
-			return false, fmt.Errorf("%s: %w", steps[i].what, a.err)
-		case errors.Is(a.err, unix.EEXIST):
+			return false, fmt.Errorf("%s: %w", steps[i].what, a.Err)
+		case errors.Is(a.Err, unix.EEXIST):
 			taken = true
 		case failed == nil:
-			failed = fmt.Errorf("%s: %w", steps[i].what, a.err)
+			failed = fmt.Errorf("%s: %w", steps[i].what, a.Err)
 		}
 	}
 	if taken {
@@ -242,23 +243,23 @@ func (n *Namespace) take(steps []podStep) (taken bool, err error) {
 
 // podRoute adds a route; one without a gateway is for the link itself. The flag says
 // what becomes of one that there is, metric 0 is the family's own.
-func podRoute(index int, r Route, metric uint32, flag uint16) *message {
+func podRoute(index int, r Route, metric uint32, flag uint16) *rtnl.Message {
 	scope := uint8(unix.RT_SCOPE_UNIVERSE)
 	if !r.Gateway.IsValid() && r.Dst.Addr().Is4() {
 		scope = unix.RT_SCOPE_LINK
 	}
 	dst := r.Dst.Masked()
-	m := newMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|flag,
-		routeBody(familyOf(dst.Addr()), dst.Bits(), unix.RTPROT_BOOT, scope))
+	m := rtnl.NewMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|flag,
+		rtnl.RouteBody(rtnl.FamilyOf(dst.Addr()), dst.Bits(), unix.RTPROT_BOOT, scope))
 	if dst.Bits() > 0 {
-		m.attrAddr(unix.RTA_DST, dst.Addr())
+		m.AttrAddr(unix.RTA_DST, dst.Addr())
 	}
 	if r.Gateway.IsValid() {
-		m.attrAddr(unix.RTA_GATEWAY, r.Gateway)
+		m.AttrAddr(unix.RTA_GATEWAY, r.Gateway)
 	}
-	m.attr32(unix.RTA_OIF, uint32(index))
+	m.Attr32(unix.RTA_OIF, uint32(index))
 	if metric != 0 {
-		m.attr32(unix.RTA_PRIORITY, metric)
+		m.Attr32(unix.RTA_PRIORITY, metric)
 	}
 	return m
 }
@@ -268,20 +269,20 @@ func (n *Namespace) enableIPv6(pod *Link) error {
 	if !pod.inet6 {
 		return errors.New("there is no IPv6 on it: this kernel has none, or the MTU is below 1280")
 	}
-	if _, err := n.sock.ask(setAddrGen(pod.Index, genNone)); err != nil {
+	if _, err := n.sock.Ask(setAddrGen(pod.Index, genNone)); err != nil {
 		return fmt.Errorf("enable IPv6: %w", err)
 	}
-	err := n.enter(func() error {
-		return errors.Join(writeSysctl("ipv6/conf/all/disable_ipv6", "0"), writeSysctl("ipv6/conf/default/disable_ipv6", "0"))
+	err := n.Enter(func() error {
+		return errors.Join(rtnl.WriteSysctl("ipv6/conf/all/disable_ipv6", "0"), rtnl.WriteSysctl("ipv6/conf/default/disable_ipv6", "0"))
 	})
 	if err != nil {
 		return fmt.Errorf("enable IPv6: %w", err)
 	}
-	answers, err := n.sock.do(addLinkLocal(*pod)...)
+	answers, err := n.sock.Do(addLinkLocal(*pod)...)
 	if err != nil {
 		return err
 	}
-	if err := answers[0].err; err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := answers[0].Err; err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("enable IPv6: add a link-local address: %w", err)
 	}
 	pod.conf6 = nil // what it said is past
@@ -297,12 +298,12 @@ func setForwarding(on, v4, v6 bool) error {
 		value = "1"
 	}
 	if v4 {
-		if err := writeSysctl("ipv4/ip_forward", value); err != nil {
+		if err := rtnl.WriteSysctl("ipv4/ip_forward", value); err != nil {
 			return err
 		}
 	}
 	if v6 {
-		return writeSysctl("ipv6/conf/all/forwarding", value)
+		return rtnl.WriteSysctl("ipv6/conf/all/forwarding", value)
 	}
 	return nil
 }

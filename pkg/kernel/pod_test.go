@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -55,7 +56,7 @@ func TestConfigurePod(t *testing.T) {
 			netns.Host(t, func() {
 				ns := newPod(t)
 				// As a host's namespace, whose settings a new one may inherit.
-				if err := ns.enter(func() error { return setForwarding(!test.net.IPForward, true, true) }); err != nil {
+				if err := ns.Enter(func() error { return setForwarding(!test.net.IPForward, true, true) }); err != nil {
 					t.Fatal(err)
 				}
 				if _, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "net0"}); err != nil {
@@ -81,7 +82,7 @@ func TestConfigurePod(t *testing.T) {
 				if diff := cmp.Diff(test.routes, routes); diff != "" {
 					t.Errorf("routes (-want +got):\n%s", diff)
 				}
-				err = ns.enter(func() error {
+				err = ns.Enter(func() error {
 					for _, want := range test.sysctls {
 						name, value, _ := strings.Cut(want, "=")
 						got, err := os.ReadFile("/proc/sys/net/" + name)
@@ -141,13 +142,13 @@ func TestConfigurePodBeside(t *testing.T) {
 				t.Errorf("%s: routes %v", name, state.Routes)
 			}
 			for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-				routes, err := ns.sock.routes(routeFilter{family: family, index: state.Index})
+				routes, err := ns.sock.Routes(rtnl.RouteFilter{Family: family, Index: state.Index})
 				if err != nil {
 					t.Fatal(err)
 				}
 				for _, r := range routes {
-					if r.gateway.IsValid() {
-						out = append(out, r.metric)
+					if r.Gateway.IsValid() {
+						out = append(out, r.Metric)
 					}
 				}
 			}
@@ -190,7 +191,7 @@ func TestConfigurePodThatIsDown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ns.sock.ask(newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, want.Index, 0, unix.IFF_UP))); err != nil {
+		if _, err := ns.sock.Ask(rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, want.Index, 0, unix.IFF_UP))); err != nil {
 			t.Fatal(err)
 		}
 		later, err := OpenNamespace("/proc/self/fd/" + fdOf(ns))
@@ -205,15 +206,15 @@ func TestConfigurePodThatIsDown(t *testing.T) {
 		if diff := cmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); err != nil || diff != "" {
 			t.Errorf("%v, (-before +after):\n%s", err, diff)
 		}
-		request := newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
+		request := rtnl.NewMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
 		(*request)[unix.SizeofNlMsghdr] = unix.AF_INET6
-		all, err := later.sock.dump(request)
+		all, err := later.sock.Dump(request)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range all {
-			a, index, ok := parseAddr(r.body)
-			if flags := r.body[2]; ok && index == want.Index && (flags&unix.IFA_F_NODAD == 0 || flags&unix.IFA_F_TENTATIVE != 0) {
+			a, index, ok := rtnl.ParseAddr(r.Body)
+			if flags := r.Body[2]; ok && index == want.Index && (flags&unix.IFA_F_NODAD == 0 || flags&unix.IFA_F_TENTATIVE != 0) {
 				t.Errorf("%s has flags %#x: it is not of use yet", a, flags)
 			}
 		}

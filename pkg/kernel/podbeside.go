@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,13 +36,13 @@ func far(v4 bool) netip.Addr {
 
 // findOthers asks, before a workload's link has routes, whether another link has: a
 // default route or, of IPv4, one to the gateway that all our links have.
-func findOthers() []*message {
-	return []*message{findRoute(HostGateway(), 0), findRoute(far(false), 0)}
+func findOthers() []*rtnl.Message {
+	return []*rtnl.Message{rtnl.FindRoute(HostGateway(), 0), rtnl.FindRoute(far(false), 0)}
 }
 
-func foundOthers(answers []answer) bool {
-	_, v4 := foundRoute(answers[0], HostGateway())
-	_, v6 := foundRoute(answers[1], far(false))
+func foundOthers(answers []rtnl.Answer) bool {
+	_, v4 := rtnl.FoundRoute(answers[0], HostGateway())
+	_, v6 := rtnl.FoundRoute(answers[1], far(false))
 	return v4 || v6
 }
 
@@ -52,20 +53,20 @@ type metrics struct{ first, last uint32 }
 func (n *Namespace) routeMetrics(index int) (mine, others map[netip.Prefix]metrics, err error) {
 	mine, others = make(map[netip.Prefix]metrics), make(map[netip.Prefix]metrics)
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := n.sock.routes(routeFilter{family: family})
+		routes, err := n.sock.Routes(rtnl.RouteFilter{Family: family})
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, r := range routes {
 			of := others
-			if r.index == index {
+			if r.Index == index {
 				of = mine
 			}
-			m, ok := of[r.dst.Masked()]
+			m, ok := of[r.Dst.Masked()]
 			if !ok {
-				m = metrics{r.metric, r.metric}
+				m = metrics{r.Metric, r.Metric}
 			}
-			of[r.dst.Masked()] = metrics{min(m.first, r.metric), max(m.last, r.metric)}
+			of[r.Dst.Masked()] = metrics{min(m.first, r.Metric), max(m.last, r.Metric)}
 		}
 	}
 	return mine, others, nil
@@ -78,7 +79,7 @@ func (n *Namespace) isBeside(index int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, dst := range []netip.Prefix{hostPrefix(HostGateway()), defaultRoute(true), defaultRoute(false)} {
+	for _, dst := range []netip.Prefix{rtnl.HostPrefix(HostGateway()), defaultRoute(true), defaultRoute(false)} {
 		other, taken := others[dst]
 		own, there := mine[dst]
 		if taken && (!there || own.first > other.first) {
@@ -106,7 +107,7 @@ func (n *Namespace) putBeside(index int, steps []podStep, all bool) error {
 		other, taken := others[dst]
 		metric := own.first
 		if !there && (all || taken) {
-			metric = max(defaultMetric6+uint32(index), min(other.last, math.MaxUint32-1)+1)
+			metric = max(rtnl.DefaultMetric6+uint32(index), min(other.last, math.MaxUint32-1)+1)
 		}
 		steps[i].request = podRoute(index, *s.route, metric, unix.NLM_F_REPLACE)
 	}
@@ -135,7 +136,7 @@ func (n *Namespace) answerSteps(index int, addrs []netip.Addr) ([]podStep, error
 	if err != nil {
 		return nil, err
 	}
-	links, err := n.sock.links(func(string) bool { return true })
+	links, err := linksOf(n.sock, func(string) bool { return true })
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func (n *Namespace) answerSteps(index int, addrs []netip.Addr) ([]podStep, error
 		r := Route{Dst: defaultRoute(v4), Gateway: hostGateway(v4)}
 		request := podRoute(index, r, 0, unix.NLM_F_REPLACE)
 		(*request)[unix.SizeofNlMsghdr+4] = unix.RT_TABLE_UNSPEC
-		request.attr32(unix.RTA_TABLE, uint32(besideTable+index))
+		request.Attr32(unix.RTA_TABLE, uint32(besideTable+index))
 		steps = append(steps, podStep{step{fmt.Sprintf("add route to %s by %s to table %d", r.Dst, r.Gateway, besideTable+index), request}, nil})
 	}
 	for _, r := range have {
@@ -171,7 +172,7 @@ func (n *Namespace) forget() error {
 	if err != nil || len(have) == 0 {
 		return err
 	}
-	links, err := n.sock.links(func(string) bool { return true })
+	links, err := linksOf(n.sock, func(string) bool { return true })
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func (n *Namespace) forget() error {
 		if !r.isLost(links) {
 			continue
 		}
-		if _, err := n.sock.ask(r.message(unix.RTM_DELRULE, 0)); err != nil && !errors.Is(err, unix.ENOENT) {
+		if _, err := n.sock.Ask(r.message(unix.RTM_DELRULE, 0)); err != nil && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, fmt.Errorf("delete %s: %w", r, err))
 		}
 	}
@@ -189,11 +190,11 @@ func (n *Namespace) forget() error {
 
 // astray returns those of the link's addresses from which packets leave by another link.
 func (n *Namespace) astray(index int, addrs []netip.Prefix) (out []netip.Addr, err error) {
-	requests := make([]*message, len(addrs))
+	requests := make([]*rtnl.Message, len(addrs))
 	for i, a := range addrs {
 		requests[i] = findRouteFrom(a.Addr())
 	}
-	answers, err := n.sock.do(requests...)
+	answers, err := n.sock.Do(requests...)
 	if err != nil {
 		return nil, err
 	}
@@ -206,18 +207,18 @@ func (n *Namespace) astray(index int, addrs []netip.Prefix) (out []netip.Addr, e
 }
 
 // findRouteFrom asks by which route a packet from the address would go anywhere.
-func findRouteFrom(a netip.Addr) *message {
-	m := findRoute(far(a.Is4()), 0)
+func findRouteFrom(a netip.Addr) *rtnl.Message {
+	m := rtnl.FindRoute(far(a.Is4()), 0)
 	(*m)[unix.SizeofNlMsghdr+2] = uint8(a.BitLen()) // rtm_src_len
-	m.attrAddr(unix.RTA_SRC, a)
+	m.AttrAddr(unix.RTA_SRC, a)
 	return m
 }
 
 // leavesBy is the link of the route that was found, in whichever table; 0 = there is none.
-func leavesBy(a answer) int {
-	for _, m := range a.data {
-		if r, _ := parseRoute(m.body); m.kind == unix.RTM_NEWROUTE {
-			return r.index
+func leavesBy(a rtnl.Answer) int {
+	for _, m := range a.Data {
+		if r, _ := rtnl.ParseRoute(m.Body); m.Kind == unix.RTM_NEWROUTE {
+			return r.Index
 		}
 	}
 	return 0
@@ -240,24 +241,24 @@ func (r rule) isLost(links []Link) bool {
 	return !slices.ContainsFunc(links, func(l Link) bool { return l.Index == r.index })
 }
 
-// message is struct fib_rule_hdr of linux/fib_rules.h and its attributes.
-func (r rule) message(kind, flags uint16) *message {
-	m := newMessage(kind, flags, []byte{0: familyOf(r.from), 2: uint8(r.from.BitLen()), 7: unix.FR_ACT_TO_TBL, 11: 0})
-	m.attrAddr(unix.FRA_SRC, r.from)
-	m.attr32(unix.FRA_PRIORITY, besidePriority)
-	m.attr32(unix.FRA_TABLE, uint32(besideTable+r.index))
-	m.attr8(unix.FRA_PROTOCOL, RouteProtocol)
+// Message is struct fib_rule_hdr of linux/fib_rules.h and its attributes.
+func (r rule) message(kind, flags uint16) *rtnl.Message {
+	m := rtnl.NewMessage(kind, flags, []byte{0: rtnl.FamilyOf(r.from), 2: uint8(r.from.BitLen()), 7: unix.FR_ACT_TO_TBL, 11: 0})
+	m.AttrAddr(unix.FRA_SRC, r.from)
+	m.Attr32(unix.FRA_PRIORITY, besidePriority)
+	m.Attr32(unix.FRA_TABLE, uint32(besideTable+r.index))
+	m.Attr8(unix.FRA_PROTOCOL, RouteProtocol)
 	return m
 }
 
 // rules reads the rules of ours, of both families.
 func (n *Namespace) rules() (rules []rule, err error) {
-	all, err := n.sock.dump(newMessage(unix.RTM_GETRULE, 0, []byte{0: unix.AF_UNSPEC, 11: 0}))
+	all, err := n.sock.Dump(rtnl.NewMessage(unix.RTM_GETRULE, 0, []byte{0: unix.AF_UNSPEC, 11: 0}))
 	if err != nil {
 		return nil, fmt.Errorf("list rules: %w", err)
 	}
 	for _, m := range all {
-		if r, ok := parseRule(m.body); ok && m.kind == unix.RTM_NEWRULE {
+		if r, ok := parseRule(m.Body); ok && m.Kind == unix.RTM_NEWRULE {
 			rules = append(rules, r)
 		}
 	}
@@ -270,14 +271,14 @@ func parseRule(b []byte) (r rule, ok bool) {
 		return rule{}, false
 	}
 	var priority, table uint32
-	attributes(b[12:], func(kind uint16, data []byte) {
+	rtnl.Attributes(b[12:], func(kind uint16, data []byte) {
 		switch kind {
 		case unix.FRA_SRC:
-			r.from = addrOf(data)
+			r.from = rtnl.Addr(data)
 		case unix.FRA_PRIORITY:
-			priority = u32(data)
+			priority = rtnl.Uint32(data)
 		case unix.FRA_TABLE:
-			table = u32(data)
+			table = rtnl.Uint32(data)
 		}
 	})
 	r.index = int(table) - besideTable

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
@@ -46,7 +47,7 @@ func newBesideRig(t *testing.T, net PodNet, commands ...string) *besideRig {
 	return r
 }
 
-func (r *besideRig) within(fn func()) { r.Helper(); netns.Within(r, r.ns.file, fn) }
+func (r *besideRig) within(fn func()) { r.Helper(); netns.Within(r, r.ns.File, fn) }
 
 func (r *besideRig) configure(ns *Namespace) {
 	r.Helper()
@@ -88,16 +89,16 @@ func (r *besideRig) leaves(from string, want int) {
 		a = netip.MustParseAddr(from)
 	}
 	v4 = !strings.Contains(from, ":")
-	request := findRoute(far(v4), 0)
+	request := rtnl.FindRoute(far(v4), 0)
 	if a.IsValid() {
 		request = findRouteFrom(a)
 	}
-	answers, err := r.ns.sock.do(request)
+	answers, err := r.ns.sock.Do(request)
 	if err != nil {
 		r.Fatal(err)
 	}
 	if got := leavesBy(answers[0]); got != want {
-		r.Errorf("from %q: by link %d, %v, want %d", from, got, answers[0].err, want)
+		r.Errorf("from %q: by link %d, %v, want %d", from, got, answers[0].Err, want)
 	}
 }
 

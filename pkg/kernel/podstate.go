@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"golang.org/x/sys/unix"
 )
@@ -47,21 +48,21 @@ func ReadPod(ns *Namespace, ifName string) (PodState, error) {
 }
 
 func (n *Namespace) read(ifName string) (PodState, error) {
-	l, err := n.sock.link(0, ifName)
+	l, err := linkOf(n.sock, 0, ifName)
 	if err != nil {
 		return PodState{}, err
 	}
 	beside := false
 	state := PodState{Index: l.Index, MAC: l.MAC, MTU: l.MTU, Up: l.Up, HostIndex: l.Parent}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		request := newMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
+		request := rtnl.NewMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
 		(*request)[unix.SizeofNlMsghdr] = family
-		all, err := n.sock.dump(request)
+		all, err := n.sock.Dump(request)
 		if err != nil {
 			return PodState{}, fmt.Errorf("list addresses: %w", err)
 		}
 		for _, r := range all {
-			if p, index, ok := parseAddr(r.body); ok && index == l.Index && r.kind == unix.RTM_NEWADDR {
+			if p, index, ok := rtnl.ParseAddr(r.Body); ok && index == l.Index && r.Kind == unix.RTM_NEWADDR {
 				if p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
 					state.LinkLocal = append(state.LinkLocal, p)
 				} else {
@@ -69,14 +70,14 @@ func (n *Namespace) read(ifName string) (PodState, error) {
 				}
 			}
 		}
-		routes, err := n.sock.routes(routeFilter{family: family, index: l.Index})
+		routes, err := n.sock.Routes(rtnl.RouteFilter{Family: family, Index: l.Index})
 		if err != nil {
 			return PodState{}, err
 		}
 		for _, r := range routes {
-			if r.protocol != unix.RTPROT_KERNEL {
-				state.Routes = append(state.Routes, Route{Dst: r.dst, Gateway: r.gateway})
-				beside = beside || r.metric > defaultMetric6
+			if r.Protocol != unix.RTPROT_KERNEL {
+				state.Routes = append(state.Routes, Route{Dst: r.Dst, Gateway: r.Gateway})
+				beside = beside || r.Metric > rtnl.DefaultMetric6
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
 )
@@ -50,10 +51,10 @@ func compareHops(a, b fabricHop) int {
 
 func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }
 
-// message is a request about the route; everything that tells it from others is
+// Message is a request about the route; everything that tells it from others is
 // in it, so that a deletion finds this one alone.
-func (r fabricRoute) message(kind, flags uint16) *message {
-	body := routeBody(familyOf(r.dst.Addr()), r.dst.Bits(), r.protocol, unix.RT_SCOPE_UNIVERSE)
+func (r fabricRoute) message(kind, flags uint16) *rtnl.Message {
+	body := rtnl.RouteBody(rtnl.FamilyOf(r.dst.Addr()), r.dst.Bits(), r.protocol, unix.RT_SCOPE_UNIVERSE)
 	body[7] = r.kind
 	one := len(r.hops) == 1 && r.hops[0].weight == 0
 	if one && r.hops[0].onLink {
@@ -65,24 +66,24 @@ func (r fabricRoute) message(kind, flags uint16) *message {
 	case one && r.dst.Addr().Is4() && !r.hops[0].gateway.IsValid():
 		body[6] = unix.RT_SCOPE_LINK
 	}
-	m := newMessage(kind, flags, body)
+	m := rtnl.NewMessage(kind, flags, body)
 	if r.dst.Bits() > 0 {
-		m.attrAddr(unix.RTA_DST, r.dst.Addr())
+		m.AttrAddr(unix.RTA_DST, r.dst.Addr())
 	}
 	if r.metric != 0 {
-		m.attr32(unix.RTA_PRIORITY, r.metric)
+		m.Attr32(unix.RTA_PRIORITY, r.metric)
 	}
 	if r.source.IsValid() {
-		m.attrAddr(unix.RTA_PREFSRC, r.source)
+		m.AttrAddr(unix.RTA_PREFSRC, r.source)
 	}
 	switch {
 	case one:
 		if g := r.hops[0].gateway; g.IsValid() {
-			m.attr(gatewayOf(r.dst.Addr(), g))
+			m.Attr(rtnl.GatewayOf(r.dst.Addr(), g))
 		}
-		m.attr32(unix.RTA_OIF, uint32(r.hops[0].index))
+		m.Attr32(unix.RTA_OIF, uint32(r.hops[0].index))
 	case len(r.hops) > 0:
-		m.attr(unix.RTA_MULTIPATH, encodeHops(r.dst.Addr(), r.hops))
+		m.Attr(unix.RTA_MULTIPATH, encodeHops(r.dst.Addr(), r.hops))
 	}
 	return m
 }
@@ -99,7 +100,7 @@ func encodeHops(dst netip.Addr, hops []fabricHop) []byte {
 		b = append(b, 0, 0, flags, h.weight)
 		b = binary.NativeEndian.AppendUint32(b, uint32(h.index))
 		if h.gateway.IsValid() {
-			kind, g := gatewayOf(dst, h.gateway)
+			kind, g := rtnl.GatewayOf(dst, h.gateway)
 			b = binary.NativeEndian.AppendUint16(b, uint16(unix.SizeofRtAttr+len(g)))
 			b = binary.NativeEndian.AppendUint16(b, kind)
 			b = append(b, g...)
@@ -118,28 +119,28 @@ func parseFabricRoute(b []byte) (fabricRoute, bool) {
 	if len(b) < unix.SizeofRtMsg {
 		return fabricRoute{}, false
 	}
-	dst, table := unspecified(b[0]), uint32(b[4])
+	dst, table := rtnl.Unspecified(b[0]), uint32(b[4])
 	if !dst.IsValid() {
 		return fabricRoute{}, false
 	}
 	r := fabricRoute{kind: b[7], protocol: b[5]}
-	hop := fabricHop{onLink: u32(b[8:])&unix.RTNH_F_ONLINK != 0}
-	attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+	hop := fabricHop{onLink: rtnl.Uint32(b[8:])&unix.RTNH_F_ONLINK != 0}
+	rtnl.Attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
 		switch kind {
 		case unix.RTA_DST:
-			dst = addrOf(data)
+			dst = rtnl.Addr(data)
 		case unix.RTA_GATEWAY:
-			hop.gateway = addrOf(data)
+			hop.gateway = rtnl.Addr(data)
 		case unix.RTA_VIA:
-			hop.gateway = parseVia(data)
+			hop.gateway = rtnl.ParseVia(data)
 		case unix.RTA_OIF:
-			hop.index = int(u32(data))
+			hop.index = int(rtnl.Uint32(data))
 		case unix.RTA_PRIORITY:
-			r.metric = u32(data)
+			r.metric = rtnl.Uint32(data)
 		case unix.RTA_TABLE:
-			table = u32(data)
+			table = rtnl.Uint32(data)
 		case unix.RTA_PREFSRC:
-			r.source = addrOf(data)
+			r.source = rtnl.Addr(data)
 		case unix.RTA_MULTIPATH:
 			r.hops = decodeHops(data)
 		}
@@ -162,30 +163,30 @@ func decodeHops(data []byte) []fabricHop {
 		if n < unix.SizeofRtNexthop || n > len(data) {
 			return hops
 		}
-		h := fabricHop{onLink: data[2]&unix.RTNH_F_ONLINK != 0, weight: data[3], index: int(u32(data[4:]))}
-		attributes(data[unix.SizeofRtNexthop:n], func(kind uint16, data []byte) {
+		h := fabricHop{onLink: data[2]&unix.RTNH_F_ONLINK != 0, weight: data[3], index: int(rtnl.Uint32(data[4:]))}
+		rtnl.Attributes(data[unix.SizeofRtNexthop:n], func(kind uint16, data []byte) {
 			switch kind {
 			case unix.RTA_GATEWAY:
-				h.gateway = addrOf(data)
+				h.gateway = rtnl.Addr(data)
 			case unix.RTA_VIA:
-				h.gateway = parseVia(data)
+				h.gateway = rtnl.ParseVia(data)
 			}
 		})
 		hops = append(hops, h)
-		data = data[min(align4(n), len(data)):]
+		data = data[min(rtnl.Align4(n), len(data)):]
 	}
 	return hops
 }
 
-// fabricRoutes reads the main table's routes of a protocol, of 0 all of them.
-func (s *socket) fabricRoutes(family, protocol uint8) ([]fabricRoute, error) {
+// readFabricRoutes reads the main table's routes of a protocol, of 0 all of them.
+func readFabricRoutes(s *rtnl.Socket, family, protocol uint8) ([]fabricRoute, error) {
 	var routes []fabricRoute
 	request := fabricRequest(family, protocol)
-	err := s.walk(request, func() { routes = nil }, func(m received) {
-		if m.kind != unix.RTM_NEWROUTE {
+	err := s.Walk(request, func() { routes = nil }, func(m rtnl.Received) {
+		if m.Kind != unix.RTM_NEWROUTE {
 			return
 		}
-		if r, ok := parseFabricRoute(m.body); ok && (protocol == 0 || r.protocol == protocol) {
+		if r, ok := parseFabricRoute(m.Body); ok && (protocol == 0 || r.protocol == protocol) {
 			routes = append(routes, r)
 		}
 	})
@@ -198,10 +199,10 @@ func (s *socket) fabricRoutes(family, protocol uint8) ([]fabricRoute, error) {
 	return routes, nil
 }
 
-func fabricRequest(family, protocol uint8) *message {
+func fabricRequest(family, protocol uint8) *rtnl.Message {
 	body := make([]byte, unix.SizeofRtMsg)
 	body[0], body[4], body[5] = family, unix.RT_TABLE_MAIN, protocol
-	return newMessage(unix.RTM_GETROUTE, 0, body)
+	return rtnl.NewMessage(unix.RTM_GETROUTE, 0, body)
 }
 
 // resolve is the route as the kernel shall have it now. The error says what of it
@@ -249,8 +250,8 @@ func (p *fabricPass) resolve(want plan.Route) (r fabricRoute, ok bool, lacks, er
 func (p *fabricPass) local(a netip.Addr) bool {
 	is, known := p.sources[a]
 	if !known {
-		r, ok := p.sock.lookup(a, 0)
-		is = ok && r.local
+		r, ok := p.sock.Lookup(a, 0)
+		is = ok && r.Local
 		p.sources[a] = is
 	}
 	return is

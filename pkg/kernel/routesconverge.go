@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
 )
@@ -41,7 +42,7 @@ func (p *fabricPass) check() error {
 		return err
 	}
 	for _, c := range changes {
-		p.unmet(c.subject, c.what)
+		p.unmet(c.subject, c.What)
 	}
 	return nil
 }
@@ -65,7 +66,7 @@ func (p *fabricPass) differences() ([]*fabricChange, error) {
 
 // routeDifferences compares the routes of one family.
 func (p *fabricPass) routeDifferences(family uint8) ([]*fabricChange, error) {
-	all, err := p.sock.fabricRoutes(family, 0)
+	all, err := readFabricRoutes(p.sock, family, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (p *fabricPass) routeDifferences(family uint8) ([]*fabricChange, error) {
 	}
 	var changes []*fabricChange
 	for dst, want := range p.routes {
-		if dst.IsValid() && familyOf(dst.Addr()) != family || !dst.IsValid() && family != unix.AF_INET {
+		if dst.IsValid() && rtnl.FamilyOf(dst.Addr()) != family || !dst.IsValid() && family != unix.AF_INET {
 			continue
 		}
 		if c, err := p.routeChange(want, there[dst]); err != nil {
@@ -95,7 +96,7 @@ func (p *fabricPass) routeDifferences(family uint8) ([]*fabricChange, error) {
 	}
 	p.unresolved = p.unresolved[:0]
 	for dst := range p.held {
-		if _, wanted := p.routes[dst]; !wanted && familyOf(dst.Addr()) == family {
+		if _, wanted := p.routes[dst]; !wanted && rtnl.FamilyOf(dst.Addr()) == family {
 			delete(p.held, dst)
 		}
 	}
@@ -147,7 +148,7 @@ func (p *fabricPass) routeChange(want plan.Route, there []fabricRoute) (*fabricC
 // setRoute makes a route as it is resolved, whatever is there of ours.
 func setRoute(want plan.Route, r fabricRoute, flags uint16) *fabricChange {
 	return &fabricChange{
-		kchange: kchange{what: "set route to " + r.dst.String(), requests: []*message{r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|flags)}},
+		Change:  rtnl.Change{What: "set route to " + r.dst.String(), Requests: []*rtnl.Message{r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|flags)}},
 		subject: r.dst.String(),
 		route:   &want,
 	}
@@ -155,7 +156,7 @@ func setRoute(want plan.Route, r fabricRoute, flags uint16) *fabricChange {
 
 func unsetRoute(r fabricRoute) *fabricChange {
 	return &fabricChange{
-		kchange: kchange{what: "delete route to " + r.dst.String(), requests: []*message{r.message(unix.RTM_DELROUTE, 0)}, late: true},
+		Change:  rtnl.Change{What: "delete route to " + r.dst.String(), Requests: []*rtnl.Message{r.message(unix.RTM_DELROUTE, 0)}, Late: true},
 		subject: r.dst.String(),
 	}
 }
@@ -164,7 +165,7 @@ func unsetRoute(r fabricRoute) *fabricChange {
 // than one that leads where nobody says any longer that the packets should go.
 func withoutFormer(sets []*fabricChange) (deletions []*fabricChange) {
 	for _, c := range sets {
-		if c.err == nil {
+		if c.Err == nil {
 			continue
 		}
 		for _, r := range c.former {
@@ -244,19 +245,19 @@ func (p *fabricPass) someRoutes(destinations []netip.Prefix) error {
 			delete(p.held, dst)
 		}
 	}
-	for start := 0; start < len(sets); start += maxBatch {
-		end := min(start+maxBatch, len(sets))
+	for start := 0; start < len(sets); start += rtnl.MaxBatch {
+		end := min(start+rtnl.MaxBatch, len(sets))
 		if err := p.sendEchoed(sets[start:end], wants[start:end]); err != nil {
 			return err
 		}
 	}
 	deletions = append(deletions, withoutFormer(sets)...)
-	for batch := range slices.Chunk(deletions, maxBatch) {
+	for batch := range slices.Chunk(deletions, rtnl.MaxBatch) {
 		if err := p.send(batch); err != nil {
 			return err
 		}
 		for _, c := range batch {
-			if c.err != nil {
+			if c.Err != nil {
 				p.problem(c.subject, p.refusals[c.subject])
 			}
 		}
@@ -267,35 +268,35 @@ func (p *fabricPass) someRoutes(destinations []netip.Prefix) error {
 // sendEchoed writes routes, one request each, and compares what the kernel says
 // it holds now with what was asked for.
 func (p *fabricPass) sendEchoed(sets []*fabricChange, wants []fabricRoute) error {
-	var requests []*message
+	var requests []*rtnl.Message
 	for _, c := range sets {
-		requests = append(requests, c.requests...)
+		requests = append(requests, c.Requests...)
 	}
-	answers, err := p.sock.do(requests...)
+	answers, err := p.sock.Do(requests...)
 	if err != nil {
 		return err
 	}
 	for i, c := range sets {
 		dst := wants[i].dst
-		c.err = answers[i].err
+		c.Err = answers[i].Err
 		p.wrote(c)
-		if c.err == nil || len(c.former) > 0 {
+		if c.Err == nil || len(c.former) > 0 {
 			delete(p.held, dst)
 		}
-		if c.err != nil {
+		if c.Err != nil {
 			p.problem(c.subject, p.refusals[c.subject])
 			continue
 		}
-		if !slices.ContainsFunc(answers[i].data, func(m received) bool {
-			r, ok := parseFabricRoute(m.body)
-			return ok && m.kind == unix.RTM_NEWROUTE && r.equal(wants[i])
+		if !slices.ContainsFunc(answers[i].Data, func(m rtnl.Received) bool {
+			r, ok := parseFabricRoute(m.Body)
+			return ok && m.Kind == unix.RTM_NEWROUTE && r.equal(wants[i])
 		}) {
-			p.unmet(c.subject, c.what)
+			p.unmet(c.subject, c.What)
 			continue
 		}
 		p.held[dst] = wants[i]
-		if o, ok := p.sock.lookup(dst.Addr(), 0); ok && o.dst == dst && o.protocol != p.cfg.Protocol && o.protocol != RouteProtocol && !o.local {
-			p.problem(c.subject, foreignRoute(fabricRoute{dst: o.dst, protocol: o.protocol, metric: o.metric}))
+		if o, ok := p.sock.Lookup(dst.Addr(), 0); ok && o.Dst == dst && o.Protocol != p.cfg.Protocol && o.Protocol != RouteProtocol && !o.Local {
+			p.problem(c.subject, foreignRoute(fabricRoute{dst: o.Dst, protocol: o.Protocol, metric: o.Metric}))
 		}
 	}
 	return nil

@@ -8,22 +8,23 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
 // SourceTo returns the address from which the current namespace sends to another.
 // The error wraps os.ErrNotExist where there is no way to it.
 func SourceTo(a netip.Addr) (netip.Addr, error) {
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	defer s.close()
+	defer s.Close()
 	body := make([]byte, unix.SizeofRtMsg)
-	body[0], body[1] = familyOf(a), uint8(a.BitLen())
-	request := newMessage(unix.RTM_GETROUTE, 0, body)
-	request.attrAddr(unix.RTA_DST, a)
-	answers, err := s.ask(request)
+	body[0], body[1] = rtnl.FamilyOf(a), uint8(a.BitLen())
+	request := rtnl.NewMessage(unix.RTM_GETROUTE, 0, body)
+	request.AttrAddr(unix.RTA_DST, a)
+	answers, err := s.Ask(request)
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENONET),
 		errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL): // the last two: prohibit and blackhole routes
@@ -33,15 +34,15 @@ func SourceTo(a netip.Addr) (netip.Addr, error) {
 	}
 	var source netip.Addr
 	for _, m := range answers {
-		if m.kind != unix.RTM_NEWROUTE || len(m.body) < unix.SizeofRtMsg {
+		if m.Kind != unix.RTM_NEWROUTE || len(m.Body) < unix.SizeofRtMsg {
 			continue
 		}
-		if kind := m.body[7]; kind != unix.RTN_UNICAST && kind != unix.RTN_LOCAL {
+		if kind := m.Body[7]; kind != unix.RTN_UNICAST && kind != unix.RTN_LOCAL {
 			continue // IPv6 answers with the route that refuses
 		}
-		attributes(m.body[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+		rtnl.Attributes(m.Body[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
 			if kind == unix.RTA_PREFSRC {
-				source = addrOf(data)
+				source = rtnl.Addr(data)
 			}
 		})
 	}

@@ -45,7 +45,7 @@ func wireAddrs(tb testing.TB, n int, addrs ...netip.Addr) wired {
 	}
 	_ = undo
 	awaitSettled(tb, name)
-	netns.Within(tb, ns.file, func() { awaitSettled(tb, "eth0") })
+	netns.Within(tb, ns.File, func() { awaitSettled(tb, "eth0") })
 	return wired{ns, Endpoint{Interface: name, MAC: mac, Addrs: addrs, Active: true}}
 }
 

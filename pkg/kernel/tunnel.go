@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
 )
@@ -15,9 +16,9 @@ import (
 // tunnelDevices are the names that plan gives, and the kernel's kind of each.
 func tunnelDevices() map[plan.TunnelKind]struct{ name, kind string } {
 	return map[plan.TunnelKind]struct{ name, kind string }{
-		plan.VXLAN4: {"vxlan.calico", "vxlan"},
-		plan.VXLAN6: {"vxlan-v6.calico", "vxlan"},
-		plan.IPIP:   {"tunl0", "ipip"},
+		plan.VXLAN4: {vxlan4, "vxlan"},
+		plan.VXLAN6: {vxlan6, "vxlan"},
+		plan.IPIP:   {ipipIn, "ipip"},
 	}
 }
 
@@ -46,11 +47,11 @@ func parseTunnel(b []byte) (tunnelLink, bool) {
 		return tunnelLink{}, false
 	}
 	t := tunnelLink{Link: l}
-	attributes(b[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
+	rtnl.Attributes(b[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
 		if kind != unix.IFLA_LINKINFO {
 			return
 		}
-		attributes(data, func(kind uint16, data []byte) {
+		rtnl.Attributes(data, func(kind uint16, data []byte) {
 			switch {
 			case kind == unix.IFLA_INFO_DATA && l.Kind == "vxlan":
 				t.parseVXLAN(data)
@@ -63,14 +64,14 @@ func parseTunnel(b []byte) (tunnelLink, bool) {
 }
 
 func (l *tunnelLink) parseVXLAN(b []byte) {
-	attributes(b, func(kind uint16, data []byte) {
+	rtnl.Attributes(b, func(kind uint16, data []byte) {
 		switch kind {
 		case unix.IFLA_VXLAN_ID:
-			l.vni = u32(data)
+			l.vni = rtnl.Uint32(data)
 		case unix.IFLA_VXLAN_LINK:
-			l.under = int(u32(data))
+			l.under = int(rtnl.Uint32(data))
 		case unix.IFLA_VXLAN_LOCAL, unix.IFLA_VXLAN_LOCAL6:
-			l.local = addrOf(data)
+			l.local = rtnl.Addr(data)
 		case unix.IFLA_VXLAN_PORT:
 			if len(data) >= 2 {
 				l.port = binary.BigEndian.Uint16(data)
@@ -81,18 +82,18 @@ func (l *tunnelLink) parseVXLAN(b []byte) {
 	})
 }
 
-// tunnel reads one tunnel device; the error wraps os.ErrNotExist when there is no
+// readTunnel reads one tunnel device; the error wraps os.ErrNotExist when there is no
 // link of that name.
-func (s *socket) tunnel(name string) (tunnelLink, error) {
-	if _, err := s.link(0, name); err != nil {
+func readTunnel(s *rtnl.Socket, name string) (tunnelLink, error) {
+	if _, err := linkOf(s, 0, name); err != nil {
 		return tunnelLink{}, err
 	}
-	data, err := s.ask(getLink(0, name))
+	data, err := s.Ask(getLink(0, name))
 	if err != nil {
 		return tunnelLink{}, err
 	}
 	for _, m := range data {
-		if t, ok := parseTunnel(m.body); ok && m.kind == unix.RTM_NEWLINK {
+		if t, ok := parseTunnel(m.Body); ok && m.Kind == unix.RTM_NEWLINK {
 			return t, nil
 		}
 	}
@@ -101,40 +102,40 @@ func (s *socket) tunnel(name string) (tunnelLink, error) {
 
 // vxlan adds what makes a device a VXLAN. VNI and port can't be changed of one
 // that is there.
-func vxlan(m *message, t plan.Tunnel, under int, create bool) {
-	m.nest(unix.IFLA_LINKINFO, func() {
-		m.attrString(unix.IFLA_INFO_KIND, "vxlan")
-		m.nest(unix.IFLA_INFO_DATA, func() {
+func vxlan(m *rtnl.Message, t plan.Tunnel, under int, create bool) {
+	m.Nest(unix.IFLA_LINKINFO, func() {
+		m.AttrString(unix.IFLA_INFO_KIND, "vxlan")
+		m.Nest(unix.IFLA_INFO_DATA, func() {
 			if create {
-				m.attr32(unix.IFLA_VXLAN_ID, t.VNI)
-				m.attr(unix.IFLA_VXLAN_PORT, binary.BigEndian.AppendUint16(nil, t.Port))
+				m.Attr32(unix.IFLA_VXLAN_ID, t.VNI)
+				m.Attr(unix.IFLA_VXLAN_PORT, binary.BigEndian.AppendUint16(nil, t.Port))
 			}
 			if under != 0 {
-				m.attr32(unix.IFLA_VXLAN_LINK, uint32(under))
+				m.Attr32(unix.IFLA_VXLAN_LINK, uint32(under))
 			}
 			if t.Local.Is4() {
-				m.attrAddr(unix.IFLA_VXLAN_LOCAL, t.Local)
+				m.AttrAddr(unix.IFLA_VXLAN_LOCAL, t.Local)
 			} else if t.Local.IsValid() {
-				m.attrAddr(unix.IFLA_VXLAN_LOCAL6, t.Local)
+				m.AttrAddr(unix.IFLA_VXLAN_LOCAL6, t.Local)
 			}
-			m.attr8(unix.IFLA_VXLAN_LEARNING, 0)
+			m.Attr8(unix.IFLA_VXLAN_LEARNING, 0)
 		})
 	})
 }
 
 // newTunnel makes a tunnel device, down.
-func newTunnel(t plan.Tunnel, under int) *message {
-	m := newMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkBody(unix.AF_UNSPEC, 0, 0, 0))
-	m.attrString(unix.IFLA_IFNAME, t.Device)
+func newTunnel(t plan.Tunnel, under int) *rtnl.Message {
+	m := rtnl.NewMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
+	m.AttrString(unix.IFLA_IFNAME, t.Device)
 	if t.MTU > 0 {
-		m.attr32(unix.IFLA_MTU, uint32(t.MTU))
+		m.Attr32(unix.IFLA_MTU, uint32(t.MTU))
 	}
 	if t.Kind == plan.IPIP {
 		ipip(m)
 		return m
 	}
 	if !t.MAC.IsZero() {
-		m.attr(unix.IFLA_ADDRESS, t.MAC[:])
+		m.Attr(unix.IFLA_ADDRESS, t.MAC[:])
 	}
 	vxlan(m, t, under, true)
 	return m
@@ -143,7 +144,7 @@ func newTunnel(t plan.Tunnel, under int) *message {
 // deviceStep is a request with the words for its failure.
 type deviceStep struct {
 	what    string
-	request *message
+	request *rtnl.Message
 }
 
 // tunnelStep is one thing that a device lacks.
@@ -155,14 +156,14 @@ type tunnelStep struct {
 // steps are what the device needs to be as desired, in order.
 func (l *tunnelLink) steps(t plan.Tunnel, under int) []tunnelStep {
 	var steps []tunnelStep
-	set := func(what string, fill func(m *message)) {
-		m := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, l.Index, 0, 0))
+	set := func(what string, fill func(m *rtnl.Message)) {
+		m := rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, l.Index, 0, 0))
 		fill(m)
 		steps = append(steps, tunnelStep{deviceStep: deviceStep{what, m}})
 	}
 	// Marked first: what is half made can be removed.
 	if l.Alias != tunnelAlias {
-		set("mark by its alias", func(m *message) { m.attr(unix.IFLA_IFALIAS, []byte(tunnelAlias)) })
+		set("mark by its alias", func(m *rtnl.Message) { m.Attr(unix.IFLA_IFALIAS, []byte(tunnelAlias)) })
 	}
 	if l.bound() {
 		return []tunnelStep{{deviceStep{what: "make it anew without local and remote address"}, true}}
@@ -175,16 +176,16 @@ func (l *tunnelLink) steps(t plan.Tunnel, under int) []tunnelStep {
 			return []tunnelStep{{deviceStep{what: fmt.Sprintf("make it anew with local address %s by link %q", t.Local, t.Parent)}, true}}
 		}
 		if l.local != t.Local || l.under != under || l.learning {
-			m := newMessage(unix.RTM_NEWLINK, 0, linkBody(unix.AF_UNSPEC, l.Index, 0, 0))
+			m := rtnl.NewMessage(unix.RTM_NEWLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, l.Index, 0, 0))
 			vxlan(m, t, under, false)
 			steps = append(steps, tunnelStep{deviceStep: deviceStep{fmt.Sprintf("set local address %s, link %q, no learning", t.Local, t.Parent), m}})
 		}
 		if l.MAC != t.MAC && !t.MAC.IsZero() {
-			set("set MAC address "+t.MAC.String(), func(m *message) { m.attr(unix.IFLA_ADDRESS, t.MAC[:]) })
+			set("set MAC address "+t.MAC.String(), func(m *rtnl.Message) { m.Attr(unix.IFLA_ADDRESS, t.MAC[:]) })
 		}
 	}
 	if l.MTU != t.MTU && t.MTU > 0 {
-		set(fmt.Sprintf("set MTU %d", t.MTU), func(m *message) { m.attr32(unix.IFLA_MTU, uint32(t.MTU)) })
+		set(fmt.Sprintf("set MTU %d", t.MTU), func(m *rtnl.Message) { m.Attr32(unix.IFLA_MTU, uint32(t.MTU)) })
 	}
 	if !l.Up {
 		steps = append(steps, tunnelStep{deviceStep: deviceStep{"bring up", setUp(l.Index)}})
@@ -193,10 +194,10 @@ func (l *tunnelLink) steps(t plan.Tunnel, under int) []tunnelStep {
 }
 
 // addrsOf are the addresses of a link but for those of its own scope.
-func (s *socket) addrsOf(index int) ([]netip.Prefix, error) {
+func addrsOf(s *rtnl.Socket, index int) ([]netip.Prefix, error) {
 	body := make([]byte, unix.SizeofIfAddrmsg)
 	binary.NativeEndian.PutUint32(body[4:], uint32(index))
-	all, err := s.dump(newMessage(unix.RTM_GETADDR, 0, body))
+	all, err := s.Dump(rtnl.NewMessage(unix.RTM_GETADDR, 0, body))
 	if errors.Is(err, unix.ENODEV) {
 		return nil, nil
 	}
@@ -205,8 +206,8 @@ func (s *socket) addrsOf(index int) ([]netip.Prefix, error) {
 	}
 	var addrs []netip.Prefix
 	for _, m := range all {
-		a, i, ok := parseAddr(m.body)
-		if ok && i == index && m.kind == unix.RTM_NEWADDR && !a.Addr().IsLinkLocalUnicast() {
+		a, i, ok := rtnl.ParseAddr(m.Body)
+		if ok && i == index && m.Kind == unix.RTM_NEWADDR && !a.Addr().IsLinkLocalUnicast() {
 			addrs = append(addrs, a)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +40,7 @@ func (p *fabricPass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	l, err := p.sock.tunnel(t.Device)
+	l, err := readTunnel(p.sock, t.Device)
 	switch {
 	case isNotExist(err):
 		if refused != nil {
@@ -78,7 +79,7 @@ func (p *fabricPass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 		return false, err
 	}
 	for _, a := range missing {
-		done, err := p.tunnelWrite(t, deviceStep{"add address " + a.String(), addAddr(l.Index, a)}, drifted)
+		done, err := p.tunnelWrite(t, deviceStep{"add address " + a.String(), rtnl.AddAddr(l.Index, a)}, drifted)
 		if err != nil {
 			return false, err
 		}
@@ -96,16 +97,16 @@ func (p *fabricPass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 // the kernel makes its local route in a work queue.
 func (p *fabricPass) awaitLocal(a netip.Addr) {
 	if a.Is6() {
-		await(func() bool {
-			r, ok := p.sock.lookup(a, 0)
-			return ok && r.local
+		rtnl.Await(func() bool {
+			r, ok := p.sock.Lookup(a, 0)
+			return ok && r.Local
 		})
 	}
 }
 
 // tunnelWrite makes one change; done says that it was made.
 func (p *fabricPass) tunnelWrite(t plan.Tunnel, s deviceStep, drifted bool) (done bool, err error) {
-	_, err = p.sock.ask(s.request)
+	_, err = p.sock.Ask(s.request)
 	if t.Kind == plan.IPIP && errors.Is(err, unix.EEXIST) {
 		err = nil // loading the module made it
 	}
@@ -114,12 +115,12 @@ func (p *fabricPass) tunnelWrite(t plan.Tunnel, s deviceStep, drifted bool) (don
 	if err != nil && !errors.As(err, &refused) {
 		return false, err
 	}
-	p.wrote(&fabricChange{kchange: kchange{what: s.what, err: err}, subject: t.Device, drifted: drifted})
+	p.wrote(&fabricChange{Change: rtnl.Change{What: s.what, Err: err}, subject: t.Device, drifted: drifted})
 	return err == nil, nil
 }
 
-func deleteMessage(index int) *message {
-	return newMessage(unix.RTM_DELLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
+func deleteMessage(index int) *rtnl.Message {
+	return rtnl.NewMessage(unix.RTM_DELLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, 0, 0))
 }
 
 // under is the index of the link that the tunnel runs over, 0 = the kernel's
@@ -137,12 +138,12 @@ func (p *fabricPass) under(t plan.Tunnel) (index int, refused, err error) {
 
 // tunnelAddrs compares a device's addresses.
 func (p *fabricPass) tunnelAddrs(t plan.Tunnel, index int) (missing, stale []netip.Prefix, err error) {
-	addrs, err := p.sock.addrsOf(index)
+	addrs, err := addrsOf(p.sock, index)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", t.Device, err)
 	}
-	if t.Addr.IsValid() && !slices.Contains(addrs, hostPrefix(t.Addr)) {
-		missing = append(missing, hostPrefix(t.Addr))
+	if t.Addr.IsValid() && !slices.Contains(addrs, rtnl.HostPrefix(t.Addr)) {
+		missing = append(missing, rtnl.HostPrefix(t.Addr))
 	}
 	for _, a := range addrs {
 		if a.Addr() != t.Addr || a.Bits() != a.Addr().BitLen() {
@@ -182,7 +183,7 @@ func (p *fabricPass) checkTunnel(t plan.Tunnel) error {
 	if err != nil {
 		return err
 	}
-	l, err := p.sock.tunnel(t.Device)
+	l, err := readTunnel(p.sock, t.Device)
 	switch {
 	case isNotExist(err) && refused != nil:
 		p.problem(t.Device, refused)
@@ -232,7 +233,7 @@ func (p *fabricPass) removeTunnels() (bare bool, err error) {
 		if i >= 0 {
 			t = p.tunnels[i]
 		}
-		l, err := p.sock.tunnel(t.Device)
+		l, err := readTunnel(p.sock, t.Device)
 		if isNotExist(err) {
 			continue
 		} else if err != nil {
@@ -266,7 +267,7 @@ func (p *fabricPass) removeAddrs(t plan.Tunnel, index int, drifted bool) error {
 		return err
 	}
 	for _, a := range stale {
-		if _, err := p.tunnelWrite(t, deviceStep{"delete address " + a.String(), deleteAddr(index, a)}, drifted); err != nil {
+		if _, err := p.tunnelWrite(t, deviceStep{"delete address " + a.String(), rtnl.DeleteAddr(index, a)}, drifted); err != nil {
 			return err
 		}
 	}
@@ -281,7 +282,7 @@ func (p *fabricPass) removeTunnel(t plan.Tunnel, l tunnelLink) error {
 	if _, err := p.tunnelWrite(t, deviceStep{"delete the device", deleteMessage(l.Index)}, false); err != nil {
 		return err
 	}
-	if _, err := p.sock.link(l.Index, ""); isNotExist(err) {
+	if _, err := linkOf(p.sock, l.Index, ""); isNotExist(err) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("read link %s: %w", t.Device, err)
@@ -289,8 +290,8 @@ func (p *fabricPass) removeTunnel(t plan.Tunnel, l tunnelLink) error {
 	if err := p.removeAddrs(t, l.Index, false); err != nil {
 		return err
 	}
-	down := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, l.Index, 0, unix.IFF_UP))
-	down.attr(unix.IFLA_IFALIAS, nil)
+	down := rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, l.Index, 0, unix.IFF_UP))
+	down.Attr(unix.IFLA_IFALIAS, nil)
 	_, err := p.tunnelWrite(t, deviceStep{"take down", down}, false)
 	return err
 }

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
 )
@@ -25,27 +26,27 @@ const (
 // sysctl net.core.fb_tunnels_only_for_init_net says otherwise; asking for the
 // kind loads the module. That tunl0 is just so, and its parameters can't be
 // changed (ipip_changelink).
-func ipip(m *message) {
-	m.nest(unix.IFLA_LINKINFO, func() {
-		m.attrString(unix.IFLA_INFO_KIND, "ipip")
-		m.nest(unix.IFLA_INFO_DATA, func() {
-			m.attr8(iptunProto, unix.IPPROTO_IPIP)
-			m.attr8(iptunPMTUDisc, 1)
+func ipip(m *rtnl.Message) {
+	m.Nest(unix.IFLA_LINKINFO, func() {
+		m.AttrString(unix.IFLA_INFO_KIND, "ipip")
+		m.Nest(unix.IFLA_INFO_DATA, func() {
+			m.Attr8(iptunProto, unix.IPPROTO_IPIP)
+			m.Attr8(iptunPMTUDisc, 1)
 		})
 	})
 }
 
 func (l *tunnelLink) parseIPIP(b []byte) {
-	attributes(b, func(kind uint16, data []byte) {
+	rtnl.Attributes(b, func(kind uint16, data []byte) {
 		switch kind {
 		case iptunLink:
-			l.under = int(u32(data))
+			l.under = int(rtnl.Uint32(data))
 		case iptunLocal:
-			if a := addrOf(data); a.IsValid() && !a.IsUnspecified() {
+			if a := rtnl.Addr(data); a.IsValid() && !a.IsUnspecified() {
 				l.local = a
 			}
 		case iptunRemote:
-			if a := addrOf(data); a.IsValid() && !a.IsUnspecified() {
+			if a := rtnl.Addr(data); a.IsValid() && !a.IsUnspecified() {
 				l.remote = a
 			}
 		}

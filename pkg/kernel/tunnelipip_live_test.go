@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
 )
@@ -32,12 +33,12 @@ func (v *virtualHost) ipipState(all []*virtualHost) plan.State {
 // tunl0 reads the device; there must be one.
 func tunl0(tb testing.TB) tunnelLink {
 	tb.Helper()
-	s, err := openSocket()
+	s, err := rtnl.Open()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer s.close()
-	l, err := s.tunnel("tunl0")
+	defer s.Close()
+	l, err := readTunnel(s, "tunl0")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func TestIPIPBetweenHosts(t *testing.T) {
 					if r := mustHold(t, v.fabric, st); r.Writes != 0 {
 						t.Errorf("host %d: a second Apply made %d writes", v.n, r.Writes)
 					}
-					netns.Within(t, v.ns.file, func() {
+					netns.Within(t, v.ns.File, func() {
 						if r := mustHold(t, newFabric(t), st); r.Writes != 0 || r.Repairs != 0 {
 							t.Errorf("host %d: after a restart %d writes, %d repairs", v.n, r.Writes, r.Repairs)
 						}
@@ -86,7 +87,7 @@ func TestIPIPBetweenHosts(t *testing.T) {
 // packets is how many packets the host's tunl0 has sent.
 func packets(tb testing.TB, v *virtualHost) (n string) {
 	tb.Helper()
-	netns.Within(tb, v.ns.file, func() {
+	netns.Within(tb, v.ns.File, func() {
 		lines := netns.IP(tb, "-s", "link", "show", "tunl0")
 		n = strings.Fields(lines[len(lines)-1])[1]
 	})
@@ -98,7 +99,7 @@ func fallback(tb testing.TB, makes bool) {
 	tb.Helper()
 	const sysctl = "core/fb_tunnels_only_for_init_net"
 	set := func(v string) {
-		if err := writeSysctl(sysctl, v); err != nil {
+		if err := rtnl.WriteSysctl(sysctl, v); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -121,7 +122,7 @@ func TestIPIPComesAndGoes(t *testing.T) {
 					ping(t, hosts[0].pod, hosts[1].pod4())
 					for _, v := range hosts {
 						mustHold(t, v.fabric, v.plainState(hosts))
-						netns.Within(t, v.ns.file, func() {
+						netns.Within(t, v.ns.File, func() {
 							if !kernels {
 								if l, err := HostLink("tunl0"); err == nil {
 									t.Errorf("left: %+v", l.Alias)
@@ -157,7 +158,7 @@ func TestIPIPRepairs(t *testing.T) {
 			mustHold(t, v.fabric, v.ipipState(hosts))
 		}
 		v := hosts[0]
-		netns.Within(t, v.ns.file, func() {
+		netns.Within(t, v.ns.File, func() {
 			for _, harm := range [][]string{
 				{"link", "set", "tunl0", "down"},
 				{"link", "set", "tunl0", "mtu", "1300"},
@@ -189,7 +190,7 @@ func TestIPIPNameTaken(t *testing.T) {
 		netns.Host(t, func() {
 			hosts := virtualHosts(t, 2)
 			v := hosts[0]
-			netns.Within(t, v.ns.file, func() {
+			netns.Within(t, v.ns.File, func() {
 				netns.IP(t, slices.Concat([]string{"link", "add", "tunl0"}, strings.Fields(foreign))...)
 				r, err := v.fabric.Apply(t.Context(), v.ipipState(hosts))
 				if err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
@@ -37,24 +38,24 @@ func TestIPIPEncoding(t *testing.T) {
 }
 
 // ipipLink is the kernel's message about a tunl0.
-func ipipLink(fill func(m *message)) []byte {
-	m := newMessage(unix.RTM_NEWLINK, 0, linkBody(unix.AF_UNSPEC, 7, unix.IFF_UP, 0))
-	m.attrString(unix.IFLA_IFNAME, "tunl0")
-	m.attr32(unix.IFLA_MTU, 1480)
+func ipipLink(fill func(m *rtnl.Message)) []byte {
+	m := rtnl.NewMessage(unix.RTM_NEWLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, 7, unix.IFF_UP, 0))
+	m.AttrString(unix.IFLA_IFNAME, "tunl0")
+	m.Attr32(unix.IFLA_MTU, 1480)
 	fill(m)
-	m.nest(unix.IFLA_LINKINFO, func() {
-		m.attrString(unix.IFLA_INFO_KIND, "ipip")
-		m.nest(unix.IFLA_INFO_DATA, func() {
-			m.attr32(iptunLink, 0)
-			m.attrAddr(iptunLocal, netip.IPv4Unspecified())
-			m.attr8(iptunProto, 0)
+	m.Nest(unix.IFLA_LINKINFO, func() {
+		m.AttrString(unix.IFLA_INFO_KIND, "ipip")
+		m.Nest(unix.IFLA_INFO_DATA, func() {
+			m.Attr32(iptunLink, 0)
+			m.AttrAddr(iptunLocal, netip.IPv4Unspecified())
+			m.Attr8(iptunProto, 0)
 		})
 	})
 	return (*m)[unix.SizeofNlMsghdr:]
 }
 
 func TestIPIPSteps(t *testing.T) {
-	alias := func(m *message) { m.attrString(unix.IFLA_IFALIAS, tunnelAlias) }
+	alias := func(m *rtnl.Message) { m.AttrString(unix.IFLA_IFALIAS, tunnelAlias) }
 	whats := func(body []byte, want plan.Tunnel) []string {
 		l, ok := parseTunnel(body)
 		if !ok || l.Kind != "ipip" || l.local.IsValid() {
@@ -75,7 +76,7 @@ func TestIPIPSteps(t *testing.T) {
 		need []string
 	}{
 		{"as desired", ipipLink(alias), ipipTunnel(), nil},
-		{"the kernel's own", ipipLink(func(*message) {}), ipipTunnel(), []string{"mark by its alias"}},
+		{"the kernel's own", ipipLink(func(*rtnl.Message) {}), ipipTunnel(), []string{"mark by its alias"}},
 		{"another MTU", ipipLink(alias), other, []string{"set MTU 1400"}},
 	} {
 		if got := whats(c.body, c.want); !slices.Equal(got, c.need) {

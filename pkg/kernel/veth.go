@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"golang.org/x/sys/unix"
 )
@@ -61,11 +62,11 @@ func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err
 	if err := v.check(); err != nil {
 		return model.MAC{}, nil, err
 	}
-	host, err := openSocket()
+	host, err := rtnl.Open()
 	if err != nil {
 		return model.MAC{}, nil, err
 	}
-	defer host.close()
+	defer host.Close()
 	pod, beside, err := v.create(ns, host)
 	if err != nil {
 		return model.MAC{}, nil, err
@@ -85,7 +86,7 @@ func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err
 		err = bringUpPod(ns.sock, pod)
 	}
 	if err == nil {
-		_, err = host.ask(getLink(pod.Parent, "")) // see bringUpPod
+		_, err = host.Ask(getLink(pod.Parent, "")) // see bringUpPod
 	}
 	if err != nil {
 		return model.MAC{}, nil, errors.Join(fmt.Errorf("set up veth %s: %w", v.HostName, err), undo())
@@ -111,63 +112,63 @@ func (v Veth) check() error {
 
 // create makes both ends, down, and returns the workload's. beside says that another
 // link there has routes.
-func (v Veth) create(ns *Namespace, host *socket) (pod Link, beside bool, err error) {
-	here, err := os.Open(ownNamespace)
+func (v Veth) create(ns *Namespace, host *rtnl.Socket) (pod Link, beside bool, err error) {
+	here, err := os.Open(rtnl.OwnNetns)
 	if err != nil {
 		return Link{}, false, fmt.Errorf("open the host's network namespace: %w", err)
 	}
 	defer func() { _ = here.Close() }()
 	mac := HostMAC()
-	m := newMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkBody(unix.AF_UNSPEC, 0, 0, 0))
-	m.attrString(unix.IFLA_IFNAME, v.PodName)
+	m := rtnl.NewMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
+	m.AttrString(unix.IFLA_IFNAME, v.PodName)
 	if v.MTU > 0 {
-		m.attr32(unix.IFLA_MTU, uint32(v.MTU))
+		m.Attr32(unix.IFLA_MTU, uint32(v.MTU))
 	}
 	if !v.PodMAC.IsZero() {
-		m.attr(unix.IFLA_ADDRESS, v.PodMAC[:])
+		m.Attr(unix.IFLA_ADDRESS, v.PodMAC[:])
 	}
-	m.nest(unix.IFLA_LINKINFO, func() {
-		m.attrString(unix.IFLA_INFO_KIND, "veth")
-		m.nest(unix.IFLA_INFO_DATA, func() {
-			m.nest(vethInfoPeer, func() {
-				*m = append(*m, linkBody(unix.AF_UNSPEC, 0, 0, 0)...)
-				m.attrString(unix.IFLA_IFNAME, v.HostName)
+	m.Nest(unix.IFLA_LINKINFO, func() {
+		m.AttrString(unix.IFLA_INFO_KIND, "veth")
+		m.Nest(unix.IFLA_INFO_DATA, func() {
+			m.Nest(vethInfoPeer, func() {
+				*m = append(*m, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0)...)
+				m.AttrString(unix.IFLA_IFNAME, v.HostName)
 				if v.MTU > 0 {
-					m.attr32(unix.IFLA_MTU, uint32(v.MTU))
+					m.Attr32(unix.IFLA_MTU, uint32(v.MTU))
 				}
-				m.attr(unix.IFLA_ADDRESS, mac[:])
-				m.attr32(unix.IFLA_NET_NS_FD, uint32(here.Fd()))
+				m.Attr(unix.IFLA_ADDRESS, mac[:])
+				m.Attr32(unix.IFLA_NET_NS_FD, uint32(here.Fd()))
 			})
 		})
 	})
-	answers, err := ns.sock.do(append([]*message{m, getLink(0, v.PodName)}, findOthers()...)...)
+	answers, err := ns.sock.Do(append([]*rtnl.Message{m, getLink(0, v.PodName)}, findOthers()...)...)
 	if err != nil {
 		return Link{}, false, fmt.Errorf("make veth %s: %w", v.HostName, err)
 	}
-	if err := answers[0].err; err != nil {
+	if err := answers[0].Err; err != nil {
 		return Link{}, false, v.explain(ns, host, answers[1], err)
 	}
-	pod, err = firstLink(answers[1].data)
-	if answers[1].err != nil {
-		err = answers[1].err
+	pod, err = firstLink(answers[1].Data)
+	if answers[1].Err != nil {
+		err = answers[1].Err
 	}
 	if err == nil {
 		return pod, foundOthers(answers[2:]), nil
 	}
 	err = fmt.Errorf("read %s, just made in %s: %w", v.PodName, ns.path, err)
-	if link, lost := host.link(0, v.HostName); lost == nil {
+	if link, lost := linkOf(host, 0, v.HostName); lost == nil {
 		err = errors.Join(err, deleteLink(link.Index, v.HostName))
 	}
 	return Link{}, false, err
 }
 
 // explain finds out which of the two names is taken.
-func (v Veth) explain(ns *Namespace, host *socket, pod answer, err error) error {
+func (v Veth) explain(ns *Namespace, host *rtnl.Socket, pod rtnl.Answer, err error) error {
 	if errors.Is(err, unix.EEXIST) {
-		if taken, err := host.link(0, v.HostName); err == nil {
+		if taken, err := linkOf(host, 0, v.HostName); err == nil {
 			return &LinkExistsError{taken}
 		}
-		if pod.err == nil {
+		if pod.Err == nil {
 			return fmt.Errorf("make veth %s: the namespace %s has an interface %s already: %w", v.HostName, ns.path, v.PodName, os.ErrExist)
 		}
 	}
@@ -176,36 +177,36 @@ func (v Veth) explain(ns *Namespace, host *socket, pod answer, err error) error 
 
 // bringUpHost sets the alias, then IPv6, then the link up. noV6 says why there
 // is no IPv6: a workload without it doesn't mind.
-func bringUpHost(s *socket, index int, alias string) (noV6, err error) {
-	named := newMessage(unix.RTM_SETLINK, 0, linkBody(unix.AF_UNSPEC, index, 0, 0))
+func bringUpHost(s *rtnl.Socket, index int, alias string) (noV6, err error) {
+	named := rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, 0, 0))
 	if alias != "" {
-		named.attr(unix.IFLA_IFALIAS, []byte(alias))
+		named.Attr(unix.IFLA_IFALIAS, []byte(alias))
 	}
 	// The address is alone, with the route of its subnet beside it: as a member of
 	// the subnet, a router also has its anycast address (RFC 4291, 2.6.1), and to
 	// leave that takes the kernel 15 ms more when the link is deleted. The route
 	// replaces none: every other workload interface has one to the same subnet.
-	subnet := linkLocalPrefix(HostGatewayLL()).Masked()
-	answers, err := s.do(named, setAddrGen(index, genNone), setUp(index), addAddr(index, hostPrefix(HostGatewayLL())),
-		addRoute(route{dst: subnet, index: index, protocol: unix.RTPROT_BOOT}, 0), setAddrGen(index, genEUI64))
+	subnet := rtnl.LinkLocalPrefix(HostGatewayLL()).Masked()
+	answers, err := s.Do(named, setAddrGen(index, genNone), setUp(index), rtnl.AddAddr(index, rtnl.HostPrefix(HostGatewayLL())),
+		rtnl.AddRoute(rtnl.Route{Dst: subnet, Index: index, Protocol: unix.RTPROT_BOOT}, 0), setAddrGen(index, genEUI64))
 	if err != nil {
 		return nil, err
 	}
-	if err := answers[0].err; err != nil {
+	if err := answers[0].Err; err != nil {
 		return nil, fmt.Errorf("set alias %q: %w", alias, err)
 	}
-	if err := answers[2].err; err != nil {
+	if err := answers[2].Err; err != nil {
 		return nil, fmt.Errorf("bring up the host end: %w", err)
 	}
-	switch err := answers[3].err; {
-	case answers[1].err != nil:
-		return fmt.Errorf("the host end has no IPv6: this kernel has none, or the MTU is below 1280: %w", answers[1].err), nil
+	switch err := answers[3].Err; {
+	case answers[1].Err != nil:
+		return fmt.Errorf("the host end has no IPv6: this kernel has none, or the MTU is below 1280: %w", answers[1].Err), nil
 	case errors.Is(err, unix.EACCES):
 		return errDisabledIPv6, nil
 	case err != nil && !errors.Is(err, unix.EEXIST):
 		return nil, fmt.Errorf("add %s to the host end: %w", HostGatewayLL(), err)
 	}
-	if err := answers[4].err; err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := answers[4].Err; err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("add a route to %s by the host end: %w", subnet, err)
 	}
 	return nil, nil
@@ -213,23 +214,23 @@ func bringUpHost(s *socket, index int, alias string) (noV6, err error) {
 
 // bringUpPod brings up the workload's end, with a link-local address unless
 // IPv6 is disabled there: ConfigurePod enables it for those that need it.
-func bringUpPod(s *socket, pod Link) error {
+func bringUpPod(s *rtnl.Socket, pod Link) error {
 	if !pod.hasIPv6() {
-		_, err := s.ask(setUp(pod.Index))
+		_, err := s.Ask(setUp(pod.Index))
 		return err
 	}
 	// Asking for the link makes the kernel do at once what it would do soon: see
 	// that it has a carrier and attach the queue by which packets leave, without
 	// which they are dropped (linkwatch_sync_dev).
-	requests := append([]*message{setAddrGen(pod.Index, genNone), setUp(pod.Index)}, addLinkLocal(pod)...)
-	answers, err := s.do(append(requests, getLink(pod.Index, ""))...)
+	requests := append([]*rtnl.Message{setAddrGen(pod.Index, genNone), setUp(pod.Index)}, addLinkLocal(pod)...)
+	answers, err := s.Do(append(requests, getLink(pod.Index, ""))...)
 	if err != nil {
 		return err
 	}
-	if err := answers[1].err; err != nil {
+	if err := answers[1].Err; err != nil {
 		return fmt.Errorf("bring up the workload's end: %w", err)
 	}
-	if err := answers[2].err; err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := answers[2].Err; err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("add a link-local address to the workload's end: %w", err)
 	}
 	return nil
@@ -238,6 +239,6 @@ func bringUpPod(s *socket, pod Link) error {
 // addLinkLocal gives a link its link-local address itself: the kernel would not
 // let it be used before duplicate address detection has taken a second. The
 // kernel makes one again should the link go down and up.
-func addLinkLocal(l Link) []*message {
-	return []*message{addAddr(l.Index, linkLocalPrefix(linkLocal(l.MAC))), setAddrGen(l.Index, l.addrGen)}
+func addLinkLocal(l Link) []*rtnl.Message {
+	return []*rtnl.Message{rtnl.AddAddr(l.Index, rtnl.LinkLocalPrefix(rtnl.LinkLocal(l.MAC))), setAddrGen(l.Index, l.addrGen)}
 }

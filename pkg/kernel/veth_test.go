@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
@@ -139,18 +140,18 @@ func TestBadVeth(t *testing.T) {
 func TestCreateVethRace(t *testing.T) {
 	netns.Host(t, func() {
 		// Goroutines leave this thread: they enter the namespace themselves.
-		here, err := openNetns(ownNamespace)
+		here, err := rtnl.OpenNetns(rtnl.OwnNetns)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer here.close()
+		defer here.Close()
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		made := 0
 		for range 8 {
 			ns := newPod(t)
 			wg.Go(func() {
-				err := here.enter(func() error {
+				err := here.Enter(func() error {
 					_, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "eth0", Alias: "x"})
 					return err
 				})
@@ -265,8 +266,8 @@ func TestPodWithoutIPv6(t *testing.T) {
 		h := newHostPath(t)
 		a := wire(t, 1)
 		ns := newPod(t)
-		err := ns.enter(func() error {
-			return errors.Join(writeSysctl("ipv6/conf/all/disable_ipv6", "1"), writeSysctl("ipv6/conf/default/disable_ipv6", "1"))
+		err := ns.Enter(func() error {
+			return errors.Join(rtnl.WriteSysctl("ipv6/conf/all/disable_ipv6", "1"), rtnl.WriteSysctl("ipv6/conf/default/disable_ipv6", "1"))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -283,7 +284,7 @@ func TestPodWithoutIPv6(t *testing.T) {
 		echo(t, a.ns, ns, addr)
 		echo(t, ns, a.ns, netip.MustParseAddr("fd00::1"))
 		state, err := ReadPod(ns, "eth0")
-		if err != nil || len(state.LinkLocal) != 1 || state.LinkLocal[0].Addr() != linkLocal(podMAC) {
+		if err != nil || len(state.LinkLocal) != 1 || state.LinkLocal[0].Addr() != rtnl.LinkLocal(podMAC) {
 			t.Errorf("%+v, %v", state, err)
 		}
 	})

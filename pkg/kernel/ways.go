@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,14 +17,14 @@ import (
 // value is ready; it remembers the links' names, and is for as long as these last. Not for
 // concurrent use.
 type Ways struct {
-	sock  *socket
+	sock  *rtnl.Socket
 	names map[int]string
 }
 
 // Close ends it; it may be asked again.
 func (w *Ways) Close() {
 	if w.sock != nil {
-		w.sock.close()
+		w.sock.Close()
 	}
 	*w = Ways{}
 }
@@ -34,7 +35,7 @@ func (w *Ways) Close() {
 // os.ErrNotExist where there is no way to it.
 func (w *Ways) To(to, from netip.Addr) ([]string, error) {
 	if w.sock == nil {
-		s, err := openSocket()
+		s, err := rtnl.Open()
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +58,7 @@ func (w *Ways) To(to, from netip.Addr) ([]string, error) {
 	var names []string
 	for _, i := range indexes {
 		if _, known := w.names[i]; !known {
-			l, err := w.sock.link(i, "")
+			l, err := linkOf(w.sock, i, "")
 			if err != nil {
 				return nil, fmt.Errorf("link of the route to %s: %w", to, err)
 			}
@@ -71,31 +72,31 @@ func (w *Ways) To(to, from netip.Addr) ([]string, error) {
 
 // ask returns the links of the route.
 func (w *Ways) ask(to, from netip.Addr, flags uint32) (indexes []int, local bool) {
-	request := findRoute(to, 0)
+	request := rtnl.FindRoute(to, 0)
 	binary.NativeEndian.PutUint32((*request)[unix.SizeofNlMsghdr+8:], flags)
 	if from.IsValid() {
 		body := *request
 		body[unix.SizeofNlMsghdr+2] = uint8(from.BitLen())
-		request.attrAddr(unix.RTA_SRC, from)
+		request.AttrAddr(unix.RTA_SRC, from)
 	}
-	found, err := w.sock.ask(request)
+	found, err := w.sock.Ask(request)
 	if err != nil {
 		return nil, false
 	}
 	for _, m := range found {
-		if m.kind != unix.RTM_NEWROUTE || len(m.body) < unix.SizeofRtMsg {
+		if m.Kind != unix.RTM_NEWROUTE || len(m.Body) < unix.SizeofRtMsg {
 			continue
 		}
-		if m.body[7] == unix.RTN_LOCAL {
+		if m.Body[7] == unix.RTN_LOCAL {
 			return nil, true
 		}
-		attributes(m.body[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
+		rtnl.Attributes(m.Body[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
 			if kind == unix.RTA_OIF {
-				indexes = append(indexes, int(u32(data)))
+				indexes = append(indexes, int(rtnl.Uint32(data)))
 			}
 		})
-		for _, hop := range parseHops(route{}, m.body) {
-			indexes = append(indexes, hop.index)
+		for _, hop := range rtnl.ParseHops(rtnl.Route{}, m.Body) {
+			indexes = append(indexes, hop.Index)
 		}
 	}
 	return indexes, false

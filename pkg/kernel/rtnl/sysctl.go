@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package rtnl
 
 import (
 	"errors"
@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// readSysctl reads a number below net, in the thread's namespace.
-func readSysctl(name string) (int, error) {
+// ReadSysctl reads a number below net, in the thread's namespace.
+func ReadSysctl(name string) (int, error) {
 	b, err := os.ReadFile("/proc/sys/net/" + name)
 	if err != nil {
 		return 0, fmt.Errorf("read sysctl: %w", err)
@@ -23,8 +23,8 @@ func readSysctl(name string) (int, error) {
 	return n, nil
 }
 
-// writeSysctl sets a sysctl below net, in the thread's namespace.
-func writeSysctl(name, value string) error {
+// WriteSysctl sets a sysctl below net, in the thread's namespace.
+func WriteSysctl(name, value string) error {
 	file, err := os.OpenFile("/proc/sys/net/"+name, os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("set sysctl: %w", err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package rtnl
 
 import "time"
 
@@ -9,10 +9,10 @@ const (
 	settleTime  = time.Second
 )
 
-// await waits until what the kernel makes in a work queue is there, such as the local
+// Await waits until what the kernel makes in a work queue is there, such as the local
 // route of an IPv6 address that was just added (addrconf_dad_work); not for longer than
 // a second.
-func await(there func() bool) {
+func Await(there func() bool) {
 	for end := time.Now().Add(settleTime); !there() && time.Now().Before(end); {
 		time.Sleep(settlePause)
 	}

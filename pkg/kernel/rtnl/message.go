@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package rtnl
 
 import (
 	"encoding/binary"
@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message is one rtnetlink request under construction: header, then attributes.
-type message []byte
+// Message is one rtnetlink request under construction: header, then attributes.
+type Message []byte
 
-// newMessage starts a request; body is the fixed part that follows the header.
-func newMessage(kind, flags uint16, body []byte) *message {
-	m := make(message, unix.SizeofNlMsghdr, 256)
+// NewMessage starts a request; body is the fixed part that follows the header.
+func NewMessage(kind, flags uint16, body []byte) *Message {
+	m := make(Message, unix.SizeofNlMsghdr, 256)
 	binary.NativeEndian.PutUint16(m[4:], kind)
 	binary.NativeEndian.PutUint16(m[6:], flags|unix.NLM_F_REQUEST)
 	m = append(m, body...)
 	return &m
 }
 
-func align4(n int) int { return (n + 3) &^ 3 }
+func Align4(n int) int { return (n + 3) &^ 3 }
 
-func (m *message) attr(kind uint16, data []byte) {
+func (m *Message) Attr(kind uint16, data []byte) {
 	*m = binary.NativeEndian.AppendUint16(*m, uint16(unix.SizeofRtAttr+len(data)))
 	*m = binary.NativeEndian.AppendUint16(*m, kind)
 	*m = append(*m, data...)
@@ -32,20 +32,20 @@ func (m *message) attr(kind uint16, data []byte) {
 	}
 }
 
-func (m *message) attr8(kind uint16, v uint8) { m.attr(kind, []byte{v}) }
-func (m *message) attr32(kind uint16, v uint32) {
-	m.attr(kind, binary.NativeEndian.AppendUint32(nil, v))
+func (m *Message) Attr8(kind uint16, v uint8) { m.Attr(kind, []byte{v}) }
+func (m *Message) Attr32(kind uint16, v uint32) {
+	m.Attr(kind, binary.NativeEndian.AppendUint32(nil, v))
 }
-func (m *message) attr64(kind uint16, v uint64) {
-	m.attr(kind, binary.NativeEndian.AppendUint64(nil, v))
+func (m *Message) Attr64(kind uint16, v uint64) {
+	m.Attr(kind, binary.NativeEndian.AppendUint64(nil, v))
 }
-func (m *message) attrString(kind uint16, s string) { m.attr(kind, append([]byte(s), 0)) }
-func (m *message) attrAddr(kind uint16, a netip.Addr) {
-	m.attr(kind, a.AsSlice())
+func (m *Message) AttrString(kind uint16, s string) { m.Attr(kind, append([]byte(s), 0)) }
+func (m *Message) AttrAddr(kind uint16, a netip.Addr) {
+	m.Attr(kind, a.AsSlice())
 }
 
 // nest adds an attribute that holds those that fill adds.
-func (m *message) nest(kind uint16, fill func()) {
+func (m *Message) Nest(kind uint16, fill func()) {
 	start := len(*m)
 	*m = append(*m, 0, 0, 0, 0)
 	fill()
@@ -53,8 +53,8 @@ func (m *message) nest(kind uint16, fill func()) {
 	binary.NativeEndian.PutUint16((*m)[start+2:], kind|unix.NLA_F_NESTED)
 }
 
-// linkBody is struct ifinfomsg.
-func linkBody(family uint8, index int, flags, change uint32) []byte {
+// LinkBody is struct ifinfomsg.
+func LinkBody(family uint8, index int, flags, change uint32) []byte {
 	b := make([]byte, unix.SizeofIfInfomsg)
 	b[0] = family
 	binary.NativeEndian.PutUint32(b[4:], uint32(index))
@@ -63,24 +63,24 @@ func linkBody(family uint8, index int, flags, change uint32) []byte {
 	return b
 }
 
-// addrBody is struct ifaddrmsg.
-func addrBody(p netip.Prefix, scope uint8, index int) []byte {
+// AddrBody is struct ifaddrmsg.
+func AddrBody(p netip.Prefix, scope uint8, index int) []byte {
 	b := make([]byte, unix.SizeofIfAddrmsg)
-	b[0], b[1], b[3] = familyOf(p.Addr()), uint8(p.Bits()), scope
+	b[0], b[1], b[3] = FamilyOf(p.Addr()), uint8(p.Bits()), scope
 	binary.NativeEndian.PutUint32(b[4:], uint32(index))
 	return b
 }
 
-// routeBody is struct rtmsg, of the main table.
-func routeBody(family uint8, bits int, protocol, scope uint8) []byte {
+// RouteBody is struct rtmsg, of the main table.
+func RouteBody(family uint8, bits int, protocol, scope uint8) []byte {
 	b := make([]byte, unix.SizeofRtMsg)
 	b[0], b[1] = family, uint8(bits)
 	b[4], b[5], b[6], b[7] = unix.RT_TABLE_MAIN, protocol, scope, unix.RTN_UNICAST
 	return b
 }
 
-// neighBody is struct ndmsg.
-func neighBody(family uint8, index int, state uint16, flags uint8) []byte {
+// NeighBody is struct ndmsg.
+func NeighBody(family uint8, index int, state uint16, flags uint8) []byte {
 	b := make([]byte, unix.SizeofNdMsg)
 	b[0] = family
 	binary.NativeEndian.PutUint32(b[4:], uint32(index))
@@ -89,16 +89,16 @@ func neighBody(family uint8, index int, state uint16, flags uint8) []byte {
 	return b
 }
 
-func familyOf(a netip.Addr) uint8 {
+func FamilyOf(a netip.Addr) uint8 {
 	if a.Is4() {
 		return unix.AF_INET
 	}
 	return unix.AF_INET6
 }
 
-// attributes calls fn for each attribute in b. The kernel wrote b, yet a cut
+// Attributes calls fn for each attribute in b. The kernel wrote b, yet a cut
 // attribute ends the walk and never panics.
-func attributes(b []byte, fn func(kind uint16, data []byte)) {
+func Attributes(b []byte, fn func(kind uint16, data []byte)) {
 	for len(b) >= unix.SizeofRtAttr {
 		n := int(binary.NativeEndian.Uint16(b))
 		if n < unix.SizeofRtAttr || n > len(b) {
@@ -106,18 +106,18 @@ func attributes(b []byte, fn func(kind uint16, data []byte)) {
 		}
 		kind := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
 		fn(kind, b[unix.SizeofRtAttr:n])
-		b = b[min(align4(n), len(b)):]
+		b = b[min(Align4(n), len(b)):]
 	}
 }
 
-func u32(b []byte) uint32 {
+func Uint32(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0
 	}
 	return binary.NativeEndian.Uint32(b)
 }
 
-func text(b []byte) string {
+func Text(b []byte) string {
 	for i, c := range b {
 		if c == 0 {
 			return string(b[:i])
@@ -126,7 +126,7 @@ func text(b []byte) string {
 	return string(b)
 }
 
-func addrOf(b []byte) netip.Addr {
+func Addr(b []byte) netip.Addr {
 	a, _ := netip.AddrFromSlice(b)
 	return a
 }

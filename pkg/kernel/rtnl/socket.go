@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+// Package rtnl speaks to the kernel about one network namespace: route netlink's sockets and messages,
+// addresses, routes and neighbours as the kernel has them, its notices, sysctls, and the way into a namespace.
+package rtnl
 
 import (
 	"encoding/binary"
@@ -13,55 +15,55 @@ import (
 )
 
 const (
-	// maxBatch is how many requests go out in one send: their answers must fit
+	// MaxBatch is how many requests go out in one send: their answers must fit
 	// into the socket's receive buffer.
-	maxBatch = 48
+	MaxBatch = 48
 	// maxBatchBytes bounds one send for the same reason.
 	maxBatchBytes = 24 << 10
 	// dumpTries is how often a dump that was overtaken by changes is repeated.
 	dumpTries = 20
 	// answerTimeout is when the kernel is taken not to answer any more.
 	answerTimeout = 20 * time.Second
-	receiveSize   = 32 << 10 // the kernel sends no more at once (netlink_recvmsg)
+	ReceiveSize   = 32 << 10 // the kernel sends no more at once (netlink_recvmsg)
 )
 
-// socket is a route netlink socket. It stays in the namespace it was opened in.
+// Socket is a route netlink socket. It stays in the namespace it was opened in.
 // It sends several requests at once, which the kernel handles in order: the
 // library's handle waits for the answer to each. Not for concurrent use.
-type socket struct {
+type Socket struct {
 	fd   int
-	port uint32
+	Port uint32
 	seq  uint32
-	buf  []byte
+	Buf  []byte
 }
 
-// answer is what the kernel said to one request.
-type answer struct {
-	err  error
-	data []received // what came before the acknowledgement
+// Answer is what the kernel said to one request.
+type Answer struct {
+	Err  error
+	Data []Received // what came before the acknowledgement
 }
 
-// received is one message: its kind and what follows the header.
-type received struct {
-	kind uint16
-	body []byte
+// Received is one message: its kind and what follows the header.
+type Received struct {
+	Kind uint16
+	Body []byte
 }
 
-// openSocket opens a socket in the calling thread's namespace.
-func openSocket() (*socket, error) {
+// Open opens a socket in the calling thread's namespace.
+func Open() (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open a route netlink socket: %w", err)
 	}
-	s := &socket{fd: fd, buf: make([]byte, receiveSize)}
+	s := &Socket{fd: fd, Buf: make([]byte, ReceiveSize)}
 	if err := s.prepare(); err != nil {
-		s.close()
+		s.Close()
 		return nil, fmt.Errorf("open a route netlink socket: %w", err)
 	}
 	return s, nil
 }
 
-func (s *socket) prepare() error {
+func (s *Socket) prepare() error {
 	if err := unix.Bind(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func (s *socket) prepare() error {
 		return err
 	}
 	if a, ok := name.(*unix.SockaddrNetlink); ok {
-		s.port = a.Pid
+		s.Port = a.Pid
 	}
 	timeout := unix.NsecToTimeval(answerTimeout.Nanoseconds())
 	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
@@ -84,7 +86,7 @@ func (s *socket) prepare() error {
 	return nil
 }
 
-func (s *socket) close() {
+func (s *Socket) Close() {
 	if s.fd >= 0 {
 		_ = unix.Close(s.fd)
 		s.fd = -1
@@ -93,12 +95,12 @@ func (s *socket) close() {
 
 // do sends the requests, in order, and returns the kernel's answer to each. One
 // that fails doesn't stop those after it. The error is of the socket itself.
-func (s *socket) do(requests ...*message) ([]answer, error) {
-	answers := make([]answer, 0, len(requests))
+func (s *Socket) Do(requests ...*Message) ([]Answer, error) {
+	answers := make([]Answer, 0, len(requests))
 	for len(requests) > 0 {
 		n, size := 0, 0
-		for n < len(requests) && n < maxBatch && (n == 0 || size+len(*requests[n]) <= maxBatchBytes) {
-			size += align4(len(*requests[n]))
+		for n < len(requests) && n < MaxBatch && (n == 0 || size+len(*requests[n]) <= maxBatchBytes) {
+			size += Align4(len(*requests[n]))
 			n++
 		}
 		got, err := s.batch(requests[:n], size)
@@ -112,16 +114,16 @@ func (s *socket) do(requests ...*message) ([]answer, error) {
 }
 
 // ask sends one request and returns its answer.
-func (s *socket) ask(request *message) ([]received, error) {
-	answers, err := s.do(request)
+func (s *Socket) Ask(request *Message) ([]Received, error) {
+	answers, err := s.Do(request)
 	if err != nil {
 		return nil, err
 	}
-	return answers[0].data, answers[0].err
+	return answers[0].Data, answers[0].Err
 }
 
 // stamp finishes a request: length and sequence number.
-func (s *socket) stamp(m *message, flags uint16) uint32 {
+func (s *Socket) stamp(m *Message, flags uint16) uint32 {
 	s.seq++
 	b := *m
 	binary.NativeEndian.PutUint32(b, uint32(len(b)))
@@ -130,7 +132,7 @@ func (s *socket) stamp(m *message, flags uint16) uint32 {
 	return s.seq
 }
 
-func (s *socket) batch(requests []*message, size int) ([]answer, error) {
+func (s *Socket) batch(requests []*Message, size int) ([]Answer, error) {
 	out := make([]byte, 0, size)
 	first := s.seq + 1
 	for _, m := range requests {
@@ -143,18 +145,18 @@ func (s *socket) batch(requests []*message, size int) ([]answer, error) {
 	if err := s.send(out); err != nil {
 		return nil, err
 	}
-	answers := make([]answer, len(requests))
+	answers := make([]Answer, len(requests))
 	for left := len(requests); left > 0; {
-		err := s.receive(func(h header, body []byte) {
+		err := s.receive(func(h Header, body []byte) {
 			i := int(h.seq - first)
-			if h.port != s.port || i < 0 || i >= len(answers) {
+			if h.Port != s.Port || i < 0 || i >= len(answers) {
 				return
 			}
-			if h.kind != unix.NLMSG_ERROR {
-				answers[i].data = append(answers[i].data, received{h.kind, append([]byte(nil), body...)})
+			if h.Kind != unix.NLMSG_ERROR {
+				answers[i].Data = append(answers[i].Data, Received{h.Kind, append([]byte(nil), body...)})
 				return
 			}
-			answers[i].err = parseError(h, body)
+			answers[i].Err = parseError(h, body)
 			left--
 		})
 		if err != nil {
@@ -165,16 +167,16 @@ func (s *socket) batch(requests []*message, size int) ([]answer, error) {
 }
 
 // dump returns every message of a dump.
-func (s *socket) dump(request *message) ([]received, error) {
-	var all []received
+func (s *Socket) Dump(request *Message) ([]Received, error) {
+	var all []Received
 	var kept []byte
-	err := s.walk(request, func() { all = nil }, func(m received) {
-		if cap(kept)-len(kept) < len(m.body) {
-			kept = make([]byte, 0, max(receiveSize, len(m.body)))
+	err := s.Walk(request, func() { all = nil }, func(m Received) {
+		if cap(kept)-len(kept) < len(m.Body) {
+			kept = make([]byte, 0, max(ReceiveSize, len(m.Body)))
 		}
 		n := len(kept)
-		kept = append(kept, m.body...)
-		all = append(all, received{m.kind, kept[n:len(kept):len(kept)]})
+		kept = append(kept, m.Body...)
+		all = append(all, Received{m.Kind, kept[n:len(kept):len(kept)]})
 	})
 	return all, err
 }
@@ -182,7 +184,7 @@ func (s *socket) dump(request *message) ([]received, error) {
 // walk calls fn for every message of a dump; what it gets is overwritten later.
 // The kernel marks a dump that changes overtook, which may have holes: it is
 // asked for again, after a call of restart.
-func (s *socket) walk(request *message, restart func(), fn func(received)) error {
+func (s *Socket) Walk(request *Message, restart func(), fn func(Received)) error {
 	for range dumpTries {
 		whole, err := s.walkOnce(request, fn)
 		if err != nil || whole {
@@ -193,7 +195,7 @@ func (s *socket) walk(request *message, restart func(), fn func(received)) error
 	return fmt.Errorf("dump: changed under way %d times: %w", dumpTries, unix.EINTR)
 }
 
-func (s *socket) walkOnce(request *message, fn func(received)) (whole bool, err error) {
+func (s *Socket) walkOnce(request *Message, fn func(Received)) (whole bool, err error) {
 	seq := s.stamp(request, unix.NLM_F_DUMP)
 	if err := s.send(*request); err != nil {
 		return false, err
@@ -201,19 +203,19 @@ func (s *socket) walkOnce(request *message, fn func(received)) (whole bool, err 
 	whole = true
 	var failed error
 	for done := false; !done; {
-		err := s.receive(func(h header, body []byte) {
-			if h.port != s.port || h.seq != seq {
+		err := s.receive(func(h Header, body []byte) {
+			if h.Port != s.Port || h.seq != seq {
 				return
 			}
 			if h.flags&unix.NLM_F_DUMP_INTR != 0 {
 				whole = false
 			}
-			switch h.kind {
+			switch h.Kind {
 			case unix.NLMSG_ERROR, unix.NLMSG_DONE:
 				failed = parseError(h, body)
 				done = true
 			default:
-				fn(received{h.kind, body})
+				fn(Received{h.Kind, body})
 			}
 		})
 		if err != nil {
@@ -223,7 +225,7 @@ func (s *socket) walkOnce(request *message, fn func(received)) (whole bool, err 
 	return whole, failed
 }
 
-func (s *socket) send(b []byte) error {
+func (s *Socket) send(b []byte) error {
 	for {
 		err := unix.Sendto(s.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 		if !errors.Is(err, unix.EINTR) {
@@ -232,15 +234,15 @@ func (s *socket) send(b []byte) error {
 	}
 }
 
-type header struct {
-	kind, flags uint16
-	seq, port   uint32
+type Header struct {
+	Kind, flags uint16
+	seq, Port   uint32
 }
 
 // receive waits for one datagram and calls fn for every message in it.
-func (s *socket) receive(fn func(header, []byte)) error {
+func (s *Socket) receive(fn func(Header, []byte)) error {
 	for {
-		n, _, err := unix.Recvfrom(s.fd, s.buf, 0)
+		n, _, err := unix.Recvfrom(s.fd, s.Buf, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -250,47 +252,47 @@ func (s *socket) receive(fn func(header, []byte)) error {
 		if err != nil {
 			return os.NewSyscallError("receive from netlink", err)
 		}
-		messages(s.buf[:n], fn)
+		Messages(s.Buf[:n], fn)
 		return nil
 	}
 }
 
-// messages calls fn for every netlink message in b.
-func messages(b []byte, fn func(header, []byte)) {
+// Messages calls fn for every netlink message in b.
+func Messages(b []byte, fn func(Header, []byte)) {
 	for len(b) >= unix.SizeofNlMsghdr {
 		n := int(binary.NativeEndian.Uint32(b))
 		if n < unix.SizeofNlMsghdr || n > len(b) {
 			return
 		}
-		fn(header{
-			kind:  binary.NativeEndian.Uint16(b[4:]),
+		fn(Header{
+			Kind:  binary.NativeEndian.Uint16(b[4:]),
 			flags: binary.NativeEndian.Uint16(b[6:]),
 			seq:   binary.NativeEndian.Uint32(b[8:]),
-			port:  binary.NativeEndian.Uint32(b[12:]),
+			Port:  binary.NativeEndian.Uint32(b[12:]),
 		}, b[unix.SizeofNlMsghdr:n:n])
-		b = b[min(align4(n), len(b)):]
+		b = b[min(Align4(n), len(b)):]
 	}
 }
 
 // parseError reads struct nlmsgerr, and the text that newer kernels add.
-func parseError(h header, body []byte) error {
-	code := -int32(u32(body))
+func parseError(h Header, body []byte) error {
+	code := -int32(Uint32(body))
 	if code == 0 {
 		return nil
 	}
 	rest := body[min(4, len(body)):]
-	if h.kind == unix.NLMSG_ERROR {
+	if h.Kind == unix.NLMSG_ERROR {
 		skip := unix.SizeofNlMsghdr // the request's header, and the rest of it unless capped
 		if h.flags&unix.NLM_F_CAPPED == 0 && len(rest) >= 4 {
-			skip = align4(int(u32(rest)))
+			skip = Align4(int(Uint32(rest)))
 		}
 		rest = rest[min(skip, len(rest)):]
 	}
 	var why string
 	if h.flags&unix.NLM_F_ACK_TLVS != 0 {
-		attributes(rest, func(kind uint16, data []byte) {
+		Attributes(rest, func(kind uint16, data []byte) {
 			if kind == unix.NLMSGERR_ATTR_MSG {
-				why = text(data)
+				why = Text(data)
 			}
 		})
 	}
@@ -301,7 +303,7 @@ func parseError(h header, body []byte) error {
 }
 
 // sum adds up a digest of every message of a dump.
-func (s *socket) sum(request *message, digest func(received) uint64) (sum uint64, err error) {
-	err = s.walk(request, func() { sum = 0 }, func(m received) { sum += digest(m) })
+func (s *Socket) Sum(request *Message, digest func(Received) uint64) (sum uint64, err error) {
+	err = s.Walk(request, func() { sum = 0 }, func(m Received) { sum += digest(m) })
 	return sum, err
 }

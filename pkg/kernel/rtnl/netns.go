@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package rtnl
 
 import (
 	"errors"
@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	ownNamespace = "/proc/thread-self/ns/net"
-	nsfsMagic    = 0x6e736673
+	OwnNetns  = "/proc/thread-self/ns/net"
+	nsfsMagic = 0x6e736673
 )
 
-// nsHandle is an open file that refers to a network namespace.
-type nsHandle struct{ file *os.File }
+// Netns is an open file that refers to a network namespace.
+type Netns struct{ File *os.File }
 
-func openNetns(path string) (nsHandle, error) {
+func OpenNetns(path string) (Netns, error) {
 	// Not blocking: the path may be a pipe's, which nobody writes to.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ESRCH) { // /proc/<pid>/ns/net of a process that just died
 		err = fmt.Errorf("open %s: %w", path, os.ErrNotExist)
 	}
 	if err != nil {
-		return nsHandle{}, fmt.Errorf("open network namespace: %w", err)
+		return Netns{}, fmt.Errorf("open network namespace: %w", err)
 	}
 	if err := checkNetns(file); err != nil {
 		_ = file.Close()
-		return nsHandle{}, fmt.Errorf("open network namespace %s: %w", path, err)
+		return Netns{}, fmt.Errorf("open network namespace %s: %w", path, err)
 	}
-	return nsHandle{file}, nil
+	return Netns{file}, nil
 }
 
 func checkNetns(file *os.File) error {
@@ -50,26 +50,26 @@ func checkNetns(file *os.File) error {
 	return nil
 }
 
-func (n nsHandle) close() {
-	if n.file != nil {
-		_ = n.file.Close()
+func (n Netns) Close() {
+	if n.File != nil {
+		_ = n.File.Close()
 	}
 }
 
 // enter runs fn on a thread that is in the namespace. The thread goes back
 // afterwards; one that cannot ends with its goroutine.
-func (n nsHandle) enter(fn func() error) error {
+func (n Netns) Enter(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		origin, err := os.Open(ownNamespace)
+		origin, err := os.Open(OwnNetns)
 		if err != nil {
 			runtime.UnlockOSThread()
 			result <- err
 			return
 		}
 		defer func() { _ = origin.Close() }()
-		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+		if err := unix.Setns(int(n.File.Fd()), unix.CLONE_NEWNET); err != nil {
 			runtime.UnlockOSThread()
 			result <- os.NewSyscallError("setns", err)
 			return
@@ -83,10 +83,10 @@ func (n nsHandle) enter(fn func() error) error {
 	return <-result
 }
 
-// socket opens one in the namespace.
-func (n nsHandle) socket() (s *socket, err error) {
-	err = n.enter(func() (err error) {
-		s, err = openSocket()
+// Socket opens one in the namespace.
+func (n Netns) Open() (s *Socket, err error) {
+	err = n.Enter(func() (err error) {
+		s, err = Open()
 		return err
 	})
 	return s, err

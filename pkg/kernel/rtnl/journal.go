@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package rtnl
 
 import (
 	"errors"
@@ -11,46 +11,46 @@ import (
 )
 
 const (
-	// journalBuffer holds what the kernel tells between two audits of a host where
+	// JournalBuffer holds what the kernel tells between two audits of a host where
 	// little happens. Where more does the kernel says that it dropped some.
-	journalBuffer = 256 << 10
+	JournalBuffer = 256 << 10
 	// mostTrust is how many audits in a row believe the kernel that what it tells
 	// changes of has not changed. It is insurance: nothing is known that the kernel
 	// would not tell.
 	mostTrust = 30
 )
 
-// journal is what the kernel has told of changes to links, addresses, routes and
+// Journal is what the kernel has told of changes to links, addresses, routes and
 // neighbours since it was last read. It wakes nobody: notices wait in the socket.
 // Not for concurrent use.
-type journal struct {
+type Journal struct {
 	fd    int
-	doubt bool // something that matters was told, or lost, and not all has been read since
+	Doubt bool // something that matters was told, or lost, and not all has been read since
 	trust int  // audits since all was read
 }
 
-// openJournal opens one in the calling thread's namespace, without what the
+// OpenJournal opens one in the calling thread's namespace, without what the
 // socket of that port changes of routes and neighbours.
-func openJournal(port uint32) (*journal, error) {
+func OpenJournal(port uint32) (*Journal, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open a socket for the kernel's notices: %w", err)
 	}
-	j := &journal{fd: fd, doubt: true}
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, journalBuffer) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, journalBuffer) // as much as is allowed
+	j := &Journal{fd: fd, Doubt: true}
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, JournalBuffer) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, JournalBuffer) // as much as is allowed
 	}
 	if err = journalFilter(fd, port); err == nil {
-		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups})
+		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: Groups})
 	}
 	if err != nil {
-		j.close()
+		j.Close()
 		return nil, fmt.Errorf("open a socket for the kernel's notices: %w", err)
 	}
 	return j, nil
 }
 
-func (j *journal) close() {
+func (j *Journal) Close() {
 	if j.fd >= 0 {
 		_ = unix.Close(j.fd)
 		j.fd = -1
@@ -59,7 +59,7 @@ func (j *journal) close() {
 
 // hear reads what has been told since the last time. Where something of that
 // matters, or the kernel says that it dropped something, there is doubt.
-func (j *journal) hear(buf []byte, matters func(header, []byte) bool) {
+func (j *Journal) Hear(buf []byte, matters func(Header, []byte) bool) {
 	for {
 		n, _, err := unix.Recvfrom(j.fd, buf, unix.MSG_DONTWAIT)
 		switch {
@@ -69,25 +69,25 @@ func (j *journal) hear(buf []byte, matters func(header, []byte) bool) {
 		case errors.Is(err, unix.ENOBUFS):
 			// Until the buffer is empty it drops more and doesn't say so again
 			// (netlink_overrun), so all of it is read.
-			j.doubt = true
+			j.Doubt = true
 		case err != nil:
-			j.doubt = true // the next time tells of the rest
+			j.Doubt = true // the next time tells of the rest
 			return
-		case !j.doubt:
-			messages(buf[:n], func(h header, body []byte) { j.doubt = j.doubt || matters(h, body) })
+		case !j.Doubt:
+			Messages(buf[:n], func(h Header, body []byte) { j.Doubt = j.Doubt || matters(h, body) })
 		}
 	}
 }
 
 // trusted says whether what changes are told of can be taken to be as it was
 // when all was last read.
-func (j *journal) trusted() bool {
+func (j *Journal) Trusted() bool {
 	j.trust++
-	return !j.doubt && j.trust <= mostTrust
+	return !j.Doubt && j.trust <= mostTrust
 }
 
-// readAll notes that all was read after the journal was.
-func (j *journal) readAll() { j.doubt, j.trust = false, 0 }
+// ReadAll notes that all was read after the journal was.
+func (j *Journal) ReadAll() { j.Doubt, j.trust = false, 0 }
 
 // journalFilter has the kernel keep to itself the routes and neighbours that the
 // socket of that port changed, and what becomes of IPv6 neighbours by itself,
@@ -103,10 +103,10 @@ func journalFilter(fd int, port uint32) error {
 	)
 	program := []unix.SockFilter{
 		{Code: load | unix.BPF_H, K: kindAt},
-		{Code: is, K: swapped16(unix.RTM_NEWNEIGH), Jt: 4},
-		{Code: is, K: swapped16(unix.RTM_DELNEIGH), Jt: 3},
-		{Code: is, K: swapped16(unix.RTM_NEWROUTE), Jt: 8},
-		{Code: is, K: swapped16(unix.RTM_DELROUTE), Jt: 7},
+		{Code: is, K: Swapped16(unix.RTM_NEWNEIGH), Jt: 4},
+		{Code: is, K: Swapped16(unix.RTM_DELNEIGH), Jt: 3},
+		{Code: is, K: Swapped16(unix.RTM_NEWROUTE), Jt: 8},
+		{Code: is, K: Swapped16(unix.RTM_DELROUTE), Jt: 7},
 		{Code: answer, K: 0xffffffff},
 		// 6: a neighbour
 		{Code: load | unix.BPF_W, K: portAt},
@@ -114,10 +114,10 @@ func journalFilter(fd int, port uint32) error {
 		{Code: load | unix.BPF_B, K: familyAt},
 		{Code: is, K: unix.AF_INET6, Jf: 5},
 		{Code: load | unix.BPF_H, K: stateAt},
-		{Code: any, K: swapped16(dynamic), Jt: 2, Jf: 3},
+		{Code: any, K: Swapped16(dynamic), Jt: 2, Jf: 3},
 		// 12: a route
 		{Code: load | unix.BPF_W, K: portAt},
-		{Code: is, K: swapped32(port), Jf: 1},
+		{Code: is, K: Swapped32(port), Jf: 1},
 		{Code: answer, K: 0},
 		{Code: answer, K: 0xffffffff},
 	}

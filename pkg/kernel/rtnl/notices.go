@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package rtnl
 
 import "encoding/binary"
 
@@ -14,17 +14,17 @@ const (
 	groupAddr6  = 1 << 8
 	groupRoute6 = 1 << 10
 
-	groups = groupLink | groupNeigh | groupAddr4 | groupRoute4 | groupAddr6 | groupRoute6
+	Groups = groupLink | groupNeigh | groupAddr4 | groupRoute4 | groupAddr6 | groupRoute6
 
-	eventBuffer = 4 << 20
+	NoticeBuffer = 4 << 20
 )
 
-// swapped16 is the value as a filter sees it, which loads in network order what
+// Swapped16 is the value as a filter sees it, which loads in network order what
 // is in the host's.
-func swapped16(v uint16) uint32 {
+func Swapped16(v uint16) uint32 {
 	return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, v)))
 }
 
-func swapped32(v uint32) uint32 {
+func Swapped32(v uint32) uint32 {
 	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, v))
 }
