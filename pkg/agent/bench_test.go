@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -64,8 +65,8 @@ func BenchmarkColdStart1000(b *testing.B) {
 		}
 		memory = append(memory, peakMemory(b, cmd))
 		h.kill(cmd)
-		h.ip("-4", "route", "flush", "proto", strconv.Itoa(kernel.RouteProtocol))
-		h.ip("-6", "route", "flush", "proto", strconv.Itoa(kernel.RouteProtocol))
+		h.ip("-4", "route", "flush", "proto", strconv.Itoa(link.RouteProtocol))
+		h.ip("-6", "route", "flush", "proto", strconv.Itoa(link.RouteProtocol))
 		b.StartTimer()
 	}
 	b.ReportMetric(slices.Max(memory), "peak-MiB")

@@ -12,6 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -198,6 +199,6 @@ func (d *desired) answer(s *state, r gate.Request) (done bool, err error) {
 // isAbsent tells an interface that isn't there or up, yet or any more, from one
 // that could not be programmed.
 func isAbsent(err error) bool {
-	var down *kernel.LinkDownError
+	var down *link.DownError
 	return errors.As(err, &down)
 }

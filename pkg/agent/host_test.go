@@ -20,7 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/gate"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/etcd"
@@ -51,7 +51,7 @@ func newHost(tb testing.TB) *host {
 	tb.Cleanup(func() { // what agents and tests leave
 		_ = exec.Command("conntrack", "-F").Run()
 		for _, family := range []string{"-4", "-6"} {
-			_ = exec.Command("ip", family, "route", "flush", "proto", strconv.Itoa(kernel.RouteProtocol)).Run()
+			_ = exec.Command("ip", family, "route", "flush", "proto", strconv.Itoa(link.RouteProtocol)).Run()
 		}
 	})
 	return h

@@ -22,6 +22,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/store"
@@ -278,7 +279,7 @@ func TestRetry(t *testing.T) {
 		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(testKey("b"), testSpec("cali2", "10.0.0.2"), 2)}}
 		time.Sleep(9 * time.Second)
 		c.expect(t, "an endpoint that the kernel refuses", "some 0s", "some 1s", "some 3s", "some 7s")
-		c.with(func() { c.refuse = &kernel.LinkDownError{Interface: "cali2", Why: "is not there"} })
+		c.with(func() { c.refuse = &link.DownError{Interface: "cali2", Why: "is not there"} })
 		time.Sleep(30 * time.Second)
 		c.expect(t, "an endpoint without interface", "look 10s", "some 15s", "look 20s", "look 30s")
 		c.with(func() { c.refuse, c.fail = nil, errors.New("broken") })

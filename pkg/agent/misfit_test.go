@@ -13,7 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/settings"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -64,14 +64,14 @@ func TestPrefixMisfit(t *testing.T) {
 }
 
 // world is what lies behind a link of the host's own.
-func (h *host) world(n int, link string, subnet string) *pod {
+func (h *host) world(n int, name string, subnet string) *pod {
 	h.Helper()
 	w := h.newPod(n)
 	net := netip.MustParsePrefix(subnet)
-	w.spec.Name, w.spec.IPv4Nets = link, []netip.Prefix{netip.PrefixFrom(net.Addr().Next(), 32)}
+	w.spec.Name, w.spec.IPv4Nets = name, []netip.Prefix{netip.PrefixFrom(net.Addr().Next(), 32)}
 	w.wire()
-	h.ip("addr", "add", kernel.HostGateway().String()+"/32", "dev", link, "scope", "link")
-	h.ip("addr", "add", subnet, "dev", link)
+	h.ip("addr", "add", link.HostGateway().String()+"/32", "dev", name, "scope", "link")
+	h.ip("addr", "add", subnet, "dev", name)
 	return w
 }
 

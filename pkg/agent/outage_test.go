@@ -13,7 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -180,7 +180,7 @@ func TestRouteOfAnother(t *testing.T) {
 	h.ip("route", "del", "10.65.0.1", "dev", "lo")
 	h.mustPass(p.key, revision)
 	if got := h.ip("route", "show", "proto", "80", "10.65.0.1"); !strings.Contains(got, "cali1") {
-		t.Errorf("route: %q, protocol %d", got, kernel.RouteProtocol)
+		t.Errorf("route: %q, protocol %d", got, link.RouteProtocol)
 	}
 }
 

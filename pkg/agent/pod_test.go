@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -102,7 +103,7 @@ func (p *pod) wire() {
 	}
 	// Until the kernel has told that both ends are up (linkwatch) it drops what the host sends.
 	p.host.until("the pod's link has its carrier", func() bool {
-		l, err := kernel.HostLink(p.spec.Name)
+		l, err := link.Find(p.spec.Name)
 		if err != nil {
 			p.host.Fatal(err)
 		}
@@ -110,7 +111,7 @@ func (p *pod) wire() {
 	})
 }
 
-func (p *pod) unwire() { _ = kernel.DeleteLink(p.spec.Name) }
+func (p *pod) unwire() { _ = link.Delete(p.spec.Name) }
 
 // put writes the endpoint to etcd.
 func (p *pod) put() int64 {

@@ -5,7 +5,7 @@ package agent
 import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/settings"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -55,7 +55,7 @@ func (x *shut) judge(roles settings.LinkRoles) (paths []string, err error) {
 		return nil, err
 	}
 	own := map[string]int{policy.Loopback: 0}
-	for _, name := range kernel.TunnelNames() { // there or not
+	for _, name := range link.TunnelNames() { // there or not
 		own[name] = 0
 	}
 	for _, l := range links {

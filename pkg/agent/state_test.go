@@ -18,6 +18,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -329,7 +330,7 @@ func TestAnswer(t *testing.T) {
 	expect("not read back", "waits", ask(a, 5))
 	expect("never was", "endpoint "+testKey("no").Path()+" has been deleted since", ask(testKey("no"), 5))
 	expect("to come", "waits", ask(testKey("no"), 6))
-	d.read([]kernel.Status{{Interface: "cali1", Err: &kernel.LinkDownError{Interface: "cali1", Why: "is not there"}}})
+	d.read([]kernel.Status{{Interface: "cali1", Err: &link.DownError{Interface: "cali1", Why: "is not there"}}})
 	expect("no interface", "waits", ask(a, 5))
 	d.read([]kernel.Status{{Interface: "cali1"}})
 	expect("read back", "programmed", ask(a, 5))

@@ -12,6 +12,7 @@ import (
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -48,7 +49,7 @@ func (s *session) add(ctx context.Context) (types.Result, error) {
 	}
 	s.undo.push("etcd", a.undo)
 	if a.delegated {
-		_, err := kernel.HostLink(id.hostIf)
+		_, err := link.Find(id.hostIf)
 		a.linked = err == nil
 	}
 	a.wire.start()

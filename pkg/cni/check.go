@@ -14,6 +14,7 @@ import (
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -131,21 +132,21 @@ func (s *session) check(ctx context.Context) error {
 
 // checkKernel compares the veth and what the pod's end has.
 func checkKernel(id identity, ns *kernel.Namespace, p *previous) error {
-	link, err := kernel.HostLink(id.hostIf)
+	l, err := link.Find(id.hostIf)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return differs("host interface %s is gone", id.hostIf)
 	case err != nil:
 		return fail(CodeKernel, err, "")
-	case link.Alias != id.alias:
-		return differs("host interface %s has the alias %q, not %q", id.hostIf, link.Alias, id.alias)
-	case !link.Up:
+	case l.Alias != id.alias:
+		return differs("host interface %s has the alias %q, not %q", id.hostIf, l.Alias, id.alias)
+	case !l.Up:
 		return differs("host interface %s is down", id.hostIf)
-	case p.host != nil && p.host.Mac != "" && link.MAC.String() != p.host.Mac:
-		return differs("host interface %s has the MAC address %s, not %s", id.hostIf, link.MAC, p.host.Mac)
-	case p.host != nil && p.host.Mtu != 0 && link.MTU > p.host.Mtu:
+	case p.host != nil && p.host.Mac != "" && l.MAC.String() != p.host.Mac:
+		return differs("host interface %s has the MAC address %s, not %s", id.hostIf, l.MAC, p.host.Mac)
+	case p.host != nil && p.host.Mtu != 0 && l.MTU > p.host.Mtu:
 		// It may be smaller: the agent lets workloads follow what the network has.
-		return differs("host interface %s has an MTU of %d, more than the %d of its ADD", id.hostIf, link.MTU, p.host.Mtu)
+		return differs("host interface %s has an MTU of %d, more than the %d of its ADD", id.hostIf, l.MTU, p.host.Mtu)
 	}
 	pod, err := kernel.ReadPod(ns, id.ifName)
 	switch {
@@ -153,13 +154,13 @@ func checkKernel(id identity, ns *kernel.Namespace, p *previous) error {
 		return differs("the container has no interface %s", id.ifName)
 	case err != nil:
 		return fail(CodeKernel, err, "")
-	case pod.HostIndex != link.Index:
+	case pod.HostIndex != l.Index:
 		return differs("the container's %s is not the other end of %s", id.ifName, id.hostIf)
 	case !pod.Up:
 		return differs("the container's %s is down", id.ifName)
-	case pod.MTU > link.MTU:
+	case pod.MTU > l.MTU:
 		return differs("the container's %s has an MTU of %d, more than the %d of host interface %s, which drops what is larger",
-			id.ifName, pod.MTU, link.MTU, id.hostIf)
+			id.ifName, pod.MTU, l.MTU, id.hostIf)
 	case p.pod != nil && p.pod.Mac != "" && pod.MAC.String() != p.pod.Mac:
 		return differs("the container's %s has the MAC address %s, not %s", id.ifName, pod.MAC, p.pod.Mac)
 	}

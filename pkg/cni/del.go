@@ -11,7 +11,7 @@ import (
 
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/ipam"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -62,10 +62,10 @@ type removal struct {
 	lenient   bool       // undo: also where etcd is not ready
 	noted     delegation // as another IPAM plugin was asked for it
 	unlinking *future
-	linked    bool         // its link was here
-	nameless  *kernel.Link // has the interface's name and no alias
-	elsewhere bool         // the container is in another network by the interface
-	also      []string     // other links that the endpoints live on
+	linked    bool       // its link was here
+	nameless  *link.Link // has the interface's name and no alias
+	elsewhere bool       // the container is in another network by the interface
+	also      []string   // other links that the endpoints live on
 }
 
 // release takes out of etcd what a failed ADD has written there.
@@ -235,9 +235,9 @@ func (r *removal) before(v *view) error {
 		return err
 	}
 	for _, name := range r.also {
-		link, err := kernel.HostLink(name)
-		if err == nil && link.Alias == r.id.alias {
-			err = deleteLink(link)
+		l, err := link.Find(name)
+		if err == nil && l.Alias == r.id.alias {
+			err = deleteLink(l)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fail(CodeKernel, err, "")
@@ -251,9 +251,9 @@ func (r *removal) before(v *view) error {
 	if e, ok := v.get(r.id.key).Value.(model.WorkloadEndpoint); ok && e.ContainerID != r.id.cid {
 		return nil
 	}
-	link := *r.nameless
+	l := *r.nameless
 	r.nameless = nil
-	return deleteLink(link)
+	return deleteLink(l)
 }
 
 // unlink removes the host's end, and with it the pod's, if it is this
@@ -264,64 +264,64 @@ func (r *removal) unlink(ctx context.Context, reading *reading) error {
 			return err
 		}
 	}
-	link, err := kernel.HostLink(r.id.hostIf)
+	l, err := link.Find(r.id.hostIf)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
 		return fail(CodeKernel, err, "")
-	case link.Alias == r.id.alias:
-		if others, err := r.isOthers(ctx, link, reading); err != nil || others {
+	case l.Alias == r.id.alias:
+		if others, err := r.isOthers(ctx, l, reading); err != nil || others {
 			return err
 		}
 		r.linked = true
-		return deleteLink(link)
-	case link.Alias == "" && link.Kind == "veth":
-		r.nameless = &link
+		return deleteLink(l)
+	case l.Alias == "" && l.Kind == "veth":
+		r.nameless = &l
 	default:
-		r.elsewhere = r.id.sameInterface(link.Alias)
-		r.s.log.Info("leaving a link that is not this container's", "alias", link.Alias)
+		r.elsewhere = r.id.sameInterface(l.Alias)
+		r.s.log.Info("leaving a link that is not this container's", "alias", l.Alias)
 	}
 	return nil
 }
 
 // isOthers reports whether an endpoint of other names, which make the same alias, lives on
 // the link. Without etcd the alias counts.
-func (r *removal) isOthers(ctx context.Context, link kernel.Link, reading *reading) (bool, error) {
+func (r *removal) isOthers(ctx context.Context, l link.Link, reading *reading) (bool, error) {
 	if !r.id.dotted() || reading.wait() != nil {
 		return false, nil
 	}
-	if ep, ok := reading.v.get(r.id.key).Value.(model.WorkloadEndpoint); ok && ep.Name == link.Name && ep.ContainerID == r.id.cid {
+	if ep, ok := reading.v.get(r.id.key).Value.(model.WorkloadEndpoint); ok && ep.Name == l.Name && ep.ContainerID == r.id.cid {
 		return false, nil
 	}
-	owner, others, err := r.s.ownerOf(ctx, link.Name, r.id.key)
+	owner, others, err := r.s.ownerOf(ctx, l.Name, r.id.key)
 	if others {
-		r.s.log.Info("leaving a link that is not this container's", "alias", link.Alias, "endpoint", owner)
+		r.s.log.Info("leaving a link that is not this container's", "alias", l.Alias, "endpoint", owner)
 	}
 	return others, err
 }
 
 // unlinkNoted removes the host's end that the ADD made under another name.
 func (r *removal) unlinkNoted(name string) error {
-	link, err := kernel.HostLink(name)
+	l, err := link.Find(name)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
 		return fail(CodeKernel, err, "")
-	case link.Alias != r.id.alias:
-		if r.id.sameInterface(link.Alias) { // and so is the endpoint another network's
+	case l.Alias != r.id.alias:
+		if r.id.sameInterface(l.Alias) { // and so is the endpoint another network's
 			r.noted.key = model.WorkloadEndpointKey{}
 		}
 		return nil
 	}
 	r.linked = true
-	return deleteLink(link)
+	return deleteLink(l)
 }
 
-func deleteLink(link kernel.Link) error {
+func deleteLink(l link.Link) error {
 	step("before link deleted")
-	if err := kernel.DeleteFoundLink(link); err != nil {
+	if err := link.DeleteFound(l); err != nil {
 		return fail(CodeKernel, err, "try again")
 	}
 	step("link deleted")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/ipam"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -82,7 +82,7 @@ type collection struct {
 	began int64               // etcd's revision
 	valid map[string]bool     // handles
 	stale map[string]identity // by handle
-	links map[string]kernel.Link
+	links map[string]link.Link
 	seen  map[model.WorkloadEndpointKey]bool // endpoints, when they were listed
 
 	collected atomic.Int64 // how many of the stale were taken away
@@ -128,26 +128,26 @@ func (g *collection) add(id identity) {
 // findLinks finds the links that carry a handle of this network and were never
 // entered in etcd, or are entered as another's.
 func (g *collection) findLinks(context.Context) error {
-	all, err := kernel.HostLinks(hostPrefix)
+	all, err := link.List(hostPrefix)
 	if err != nil {
 		return fail(CodeKernel, err, "")
 	}
-	g.links = make(map[string]kernel.Link, len(all))
+	g.links = make(map[string]link.Link, len(all))
 	keep := make(map[string]bool, len(g.valid))
 	for handle := range g.valid {
 		keep[linkAlias(g.s.conf.Name, handle)] = true
 	}
-	for _, link := range all {
-		g.links[link.Name] = link
-		if halfMade(link) {
-			g.add(identity{network: g.s.conf.Name, hostIf: link.Name, handle: "link " + link.Name})
+	for _, l := range all {
+		g.links[l.Name] = l
+		if halfMade(l) {
+			g.add(identity{network: g.s.conf.Name, hostIf: l.Name, handle: "link " + l.Name})
 			continue
 		}
-		if !aliasOfNetwork(link.Alias, g.s.conf.Name) || keep[link.Alias] {
+		if !aliasOfNetwork(l.Alias, g.s.conf.Name) || keep[l.Alias] {
 			continue
 		}
 		// The handle of a shortened alias is unknown: the link alone is stale.
-		id := identity{network: g.s.conf.Name, hostIf: link.Name, alias: link.Alias, handle: strings.TrimPrefix(link.Alias, aliasPrefix)}
+		id := identity{network: g.s.conf.Name, hostIf: l.Name, alias: l.Alias, handle: strings.TrimPrefix(l.Alias, aliasPrefix)}
 		id.cid, id.ifName, _ = splitHandle(id.network, id.handle, nil)
 		g.add(id)
 	}
@@ -173,8 +173,8 @@ func (g *collection) findDelegations() error {
 // halfMade reports whether the process that made the link died before it could
 // say whose it is: that takes a second message to the kernel. Others, too, have
 // links whose names begin as ours do.
-func halfMade(link kernel.Link) bool {
-	return link.Alias == "" && !link.Up && link.Kind == "veth" && isHostInterface(link.Name)
+func halfMade(l link.Link) bool {
+	return l.Alias == "" && !l.Up && l.Kind == "veth" && isHostInterface(l.Name)
 }
 
 // isHostInterface reports whether a name has the form of those that hostInterface

@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"github.com/calico-go/calico/pkg/ipam"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -136,27 +136,27 @@ func (g *collection) unlink(ctx context.Context, r *removal) (left bool, err err
 	if r.id.hostIf == "" {
 		return false, nil
 	}
-	link, err := kernel.HostLink(r.id.hostIf)
+	l, err := link.Find(r.id.hostIf)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return false, nil
 	case err != nil:
 		return false, err
-	case link.Alias != r.id.alias && !halfMade(link):
-		r.elsewhere = r.id.sameInterface(link.Alias)
+	case l.Alias != r.id.alias && !halfMade(l):
+		r.elsewhere = r.id.sameInterface(l.Alias)
 		return false, nil
 	}
 	if r.id.key == (model.WorkloadEndpointKey{}) {
 		// Known by its alias alone, which another network's may resemble.
-		owner, owned, err := g.s.ownerOf(ctx, link.Name, r.id.key)
+		owner, owned, err := g.s.ownerOf(ctx, l.Name, r.id.key)
 		if err != nil {
 			return false, err
 		}
 		if owned {
-			g.s.log.Info("leaving a link that an endpoint lives on", "link", link.Name, "endpoint", owner)
+			g.s.log.Info("leaving a link that an endpoint lives on", "link", l.Name, "endpoint", owner)
 			return true, nil
 		}
 	}
-	r.linked = link.Alias == r.id.alias
-	return false, deleteLink(link)
+	r.linked = l.Alias == r.id.alias
+	return false, deleteLink(l)
 }

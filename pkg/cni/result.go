@@ -7,7 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/calico-go/calico/netconf"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -19,7 +19,7 @@ func (s *session) result(id identity, mac model.MAC, mtu int, addrs []netip.Addr
 	r := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,
 		Interfaces: []*types100.Interface{
-			{Name: id.hostIf, Mac: kernel.HostMAC().String(), Mtu: mtu},
+			{Name: id.hostIf, Mac: link.HostMAC().String(), Mtu: mtu},
 			{Name: id.ifName, Mac: mac.String(), Mtu: mtu, Sandbox: s.env.netns},
 		},
 		Routes: routes,
@@ -38,9 +38,9 @@ func (s *session) result(id identity, mac model.MAC, mtu int, addrs []netip.Addr
 // gateway is the next hop of every pod.
 func gateway(v6 bool) netip.Addr {
 	if v6 {
-		return kernel.HostGatewayLL()
+		return link.HostGatewayLL()
 	}
-	return kernel.HostGateway()
+	return link.HostGateway()
 }
 
 func defaultV4() netip.Prefix { return netip.PrefixFrom(netip.IPv4Unspecified(), 0) }

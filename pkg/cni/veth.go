@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -53,7 +54,7 @@ func openNamespace(path string) (*kernel.Namespace, error) {
 
 // takenError says that a link has the host end's name, and not its alias or one that other
 // names make, too. It may be another's: etcd knows.
-type takenError struct{ link kernel.Link }
+type takenError struct{ link link.Link }
 
 // Error names the link.
 func (e *takenError) Error() string { return "link " + e.link.Name + " exists" }
@@ -81,23 +82,23 @@ func (w *wire) wait() error {
 // make makes the veth, or takes over the one that an earlier ADD for the same
 // interface has made.
 func (w *wire) make() error {
-	link, err := kernel.HostLink(w.id.hostIf)
+	l, err := link.Find(w.id.hostIf)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return w.create()
 	case err != nil:
 		return fail(CodeKernel, err, "")
-	case link.Alias != w.id.alias || w.id.dotted():
-		return &takenError{link}
+	case l.Alias != w.id.alias || w.id.dotted():
+		return &takenError{l}
 	}
-	return w.adopt(link)
+	return w.adopt(l)
 }
 
 // adopt takes over our own veth, or replaces it.
-func (w *wire) adopt(link kernel.Link) error {
+func (w *wire) adopt(l link.Link) error {
 	pod, err := kernel.ReadPod(w.ns, w.id.ifName)
-	if err != nil || pod.HostIndex != link.Index || pod.MAC != w.mac ||
-		pod.MTU > link.MTU || link.MTU > w.mtu || link.MAC != kernel.HostMAC() || !link.Up {
+	if err != nil || pod.HostIndex != l.Index || pod.MAC != w.mac ||
+		pod.MTU > l.MTU || l.MTU > w.mtu || l.MAC != link.HostMAC() || !l.Up {
 		return w.replace() // half made, or made with other settings
 	}
 	w.found = pod
@@ -106,7 +107,7 @@ func (w *wire) adopt(link kernel.Link) error {
 
 // replace makes the veth in place of what has its name.
 func (w *wire) replace() error {
-	if err := kernel.DeleteLink(w.id.hostIf); err != nil {
+	if err := link.Delete(w.id.hostIf); err != nil {
 		return fail(CodeKernel, err, "")
 	}
 	step("old link deleted")
@@ -192,42 +193,42 @@ func tooSmall(pod kernel.PodState, p kernel.PodNet) bool {
 // takeOver takes a link that may be another's, if no other endpoint lives on it. One
 // that has not our alias is replaced: left behind by this pod's former sandbox, or by a
 // process that died before it had set the alias.
-func (w *wire) takeOver(ctx context.Context, link kernel.Link, owned bool) error {
-	if err := foreign(link); err != nil {
+func (w *wire) takeOver(ctx context.Context, l link.Link, owned bool) error {
+	if err := foreign(l); err != nil {
 		return err
 	}
 	if !owned {
-		owner, taken, err := w.s.ownerOf(ctx, link.Name, w.id.key)
+		owner, taken, err := w.s.ownerOf(ctx, l.Name, w.id.key)
 		if err != nil {
 			return err
 		}
 		if taken {
 			return failf(CodeInterface, "delete that workload, or give another CNI_IFNAME",
-				"host interface %s belongs to %s", link.Name, owner)
+				"host interface %s belongs to %s", l.Name, owner)
 		}
 	}
-	if link.Alias == w.id.alias {
-		return w.adopt(link)
+	if l.Alias == w.id.alias {
+		return w.adopt(l)
 	}
-	w.s.log.Info("replacing a link that nobody owns any more", "link", link.Name, "alias", link.Alias)
+	w.s.log.Info("replacing a link that nobody owns any more", "link", l.Name, "alias", l.Alias)
 	return w.replace()
 }
 
 // refuse says why a link that this container's endpoint lives on can't be replaced:
 // it has another network's alias, so the container is in that by the same interface.
-func (w *wire) refuse(link kernel.Link) error {
-	if !w.again || !isOurAlias(link.Alias) || aliasOfNetwork(link.Alias, w.id.network) {
+func (w *wire) refuse(l link.Link) error {
+	if !w.again || !isOurAlias(l.Alias) || aliasOfNetwork(l.Alias, w.id.network) {
 		return nil
 	}
 	return failf(CodeInterface, "give another CNI_IFNAME, or delete the container from the other network first",
-		"interface %s of the container is another network's: %s has the alias %q", w.id.ifName, link.Name, link.Alias)
+		"interface %s of the container is another network's: %s has the alias %q", w.id.ifName, l.Name, l.Alias)
 }
 
 // foreign says why a link is none of calico's.
-func foreign(link kernel.Link) error {
-	if link.Kind == "veth" && (link.Alias == "" || isOurAlias(link.Alias)) {
+func foreign(l link.Link) error {
+	if l.Kind == "veth" && (l.Alias == "" || isOurAlias(l.Alias)) {
 		return nil
 	}
-	return failf(CodeInterface, "delete it with `ip link del "+link.Name+"`, if nothing needs it",
-		"host interface %s exists and is not one of calico's (kind %q, alias %q)", link.Name, link.Kind, link.Alias)
+	return failf(CodeInterface, "delete it with `ip link del "+l.Name+"`, if nothing needs it",
+		"host interface %s exists and is not one of calico's (kind %q, alias %q)", l.Name, l.Kind, l.Alias)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 )
 
@@ -40,7 +41,7 @@ func (h *HostPath) keepAdverts() error {
 	var kept []string
 	for _, entry := range dir {
 		name := entry.Name()
-		if slices.Contains([]string{"all", "lo"}, name) || h.owns(name) || isFabricDevice(name) {
+		if slices.Contains([]string{"all", "lo"}, name) || h.owns(name) || link.IsTunnelName(name) {
 			continue
 		}
 		forwards, err1 := rtnl.ReadSysctl(conf6 + name + "/forwarding")

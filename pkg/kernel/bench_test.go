@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -46,7 +47,7 @@ func BenchmarkDelete(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.StartTimer()
-			if err := DeleteLink("cali1"); err != nil {
+			if err := link.Delete("cali1"); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -21,10 +22,10 @@ func CarrierLosses(names []string) (map[string]uint32, error) {
 	defer s.Close()
 	losses := make(map[string]uint32, len(names))
 	for _, name := range names {
-		if checkName(name) != nil {
+		if link.CheckName(name) != nil {
 			continue
 		}
-		answers, err := s.Ask(getLink(0, name))
+		answers, err := s.Ask(link.GetMessage(0, name))
 		if errors.Is(err, unix.ENODEV) {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -122,7 +123,7 @@ func (h *HostPath) settle(report *Report, st *state, plans []interfacePlan, fail
 }
 
 // stray notes a link that no endpoint has, if there is one.
-func (r *Report) stray(l Link) {
+func (r *Report) stray(l link.Link) {
 	if l.Up && l.Alias != "" {
 		r.Strays = append(r.Strays, Stray{l.Name, l.Alias})
 	}
@@ -204,7 +205,7 @@ func (h *HostPath) takeOver(want rtnl.Route) (refused, err error) {
 		}
 		if r.Protocol != h.cfg.Protocol {
 			by := fmt.Sprintf("link %d", r.Index)
-			if l, err := linkOf(h.sock, r.Index, ""); err == nil {
+			if l, err := link.Get(h.sock, r.Index, ""); err == nil {
 				by = l.Name
 			}
 			return fmt.Errorf("there is a route by %s that is not ours, of protocol %d: delete it with `ip route del %s proto %d`, or give the workload another address",

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -122,7 +123,7 @@ func (w *watcher) learn() error {
 		return err
 	}
 	defer s.Close()
-	links, err := linksOf(s, w.path.owns)
+	links, err := link.Select(s, w.path.owns)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (w *watcher) learn() error {
 	return nil
 }
 
-func sightOf(l Link) sight { return sight{l.Name, l.Up, l.Running, l.Alias, l.MTU} }
+func sightOf(l link.Link) sight { return sight{l.Name, l.Up, l.Running, l.Alias, l.MTU} }
 
 // run reads until the socket is closed.
 func (w *watcher) run(ctx context.Context, out chan<- Event) {
@@ -178,7 +179,7 @@ func (w *watcher) note(e *Event, h rtnl.Header, body []byte) {
 		if r.Dst.Bits() == 0 && r.Dst.Addr().Is4() {
 			e.All = true // it may be what lets the host answer for HostGateway
 		}
-		if _, ours := w.seen[r.Index]; ours && r.Protocol != RouteProtocol && (r.Dst.Bits() == 0 || r.Gateway.IsLinkLocalUnicast()) {
+		if _, ours := w.seen[r.Index]; ours && r.Protocol != link.RouteProtocol && (r.Dst.Bits() == 0 || r.Gateway.IsLinkLocalUnicast()) {
 			e.Host = true // see LinkRole
 		}
 		w.noteIndex(e, r.Index)
@@ -192,7 +193,7 @@ func (w *watcher) note(e *Event, h rtnl.Header, body []byte) {
 		w.noteIndex(e, n.Index)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if p, index, ok := rtnl.ParseAddr(body); ok {
-			if h.Kind == unix.RTM_DELADDR && p.Addr() == HostGatewayLL() {
+			if h.Kind == unix.RTM_DELADDR && p.Addr() == link.HostGatewayLL() {
 				w.noteIndex(e, index)
 			}
 			_, ours := w.seen[index]
@@ -208,7 +209,7 @@ func (w *watcher) noteIndex(e *Event, index int) {
 }
 
 func (w *watcher) noteLink(e *Event, kind uint16, body []byte) {
-	l, ok := parseLink(body)
+	l, ok := link.Parse(body)
 	if !ok || body[0] != unix.AF_UNSPEC { // a bridge's port
 		return
 	}

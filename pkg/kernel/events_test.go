@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -72,7 +73,7 @@ func TestSubscribe(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := DeleteLink("cali1"); err != nil {
+		if err := link.Delete("cali1"); err != nil {
 			t.Fatal(err)
 		}
 		awaits(t, events, "cali1")

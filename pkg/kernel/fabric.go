@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -84,7 +85,7 @@ func NewFabric(cfg FabricConfig) (*Fabric, error) {
 	if cfg.Protocol == 0 {
 		cfg.Protocol = FabricProtocol
 	}
-	if cfg.Protocol == RouteProtocol {
+	if cfg.Protocol == link.RouteProtocol {
 		return nil, fmt.Errorf("protocol %d is that of the routes to workloads: those to other hosts need another", cfg.Protocol)
 	}
 	if len(cfg.Prefixes) == 0 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -25,7 +26,7 @@ func FuzzFabricMessages(f *testing.F) {
 			f.Add([]byte((*r.message(unix.RTM_NEWROUTE, 0))[unix.SizeofNlMsghdr:]))
 		}
 	}
-	f.Add([]byte((*fdbEntry{3, HostMAC(), netip.MustParseAddr("192.0.2.1")}.set())[unix.SizeofNlMsghdr:]))
+	f.Add([]byte((*fdbEntry{3, link.HostMAC(), netip.MustParseAddr("192.0.2.1")}.set())[unix.SizeofNlMsghdr:]))
 	f.Add([]byte((*newTunnel(ipipTunnel(), 0))[unix.SizeofNlMsghdr:]))
 	f.Add(ipipLink(func(*rtnl.Message) {}))
 	f.Fuzz(func(t *testing.T, b []byte) {

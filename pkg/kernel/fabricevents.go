@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -96,7 +97,7 @@ func ignoreRoutes(fd int, protocol uint8, port uint32) error {
 		{Code: is, K: 0, Jt: 6, Jf: 5},
 		// 10: a route
 		{Code: load | unix.BPF_B, K: protocolAt},
-		{Code: is, K: RouteProtocol, Jt: 4},
+		{Code: is, K: link.RouteProtocol, Jt: 4},
 		{Code: is, K: unix.RTPROT_KERNEL, Jt: 3},
 		{Code: is, K: uint32(protocol), Jf: 3},
 		{Code: load | unix.BPF_W, K: portAt},
@@ -116,7 +117,7 @@ func (w *fabricWatcher) learn() error {
 	}
 	defer s.Close()
 	request := rtnl.NewMessage(unix.RTM_GETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
-	request.Attr32(unix.IFLA_EXT_MASK, filterSkipStats)
+	request.Attr32(unix.IFLA_EXT_MASK, link.FilterSkipStats)
 	clear(w.seen)
 	err = s.Walk(request, func() { clear(w.seen) }, func(m rtnl.Received) {
 		if l, ok := parseTunnel(m.Body); ok && m.Kind == unix.RTM_NEWLINK && w.watches(l.Name) {
@@ -146,7 +147,7 @@ type fabricSight struct {
 }
 
 func (l *tunnelLink) sight() fabricSight {
-	return fabricSight{l.Name, l.Alias, l.Up, l.carrier, l.MTU, l.MAC, l.local, l.under, l.learning}
+	return fabricSight{l.Name, l.Alias, l.Up, l.Carrier, l.MTU, l.MAC, l.local, l.under, l.learning}
 }
 
 // run reads until the socket is closed.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -19,7 +20,7 @@ import (
 // fabricPass is one pass over the kernel's state.
 type fabricPass struct {
 	*Fabric
-	links    map[string]Link // those asked for so far; the zero Link = none
+	links    map[string]link.Link // those asked for so far; the zero Link = none
 	sources  map[netip.Addr]bool
 	refusals map[string]error // what the kernel said to a write, by subject
 	problems []FabricProblem
@@ -35,7 +36,7 @@ type fabricPass struct {
 
 func newFabricPass(f *Fabric) *fabricPass {
 	return &fabricPass{
-		Fabric: f, links: make(map[string]Link), sources: make(map[netip.Addr]bool), refusals: make(map[string]error),
+		Fabric: f, links: make(map[string]link.Link), sources: make(map[netip.Addr]bool), refusals: make(map[string]error),
 		hadDevices: maps.Clone(f.devices), hadTunnels: maps.Clone(f.settledTunnels),
 	}
 }
@@ -59,14 +60,14 @@ func (p *fabricPass) report() FabricReport {
 	return FabricReport{Problems: p.problems, Writes: p.writes, Repairs: p.repairs}
 }
 
-// linkOf returns the link of that name, and false where there is none.
-func (p *fabricPass) link(name string) (Link, bool, error) {
+// Get returns the link of that name, and false where there is none.
+func (p *fabricPass) link(name string) (link.Link, bool, error) {
 	l, known := p.links[name]
-	if !known && checkName(name) == nil {
+	if !known && link.CheckName(name) == nil {
 		var err error
-		l, err = linkOf(p.sock, 0, name)
+		l, err = link.Get(p.sock, 0, name)
 		if err != nil && !isNotExist(err) {
-			return Link{}, false, fmt.Errorf("read link %s: %w", name, err)
+			return link.Link{}, false, fmt.Errorf("read link %s: %w", name, err)
 		}
 		p.links[name] = l
 	}

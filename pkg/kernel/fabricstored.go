@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
@@ -16,13 +17,13 @@ func FabricRoutes() ([]plan.Route, error) {
 		return nil, err
 	}
 	defer s.Close()
-	links, err := linksOf(s, func(name string) bool { return !isFabricDevice(name) })
+	links, err := link.Select(s, func(name string) bool { return !link.IsTunnelName(name) })
 	if err != nil {
 		return nil, err
 	}
 	names := make(map[int]string, len(links))
 	for _, l := range links {
-		if l.Alias != tunnelAlias {
+		if l.Alias != link.TunnelAlias {
 			names[l.Index] = l.Name
 		}
 	}

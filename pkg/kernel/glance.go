@@ -10,6 +10,7 @@ import (
 	"hash/maphash"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -75,7 +76,7 @@ func (h *HostPath) matters(m rtnl.Header, body []byte) bool {
 func (r *reader) glance(since *glance) (glance, error) {
 	var g glance
 	// By netlink, as files would have a thread go into the namespace and back.
-	answers, err := r.sock.Do(getForwarding(unix.AF_INET), getForwarding(unix.AF_INET6), rtnl.FindRoute(HostGateway(), 0))
+	answers, err := r.sock.Do(getForwarding(unix.AF_INET), getForwarding(unix.AF_INET6), rtnl.FindRoute(link.HostGateway(), 0))
 	if err != nil {
 		return g, err
 	}
@@ -85,7 +86,7 @@ func (r *reader) glance(since *glance) (glance, error) {
 		}
 		g.forwards[i] = forwardingOf(a.Data)
 	}
-	g.gateway, g.reached = rtnl.FoundRoute(answers[2], HostGateway())
+	g.gateway, g.reached = rtnl.FoundRoute(answers[2], link.HostGateway())
 	type part struct {
 		what    string
 		request *rtnl.Message
@@ -93,7 +94,7 @@ func (r *reader) glance(since *glance) (glance, error) {
 		digest  func(rtnl.Received) uint64
 	}
 	parts := []part{
-		{"links", listLinks(), &g.links, r.linkDigest},
+		{"links", link.ListMessage(), &g.links, r.linkDigest},
 		{"neighbour tables", rtnl.NewMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)), &g.delays, r.delayDigest},
 	}
 	if since != nil {
@@ -190,13 +191,13 @@ func (r *reader) linkDigest(m rtnl.Received) uint64 {
 
 // addSettings adds the sysctls of a link that plan looks at.
 func (r *reader) addSettings(families []byte) {
-	var l Link
-	l.parseFamilies(families)
+	var l link.Link
+	l.ParseFamilies(families)
 	for _, s := range settings4() {
-		r.hash.Write(l.conf4.raw(s.number - 1))
+		r.hash.Write(l.Conf4.Raw(s.number - 1))
 	}
 	for _, s := range settings6() {
-		r.hash.Write(l.conf6.raw(s.number))
+		r.hash.Write(l.Conf6.Raw(s.number))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/netns"
@@ -131,7 +132,7 @@ func behindTheBack(e Endpoint) []breakage {
 			netns.SetSysctl(tb, "ipv6/conf/cali1/disable_ipv6", "0")
 		}},
 		{"another MAC address and back", func(tb testing.TB) {
-			l, err := HostLink("cali1")
+			l, err := link.Find("cali1")
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -211,7 +212,7 @@ func TestUnchangedLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer other.Close()
-		l, err := linkOf(other, 0, e.Interface)
+		l, err := link.Get(other, 0, e.Interface)
 		if err != nil {
 			t.Fatal(err)
 		}

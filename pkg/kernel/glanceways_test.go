@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ import (
 // that the agent reads.
 func otherWays(tb testing.TB) []breakage {
 	tb.Helper()
-	l, err := HostLink("cali1")
+	l, err := link.Find("cali1")
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -28,7 +29,7 @@ func HostInterfaces(workloadPrefixes []string) ([]Interface, error) {
 		return nil, err
 	}
 	defer s.Close()
-	links, err := linksOf(s, func(name string) bool {
+	links, err := link.Select(s, func(name string) bool {
 		return !slices.ContainsFunc(workloadPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 	})
 	if err != nil {
@@ -36,7 +37,7 @@ func HostInterfaces(workloadPrefixes []string) ([]Interface, error) {
 	}
 	byIndex := make(map[int]*Interface, len(links))
 	for _, l := range links {
-		byIndex[l.Index] = &Interface{Name: l.Name, Loopback: l.loopback}
+		byIndex[l.Index] = &Interface{Name: l.Name, Loopback: l.Loopback}
 	}
 	all, err := s.Dump(rtnl.NewMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg)))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -17,13 +18,13 @@ import (
 // may take away: all that flushes a link's addresses does.
 
 // gateway adds what the endpoint's IPv6 addresses, those that can be programmed, go by.
-func (p *interfacePlan) gateway(l Link, st *state, addrs []netip.Addr) {
-	if !l.isGateway() || st.gateways[l.Index] || !slices.ContainsFunc(addrs, netip.Addr.Is6) {
+func (p *interfacePlan) gateway(l link.Link, st *state, addrs []netip.Addr) {
+	if !l.IsGateway() || st.gateways[l.Index] || !slices.ContainsFunc(addrs, netip.Addr.Is6) {
 		return
 	}
 	p.write(rtnl.Change{
-		What:     fmt.Sprintf("add %s, the workload's IPv6 gateway, to %s", HostGatewayLL(), l.Name),
-		Requests: []*rtnl.Message{addGateway(l.Index)},
+		What:     fmt.Sprintf("add %s, the workload's IPv6 gateway, to %s", link.HostGatewayLL(), l.Name),
+		Requests: []*rtnl.Message{link.AddGateway(l.Index)},
 	})
 }
 
@@ -45,11 +46,11 @@ func (r *reader) readGateways(st *state) error {
 func (h *HostPath) findGateways(st *state) error {
 	var requests []*rtnl.Message
 	for name, l := range st.links {
-		if !l.isGateway() || !h.desired[name].hasIPv6() {
+		if !l.IsGateway() || !h.desired[name].hasIPv6() {
 			continue
 		}
-		m := rtnl.NewMessage(unix.RTM_GETADDR, 0, rtnl.AddrBody(netip.PrefixFrom(HostGatewayLL(), 0), 0, l.Index))
-		m.AttrAddr(unix.IFA_ADDRESS, HostGatewayLL())
+		m := rtnl.NewMessage(unix.RTM_GETADDR, 0, rtnl.AddrBody(netip.PrefixFrom(link.HostGatewayLL(), 0), 0, l.Index))
+		m.AttrAddr(unix.IFA_ADDRESS, link.HostGatewayLL())
 		requests = append(requests, m)
 	}
 	answers, err := h.sock.Do(requests...)
@@ -70,7 +71,7 @@ func (h *HostPath) findGateways(st *state) error {
 // whoseGateway is the link that has HostGatewayLL by a message about an address.
 func whoseGateway(m rtnl.Received) (index int, ok bool) {
 	p, index, ok := rtnl.ParseAddr(m.Body)
-	return index, ok && m.Kind == unix.RTM_NEWADDR && p.Addr() == HostGatewayLL()
+	return index, ok && m.Kind == unix.RTM_NEWADDR && p.Addr() == link.HostGatewayLL()
 }
 
 func (r *reader) gatewayDigest(m rtnl.Received) uint64 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
@@ -16,7 +17,7 @@ import (
 // gateways are the links that have HostGatewayLL and use it.
 func gateways(tb testing.TB) (names []string) {
 	tb.Helper()
-	for _, line := range netns.IP(tb, "-6", "-o", "addr", "show", "to", HostGatewayLL().String(), "-dadfailed") {
+	for _, line := range netns.IP(tb, "-6", "-o", "addr", "show", "to", link.HostGatewayLL().String(), "-dadfailed") {
 		names = append(names, strings.Fields(line)[1])
 	}
 	slices.Sort(names)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
@@ -32,15 +33,15 @@ func (n *HostNetwork) Read(workloadPrefixes ...string) (plan.Links, error) {
 		return plan.Links{}, err
 	}
 	defer s.Close()
-	links, err := linksOf(s, func(name string) bool {
-		return !isFabricDevice(name) &&
+	links, err := link.Select(s, func(name string) bool {
+		return !link.IsTunnelName(name) &&
 			!slices.ContainsFunc(workloadPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 	})
 	if err != nil {
 		return plan.Links{}, err
 	}
-	links = slices.DeleteFunc(links, func(l Link) bool { return l.Alias == tunnelAlias })
-	slices.SortFunc(links, func(a, b Link) int { return a.Index - b.Index })
+	links = slices.DeleteFunc(links, func(l link.Link) bool { return l.Alias == link.TunnelAlias })
+	slices.SortFunc(links, func(a, b link.Link) int { return a.Index - b.Index })
 	addrs, err := hostAddrs(s)
 	if err != nil {
 		return plan.Links{}, err
@@ -57,8 +58,8 @@ func (n *HostNetwork) Read(workloadPrefixes ...string) (plan.Links, error) {
 	isUplink := n.uplinkRule(links, byDefault)
 	for _, l := range links {
 		link := addrs[l.Index]
-		link.Name, link.Up, link.NoCarrier, link.MTU = l.Name, l.Up, l.Up && !l.carrier, l.MTU
-		link.Uplink, link.Loopback = l.Up && !l.loopback && isUplink(l), l.loopback
+		link.Name, link.Up, link.NoCarrier, link.MTU = l.Name, l.Up, l.Up && !l.Carrier, l.MTU
+		link.Uplink, link.Loopback = l.Up && !l.Loopback && isUplink(l), l.Loopback
 		out.Links = append(out.Links, link)
 	}
 	return out, nil
@@ -143,7 +144,7 @@ func foreignRoutes(s *rtnl.Socket, family uint8, fn func(rtnl.Route)) error {
 	var routes []rtnl.Route
 	several := 0
 	err := s.Walk(rtnl.RouteFilter{Family: family}.Request(), func() { routes = nil }, func(m rtnl.Received) {
-		if len(m.Body) < unix.SizeofRtMsg || m.Body[5] == RouteProtocol || m.Body[5] == FabricProtocol || m.Kind != unix.RTM_NEWROUTE {
+		if len(m.Body) < unix.SizeofRtMsg || m.Body[5] == link.RouteProtocol || m.Body[5] == FabricProtocol || m.Kind != unix.RTM_NEWROUTE {
 			return
 		}
 		r, ok := rtnl.ParseRoute(m.Body)
@@ -170,23 +171,23 @@ func foreignRoutes(s *rtnl.Socket, family uint8, fn func(rtnl.Route)) error {
 // routes, or that had them last, as a lease that is renewed or a cable that is changed
 // takes the routes away for a while; without any, hardware that is up; without any
 // either, whatever is up.
-func (n *HostNetwork) uplinkRule(links []Link, byDefault map[int]bool) func(Link) bool {
+func (n *HostNetwork) uplinkRule(links []link.Link, byDefault map[int]bool) func(link.Link) bool {
 	now := map[string]bool{}
 	for _, l := range links {
-		if l.Up && !l.loopback && byDefault[l.Index] {
+		if l.Up && !l.Loopback && byDefault[l.Index] {
 			now[l.Name] = true
 		}
 	}
 	if len(now) > 0 {
 		n.uplinks = now
 	}
-	for _, isUplink := range []func(Link) bool{
-		func(l Link) bool { return n.uplinks[l.Name] },
-		func(l Link) bool { return l.Kind == "" },
+	for _, isUplink := range []func(link.Link) bool{
+		func(l link.Link) bool { return n.uplinks[l.Name] },
+		func(l link.Link) bool { return l.Kind == "" },
 	} {
-		if slices.ContainsFunc(links, func(l Link) bool { return l.Up && !l.loopback && isUplink(l) }) {
+		if slices.ContainsFunc(links, func(l link.Link) bool { return l.Up && !l.Loopback && isUplink(l) }) {
 			return isUplink
 		}
 	}
-	return func(Link) bool { return true }
+	return func(link.Link) bool { return true }
 }

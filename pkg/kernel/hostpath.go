@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -110,7 +111,7 @@ type Stray struct {
 // NewHostPath opens the current network namespace.
 func NewHostPath(cfg HostPathConfig) (*HostPath, error) {
 	if cfg.Protocol == 0 {
-		cfg.Protocol = RouteProtocol
+		cfg.Protocol = link.RouteProtocol
 	}
 	if len(cfg.Prefixes) == 0 {
 		cfg.Prefixes = []string{"cali"}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"golang.org/x/sys/unix"
@@ -19,7 +20,7 @@ import (
 // state is what the kernel holds of the interfaces in scope.
 type state struct {
 	scope []string
-	links map[string]Link
+	links map[string]link.Link
 	// routes of ours. Not whole: only those by the links in scope.
 	routes map[int][]rtnl.Route
 	// permanent neighbours
@@ -37,7 +38,7 @@ type delayKey struct {
 
 func newState() *state {
 	return &state{
-		links:  make(map[string]Link),
+		links:  make(map[string]link.Link),
 		routes: make(map[int][]rtnl.Route),
 		neighs: make(map[int]map[netip.Addr]model.MAC),
 		delays: make(map[delayKey]uint64),
@@ -70,7 +71,7 @@ func (h *HostPath) scopeWhole(st *state) {
 // ReadAll reads the state of every workload interface.
 func (r *reader) readAll() (*state, error) {
 	st := newState()
-	links, err := linksOf(r.sock, r.owns)
+	links, err := link.Select(r.sock, r.owns)
 	if err != nil {
 		return nil, err
 	}
@@ -97,9 +98,9 @@ func (h *HostPath) readSome(names []string, moved map[string][]netip.Addr) (*sta
 	var asked []string
 	var requests []*rtnl.Message
 	for _, name := range names {
-		if checkName(name) == nil && h.owns(name) {
+		if link.CheckName(name) == nil && h.owns(name) {
 			asked = append(asked, name)
-			requests = append(requests, getLink(0, name))
+			requests = append(requests, link.GetMessage(0, name))
 		}
 	}
 	answers, err := h.sock.Do(requests...)
@@ -113,7 +114,7 @@ func (h *HostPath) readSome(names []string, moved map[string][]netip.Addr) (*sta
 		if a.Err != nil {
 			return nil, fmt.Errorf("read link %s: %w", asked[i], a.Err)
 		}
-		l, err := firstLink(a.Data)
+		l, err := link.First(a.Data)
 		if err != nil {
 			return nil, err
 		}
@@ -141,7 +142,7 @@ func (h *HostPath) readSome(names []string, moved map[string][]netip.Addr) (*sta
 // readMoved reads the routes to some addresses, and their neighbours on the link:
 // to list those of one link the kernel walks those of all. It says false, and
 // reads nothing, where another's route to one of them comes first.
-func (h *HostPath) readMoved(st *state, l Link, addrs []netip.Addr) (bool, error) {
+func (h *HostPath) readMoved(st *state, l link.Link, addrs []netip.Addr) (bool, error) {
 	var requests []*rtnl.Message
 	for _, a := range addrs {
 		if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
@@ -188,7 +189,7 @@ func (h *HostPath) readMoved(st *state, l Link, addrs []netip.Addr) (bool, error
 
 // readLink reads what a link has that was there a moment ago. One that was
 // deleted since is not an error: it isn't there, and has nothing.
-func (h *HostPath) readLink(st *state, l Link) error {
+func (h *HostPath) readLink(st *state, l link.Link) error {
 	err := h.readRoutes(st, l.Index)
 	if err == nil {
 		err = h.readNeighs(st, l.Index)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +40,7 @@ func (h *HostPath) convergeHost(report *Report) {
 		return nil
 	})
 	if err := h.ensureGateway(report); err != nil {
-		report.Problems = append(report.Problems, fmt.Errorf("route to %s, without which IPv4 workloads find no gateway: %w", HostGateway(), err))
+		report.Problems = append(report.Problems, fmt.Errorf("route to %s, without which IPv4 workloads find no gateway: %w", link.HostGateway(), err))
 	}
 }
 
@@ -78,12 +79,12 @@ func (h *HostPath) ensureOne(name string) (made bool, err error) {
 // route by the loopback would do too, but each packet to the gateway itself would
 // go round it until its TTL ends.)
 func (h *HostPath) ensureGateway(report *Report) error {
-	want := rtnl.Route{Dst: rtnl.HostPrefix(HostGateway()), Index: 1, Protocol: h.cfg.Protocol, Scope: unix.RT_SCOPE_HOST, Local: true}
-	found, ok := h.sock.Lookup(HostGateway(), 0)
+	want := rtnl.Route{Dst: rtnl.HostPrefix(link.HostGateway()), Index: 1, Protocol: h.cfg.Protocol, Scope: unix.RT_SCOPE_HOST, Local: true}
+	found, ok := h.sock.Lookup(link.HostGateway(), 0)
 	if !ok {
 		_, err := h.sock.Ask(rtnl.AddRoute(want, unix.NLM_F_EXCL))
 		if err == nil {
-			h.wroteHost(report, "local route to "+HostGateway().String())
+			h.wroteHost(report, "local route to "+link.HostGateway().String())
 		}
 		return err
 	}
@@ -94,7 +95,7 @@ func (h *HostPath) ensureGateway(report *Report) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(all, func(r rtnl.Route) bool { return r.Dst.Contains(HostGateway()) }) {
+	if !slices.ContainsFunc(all, func(r rtnl.Route) bool { return r.Dst.Contains(link.HostGateway()) }) {
 		return nil
 	}
 	report.Writes++

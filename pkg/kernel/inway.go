@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +21,7 @@ func LedByRoute(a netip.Addr) (bool, error) {
 	}
 	defer s.Close()
 	r, ok := s.Lookup(a, 0)
-	return ok && !r.Local && (r.Protocol == RouteProtocol || r.Protocol == FabricProtocol), nil
+	return ok && !r.Local && (r.Protocol == link.RouteProtocol || r.Protocol == FabricProtocol), nil
 }
 
 // ClearWay deletes the routes of a Fabric, blackholes included, by which the kernel

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 )
 
@@ -32,7 +33,7 @@ func LinkRoles(prefixes []string) ([]LinkRole, error) {
 		return nil, err
 	}
 	defer s.Close()
-	links, err := linksOf(s, func(name string) bool {
+	links, err := link.Select(s, func(name string) bool {
 		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 	})
 	if err != nil {
@@ -52,7 +53,7 @@ func LinkRoles(prefixes []string) ([]LinkRole, error) {
 	}
 	out := make([]LinkRole, 0, len(links))
 	for _, l := range links {
-		role := LinkRole{Name: l.Name, Index: l.Index, Loopback: l.loopback, Tunnel: l.Alias == tunnelAlias || isFabricDevice(l.Name), Uplink: uplinks[l.Index]}
+		role := LinkRole{Name: l.Name, Index: l.Index, Loopback: l.Loopback, Tunnel: l.Alias == link.TunnelAlias || link.IsTunnelName(l.Name), Uplink: uplinks[l.Index]}
 		for _, r := range routes {
 			role.Uplink = role.Uplink || r.Device == l.Name && r.Gateway.IsLinkLocalUnicast()
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -46,8 +47,8 @@ func TestLinkRoles(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(LinkRole{}, "Index")); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if want := []string{"tunl0", "vxlan-v6.calico", "vxlan.calico"}; !slices.Equal(TunnelNames(), want) {
-			t.Errorf("%v, want %v", TunnelNames(), want)
+		if want := []string{"tunl0", "vxlan-v6.calico", "vxlan.calico"}; !slices.Equal(link.TunnelNames(), want) {
+			t.Errorf("%v, want %v", link.TunnelNames(), want)
 		}
 	})
 }

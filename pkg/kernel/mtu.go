@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -52,15 +53,15 @@ func (h *HostPath) ShrinkMTU(ctx context.Context, mtu int) (changed int, err err
 
 // mtuLinks lists the workload interfaces, through a socket of its own: what
 // HostPath does meanwhile need not wait.
-func (h *HostPath) mtuLinks() (s *rtnl.Socket, links []Link, err error) {
+func (h *HostPath) mtuLinks() (s *rtnl.Socket, links []link.Link, err error) {
 	if s, err = h.ns.Open(); err != nil {
 		return nil, nil, err
 	}
-	if links, err = linksOf(s, h.owns); err != nil {
+	if links, err = link.Select(s, h.owns); err != nil {
 		s.Close()
 		return nil, nil, err
 	}
-	slices.SortFunc(links, func(a, b Link) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(links, func(a, b link.Link) int { return strings.Compare(a.Name, b.Name) })
 	return s, links, nil
 }
 
@@ -71,24 +72,24 @@ type peers struct {
 }
 
 // shrink sets both ends of a veth.
-func (p *peers) shrink(l Link, mtu int) (did bool, err error) {
+func (p *peers) shrink(l link.Link, mtu int) (did bool, err error) {
 	if l.Kind != "veth" || l.PeerNSID < 0 || l.Parent == 0 {
 		return p.shrinkAlone(l, mtu)
 	}
-	request := getLink(l.Parent, "")
+	request := link.GetMessage(l.Parent, "")
 	request.Attr32(unix.IFLA_TARGET_NETNSID, uint32(l.PeerNSID))
 	data, err := p.sock.Ask(request)
 	if err != nil {
 		return false, ignoreGone(fmt.Errorf("read the workload's end: %w", err))
 	}
-	peer, err := firstLink(data)
+	peer, err := link.First(data)
 	if err != nil {
 		return false, err
 	}
 	if l.MTU <= mtu && peer.MTU <= mtu {
 		return false, nil
 	}
-	if mtu < leastMTU6 && peer.inet6 {
+	if mtu < leastMTU6 && peer.Inet6 {
 		return false, fmt.Errorf("it is less than %d: the workload would lose IPv6", leastMTU6)
 	}
 	if peer.MTU > mtu {
@@ -104,7 +105,7 @@ func (p *peers) shrink(l Link, mtu int) (did bool, err error) {
 	return err == nil, ignoreGone(err)
 }
 
-func (p *peers) shrinkAlone(l Link, mtu int) (did bool, err error) {
+func (p *peers) shrinkAlone(l link.Link, mtu int) (did bool, err error) {
 	if l.MTU <= mtu {
 		return false, nil
 	}
@@ -112,7 +113,7 @@ func (p *peers) shrinkAlone(l Link, mtu int) (did bool, err error) {
 	return err == nil, ignoreGone(err)
 }
 
-func (p *peers) setThere(l Link, mtu int) error {
+func (p *peers) setThere(l link.Link, mtu int) error {
 	if p.paths == nil {
 		p.paths = make(map[int]string)
 		if err := p.find(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -24,13 +25,13 @@ func TestShrinkMTU(t *testing.T) {
 		mustApply(t, h, a.endpoint, b.endpoint)
 		mtus := func() (all [4]int) {
 			for i, w := range []wired{a, b} {
-				host, err := HostLink(w.endpoint.Interface)
+				host, err := link.Find(w.endpoint.Interface)
 				if err != nil {
 					t.Fatal(err)
 				}
 				all[2*i] = host.MTU
 				netns.Within(t, w.ns.File, func() {
-					pod, err := HostLink("eth0")
+					pod, err := link.Find("eth0")
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -60,7 +61,7 @@ func TestShrinkMTU(t *testing.T) {
 		shrink(1400, 2, "", [4]int{1400, 1400, 1400, 1400})
 		shrink(1200, 0, "would lose IPv6", [4]int{1400, 1400, 1400, 1400})
 		shrink(0, 0, "not positive", [4]int{1400, 1400, 1400, 1400})
-		if l, err := HostLink("other0"); err != nil || l.MTU != 1500 {
+		if l, err := link.Find("other0"); err != nil || l.MTU != 1500 {
 			t.Errorf("a foreign link: %v, %v", l.MTU, err)
 		}
 		for _, to := range b.endpoint.Addrs {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -13,9 +14,9 @@ import (
 // FuzzNotices: whatever the kernel tells of, nothing panics.
 func FuzzNotices(f *testing.F) {
 	for _, m := range []*rtnl.Message{
-		getLink(0, "cali1"),
+		link.GetMessage(0, "cali1"),
 		setConf4(3, settings4()),
-		rtnl.SetNeigh(3, netip.MustParseAddr("10.0.0.1"), HostMAC()),
+		rtnl.SetNeigh(3, netip.MustParseAddr("10.0.0.1"), link.HostMAC()),
 		rtnl.AddAddr(3, netip.MustParsePrefix("fd00::1/128")),
 		rtnl.AddRoute(endpointRoute(80, 3, netip.MustParseAddr("fd00::1")), 0),
 		setDelay(delayKey{3, unix.AF_INET}, 0),
@@ -26,9 +27,9 @@ func FuzzNotices(f *testing.F) {
 	}
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		rtnl.Messages(b, func(h rtnl.Header, body []byte) {
-			if l, ok := parseLink(body); ok {
-				l.conf4.at(25)
-				l.conf6.at(22)
+			if l, ok := link.Parse(body); ok {
+				l.Conf4.At(25)
+				l.Conf6.At(22)
 			}
 			parseDelay(body)
 			w := watcher{path: &HostPath{port: func() uint32 { return 1 }, reader: reader{cfg: HostPathConfig{Prefixes: []string{"cali"}}}}, seen: map[int]sight{}}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -86,7 +87,7 @@ func TestPodsPing(t *testing.T) {
 		t.Run(fmt.Sprintf("host's default route %v", defaultRoute), func(t *testing.T) {
 			netns.Host(t, func() {
 				uplink(t)
-				gateways := []netip.Addr{HostGatewayLL().WithZone("eth0"), HostGateway()}
+				gateways := []netip.Addr{link.HostGatewayLL().WithZone("eth0"), link.HostGateway()}
 				if defaultRoute {
 					netns.IP(t, "route", "add", "default", "via", "192.0.2.254")
 					netns.IP(t, "-6", "route", "add", "default", "via", "2001:db8::fe")
@@ -121,7 +122,7 @@ func TestPodsPingOnAHostAlone(t *testing.T) {
 		h := newHostPath(t)
 		a := wire(t, 1)
 		mustApply(t, h, a.endpoint)
-		ping(t, a.ns, HostGateway())
-		ping(t, a.ns, HostGatewayLL().WithZone("eth0"))
+		ping(t, a.ns, link.HostGateway())
+		ping(t, a.ns, link.HostGatewayLL().WithZone("eth0"))
 	})
 }

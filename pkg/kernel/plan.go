@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -62,8 +63,8 @@ func (h *HostPath) plan(st *state) []interfacePlan {
 		switch {
 		case wanted && !h.owns(name):
 			p.err = fmt.Errorf("interface %q has none of the prefixes of workload interfaces, %q: it is not touched", name, h.cfg.Prefixes)
-		case wanted && checkName(name) != nil:
-			p.err = checkName(name)
+		case wanted && link.CheckName(name) != nil:
+			p.err = link.CheckName(name)
 		case there && wanted && e.Active:
 			p.settings(e, l, st)
 			addrs := h.granted(&p, e, l, st)
@@ -71,13 +72,13 @@ func (h *HostPath) plan(st *state) []interfacePlan {
 			p.routes(h.cfg.Protocol, l, st, addrs, held, names)
 			p.gateway(l, st, addrs)
 			if l.Up && !l.Running {
-				p.err = errors.Join(p.err, &LinkDownError{name, "carries no packets: the workload's end is down"})
+				p.err = errors.Join(p.err, &link.DownError{Interface: name, Why: "carries no packets: the workload's end is down"})
 			}
 		case there:
 			p.routes(h.cfg.Protocol, l, st, nil, held, names)
 			p.neighbours(e, l, st, nil)
 		case wanted && e.Active:
-			p.err = &LinkDownError{name, "is not there"}
+			p.err = &link.DownError{Interface: name, Why: "is not there"}
 		}
 		plans = append(plans, p)
 	}
@@ -86,9 +87,9 @@ func (h *HostPath) plan(st *state) []interfacePlan {
 
 // granted are the endpoint's addresses that can be programmed now; the others
 // stand in the plan's error.
-func (h *HostPath) granted(p *interfacePlan, e Endpoint, l Link, st *state) []netip.Addr {
+func (h *HostPath) granted(p *interfacePlan, e Endpoint, l link.Link, st *state) []netip.Addr {
 	if !l.Up {
-		p.err = &LinkDownError{e.Interface, "is down"}
+		p.err = &link.DownError{Interface: e.Interface, Why: "is down"}
 		return nil
 	}
 	var addrs []netip.Addr
@@ -99,7 +100,7 @@ func (h *HostPath) granted(p *interfacePlan, e Endpoint, l Link, st *state) []ne
 			p.err = errors.Join(p.err, fmt.Errorf("%s is not an address that a workload can have", a))
 		case winner != e.Interface:
 			p.err = errors.Join(p.err, fmt.Errorf("address %s is also the endpoint's of %s, which comes first", a, winner))
-		case a.Is6() && !l.hasIPv6():
+		case a.Is6() && !l.HasIPv6():
 			p.err = errors.Join(p.err, fmt.Errorf("address %s: IPv6 is disabled on %s, or its MTU of %d is below 1280", a, e.Interface, l.MTU))
 		default:
 			addrs = append(addrs, a)
@@ -124,11 +125,11 @@ func (p *interfacePlan) add(c change) { p.changes = append(p.changes, &c) }
 
 func (p *interfacePlan) write(c rtnl.Change) { p.add(change{Change: c}) }
 
-func (p *interfacePlan) settings(e Endpoint, l Link, st *state) {
+func (p *interfacePlan) settings(e Endpoint, l link.Link, st *state) {
 	var wrong []string
 	var differ []setting
 	for _, s := range settings4() {
-		if v, ok := l.conf4.at(s.number - 1); ok && v != s.value {
+		if v, ok := l.Conf4.At(s.number - 1); ok && v != s.value {
 			differ = append(differ, s)
 			wrong = append(wrong, fmt.Sprintf("%s=%d", s.name, s.value))
 		}
@@ -143,7 +144,7 @@ func (p *interfacePlan) settings(e Endpoint, l Link, st *state) {
 		if s.name == "forwarding" && !e.hasIPv6() {
 			continue // it makes a router of the host: see forwardIPv6
 		}
-		if v, ok := l.conf6.at(s.number); ok && v != s.value {
+		if v, ok := l.Conf6.At(s.number); ok && v != s.value {
 			p.add(change{
 				Change: rtnl.Change{What: fmt.Sprintf("set sysctl net.ipv6.conf.%s: %s=%d", l.Name, s.name, s.value)},
 				sysctl: "ipv6/conf/" + l.Name + "/" + s.name,
@@ -177,7 +178,7 @@ func setConf4(index int, settings []setting) *rtnl.Message {
 	return m
 }
 
-func (p *interfacePlan) neighbours(e Endpoint, l Link, st *state, addrs []netip.Addr) {
+func (p *interfacePlan) neighbours(e Endpoint, l link.Link, st *state, addrs []netip.Addr) {
 	has := st.neighs[l.Index]
 	want := make(map[netip.Addr]bool, len(addrs))
 	for _, a := range addrs {
@@ -203,7 +204,7 @@ func (p *interfacePlan) neighbours(e Endpoint, l Link, st *state, addrs []netip.
 	}
 }
 
-func (p *interfacePlan) routes(protocol uint8, l Link, st *state, addrs []netip.Addr, held map[netip.Prefix][]rtnl.Route, names map[int]string) {
+func (p *interfacePlan) routes(protocol uint8, l link.Link, st *state, addrs []netip.Addr, held map[netip.Prefix][]rtnl.Route, names map[int]string) {
 	right := make(map[rtnl.Route]bool, len(addrs))
 	for _, a := range addrs {
 		want := endpointRoute(protocol, l.Index, a)

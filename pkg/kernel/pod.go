@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -39,7 +40,7 @@ func (p PodNet) families() (v4, v6 bool) {
 }
 
 func (p PodNet) check() error {
-	if err := checkName(p.IfName); err != nil {
+	if err := link.CheckName(p.IfName); err != nil {
 		return err
 	}
 	for _, a := range p.Addrs {
@@ -84,7 +85,7 @@ func (n *Namespace) configure(p PodNet) error {
 	pod, beside := n.made.pod, n.made.beside
 	if n.made.name != p.IfName {
 		var err error
-		if pod, err = linkOf(n.sock, 0, p.IfName); err != nil {
+		if pod, err = link.Get(n.sock, 0, p.IfName); err != nil {
 			return err
 		}
 		if beside, err = n.isBeside(pod.Index); err != nil {
@@ -95,12 +96,12 @@ func (n *Namespace) configure(p PodNet) error {
 	if v6 && n.made.hostV6 != nil {
 		return n.made.hostV6
 	}
-	if v6 && !pod.hasIPv6() {
+	if v6 && !pod.HasIPv6() {
 		if err := n.enableIPv6(&pod); err != nil {
 			return err
 		}
 	}
-	if v6 && !pod.Up && pod.hasIPv6() {
+	if v6 && !pod.Up && pod.HasIPv6() {
 		// Somebody took it down, and its addresses with that.
 		if err := bringUpPod(n.sock, pod); err != nil {
 			return err
@@ -154,7 +155,7 @@ func (n *Namespace) address(index int, p PodNet, v4, beside bool) error {
 // and makes its local route in a work queue (addrconf_dad_work): a packet that
 // comes before is lost, and a neighbour solicitation is repeated a second later.
 // The queue is not waited for longer than that.
-func (n *Namespace) settle(pod Link, addrs []netip.Addr) error {
+func (n *Namespace) settle(pod link.Link, addrs []netip.Addr) error {
 	host, err := rtnl.Open()
 	if err != nil {
 		return err
@@ -162,12 +163,12 @@ func (n *Namespace) settle(pod Link, addrs []netip.Addr) error {
 	defer host.Close()
 	far := n.made.index != 0
 	if !far {
-		if far, err = restoreGateway(host, pod); err != nil {
+		if far, err = link.RestoreGateway(host, pod); err != nil {
 			return err
 		}
 	}
 	rtnl.Await(func() bool {
-		if r, ok := host.Lookup(HostGatewayLL(), pod.Parent); far && !(ok && r.Local) {
+		if r, ok := host.Lookup(link.HostGatewayLL(), pod.Parent); far && !(ok && r.Local) {
 			return false
 		}
 		for _, a := range addrs {
@@ -184,7 +185,7 @@ func (n *Namespace) settle(pod Link, addrs []netip.Addr) error {
 // The loopback is the runtime's to bring up, by a plugin of its own; where there
 // is none the workload still reaches itself.
 func podSteps(index int, p PodNet, v4 bool) []podStep {
-	steps := []podStep{{step{"bring up lo", setUp(1)}, nil}, {step{"bring up " + p.IfName, setUp(index)}, nil}}
+	steps := []podStep{{step{"bring up lo", link.SetUp(1)}, nil}, {step{"bring up " + p.IfName, link.SetUp(index)}, nil}}
 	for _, a := range p.Addrs {
 		steps = append(steps, podStep{step{"add " + a.String(), rtnl.AddAddr(index, rtnl.HostPrefix(a))}, nil})
 	}
@@ -198,7 +199,7 @@ func podSteps(index int, p PodNet, v4 bool) []podStep {
 		add(fmt.Sprintf("add route to %s by %s", r.Dst, r.Gateway), r)
 	}
 	if v4 {
-		add("add route to "+HostGateway().String(), Route{Dst: rtnl.HostPrefix(HostGateway())})
+		add("add route to "+link.HostGateway().String(), Route{Dst: rtnl.HostPrefix(link.HostGateway())})
 	}
 	if p.DefaultV4 {
 		route(Route{Dst: defaultRoute(true)})
@@ -265,11 +266,11 @@ func podRoute(index int, r Route, metric uint32, flag uint16) *rtnl.Message {
 }
 
 // enableIPv6 turns IPv6 on in a namespace whose runtime turned it off.
-func (n *Namespace) enableIPv6(pod *Link) error {
-	if !pod.inet6 {
+func (n *Namespace) enableIPv6(pod *link.Link) error {
+	if !pod.Inet6 {
 		return errors.New("there is no IPv6 on it: this kernel has none, or the MTU is below 1280")
 	}
-	if _, err := n.sock.Ask(setAddrGen(pod.Index, genNone)); err != nil {
+	if _, err := n.sock.Ask(link.SetAddrGen(pod.Index, link.GenNone)); err != nil {
 		return fmt.Errorf("enable IPv6: %w", err)
 	}
 	err := n.Enter(func() error {
@@ -285,8 +286,8 @@ func (n *Namespace) enableIPv6(pod *Link) error {
 	if err := answers[0].Err; err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("enable IPv6: add a link-local address: %w", err)
 	}
-	pod.conf6 = nil // what it said is past
-	n.made.pod.conf6 = nil
+	pod.Conf6 = nil // what it said is past
+	n.made.pod.Conf6 = nil
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
@@ -90,7 +91,7 @@ func TestConfigurePod(t *testing.T) {
 							t.Errorf("sysctl %s: got %s, %v", want, got, err)
 						}
 					}
-					l, err := HostLink("lo")
+					l, err := link.Find("lo")
 					if err != nil || !l.Up {
 						t.Errorf("lo: %+v, %v", l, err)
 					}

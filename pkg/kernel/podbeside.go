@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -37,11 +38,11 @@ func far(v4 bool) netip.Addr {
 // findOthers asks, before a workload's link has routes, whether another link has: a
 // default route or, of IPv4, one to the gateway that all our links have.
 func findOthers() []*rtnl.Message {
-	return []*rtnl.Message{rtnl.FindRoute(HostGateway(), 0), rtnl.FindRoute(far(false), 0)}
+	return []*rtnl.Message{rtnl.FindRoute(link.HostGateway(), 0), rtnl.FindRoute(far(false), 0)}
 }
 
 func foundOthers(answers []rtnl.Answer) bool {
-	_, v4 := rtnl.FoundRoute(answers[0], HostGateway())
+	_, v4 := rtnl.FoundRoute(answers[0], link.HostGateway())
 	_, v6 := rtnl.FoundRoute(answers[1], far(false))
 	return v4 || v6
 }
@@ -79,7 +80,7 @@ func (n *Namespace) isBeside(index int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, dst := range []netip.Prefix{rtnl.HostPrefix(HostGateway()), defaultRoute(true), defaultRoute(false)} {
+	for _, dst := range []netip.Prefix{rtnl.HostPrefix(link.HostGateway()), defaultRoute(true), defaultRoute(false)} {
 		other, taken := others[dst]
 		own, there := mine[dst]
 		if taken && (!there || own.first > other.first) {
@@ -117,9 +118,9 @@ func (n *Namespace) putBeside(index int, steps []podStep, all bool) error {
 // hostGateway is the next hop of a workload.
 func hostGateway(v4 bool) netip.Addr {
 	if v4 {
-		return HostGateway()
+		return link.HostGateway()
 	}
-	return HostGatewayLL()
+	return link.HostGatewayLL()
 }
 
 func defaultRoute(v4 bool) netip.Prefix {
@@ -136,7 +137,7 @@ func (n *Namespace) answerSteps(index int, addrs []netip.Addr) ([]podStep, error
 	if err != nil {
 		return nil, err
 	}
-	links, err := linksOf(n.sock, func(string) bool { return true })
+	links, err := link.Select(n.sock, func(string) bool { return true })
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +173,7 @@ func (n *Namespace) forget() error {
 	if err != nil || len(have) == 0 {
 		return err
 	}
-	links, err := linksOf(n.sock, func(string) bool { return true })
+	links, err := link.Select(n.sock, func(string) bool { return true })
 	if err != nil {
 		return err
 	}
@@ -237,8 +238,8 @@ func (r rule) String() string {
 }
 
 // isLost reports whether the rule's link is gone.
-func (r rule) isLost(links []Link) bool {
-	return !slices.ContainsFunc(links, func(l Link) bool { return l.Index == r.index })
+func (r rule) isLost(links []link.Link) bool {
+	return !slices.ContainsFunc(links, func(l link.Link) bool { return l.Index == r.index })
 }
 
 // Message is struct fib_rule_hdr of linux/fib_rules.h and its attributes.
@@ -247,7 +248,7 @@ func (r rule) message(kind, flags uint16) *rtnl.Message {
 	m.AttrAddr(unix.FRA_SRC, r.from)
 	m.Attr32(unix.FRA_PRIORITY, besidePriority)
 	m.Attr32(unix.FRA_TABLE, uint32(besideTable+r.index))
-	m.Attr8(unix.FRA_PROTOCOL, RouteProtocol)
+	m.Attr8(unix.FRA_PROTOCOL, link.RouteProtocol)
 	return m
 }
 

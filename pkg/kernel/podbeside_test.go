@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
@@ -197,7 +198,7 @@ func TestPodBesideLeft(t *testing.T) {
 		if got := r.read("net1").Astray; len(got) > 0 {
 			t.Errorf("%v go astray when it is configured again", got)
 		}
-		if err := DeleteLink("cali1"); err != nil {
+		if err := link.Delete("cali1"); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := CreateVeth(r.ns, Veth{HostName: "cali1", PodName: "net1"}); err != nil {
@@ -211,7 +212,7 @@ func TestPodBesideLeft(t *testing.T) {
 		if err := r.ns.forget(); err != nil || len(r.rules()) != 2 {
 			t.Errorf("%v: the link is there, and the rules are %q", err, r.rules())
 		}
-		if err := DeleteLink("cali1"); err != nil {
+		if err := link.Delete("cali1"); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {

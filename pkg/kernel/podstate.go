@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"golang.org/x/sys/unix"
@@ -37,7 +38,7 @@ func (s PodState) HasRoute(dst netip.Prefix, gateway netip.Addr) bool {
 // ReadPod reads back what ConfigurePod set. The error wraps os.ErrNotExist when
 // there is no such interface.
 func ReadPod(ns *Namespace, ifName string) (PodState, error) {
-	if err := checkName(ifName); err != nil {
+	if err := link.CheckName(ifName); err != nil {
 		return PodState{}, err
 	}
 	state, err := ns.read(ifName)
@@ -48,7 +49,7 @@ func ReadPod(ns *Namespace, ifName string) (PodState, error) {
 }
 
 func (n *Namespace) read(ifName string) (PodState, error) {
-	l, err := linkOf(n.sock, 0, ifName)
+	l, err := link.Get(n.sock, 0, ifName)
 	if err != nil {
 		return PodState{}, err
 	}

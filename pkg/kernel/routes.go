@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
@@ -229,9 +230,9 @@ func (p *fabricPass) resolve(want plan.Route) (r fabricRoute, ok bool, lacks, er
 		case err != nil:
 			return r, false, nil, err
 		case !there:
-			lacks = errors.Join(lacks, &LinkDownError{h.Device, "is not there"})
+			lacks = errors.Join(lacks, &link.DownError{Interface: h.Device, Why: "is not there"})
 		case !l.Up:
-			lacks = errors.Join(lacks, &LinkDownError{h.Device, "is down"})
+			lacks = errors.Join(lacks, &link.DownError{Interface: h.Device, Why: "is down"})
 		case h.Gateway.IsValid() && h.Gateway.Is4() && r.dst.Addr().Is6():
 			lacks = errors.Join(lacks, fmt.Errorf("next hop %s is not of the family of %s", h.Gateway, r.dst))
 		default:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
@@ -120,7 +121,7 @@ func (p *fabricPass) routeChange(want plan.Route, there []fabricRoute) (*fabricC
 		return nil, nil
 	}
 	for _, o := range there {
-		if o.protocol != p.cfg.Protocol && o.protocol != RouteProtocol && o.metric < r.metric {
+		if o.protocol != p.cfg.Protocol && o.protocol != link.RouteProtocol && o.metric < r.metric {
 			p.problem(dst.String(), foreignRoute(o))
 			break
 		}
@@ -295,7 +296,7 @@ func (p *fabricPass) sendEchoed(sets []*fabricChange, wants []fabricRoute) error
 			continue
 		}
 		p.held[dst] = wants[i]
-		if o, ok := p.sock.Lookup(dst.Addr(), 0); ok && o.Dst == dst && o.Protocol != p.cfg.Protocol && o.Protocol != RouteProtocol && !o.Local {
+		if o, ok := p.sock.Lookup(dst.Addr(), 0); ok && o.Dst == dst && o.Protocol != p.cfg.Protocol && o.Protocol != link.RouteProtocol && !o.Local {
 			p.problem(c.subject, foreignRoute(fabricRoute{dst: o.Dst, protocol: o.Protocol, metric: o.Metric}))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/netns"
 )
@@ -55,7 +56,7 @@ func wireAddrs(tb testing.TB, n int, addrs ...netip.Addr) wired {
 func awaitSettled(tb testing.TB, name string) {
 	tb.Helper()
 	for deadline := time.Now().Add(netns.Patience); ; time.Sleep(time.Millisecond) {
-		l, err := HostLink(name)
+		l, err := link.Find(name)
 		if err != nil {
 			tb.Fatal(err)
 		}

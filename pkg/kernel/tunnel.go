@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
@@ -16,9 +17,9 @@ import (
 // tunnelDevices are the names that plan gives, and the kernel's kind of each.
 func tunnelDevices() map[plan.TunnelKind]struct{ name, kind string } {
 	return map[plan.TunnelKind]struct{ name, kind string }{
-		plan.VXLAN4: {vxlan4, "vxlan"},
-		plan.VXLAN6: {vxlan6, "vxlan"},
-		plan.IPIP:   {ipipIn, "ipip"},
+		plan.VXLAN4: {link.VXLAN4, "vxlan"},
+		plan.VXLAN6: {link.VXLAN6, "vxlan"},
+		plan.IPIP:   {link.IPIP, "ipip"},
 	}
 }
 
@@ -31,7 +32,7 @@ func kindOf(t plan.TunnelKind) string {
 
 // tunnelLink is a tunnel device as the kernel has it.
 type tunnelLink struct {
-	Link
+	link.Link
 	vni      uint32
 	port     uint16
 	local    netip.Addr
@@ -42,7 +43,7 @@ type tunnelLink struct {
 
 // parseTunnel reads struct ifinfomsg of a link and what of it is a tunnel's.
 func parseTunnel(b []byte) (tunnelLink, bool) {
-	l, ok := parseLink(b)
+	l, ok := link.Parse(b)
 	if !ok {
 		return tunnelLink{}, false
 	}
@@ -85,10 +86,10 @@ func (l *tunnelLink) parseVXLAN(b []byte) {
 // readTunnel reads one tunnel device; the error wraps os.ErrNotExist when there is no
 // link of that name.
 func readTunnel(s *rtnl.Socket, name string) (tunnelLink, error) {
-	if _, err := linkOf(s, 0, name); err != nil {
+	if _, err := link.Get(s, 0, name); err != nil {
 		return tunnelLink{}, err
 	}
-	data, err := s.Ask(getLink(0, name))
+	data, err := s.Ask(link.GetMessage(0, name))
 	if err != nil {
 		return tunnelLink{}, err
 	}
@@ -162,8 +163,8 @@ func (l *tunnelLink) steps(t plan.Tunnel, under int) []tunnelStep {
 		steps = append(steps, tunnelStep{deviceStep: deviceStep{what, m}})
 	}
 	// Marked first: what is half made can be removed.
-	if l.Alias != tunnelAlias {
-		set("mark by its alias", func(m *rtnl.Message) { m.Attr(unix.IFLA_IFALIAS, []byte(tunnelAlias)) })
+	if l.Alias != link.TunnelAlias {
+		set("mark by its alias", func(m *rtnl.Message) { m.Attr(unix.IFLA_IFALIAS, []byte(link.TunnelAlias)) })
 	}
 	if l.bound() {
 		return []tunnelStep{{deviceStep{what: "make it anew without local and remote address"}, true}}
@@ -188,7 +189,7 @@ func (l *tunnelLink) steps(t plan.Tunnel, under int) []tunnelStep {
 		set(fmt.Sprintf("set MTU %d", t.MTU), func(m *rtnl.Message) { m.Attr32(unix.IFLA_MTU, uint32(t.MTU)) })
 	}
 	if !l.Up {
-		steps = append(steps, tunnelStep{deviceStep: deviceStep{"bring up", setUp(l.Index)}})
+		steps = append(steps, tunnelStep{deviceStep: deviceStep{"bring up", link.SetUp(l.Index)}})
 	}
 	return steps
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
@@ -20,7 +21,7 @@ const tunnelTries = 3
 // ensureTunnel makes a device and what it lacks. Its former addresses stay for
 // now: routes may name them.
 func (p *fabricPass) ensureTunnel(t plan.Tunnel) error {
-	if err := checkName(t.Device); err != nil {
+	if err := link.CheckName(t.Device); err != nil {
 		p.problem(t.Device, err)
 		return nil
 	}
@@ -131,7 +132,7 @@ func (p *fabricPass) under(t plan.Tunnel) (index int, refused, err error) {
 	}
 	l, there, err := p.link(t.Parent)
 	if err == nil && !there {
-		refused = &LinkDownError{t.Parent, "is not there"}
+		refused = &link.DownError{Interface: t.Parent, Why: "is not there"}
 	}
 	return l.Index, refused, err
 }
@@ -175,7 +176,7 @@ func sameDevice(a, b plan.Tunnel) bool {
 func (p *fabricPass) checkTunnel(t plan.Tunnel) error {
 	delete(p.devices, t.Kind)
 	delete(p.settledTunnels, t.Kind)
-	if err := checkName(t.Device); err != nil {
+	if err := link.CheckName(t.Device); err != nil {
 		p.problem(t.Device, err)
 		return nil
 	}
@@ -239,7 +240,7 @@ func (p *fabricPass) removeTunnels() (bare bool, err error) {
 		} else if err != nil {
 			return false, fmt.Errorf("read link %s: %w", t.Device, err)
 		}
-		if l.Alias != tunnelAlias || l.Kind != d.kind {
+		if l.Alias != link.TunnelAlias || l.Kind != d.kind {
 			continue
 		}
 		drifted := p.hadDevices[kind] == l.Index && p.settled(t)
@@ -282,7 +283,7 @@ func (p *fabricPass) removeTunnel(t plan.Tunnel, l tunnelLink) error {
 	if _, err := p.tunnelWrite(t, deviceStep{"delete the device", deleteMessage(l.Index)}, false); err != nil {
 		return err
 	}
-	if _, err := linkOf(p.sock, l.Index, ""); isNotExist(err) {
+	if _, err := link.Get(p.sock, l.Index, ""); isNotExist(err) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("read link %s: %w", t.Device, err)

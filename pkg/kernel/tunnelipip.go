@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"golang.org/x/sys/unix"
@@ -61,5 +62,5 @@ func (l *tunnelLink) bound() bool {
 
 // isForeign says whether the device is somebody else's and is left alone.
 func (l *tunnelLink) isForeign(t plan.Tunnel) bool {
-	return l.Kind != kindOf(t.Kind) || l.bound() && l.Alias != tunnelAlias
+	return l.Kind != kindOf(t.Kind) || l.bound() && l.Alias != link.TunnelAlias
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
@@ -124,7 +125,7 @@ func TestIPIPComesAndGoes(t *testing.T) {
 						mustHold(t, v.fabric, v.plainState(hosts))
 						netns.Within(t, v.ns.File, func() {
 							if !kernels {
-								if l, err := HostLink("tunl0"); err == nil {
+								if l, err := link.Find("tunl0"); err == nil {
 									t.Errorf("left: %+v", l.Alias)
 								}
 								return

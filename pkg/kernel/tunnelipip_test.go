@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
@@ -55,7 +56,7 @@ func ipipLink(fill func(m *rtnl.Message)) []byte {
 }
 
 func TestIPIPSteps(t *testing.T) {
-	alias := func(m *rtnl.Message) { m.AttrString(unix.IFLA_IFALIAS, tunnelAlias) }
+	alias := func(m *rtnl.Message) { m.AttrString(unix.IFLA_IFALIAS, link.TunnelAlias) }
 	whats := func(body []byte, want plan.Tunnel) []string {
 		l, ok := parseTunnel(body)
 		if !ok || l.Kind != "ipip" || l.local.IsValid() {
@@ -97,7 +98,7 @@ func TestIPIPWhereThereIsNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := HostLink("tunl0"); err == nil {
+		if _, err := link.Find("tunl0"); err == nil {
 			noProblems(t, r)
 		} else if len(r.Problems) != 1 || r.Problems[0].Subject != "tunl0" {
 			t.Errorf("problems: %v", r.Problems)

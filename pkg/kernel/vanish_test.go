@@ -5,6 +5,7 @@ package kernel
 import (
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/test/netns"
 )
 
@@ -15,7 +16,7 @@ func TestReadLinkThatVanished(t *testing.T) {
 		h := newHostPath(t)
 		a := wire(t, 1)
 		mustApply(t, h, a.endpoint)
-		l, err := HostLink("cali1")
+		l, err := link.Find("cali1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -23,7 +24,7 @@ func TestReadLinkThatVanished(t *testing.T) {
 		if err := h.readLink(st, l); err != nil || len(st.links) != 1 || len(st.routes[l.Index]) == 0 {
 			t.Errorf("a link that is there: %v, %+v", err, st)
 		}
-		if err := DeleteLink("cali1"); err != nil {
+		if err := link.Delete("cali1"); err != nil {
 			t.Fatal(err)
 		}
 		st = newState()

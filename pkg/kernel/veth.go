@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"golang.org/x/sys/unix"
@@ -27,7 +28,7 @@ type Veth struct {
 }
 
 // LinkExistsError says that the host end's name is taken, and by what.
-type LinkExistsError struct{ Link Link }
+type LinkExistsError struct{ Link link.Link }
 
 // Error names the link and who it belongs to.
 func (e *LinkExistsError) Error() string {
@@ -45,7 +46,7 @@ func (e *LinkExistsError) Unwrap() error { return os.ErrExist }
 type madeVeth struct {
 	name   string
 	index  int
-	pod    Link
+	pod    link.Link
 	beside bool  // another link had routes before
 	hostV6 error // why the host end has no IPv6
 }
@@ -74,7 +75,7 @@ func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err
 	Step("link created")
 	undo = func() error {
 		ns.made = madeVeth{}
-		err := deleteLink(pod.Parent, v.HostName)
+		err := link.DeleteIndex(pod.Parent, v.HostName)
 		if beside {
 			err = errors.Join(err, ns.forget())
 		}
@@ -86,7 +87,7 @@ func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err
 		err = bringUpPod(ns.sock, pod)
 	}
 	if err == nil {
-		_, err = host.Ask(getLink(pod.Parent, "")) // see bringUpPod
+		_, err = host.Ask(link.GetMessage(pod.Parent, "")) // see bringUpPod
 	}
 	if err != nil {
 		return model.MAC{}, nil, errors.Join(fmt.Errorf("set up veth %s: %w", v.HostName, err), undo())
@@ -95,10 +96,10 @@ func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err
 }
 
 func (v Veth) check() error {
-	if err := checkName(v.HostName); err != nil {
+	if err := link.CheckName(v.HostName); err != nil {
 		return err
 	}
-	if err := checkName(v.PodName); err != nil {
+	if err := link.CheckName(v.PodName); err != nil {
 		return err
 	}
 	if len(v.Alias) > maxAlias {
@@ -112,13 +113,13 @@ func (v Veth) check() error {
 
 // create makes both ends, down, and returns the workload's. beside says that another
 // link there has routes.
-func (v Veth) create(ns *Namespace, host *rtnl.Socket) (pod Link, beside bool, err error) {
+func (v Veth) create(ns *Namespace, host *rtnl.Socket) (pod link.Link, beside bool, err error) {
 	here, err := os.Open(rtnl.OwnNetns)
 	if err != nil {
-		return Link{}, false, fmt.Errorf("open the host's network namespace: %w", err)
+		return link.Link{}, false, fmt.Errorf("open the host's network namespace: %w", err)
 	}
 	defer func() { _ = here.Close() }()
-	mac := HostMAC()
+	mac := link.HostMAC()
 	m := rtnl.NewMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
 	m.AttrString(unix.IFLA_IFNAME, v.PodName)
 	if v.MTU > 0 {
@@ -141,14 +142,14 @@ func (v Veth) create(ns *Namespace, host *rtnl.Socket) (pod Link, beside bool, e
 			})
 		})
 	})
-	answers, err := ns.sock.Do(append([]*rtnl.Message{m, getLink(0, v.PodName)}, findOthers()...)...)
+	answers, err := ns.sock.Do(append([]*rtnl.Message{m, link.GetMessage(0, v.PodName)}, findOthers()...)...)
 	if err != nil {
-		return Link{}, false, fmt.Errorf("make veth %s: %w", v.HostName, err)
+		return link.Link{}, false, fmt.Errorf("make veth %s: %w", v.HostName, err)
 	}
 	if err := answers[0].Err; err != nil {
-		return Link{}, false, v.explain(ns, host, answers[1], err)
+		return link.Link{}, false, v.explain(ns, host, answers[1], err)
 	}
-	pod, err = firstLink(answers[1].Data)
+	pod, err = link.First(answers[1].Data)
 	if answers[1].Err != nil {
 		err = answers[1].Err
 	}
@@ -156,16 +157,16 @@ func (v Veth) create(ns *Namespace, host *rtnl.Socket) (pod Link, beside bool, e
 		return pod, foundOthers(answers[2:]), nil
 	}
 	err = fmt.Errorf("read %s, just made in %s: %w", v.PodName, ns.path, err)
-	if link, lost := linkOf(host, 0, v.HostName); lost == nil {
-		err = errors.Join(err, deleteLink(link.Index, v.HostName))
+	if l, lost := link.Get(host, 0, v.HostName); lost == nil {
+		err = errors.Join(err, link.DeleteIndex(l.Index, v.HostName))
 	}
-	return Link{}, false, err
+	return link.Link{}, false, err
 }
 
 // explain finds out which of the two names is taken.
 func (v Veth) explain(ns *Namespace, host *rtnl.Socket, pod rtnl.Answer, err error) error {
 	if errors.Is(err, unix.EEXIST) {
-		if taken, err := linkOf(host, 0, v.HostName); err == nil {
+		if taken, err := link.Get(host, 0, v.HostName); err == nil {
 			return &LinkExistsError{taken}
 		}
 		if pod.Err == nil {
@@ -186,9 +187,9 @@ func bringUpHost(s *rtnl.Socket, index int, alias string) (noV6, err error) {
 	// the subnet, a router also has its anycast address (RFC 4291, 2.6.1), and to
 	// leave that takes the kernel 15 ms more when the link is deleted. The route
 	// replaces none: every other workload interface has one to the same subnet.
-	subnet := rtnl.LinkLocalPrefix(HostGatewayLL()).Masked()
-	answers, err := s.Do(named, setAddrGen(index, genNone), setUp(index), rtnl.AddAddr(index, rtnl.HostPrefix(HostGatewayLL())),
-		rtnl.AddRoute(rtnl.Route{Dst: subnet, Index: index, Protocol: unix.RTPROT_BOOT}, 0), setAddrGen(index, genEUI64))
+	subnet := rtnl.LinkLocalPrefix(link.HostGatewayLL()).Masked()
+	answers, err := s.Do(named, link.SetAddrGen(index, link.GenNone), link.SetUp(index), rtnl.AddAddr(index, rtnl.HostPrefix(link.HostGatewayLL())),
+		rtnl.AddRoute(rtnl.Route{Dst: subnet, Index: index, Protocol: unix.RTPROT_BOOT}, 0), link.SetAddrGen(index, link.GenEUI64))
 	if err != nil {
 		return nil, err
 	}
@@ -202,9 +203,9 @@ func bringUpHost(s *rtnl.Socket, index int, alias string) (noV6, err error) {
 	case answers[1].Err != nil:
 		return fmt.Errorf("the host end has no IPv6: this kernel has none, or the MTU is below 1280: %w", answers[1].Err), nil
 	case errors.Is(err, unix.EACCES):
-		return errDisabledIPv6, nil
+		return link.ErrDisabledIPv6, nil
 	case err != nil && !errors.Is(err, unix.EEXIST):
-		return nil, fmt.Errorf("add %s to the host end: %w", HostGatewayLL(), err)
+		return nil, fmt.Errorf("add %s to the host end: %w", link.HostGatewayLL(), err)
 	}
 	if err := answers[4].Err; err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("add a route to %s by the host end: %w", subnet, err)
@@ -214,16 +215,16 @@ func bringUpHost(s *rtnl.Socket, index int, alias string) (noV6, err error) {
 
 // bringUpPod brings up the workload's end, with a link-local address unless
 // IPv6 is disabled there: ConfigurePod enables it for those that need it.
-func bringUpPod(s *rtnl.Socket, pod Link) error {
-	if !pod.hasIPv6() {
-		_, err := s.Ask(setUp(pod.Index))
+func bringUpPod(s *rtnl.Socket, pod link.Link) error {
+	if !pod.HasIPv6() {
+		_, err := s.Ask(link.SetUp(pod.Index))
 		return err
 	}
 	// Asking for the link makes the kernel do at once what it would do soon: see
 	// that it has a carrier and attach the queue by which packets leave, without
 	// which they are dropped (linkwatch_sync_dev).
-	requests := append([]*rtnl.Message{setAddrGen(pod.Index, genNone), setUp(pod.Index)}, addLinkLocal(pod)...)
-	answers, err := s.Do(append(requests, getLink(pod.Index, ""))...)
+	requests := append([]*rtnl.Message{link.SetAddrGen(pod.Index, link.GenNone), link.SetUp(pod.Index)}, addLinkLocal(pod)...)
+	answers, err := s.Do(append(requests, link.GetMessage(pod.Index, ""))...)
 	if err != nil {
 		return err
 	}
@@ -239,6 +240,6 @@ func bringUpPod(s *rtnl.Socket, pod Link) error {
 // addLinkLocal gives a link its link-local address itself: the kernel would not
 // let it be used before duplicate address detection has taken a second. The
 // kernel makes one again should the link go down and up.
-func addLinkLocal(l Link) []*rtnl.Message {
-	return []*rtnl.Message{rtnl.AddAddr(l.Index, rtnl.LinkLocalPrefix(rtnl.LinkLocal(l.MAC))), setAddrGen(l.Index, l.addrGen)}
+func addLinkLocal(l link.Link) []*rtnl.Message {
+	return []*rtnl.Message{rtnl.AddAddr(l.Index, rtnl.LinkLocalPrefix(rtnl.LinkLocal(l.MAC))), link.SetAddrGen(l.Index, l.AddrGen)}
 }

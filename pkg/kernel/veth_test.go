@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
@@ -27,10 +28,10 @@ func TestCreateVeth(t *testing.T) {
 		if err != nil || got != want {
 			t.Fatal(got, err)
 		}
-		var l Link
+		var l link.Link
 		// That both ends are up is told a moment later (linkwatch).
 		for deadline := time.Now().Add(netns.Patience); !l.Running && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-			if l, err = HostLink("cali1"); err != nil {
+			if l, err = link.Find("cali1"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -62,7 +63,7 @@ func TestCreateVeth(t *testing.T) {
 		if err := undo(); err != nil {
 			t.Errorf("undone twice: %v", err)
 		}
-		if _, err := HostLink("cali1"); !errors.Is(err, os.ErrNotExist) {
+		if _, err := link.Find("cali1"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("host end after undo: %v", err)
 		}
 		if _, err := ReadPod(ns, "eth0"); !errors.Is(err, os.ErrNotExist) {
@@ -94,7 +95,7 @@ func TestNamesTaken(t *testing.T) {
 		if errors.As(err, &exists) && exists.Link.Name == "cali2" || !errors.Is(err, os.ErrExist) || !strings.Contains(err.Error(), "has an interface eth0 already") {
 			t.Errorf("workload's end's name taken: %v", err)
 		}
-		if _, err := HostLink("cali2"); !errors.Is(err, os.ErrNotExist) {
+		if _, err := link.Find("cali2"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("half a veth was left: %v", err)
 		}
 	})
@@ -103,7 +104,7 @@ func TestNamesTaken(t *testing.T) {
 func TestBadVeth(t *testing.T) {
 	netns.Host(t, func() {
 		ns := newPod(t)
-		before, err := HostLinks("") // a kernel with tunnels makes some itself
+		before, err := link.List("") // a kernel with tunnels makes some itself
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +130,7 @@ func TestBadVeth(t *testing.T) {
 				t.Errorf("CreateVeth(%+v): %v", v, err)
 			}
 		}
-		after, err := HostLinks("")
+		after, err := link.List("")
 		if err != nil || len(after) != len(before) {
 			t.Errorf("links left: %+v, %v", after, err)
 		}
@@ -180,17 +181,17 @@ func TestDeleteLink(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := DeleteLink("cali1"); err != nil {
+			if err := link.Delete("cali1"); err != nil {
 				t.Error(err)
 			}
 		}
 		if _, err := ReadPod(ns, "eth0"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("workload's end: %v", err)
 		}
-		if err := DeleteLink("lo"); err == nil {
+		if err := link.Delete("lo"); err == nil {
 			t.Error("lo was deleted")
 		}
-		if err := DeleteLink("a/b"); err == nil {
+		if err := link.Delete("a/b"); err == nil {
 			t.Error("no error for a bad name")
 		}
 	})
@@ -202,7 +203,7 @@ func TestHostLinks(t *testing.T) {
 			wire(t, i)
 		}
 		netns.IP(t, "link", "add", "other0", "type", "veth", "peer", "name", "other1")
-		links, err := HostLinks("cali")
+		links, err := link.List("cali")
 		if err != nil {
 			t.Fatal(err)
 		}

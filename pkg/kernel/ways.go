@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
 )
@@ -58,7 +59,7 @@ func (w *Ways) To(to, from netip.Addr) ([]string, error) {
 	var names []string
 	for _, i := range indexes {
 		if _, known := w.names[i]; !known {
-			l, err := linkOf(w.sock, i, "")
+			l, err := link.Get(w.sock, i, "")
 			if err != nil {
 				return nil, fmt.Errorf("link of the route to %s: %w", to, err)
 			}

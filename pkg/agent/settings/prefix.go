@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -62,7 +63,7 @@ func coversOwn(prefixes []string, links []kernel.LinkRole) error {
 		}
 	}
 	// What isn't there yet comes when a pool asks for it.
-	for _, name := range append(kernel.TunnelNames(), policy.Loopback) {
+	for _, name := range append(link.TunnelNames(), policy.Loopback) {
 		if params.BeginningOf(name, prefixes) != "" {
 			return refuse(name, "that is the name of the loopback or of a tunnel to other hosts")
 		}

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package link
 
 import "testing"
 
 // FuzzLink: whatever the kernel says of a link, nothing panics.
 func FuzzLink(f *testing.F) {
-	f.Add([]byte(*getLink(0, "cali1"))[16:])
+	f.Add([]byte(*GetMessage(0, "cali1"))[16:])
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		if l, ok := parseLink(b); ok {
-			l.conf4.at(25)
-			l.conf6.at(22)
+		if l, ok := Parse(b); ok {
+			l.Conf4.At(25)
+			l.Conf6.At(22)
 		}
 	})
 }

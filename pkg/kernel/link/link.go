@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+// Package link is network interfaces: a Link as the kernel has it, and what both ends of a workload's agree on,
+// its gateways first.
+package link
 
 import (
 	"errors"
@@ -25,25 +27,25 @@ type Link struct {
 	Kind     string // "veth", "bridge", …; "" for hardware
 	Parent   int    // index of a veth's peer in the peer's namespace; 0 without
 	PeerNSID int    // the id that this namespace has for the peer's namespace; -1 without
-	conf4    devconf
-	conf6    devconf
-	addrGen  uint8
-	loopback bool
-	carrier  bool // Running says no a moment longer, and always of links that don't tell
-	inet6    bool // the link speaks IPv6 at all
+	Conf4    Settings
+	Conf6    Settings
+	AddrGen  uint8
+	Loopback bool
+	Carrier  bool // Running says no a moment longer, and always of links that don't tell
+	Inet6    bool // the link speaks IPv6 at all
 }
 
-// devconf is a kernel array of an interface's sysctls.
-type devconf []byte
+// Settings is a kernel array of an interface's sysctls.
+type Settings []byte
 
 // at returns the value at a position, and false if this kernel has none.
-func (d devconf) at(i int) (int32, bool) {
-	raw := d.raw(i)
+func (d Settings) At(i int) (int32, bool) {
+	raw := d.Raw(i)
 	return int32(rtnl.Uint32(raw)), raw != nil
 }
 
 // raw is the value at a position as the kernel wrote it, nil if it has none.
-func (d devconf) raw(i int) []byte {
+func (d Settings) Raw(i int) []byte {
 	if i < 0 || 4*i+4 > len(d) {
 		return nil
 	}
@@ -52,8 +54,8 @@ func (d devconf) raw(i int) []byte {
 
 // Ways to make the link-local address, of linux/if_link.h.
 const (
-	genEUI64 = 0 // IN6_ADDR_GEN_MODE_EUI64
-	genNone  = 1
+	GenEUI64 = 0 // IN6_ADDR_GEN_MODE_EUI64
+	GenNone  = 1
 )
 
 const confDisableIPv6 = 26 // DEVCONF_DISABLE_IPV6 of linux/ipv6.h
@@ -61,12 +63,12 @@ const confDisableIPv6 = 26 // DEVCONF_DISABLE_IPV6 of linux/ipv6.h
 // operUp is IF_OPER_UP of linux/if.h.
 const operUp = 6
 
-// filterSkipStats is RTEXT_FILTER_SKIP_STATS: counters are most of a link's size.
-const filterSkipStats = 1 << 3
+// FilterSkipStats is RTEXT_FILTER_SKIP_STATS: counters are most of a link's size.
+const FilterSkipStats = 1 << 3
 
-// checkName says whether the kernel could have a link of that name: dev_valid_name, and %, in place of which the kernel
+// CheckName says whether the kernel could have a link of that name: dev_valid_name, and %, in place of which the kernel
 // puts a number, and the directories of sysctls that are of all links.
-func checkName(name string) error {
+func CheckName(name string) error {
 	switch {
 	case name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r\x00"):
 		return fmt.Errorf("%q is not a name that a network interface can have", name)
@@ -78,24 +80,24 @@ func checkName(name string) error {
 	return nil
 }
 
-// getLink asks for one link by index, or by name where the index is 0.
-func getLink(index int, name string) *rtnl.Message {
+// GetMessage asks for one link by index, or by name where the index is 0.
+func GetMessage(index int, name string) *rtnl.Message {
 	m := rtnl.NewMessage(unix.RTM_GETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, 0, 0))
 	if index == 0 {
 		m.AttrString(unix.IFLA_IFNAME, name)
 	}
-	m.Attr32(unix.IFLA_EXT_MASK, filterSkipStats)
+	m.Attr32(unix.IFLA_EXT_MASK, FilterSkipStats)
 	return m
 }
 
-func listLinks() *rtnl.Message {
+func ListMessage() *rtnl.Message {
 	m := rtnl.NewMessage(unix.RTM_GETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
-	m.Attr32(unix.IFLA_EXT_MASK, filterSkipStats)
+	m.Attr32(unix.IFLA_EXT_MASK, FilterSkipStats)
 	return m
 }
 
-// parseLink reads struct ifinfomsg and its attributes.
-func parseLink(b []byte) (Link, bool) {
+// Parse reads struct ifinfomsg and its attributes.
+func Parse(b []byte) (Link, bool) {
 	if len(b) < unix.SizeofIfInfomsg {
 		return Link{}, false
 	}
@@ -104,8 +106,8 @@ func parseLink(b []byte) (Link, bool) {
 		Index:    int(int32(rtnl.Uint32(b[4:]))),
 		Up:       flags&unix.IFF_UP != 0,
 		PeerNSID: -1,
-		loopback: flags&unix.IFF_LOOPBACK != 0,
-		carrier:  flags&unix.IFF_LOWER_UP != 0,
+		Loopback: flags&unix.IFF_LOOPBACK != 0,
+		Carrier:  flags&unix.IFF_LOWER_UP != 0,
 	}
 	rtnl.Attributes(b[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
 		switch kind {
@@ -134,43 +136,43 @@ func parseLink(b []byte) (Link, bool) {
 				}
 			})
 		case unix.IFLA_AF_SPEC:
-			l.parseFamilies(data)
+			l.ParseFamilies(data)
 		}
 	})
 	return l, true
 }
 
-func (l *Link) parseFamilies(b []byte) {
+func (l *Link) ParseFamilies(b []byte) {
 	rtnl.Attributes(b, func(family uint16, data []byte) {
 		rtnl.Attributes(data, func(kind uint16, data []byte) {
 			switch {
 			case family == unix.AF_INET && kind == unix.IFLA_INET_CONF:
-				l.conf4 = data
+				l.Conf4 = data
 			case family == unix.AF_INET6 && kind == unix.IFLA_INET6_CONF:
-				l.conf6 = data
+				l.Conf6 = data
 			case family == unix.AF_INET6 && kind == unix.IFLA_INET6_ADDR_GEN_MODE && len(data) > 0:
-				l.addrGen, l.inet6 = data[0], true
+				l.AddrGen, l.Inet6 = data[0], true
 			}
 		})
 	})
 }
 
-// linkOf returns one link; the error wraps os.ErrNotExist when there is none.
-func linkOf(s *rtnl.Socket, index int, name string) (Link, error) {
-	data, err := s.Ask(getLink(index, name))
+// Get returns one link; the error wraps os.ErrNotExist when there is none.
+func Get(s *rtnl.Socket, index int, name string) (Link, error) {
+	data, err := s.Ask(GetMessage(index, name))
 	if errors.Is(err, unix.ENODEV) {
 		err = os.ErrNotExist
 	}
 	if err != nil {
 		return Link{}, err
 	}
-	return firstLink(data)
+	return First(data)
 }
 
-func firstLink(data []rtnl.Received) (Link, error) {
+func First(data []rtnl.Received) (Link, error) {
 	for _, r := range data {
 		if r.Kind == unix.RTM_NEWLINK {
-			if l, ok := parseLink(r.Body); ok {
+			if l, ok := Parse(r.Body); ok {
 				return l, nil
 			}
 		}
@@ -178,25 +180,25 @@ func firstLink(data []rtnl.Received) (Link, error) {
 	return Link{}, errors.New("the kernel answered without a link")
 }
 
-// linksOf returns the links whose name keep accepts.
-func linksOf(s *rtnl.Socket, keep func(name string) bool) ([]Link, error) {
-	all, err := s.Dump(listLinks())
+// Select returns the links whose name keep accepts.
+func Select(s *rtnl.Socket, keep func(name string) bool) ([]Link, error) {
+	all, err := s.Dump(ListMessage())
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
 	var links []Link
 	for _, r := range all {
-		if l, ok := parseLink(r.Body); ok && r.Kind == unix.RTM_NEWLINK && keep(l.Name) {
+		if l, ok := Parse(r.Body); ok && r.Kind == unix.RTM_NEWLINK && keep(l.Name) {
 			links = append(links, l)
 		}
 	}
 	return links, nil
 }
 
-// HostLink returns the link of that name in the current namespace. The error
+// Find returns the link of that name in the current namespace. The error
 // wraps os.ErrNotExist when there is none.
-func HostLink(name string) (Link, error) {
-	if err := checkName(name); err != nil {
+func Find(name string) (Link, error) {
+	if err := CheckName(name); err != nil {
 		return Link{}, err
 	}
 	s, err := rtnl.Open()
@@ -204,37 +206,37 @@ func HostLink(name string) (Link, error) {
 		return Link{}, err
 	}
 	defer s.Close()
-	l, err := linkOf(s, 0, name)
+	l, err := Get(s, 0, name)
 	if err != nil {
 		return Link{}, fmt.Errorf("read link %s: %w", name, err)
 	}
 	return l, nil
 }
 
-// HostLinks returns the links of the current namespace whose name starts with
+// List returns the links of the current namespace whose name starts with
 // the prefix.
-func HostLinks(prefix string) ([]Link, error) {
+func List(prefix string) ([]Link, error) {
 	s, err := rtnl.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	return linksOf(s, func(name string) bool { return strings.HasPrefix(name, prefix) })
+	return Select(s, func(name string) bool { return strings.HasPrefix(name, prefix) })
 }
 
-// DeleteLink deletes the link of that name in the current namespace, and with a
+// Delete deletes the link of that name in the current namespace, and with a
 // veth its peer, wherever that is. A link that is gone already is no error.
-func DeleteLink(name string) error {
-	if err := checkName(name); err != nil {
+func Delete(name string) error {
+	if err := CheckName(name); err != nil {
 		return err
 	}
-	return deleteLink(0, name)
+	return DeleteIndex(0, name)
 }
 
-// DeleteFoundLink removes that very link, and not one that has taken its name since.
-func DeleteFoundLink(l Link) error { return deleteLink(l.Index, l.Name) }
+// DeleteFound removes that very link, and not one that has taken its name since.
+func DeleteFound(l Link) error { return DeleteIndex(l.Index, l.Name) }
 
-func deleteLink(index int, name string) error {
+func DeleteIndex(index int, name string) error {
 	s, err := rtnl.Open()
 	if err != nil {
 		return err
@@ -250,19 +252,19 @@ func deleteLink(index int, name string) error {
 	return nil
 }
 
-// hasIPv6 says whether the link speaks IPv6 now.
-func (l Link) hasIPv6() bool {
-	disabled, _ := l.conf6.at(confDisableIPv6)
-	return l.inet6 && disabled == 0
+// HasIPv6 says whether the link speaks IPv6 now.
+func (l Link) HasIPv6() bool {
+	disabled, _ := l.Conf6.At(confDisableIPv6)
+	return l.Inet6 && disabled == 0
 }
 
-func setUp(index int) *rtnl.Message {
+func SetUp(index int) *rtnl.Message {
 	return rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, unix.IFF_UP, unix.IFF_UP))
 }
 
-// setAddrGen says how the kernel makes the link-local address when the link goes
+// SetAddrGen says how the kernel makes the link-local address when the link goes
 // up.
-func setAddrGen(index int, mode uint8) *rtnl.Message {
+func SetAddrGen(index int, mode uint8) *rtnl.Message {
 	m := rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, 0, 0))
 	m.Nest(unix.IFLA_AF_SPEC, func() {
 		m.Nest(unix.AF_INET6, func() { m.Attr8(unix.IFLA_INET6_ADDR_GEN_MODE, mode) })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package link
 
 import (
 	"errors"
@@ -29,31 +29,31 @@ func HostGateway() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) 
 // of the host end.
 func HostGatewayLL() netip.Addr { return rtnl.LinkLocal(HostMAC()) }
 
-var errDisabledIPv6 = errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address")
+var ErrDisabledIPv6 = errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address")
 
-// isGateway says whether a workload expects HostGatewayLL at the other end of its link,
+// IsGateway says whether a workload expects HostGatewayLL at the other end of its link,
 // as those that CreateVeth made do. Of others, such as taps, the gateway is another's to give.
-func (l Link) isGateway() bool { return l.MAC == HostMAC() }
+func (l Link) IsGateway() bool { return l.MAC == HostMAC() }
 
-// addGateway adds it with its subnet, as the kernel does when a link goes up: the
+// AddGateway adds it with its subnet, as the kernel does when a link goes up: the
 // route that CreateVeth made in place of that may be gone as well.
-func addGateway(index int) *rtnl.Message {
+func AddGateway(index int) *rtnl.Message {
 	return rtnl.AddAddr(index, rtnl.LinkLocalPrefix(HostGatewayLL()))
 }
 
-// restoreGateway gives it to the host end of a workload's link again, where that was made
+// RestoreGateway gives it to the host end of a workload's link again, where that was made
 // by CreateVeth and has lost it; ours is false for others.
-func restoreGateway(host *rtnl.Socket, pod Link) (ours bool, err error) {
-	l, err := linkOf(host, pod.Parent, "")
-	if err != nil || !l.isGateway() || l.Parent != pod.Index {
+func RestoreGateway(host *rtnl.Socket, pod Link) (ours bool, err error) {
+	l, err := Get(host, pod.Parent, "")
+	if err != nil || !l.IsGateway() || l.Parent != pod.Index {
 		return false, nil // whatever it is, it is not for this to find out
 	}
 	if r, ok := host.Lookup(HostGatewayLL(), l.Index); ok && r.Local {
 		return true, nil
 	}
-	switch _, err := host.Ask(addGateway(l.Index)); {
+	switch _, err := host.Ask(AddGateway(l.Index)); {
 	case errors.Is(err, unix.EACCES):
-		return true, errDisabledIPv6
+		return true, ErrDisabledIPv6
 	case err != nil:
 		return true, fmt.Errorf("add %s to the host end %s: %w", HostGatewayLL(), l.Name, err)
 	}

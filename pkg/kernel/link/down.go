@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package link
 
-// LinkDownError is in the chain of a Status whose interface can't be programmed
+// DownError is in the chain of a Status whose interface can't be programmed
 // as it is: it is not there, or it is down at one end. That is nobody's mistake
 // while a workload comes or goes; an Event follows when it changes.
-type LinkDownError struct {
+type DownError struct {
 	Interface string
 	Why       string
 }
 
 // Error names the interface and says what it is.
-func (e *LinkDownError) Error() string { return "interface " + e.Interface + " " + e.Why }
+func (e *DownError) Error() string { return "interface " + e.Interface + " " + e.Why }
