@@ -34,6 +34,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/plan"
@@ -212,8 +213,8 @@ func hostSystem(cfg Config) system {
 		openFirewall: func(alive func()) (firewall, error) {
 			return nft.Open(nft.Config{Logger: cfg.Logger, Between: alive})
 		},
-		connections:       kernel.Connections,
-		deleteConnections: kernel.DeleteConnections,
+		connections:       conntrack.List,
+		deleteConnections: conntrack.Delete,
 		interfaces:        kernel.HostInterfaces,
 		ways:              func() ways { return &kernel.Ways{} },
 		roles:             kernel.LinkRoles,

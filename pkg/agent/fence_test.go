@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/gate"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
@@ -230,12 +230,12 @@ func TestPlaces(t *testing.T) {
 		}
 		return nil, errors.New("no route")
 	})
-	conn := func(src, dst, replier netip.Addr) kernel.Connection {
-		return kernel.Connection{Protocol: model.ProtocolTCP, Src: src, Dst: dst, SrcPort: 1000, DstPort: 80, ReplySrc: replier, ReplyDst: src, ReplySrcPort: 8080, ReplyDstPort: 1000}
+	conn := func(src, dst, replier netip.Addr) conntrack.Connection {
+		return conntrack.Connection{Protocol: model.ProtocolTCP, Src: src, Dst: dst, SrcPort: 1000, DstPort: 80, ReplySrc: replier, ReplyDst: src, ReplySrcPort: 8080, ReplyDstPort: 1000}
 	}
 	for _, test := range []struct {
 		name string
-		c    kernel.Connection
+		c    conntrack.Connection
 		want *policy.Packet
 	}{
 		{"between pods", conn(pod, pod2, pod2), &policy.Packet{In: "cali1", Out: "cali2", Src: pod, Dst: pod2}},
@@ -265,7 +265,7 @@ func TestCutFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries []time.Duration
 		c := startClockwork(t, func(c *clockwork) {
-			c.system.connections = func(func(kernel.Connection) bool) ([]kernel.Tracked, error) {
+			c.system.connections = func(func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
 				tries = append(tries, time.Since(c.start))
 				return nil, errors.New("no")
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
@@ -51,8 +52,8 @@ type hostPath interface {
 type system struct {
 	open              func(prefixes []string) (hostPath, error)
 	openFirewall      func(alive func()) (firewall, error)
-	connections       func(keep func(kernel.Connection) bool) ([]kernel.Tracked, error)
-	deleteConnections func([]kernel.Tracked) (int, error)
+	connections       func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error)
+	deleteConnections func([]conntrack.Tracked) (int, error)
 	interfaces        func(prefixes []string) ([]kernel.Interface, error)
 	ways              func() ways
 	roles             func(prefixes []string) ([]kernel.LinkRole, error)

@@ -22,6 +22,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -127,11 +128,11 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	c.system = system{
 		open:              func([]string) (hostPath, error) { return c, nil },
 		openFirewall:      func(func()) (firewall, error) { return &c.wallside, nil },
-		deleteConnections: func([]kernel.Tracked) (int, error) { return 0, nil },
+		deleteConnections: func([]conntrack.Tracked) (int, error) { return 0, nil },
 		interfaces:        func([]string) ([]kernel.Interface, error) { return nil, nil },
 		ways:              byEth0,
 		roles:             func([]string) ([]kernel.LinkRole, error) { return nil, nil },
-		connections: func(func(kernel.Connection) bool) ([]kernel.Tracked, error) {
+		connections: func(func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
 			time.Sleep(c.tracked)
 			return nil, nil
 		},

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -67,7 +67,7 @@ func newPlaces(st *policy.State, prefixes []string, own []policy.Interface, ways
 
 // began is the direction in which a connection began, as policy saw it after its
 // destination was translated, whoever did that.
-func began(c kernel.Connection) nft.Flow {
+func began(c conntrack.Connection) nft.Flow {
 	f := nft.Flow{Protocol: c.Protocol, Src: c.Src, Dst: c.ReplySrc}
 	if c.Protocol.HasPorts() {
 		f.SrcPort, f.DstPort = c.SrcPort, c.ReplySrcPort
@@ -84,7 +84,7 @@ func answers(f nft.Flow) nft.Flow {
 // query is what ICMP asks by the first packet of what the tracker takes for a connection.
 type query struct{ kind, code uint8 }
 
-func queryOf(c kernel.Connection) query { return query{c.ICMPType, c.ICMPCode} }
+func queryOf(c conntrack.Connection) query { return query{c.ICMPType, c.ICMPCode} }
 
 // packets are what the first packet of a connection may be: where it runs can be
 // open. They are none where policy has nothing to do with it.

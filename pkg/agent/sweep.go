@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 )
 
 // sweep is what one walk through the connection tracker's table is for.
@@ -26,11 +26,11 @@ type sweep struct {
 	untranslated translations
 }
 
-func (s sweep) isLost(c kernel.Connection) bool { return involves(c, s.lost) }
+func (s sweep) isLost(c conntrack.Connection) bool { return involves(c, s.lost) }
 
-func (s sweep) isSuspect(c kernel.Connection) bool { return s.all || involves(c, s.suspects) }
+func (s sweep) isSuspect(c conntrack.Connection) bool { return s.all || involves(c, s.suspects) }
 
-func involves(c kernel.Connection, addrs map[netip.Addr]struct{}) bool {
+func involves(c conntrack.Connection, addrs map[netip.Addr]struct{}) bool {
 	for _, a := range [...]netip.Addr{c.Src, c.Dst, c.ReplySrc, c.ReplyDst} {
 		if _, ok := addrs[a]; ok {
 			return true
@@ -55,7 +55,7 @@ type sweeps struct {
 
 // inquiry is a list of tracked connections on which the loop is asked to judge.
 type inquiry struct {
-	connections []kernel.Tracked
+	connections []conntrack.Tracked
 	judged      chan judgement
 }
 
@@ -135,11 +135,11 @@ func (l *loop) sweep() {
 
 // walk finds the connections, has the loop judge the suspects, and deletes.
 func (l *loop) walk(s sweep) (r sweepReport) {
-	found, err := l.system.connections(func(c kernel.Connection) bool { return s.isLost(c) || s.isSuspect(c) || s.untranslated.may(c) })
+	found, err := l.system.connections(func(c conntrack.Connection) bool { return s.isLost(c) || s.isSuspect(c) || s.untranslated.may(c) })
 	if err != nil {
 		return sweepReport{err: err}
 	}
-	var over, suspects []kernel.Tracked
+	var over, suspects []conntrack.Tracked
 	for _, t := range found {
 		switch {
 		case s.isLost(t.Connection), !s.isSuspect(t.Connection) && s.untranslated.has(t):
@@ -150,7 +150,7 @@ func (l *loop) walk(s sweep) (r sweepReport) {
 	}
 	r.lost, r.err = l.system.deleteConnections(over)
 	// Who floods has the most of them: first comes what runs, TCP's before what is soon forgotten.
-	slices.SortStableFunc(suspects, func(a, b kernel.Tracked) int {
+	slices.SortStableFunc(suspects, func(a, b conntrack.Tracked) int {
 		switch {
 		case a.Replied && !b.Replied:
 			return -1
@@ -168,7 +168,7 @@ func (l *loop) walk(s sweep) (r sweepReport) {
 			return r
 		}
 		j := <-q.judged
-		var denied, over []kernel.Tracked
+		var denied, over []conntrack.Tracked
 		for i, is := range j.denied {
 			switch {
 			case is:

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/gate"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/store"
@@ -24,11 +24,11 @@ import (
 // tracker is a connection tracker that does what it is told.
 type tracker struct {
 	mu    sync.Mutex
-	table []kernel.Tracked
+	table []conntrack.Tracked
 	fail  error
 }
 
-func (x *tracker) set(table ...kernel.Tracked) {
+func (x *tracker) set(table ...conntrack.Tracked) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.table = table
@@ -40,7 +40,7 @@ func (x *tracker) fails(err error) {
 	x.fail = err
 }
 
-func (x *tracker) connections(keep func(kernel.Connection) bool) (kept []kernel.Tracked, err error) {
+func (x *tracker) connections(keep func(conntrack.Connection) bool) (kept []conntrack.Tracked, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, t := range x.table {
@@ -51,12 +51,12 @@ func (x *tracker) connections(keep func(kernel.Connection) bool) (kept []kernel.
 	return kept, x.fail
 }
 
-func (x *tracker) delete(list []kernel.Tracked) (int, error) {
+func (x *tracker) delete(list []conntrack.Tracked) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	before := len(x.table)
-	x.table = slices.DeleteFunc(x.table, func(t kernel.Tracked) bool {
-		return slices.ContainsFunc(list, func(o kernel.Tracked) bool { return o.Connection == t.Connection })
+	x.table = slices.DeleteFunc(x.table, func(t conntrack.Tracked) bool {
+		return slices.ContainsFunc(list, func(o conntrack.Tracked) bool { return o.Connection == t.Connection })
 	})
 	return before - len(x.table), nil
 }
@@ -73,16 +73,16 @@ func (x *tracker) left() (ports []uint16) {
 }
 
 // tcp is a connection from one address to another.
-func tcp(src string, srcPort uint16, dst string, dstPort uint16) kernel.Tracked {
+func tcp(src string, srcPort uint16, dst string, dstPort uint16) conntrack.Tracked {
 	a, b := netip.MustParseAddr(src), netip.MustParseAddr(dst)
-	return kernel.Tracked{Timeout: 5 * time.Minute, Connection: kernel.Connection{
+	return conntrack.Tracked{Timeout: 5 * time.Minute, Connection: conntrack.Connection{
 		Protocol: model.ProtocolTCP, Src: a, Dst: b, SrcPort: srcPort, DstPort: dstPort,
 		ReplySrc: b, ReplyDst: a, ReplySrcPort: dstPort, ReplyDstPort: srcPort,
 	}}
 }
 
 // backOf is what the other side of a connection sends.
-func backOf(t kernel.Tracked) nft.Flow { return answers(began(t.Connection)) }
+func backOf(t conntrack.Tracked) nft.Flow { return answers(began(t.Connection)) }
 
 // cutting is a loop with two pods that may do anything.
 type cutting struct {
@@ -315,16 +315,16 @@ func TestLostAgain(t *testing.T) {
 // before the many are judged.
 func TestCutFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var order []kernel.Connection
+		var order []conntrack.Connection
 		x := newCutting(t, func(x *cutting) {
-			x.system.deleteConnections = func(list []kernel.Tracked) (int, error) {
+			x.system.deleteConnections = func(list []conntrack.Tracked) (int, error) {
 				for _, c := range list {
 					order = append(order, c.Connection)
 				}
 				return x.delete(list)
 			}
 		})
-		var all []kernel.Tracked
+		var all []conntrack.Tracked
 		for i := range maxReview {
 			all = append(all, udp("10.0.0.1", uint16(i), "10.0.0.2", 53, false))
 		}

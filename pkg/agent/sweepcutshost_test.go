@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -32,7 +32,7 @@ func TestCutFailsafe(t *testing.T) {
 		x := newCutting(t, onHost)
 		etcd, ssh, web := tcp("192.0.2.9", 2379, "198.51.100.1", 50000), tcp("198.51.100.1", 22, "192.0.2.9", 50001), tcp("192.0.2.9", 80, "198.51.100.1", 50002)
 		known := tcp("192.0.2.9", 2379, "198.51.100.1", 50003)
-		for _, c := range []*kernel.Tracked{&etcd, &ssh, &web} {
+		for _, c := range []*conntrack.Tracked{&etcd, &ssh, &web} {
 			c.PickedUp = true
 		}
 		x.set(etcd, ssh, web, known)
@@ -63,23 +63,23 @@ func TestCutFailsafeBack(t *testing.T) {
 func TestCutICMP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t, func(*cutting) {})
-		ask := func(kind, code uint8) kernel.Tracked {
+		ask := func(kind, code uint8) conntrack.Tracked {
 			q := tcp("10.0.0.1", 0, "10.0.0.2", 0)
 			q.Protocol, q.ICMPType, q.ICMPCode = model.ProtocolICMP, kind, code
 			return q
 		}
-		all := []kernel.Tracked{ask(8, 0), ask(13, 0), ask(13, 1), ask(17, 0)}
+		all := []conntrack.Tracked{ask(8, 0), ask(13, 0), ask(13, 1), ask(17, 0)}
 		x.set(slices.Clone(all)...)
-		deny := func(name string, m model.Match, want ...kernel.Tracked) {
+		deny := func(name string, m model.Match, want ...conntrack.Tracked) {
 			t.Helper()
 			m.Protocol = model.ProtocolICMP
 			x.policy("no", m)
 			synctest.Wait()
-			var left []kernel.Tracked
+			var left []conntrack.Tracked
 			x.tracker.mu.Lock()
 			left = slices.Clone(x.tracker.table)
 			x.tracker.mu.Unlock()
-			if !slices.EqualFunc(left, want, func(a, b kernel.Tracked) bool { return a.Connection == b.Connection }) {
+			if !slices.EqualFunc(left, want, func(a, b conntrack.Tracked) bool { return a.Connection == b.Connection }) {
 				t.Errorf("%s: %v", name, left)
 			}
 			time.Sleep(2 * maxSweepRest)

@@ -11,13 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 )
 
 // coarse is what the other side of a connection sends, whatever the ports.
-func coarse(t kernel.Tracked) nft.Flow {
+func coarse(t conntrack.Tracked) nft.Flow {
 	f := backOf(t)
 	f.SrcPort, f.DstPort, f.AnyPorts = 0, 0, true
 	return f
@@ -51,7 +51,7 @@ func TestCutMany(t *testing.T) {
 }
 
 // udp is a connection that was answered, or not.
-func udp(src string, srcPort uint16, dst string, dstPort uint16, answered bool) kernel.Tracked {
+func udp(src string, srcPort uint16, dst string, dstPort uint16, answered bool) conntrack.Tracked {
 	t := tcp(src, srcPort, dst, dstPort)
 	t.Protocol, t.Replied, t.Timeout = model.ProtocolUDP, answered, 30*time.Second
 	return t
@@ -62,7 +62,7 @@ func udp(src string, srcPort uint16, dst string, dstPort uint16, answered bool) 
 func TestCutService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t, func(x *cutting) { x.cuts.limits.address = 4 })
-		var all []kernel.Tracked
+		var all []conntrack.Tracked
 		for i := range uint16(6) {
 			all = append(all, udp(fmt.Sprint("192.0.2.", i), 1000+i, "10.0.0.2", 53, true), udp("10.0.0.1", 2000+i, fmt.Sprint("192.0.2.", i), 123, true))
 		}
@@ -86,11 +86,11 @@ func TestCutUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t, func(x *cutting) { x.cuts.limits.address, x.cuts.limits.pair = 4, 2 })
 		client := udp("192.0.2.100", 1000, "10.0.0.2", 53, true)
-		all := []kernel.Tracked{client}
+		all := []conntrack.Tracked{client}
 		for i := range uint16(20) {
 			all = append(all, udp(fmt.Sprint("192.0.2.", i), 1000, "10.0.0.2", 3000+i, false))
 		}
-		var pair []kernel.Tracked
+		var pair []conntrack.Tracked
 		for i := range uint16(3) {
 			pair = append(pair, udp("192.0.2.200", 53, "10.0.0.2", 4000+i, false))
 		}
@@ -140,7 +140,7 @@ func TestCutPortsZero(t *testing.T) {
 }
 
 // backwards is the same connection, begun by the other side.
-func backwards(t kernel.Tracked) kernel.Tracked {
+func backwards(t conntrack.Tracked) conntrack.Tracked {
 	t.Src, t.Dst, t.SrcPort, t.DstPort = t.Dst, t.Src, t.DstPort, t.SrcPort
 	t.ReplySrc, t.ReplyDst, t.ReplySrcPort, t.ReplyDstPort = t.ReplyDst, t.ReplySrc, t.ReplyDstPort, t.ReplySrcPort
 	return t
@@ -152,7 +152,7 @@ func TestCutReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t, func(*cutting) {})
 		const n = 2*maxReview + 10
-		var all []kernel.Tracked
+		var all []conntrack.Tracked
 		for i := range n {
 			all = append(all, tcp("10.0.0.1", uint16(i+1), "10.0.0.2", 81))
 		}

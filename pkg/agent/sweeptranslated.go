@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -21,7 +21,7 @@ type translations struct {
 }
 
 // may says that a connection isn't translated that would be now.
-func (t translations) may(c kernel.Connection) bool {
+func (t translations) may(c conntrack.Connection) bool {
 	if inner, is := t.inner[c.Dst]; is && c.ReplySrc != inner {
 		return true
 	}
@@ -30,7 +30,7 @@ func (t translations) may(c kernel.Connection) bool {
 
 // has says that it is to begin anew, which no connection that works is: one to an
 // outer address has it elsewhere, and of those that go out the one has no answer.
-func (t translations) has(c kernel.Tracked) bool {
+func (t translations) has(c conntrack.Tracked) bool {
 	_, outer := t.inner[c.Dst]
 	return (outer || !c.Replied) && t.may(c.Connection)
 }

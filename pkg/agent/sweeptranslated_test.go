@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -20,12 +20,12 @@ func TestTranslatedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t, func(*cutting) {})
 		pool := netip.MustParsePrefix("10.0.0.0/24")
-		outer := func(c kernel.Tracked, inner string, port uint16) kernel.Tracked {
+		outer := func(c conntrack.Tracked, inner string, port uint16) conntrack.Tracked {
 			c.SrcPort, c.ReplyDstPort, c.ReplySrc = port, port, netip.MustParseAddr(inner)
 			return c
 		}
-		replied := func(c kernel.Tracked) kernel.Tracked { c.Replied = true; return c }
-		masqueraded := func(c kernel.Tracked) kernel.Tracked {
+		replied := func(c conntrack.Tracked) conntrack.Tracked { c.Replied = true; return c }
+		masqueraded := func(c conntrack.Tracked) conntrack.Tracked {
 			c.ReplyDst = netip.MustParseAddr("198.51.100.9")
 			return c
 		}

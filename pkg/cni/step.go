@@ -2,7 +2,7 @@
 
 package cni
 
-import "github.com/calico-go/calico/pkg/kernel"
+import "github.com/calico-go/calico/pkg/kernel/killpoint"
 
 // step marks a boundary between two steps of a call, where a test may kill it.
-func step(name string) { kernel.Step(name) }
+func step(name string) { killpoint.Step(name) }

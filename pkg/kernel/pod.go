@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/kernel/killpoint"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"golang.org/x/sys/unix"
@@ -112,11 +113,11 @@ func (n *Namespace) configure(p PodNet) error {
 			return err
 		}
 	}
-	Step("forwarding set")
+	killpoint.Step("forwarding set")
 	if err := n.address(pod.Index, p, v4, beside); err != nil {
 		return err
 	}
-	Step("addresses set")
+	killpoint.Step("addresses set")
 	if v6 {
 		return n.settle(pod, p.Addrs)
 	}

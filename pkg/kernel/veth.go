@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/calico-go/calico/pkg/kernel/killpoint"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
@@ -72,7 +73,7 @@ func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err
 	if err != nil {
 		return model.MAC{}, nil, err
 	}
-	Step("link created")
+	killpoint.Step("link created")
 	undo = func() error {
 		ns.made = madeVeth{}
 		err := link.DeleteIndex(pod.Parent, v.HostName)
@@ -83,7 +84,7 @@ func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err
 	}
 	ns.made = madeVeth{name: v.PodName, index: pod.Index, pod: pod, beside: beside}
 	if ns.made.hostV6, err = bringUpHost(host, pod.Parent, v.Alias); err == nil {
-		Step("host end up")
+		killpoint.Step("host end up")
 		err = bringUpPod(ns.sock, pod)
 	}
 	if err == nil {

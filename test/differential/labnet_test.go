@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -78,11 +78,11 @@ func neighbour(p *port, a netip.Addr) error {
 
 // forget has the host forget all connections.
 func (l *lab) forget() error {
-	all, err := kernel.Connections(func(kernel.Connection) bool { return true })
+	all, err := conntrack.List(func(conntrack.Connection) bool { return true })
 	if err != nil {
 		return err
 	}
-	_, err = kernel.DeleteConnections(all)
+	_, err = conntrack.Delete(all)
 	return err
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/killpoint"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -128,7 +128,7 @@ type note struct {
 func New(cfg Config, client *store.Client, tells Tells) *Keeper {
 	i := &Keeper{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
-		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now, step: kernel.Step,
+		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now, step: killpoint.Step,
 		naming: tells.Report.Naming, life: lifeOf(cfg), objection: objectionTime,
 		wake: make(chan struct{}, 1), found: make(chan struct{}, 1),
 		note:    note{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},

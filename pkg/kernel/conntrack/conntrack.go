@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+// Package conntrack lists and deletes the connections that the kernel tracks.
+package conntrack
 
 import (
 	"encoding/binary"
@@ -16,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conntrackTries is how often a dump of the table that changes overtook is
+// listTries is how often a dump of the table that changes overtook is
 // repeated.
-const conntrackTries = 5
+const listTries = 5
 
 // Connection is a tracked connection as its first packet was, and as its answers are.
 type Connection struct {
@@ -43,14 +44,14 @@ type Tracked struct {
 	identity []byte // its attributes that say which connection it is
 }
 
-// Connections returns the tracked connections of the current namespace that keep
+// List returns the tracked connections of the current namespace that keep
 // accepts, of both families. It is one walk through the tracker's table, which is
 // every namespace's: that takes the kernel ten milliseconds, however little is in
 // it. A kernel without connection tracking has none.
-func Connections(keep func(Connection) bool) (kept []Tracked, err error) {
-	for range conntrackTries {
+func List(keep func(Connection) bool) (kept []Tracked, err error) {
+	for range listTries {
 		kept = nil
-		request := conntrackRequest(nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, unix.AF_UNSPEC)
+		request := newRequest(nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, unix.AF_UNSPEC)
 		err = request.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(message []byte) bool {
 			if t, ok := parseTracked(message); ok && keep(t.Connection) {
 				kept = append(kept, t)
@@ -66,17 +67,17 @@ func Connections(keep func(Connection) bool) (kept []Tracked, err error) {
 			return nil, fmt.Errorf("list tracked connections: %w", err)
 		}
 	}
-	return nil, fmt.Errorf("list tracked connections: it changed under way %d times: %w", conntrackTries, err)
+	return nil, fmt.Errorf("list tracked connections: it changed under way %d times: %w", listTries, err)
 }
 
-// DeleteConnections has the tracker forget connections, and returns how many
+// Delete has the tracker forget connections, and returns how many
 // there still were. The next packet of such a connection is judged like the first
 // of one. The library does not know the identity of an ICMP query, so that the
 // messages are made here.
-func DeleteConnections(list []Tracked) (n int, err error) {
+func Delete(list []Tracked) (n int, err error) {
 	var errs []error
 	for _, t := range list {
-		r := conntrackRequest(nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK, t.family)
+		r := newRequest(nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK, t.family)
 		r.AddRawData(t.identity)
 		switch _, err := r.Execute(unix.NETLINK_NETFILTER, 0); {
 		case errors.Is(err, unix.ENOENT): // it is over
@@ -92,7 +93,7 @@ func DeleteConnections(list []Tracked) (n int, err error) {
 	return n, nil
 }
 
-func conntrackRequest(kind, flags int, family uint8) *nl.NetlinkRequest {
+func newRequest(kind, flags int, family uint8) *nl.NetlinkRequest {
 	r := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|kind, flags)
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
 	return r

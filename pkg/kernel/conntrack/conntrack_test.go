@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package conntrack
 
 import (
 	"net"
@@ -21,7 +21,7 @@ import (
 // tracked are the connections that have one of the addresses.
 func tracked(tb testing.TB, addrs ...netip.Addr) []Tracked {
 	tb.Helper()
-	all, err := Connections(func(c Connection) bool {
+	all, err := List(func(c Connection) bool {
 		return slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a == c.Src || a == c.Dst || a == c.ReplySrc || a == c.ReplyDst })
 	})
 	if err != nil {
@@ -87,10 +87,10 @@ func TestConnections(t *testing.T) {
 				}
 			}
 		}
-		must(2)(DeleteConnections(its[1:]))
+		must(2)(Delete(its[1:]))
 		mustHave(t, tracked(t, pod, pod6), from)
-		must(0)(DeleteConnections(its[1:]))
-		must(0)(DeleteConnections(nil))
+		must(0)(Delete(its[1:]))
+		must(0)(Delete(nil))
 		if n := len(tracked(t, other)); n != 1 {
 			t.Errorf("another's connections: %d", n)
 		}
@@ -113,7 +113,7 @@ func TestICMP(t *testing.T) {
 		insert("-p", "icmpv6", "-s", a6.String(), "-d", b6.String(), "--icmpv6-type", "128", "--icmpv6-code", "0", "--icmpv6-id", "7")
 		mustHave(t, tracked(t, a6), Connection{Protocol: model.ProtocolICMPv6, Src: a6, Dst: b6, ReplySrc: b6, ReplyDst: a6, ICMPType: 128})
 		all := tracked(t, a, a6)
-		if n, err := DeleteConnections(all); n != 2 || err != nil {
+		if n, err := Delete(all); n != 2 || err != nil {
 			t.Errorf("deleted %d of %d, %v", n, len(all), err)
 		}
 	})

@@ -2,7 +2,8 @@
 
 //go:build killpoints
 
-package kernel
+// Package killpoint is where a process can be told to die, built with the tag killpoints, so that tests see what is left.
+package killpoint
 
 import (
 	"fmt"
