@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -23,13 +23,13 @@ const crowd = 1000
 
 // fill makes a host of many endpoints, all with their veths. Their other ends
 // are in one namespace: nothing flows.
-func fill(b *testing.B) (h *host, wire func(n int) *pod) {
+func fill(b *testing.B) (h *host, wire func(n int) *testPod) {
 	b.Helper()
 	h = newHost(b)
 	h.put(model.ReadyKey{}, model.Ready(true))
 	shared := h.newPod(0)
-	wire = func(n int) *pod {
-		p := &pod{host: h, ns: shared.ns, spec: model.WorkloadEndpoint{State: model.StateActive}}
+	wire = func(n int) *testPod {
+		p := &testPod{host: h, ns: shared.ns, spec: model.WorkloadEndpoint{State: model.StateActive}}
 		v4, v6 := podAddrs(n)
 		p.key = model.WorkloadEndpointKey{Host: h.name, Orchestrator: "k8s", Workload: fmt.Sprintf("default.pod-%d", n), Endpoint: "eth0"}
 		p.spec.Name = fmt.Sprintf("cali%d", n)
@@ -37,7 +37,7 @@ func fill(b *testing.B) (h *host, wire func(n int) *pod) {
 		p.spec.Labels = map[string]string{"app": "web", "calico/k8s_ns": "default", "pod-template-hash": "5d4f8c7b9"}
 		p.spec.ProfileIDs = []string{"k8s_ns.default"}
 		p.spec.ContainerID = fmt.Sprintf("%064d", n)
-		mac, _, err := kernel.CreateVeth(p.ns, kernel.Veth{HostName: p.spec.Name, PodName: p.spec.Name, MTU: 1450, Alias: "calico bench"})
+		mac, _, err := pod.CreateVeth(p.ns, pod.Veth{HostName: p.spec.Name, PodName: p.spec.Name, MTU: 1450, Alias: "calico bench"})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -64,7 +64,7 @@ func TestPrefixMisfit(t *testing.T) {
 }
 
 // world is what lies behind a link of the host's own.
-func (h *host) world(n int, name string, subnet string) *pod {
+func (h *host) world(n int, name string, subnet string) *testPod {
 	h.Helper()
 	w := h.newPod(n)
 	net := netip.MustParsePrefix(subnet)
@@ -89,7 +89,7 @@ func TestInterfacePrefixLive(t *testing.T) {
 		_, body := h.fetch(h.health, "/debug/invalid")
 		return body
 	}
-	well := func(what string, pods ...*pod) {
+	well := func(what string, pods ...*testPod) {
 		t.Helper()
 		for _, p := range pods {
 			if err := p.ping(); err != nil {

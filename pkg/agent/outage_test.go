@@ -226,7 +226,7 @@ func TestBurst(t *testing.T) {
 	h.start()
 	h.ready()
 	const n = 50
-	pods := make([]*pod, n)
+	pods := make([]*testPod, n)
 	for i := range pods {
 		pods[i] = h.newPod(i + 1)
 		pods[i].wire()

@@ -10,9 +10,9 @@ import (
 )
 
 // ping sends one datagram to the pod's echo and waits for it to come back.
-func (p *pod) ping() error { return p.pingWithin(patience) }
+func (p *testPod) ping() error { return p.pingWithin(patience) }
 
-func (p *pod) pingWithin(timeout time.Duration) error {
+func (p *testPod) pingWithin(timeout time.Duration) error {
 	conn, err := p.dial()
 	if err != nil {
 		return err
@@ -21,7 +21,7 @@ func (p *pod) pingWithin(timeout time.Duration) error {
 	return exchange(conn, "ping", timeout)
 }
 
-func (p *pod) dial() (*net.UDPConn, error) {
+func (p *testPod) dial() (*net.UDPConn, error) {
 	return net.DialUDP("udp", nil, &net.UDPAddr{IP: p.spec.IPv4Nets[0].Addr().AsSlice(), Port: 7})
 }
 
@@ -46,7 +46,7 @@ func exchange(conn *net.UDPConn, text string, timeout time.Duration) error {
 
 // flood sends datagrams without a pause until stop is called, which returns how
 // many came back and the first loss: what doesn't come back within the time.
-func (p *pod) flood(within time.Duration) (stop func() (int64, error)) {
+func (p *testPod) flood(within time.Duration) (stop func() (int64, error)) {
 	p.host.Helper()
 	conn, err := p.dial()
 	if err != nil {

@@ -10,24 +10,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// pod is a workload's namespace and its endpoint.
-type pod struct {
+// testPod is a workload's namespace and its endpoint.
+type testPod struct {
 	host *host
-	ns   *kernel.Namespace
+	ns   *pod.Namespace
 	key  model.WorkloadEndpointKey
 	spec model.WorkloadEndpoint
 	echo *net.UDPConn // answers what it gets, in the pod
 }
 
 // newPod makes a namespace and an endpoint for it, neither the veth nor the key in etcd.
-func (h *host) newPod(n int) *pod {
+func (h *host) newPod(n int) *testPod {
 	h.Helper()
-	p := &pod{host: h}
+	p := &testPod{host: h}
 	made := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
@@ -46,7 +46,7 @@ func (h *host) newPod(n int) *pod {
 }
 
 // addPod makes a pod and waits until the agent has programmed it.
-func (h *host) addPod(n int) *pod {
+func (h *host) addPod(n int) *testPod {
 	h.Helper()
 	p := h.newPod(n)
 	p.wire()
@@ -58,11 +58,11 @@ func podAddrs(n int) (v4, v6 netip.Addr) {
 	return netip.AddrFrom4([4]byte{10, 65, byte(n >> 8), byte(n)}), netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(n >> 8), 15: byte(n)})
 }
 
-func (p *pod) make() error {
+func (p *testPod) make() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return err
 	}
-	ns, err := kernel.OpenNamespace("/proc/thread-self/ns/net")
+	ns, err := pod.OpenNamespace("/proc/thread-self/ns/net")
 	if err != nil {
 		return err
 	}
@@ -87,15 +87,15 @@ func (p *pod) make() error {
 }
 
 // wire makes the veth and configures the pod.
-func (p *pod) wire() {
+func (p *testPod) wire() {
 	p.host.Helper()
-	mac, _, err := kernel.CreateVeth(p.ns, kernel.Veth{HostName: p.spec.Name, PodName: "eth0", MTU: 1450, PodMAC: p.spec.MAC, Alias: "calico test"})
+	mac, _, err := pod.CreateVeth(p.ns, pod.Veth{HostName: p.spec.Name, PodName: "eth0", MTU: 1450, PodMAC: p.spec.MAC, Alias: "calico test"})
 	if err != nil {
 		p.host.Fatal(err)
 	}
 	p.host.Cleanup(p.unwire)
 	p.spec.MAC = mac
-	err = kernel.ConfigurePod(p.ns, kernel.PodNet{
+	err = pod.Configure(p.ns, pod.Net{
 		IfName: "eth0", Addrs: []netip.Addr{p.spec.IPv4Nets[0].Addr(), p.spec.IPv6Nets[0].Addr()}, DefaultV4: true, DefaultV6: true,
 	})
 	if err != nil {
@@ -111,13 +111,13 @@ func (p *pod) wire() {
 	})
 }
 
-func (p *pod) unwire() { _ = link.Delete(p.spec.Name) }
+func (p *testPod) unwire() { _ = link.Delete(p.spec.Name) }
 
 // put writes the endpoint to etcd.
-func (p *pod) put() int64 {
+func (p *testPod) put() int64 {
 	p.host.Helper()
 	return p.host.put(p.key, p.spec)
 }
 
 // statusKey is where the agent reports on the pod.
-func (p *pod) statusKey() model.WorkloadStatusKey { return model.WorkloadStatusKey(p.key) }
+func (p *testPod) statusKey() model.WorkloadStatusKey { return model.WorkloadStatusKey(p.key) }

@@ -80,7 +80,7 @@ func TestEndpointLife(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	var leak error
 	for deadline := time.Now().Add(patience); ; {
-		leak = goleak.Find(leaks, goleak.IgnoreAnyFunction("github.com/calico-go/calico/pkg/agent.(*pod).make.func2"))
+		leak = goleak.Find(leaks, goleak.IgnoreAnyFunction("github.com/calico-go/calico/pkg/agent.(*testPod).make.func2"))
 		if leak == nil || time.Now().After(deadline) {
 			break
 		}

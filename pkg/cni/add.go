@@ -11,8 +11,8 @@ import (
 
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/ipam"
-	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -315,8 +315,8 @@ func (a *attachment) before(ctx context.Context) error {
 }
 
 // podNet is what the pod's end gets.
-func (a *attachment) podNet() kernel.PodNet {
-	p := kernel.PodNet{IfName: a.id.ifName, Addrs: a.addrs, IPForward: a.s.conf.IPForward}
+func (a *attachment) podNet() pod.Net {
+	p := pod.Net{IfName: a.id.ifName, Addrs: a.addrs, IPForward: a.s.conf.IPForward}
 	v4, v6 := families(a.addrs)
 	if len(a.routes) == 0 || a.s.conf.IncludeDefaultRoutes {
 		p.DefaultV4, p.DefaultV6 = v4, v6
@@ -328,7 +328,7 @@ func (a *attachment) podNet() kernel.PodNet {
 		case dst == defaultV6():
 			p.DefaultV6 = v6
 		case dst.Addr().Is4() && v4, dst.Addr().Is6() && v6:
-			p.Routes = append(p.Routes, kernel.Route{Dst: dst})
+			p.Routes = append(p.Routes, pod.Route{Dst: dst})
 		}
 	}
 	return p

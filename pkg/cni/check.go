@@ -13,8 +13,8 @@ import (
 
 	"github.com/calico-go/calico/netconf"
 	"github.com/calico-go/calico/pkg/ipam"
-	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -131,7 +131,7 @@ func (s *session) check(ctx context.Context) error {
 }
 
 // checkKernel compares the veth and what the pod's end has.
-func checkKernel(id identity, ns *kernel.Namespace, p *previous) error {
+func checkKernel(id identity, ns *pod.Namespace, p *previous) error {
 	l, err := link.Find(id.hostIf)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -148,28 +148,28 @@ func checkKernel(id identity, ns *kernel.Namespace, p *previous) error {
 		// It may be smaller: the agent lets workloads follow what the network has.
 		return differs("host interface %s has an MTU of %d, more than the %d of its ADD", id.hostIf, l.MTU, p.host.Mtu)
 	}
-	pod, err := kernel.ReadPod(ns, id.ifName)
+	held, err := pod.Read(ns, id.ifName)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return differs("the container has no interface %s", id.ifName)
 	case err != nil:
 		return fail(CodeKernel, err, "")
-	case pod.HostIndex != l.Index:
+	case held.HostIndex != l.Index:
 		return differs("the container's %s is not the other end of %s", id.ifName, id.hostIf)
-	case !pod.Up:
+	case !held.Up:
 		return differs("the container's %s is down", id.ifName)
-	case pod.MTU > l.MTU:
+	case held.MTU > l.MTU:
 		return differs("the container's %s has an MTU of %d, more than the %d of host interface %s, which drops what is larger",
-			id.ifName, pod.MTU, l.MTU, id.hostIf)
-	case p.pod != nil && p.pod.Mac != "" && pod.MAC.String() != p.pod.Mac:
-		return differs("the container's %s has the MAC address %s, not %s", id.ifName, pod.MAC, p.pod.Mac)
+			id.ifName, held.MTU, l.MTU, id.hostIf)
+	case p.pod != nil && p.pod.Mac != "" && held.MAC.String() != p.pod.Mac:
+		return differs("the container's %s has the MAC address %s, not %s", id.ifName, held.MAC, p.pod.Mac)
 	}
 	for _, a := range p.addrs {
-		if want := netip.PrefixFrom(a, a.BitLen()); !slices.Contains(pod.Addrs, want) {
+		if want := netip.PrefixFrom(a, a.BitLen()); !slices.Contains(held.Addrs, want) {
 			return differs("the container's %s does not have the address %s", id.ifName, want)
 		}
 	}
-	for _, a := range pod.Astray {
+	for _, a := range held.Astray {
 		return differs("what the container sends from %s does not leave by %s: the routing rule for that, or its table, is gone", a, id.ifName)
 	}
 	for _, r := range p.Routes {
@@ -178,7 +178,7 @@ func checkKernel(id identity, ns *kernel.Namespace, p *previous) error {
 			continue
 		}
 		gw, hasGW := addrOf(r.GW)
-		found := slices.ContainsFunc(pod.Routes, func(have kernel.Route) bool {
+		found := slices.ContainsFunc(held.Routes, func(have pod.Route) bool {
 			return have.Dst == dst.Masked() && (!hasGW || have.Gateway == gw)
 		})
 		switch {

@@ -9,8 +9,8 @@ import (
 	"os"
 	"slices"
 
-	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -19,21 +19,21 @@ import (
 type wire struct {
 	s       *session
 	id      identity
-	ns      *kernel.Namespace
+	ns      *pod.Namespace
 	mtu     int
 	mac     model.MAC
-	owned   bool            // our endpoint lived on the interface before this call
-	again   bool            // and is this very container's
-	undo    func() error    // nil where the veth was there before this call
-	found   kernel.PodState // of that veth
+	owned   bool         // our endpoint lived on the interface before this call
+	again   bool         // and is this very container's
+	undo    func() error // nil where the veth was there before this call
+	found   pod.State    // of that veth
 	making  *future
 	setting *future
-	set     kernel.PodNet // what setting sets
+	set     pod.Net // what setting sets
 }
 
 // openNamespace opens the pod's network namespace, which must not be ours.
-func openNamespace(path string) (*kernel.Namespace, error) {
-	ns, err := kernel.OpenNamespace(path)
+func openNamespace(path string) (*pod.Namespace, error) {
+	ns, err := pod.OpenNamespace(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, failf(CodeEnvironment, "the container is gone: delete its sandbox", "CNI_NETNS: %w", err)
 	}
@@ -96,12 +96,12 @@ func (w *wire) make() error {
 
 // adopt takes over our own veth, or replaces it.
 func (w *wire) adopt(l link.Link) error {
-	pod, err := kernel.ReadPod(w.ns, w.id.ifName)
-	if err != nil || pod.HostIndex != l.Index || pod.MAC != w.mac ||
-		pod.MTU > l.MTU || l.MTU > w.mtu || l.MAC != link.HostMAC() || !l.Up {
+	held, err := pod.Read(w.ns, w.id.ifName)
+	if err != nil || held.HostIndex != l.Index || held.MAC != w.mac ||
+		held.MTU > l.MTU || l.MTU > w.mtu || l.MAC != link.HostMAC() || !l.Up {
 		return w.replace() // half made, or made with other settings
 	}
-	w.found = pod
+	w.found = held
 	return nil
 }
 
@@ -116,10 +116,10 @@ func (w *wire) replace() error {
 
 func (w *wire) create() error {
 	step("before veth")
-	_, undo, err := kernel.CreateVeth(w.ns, kernel.Veth{
+	_, undo, err := pod.CreateVeth(w.ns, pod.Veth{
 		HostName: w.id.hostIf, PodName: w.id.ifName, MTU: w.mtu, PodMAC: w.mac, Alias: w.id.alias,
 	})
-	if taken, ok := errors.AsType[*kernel.LinkExistsError](err); ok {
+	if taken, ok := errors.AsType[*pod.LinkExistsError](err); ok {
 		return &takenError{taken.Link} // made since we looked
 	}
 	if errors.Is(err, os.ErrExist) {
@@ -148,7 +148,7 @@ func (w *wire) ready(ctx context.Context) error {
 
 // configure begins to give the pod's end its addresses and routes. After a
 // conflict in etcd it is called again, with other ones.
-func (w *wire) configure(ctx context.Context, p kernel.PodNet) {
+func (w *wire) configure(ctx context.Context, p pod.Net) {
 	former := w.setting
 	if former != nil && slices.Equal(w.set.Addrs, p.Addrs) {
 		return
@@ -171,7 +171,7 @@ func (w *wire) configure(ctx context.Context, p kernel.PodNet) {
 		if err != nil {
 			return err
 		}
-		if err := kernel.ConfigurePod(w.ns, p); err != nil {
+		if err := pod.Configure(w.ns, p); err != nil {
 			return fail(CodeKernel, err, "see the kernel's log")
 		}
 		step("pod configured")
@@ -180,14 +180,14 @@ func (w *wire) configure(ctx context.Context, p kernel.PodNet) {
 }
 
 // hasOthers reports whether the interface has addresses that it shall not have.
-func hasOthers(pod kernel.PodState, p kernel.PodNet) bool {
-	return slices.ContainsFunc(pod.Addrs, func(a netip.Prefix) bool { return !slices.Contains(p.Addrs, a.Addr()) })
+func hasOthers(held pod.State, p pod.Net) bool {
+	return slices.ContainsFunc(held.Addrs, func(a netip.Prefix) bool { return !slices.Contains(p.Addrs, a.Addr()) })
 }
 
 // tooSmall reports whether the interface's MTU leaves no IPv6 where there shall be.
 // Else one that has shrunk stays so: a running pod's link is not made anew for it.
-func tooSmall(pod kernel.PodState, p kernel.PodNet) bool {
-	return pod.MTU < minMTU6 && slices.ContainsFunc(p.Addrs, netip.Addr.Is6)
+func tooSmall(held pod.State, p pod.Net) bool {
+	return held.MTU < minMTU6 && slices.ContainsFunc(p.Addrs, netip.Addr.Is6)
 }
 
 // takeOver takes a link that may be another's, if no other endpoint lives on it. One

@@ -17,7 +17,7 @@ func TestSameAddressTwice(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
 		addr := netip.MustParseAddr("10.65.0.1")
-		a, b := wireAddrs(t, 1, addr), wireAddrs(t, 2, addr)
+		a, b := wire(t, 1, addr), wire(t, 2, addr)
 		b.endpoint.Addrs = append(b.endpoint.Addrs, netip.MustParseAddr("10.65.0.2"))
 		lost := map[string]string{"cali1": "", "cali2": "address 10.65.0.1 is also the endpoint's of cali1, which comes first"}
 		for _, order := range [][]Endpoint{{a.endpoint, b.endpoint}, {b.endpoint, a.endpoint}} {
@@ -56,7 +56,7 @@ func TestAddressMovesWithoutAGap(t *testing.T) {
 		for _, some := range []bool{false, true} {
 			netns.Host(t, func() {
 				h := newHostPath(t)
-				here, there := wireAddrs(t, 1, addr).endpoint, wireAddrs(t, 2, addr).endpoint
+				here, there := wire(t, 1, addr).endpoint, wire(t, 2, addr).endpoint
 				mustApply(t, h, here)
 				stop, gaps := make(chan struct{}), make(chan int)
 				s, err := rtnl.Open()

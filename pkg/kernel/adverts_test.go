@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,8 +30,8 @@ func advertise(tb testing.TB) {
 		netns.SetSysctl(tb, "ipv6/conf/"+name+"/accept_dad", "0")
 		netns.IP(tb, "link", "set", name, "up")
 	}
-	awaitSettled(tb, "router0")
-	awaitSettled(tb, "up0")
+	pods.AwaitSettled(tb, "router0")
+	pods.AwaitSettled(tb, "up0")
 	router, err := net.InterfaceByName("router0")
 	if err != nil {
 		tb.Fatal(err)
@@ -87,7 +88,7 @@ func TestKeepsAdvertisedRoutes(t *testing.T) {
 		}
 		defer h.Close()
 
-		v4 := wireAddrs(t, 1, netip.MustParseAddr("10.65.0.1"))
+		v4 := wire(t, 1, netip.MustParseAddr("10.65.0.1"))
 		mustApply(t, h, v4.endpoint)
 		if byRouter(t) == "" {
 			t.Error("an IPv4 workload took the host's IPv6 default route away")

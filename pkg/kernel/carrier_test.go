@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 func TestCarrierLosses(t *testing.T) {
 	netns.Host(t, func() {
-		uplink(t)
+		pods.Uplink(t)
 		look := func() uint32 {
 			t.Helper()
 			losses, err := CarrierLosses([]string{"up0", "none0", "not a name, too long by far"})

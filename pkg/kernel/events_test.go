@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 // awaits receives events until one names the interface.
@@ -111,7 +112,7 @@ func quiet(tb testing.TB, h *HostPath, events <-chan Event, e Endpoint) {
 		}
 		return before
 	}
-	awaitSettled(tb, e.Interface) // of what the test did to it all has been told by then
+	pods.AwaitSettled(tb, e.Interface) // of what the test did to it all has been told by then
 	mark()
 	off := e
 	off.Active = false

@@ -11,6 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 // manyRoutes is a state of n routes of blocks, by 500 hosts through VXLAN, and
@@ -45,7 +46,7 @@ func BenchmarkFabricCold(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		netns.Host(b, func() {
-			uplink(b)
+			pods.Uplink(b)
 			f, st := newFabric(b), manyRoutes(5000)
 			b.StartTimer()
 			r := mustHold(b, f, st)
@@ -61,7 +62,7 @@ func BenchmarkFabricAudit(b *testing.B) {
 	for _, n := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			netns.Host(b, func() {
-				uplink(b)
+				pods.Uplink(b)
 				f, st := newFabric(b), manyRoutes(n)
 				mustHold(b, f, st)
 				b.ReportAllocs()
@@ -80,7 +81,7 @@ func BenchmarkFabricUnchanged(b *testing.B) {
 	for _, n := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			netns.Host(b, func() {
-				uplink(b)
+				pods.Uplink(b)
 				f, st := newFabric(b), manyRoutes(n)
 				mustHold(b, f, st)
 				mustHold(b, f, st)
@@ -99,7 +100,7 @@ func BenchmarkFabricOneMore(b *testing.B) {
 	for _, n := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			netns.Host(b, func() {
-				uplink(b)
+				pods.Uplink(b)
 				f, st := newFabric(b), manyRoutes(n)
 				mustHold(b, f, st)
 				one := addSomeRoute(&st, n)
@@ -119,7 +120,7 @@ func BenchmarkFabricOneMore(b *testing.B) {
 // many, and removes them.
 func BenchmarkFabricOneMoreHost(b *testing.B) {
 	netns.Host(b, func() {
-		uplink(b)
+		pods.Uplink(b)
 		f, st := newFabric(b), manyRoutes(5000)
 		mustHold(b, f, st)
 		id := plan.RemoteID{Tunnel: plan.VXLAN4, Outer: netip.MustParseAddr("192.2.0.1")}

@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -35,7 +37,7 @@ type flood struct {
 	count  atomic.Uint64   // of got
 }
 
-func startFlood(tb testing.TB, from, to *Namespace, addr netip.Addr) *flood {
+func startFlood(tb testing.TB, from, to *pod.Namespace, addr netip.Addr) *flood {
 	tb.Helper()
 	f := &flood{stop: make(chan struct{}), done: make(chan struct{}), first: make(chan struct{}), got: make(map[uint64]bool)}
 	var client *net.UDPConn
@@ -131,7 +133,7 @@ func TestModeChangesWithoutLoss(t *testing.T) {
 			apply(v, true)
 		}
 		for _, to := range []netip.Addr{b.addr4(), b.addr6()} { // the neighbours are known
-			ping(t, a.ns, to)
+			pods.Ping(t, a.ns, to)
 		}
 		for _, to := range []netip.Addr{b.pod4(), b.pod6()} {
 			f := startFlood(t, a.pod, b.pod, to)
@@ -230,10 +232,10 @@ func TestECMP(t *testing.T) {
 			netns.IP(t, "link", "add", name, "type", "veth", "peer", "name", "peer"+name)
 			netns.IP(t, "link", "set", name, "up")
 			netns.IP(t, "link", "set", "peer"+name, "up")
-			awaitSettled(t, name)
+			pods.AwaitSettled(t, name)
 			netns.IP(t, "addr", "add", fmt.Sprintf("192.0.%d.1/24", i), "dev", name)
 			netns.IP(t, "addr", "add", fmt.Sprintf("2001:db8:%d::1/64", i), "dev", name, "nodad")
-			awaitAddr(t, netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::1", i)))
+			pods.AwaitAddr(t, netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::1", i)))
 			hops4 = append(hops4, plan.Hop{Gateway: netip.AddrFrom4([4]byte{192, 0, byte(i), 2}), Device: name})
 			hops6 = append(hops6, plan.Hop{Gateway: netip.MustParseAddr(fmt.Sprintf("2001:db8:%d::2", i)), Device: name})
 		}
@@ -276,7 +278,7 @@ func TestECMP(t *testing.T) {
 			t.Errorf("again with a link down: %v, %v", r, err)
 		}
 		netns.IP(t, "link", "set", "up1", "up")
-		awaitSettled(t, "up1")
+		pods.AwaitSettled(t, "up1")
 		netns.IP(t, "addr", "add", "2001:db8:1::1/64", "dev", "up1", "nodad")
 		mustHold(t, f, st)
 		if diff := cmp.Diff(both, heldByFabric(t)); diff != "" {

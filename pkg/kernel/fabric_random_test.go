@@ -13,6 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -71,7 +72,7 @@ func randomChanges(r *rand.Rand, st plan.State) plan.Changes {
 // of it alone makes it hold.
 func TestChangesEqualApply(t *testing.T) {
 	netns.Host(t, func() {
-		uplink(t)
+		pods.Uplink(t)
 		f := newFabric(t)
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
@@ -101,7 +102,7 @@ func TestChangesEqualApply(t *testing.T) {
 // its way from another host to this one, its endpoint here comes first.
 func TestFabricBesideHostPath(t *testing.T) {
 	netns.Host(t, func() {
-		uplink(t)
+		pods.Uplink(t)
 		f, h := newFabric(t), newHostPath(t)
 		a := wire(t, 1)
 		st := plan.State{Routes: make(map[netip.Prefix]plan.Route)}

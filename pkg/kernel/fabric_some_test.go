@@ -6,15 +6,13 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -47,41 +45,11 @@ func shapes(dst netip.Prefix) map[string]plan.Route {
 	}
 }
 
-func uplink(tb testing.TB) {
-	tb.Helper()
-	netns.IP(tb, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
-	netns.IP(tb, "link", "set", "up0", "up")
-	netns.IP(tb, "link", "set", "up1", "up")
-	awaitSettled(tb, "up0")
-	netns.IP(tb, "addr", "add", "192.0.2.1/24", "dev", "up0")
-	netns.IP(tb, "addr", "add", "2001:db8::1/64", "dev", "up0", "nodad")
-	awaitAddr(tb, netip.MustParseAddr("2001:db8::1"))
-}
-
-// awaitAddr waits until an address that was just added can be named: see settle.
-func awaitAddr(tb testing.TB, a netip.Addr) {
-	tb.Helper()
-	s, err := rtnl.Open()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer s.Close()
-	for end := time.Now().Add(netns.Patience); ; {
-		if r, ok := s.Lookup(a, 0); ok && r.Local {
-			return
-		}
-		if time.Now().After(end) {
-			tb.Fatalf("%s never became local", a)
-		}
-		runtime.Gosched()
-	}
-}
-
 // A route that led through a device that is not there comes back at once when it
 // leads where it led before.
 func TestRouteComesBack(t *testing.T) {
 	netns.Host(t, func() {
-		uplink(t)
+		pods.Uplink(t)
 		f := newFabric(t)
 		dst := netip.MustParsePrefix("10.65.7.0/26")
 		straight := shapes(dst)["source"]
@@ -111,7 +79,7 @@ func TestRouteComesBack(t *testing.T) {
 // desired goes, what leads to a part of it or nowhere at all stays, and is replaced or deleted later like any other.
 func TestRefusedReplacement(t *testing.T) {
 	netns.Host(t, func() {
-		uplink(t)
+		pods.Uplink(t)
 		hop := func(a string) plan.Hop { return plan.Hop{Gateway: netip.MustParseAddr(a), Device: "up0"} }
 		bad := map[bool]plan.Hop{true: hop("203.0.113.1"), false: hop("fd99::1")}
 		for dst, good := range map[string]string{"10.65.7.0/26": "192.0.2.2", "fd00:7::/122": "2001:db8::2"} {
@@ -166,7 +134,7 @@ func TestRefusedReplacement(t *testing.T) {
 // found again by another Fabric, which writes nothing.
 func TestRouteShapes(t *testing.T) {
 	netns.Host(t, func() {
-		uplink(t)
+		pods.Uplink(t)
 		for _, dst := range []netip.Prefix{netip.MustParsePrefix("10.65.7.0/26"), netip.MustParsePrefix("10.65.8.1/32"),
 			netip.MustParsePrefix("fd00:7::/122"), netip.MustParsePrefix("fd00:8::1/128")} {
 			f := newFabric(t)
@@ -209,7 +177,7 @@ func TestRouteShapes(t *testing.T) {
 // What a Fabric can't have is a problem that names it; the rest is programmed.
 func TestFabricProblems(t *testing.T) {
 	netns.Host(t, func() {
-		uplink(t)
+		pods.Uplink(t)
 		netns.IP(t, "link", "add", "vxlan.calico", "type", "bridge")
 		netns.IP(t, "route", "add", "10.1.0.0/16", "dev", "up0", "proto", "12", "metric", "32")
 		netns.IP(t, "link", "add", "down0", "type", "veth", "peer", "name", "down1")

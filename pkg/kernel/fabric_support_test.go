@@ -10,10 +10,12 @@ import (
 	"os"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,8 +24,8 @@ import (
 // address 2 of each.
 type virtualHost struct {
 	n      int
-	ns     *Namespace
-	pod    *Namespace
+	ns     *pod.Namespace
+	pod    *pod.Namespace
 	fabric *Fabric
 	path   *HostPath
 }
@@ -48,7 +50,7 @@ func virtualHosts(tb testing.TB, n int) []*virtualHost {
 	netns.IP(tb, "link", "set", "wire", "up")
 	hosts := make([]*virtualHost, n)
 	for i := range hosts {
-		v := &virtualHost{n: i + 1, ns: newPod(tb)}
+		v := &virtualHost{n: i + 1, ns: pods.New(tb)}
 		hosts[i] = v
 		port := fmt.Sprintf("port%d", v.n)
 		netns.IP(tb, "link", "add", port, "type", "veth", "peer", "name", "far")
@@ -59,11 +61,11 @@ func virtualHosts(tb testing.TB, n int) []*virtualHost {
 			netns.IP(tb, "link", "set", "eth0", "up")
 			netns.IP(tb, "addr", "add", v.addr4().String()+"/24", "dev", "eth0")
 			netns.IP(tb, "addr", "add", v.addr6().String()+"/64", "dev", "eth0", "nodad")
-			awaitAddr(tb, v.addr6())
-			awaitSettled(tb, "eth0")
+			pods.AwaitAddr(tb, v.addr6())
+			pods.AwaitSettled(tb, "eth0")
 			netns.IP(tb, "route", "add", "default", "via", "192.0.2.254")
 			v.fabric, v.path = newFabric(tb), newHostPath(tb)
-			w := wireAddrs(tb, v.n, v.pod4(), v.pod6())
+			w := wire(tb, v.n, v.pod4(), v.pod6())
 			v.pod = w.ns
 			mustApply(tb, v.path, w.endpoint)
 		})
@@ -72,7 +74,7 @@ func virtualHosts(tb testing.TB, n int) []*virtualHost {
 }
 
 // moveFar moves the link far into a namespace, as eth0.
-func moveFar(tb testing.TB, ns *Namespace) {
+func moveFar(tb testing.TB, ns *pod.Namespace) {
 	tb.Helper()
 	s, err := rtnl.Open()
 	if err != nil {

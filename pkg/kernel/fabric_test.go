@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -53,10 +54,10 @@ func pingAll(t *testing.T, hosts []*virtualHost) {
 			if a == b {
 				continue
 			}
-			ping(t, a.pod, b.pod4())
-			ping(t, a.pod, b.pod6())
-			ping(t, a.ns, b.pod4())
-			ping(t, a.ns, b.pod6())
+			pods.Ping(t, a.pod, b.pod4())
+			pods.Ping(t, a.pod, b.pod6())
+			pods.Ping(t, a.ns, b.pod4())
+			pods.Ping(t, a.ns, b.pod6())
 		}
 	}
 }

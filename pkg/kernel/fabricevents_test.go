@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -95,7 +96,7 @@ func TestFabricRepairs(t *testing.T) {
 				signalled(t, signals, args)
 				if args[3] == "eth0" && args[4] == "down" {
 					command(t, "ip", "link", "set", "eth0", "up")
-					awaitSettled(t, "eth0")
+					pods.AwaitSettled(t, "eth0")
 					command(t, "ip", "addr", "add", v.addr6().String()+"/64", "dev", "eth0", "nodad")
 					netns.IP(t, "route", "add", "default", "via", "192.0.2.254")
 				} else if same, err := v.fabric.Unchanged(ctx); same || err != nil {
@@ -111,8 +112,8 @@ func TestFabricRepairs(t *testing.T) {
 				if r := mustHold(t, v.fabric, st); r.Writes != 0 {
 					t.Errorf("%q: a second Apply made %d writes", args, r.Writes)
 				}
-				ping(t, v.pod, hosts[1].pod4())
-				ping(t, v.pod, hosts[1].pod6())
+				pods.Ping(t, v.pod, hosts[1].pod4())
+				pods.Ping(t, v.pod, hosts[1].pod6())
 			}
 			cancel()
 			for range signals { // closed in the end
@@ -211,7 +212,7 @@ func TestFabricHearsOfCarriers(t *testing.T) {
 		netns.IP(t, "link", "add", "up1", "type", "veth", "peer", "name", "far1")
 		netns.IP(t, "link", "set", "up1", "up")
 		netns.IP(t, "link", "set", "far1", "up")
-		awaitSettled(t, "up1")
+		pods.AwaitSettled(t, "up1")
 		signals, err := f.Subscribe(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"golang.org/x/sys/unix"
 )
 
@@ -125,7 +126,7 @@ func behindTheBack(e Endpoint) []breakage {
 		{"link down and up", func(tb testing.TB) {
 			netns.IP(tb, "link", "set", "cali1", "down")
 			netns.IP(tb, "link", "set", "cali1", "up")
-			awaitSettled(tb, "cali1")
+			pods.AwaitSettled(tb, "cali1")
 		}},
 		{"IPv6 off and on", func(tb testing.TB) {
 			netns.SetSysctl(tb, "ipv6/conf/cali1/disable_ipv6", "1")

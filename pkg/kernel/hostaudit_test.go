@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -64,7 +65,7 @@ func TestAudit(t *testing.T) {
 		some(all[:1], nil)
 		mustDoubt(t, h, "it was reported")
 		netns.IP(t, "link", "set", "cali1", "up")
-		awaitSettled(t, "cali1")
+		pods.AwaitSettled(t, "cali1")
 		mustDoubt(t, h, "it came up", "cali1")
 		some(all[:1], nil)
 		netns.IP(t, "link", "del", "cali2")

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -33,19 +35,19 @@ func TestGatewayRepaired(t *testing.T) {
 		},
 		// A repeated ADD, by another process.
 		func(_ *HostPath, a wired) error {
-			again, err := OpenNamespace("/proc/self/fd/" + fdOf(a.ns))
+			again, err := pod.OpenNamespace(pods.Path(a.ns))
 			if err != nil {
 				return err
 			}
 			defer again.Close()
-			return ConfigurePod(again, PodNet{IfName: "eth0", Addrs: a.endpoint.Addrs, DefaultV4: true, DefaultV6: true})
+			return pod.Configure(again, pod.Net{IfName: "eth0", Addrs: a.endpoint.Addrs, DefaultV4: true, DefaultV6: true})
 		},
 	} {
 		netns.Host(t, func() {
 			h := newHostPath(t)
 			a, b := wire(t, 1), wire(t, 2)
 			mustApply(t, h, a.endpoint, b.endpoint)
-			echo(t, a.ns, b.ns, b.endpoint.Addrs[1])
+			pods.Echo(t, a.ns, b.ns, b.endpoint.Addrs[1])
 			netns.IP(t, "-6", "addr", "flush", "dev", "cali1")
 			netns.Within(t, a.ns.File, func() { netns.IP(t, "-6", "neigh", "flush", "all") })
 			if err := repair(h, a); err != nil {
@@ -54,7 +56,7 @@ func TestGatewayRepaired(t *testing.T) {
 			if diff := cmp.Diff([]string{"cali1", "cali2"}, gateways(t)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			echo(t, a.ns, b.ns, b.endpoint.Addrs[1])
+			pods.Echo(t, a.ns, b.ns, b.endpoint.Addrs[1])
 			if r := mustApply(t, h, a.endpoint, b.endpoint); r.Writes != 0 {
 				t.Errorf("%d writes were left", r.Writes)
 			}
@@ -67,12 +69,12 @@ func TestGatewayRepaired(t *testing.T) {
 func TestGatewayOfOthers(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
-		a := wireAddrs(t, 1, netip.MustParseAddr("10.65.0.1"))
+		a := wire(t, 1, netip.MustParseAddr("10.65.0.1"))
 		netns.IP(t, "-6", "addr", "flush", "dev", "cali1")
 		netns.IP(t, "link", "add", "cali2", "type", "veth", "peer", "name", "other")
 		netns.IP(t, "link", "set", "cali2", "up")
 		netns.IP(t, "link", "set", "other", "up")
-		awaitSettled(t, "cali2")
+		pods.AwaitSettled(t, "cali2")
 		mustApply(t, h, a.endpoint, Endpoint{Interface: "cali2", Active: true, Addrs: []netip.Addr{netip.MustParseAddr("fd00::2")}})
 		if got := gateways(t); got != nil {
 			t.Errorf("%q have it", got)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 func TestHostNetwork(t *testing.T) {
@@ -93,7 +94,7 @@ func TestGatewayOnLink(t *testing.T) {
 			netns.IP(t, "link", "add", "up"+n, "type", "veth", "peer", "name", "far"+n)
 			netns.IP(t, "link", "set", "far"+n, "up")
 			netns.IP(t, "link", "set", "up"+n, "up")
-			awaitSettled(t, "up"+n)
+			pods.AwaitSettled(t, "up"+n)
 		}
 		netns.IP(t, "addr", "add", "192.0.2.1/32", "dev", "up1")
 		netns.IP(t, "addr", "add", "2001:db8::1/128", "dev", "up1", "nodad")
@@ -133,7 +134,7 @@ func TestGatewayOfIPv6(t *testing.T) {
 			netns.IP(t, "link", "add", "up"+n, "type", "veth", "peer", "name", "far"+n)
 			netns.IP(t, "link", "set", "far"+n, "up")
 			netns.IP(t, "link", "set", "up"+n, "up")
-			awaitSettled(t, "up"+n)
+			pods.AwaitSettled(t, "up"+n)
 		}
 		netns.IP(t, "addr", "add", "192.0.2.1/32", "dev", "up1")
 		netns.IP(t, "route", "add", "198.51.100.0/24", "via", "inet6", "fe80::1", "dev", "up1")
@@ -236,7 +237,7 @@ func TestHostNetworkIPv6(t *testing.T) {
 		netns.IP(t, "link", "set", "up1", "up")
 		netns.IP(t, "link", "add", "up2", "type", "veth", "peer", "name", "cali-peer2")
 		netns.IP(t, "link", "set", "up2", "up") // and has no carrier, so that nothing can be asked
-		awaitSettled(t, "up1")
+		pods.AwaitSettled(t, "up1")
 		for _, args := range [][]string{
 			{"fd99::1/64", "dev", "up1", "nodad"},
 			{"fd99::2/64", "dev", "up1", "nodad", "preferred_lft", "0"},

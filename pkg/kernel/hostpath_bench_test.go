@@ -8,18 +8,20 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 // manyEndpoints makes n veths, all into one namespace, and returns endpoints
 // for them.
 func manyEndpoints(tb testing.TB, n int) []Endpoint {
 	tb.Helper()
-	ns := newPod(tb)
+	ns := pods.New(tb)
 	endpoints := make([]Endpoint, n)
 	for i := range endpoints {
 		name := fmt.Sprintf("cali%d", i)
-		mac, _, err := CreateVeth(ns, Veth{HostName: name, PodName: fmt.Sprintf("eth%d", i), Alias: "calico " + name})
+		mac, _, err := pod.CreateVeth(ns, pod.Veth{HostName: name, PodName: fmt.Sprintf("eth%d", i), Alias: "calico " + name})
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -19,8 +20,8 @@ func TestClearWay(t *testing.T) {
 		netns.IP(t, "link", "add", "up1", "type", "veth", "peer", "name", "peer1")
 		netns.IP(t, "link", "set", "up1", "up")
 		netns.IP(t, "link", "set", "peer1", "up")
-		awaitSettled(t, "up1")
-		awaitSettled(t, "peer1")
+		pods.AwaitSettled(t, "up1")
+		pods.AwaitSettled(t, "peer1")
 		netns.IP(t, "addr", "add", "192.0.2.1/24", "dev", "up1")
 		netns.IP(t, "-6", "addr", "add", "2001:db8::1/64", "dev", "up1", "nodad")
 		for _, route := range []string{

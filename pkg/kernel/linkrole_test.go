@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -28,7 +29,7 @@ func TestLinkRoles(t *testing.T) {
 		netns.IP(t, "addr", "add", "169.254.1.1/32", "dev", "eth1", "scope", "link")
 		netns.IP(t, "route", "add", "10.9.0.0/16", "dev", "eth1")
 		netns.IP(t, "route", "add", "default", "dev", "eth2", "metric", "9999")
-		awaitSettled(t, "eth3")
+		pods.AwaitSettled(t, "eth3")
 		netns.IP(t, "-6", "route", "add", "fd09::/64", "via", "fe80::1", "dev", "eth3")
 		netns.IP(t, "link", "add", "vxlan.calico", "type", "vxlan", "id", "7", "dstport", "4790")
 		got, err := LinkRoles([]string{"eth", "l", "vx"})

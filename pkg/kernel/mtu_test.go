@@ -11,7 +11,9 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -65,7 +67,7 @@ func TestShrinkMTU(t *testing.T) {
 			t.Errorf("a foreign link: %v, %v", l.MTU, err)
 		}
 		for _, to := range b.endpoint.Addrs {
-			ping(t, a.ns, to)
+			pods.Ping(t, a.ns, to)
 		}
 		if r := mustApply(t, h, a.endpoint, b.endpoint); r.Writes != 0 {
 			t.Errorf("%d writes after it", r.Writes)
@@ -74,7 +76,7 @@ func TestShrinkMTU(t *testing.T) {
 }
 
 // mountNamespace mounts a namespace at a path until the test ends, as a runtime does.
-func mountNamespace(tb testing.TB, ns *Namespace, path string) {
+func mountNamespace(tb testing.TB, ns *pod.Namespace, path string) {
 	tb.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		tb.Fatal(err)
@@ -105,7 +107,7 @@ func TestNamespaceMounts(t *testing.T) {
 }
 
 // inhabit runs a process in a namespace until the test ends.
-func inhabit(tb testing.TB, ns *Namespace) {
+func inhabit(tb testing.TB, ns *pod.Namespace) {
 	tb.Helper()
 	cmd := exec.Command("cat")
 	stdin, err := cmd.StdinPipe() // at whose end it ends

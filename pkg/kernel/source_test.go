@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 // The source is what the kernel says, by whichever of its routes: that of the
@@ -21,8 +22,8 @@ func TestSourceTo(t *testing.T) {
 		netns.IP(t, "addr", "add", "2001:db8::9/64", "dev", "eth0", "nodad")
 		netns.IP(t, "link", "set", "far0", "up")
 		netns.IP(t, "link", "set", "eth0", "up")
-		awaitSettled(t, "eth0")
-		awaitAddr(t, netip.MustParseAddr("2001:db8::9"))
+		pods.AwaitSettled(t, "eth0")
+		pods.AwaitAddr(t, netip.MustParseAddr("2001:db8::9"))
 		netns.IP(t, "route", "add", "203.0.113.0/24", "via", "192.0.2.2", "src", "192.0.2.7")
 		netns.IP(t, "route", "add", "198.51.100.0/24", "via", "192.0.2.2")
 		netns.IP(t, "route", "add", "blackhole", "10.1.0.0/16")

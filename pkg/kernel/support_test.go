@@ -4,69 +4,26 @@ package kernel
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"testing"
-	"time"
 
-	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 // wired is a pod with a veth to the host.
 type wired struct {
-	ns       *Namespace
+	ns       *pod.Namespace
 	endpoint Endpoint
 }
 
-// wire makes pod number n, with addresses of both families.
-func wire(tb testing.TB, n int) wired {
+// wire makes pod number n, with these addresses; without any, it has one of each family.
+func wire(tb testing.TB, n int, addrs ...netip.Addr) wired {
 	tb.Helper()
-	return wireAddrs(tb, n, netip.AddrFrom4([4]byte{10, 65, byte(n >> 8), byte(n)}),
-		netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(n >> 8), 15: byte(n)}))
-}
-
-func wireAddrs(tb testing.TB, n int, addrs ...netip.Addr) wired {
-	tb.Helper()
-	ns := newPod(tb)
-	name := fmt.Sprintf("cali%d", n)
-	mac, undo, err := CreateVeth(ns, Veth{HostName: name, PodName: "eth0", MTU: 1450, Alias: "calico " + name})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	net := PodNet{IfName: "eth0", Addrs: addrs}
-	for _, a := range addrs {
-		net.DefaultV4 = net.DefaultV4 || a.Is4()
-		net.DefaultV6 = net.DefaultV6 || a.Is6()
-	}
-	if err := ConfigurePod(ns, net); err != nil {
-		tb.Fatal(err)
-	}
-	_ = undo
-	awaitSettled(tb, name)
-	netns.Within(tb, ns.File, func() { awaitSettled(tb, "eth0") })
-	return wired{ns, Endpoint{Interface: name, MAC: mac, Addrs: addrs, Active: true}}
-}
-
-// awaitSettled waits until the kernel has drawn the consequences of a link's going up,
-// which it does from a work queue (linkwatch): until then it drops what is sent by it,
-// and tells of a change more.
-func awaitSettled(tb testing.TB, name string) {
-	tb.Helper()
-	for deadline := time.Now().Add(netns.Patience); ; time.Sleep(time.Millisecond) {
-		l, err := link.Find(name)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		if l.Running == l.Up {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("%s is up and has no carrier", name)
-		}
-	}
+	p := pods.Wire(tb, n, addrs...)
+	return wired{p.Namespace, Endpoint{Interface: p.Interface, MAC: p.MAC, Addrs: p.Addrs, Active: true}}
 }
 
 // newHostPath makes one in the current namespace, whose log goes to the test's.

@@ -14,6 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 // ipipState is what host v must hold to reach the others through IPIP.
@@ -72,12 +73,12 @@ func TestIPIPBetweenHosts(t *testing.T) {
 							continue
 						}
 						before := packets(t, v)
-						ping(t, v.pod, o.pod4())
+						pods.Ping(t, v.pod, o.pod4())
 						if packets(t, v) == before {
 							t.Errorf("from host %d to %d: nothing went through tunl0", v.n, o.n)
 						}
-						echo(t, v.pod, o.pod, o.pod4())
-						ping(t, v.ns, o.pod4()) // from the host itself, with the tunnel's address
+						pods.Echo(t, v.pod, o.pod, o.pod4())
+						pods.Ping(t, v.ns, o.pod4()) // from the host itself, with the tunnel's address
 					}
 				}
 			})
@@ -120,7 +121,7 @@ func TestIPIPComesAndGoes(t *testing.T) {
 					for _, v := range hosts {
 						mustHold(t, v.fabric, v.ipipState(hosts))
 					}
-					ping(t, hosts[0].pod, hosts[1].pod4())
+					pods.Ping(t, hosts[0].pod, hosts[1].pod4())
 					for _, v := range hosts {
 						mustHold(t, v.fabric, v.plainState(hosts))
 						netns.Within(t, v.ns.File, func() {
@@ -143,7 +144,7 @@ func TestIPIPComesAndGoes(t *testing.T) {
 							t.Errorf("a second Apply without IPIP made %d writes", r.Writes)
 						}
 					}
-					ping(t, hosts[0].pod, hosts[1].pod4())
+					pods.Ping(t, hosts[0].pod, hosts[1].pod4())
 				}
 			})
 		})
@@ -177,7 +178,7 @@ func TestIPIPRepairs(t *testing.T) {
 				if r := mustHold(t, v.fabric, v.ipipState(hosts)); r.Repairs == 0 {
 					t.Errorf("%s: no repair", harm)
 				}
-				ping(t, v.pod, hosts[1].pod4())
+				pods.Ping(t, v.pod, hosts[1].pod4())
 			}
 		})
 	})
@@ -235,8 +236,8 @@ func TestIPIPModeChangesWithoutLoss(t *testing.T) {
 		for _, v := range hosts {
 			mustHold(t, v.fabric, state(v, 0))
 		}
-		ping(t, a.ns, b.addr4())
-		ping(t, a.pod, b.pod4())
+		pods.Ping(t, a.ns, b.addr4())
+		pods.Ping(t, a.pod, b.pod4())
 		f := startFlood(t, a.pod, b.pod, b.pod4())
 		for range 20 {
 			for mode := range 3 {

@@ -12,6 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
@@ -90,7 +91,7 @@ func TestIPIPSteps(t *testing.T) {
 // One that has it holds the tunnel.
 func TestIPIPWhereThereIsNone(t *testing.T) {
 	netns.Host(t, func() {
-		uplink(t)
+		pods.Uplink(t)
 		f := newFabric(t)
 		dst := netip.MustParsePrefix("10.65.7.0/26")
 		st := plan.State{Tunnels: []plan.Tunnel{ipipTunnel()}, Routes: map[netip.Prefix]plan.Route{dst: shapes(dst)["one hop"]}}

@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -58,15 +60,15 @@ func TestHostWithoutIPv6(t *testing.T) {
 		netns.SetSysctl(t, "ipv6/conf/all/disable_ipv6", "1")
 		netns.SetSysctl(t, "ipv6/conf/default/disable_ipv6", "1")
 		h := newHostPath(t)
-		a, b := wireAddrs(t, 1, netip.MustParseAddr("10.65.0.1")), wireAddrs(t, 2, netip.MustParseAddr("10.65.0.2"))
+		a, b := wire(t, 1, netip.MustParseAddr("10.65.0.1")), wire(t, 2, netip.MustParseAddr("10.65.0.2"))
 		mustApply(t, h, a.endpoint, b.endpoint)
-		echo(t, a.ns, b.ns, b.endpoint.Addrs[0])
+		pods.Echo(t, a.ns, b.ns, b.endpoint.Addrs[0])
 
-		ns := newPod(t)
-		if _, _, err := CreateVeth(ns, Veth{HostName: "cali3", PodName: "eth0"}); err != nil {
+		ns := pods.New(t)
+		if _, _, err := pod.CreateVeth(ns, pod.Veth{HostName: "cali3", PodName: "eth0"}); err != nil {
 			t.Fatal(err)
 		}
-		err := ConfigurePod(ns, PodNet{IfName: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("fd00::3")}, DefaultV6: true})
+		err := pod.Configure(ns, pod.Net{IfName: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("fd00::3")}, DefaultV6: true})
 		if err == nil || !strings.Contains(err.Error(), "IPv6 is disabled on the host") {
 			t.Errorf("ConfigurePod: %v", err)
 		}
@@ -84,25 +86,25 @@ func TestPodWithoutIPv6(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
 		a := wire(t, 1)
-		ns := newPod(t)
+		ns := pods.New(t)
 		err := ns.Enter(func() error {
 			return errors.Join(rtnl.WriteSysctl("ipv6/conf/all/disable_ipv6", "1"), rtnl.WriteSysctl("ipv6/conf/default/disable_ipv6", "1"))
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		podMAC, _, err := CreateVeth(ns, Veth{HostName: "cali2", PodName: "eth0"})
+		podMAC, _, err := pod.CreateVeth(ns, pod.Veth{HostName: "cali2", PodName: "eth0"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		addr := netip.MustParseAddr("fd00::2")
-		if err := ConfigurePod(ns, PodNet{IfName: "eth0", Addrs: []netip.Addr{addr}, DefaultV6: true}); err != nil {
+		if err := pod.Configure(ns, pod.Net{IfName: "eth0", Addrs: []netip.Addr{addr}, DefaultV6: true}); err != nil {
 			t.Fatal(err)
 		}
 		mustApply(t, h, a.endpoint, Endpoint{Interface: "cali2", MAC: podMAC, Addrs: []netip.Addr{addr}, Active: true})
-		echo(t, a.ns, ns, addr)
-		echo(t, ns, a.ns, netip.MustParseAddr("fd00::1"))
-		state, err := ReadPod(ns, "eth0")
+		pods.Echo(t, a.ns, ns, addr)
+		pods.Echo(t, ns, a.ns, netip.MustParseAddr("fd00::1"))
+		state, err := pod.Read(ns, "eth0")
 		if err != nil || len(state.LinkLocal) != 1 || state.LinkLocal[0].Addr() != rtnl.LinkLocal(podMAC) {
 			t.Errorf("%+v, %v", state, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 )
 
 // TestWays has two uplinks: addresses beyond either, beyond both by two next hops,
@@ -23,7 +24,7 @@ func TestWays(t *testing.T) {
 			netns.IP(t, "link", "add", name, "type", "veth", "peer", "name", far)
 			netns.IP(t, "link", "set", name, "up")
 			netns.IP(t, "link", "set", far, "up")
-			awaitSettled(t, name)
+			pods.AwaitSettled(t, name)
 		}
 		for _, args := range []string{
 			"addr add 192.0.2.1/24 dev eth0", "addr add 198.51.100.1/24 dev eth1", "addr add fd00::9/64 dev eth0 nodad", "addr add fd01::9/64 dev eth1 nodad",

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/gate"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
 )
@@ -188,12 +188,12 @@ func hostLink(i int) string { return fmt.Sprintf("cali%011x", i) }
 
 func (s *scale) link(i int) error {
 	return s.host.Do(func() error {
-		ns, err := kernel.OpenNamespace(s.pods.Path())
+		ns, err := pod.OpenNamespace(s.pods.Path())
 		if err != nil {
 			return err
 		}
 		defer ns.Close()
-		_, _, err = kernel.CreateVeth(ns, kernel.Veth{HostName: hostLink(i), PodName: "eth" + strconv.Itoa(i), MTU: 1500, Alias: "bench"})
+		_, _, err = pod.CreateVeth(ns, pod.Veth{HostName: hostLink(i), PodName: "eth" + strconv.Itoa(i), MTU: 1500, Alias: "bench"})
 		return err
 	})
 }

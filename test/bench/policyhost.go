@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/gate"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
 	clusters "github.com/calico-go/calico/pkg/policy/scale"
 	"github.com/calico-go/calico/pkg/store"
@@ -108,13 +108,13 @@ func (p *policyHost) close() error {
 // link makes the interface of endpoint i.
 func (p *policyHost) link(i int) error {
 	return p.host.Do(func() error {
-		ns, err := kernel.OpenNamespace(p.pods.Path())
+		ns, err := pod.OpenNamespace(p.pods.Path())
 		if err != nil {
 			return err
 		}
 		defer ns.Close()
 		name := p.cluster.Endpoints[i].Value.(model.WorkloadEndpoint).Name
-		_, _, err = kernel.CreateVeth(ns, kernel.Veth{HostName: name, PodName: fmt.Sprintf("eth%d", i), MTU: 1500, Alias: "bench"})
+		_, _, err = pod.CreateVeth(ns, pod.Veth{HostName: name, PodName: fmt.Sprintf("eth%d", i), MTU: 1500, Alias: "bench"})
 		return err
 	})
 }

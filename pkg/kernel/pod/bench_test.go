@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package pod
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ func BenchmarkAdd(b *testing.B) {
 					if _, _, err := CreateVeth(ns, Veth{HostName: fmt.Sprintf("cali%d", i), PodName: "eth0", MTU: 1450, Alias: "calico x"}); err != nil {
 						b.Fatal(err)
 					}
-					if err := ConfigurePod(ns, PodNet{IfName: "eth0", Addrs: with, DefaultV4: true, DefaultV6: len(with) > 1}); err != nil {
+					if err := Configure(ns, Net{IfName: "eth0", Addrs: with, DefaultV4: true, DefaultV6: len(with) > 1}); err != nil {
 						b.Fatal(err)
 					}
 					ns.Close()

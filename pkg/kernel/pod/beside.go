@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package pod
 
 import (
 	"errors"
@@ -94,7 +94,7 @@ func (n *Namespace) isBeside(index int) (bool, error) {
 // stay, and come first, as they were there first: these get a higher metric than any of
 // them. Where the link comes after another in all, every route gets one, by which ReadPod
 // knows.
-func (n *Namespace) putBeside(index int, steps []podStep, all bool) error {
+func (n *Namespace) putBeside(index int, steps []netStep, all bool) error {
 	mine, others, err := n.routeMetrics(index)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (n *Namespace) putBeside(index int, steps []podStep, all bool) error {
 		if !there && (all || taken) {
 			metric = max(rtnl.DefaultMetric6+uint32(index), min(other.last, math.MaxUint32-1)+1)
 		}
-		steps[i].request = podRoute(index, *s.route, metric, unix.NLM_F_REPLACE)
+		steps[i].request = addRoute(index, *s.route, metric, unix.NLM_F_REPLACE)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func defaultRoute(v4 bool) netip.Prefix {
 
 // answerSteps make what the workload sends from the addresses leave by their link. They
 // also take away rules that a former link or call has left.
-func (n *Namespace) answerSteps(index int, addrs []netip.Addr) ([]podStep, error) {
+func (n *Namespace) answerSteps(index int, addrs []netip.Addr) ([]netStep, error) {
 	have, err := n.rules()
 	if err != nil {
 		return nil, err
@@ -141,28 +141,28 @@ func (n *Namespace) answerSteps(index int, addrs []netip.Addr) ([]podStep, error
 	if err != nil {
 		return nil, err
 	}
-	var steps []podStep
+	var steps []netStep
 	for _, v4 := range []bool{true, false} {
 		if !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is4() == v4 }) {
 			continue
 		}
 		r := Route{Dst: defaultRoute(v4), Gateway: hostGateway(v4)}
-		request := podRoute(index, r, 0, unix.NLM_F_REPLACE)
+		request := addRoute(index, r, 0, unix.NLM_F_REPLACE)
 		(*request)[unix.SizeofNlMsghdr+4] = unix.RT_TABLE_UNSPEC
 		request.Attr32(unix.RTA_TABLE, uint32(besideTable+index))
-		steps = append(steps, podStep{step{fmt.Sprintf("add route to %s by %s to table %d", r.Dst, r.Gateway, besideTable+index), request}, nil})
+		steps = append(steps, netStep{step{fmt.Sprintf("add route to %s by %s to table %d", r.Dst, r.Gateway, besideTable+index), request}, nil})
 	}
 	for _, r := range have {
 		switch ours := slices.Contains(addrs, r.from); {
 		case r.index == index && ours:
 			addrs = slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return a == r.from })
 		case r.index == index || ours || r.isLost(links):
-			steps = append(steps, podStep{step{"delete " + r.String(), r.message(unix.RTM_DELRULE, 0)}, nil})
+			steps = append(steps, netStep{step{"delete " + r.String(), r.message(unix.RTM_DELRULE, 0)}, nil})
 		}
 	}
 	for _, a := range addrs {
 		r := rule{a, index}
-		steps = append(steps, podStep{step{"add " + r.String(), r.message(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)}, nil})
+		steps = append(steps, netStep{step{"add " + r.String(), r.message(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)}, nil})
 	}
 	return steps, nil
 }

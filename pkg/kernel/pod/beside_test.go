@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package pod
 
 import (
 	"fmt"
@@ -19,19 +19,19 @@ import (
 type besideRig struct {
 	*testing.T
 	ns    *Namespace
-	net   PodNet
+	net   Net
 	undo  func() error
 	first int // index of the other link
 }
 
 // newBesideRig makes the other link with iproute2's commands, and then ours.
-func newBesideRig(t *testing.T, net PodNet, commands ...string) *besideRig {
+func newBesideRig(t *testing.T, net Net, commands ...string) *besideRig {
 	t.Helper()
 	r := &besideRig{T: t, ns: newPod(t), net: net}
 	if _, _, err := CreateVeth(r.ns, Veth{HostName: "cali0", PodName: "net0"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := ConfigurePod(r.ns, PodNet{IfName: "net0", Addrs: addrs("10.0.0.1", "fd00::1"), IPForward: true, DefaultV4: true, DefaultV6: true}); err != nil {
+	if err := Configure(r.ns, Net{IfName: "net0", Addrs: addrs("10.0.0.1", "fd00::1"), IPForward: true, DefaultV4: true, DefaultV6: true}); err != nil {
 		t.Fatal(err)
 	}
 	r.within(func() {
@@ -52,14 +52,14 @@ func (r *besideRig) within(fn func()) { r.Helper(); netns.Within(r, r.ns.File, f
 
 func (r *besideRig) configure(ns *Namespace) {
 	r.Helper()
-	if err := ConfigurePod(ns, r.net); err != nil {
+	if err := Configure(ns, r.net); err != nil {
 		r.Fatal(err)
 	}
 }
 
-func (r *besideRig) read(name string) PodState {
+func (r *besideRig) read(name string) State {
 	r.Helper()
-	state, err := ReadPod(r.ns, name)
+	state, err := Read(r.ns, name)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -106,13 +106,13 @@ func (r *besideRig) leaves(from string, want int) {
 // TestPodBeside: a workload's later link is reached, whatever the first one's routes are,
 // and takes nothing from that.
 func TestPodBeside(t *testing.T) {
-	dual := PodNet{IfName: "net1", Addrs: addrs("10.0.0.2", "10.0.0.3", "fd00::2"), DefaultV4: true, DefaultV6: true}
+	dual := Net{IfName: "net1", Addrs: addrs("10.0.0.2", "10.0.0.3", "fd00::2"), DefaultV4: true, DefaultV6: true}
 	custom := dual
 	custom.DefaultV4, custom.DefaultV6 = false, false
 	custom.Routes = []Route{{Dst: netip.MustParsePrefix("10.9.0.0/16")}}
 	tests := []struct {
 		name     string
-		net      PodNet
+		net      Net
 		commands []string
 	}{
 		{"both with default routes", dual, nil},
@@ -180,7 +180,7 @@ func TestPodBeside(t *testing.T) {
 // with DEL; and ReadPod finds what is missing.
 func TestPodBesideLeft(t *testing.T) {
 	netns.Host(t, func() {
-		r := newBesideRig(t, PodNet{IfName: "net1", Addrs: addrs("10.0.0.2", "fd00::2"), DefaultV4: true, DefaultV6: true})
+		r := newBesideRig(t, Net{IfName: "net1", Addrs: addrs("10.0.0.2", "fd00::2"), DefaultV4: true, DefaultV6: true})
 		if got := r.read("net1").Astray; len(got) > 0 {
 			t.Errorf("%v go astray", got)
 		}

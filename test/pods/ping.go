@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package pods
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/test/netns"
 )
 
-// ping sends one echo request (RFC 792, RFC 4443) from a namespace, nil being
+// Ping sends one echo request (RFC 792, RFC 4443) from a namespace, nil being
 // the current one, and waits for its reply.
-func ping(tb testing.TB, from *Namespace, to netip.Addr) {
+func Ping(tb testing.TB, from *pod.Namespace, to netip.Addr) {
 	tb.Helper()
 	network, local, request, reply := "ip4:icmp", "0.0.0.0", byte(8), byte(0)
 	if to.Is6() {
@@ -78,51 +77,4 @@ func echoRequest(kind byte) []byte {
 	}
 	binary.BigEndian.PutUint16(m[2:], ^uint16(sum)) // of ICMPv6 the kernel fills it in
 	return m
-}
-
-// Pods ping each other, their host, and what they have for a gateway: of IPv4
-// that is an address of the host only where it has no default route.
-func TestPodsPing(t *testing.T) {
-	for _, defaultRoute := range []bool{false, true} {
-		t.Run(fmt.Sprintf("host's default route %v", defaultRoute), func(t *testing.T) {
-			netns.Host(t, func() {
-				uplink(t)
-				gateways := []netip.Addr{link.HostGatewayLL().WithZone("eth0"), link.HostGateway()}
-				if defaultRoute {
-					netns.IP(t, "route", "add", "default", "via", "192.0.2.254")
-					netns.IP(t, "-6", "route", "add", "default", "via", "2001:db8::fe")
-					gateways = gateways[:1]
-				}
-				h := newHostPath(t)
-				a, b := wire(t, 1), wire(t, 2)
-				mustApply(t, h, a.endpoint, b.endpoint)
-				host := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
-				for _, pair := range [][2]wired{{a, b}, {b, a}} {
-					from, to := pair[0], pair[1]
-					for _, targets := range [][]netip.Addr{to.endpoint.Addrs, host, gateways} {
-						for _, target := range targets {
-							ping(t, from.ns, target)
-						}
-					}
-					for _, target := range to.endpoint.Addrs {
-						ping(t, nil, target)
-					}
-				}
-				if r := mustApply(t, h, a.endpoint, b.endpoint); r.Writes != 0 {
-					t.Errorf("a second Apply made %d writes", r.Writes)
-				}
-			})
-		})
-	}
-}
-
-// A host that has no network but its pods' carries them all the same.
-func TestPodsPingOnAHostAlone(t *testing.T) {
-	netns.Host(t, func() {
-		h := newHostPath(t)
-		a := wire(t, 1)
-		mustApply(t, h, a.endpoint)
-		ping(t, a.ns, link.HostGateway())
-		ping(t, a.ns, link.HostGatewayLL().WithZone("eth0"))
-	})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package pod
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
 )
@@ -42,7 +43,7 @@ func TestCreateVeth(t *testing.T) {
 			facts{l.Alias, l.Kind, l.MAC.String(), l.MTU, l.Up, l.Running}); diff != "" {
 			t.Errorf("host end (-want +got):\n%s", diff)
 		}
-		pod, err := ReadPod(ns, "eth0")
+		pod, err := Read(ns, "eth0")
 		if err != nil || pod.MAC != want || pod.MTU != 1400 || !pod.Up || pod.HostIndex != l.Index || l.Parent != pod.Index {
 			t.Errorf("workload's end: %+v, %v", pod, err)
 		}
@@ -64,7 +65,7 @@ func TestCreateVeth(t *testing.T) {
 		if _, err := link.Find("cali1"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("host end after undo: %v", err)
 		}
-		if _, err := ReadPod(ns, "eth0"); !errors.Is(err, os.ErrNotExist) {
+		if _, err := Read(ns, "eth0"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("workload's end after undo: %v", err)
 		}
 	})
@@ -183,7 +184,7 @@ func TestDeleteLink(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if _, err := ReadPod(ns, "eth0"); !errors.Is(err, os.ErrNotExist) {
+		if _, err := Read(ns, "eth0"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("workload's end: %v", err)
 		}
 		if err := link.Delete("lo"); err == nil {
@@ -193,4 +194,12 @@ func TestDeleteLink(t *testing.T) {
 			t.Error("no error for a bad name")
 		}
 	})
+}
+
+func mac(s string) model.MAC {
+	m, err := model.ParseMAC(s)
+	if err != nil {
+		panic(err) // a test's own literal
+	}
+	return m
 }

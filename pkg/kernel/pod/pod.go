@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+// Package pod is what the CNI plugin does to a pod: the veth between its network namespace and the host, the addresses
+// and routes in it, and reading them back. Each takes few round trips, with several messages in one.
+//
+// Functions work in the network namespace of the calling thread, which is the host's. A Namespace is the pod's, whatever
+// thread uses it, and no thread is left in another namespace.
+package pod
 
 import (
 	"errors"
@@ -19,8 +24,8 @@ type Route struct {
 	Gateway netip.Addr // invalid: ConfigurePod takes the host end; ReadPod found a route without one
 }
 
-// PodNet says what ConfigurePod sets in the workload's namespace.
-type PodNet struct {
+// Net says what ConfigurePod sets in the workload's namespace.
+type Net struct {
 	IfName               string
 	Addrs                []netip.Addr // each alone: /32 or /128
 	Routes               []Route      // besides the default
@@ -29,7 +34,7 @@ type PodNet struct {
 }
 
 // families says which families the workload uses.
-func (p PodNet) families() (v4, v6 bool) {
+func (p Net) families() (v4, v6 bool) {
 	v4, v6 = p.DefaultV4, p.DefaultV6
 	for _, a := range p.Addrs {
 		v4, v6 = v4 || a.Is4(), v6 || a.Is6()
@@ -40,7 +45,7 @@ func (p PodNet) families() (v4, v6 bool) {
 	return v4, v6
 }
 
-func (p PodNet) check() error {
+func (p Net) check() error {
 	if err := link.CheckName(p.IfName); err != nil {
 		return err
 	}
@@ -63,16 +68,16 @@ type step struct {
 	request *rtnl.Message
 }
 
-// podStep is one for a workload's end.
-type podStep struct {
+// netStep is one for a workload's end.
+type netStep struct {
 	step
 	route *Route // that it makes, nil for other steps
 }
 
-// ConfigurePod gives the workload's end, which CreateVeth made, its addresses
+// Configure gives the workload's end, which CreateVeth made, its addresses
 // and routes. It may be repeated. What another link of the workload has counts before
 // it: its routes stay first, and forwarding that is on stays on.
-func ConfigurePod(ns *Namespace, p PodNet) error {
+func Configure(ns *Namespace, p Net) error {
 	if err := p.check(); err != nil {
 		return err
 	}
@@ -82,7 +87,7 @@ func ConfigurePod(ns *Namespace, p PodNet) error {
 	return nil
 }
 
-func (n *Namespace) configure(p PodNet) error {
+func (n *Namespace) configure(p Net) error {
 	pod, beside := n.made.pod, n.made.beside
 	if n.made.name != p.IfName {
 		var err error
@@ -126,8 +131,8 @@ func (n *Namespace) configure(p PodNet) error {
 
 // address gives the link its addresses and routes; beside says that another link's
 // routes come first.
-func (n *Namespace) address(index int, p PodNet, v4, beside bool) error {
-	steps := podSteps(index, p, v4)
+func (n *Namespace) address(index int, p Net, v4, beside bool) error {
+	steps := netSteps(index, p, v4)
 	if beside {
 		answers, err := n.answerSteps(index, p.Addrs)
 		if err != nil {
@@ -182,16 +187,16 @@ func (n *Namespace) settle(pod link.Link, addrs []netip.Addr) error {
 	return nil
 }
 
-// podSteps are the requests in the order in which each finds what it needs.
+// netSteps are the requests in the order in which each finds what it needs.
 // The loopback is the runtime's to bring up, by a plugin of its own; where there
 // is none the workload still reaches itself.
-func podSteps(index int, p PodNet, v4 bool) []podStep {
-	steps := []podStep{{step{"bring up lo", link.SetUp(1)}, nil}, {step{"bring up " + p.IfName, link.SetUp(index)}, nil}}
+func netSteps(index int, p Net, v4 bool) []netStep {
+	steps := []netStep{{step{"bring up lo", link.SetUp(1)}, nil}, {step{"bring up " + p.IfName, link.SetUp(index)}, nil}}
 	for _, a := range p.Addrs {
-		steps = append(steps, podStep{step{"add " + a.String(), rtnl.AddAddr(index, rtnl.HostPrefix(a))}, nil})
+		steps = append(steps, netStep{step{"add " + a.String(), rtnl.AddAddr(index, rtnl.HostPrefix(a))}, nil})
 	}
 	add := func(what string, r Route) {
-		steps = append(steps, podStep{step{what, podRoute(index, r, 0, unix.NLM_F_EXCL)}, &r})
+		steps = append(steps, netStep{step{what, addRoute(index, r, 0, unix.NLM_F_EXCL)}, &r})
 	}
 	route := func(r Route) {
 		if !r.Gateway.IsValid() {
@@ -216,7 +221,7 @@ func podSteps(index int, p PodNet, v4 bool) []podStep {
 
 // take takes the steps. Where a destination has a route already it says so, and
 // whether the other routes could be made counts for nothing.
-func (n *Namespace) take(steps []podStep) (taken bool, err error) {
+func (n *Namespace) take(steps []netStep) (taken bool, err error) {
 	requests := make([]*rtnl.Message, len(steps))
 	for i, s := range steps {
 		requests[i] = s.request
@@ -243,9 +248,9 @@ func (n *Namespace) take(steps []podStep) (taken bool, err error) {
 	return false, failed
 }
 
-// podRoute adds a route; one without a gateway is for the link itself. The flag says
+// addRoute adds a route; one without a gateway is for the link itself. The flag says
 // what becomes of one that there is, metric 0 is the family's own.
-func podRoute(index int, r Route, metric uint32, flag uint16) *rtnl.Message {
+func addRoute(index int, r Route, metric uint32, flag uint16) *rtnl.Message {
 	scope := uint8(unix.RT_SCOPE_UNIVERSE)
 	if !r.Gateway.IsValid() && r.Dst.Addr().Is4() {
 		scope = unix.RT_SCOPE_LINK

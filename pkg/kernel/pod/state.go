@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package pod
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PodState is what a workload's interface holds.
-type PodState struct {
+// State is what a workload's interface holds.
+type State struct {
 	Index     int
 	MAC       model.MAC
 	MTU       int
@@ -26,7 +26,7 @@ type PodState struct {
 }
 
 // HasRoute says whether there is a route to the destination by the gateway.
-func (s PodState) HasRoute(dst netip.Prefix, gateway netip.Addr) bool {
+func (s State) HasRoute(dst netip.Prefix, gateway netip.Addr) bool {
 	for _, r := range s.Routes {
 		if r.Dst == dst.Masked() && r.Gateway == gateway {
 			return true
@@ -35,32 +35,32 @@ func (s PodState) HasRoute(dst netip.Prefix, gateway netip.Addr) bool {
 	return false
 }
 
-// ReadPod reads back what ConfigurePod set. The error wraps os.ErrNotExist when
+// Read reads back what ConfigurePod set. The error wraps os.ErrNotExist when
 // there is no such interface.
-func ReadPod(ns *Namespace, ifName string) (PodState, error) {
+func Read(ns *Namespace, ifName string) (State, error) {
 	if err := link.CheckName(ifName); err != nil {
-		return PodState{}, err
+		return State{}, err
 	}
 	state, err := ns.read(ifName)
 	if err != nil {
-		return PodState{}, fmt.Errorf("read %s in %s: %w", ifName, ns.path, err)
+		return State{}, fmt.Errorf("read %s in %s: %w", ifName, ns.path, err)
 	}
 	return state, nil
 }
 
-func (n *Namespace) read(ifName string) (PodState, error) {
+func (n *Namespace) read(ifName string) (State, error) {
 	l, err := link.Get(n.sock, 0, ifName)
 	if err != nil {
-		return PodState{}, err
+		return State{}, err
 	}
 	beside := false
-	state := PodState{Index: l.Index, MAC: l.MAC, MTU: l.MTU, Up: l.Up, HostIndex: l.Parent}
+	state := State{Index: l.Index, MAC: l.MAC, MTU: l.MTU, Up: l.Up, HostIndex: l.Parent}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		request := rtnl.NewMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
 		(*request)[unix.SizeofNlMsghdr] = family
 		all, err := n.sock.Dump(request)
 		if err != nil {
-			return PodState{}, fmt.Errorf("list addresses: %w", err)
+			return State{}, fmt.Errorf("list addresses: %w", err)
 		}
 		for _, r := range all {
 			if p, index, ok := rtnl.ParseAddr(r.Body); ok && index == l.Index && r.Kind == unix.RTM_NEWADDR {
@@ -73,7 +73,7 @@ func (n *Namespace) read(ifName string) (PodState, error) {
 		}
 		routes, err := n.sock.Routes(rtnl.RouteFilter{Family: family, Index: l.Index})
 		if err != nil {
-			return PodState{}, err
+			return State{}, err
 		}
 		for _, r := range routes {
 			if r.Protocol != unix.RTPROT_KERNEL {
@@ -84,7 +84,7 @@ func (n *Namespace) read(ifName string) (PodState, error) {
 	}
 	if beside {
 		if state.Astray, err = n.astray(l.Index, state.Addrs); err != nil {
-			return PodState{}, fmt.Errorf("find routes: %w", err)
+			return State{}, fmt.Errorf("find routes: %w", err)
 		}
 	}
 	return state, nil

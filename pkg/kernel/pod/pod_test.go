@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package pod
 
 import (
 	"errors"
@@ -21,26 +21,26 @@ import (
 func TestConfigurePod(t *testing.T) {
 	tests := []struct {
 		name                   string
-		net                    PodNet
+		net                    Net
 		addrs, routes, sysctls []string
 	}{
 		{
 			name:    "IPv4",
-			net:     PodNet{Addrs: addrs("10.0.0.1"), DefaultV4: true},
+			net:     Net{Addrs: addrs("10.0.0.1"), DefaultV4: true},
 			addrs:   []string{"10.0.0.1/32"},
 			routes:  []string{"0.0.0.0/0 169.254.1.1", "169.254.1.1/32 invalid IP"},
 			sysctls: []string{"ipv4/ip_forward=0"},
 		},
 		{
 			name:    "IPv6, forwarding",
-			net:     PodNet{Addrs: addrs("fd00::1"), DefaultV6: true, IPForward: true},
+			net:     Net{Addrs: addrs("fd00::1"), DefaultV6: true, IPForward: true},
 			addrs:   []string{"fd00::1/128"},
 			routes:  []string{"::/0 fe80::ecee:eeff:feee:eeee"},
 			sysctls: []string{"ipv6/conf/all/forwarding=1"},
 		},
 		{
 			name: "both, forwarding, routes instead of the default",
-			net: PodNet{Addrs: addrs("10.0.0.1", "10.0.0.2", "fd00::1"), IPForward: true, Routes: []Route{
+			net: Net{Addrs: addrs("10.0.0.1", "10.0.0.2", "fd00::1"), IPForward: true, Routes: []Route{
 				{Dst: netip.MustParsePrefix("10.9.0.0/16")},
 				{Dst: netip.MustParsePrefix("10.8.0.7/16"), Gateway: netip.MustParseAddr("169.254.1.1")},
 				{Dst: netip.MustParsePrefix("fd09::/64")},
@@ -65,11 +65,11 @@ func TestConfigurePod(t *testing.T) {
 				}
 				test.net.IfName = "net0"
 				for range 2 { // repeated
-					if err := ConfigurePod(ns, test.net); err != nil {
+					if err := Configure(ns, test.net); err != nil {
 						t.Fatal(err)
 					}
 				}
-				state, err := ReadPod(ns, "net0")
+				state, err := Read(ns, "net0")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -106,7 +106,7 @@ func TestConfigurePod(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer other.Close()
-				if err := ConfigurePod(other, test.net); err != nil {
+				if err := Configure(other, test.net); err != nil {
 					t.Error(err)
 				}
 			})
@@ -119,7 +119,7 @@ func TestConfigurePod(t *testing.T) {
 func TestConfigurePodBeside(t *testing.T) {
 	netns.Host(t, func() {
 		ns := newPod(t)
-		nets := make([]PodNet, 2)
+		nets := make([]Net, 2)
 		undo := make([]func() error, 2)
 		for i := range nets {
 			name := fmt.Sprintf("net%d", i)
@@ -127,7 +127,7 @@ func TestConfigurePodBeside(t *testing.T) {
 			if _, undo[i], err = CreateVeth(ns, Veth{HostName: "cali" + name, PodName: name}); err != nil {
 				t.Fatal(err)
 			}
-			nets[i] = PodNet{
+			nets[i] = Net{
 				IfName: name, Addrs: addrs(fmt.Sprintf("10.0.0.%d", i+1), fmt.Sprintf("fd00::%d", i+1)), DefaultV4: true, DefaultV6: true,
 				Routes: []Route{{Dst: netip.MustParsePrefix("10.9.0.0/16")}, {Dst: netip.MustParsePrefix("fd09::/64")}},
 			}
@@ -135,7 +135,7 @@ func TestConfigurePodBeside(t *testing.T) {
 		// metrics are those of the default routes and of another, IPv4's and IPv6's.
 		metrics := func(name string) (out []uint32) {
 			t.Helper()
-			state, err := ReadPod(ns, name)
+			state, err := Read(ns, name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +157,7 @@ func TestConfigurePodBeside(t *testing.T) {
 		}
 		first := []uint32{0, 0, 1024, 1024}
 		for _, which := range []int{0, 1, 1, 0} { // made, and made again
-			if err := ConfigurePod(ns, nets[which]); err != nil {
+			if err := Configure(ns, nets[which]); err != nil {
 				t.Fatal(err)
 			}
 			if got := metrics("net0"); !slices.Equal(got, first) {
@@ -184,11 +184,11 @@ func TestConfigurePodThatIsDown(t *testing.T) {
 		if _, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "net0"}); err != nil {
 			t.Fatal(err)
 		}
-		p := PodNet{IfName: "net0", Addrs: addrs("10.0.0.1", "fd00::1"), DefaultV4: true, DefaultV6: true}
-		if err := ConfigurePod(ns, p); err != nil {
+		p := Net{IfName: "net0", Addrs: addrs("10.0.0.1", "fd00::1"), DefaultV4: true, DefaultV6: true}
+		if err := Configure(ns, p); err != nil {
 			t.Fatal(err)
 		}
-		want, err := ReadPod(ns, "net0")
+		want, err := Read(ns, "net0")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,10 +200,10 @@ func TestConfigurePodThatIsDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer later.Close()
-		if err := ConfigurePod(later, p); err != nil {
+		if err := Configure(later, p); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadPod(later, "net0")
+		got, err := Read(later, "net0")
 		if diff := cmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); err != nil || diff != "" {
 			t.Errorf("%v, (-before +after):\n%s", err, diff)
 		}
@@ -237,25 +237,25 @@ func TestConfigurePodErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		tests := []struct {
-			net  PodNet
+			net  Net
 			want string
 		}{
-			{PodNet{IfName: "eth1"}, "file does not exist"},
-			{PodNet{IfName: ""}, "not a name"},
-			{PodNet{IfName: "eth0", Addrs: []netip.Addr{{}}}, "not an address"},
-			{PodNet{IfName: "eth0", Addrs: addrs("::ffff:10.0.0.1")}, "not an address"},
-			{PodNet{IfName: "eth0", Routes: []Route{{}}}, "not of one family"},
-			{PodNet{IfName: "eth0", Routes: []Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Gateway: netip.MustParseAddr("fe80::1")}}}, "not of one family"},
-			{PodNet{IfName: "eth0", Routes: []Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Gateway: netip.MustParseAddr("10.0.0.9")}}}, "add route to 10.0.0.0/8 by 10.0.0.9: network is unreachable"},
-			{PodNet{IfName: "eth0", Addrs: addrs("fd00::1")}, "MTU"},
+			{Net{IfName: "eth1"}, "file does not exist"},
+			{Net{IfName: ""}, "not a name"},
+			{Net{IfName: "eth0", Addrs: []netip.Addr{{}}}, "not an address"},
+			{Net{IfName: "eth0", Addrs: addrs("::ffff:10.0.0.1")}, "not an address"},
+			{Net{IfName: "eth0", Routes: []Route{{}}}, "not of one family"},
+			{Net{IfName: "eth0", Routes: []Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Gateway: netip.MustParseAddr("fe80::1")}}}, "not of one family"},
+			{Net{IfName: "eth0", Routes: []Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Gateway: netip.MustParseAddr("10.0.0.9")}}}, "add route to 10.0.0.0/8 by 10.0.0.9: network is unreachable"},
+			{Net{IfName: "eth0", Addrs: addrs("fd00::1")}, "MTU"},
 		}
 		for _, test := range tests {
-			err := ConfigurePod(ns, test.net)
+			err := Configure(ns, test.net)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("ConfigurePod(%+v): %v; want %q", test.net, err, test.want)
 			}
 		}
-		if _, err := ReadPod(ns, "eth9"); !errors.Is(err, os.ErrNotExist) {
+		if _, err := Read(ns, "eth9"); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("ReadPod: %v", err)
 		}
 	})
