@@ -35,6 +35,7 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/plan"
@@ -208,7 +209,7 @@ func (l *loop) runToEnd(ctx context.Context) error {
 func hostSystem(cfg Config) system {
 	return system{
 		open: func(prefixes []string) (hostPath, error) {
-			return kernel.NewHostPath(kernel.HostPathConfig{Prefixes: prefixes, Logger: cfg.Logger})
+			return hostpath.New(hostpath.Config{Prefixes: prefixes, Logger: cfg.Logger})
 		},
 		openFirewall: func(alive func()) (firewall, error) {
 			return nft.Open(nft.Config{Logger: cfg.Logger, Between: alive})

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 )
 
 // enforce brings the kernel in line, the firewall first. Only workloads that are
@@ -42,7 +42,7 @@ func (l *loop) enforce(ctx context.Context, w work, now time.Time) {
 // connected is what came of bringing the host's data path in line.
 type connected struct {
 	whole  bool
-	report kernel.Report
+	report hostpath.Report
 	err    error
 	took   time.Duration
 }
@@ -130,7 +130,7 @@ func (l *loop) addDrift(w *work, now time.Time) {
 	l.lastDrift, w.fresh = now, false
 	for name := range l.drifted {
 		t := l.desired.interfaces[name]
-		if t != nil && !slices.ContainsFunc(w.changed, func(e kernel.Endpoint) bool { return e.Interface == name }) {
+		if t != nil && !slices.ContainsFunc(w.changed, func(e hostpath.Endpoint) bool { return e.Interface == name }) {
 			w.changed = append(w.changed, t.want)
 		}
 	}

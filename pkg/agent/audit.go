@@ -6,12 +6,12 @@ import (
 	"context"
 	"time"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 )
 
 // audited is what an audit beside the loop found.
 type audited struct {
-	report   kernel.Report
+	report   hostpath.Report
 	doubtful []string // interfaces
 	err      error
 	took     time.Duration

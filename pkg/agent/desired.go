@@ -11,7 +11,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/gate"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -29,7 +29,7 @@ type target struct {
 	key      model.WorkloadEndpointKey
 	path     string
 	revision int64
-	want     kernel.Endpoint
+	want     hostpath.Endpoint
 	refused  error // why nothing is wanted
 	// untranslated is why some of its 1:1 NAT isn't; nil = all of it is.
 	untranslated error
@@ -40,7 +40,7 @@ type target struct {
 
 // work is what follows from a change of the desired state.
 type work struct {
-	changed, removed []kernel.Endpoint
+	changed, removed []hostpath.Endpoint
 	// fresh: the firewall decides whether what changed is connected. Interfaces
 	// that no endpoint had before are closed, and others keep the access they have.
 	fresh bool
@@ -58,7 +58,7 @@ func newDesired() *desired {
 // follow brings the targets of some endpoints in line with the state.
 func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) work {
 	w := work{fresh: true}
-	left := map[string]kernel.Endpoint{} // what interfaces had, by name
+	left := map[string]hostpath.Endpoint{} // what interfaces had, by name
 	entered := map[string]*target{}
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		old, ep := d.targets[path], s.endpoints[path]
@@ -113,7 +113,7 @@ func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) wor
 }
 
 // lostAddrs are those that led to an endpoint and now don't lead there.
-func lostAddrs(old, next kernel.Endpoint) []netip.Addr {
+func lostAddrs(old, next hostpath.Endpoint) []netip.Addr {
 	if !old.Active {
 		return nil
 	}
@@ -128,8 +128,8 @@ func without(addrs, these []netip.Addr) []netip.Addr {
 }
 
 // all is the whole desired state.
-func (d *desired) all() []kernel.Endpoint {
-	all := make([]kernel.Endpoint, 0, len(d.interfaces))
+func (d *desired) all() []hostpath.Endpoint {
+	all := make([]hostpath.Endpoint, 0, len(d.interfaces))
 	for _, name := range slices.Sorted(maps.Keys(d.interfaces)) {
 		all = append(all, d.interfaces[name].want)
 	}
@@ -138,7 +138,7 @@ func (d *desired) all() []kernel.Endpoint {
 
 // read takes in what the kernel was read to hold, and returns the targets
 // whose standing that changed.
-func (d *desired) read(statuses []kernel.Status) []*target {
+func (d *desired) read(statuses []hostpath.Status) []*target {
 	var changed []*target
 	for _, status := range statuses {
 		t := d.interfaces[status.Interface]

@@ -19,6 +19,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
@@ -39,11 +40,11 @@ const (
 
 // hostPath is what the loop drives: kernel.HostPath.
 type hostPath interface {
-	Apply(ctx context.Context, desired []kernel.Endpoint) (kernel.Report, error)
-	ApplySome(ctx context.Context, changed, removed []kernel.Endpoint) (kernel.Report, error)
-	Audit(ctx context.Context) (report kernel.Report, doubtful []string, err error)
+	Apply(ctx context.Context, desired []hostpath.Endpoint) (hostpath.Report, error)
+	ApplySome(ctx context.Context, changed, removed []hostpath.Endpoint) (hostpath.Report, error)
+	Audit(ctx context.Context) (report hostpath.Report, doubtful []string, err error)
 	Unchanged(ctx context.Context) (bool, error)
-	Subscribe(ctx context.Context) (<-chan kernel.Event, error)
+	Subscribe(ctx context.Context) (<-chan hostpath.Event, error)
 	ShrinkMTU(ctx context.Context, mtu int) (changed int, err error)
 	Close()
 }
@@ -108,7 +109,7 @@ type loop struct {
 	lastAudit  time.Time // of the firewall, because of that
 
 	path      hostPath
-	events    <-chan kernel.Event
+	events    <-chan hostpath.Event
 	unwatch   context.CancelFunc
 	unsettled bool                    // settings in etcd changed
 	whole     bool                    // the whole state is due
@@ -283,7 +284,7 @@ func (l *loop) fold(u store.Update) {
 }
 
 // note takes in an event of the kernel.
-func (l *loop) note(e kernel.Event, ok bool) {
+func (l *loop) note(e hostpath.Event, ok bool) {
 	if !ok {
 		l.events = nil // the timer remains
 		return

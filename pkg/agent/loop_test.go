@@ -23,6 +23,7 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -37,7 +38,7 @@ type clockwork struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	start    time.Time
-	events   chan kernel.Event
+	events   chan hostpath.Event
 	wallside wallside
 	first    []model.Entry // what etcd holds
 
@@ -53,31 +54,31 @@ type clockwork struct {
 	audits   sync.WaitGroup
 }
 
-func (c *clockwork) call(what string, endpoints []kernel.Endpoint) (kernel.Report, error) {
+func (c *clockwork) call(what string, endpoints []hostpath.Endpoint) (hostpath.Report, error) {
 	c.mu.Lock()
 	c.calls = append(c.calls, what+" "+time.Since(c.start).String())
 	refuse, fail, hold := c.refuse, c.fail, c.hold
-	var r kernel.Report
+	var r hostpath.Report
 	c.mu.Unlock()
 	time.Sleep(hold)
 	for _, e := range endpoints {
-		r.Endpoints = append(r.Endpoints, kernel.Status{Interface: e.Interface, Err: refuse})
+		r.Endpoints = append(r.Endpoints, hostpath.Status{Interface: e.Interface, Err: refuse})
 	}
 	return r, fail
 }
 
 // Apply is of hostPath.
-func (c *clockwork) Apply(_ context.Context, desired []kernel.Endpoint) (kernel.Report, error) {
+func (c *clockwork) Apply(_ context.Context, desired []hostpath.Endpoint) (hostpath.Report, error) {
 	return c.call("whole", desired)
 }
 
 // ApplySome is of hostPath.
-func (c *clockwork) ApplySome(_ context.Context, changed, _ []kernel.Endpoint) (kernel.Report, error) {
+func (c *clockwork) ApplySome(_ context.Context, changed, _ []hostpath.Endpoint) (hostpath.Report, error) {
 	return c.call("some", changed)
 }
 
 // Audit is of hostPath.
-func (c *clockwork) Audit(context.Context) (kernel.Report, []string, error) {
+func (c *clockwork) Audit(context.Context) (hostpath.Report, []string, error) {
 	c.audits.Add(1)
 	defer c.audits.Done()
 	r, err := c.call("audit", nil)
@@ -93,7 +94,7 @@ func (c *clockwork) Unchanged(context.Context) (bool, error) {
 }
 
 // Subscribe is of hostPath.
-func (c *clockwork) Subscribe(context.Context) (<-chan kernel.Event, error) { return c.events, nil }
+func (c *clockwork) Subscribe(context.Context) (<-chan hostpath.Event, error) { return c.events, nil }
 
 // Close is of hostPath.
 func (c *clockwork) Close() { c.audits.Wait() }
@@ -119,7 +120,7 @@ func newClockwork(t *testing.T) *clockwork { return startClockwork(t, func(*cloc
 
 // startClockwork is newClockwork, prepared before it starts.
 func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
-	c := &clockwork{start: time.Now(), events: make(chan kernel.Event)}
+	c := &clockwork{start: time.Now(), events: make(chan hostpath.Event)}
 	params := params.Resolve().Params
 	h := health.New()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -257,14 +258,14 @@ func TestDriftPause(t *testing.T) {
 		time.Sleep(time.Second)
 		c.did()
 		for range 5 { // another program that doesn't give up
-			c.events <- kernel.Event{Interfaces: []string{"cali1", "cali-unknown"}}
+			c.events <- hostpath.Event{Interfaces: []string{"cali1", "cali-unknown"}}
 			time.Sleep(5 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
 		c.expect(t, "events", "some 1s", "some 1.02s", "some 1.04s")
-		c.events <- kernel.Event{Interfaces: []string{"cali-unknown"}}
+		c.events <- hostpath.Event{Interfaces: []string{"cali-unknown"}}
 		c.expect(t, "event of an interface that nobody wants")
-		c.events <- kernel.Event{All: true}
+		c.events <- hostpath.Event{All: true}
 		c.expect(t, "event of everything", "whole 2.025s")
 		close(c.events)
 		time.Sleep(9 * time.Second)
@@ -346,7 +347,7 @@ func TestLook(t *testing.T) {
 		reads = 0
 		mu.Unlock()
 		for range 100 {
-			c.events <- kernel.Event{Host: true}
+			c.events <- hostpath.Event{Host: true}
 			time.Sleep(5 * time.Millisecond)
 		}
 		end := time.Now()
@@ -387,7 +388,7 @@ func TestHostEndpointStatus(t *testing.T) {
 			mu.Lock()
 			there = step.interfaces
 			mu.Unlock()
-			c.events <- kernel.Event{Host: true}
+			c.events <- hostpath.Event{Host: true}
 			time.Sleep(time.Second)
 			one, wildcard := c.report.Noted(key.Path()), c.report.Noted("/calico/v1/host/h/endpoint/2")
 			if one != step.want || wildcard != model.EndpointUp {
@@ -467,7 +468,7 @@ func TestFrozen(t *testing.T) {
 		if got := c.health.Unready(); got != "/calico/v1/Ready is not true in etcd" {
 			t.Errorf("unready: %q", got)
 		}
-		c.events <- kernel.Event{Interfaces: []string{"cali1"}}
+		c.events <- hostpath.Event{Interfaces: []string{"cali1"}}
 		c.expect(t, "drift is repaired all the same", "some 0s")
 		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("tap"), 3)}}
 		c.expect(t, "settings are not taken")

@@ -9,16 +9,16 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
 )
 
 // endpointOf says what the kernel shall hold for a valid workload endpoint. An error
 // says why this host cannot have such an endpoint: for its prefixes, as policy.Engine has
 // it. What no host can have the data model refuses, for both.
-func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (kernel.Endpoint, error) {
+func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (hostpath.Endpoint, error) {
 	if params.BeginningOf(spec.Name, prefixes) == "" {
-		return kernel.Endpoint{}, fmt.Errorf("interface %.32q: the name of a workload's interface begins with %s here (InterfacePrefix)",
+		return hostpath.Endpoint{}, fmt.Errorf("interface %.32q: the name of a workload's interface begins with %s here (InterfacePrefix)",
 			spec.Name, strings.Join(prefixes, " or "))
 	}
 	addrs := spec.Addrs()
@@ -28,7 +28,7 @@ func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (kernel.Endpoint
 		}
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
-	return kernel.Endpoint{
+	return hostpath.Endpoint{
 		Interface: spec.Name,
 		MAC:       spec.MAC,
 		Addrs:     slices.Compact(addrs),
@@ -37,6 +37,6 @@ func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (kernel.Endpoint
 }
 
 // sameEndpoint reports whether two desired endpoints are one and the same.
-func sameEndpoint(a, b kernel.Endpoint) bool {
+func sameEndpoint(a, b hostpath.Endpoint) bool {
 	return a.Interface == b.Interface && a.MAC == b.MAC && a.Active == b.Active && slices.Equal(a.Addrs, b.Addrs)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/settings"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -58,9 +58,9 @@ type endpoint struct {
 	path              string
 	revision, created int64
 	spec              model.WorkloadEndpoint
-	invalid           error           // why spec does not parse
-	want              kernel.Endpoint // what follows from spec
-	refused           error           // why spec cannot be, by itself; invalid included
+	invalid           error             // why spec does not parse
+	want              hostpath.Endpoint // what follows from spec
+	refused           error             // why spec cannot be, by itself; invalid included
 }
 
 // claim is what only one endpoint of a host may have: an interface or an address.
@@ -204,7 +204,7 @@ func (s *state) takeEndpoint(key model.WorkloadEndpointKey, entry model.Entry, e
 
 // claim judges the endpoint by itself and enters what it claims.
 func (s *state) claim(ep *endpoint, e *effect) {
-	ep.want, ep.refused = kernel.Endpoint{}, ep.invalid
+	ep.want, ep.refused = hostpath.Endpoint{}, ep.invalid
 	if ep.invalid == nil {
 		ep.want, ep.refused = endpointOf(ep.spec, s.prefixes)
 	}
@@ -247,17 +247,17 @@ func claimsOf(ep *endpoint) []claim {
 // newcomer takes nothing away. An endpoint that lost one claim still holds its
 // others against later ones, so that verdicts depend on what is in etcd and not
 // on the order in which it was heard of.
-func (s *state) verdict(ep *endpoint) (kernel.Endpoint, error) {
+func (s *state) verdict(ep *endpoint) (hostpath.Endpoint, error) {
 	if ep.refused != nil {
-		return kernel.Endpoint{}, ep.refused
+		return hostpath.Endpoint{}, ep.refused
 	}
 	addrs := ep.spec.Addrs()
 	for _, c := range claimsOf(ep) {
 		if whose := s.hostOf(c.addr); whose != "" && slices.Contains(addrs, c.addr) {
-			return kernel.Endpoint{}, fmt.Errorf("%s is that of %s: delete the endpoint, and the pool that overlaps the hosts' addresses", c, whose)
+			return hostpath.Endpoint{}, fmt.Errorf("%s is that of %s: delete the endpoint, and the pool that overlaps the hosts' addresses", c, whose)
 		}
 		if owner := slices.MinFunc(s.claims[c], byAge); owner != ep {
-			return kernel.Endpoint{}, fmt.Errorf("%s belongs to an older endpoint, %s: delete the one that is wrong", c, owner.path)
+			return hostpath.Endpoint{}, fmt.Errorf("%s belongs to an older endpoint, %s: delete the one that is wrong", c, owner.path)
 		}
 	}
 	want := ep.want

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-go/calico/pkg/gate"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -213,21 +213,21 @@ func TestPlan(t *testing.T) {
 	tests := []struct {
 		name string
 		spec model.WorkloadEndpoint
-		want kernel.Endpoint
+		want hostpath.Endpoint
 		err  string
 	}{
 		{"plain", testSpec("calia", "10.0.0.2", "10.0.0.1", "fd00::1"),
-			kernel.Endpoint{Interface: "calia", MAC: model.MAC{2, 0, 0, 0, 0, 1}, Active: true,
+			hostpath.Endpoint{Interface: "calia", MAC: model.MAC{2, 0, 0, 0, 0, 1}, Active: true,
 				Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::1")}}, ""},
 		{"NAT addresses, one twice", with(func(s *model.WorkloadEndpoint) {
 			nat := model.NAT{IntIP: netip.MustParseAddr("10.0.0.1"), ExtIP: netip.MustParseAddr("192.0.2.1")}
 			s.IPv4NAT = []model.NAT{nat, nat}
-		}), kernel.Endpoint{Interface: "calia", MAC: model.MAC{2, 0, 0, 0, 0, 1}, Active: true,
+		}), hostpath.Endpoint{Interface: "calia", MAC: model.MAC{2, 0, 0, 0, 0, 1}, Active: true,
 			Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("192.0.2.1")}}, ""},
 		{"inactive", with(func(s *model.WorkloadEndpoint) { s.State = model.StateInactive }),
-			kernel.Endpoint{Interface: "calia", MAC: model.MAC{2, 0, 0, 0, 0, 1}, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}, ""},
-		{"no workload's name", testSpec("eth0"), kernel.Endpoint{}, "begins with cali or tap here"},
-		{"no name", testSpec(""), kernel.Endpoint{}, "begins with cali"},
+			hostpath.Endpoint{Interface: "calia", MAC: model.MAC{2, 0, 0, 0, 0, 1}, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}, ""},
+		{"no workload's name", testSpec("eth0"), hostpath.Endpoint{}, "begins with cali or tap here"},
+		{"no name", testSpec(""), hostpath.Endpoint{}, "begins with cali"},
 	}
 	for _, test := range tests {
 		got, err := endpointOf(test.spec, []string{"cali", "tap"})
@@ -330,9 +330,9 @@ func TestAnswer(t *testing.T) {
 	expect("not read back", "waits", ask(a, 5))
 	expect("never was", "endpoint "+testKey("no").Path()+" has been deleted since", ask(testKey("no"), 5))
 	expect("to come", "waits", ask(testKey("no"), 6))
-	d.read([]kernel.Status{{Interface: "cali1", Err: &link.DownError{Interface: "cali1", Why: "is not there"}}})
+	d.read([]hostpath.Status{{Interface: "cali1", Err: &link.DownError{Interface: "cali1", Why: "is not there"}}})
 	expect("no interface", "waits", ask(a, 5))
-	d.read([]kernel.Status{{Interface: "cali1"}})
+	d.read([]hostpath.Status{{Interface: "cali1"}})
 	expect("read back", "programmed", ask(a, 5))
 	expect("of an older revision", "programmed", ask(a, 4))
 	expect("of a newer one", "waits", ask(a, 6))
@@ -341,9 +341,9 @@ func TestAnswer(t *testing.T) {
 	expect("changed and not followed", "waits", ask(a, 5))
 	d.follow(s, e.endpoints, time.Time{})
 	expect("changed and not read back, though the same", "waits", ask(a, 7))
-	d.read([]kernel.Status{{Interface: "cali1"}})
+	d.read([]hostpath.Status{{Interface: "cali1"}})
 	expect("changed", "programmed", ask(a, 7))
-	d.read([]kernel.Status{{Interface: "cali1", Err: errors.New("refused")}})
+	d.read([]hostpath.Status{{Interface: "cali1", Err: errors.New("refused")}})
 	expect("drifted", "waits", ask(a, 7))
 	s.fold(store.Update{Revision: 8, Entries: []model.Entry{gone(a)}})
 	expect("deleted", "endpoint "+a.Path()+" has been deleted since", ask(a, 7))

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/problems"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 )
 
 // strayPatience is for how long a workload's interface may have no endpoint: ADD makes the
@@ -24,7 +24,7 @@ const aliasPrefix = "calico "
 // strays are the interfaces that the plugin made and that no endpoint in etcd has: their
 // containers run and are cut off, as where etcd was restored from a backup.
 type strays struct {
-	found []kernel.Stray // when all was read last
+	found []hostpath.Stray // when all was read last
 	since map[string]time.Time
 	said  map[string]string // what was said of which
 }

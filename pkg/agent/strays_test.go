@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 )
 
 // TestStraysJudged: what is said of an interface without an endpoint, and when.
 func TestStraysJudged(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	named := map[string]bool{"cali1": true}
-	x := strays{found: []kernel.Stray{{Interface: "cali1", Alias: "calico net.c1.eth0"}, {Interface: "cali2", Alias: "calico net.c2.eth0"}, {Interface: "cali3", Alias: "somebody's"}}}
+	x := strays{found: []hostpath.Stray{{Interface: "cali1", Alias: "calico net.c1.eth0"}, {Interface: "cali2", Alias: "calico net.c2.eth0"}, {Interface: "cali3", Alias: "somebody's"}}}
 	expect := func(after time.Duration, want ...string) map[string]string {
 		t.Helper()
 		say := x.judge(func(iface string) bool { return named[iface] }, false, noon.Add(after))
@@ -42,6 +42,6 @@ func TestStraysJudged(t *testing.T) {
 	}
 	x.found = nil // it was deleted
 	expect(2*strayPatience + 3)
-	x.found = []kernel.Stray{{Interface: "cali1", Alias: "calico net.c9.eth0"}}
+	x.found = []hostpath.Stray{{Interface: "cali1", Alias: "calico net.c9.eth0"}}
 	expect(2*strayPatience + 4)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/problems"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -148,4 +148,4 @@ func (l *loop) lose(addrs []netip.Addr) {
 	}
 }
 
-var _ hostPath = (*kernel.HostPath)(nil)
+var _ hostPath = (*hostpath.Path)(nil)

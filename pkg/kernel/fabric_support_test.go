@@ -10,6 +10,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
@@ -27,7 +28,7 @@ type virtualHost struct {
 	ns     *pod.Namespace
 	pod    *pod.Namespace
 	fabric *Fabric
-	path   *HostPath
+	path   *hostpath.Path
 }
 
 func (v *virtualHost) addr4() netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(v.n)}) }
@@ -190,4 +191,54 @@ func heldByFabric(tb testing.TB) []string {
 		lines = append(lines, bridgeFDB(tb, device)...)
 	}
 	return lines
+}
+
+// wired is a pod with a veth to the host.
+type wired struct {
+	ns       *pod.Namespace
+	endpoint hostpath.Endpoint
+}
+
+// wire makes pod number n, with these addresses; without any, it has one of each family.
+func wire(tb testing.TB, n int, addrs ...netip.Addr) wired {
+	tb.Helper()
+	p := pods.Wire(tb, n, addrs...)
+	return wired{p.Namespace, hostpath.Endpoint{Interface: p.Interface, MAC: p.MAC, Addrs: p.Addrs, Active: true}}
+}
+
+// newHostPath makes one in the current namespace, whose log goes to the test's.
+func newHostPath(tb testing.TB) *hostpath.Path {
+	tb.Helper()
+	h, err := hostpath.New(hostpath.Config{Logger: slog.New(slog.NewTextHandler(tb.Output(), nil))})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(h.Close)
+	return h
+}
+
+// mustApply applies and expects everything to be programmed.
+func mustApply(tb testing.TB, h *hostpath.Path, desired ...hostpath.Endpoint) hostpath.Report {
+	tb.Helper()
+	r, err := h.Apply(context.Background(), desired)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, s := range r.Endpoints {
+		if s.Err != nil {
+			tb.Errorf("%s: %v", s.Interface, s.Err)
+		}
+	}
+	for _, p := range r.Problems {
+		tb.Error(p)
+	}
+	return r
+}
+
+func mac(s string) model.MAC {
+	m, err := model.ParseMAC(s)
+	if err != nil {
+		panic(err) // a test's own literal
+	}
+	return m
 }

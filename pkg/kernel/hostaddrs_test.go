@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/pods"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -47,7 +48,7 @@ func TestSubscribeHost(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
 		netns.IP(t, "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
-		wire(t, 1)
+		pods.Wire(t, 1)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		events, err := h.Subscribe(ctx)

@@ -39,7 +39,7 @@ func TestHostNetwork(t *testing.T) {
 				t.Errorf("uplinks (-want +got):\n%s", diff)
 			}
 		}
-		wire(t, 1)
+		pods.Wire(t, 1)
 		uplinks()
 		for _, n := range []string{"1", "2", "3"} {
 			netns.IP(t, "link", "add", "up"+n, "mtu", "1"+n+"00", "type", "veth", "peer", "name", "cali-peer"+n)

@@ -58,7 +58,7 @@ func TestLinkRoles(t *testing.T) {
 func TestSubscribeRoles(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
-		wire(t, 1)
+		pods.Wire(t, 1)
 		for _, args := range [][]string{
 			{"addr", "add", "192.0.2.1/24", "dev", "cali1"},
 			{"addr", "add", "fd00::9/64", "dev", "cali1"},

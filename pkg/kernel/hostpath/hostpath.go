@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+// Package hostpath keeps the host's side of the workload interfaces as the agent wants it: it reads what the kernel holds,
+// writes the difference and reads it back.
+package hostpath
 
 import (
 	"context"
@@ -36,18 +38,18 @@ func (e Endpoint) hasIPv6() bool {
 	return e.Active && slices.ContainsFunc(e.Addrs, netip.Addr.Is6)
 }
 
-// HostPathConfig says what is ours on the host.
-type HostPathConfig struct {
+// Config says what is ours on the host.
+type Config struct {
 	Protocol uint8        // of our routes; 0 = RouteProtocol
 	Prefixes []string     // of workload interfaces' names; empty = "cali"
 	Logger   *slog.Logger // nil = none
 }
 
-// HostPath keeps the host's side of the workload interfaces: sysctls, routes,
+// Path keeps the host's side of the workload interfaces: sysctls, routes,
 // permanent neighbours, HostGatewayLL. It owns the routes of its protocol and the permanent
 // neighbours on links with its prefixes, and changes nothing else. It belongs to
 // the network namespace that it was made in. Safe for concurrent use.
-type HostPath struct {
+type Path struct {
 	ns   rtnl.Netns
 	port func() uint32 // of sock, to know our own changes among the events
 
@@ -68,7 +70,7 @@ type HostPath struct {
 
 // reader reads the kernel's state. Not for concurrent use.
 type reader struct {
-	cfg  HostPathConfig
+	cfg  Config
 	sock *rtnl.Socket
 	hash maphash.Hash
 }
@@ -108,8 +110,8 @@ type Stray struct {
 	Interface, Alias string
 }
 
-// NewHostPath opens the current network namespace.
-func NewHostPath(cfg HostPathConfig) (*HostPath, error) {
+// New opens the current network namespace.
+func New(cfg Config) (*Path, error) {
 	if cfg.Protocol == 0 {
 		cfg.Protocol = link.RouteProtocol
 	}
@@ -126,7 +128,7 @@ func NewHostPath(cfg HostPathConfig) (*HostPath, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &HostPath{ns: ns, settled: make(map[string]settled)}
+	h := &Path{ns: ns, settled: make(map[string]settled)}
 	h.cfg, h.auditor.cfg = cfg, cfg
 	h.auditor.hash.SetSeed(h.hash.Seed()) // one's glance is compared with the other's
 	if err := ns.Enter(h.open); err != nil {
@@ -139,7 +141,7 @@ func NewHostPath(cfg HostPathConfig) (*HostPath, error) {
 	return h, nil
 }
 
-func (h *HostPath) open() error {
+func (h *Path) open() error {
 	var err error
 	if h.sock, err = rtnl.Open(); err != nil {
 		return err
@@ -156,7 +158,7 @@ func (h *HostPath) open() error {
 
 // Close releases what HostPath holds, once an Audit that runs is through. What it
 // programmed stays.
-func (h *HostPath) Close() {
+func (h *Path) Close() {
 	h.auditing.Lock()
 	defer h.auditing.Unlock()
 	h.mu.Lock()
@@ -174,7 +176,7 @@ func (r *reader) owns(name string) bool {
 
 // setDesired replaces the whole desired state. Of two endpoints of one interface
 // the first stands.
-func (h *HostPath) setDesired(endpoints []Endpoint) {
+func (h *Path) setDesired(endpoints []Endpoint) {
 	h.desired = make(map[string]Endpoint, len(endpoints))
 	h.claims = make(map[netip.Addr][]string, len(endpoints))
 	for _, e := range endpoints {
@@ -185,7 +187,7 @@ func (h *HostPath) setDesired(endpoints []Endpoint) {
 }
 
 // want puts one endpoint into the desired state, in place of the one before.
-func (h *HostPath) want(e Endpoint) {
+func (h *Path) want(e Endpoint) {
 	h.forget(e.Interface)
 	e.Addrs = slices.Clone(e.Addrs)
 	h.desired[e.Interface] = e
@@ -197,7 +199,7 @@ func (h *HostPath) want(e Endpoint) {
 }
 
 // claimants are the interfaces of the active endpoints with the address.
-func (h *HostPath) claimants(a netip.Addr) []string {
+func (h *Path) claimants(a netip.Addr) []string {
 	if !a.IsValid() {
 		return nil
 	}
@@ -215,7 +217,7 @@ func (e Endpoint) claimed() []netip.Addr {
 	return slices.Compact(addrs)
 }
 
-func (h *HostPath) forget(name string) {
+func (h *Path) forget(name string) {
 	for _, a := range h.desired[name].claimed() {
 		others := slices.DeleteFunc(h.claims[a], func(n string) bool { return n == name })
 		if len(others) == 0 {
@@ -230,7 +232,7 @@ func (h *HostPath) forget(name string) {
 // Apply makes the kernel hold exactly the desired state and reports what it
 // holds then, read back. The error says that the kernel could not be read, or
 // that the context ended; what single endpoints lack is in the report.
-func (h *HostPath) Apply(ctx context.Context, desired []Endpoint) (Report, error) {
+func (h *Path) Apply(ctx context.Context, desired []Endpoint) (Report, error) {
 	h.auditing.Lock()
 	defer h.auditing.Unlock()
 	h.mu.Lock()
@@ -261,7 +263,7 @@ func (h *HostPath) Apply(ctx context.Context, desired []Endpoint) (Report, error
 
 // ApplySome changes the desired state of a few endpoints and applies that alone:
 // its cost doesn't grow with the others.
-func (h *HostPath) ApplySome(ctx context.Context, changed, removed []Endpoint) (Report, error) {
+func (h *Path) ApplySome(ctx context.Context, changed, removed []Endpoint) (Report, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	gone := make(map[string]bool)
@@ -322,7 +324,7 @@ func (h *HostPath) ApplySome(ctx context.Context, changed, removed []Endpoint) (
 }
 
 // was is the endpoint as it is desired so far.
-func (h *HostPath) was(e Endpoint) Endpoint {
+func (h *Path) was(e Endpoint) Endpoint {
 	if before, ok := h.desired[e.Interface]; ok {
 		return before
 	}
@@ -334,7 +336,7 @@ const maxSome = 24
 
 // inOrder puts the statuses into the order of the endpoints asked for, the rest
 // after them by name, and reports endpoints that share an interface.
-func (h *HostPath) inOrder(r Report, asked []Endpoint) Report {
+func (h *Path) inOrder(r Report, asked []Endpoint) Report {
 	byName := make(map[string]Status, len(r.Endpoints))
 	for _, s := range r.Endpoints {
 		byName[s.Interface] = s

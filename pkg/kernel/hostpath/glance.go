@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ type glance struct {
 // or Audit found nothing to do, and the host's own links are as they were. It reads all that
 // may have changed without a notice, and the rest where there was a notice that
 // may be of it, but only adds it up: its cost is a part of Apply's.
-func (h *HostPath) Unchanged(ctx context.Context) (bool, error) {
+func (h *Path) Unchanged(ctx context.Context) (bool, error) {
 	h.auditing.Lock()
 	defer h.auditing.Unlock()
 	h.mu.Lock()
@@ -63,7 +63,7 @@ func (h *HostPath) Unchanged(ctx context.Context) (bool, error) {
 // matters says whether a notice may be of what an audit looks at. What others do
 // with routes, links and addresses always may: it is rare on a host at rest, and
 // their routes can take the place of ours without a notice of that.
-func (h *HostPath) matters(m rtnl.Header, body []byte) bool {
+func (h *Path) matters(m rtnl.Header, body []byte) bool {
 	if m.Kind != unix.RTM_NEWNEIGH && m.Kind != unix.RTM_DELNEIGH {
 		return true
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ const (
 // 2 it drops what routers advertised, the host's default route first
 // (rt6_purge_dflt_routers), and where it forwards it takes no more. So what takes
 // advertisements now is told to go on.
-func (h *HostPath) forwardIPv6(name string) error {
+func (h *Path) forwardIPv6(name string) error {
 	if err := h.keepAdverts(); err != nil {
 		return fmt.Errorf("IPv6 is not forwarded, as the host would lose what routers advertise: %w", err)
 	}
@@ -33,7 +33,7 @@ func (h *HostPath) forwardIPv6(name string) error {
 
 // keepAdverts has the links that take router advertisements, and those that will be made,
 // take them though the host forwards. Workloads' and tunnels are not among them.
-func (h *HostPath) keepAdverts() error {
+func (h *Path) keepAdverts() error {
 	dir, err := os.ReadDir("/proc/sys/net/" + conf6)
 	if err != nil {
 		return fmt.Errorf("list the links of IPv6: %w", err)

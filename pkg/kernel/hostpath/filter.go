@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"github.com/calico-go/calico/pkg/kernel/rtnl"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 // HostGateway.
 //
 // IPv6 forwarding stays as it is until a workload has an IPv6 address.
-func (h *HostPath) convergeHost(report *Report) {
+func (h *Path) convergeHost(report *Report) {
 	sysctls := []string{"ipv4/ip_forward"}
 	hadV6 := h.hostV6
 	if h.hostV6 || slices.ContainsFunc(slices.Collect(maps.Values(h.desired)), Endpoint.hasIPv6) {
@@ -44,7 +44,7 @@ func (h *HostPath) convergeHost(report *Report) {
 	}
 }
 
-func (h *HostPath) wroteHost(report *Report, what string) {
+func (h *Path) wroteHost(report *Report, what string) {
 	report.Writes++
 	if h.ready {
 		report.Repairs++
@@ -53,7 +53,7 @@ func (h *HostPath) wroteHost(report *Report, what string) {
 }
 
 // ensureOne sets a sysctl to 1 and reads it back.
-func (h *HostPath) ensureOne(name string) (made bool, err error) {
+func (h *Path) ensureOne(name string) (made bool, err error) {
 	v, err := rtnl.ReadSysctl(name)
 	if err != nil || v == 1 {
 		return false, err
@@ -78,7 +78,7 @@ func (h *HostPath) ensureOne(name string) (made bool, err error) {
 // gets the address as a local one, on no link, until it has such a route. (A
 // route by the loopback would do too, but each packet to the gateway itself would
 // go round it until its TTL ends.)
-func (h *HostPath) ensureGateway(report *Report) error {
+func (h *Path) ensureGateway(report *Report) error {
 	want := rtnl.Route{Dst: rtnl.HostPrefix(link.HostGateway()), Index: 1, Protocol: h.cfg.Protocol, Scope: unix.RT_SCOPE_HOST, Local: true}
 	found, ok := h.sock.Lookup(link.HostGateway(), 0)
 	if !ok {

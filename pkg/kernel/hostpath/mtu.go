@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"context"
@@ -26,7 +26,7 @@ const leastMTU6 = 1280
 // be reached the host's stays too: then the workload learns by ICMP how much fits.
 // One that was deleted meanwhile is no error; others that can't be changed don't
 // hinder the rest.
-func (h *HostPath) ShrinkMTU(ctx context.Context, mtu int) (changed int, err error) {
+func (h *Path) ShrinkMTU(ctx context.Context, mtu int) (changed int, err error) {
 	if mtu <= 0 {
 		return 0, fmt.Errorf("MTU %d is not positive", mtu)
 	}
@@ -53,7 +53,7 @@ func (h *HostPath) ShrinkMTU(ctx context.Context, mtu int) (changed int, err err
 
 // mtuLinks lists the workload interfaces, through a socket of its own: what
 // HostPath does meanwhile need not wait.
-func (h *HostPath) mtuLinks() (s *rtnl.Socket, links []link.Link, err error) {
+func (h *Path) mtuLinks() (s *rtnl.Socket, links []link.Link, err error) {
 	if s, err = h.ns.Open(); err != nil {
 		return nil, nil, err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ func (r *reader) readGateways(st *state) error {
 
 // findGateways asks for that of each link of an endpoint with IPv6: to list one link's
 // addresses the kernel walks all links.
-func (h *HostPath) findGateways(st *state) error {
+func (h *Path) findGateways(st *state) error {
 	var requests []*rtnl.Message
 	for name, l := range st.links {
 		if !l.IsGateway() || !h.desired[name].hasIPv6() {

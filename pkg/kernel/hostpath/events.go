@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"context"
@@ -28,7 +28,7 @@ type Event struct {
 // own links or their addresses changed. While nobody receives, events become one.
 // What this HostPath changes itself is not reported. The channel is closed when the
 // context ends.
-func (h *HostPath) Subscribe(ctx context.Context) (<-chan Event, error) {
+func (h *Path) Subscribe(ctx context.Context) (<-chan Event, error) {
 	w := &watcher{path: h, seen: make(map[int]sight)}
 	if err := h.ns.Enter(w.open); err != nil {
 		return nil, fmt.Errorf("subscribe to changes of links, routes and neighbours: %w", err)
@@ -89,7 +89,7 @@ type sight struct {
 
 // watcher turns messages of the kernel into events.
 type watcher struct {
-	path *HostPath
+	path *Path
 	file *os.File
 	seen map[int]sight // links, by index
 	buf  []byte

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"context"
@@ -27,9 +27,9 @@ func wire(tb testing.TB, n int, addrs ...netip.Addr) wired {
 }
 
 // newHostPath makes one in the current namespace, whose log goes to the test's.
-func newHostPath(tb testing.TB) *HostPath {
+func newHostPath(tb testing.TB) *Path {
 	tb.Helper()
-	h, err := NewHostPath(HostPathConfig{Logger: slog.New(slog.NewTextHandler(tb.Output(), nil))})
+	h, err := New(Config{Logger: slog.New(slog.NewTextHandler(tb.Output(), nil))})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func errorsOf(r Report) map[string]string {
 }
 
 // mustApply applies and expects everything to be programmed.
-func mustApply(tb testing.TB, h *HostPath, desired ...Endpoint) Report {
+func mustApply(tb testing.TB, h *Path, desired ...Endpoint) Report {
 	tb.Helper()
 	r, err := h.Apply(context.Background(), desired)
 	if err != nil {

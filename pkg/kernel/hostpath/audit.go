@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import "context"
 
@@ -8,7 +8,7 @@ import "context"
 // that are not as they were last reported, to be given to ApplySome; those that it
 // was about meanwhile are not among them. The host as a whole it brings in line by
 // itself, which is all that its report is of, beside Strays. The error is as Apply's.
-func (h *HostPath) Audit(ctx context.Context) (Report, []string, error) {
+func (h *Path) Audit(ctx context.Context) (Report, []string, error) {
 	h.auditing.Lock()
 	defer h.auditing.Unlock()
 	h.begin()
@@ -49,14 +49,14 @@ func (h *HostPath) Audit(ctx context.Context) (Report, []string, error) {
 }
 
 // begin has ApplySome note what it is about, and takes in what the kernel told.
-func (h *HostPath) begin() {
+func (h *Path) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.touched = make(map[string]bool)
 	h.told.Hear(h.sock.Buf, h.matters)
 }
 
-func (h *HostPath) end() {
+func (h *Path) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.touched = nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"context"
@@ -28,13 +28,13 @@ func gateways(tb testing.TB) (names []string) {
 
 // TestGatewayRepaired: a workload whose host end has lost all addresses talks IPv6 again.
 func TestGatewayRepaired(t *testing.T) {
-	for _, repair := range []func(*HostPath, wired) error{
-		func(h *HostPath, a wired) error {
+	for _, repair := range []func(*Path, wired) error{
+		func(h *Path, a wired) error {
 			_, err := h.ApplySome(context.Background(), []Endpoint{a.endpoint}, nil)
 			return err
 		},
 		// A repeated ADD, by another process.
-		func(_ *HostPath, a wired) error {
+		func(_ *Path, a wired) error {
 			again, err := pod.OpenNamespace(pods.Path(a.ns))
 			if err != nil {
 				return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"net/netip"
@@ -32,7 +32,7 @@ func FuzzNotices(f *testing.F) {
 				l.Conf6.At(22)
 			}
 			parseDelay(body)
-			w := watcher{path: &HostPath{port: func() uint32 { return 1 }, reader: reader{cfg: HostPathConfig{Prefixes: []string{"cali"}}}}, seen: map[int]sight{}}
+			w := watcher{path: &Path{port: func() uint32 { return 1 }, reader: reader{cfg: Config{Prefixes: []string{"cali"}}}}, seen: map[int]sight{}}
 			var e Event
 			w.note(&e, h, body)
 		})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func mustBeUnchanged(tb testing.TB, h *HostPath, want bool, after string) {
+func mustBeUnchanged(tb testing.TB, h *Path, want bool, after string) {
 	tb.Helper()
 	switch got, err := h.Unchanged(context.Background()); {
 	case err != nil:
@@ -168,7 +168,7 @@ func arp(tb testing.TB, request uintptr, e Endpoint) {
 }
 
 // settledHost is a host with one endpoint whose audits believe what the kernel tells.
-func settledHost(tb testing.TB) (*HostPath, Endpoint) {
+func settledHost(tb testing.TB) (*Path, Endpoint) {
 	h := newHostPath(tb)
 	a := wire(tb, 1)
 	for range 2 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"bytes"
@@ -82,7 +82,7 @@ func TestKeepsAdvertisedRoutes(t *testing.T) {
 	netns.Host(t, func() {
 		advertise(t)
 		var log bytes.Buffer
-		h, err := NewHostPath(HostPathConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		h, err := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}

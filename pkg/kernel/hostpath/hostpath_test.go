@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"context"
@@ -103,9 +103,9 @@ func breakages() []breakage {
 }
 
 func TestRepairs(t *testing.T) {
-	whole := func(h *HostPath, all []Endpoint) (Report, error) { return h.Apply(context.Background(), all) }
-	some := func(h *HostPath, all []Endpoint) (Report, error) { return h.ApplySome(context.Background(), all, nil) }
-	for _, repair := range []func(*HostPath, []Endpoint) (Report, error){whole, some, auditAndRepair} {
+	whole := func(h *Path, all []Endpoint) (Report, error) { return h.Apply(context.Background(), all) }
+	some := func(h *Path, all []Endpoint) (Report, error) { return h.ApplySome(context.Background(), all, nil) }
+	for _, repair := range []func(*Path, []Endpoint) (Report, error){whole, some, auditAndRepair} {
 		netns.Host(t, func() {
 			h := newHostPath(t)
 			a, b := wire(t, 1), wire(t, 2)

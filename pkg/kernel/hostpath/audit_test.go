@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 )
 
 // auditAndRepair does what who audits does: what is in doubt is applied.
-func auditAndRepair(h *HostPath, all []Endpoint) (Report, error) {
+func auditAndRepair(h *Path, all []Endpoint) (Report, error) {
 	report, doubtful, err := h.Audit(context.Background())
 	if err != nil {
 		return Report{}, err
@@ -26,7 +26,7 @@ func auditAndRepair(h *HostPath, all []Endpoint) (Report, error) {
 	return r, err
 }
 
-func mustDoubt(t *testing.T, h *HostPath, after string, want ...string) {
+func mustDoubt(t *testing.T, h *Path, after string, want ...string) {
 	t.Helper()
 	_, got, err := h.Audit(context.Background())
 	if err != nil {

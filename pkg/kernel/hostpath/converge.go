@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"context"
@@ -34,7 +34,7 @@ type interfacePlan struct {
 
 // converge reads, writes the difference and reads again. removed are interfaces
 // that have just left the desired state.
-func (h *HostPath) converge(ctx context.Context, read func() (*state, error), removed map[string]bool) (Report, error) {
+func (h *Path) converge(ctx context.Context, read func() (*state, error), removed map[string]bool) (Report, error) {
 	if err := ctx.Err(); err != nil {
 		return Report{}, err
 	}
@@ -86,7 +86,7 @@ func (h *HostPath) converge(ctx context.Context, read func() (*state, error), re
 }
 
 // drifted says whether what was found differing had been right before.
-func (h *HostPath) drifted(name string, st *state, removed map[string]bool) bool {
+func (h *Path) drifted(name string, st *state, removed map[string]bool) bool {
 	e, wanted := h.desired[name]
 	if !wanted {
 		return h.ready && !removed[name]
@@ -96,7 +96,7 @@ func (h *HostPath) drifted(name string, st *state, removed map[string]bool) bool
 }
 
 // settle reports what the plans after the last read say is still to do.
-func (h *HostPath) settle(report *Report, st *state, plans []interfacePlan, failed map[string]error) {
+func (h *Path) settle(report *Report, st *state, plans []interfacePlan, failed map[string]error) {
 	for _, p := range plans {
 		e, wanted := h.desired[p.name]
 		err := p.err
@@ -131,7 +131,7 @@ func (r *Report) stray(l link.Link) {
 
 // execute makes the changes: what adds before what takes away. Failures stand in
 // the changes; the error is of the socket or the context.
-func (h *HostPath) execute(ctx context.Context, plans []interfacePlan) error {
+func (h *Path) execute(ctx context.Context, plans []interfacePlan) error {
 	var early, late, sysctls []*change
 	for _, p := range plans {
 		for _, c := range p.changes {
@@ -171,7 +171,7 @@ func (h *HostPath) execute(ctx context.Context, plans []interfacePlan) error {
 	return nil
 }
 
-func (h *HostPath) send(changes []*change) error {
+func (h *Path) send(changes []*change) error {
 	writes := make([]*rtnl.Change, len(changes))
 	for i, c := range changes {
 		writes[i] = &c.Change
@@ -193,7 +193,7 @@ func (h *HostPath) send(changes []*change) error {
 
 // takeOver adds a route where there is one to the same destination already: one
 // of ours gives way, without a moment between; a foreign one stays.
-func (h *HostPath) takeOver(want rtnl.Route) (refused, err error) {
+func (h *Path) takeOver(want rtnl.Route) (refused, err error) {
 	routes, err := h.sock.Routes(rtnl.RouteFilter{Family: rtnl.FamilyOf(want.Dst.Addr())})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"errors"
@@ -44,7 +44,7 @@ func settings6() []setting {
 
 // plan compares the desired state with the kernel's, for the interfaces in
 // scope, in their order. It only computes.
-func (h *HostPath) plan(st *state) []interfacePlan {
+func (h *Path) plan(st *state) []interfacePlan {
 	held := make(map[netip.Prefix][]rtnl.Route) // our routes by destination
 	for _, routes := range st.routes {
 		for _, r := range routes {
@@ -87,7 +87,7 @@ func (h *HostPath) plan(st *state) []interfacePlan {
 
 // granted are the endpoint's addresses that can be programmed now; the others
 // stand in the plan's error.
-func (h *HostPath) granted(p *interfacePlan, e Endpoint, l link.Link, st *state) []netip.Addr {
+func (h *Path) granted(p *interfacePlan, e Endpoint, l link.Link, st *state) []netip.Addr {
 	if !l.Up {
 		p.err = &link.DownError{Interface: e.Interface, Why: "is down"}
 		return nil
@@ -111,7 +111,7 @@ func (h *HostPath) granted(p *interfacePlan, e Endpoint, l link.Link, st *state)
 
 // winner is the interface that an address leads to where several endpoints have
 // it: the first by name of those that are up, else the first by name.
-func (h *HostPath) winner(a netip.Addr, st *state) string {
+func (h *Path) winner(a netip.Addr, st *state) string {
 	names := h.claims[a]
 	for _, name := range names {
 		if st.links[name].Up {

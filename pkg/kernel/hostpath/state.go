@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"encoding/binary"
@@ -48,7 +48,7 @@ func newState() *state {
 }
 
 // readWhole reads the state of every workload interface, there or desired.
-func (h *HostPath) readWhole() (*state, error) {
+func (h *Path) readWhole() (*state, error) {
 	st, err := h.readAll()
 	if err == nil {
 		h.scopeWhole(st)
@@ -57,7 +57,7 @@ func (h *HostPath) readWhole() (*state, error) {
 }
 
 // scopeWhole puts the desired interfaces into the scope, besides those there.
-func (h *HostPath) scopeWhole(st *state) {
+func (h *Path) scopeWhole(st *state) {
 	names := make(map[string]bool, len(st.links))
 	for name := range st.links {
 		names[name] = true
@@ -92,7 +92,7 @@ func (r *reader) readAll() (*state, error) {
 
 // readSome reads the state of a few interfaces; of those in moved only what is
 // about these addresses.
-func (h *HostPath) readSome(names []string, moved map[string][]netip.Addr) (*state, error) {
+func (h *Path) readSome(names []string, moved map[string][]netip.Addr) (*state, error) {
 	st := newState()
 	st.scope = names
 	var asked []string
@@ -142,7 +142,7 @@ func (h *HostPath) readSome(names []string, moved map[string][]netip.Addr) (*sta
 // readMoved reads the routes to some addresses, and their neighbours on the link:
 // to list those of one link the kernel walks those of all. It says false, and
 // reads nothing, where another's route to one of them comes first.
-func (h *HostPath) readMoved(st *state, l link.Link, addrs []netip.Addr) (bool, error) {
+func (h *Path) readMoved(st *state, l link.Link, addrs []netip.Addr) (bool, error) {
 	var requests []*rtnl.Message
 	for _, a := range addrs {
 		if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
@@ -189,7 +189,7 @@ func (h *HostPath) readMoved(st *state, l link.Link, addrs []netip.Addr) (bool, 
 
 // readLink reads what a link has that was there a moment ago. One that was
 // deleted since is not an error: it isn't there, and has nothing.
-func (h *HostPath) readLink(st *state, l link.Link) error {
+func (h *Path) readLink(st *state, l link.Link) error {
 	err := h.readRoutes(st, l.Index)
 	if err == nil {
 		err = h.readNeighs(st, l.Index)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostpath
 
 import (
 	"context"
@@ -87,7 +87,7 @@ func TestSubscribe(t *testing.T) {
 
 // quiet makes changes by Apply and expects no event for them: its own changes are
 // not reported. A change of another link says when all before it has been.
-func quiet(tb testing.TB, h *HostPath, events <-chan Event, e Endpoint) {
+func quiet(tb testing.TB, h *Path, events <-chan Event, e Endpoint) {
 	tb.Helper()
 	marks := 0
 	mark := func() (before []string) {
