@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
@@ -144,7 +145,7 @@ func foreignRoutes(s *rtnl.Socket, family uint8, fn func(rtnl.Route)) error {
 	var routes []rtnl.Route
 	several := 0
 	err := s.Walk(rtnl.RouteFilter{Family: family}.Request(), func() { routes = nil }, func(m rtnl.Received) {
-		if len(m.Body) < unix.SizeofRtMsg || m.Body[5] == link.RouteProtocol || m.Body[5] == FabricProtocol || m.Kind != unix.RTM_NEWROUTE {
+		if len(m.Body) < unix.SizeofRtMsg || m.Body[5] == link.RouteProtocol || m.Body[5] == fabric.Protocol || m.Kind != unix.RTM_NEWROUTE {
 			return
 		}
 		r, ok := rtnl.ParseRoute(m.Body)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
@@ -174,7 +175,7 @@ func TestGatewayOfIPv6(t *testing.T) {
 		if diff := cmp.Diff(wantLines, lines); diff != "" {
 			t.Errorf("written (-want +got):\n%s", diff)
 		}
-		found, err := FabricRoutes()
+		found, err := fabric.Routes()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +211,7 @@ func TestFabricRoutes(t *testing.T) {
 			netns.IP(t, append([]string{"route", "add", "proto", "81", "metric", "1100"}, route...)...)
 		}
 		netns.IP(t, "route", "add", "10.65.5.0/26", "via", "192.0.2.2", "proto", "bird")
-		found, err := FabricRoutes()
+		found, err := fabric.Routes()
 		if err != nil {
 			t.Fatal(err)
 		}

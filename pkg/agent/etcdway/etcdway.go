@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -47,7 +47,7 @@ type Way struct {
 // New is of a client of etcd, of which nothing was heard yet.
 func New(log *slog.Logger, client *store.Client) *Way {
 	return &Way{
-		log: log, addrs: client.Addrs, names: client.Names, led: kernel.LedByRoute, clearWay: kernel.ClearWay,
+		log: log, addrs: client.Addrs, names: client.Names, led: fabric.LedByRoute, clearWay: fabric.ClearWay,
 		resolve: net.DefaultResolver.LookupNetIP, heard: make(chan struct{}), byRoutes: map[netip.Addr]bool{},
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/problems"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -21,7 +21,7 @@ import (
 func (r *Router) program(ctx context.Context, c plan.Changes) {
 	now := time.Now()
 	some := len(c.Routes) > 0 || len(c.Remotes) > 0 || c.Devices != nil
-	var report kernel.FabricReport
+	var report fabric.Report
 	var err error
 	scope := "some"
 	switch {
@@ -60,7 +60,7 @@ func (r *Router) program(ctx context.Context, c plan.Changes) {
 }
 
 // note keeps what the kernel doesn't hold as desired; it is tried again.
-func (r *Router) note(all bool, c plan.Changes, found []kernel.FabricProblem) {
+func (r *Router) note(all bool, c plan.Changes, found []fabric.Problem) {
 	now := make(map[string]error, len(found))
 	for _, p := range found {
 		now[p.Subject] = errors.Join(now[p.Subject], p.Err)

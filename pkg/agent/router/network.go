@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -26,11 +27,11 @@ func HostNetwork(cfg NetworkConfig) Network {
 	links := new(kernel.HostNetwork)
 	spoken := newSpokenFile(cfg.VarDir, cfg.Node, cfg.Place)
 	return Network{
-		open: func(prefixes []string) (fabric, error) {
-			return kernel.NewFabric(kernel.FabricConfig{Prefixes: prefixes, Logger: cfg.Logger})
+		open: func(prefixes []string) (wayOut, error) {
+			return fabric.New(fabric.Config{Prefixes: prefixes, Logger: cfg.Logger})
 		},
 		links:    func(prefixes []string) (plan.Links, error) { return links.Read(prefixes...) },
-		routes:   kernel.FabricRoutes,
+		routes:   fabric.Routes,
 		carriers: kernel.CarrierLosses,
 		speaker:  s,
 		lessons:  s.Subscribe(),

@@ -20,15 +20,15 @@ import (
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/bgp"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// fabric is what the router drives: kernel.Fabric.
-type fabric interface {
-	Apply(context.Context, plan.State) (kernel.FabricReport, error)
-	ApplySome(context.Context, plan.Changes) (kernel.FabricReport, error)
+// wayOut is what the router drives: kernel.Fabric.
+type wayOut interface {
+	Apply(context.Context, plan.State) (fabric.Report, error)
+	ApplySome(context.Context, plan.Changes) (fabric.Report, error)
 	Unchanged(context.Context) (bool, error)
 	Subscribe(context.Context) (<-chan struct{}, error)
 	Close()
@@ -49,7 +49,7 @@ type leftover interface {
 // Network is the host's part in the network as the router sees it; a test puts
 // another in its place.
 type Network struct {
-	open   func(prefixes []string) (fabric, error)
+	open   func(prefixes []string) (wayOut, error)
 	links  func(prefixes []string) (plan.Links, error)
 	routes func() ([]plan.Route, error)
 	// carriers is how often links have lost their carrier.
@@ -97,7 +97,7 @@ type Router struct {
 	// routerID is BGP's, in use or of a former run; invalid = none.
 	routerID netip.Addr
 	unnoted  bool // it could not be written
-	fabric   fabric
+	fabric   wayOut
 	events   <-chan struct{}
 	unwatch  context.CancelFunc
 

@@ -23,7 +23,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/bgp"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -41,7 +41,7 @@ type crossroads struct {
 	mu       sync.Mutex
 	calls    []string
 	fail     error // of the kernel
-	lacking  []kernel.FabricProblem
+	lacking  []fabric.Problem
 	changed  bool
 	losses   uint32 // of its link's carrier
 	former   []plan.Route
@@ -77,15 +77,15 @@ func (c *crossroads) loop(ctx context.Context) {
 	}
 }
 
-func (c *crossroads) did(what string) (kernel.FabricReport, error) {
+func (c *crossroads) did(what string) (fabric.Report, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, fmt.Sprintf("%s %v", what, time.Since(c.start)))
-	return kernel.FabricReport{Problems: c.lacking}, c.fail
+	return fabric.Report{Problems: c.lacking}, c.fail
 }
 
 // Apply is of fabric.
-func (c *crossroads) Apply(_ context.Context, st plan.State) (kernel.FabricReport, error) {
+func (c *crossroads) Apply(_ context.Context, st plan.State) (fabric.Report, error) {
 	var words []string
 	for _, r := range st.Routes {
 		words = append(words, r.String())
@@ -95,7 +95,7 @@ func (c *crossroads) Apply(_ context.Context, st plan.State) (kernel.FabricRepor
 }
 
 // ApplySome is of fabric.
-func (c *crossroads) ApplySome(_ context.Context, ch plan.Changes) (kernel.FabricReport, error) {
+func (c *crossroads) ApplySome(_ context.Context, ch plan.Changes) (fabric.Report, error) {
 	var words []string
 	for p, r := range ch.Routes {
 		if r == nil {
@@ -227,7 +227,7 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	c := &crossroads{start: time.Now(), events: make(chan struct{}), ready: make(chan struct{}, 1)}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	n := Network{
-		open: func([]string) (fabric, error) { return c, nil },
+		open: func([]string) (wayOut, error) { return c, nil },
 		links: func([]string) (plan.Links, error) {
 			return plan.Links{Links: []plan.Link{{Name: "eth0", Up: true, MTU: 1500, Uplink: true,
 				Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}}}}, nil
@@ -562,7 +562,7 @@ func TestRouterRepairs(t *testing.T) {
 			t.Errorf("health: %q", got)
 		}
 		c.with(func() {
-			c.fail, c.lacking = nil, []kernel.FabricProblem{{Subject: "10.1.1.0/26", Err: errors.New("no")}}
+			c.fail, c.lacking = nil, []fabric.Problem{{Subject: "10.1.1.0/26", Err: errors.New("no")}}
 		})
 		time.Sleep(5 * time.Second)
 		c.expect(t, "a route that the kernel refuses", whole+"47s")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"context"
@@ -103,7 +103,7 @@ func TestRefusedReplacement(t *testing.T) {
 					st := plan.State{Routes: map[netip.Prefix]plan.Route{dst: *c.first}}
 					mustHold(t, f, st)
 					before := heldByFabric(t)
-					var r FabricReport
+					var r Report
 					var err error
 					for range 2 {
 						if whole {
@@ -143,7 +143,7 @@ func TestRouteShapes(t *testing.T) {
 			for from, a := range forms {
 				for to, b := range forms {
 					for _, some := range []bool{false, true} {
-						apply := func(r *plan.Route) FabricReport {
+						apply := func(r *plan.Route) Report {
 							if some {
 								return mustHoldSome(t, f, plan.Changes{Routes: map[netip.Prefix]*plan.Route{dst: r}})
 							}
@@ -216,7 +216,7 @@ func TestFabricProblems(t *testing.T) {
 			"fd06::/64: next hop 192.0.2.3 is not of the family of fd06::/64",
 			"vxlan.calico: there is a link vxlan.calico of kind \"bridge\" that is not ours: rename or delete it",
 		}
-		texts := func(r FabricReport) []string {
+		texts := func(r Report) []string {
 			var got []string
 			for _, p := range r.Problems {
 				got = append(got, p.Subject+": "+p.Err.Error())

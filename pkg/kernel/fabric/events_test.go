@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
@@ -222,11 +223,11 @@ func TestFabricHearsOfCarriers(t *testing.T) {
 			netns.IP(t, "link", "set", "far1", far)
 			signalled(t, signals, "far1, which is set "+far) // of itself
 			for {
-				links, err := new(HostNetwork).Read("far")
+				up1, err := link.Find("up1")
 				if err != nil {
 					t.Fatal(err)
 				}
-				if links.Links[len(links.Links)-1].NoCarrier == (far == "down") {
+				if up1.Carrier == (far == "up") {
 					break
 				}
 				signalled(t, signals, "the carrier of up1, after far1 was set "+far)

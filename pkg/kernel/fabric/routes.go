@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"cmp"
@@ -17,36 +17,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fabricRoute is a route of the main table, with all its next hops.
-type fabricRoute struct {
+// route is a route of the main table, with all its next hops.
+type route struct {
 	dst      netip.Prefix
 	kind     uint8 // RTN_UNICAST, …
 	protocol uint8
 	metric   uint32
 	source   netip.Addr
-	hops     []fabricHop // sorted; none but for RTN_UNICAST
+	hops     []nextHop // sorted; none but for RTN_UNICAST
 }
 
-// fabricHop is a next hop.
-type fabricHop struct {
+// nextHop is a next hop.
+type nextHop struct {
 	gateway netip.Addr // invalid = the link itself; of IPv4 it may be of IPv6
 	index   int
 	onLink  bool
 	weight  uint8 // less one
 }
 
-func (r fabricRoute) equal(o fabricRoute) bool {
+func (r route) equal(o route) bool {
 	return r.dst == o.dst && r.kind == o.kind && r.protocol == o.protocol && r.metric == o.metric &&
 		r.source == o.source && slices.Equal(r.hops, o.hops)
 }
 
 // within says whether the route leads nowhere but where the other leads too. A blackhole leads nowhere at all:
 // without it packets would take the default route.
-func (r fabricRoute) within(o fabricRoute) bool {
-	return r.kind == unix.RTN_BLACKHOLE || r.kind == o.kind && !slices.ContainsFunc(r.hops, func(h fabricHop) bool { return !slices.Contains(o.hops, h) })
+func (r route) within(o route) bool {
+	return r.kind == unix.RTN_BLACKHOLE || r.kind == o.kind && !slices.ContainsFunc(r.hops, func(h nextHop) bool { return !slices.Contains(o.hops, h) })
 }
 
-func compareHops(a, b fabricHop) int {
+func compareHops(a, b nextHop) int {
 	return cmp.Or(a.gateway.Compare(b.gateway), cmp.Compare(a.index, b.index))
 }
 
@@ -54,7 +54,7 @@ func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }
 
 // Message is a request about the route; everything that tells it from others is
 // in it, so that a deletion finds this one alone.
-func (r fabricRoute) message(kind, flags uint16) *rtnl.Message {
+func (r route) message(kind, flags uint16) *rtnl.Message {
 	body := rtnl.RouteBody(rtnl.FamilyOf(r.dst.Addr()), r.dst.Bits(), r.protocol, unix.RT_SCOPE_UNIVERSE)
 	body[7] = r.kind
 	one := len(r.hops) == 1 && r.hops[0].weight == 0
@@ -90,7 +90,7 @@ func (r fabricRoute) message(kind, flags uint16) *rtnl.Message {
 }
 
 // encodeHops is a list of struct rtnexthop, each with its gateway.
-func encodeHops(dst netip.Addr, hops []fabricHop) []byte {
+func encodeHops(dst netip.Addr, hops []nextHop) []byte {
 	var b []byte
 	for _, h := range hops {
 		start := len(b)
@@ -116,16 +116,16 @@ func encodeHops(dst netip.Addr, hops []fabricHop) []byte {
 
 // parseFabricRoute reads struct rtmsg and its attributes; false for what is not a
 // route of the main table.
-func parseFabricRoute(b []byte) (fabricRoute, bool) {
+func parseFabricRoute(b []byte) (route, bool) {
 	if len(b) < unix.SizeofRtMsg {
-		return fabricRoute{}, false
+		return route{}, false
 	}
 	dst, table := rtnl.Unspecified(b[0]), uint32(b[4])
 	if !dst.IsValid() {
-		return fabricRoute{}, false
+		return route{}, false
 	}
-	r := fabricRoute{kind: b[7], protocol: b[5]}
-	hop := fabricHop{onLink: rtnl.Uint32(b[8:])&unix.RTNH_F_ONLINK != 0}
+	r := route{kind: b[7], protocol: b[5]}
+	hop := nextHop{onLink: rtnl.Uint32(b[8:])&unix.RTNH_F_ONLINK != 0}
 	rtnl.Attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
 		switch kind {
 		case unix.RTA_DST:
@@ -148,7 +148,7 @@ func parseFabricRoute(b []byte) (fabricRoute, bool) {
 	})
 	r.dst = netip.PrefixFrom(dst, int(b[1]))
 	if hop.index != 0 && r.hops == nil {
-		r.hops = []fabricHop{hop}
+		r.hops = []nextHop{hop}
 	}
 	if r.kind != unix.RTN_UNICAST {
 		r.hops = nil // of IPv6 the kernel names the loopback
@@ -157,14 +157,14 @@ func parseFabricRoute(b []byte) (fabricRoute, bool) {
 	return r, table == unix.RT_TABLE_MAIN && r.dst.IsValid()
 }
 
-func decodeHops(data []byte) []fabricHop {
-	var hops []fabricHop
+func decodeHops(data []byte) []nextHop {
+	var hops []nextHop
 	for len(data) >= unix.SizeofRtNexthop {
 		n := int(binary.NativeEndian.Uint16(data))
 		if n < unix.SizeofRtNexthop || n > len(data) {
 			return hops
 		}
-		h := fabricHop{onLink: data[2]&unix.RTNH_F_ONLINK != 0, weight: data[3], index: int(rtnl.Uint32(data[4:]))}
+		h := nextHop{onLink: data[2]&unix.RTNH_F_ONLINK != 0, weight: data[3], index: int(rtnl.Uint32(data[4:]))}
 		rtnl.Attributes(data[unix.SizeofRtNexthop:n], func(kind uint16, data []byte) {
 			switch kind {
 			case unix.RTA_GATEWAY:
@@ -179,10 +179,10 @@ func decodeHops(data []byte) []fabricHop {
 	return hops
 }
 
-// readFabricRoutes reads the main table's routes of a protocol, of 0 all of them.
-func readFabricRoutes(s *rtnl.Socket, family, protocol uint8) ([]fabricRoute, error) {
-	var routes []fabricRoute
-	request := fabricRequest(family, protocol)
+// readRoutes reads the main table's routes of a protocol, of 0 all of them.
+func readRoutes(s *rtnl.Socket, family, protocol uint8) ([]route, error) {
+	var routes []route
+	request := routesRequest(family, protocol)
 	err := s.Walk(request, func() { routes = nil }, func(m rtnl.Received) {
 		if m.Kind != unix.RTM_NEWROUTE {
 			return
@@ -200,7 +200,7 @@ func readFabricRoutes(s *rtnl.Socket, family, protocol uint8) ([]fabricRoute, er
 	return routes, nil
 }
 
-func fabricRequest(family, protocol uint8) *rtnl.Message {
+func routesRequest(family, protocol uint8) *rtnl.Message {
 	body := make([]byte, unix.SizeofRtMsg)
 	body[0], body[4], body[5] = family, unix.RT_TABLE_MAIN, protocol
 	return rtnl.NewMessage(unix.RTM_GETROUTE, 0, body)
@@ -208,11 +208,11 @@ func fabricRequest(family, protocol uint8) *rtnl.Message {
 
 // resolve is the route as the kernel shall have it now. The error says what of it
 // can't be; with ok false nothing can.
-func (p *fabricPass) resolve(want plan.Route) (r fabricRoute, ok bool, lacks, err error) {
+func (p *pass) resolve(want plan.Route) (r route, ok bool, lacks, err error) {
 	if !want.Destination.IsValid() || want.Destination != want.Destination.Masked() || want.Destination.Addr().Is4In6() {
 		return r, false, fmt.Errorf("%s is not a prefix that can be routed", want.Destination), nil
 	}
-	r = fabricRoute{dst: want.Destination, kind: unix.RTN_UNICAST, protocol: p.cfg.Protocol, metric: FabricMetric}
+	r = route{dst: want.Destination, kind: unix.RTN_UNICAST, protocol: p.cfg.Protocol, metric: Metric}
 	if want.Source.IsValid() {
 		if want.Source.Is4() == r.dst.Addr().Is4() && p.local(want.Source) {
 			r.source = want.Source
@@ -236,7 +236,7 @@ func (p *fabricPass) resolve(want plan.Route) (r fabricRoute, ok bool, lacks, er
 		case h.Gateway.IsValid() && h.Gateway.Is4() && r.dst.Addr().Is6():
 			lacks = errors.Join(lacks, fmt.Errorf("next hop %s is not of the family of %s", h.Gateway, r.dst))
 		default:
-			r.hops = append(r.hops, fabricHop{gateway: h.Gateway.WithZone(""), index: l.Index, onLink: h.OnLink})
+			r.hops = append(r.hops, nextHop{gateway: h.Gateway.WithZone(""), index: l.Index, onLink: h.OnLink})
 		}
 	}
 	slices.SortFunc(r.hops, compareHops)
@@ -248,7 +248,7 @@ func (p *fabricPass) resolve(want plan.Route) (r fabricRoute, ok bool, lacks, er
 }
 
 // local says whether an address is the namespace's own.
-func (p *fabricPass) local(a netip.Addr) bool {
+func (p *pass) local(a netip.Addr) bool {
 	is, known := p.sources[a]
 	if !known {
 		r, ok := p.sock.Lookup(a, 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"context"
@@ -17,13 +17,13 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// fabricPass is one pass over the kernel's state.
-type fabricPass struct {
+// pass is one pass over the kernel's state.
+type pass struct {
 	*Fabric
 	links    map[string]link.Link // those asked for so far; the zero Link = none
 	sources  map[netip.Addr]bool
 	refusals map[string]error // what the kernel said to a write, by subject
-	problems []FabricProblem
+	problems []Problem
 	writes   int
 	repairs  int
 	tell     bool // the log has been told of a repair
@@ -34,20 +34,20 @@ type fabricPass struct {
 	hadTunnels map[plan.TunnelKind]plan.Tunnel
 }
 
-func newFabricPass(f *Fabric) *fabricPass {
-	return &fabricPass{
+func newPass(f *Fabric) *pass {
+	return &pass{
 		Fabric: f, links: make(map[string]link.Link), sources: make(map[netip.Addr]bool), refusals: make(map[string]error),
 		hadDevices: maps.Clone(f.devices), hadTunnels: maps.Clone(f.settledTunnels),
 	}
 }
 
-func (p *fabricPass) problem(subject string, err error) {
-	p.problems = append(p.problems, FabricProblem{subject, err})
+func (p *pass) problem(subject string, err error) {
+	p.problems = append(p.problems, Problem{subject, err})
 }
 
 // unmet reports what is still to do after all was written: what the kernel said
 // to it, or that it has been undone.
-func (p *fabricPass) unmet(subject, what string) {
+func (p *pass) unmet(subject, what string) {
 	if err := p.refusals[subject]; err != nil {
 		p.problem(subject, err)
 		return
@@ -55,13 +55,13 @@ func (p *fabricPass) unmet(subject, what string) {
 	p.problem(subject, fmt.Errorf("read back: still to do: %s", what))
 }
 
-func (p *fabricPass) report() FabricReport {
-	slices.SortStableFunc(p.problems, func(a, b FabricProblem) int { return strings.Compare(a.Subject, b.Subject) })
-	return FabricReport{Problems: p.problems, Writes: p.writes, Repairs: p.repairs}
+func (p *pass) report() Report {
+	slices.SortStableFunc(p.problems, func(a, b Problem) int { return strings.Compare(a.Subject, b.Subject) })
+	return Report{Problems: p.problems, Writes: p.writes, Repairs: p.repairs}
 }
 
 // Get returns the link of that name, and false where there is none.
-func (p *fabricPass) link(name string) (link.Link, bool, error) {
+func (p *pass) link(name string) (link.Link, bool, error) {
 	l, known := p.links[name]
 	if !known && link.CheckName(name) == nil {
 		var err error
@@ -74,19 +74,19 @@ func (p *fabricPass) link(name string) (link.Link, bool, error) {
 	return l, l.Index != 0, nil
 }
 
-// fabricChange is one difference between the desired state and the kernel's.
-type fabricChange struct {
+// change is one difference between the desired state and the kernel's.
+type change struct {
 	rtnl.Change
 	subject string
-	drifted bool          // it was right before
-	route   *plan.Route   // that it makes
-	former  []fabricRoute // what that replaces and must not stay
+	drifted bool        // it was right before
+	route   *plan.Route // that it makes
+	former  []route     // what that replaces and must not stay
 }
 
 // write makes the changes: what adds before what takes away. What is refused
 // stands in refusals; the error is of the socket or the context.
-func (p *fabricPass) write(ctx context.Context, changes []*fabricChange) error {
-	slices.SortStableFunc(changes, func(a, b *fabricChange) int { return btoi(a.Late) - btoi(b.Late) })
+func (p *pass) write(ctx context.Context, changes []*change) error {
+	slices.SortStableFunc(changes, func(a, b *change) int { return btoi(a.Late) - btoi(b.Late) })
 	for batch := range slices.Chunk(changes, rtnl.MaxBatch) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (p *fabricPass) write(ctx context.Context, changes []*fabricChange) error {
 	return nil
 }
 
-func (p *fabricPass) send(batch []*fabricChange) error {
+func (p *pass) send(batch []*change) error {
 	changes := make([]*rtnl.Change, len(batch))
 	for i, c := range batch {
 		changes[i] = &c.Change
@@ -112,7 +112,7 @@ func (p *fabricPass) send(batch []*fabricChange) error {
 	return nil
 }
 
-func (p *fabricPass) wrote(c *fabricChange) {
+func (p *pass) wrote(c *change) {
 	if c.Err != nil {
 		what := c.What
 		if c.route != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ func getNeigh(family uint8, index int, kind uint16, key []byte) *rtnl.Message {
 }
 
 // someRemotes sets the entries of a few remotes, and reads each back.
-func (p *fabricPass) someRemotes(changed map[plan.RemoteID]*plan.Remote, before map[plan.RemoteID]plan.Remote) error {
+func (p *pass) someRemotes(changed map[plan.RemoteID]*plan.Remote, before map[plan.RemoteID]plan.Remote) error {
 	for _, id := range sortedRemotes(changed) {
 		r, wanted := p.remotes[id]
 		was, known := before[id]
@@ -47,7 +47,7 @@ func (p *fabricPass) someRemotes(changed map[plan.RemoteID]*plan.Remote, before 
 			return err
 		}
 		for i, what := range []string{"set forwarding entry", "set neighbour"} {
-			p.wrote(&fabricChange{Change: rtnl.Change{What: what, Err: answers[i].Err}, subject: subject})
+			p.wrote(&change{Change: rtnl.Change{What: what, Err: answers[i].Err}, subject: subject})
 		}
 		if !heldFDB(answers[2].Data, fdbEntry{index, r.MAC, r.Outer}) || !heldNeigh(answers[3].Data, rtnl.Neigh{Index: index, Addr: r.Gateway, Mac: r.MAC}) {
 			p.unmet(subject, "neighbour and forwarding entry of host "+r.Host)
@@ -76,7 +76,7 @@ func heldNeigh(data []rtnl.Received, want rtnl.Neigh) bool {
 
 // goneRemotes deletes the entries of the former remotes that none of those
 // desired has.
-func (p *fabricPass) goneRemotes(changed map[plan.RemoteID]*plan.Remote, before map[plan.RemoteID]plan.Remote) error {
+func (p *pass) goneRemotes(changed map[plan.RemoteID]*plan.Remote, before map[plan.RemoteID]plan.Remote) error {
 	for _, id := range sortedRemotes(changed) {
 		was, known := before[id]
 		if !known {
@@ -90,9 +90,9 @@ func (p *fabricPass) goneRemotes(changed map[plan.RemoteID]*plan.Remote, before 
 		if p.heldRemotes[id] == was && now != was {
 			delete(p.heldRemotes, id)
 		}
-		var changes []*fabricChange
+		var changes []*change
 		remove := func(what string, m *rtnl.Message) {
-			changes = append(changes, &fabricChange{Change: rtnl.Change{What: what, Requests: []*rtnl.Message{m}, Late: true}, subject: id.Outer.String()})
+			changes = append(changes, &change{Change: rtnl.Change{What: what, Requests: []*rtnl.Message{m}, Late: true}, subject: id.Outer.String()})
 		}
 		if index != 0 && now.MAC != was.MAC && !p.anyChanged(changed, id.Tunnel, func(r plan.Remote) bool { return r.MAC == was.MAC }) {
 			remove("delete forwarding entry", fdbEntry{index, was.MAC, was.Outer}.message(unix.RTM_DELNEIGH, 0))
@@ -118,7 +118,7 @@ func (p *fabricPass) goneRemotes(changed map[plan.RemoteID]*plan.Remote, before 
 // anyChanged says whether one of the changed remotes is so now: a host keeps its MAC
 // address, and what follows from it, when its own address changes, and its entries
 // have been replaced then.
-func (p *fabricPass) anyChanged(changed map[plan.RemoteID]*plan.Remote, kind plan.TunnelKind, is func(plan.Remote) bool) bool {
+func (p *pass) anyChanged(changed map[plan.RemoteID]*plan.Remote, kind plan.TunnelKind, is func(plan.Remote) bool) bool {
 	for id := range changed {
 		if r, ok := p.remotes[id]; ok && id.Tunnel == kind && is(r) {
 			return true
@@ -137,7 +137,7 @@ func sortedRemotes(m map[plan.RemoteID]*plan.Remote) []plan.RemoteID {
 }
 
 // deviceOf is the index of the VXLAN device of a kind, 0 = there is none.
-func (p *fabricPass) deviceOf(kind plan.TunnelKind) (int, error) {
+func (p *pass) deviceOf(kind plan.TunnelKind) (int, error) {
 	for _, t := range p.tunnels {
 		if t.Kind != kind || kind == plan.IPIP {
 			continue

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 // forwarding entry that is no longer desired when the watcher comes to it. The
 // channel is closed when the context ends.
 func (f *Fabric) Subscribe(ctx context.Context) (<-chan struct{}, error) {
-	w := &fabricWatcher{fabric: f, seen: make(map[int]fabricSight), out: make(chan struct{}, 1), buf: make([]byte, rtnl.ReceiveSize)}
+	w := &watcher{fabric: f, seen: make(map[int]sight), out: make(chan struct{}, 1), buf: make([]byte, rtnl.ReceiveSize)}
 	if err := f.ns.Enter(w.open); err != nil {
 		return nil, fmt.Errorf("subscribe to changes of routes and tunnels: %w", err)
 	}
@@ -39,16 +39,16 @@ func (f *Fabric) Subscribe(ctx context.Context) (<-chan struct{}, error) {
 	return w.out, nil
 }
 
-// fabricWatcher turns messages of the kernel into signals.
-type fabricWatcher struct {
+// watcher turns messages of the kernel into signals.
+type watcher struct {
 	fabric *Fabric
 	file   *os.File
-	seen   map[int]fabricSight // links that are no workload's, by index
+	seen   map[int]sight // links that are no workload's, by index
 	out    chan struct{}
 	buf    []byte
 }
 
-func (w *fabricWatcher) open() error {
+func (w *watcher) open() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return os.NewSyscallError("socket", err)
@@ -110,7 +110,7 @@ func ignoreRoutes(fd int, protocol uint8, port uint32) error {
 }
 
 // learn notes the links that there are.
-func (w *fabricWatcher) learn() error {
+func (w *watcher) learn() error {
 	s, err := rtnl.Open()
 	if err != nil {
 		return err
@@ -131,12 +131,12 @@ func (w *fabricWatcher) learn() error {
 }
 
 // watches says whether a link of that name is not a workload's.
-func (w *fabricWatcher) watches(name string) bool {
+func (w *watcher) watches(name string) bool {
 	return !slices.ContainsFunc(w.fabric.cfg.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// fabricSight is what of a link matters here.
-type fabricSight struct {
+// sight is what of a link matters here.
+type sight struct {
 	name, alias string
 	up, carrier bool
 	mtu         int
@@ -146,12 +146,12 @@ type fabricSight struct {
 	learning    bool
 }
 
-func (l *tunnelLink) sight() fabricSight {
-	return fabricSight{l.Name, l.Alias, l.Up, l.Carrier, l.MTU, l.MAC, l.local, l.under, l.learning}
+func (l *tunnelLink) sight() sight {
+	return sight{l.Name, l.Alias, l.Up, l.Carrier, l.MTU, l.MAC, l.local, l.under, l.learning}
 }
 
 // run reads until the socket is closed.
-func (w *fabricWatcher) run(ctx context.Context) {
+func (w *watcher) run(ctx context.Context) {
 	for {
 		n, err := w.file.Read(w.buf)
 		if errors.Is(err, unix.ENOBUFS) {
@@ -176,7 +176,7 @@ func (w *fabricWatcher) run(ctx context.Context) {
 	}
 }
 
-func (w *fabricWatcher) signal() {
+func (w *watcher) signal() {
 	select {
 	case w.out <- struct{}{}:
 	default: // one waits already
@@ -184,7 +184,7 @@ func (w *fabricWatcher) signal() {
 }
 
 // note says whether a message tells of something that matters.
-func (w *fabricWatcher) note(h rtnl.Header, body []byte) bool {
+func (w *watcher) note(h rtnl.Header, body []byte) bool {
 	switch h.Kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return w.noteLink(h.Kind, body)
@@ -210,7 +210,7 @@ func (w *fabricWatcher) note(h rtnl.Header, body []byte) bool {
 
 // noteRoute looks for routes of ours that another changed, and for those by which the
 // host reaches next hops.
-func (w *fabricWatcher) noteRoute(h rtnl.Header, body []byte) bool {
+func (w *watcher) noteRoute(h rtnl.Header, body []byte) bool {
 	if r, ok := parseFabricRoute(body); ok && r.protocol == w.fabric.cfg.Protocol {
 		return h.Port != w.fabric.port
 	}
@@ -219,7 +219,7 @@ func (w *fabricWatcher) noteRoute(h rtnl.Header, body []byte) bool {
 	return ok && (watched || r.Index == 0) && !w.isTunnel(r.Index)
 }
 
-func (w *fabricWatcher) isTunnel(index int) bool {
+func (w *watcher) isTunnel(index int) bool {
 	name := w.seen[index].name
 	for _, d := range tunnelDevices() {
 		if d.name == name {
@@ -242,7 +242,7 @@ func (f *Fabric) wantsFDB(e fdbEntry, came bool) bool {
 	return !came
 }
 
-func (w *fabricWatcher) noteLink(kind uint16, body []byte) bool {
+func (w *watcher) noteLink(kind uint16, body []byte) bool {
 	l, ok := parseTunnel(body)
 	if !ok || body[0] != unix.AF_UNSPEC { // a bridge's port
 		return false

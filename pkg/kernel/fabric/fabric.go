@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+// Package fabric keeps what leads to other hosts as plan.Engine decides it: routes, and tunnels with their addresses,
+// neighbours and forwarding entries.
+package fabric
 
 import (
 	"context"
@@ -17,22 +19,22 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// FabricProtocol is the protocol number of a Fabric's routes. It is not
+// Protocol is the protocol number of a Fabric's routes. It is not
 // RouteProtocol, so that neither Fabric nor HostPath takes the other's routes for
 // its own, and each reads its own alone.
-const FabricProtocol = 81
+const Protocol = 81
 
-// FabricMetric is the metric of a Fabric's routes, of both families. Nobody else
+// Metric is the metric of a Fabric's routes, of both families. Nobody else
 // has it, so that a route can be replaced in one step without hitting a foreign
 // one; and the route to an endpoint of this host, which has a smaller one, comes
 // first while an address moves from another host to this one.
-const FabricMetric = 1100
+const Metric = 1100
 
 // fewChanges are not more than those that it pays to make without reading all.
 const fewChanges = 24
 
-// FabricConfig says what is ours on the host.
-type FabricConfig struct {
+// Config says what is ours on the host.
+type Config struct {
 	Protocol uint8        // of our routes; 0 = FabricProtocol; never a HostPath's
 	Prefixes []string     // of workload interfaces' names, whose events don't matter; empty = "cali"
 	Logger   *slog.Logger // nil = none
@@ -44,7 +46,7 @@ type FabricConfig struct {
 // and all that is on them; and changes nothing else. It belongs to the network
 // namespace that it was made in. Safe for concurrent use.
 type Fabric struct {
-	cfg  FabricConfig
+	cfg  Config
 	ns   rtnl.Netns
 	port uint32 // of sock, to know our own changes among the events
 	hash maphash.Hash
@@ -55,35 +57,35 @@ type Fabric struct {
 	routes  map[netip.Prefix]plan.Route
 	remotes map[plan.RemoteID]plan.Remote
 	tunnels []plan.Tunnel
-	held    map[netip.Prefix]fabricRoute // as desired, and seen in the kernel so
+	held    map[netip.Prefix]route // as desired, and seen in the kernel so
 	// heldRemotes likewise, or written and not yet read back.
 	heldRemotes    map[plan.RemoteID]plan.Remote
 	settledTunnels map[plan.TunnelKind]plan.Tunnel // those that were right when last seen
 	devices        map[plan.TunnelKind]int         // indices of those that were right when last seen
 	ready          bool                            // Apply has been through: what differs now has drifted
-	right          *fabricGlance                   // what the kernel showed when there was nothing to do; nil = there was, or is
+	right          *glance                         // what the kernel showed when there was nothing to do; nil = there was, or is
 }
 
-// FabricProblem is something that the kernel doesn't hold as desired.
-type FabricProblem struct {
+// Problem is something that the kernel doesn't hold as desired.
+type Problem struct {
 	Subject string // a prefix, a device, or a host's address
 	Err     error
 }
 
-// FabricReport says what an Apply found and did.
-type FabricReport struct {
+// Report says what an Apply found and did.
+type Report struct {
 	// Problems, sorted by subject: of Apply all that there are, of ApplySome those
 	// of what it was asked to change.
-	Problems []FabricProblem
+	Problems []Problem
 	// Writes is how many changes were made, Repairs how many of them undid what
 	// someone else had done to state that was right before.
 	Writes, Repairs int
 }
 
-// NewFabric opens the current network namespace.
-func NewFabric(cfg FabricConfig) (*Fabric, error) {
+// New opens the current network namespace.
+func New(cfg Config) (*Fabric, error) {
 	if cfg.Protocol == 0 {
-		cfg.Protocol = FabricProtocol
+		cfg.Protocol = Protocol
 	}
 	if cfg.Protocol == link.RouteProtocol {
 		return nil, fmt.Errorf("protocol %d is that of the routes to workloads: those to other hosts need another", cfg.Protocol)
@@ -102,7 +104,7 @@ func NewFabric(cfg FabricConfig) (*Fabric, error) {
 		cfg: cfg, ns: ns,
 		routes:         make(map[netip.Prefix]plan.Route),
 		remotes:        make(map[plan.RemoteID]plan.Remote),
-		held:           make(map[netip.Prefix]fabricRoute),
+		held:           make(map[netip.Prefix]route),
 		heldRemotes:    make(map[plan.RemoteID]plan.Remote),
 		settledTunnels: make(map[plan.TunnelKind]plan.Tunnel),
 		devices:        make(map[plan.TunnelKind]int),
@@ -136,7 +138,7 @@ func (f *Fabric) Close() {
 // Apply makes the kernel hold exactly the routes, tunnels and remotes of the
 // state and reports what it lacks, read back. The error says that the kernel
 // could not be read, or that the context ended.
-func (f *Fabric) Apply(ctx context.Context, desired plan.State) (FabricReport, error) {
+func (f *Fabric) Apply(ctx context.Context, desired plan.State) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.routes, f.remotes, f.tunnels = maps.Clone(desired.Routes), maps.Clone(desired.Remotes), slices.Clone(desired.Tunnels)
@@ -152,7 +154,7 @@ func (f *Fabric) Apply(ctx context.Context, desired plan.State) (FabricReport, e
 // ApplySome changes the desired state by what changed of the routes, devices and
 // remotes. While the devices stay as they are its cost doesn't grow with the
 // routes and remotes that are there.
-func (f *Fabric) ApplySome(ctx context.Context, changes plan.Changes) (FabricReport, error) {
+func (f *Fabric) ApplySome(ctx context.Context, changes plan.Changes) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for p, r := range changes.Routes {
@@ -183,36 +185,36 @@ func (f *Fabric) ApplySome(ctx context.Context, changes plan.Changes) (FabricRep
 }
 
 // converge reads, writes the difference and reads again, of everything.
-func (f *Fabric) converge(ctx context.Context) (FabricReport, error) {
+func (f *Fabric) converge(ctx context.Context) (Report, error) {
 	if err := ctx.Err(); err != nil {
-		return FabricReport{}, err
+		return Report{}, err
 	}
 	before := f.right
 	f.right = nil
 	// Before all is read: what changes later will be seen by one or the other.
 	f.told.Hear(f.sock.Buf, f.matters)
 	seen, unseen := f.glance(nil)
-	p := newFabricPass(f)
+	p := newPass(f)
 	for _, t := range f.tunnels {
 		if err := p.ensureTunnel(t); err != nil {
-			return FabricReport{}, err
+			return Report{}, err
 		}
 	}
 	if err := p.round(ctx); err != nil {
-		return FabricReport{}, err
+		return Report{}, err
 	}
 	bare, err := p.removeTunnels()
 	if err == nil && bare {
 		err = p.round(ctx)
 	}
 	if err != nil {
-		return FabricReport{}, err
+		return Report{}, err
 	}
 	if p.writes > 0 || len(p.refusals) > 0 { // read back
-		again := newFabricPass(f)
+		again := newPass(f)
 		again.refusals = p.refusals
 		if err := again.check(); err != nil {
-			return FabricReport{}, err
+			return Report{}, err
 		}
 		again.writes, again.repairs = p.writes, p.repairs
 		p = again
@@ -230,21 +232,21 @@ func (f *Fabric) converge(ctx context.Context) (FabricReport, error) {
 }
 
 // convergeSome does so of a few routes and remotes.
-func (f *Fabric) convergeSome(ctx context.Context, routes []netip.Prefix, remotes map[plan.RemoteID]*plan.Remote, before map[plan.RemoteID]plan.Remote) (FabricReport, error) {
+func (f *Fabric) convergeSome(ctx context.Context, routes []netip.Prefix, remotes map[plan.RemoteID]*plan.Remote, before map[plan.RemoteID]plan.Remote) (Report, error) {
 	if err := ctx.Err(); err != nil {
-		return FabricReport{}, err
+		return Report{}, err
 	}
 	f.right = nil
-	p := newFabricPass(f)
+	p := newPass(f)
 	slices.SortFunc(routes, rtnl.ComparePrefixes)
 	if err := p.someRemotes(remotes, before); err != nil {
-		return FabricReport{}, err
+		return Report{}, err
 	}
 	if err := p.someRoutes(routes); err != nil {
-		return FabricReport{}, err
+		return Report{}, err
 	}
 	if err := p.goneRemotes(remotes, before); err != nil {
-		return FabricReport{}, err
+		return Report{}, err
 	}
 	return p.report(), nil
 }

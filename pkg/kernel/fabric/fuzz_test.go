@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"net/netip"
@@ -17,11 +17,11 @@ import (
 // and read again.
 func FuzzFabricMessages(f *testing.F) {
 	for _, dst := range []string{"10.0.0.0/26", "fd00::/122"} {
-		for _, r := range []fabricRoute{
-			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_BLACKHOLE, protocol: 81, metric: FabricMetric},
-			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_UNICAST, protocol: 81, hops: []fabricHop{{index: 3, onLink: true}}},
-			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_UNICAST, hops: []fabricHop{{index: 3}, {index: 4, weight: 2}}},
-			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_UNICAST, hops: []fabricHop{{index: 3, weight: 1}}},
+		for _, r := range []route{
+			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_BLACKHOLE, protocol: 81, metric: Metric},
+			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_UNICAST, protocol: 81, hops: []nextHop{{index: 3, onLink: true}}},
+			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_UNICAST, hops: []nextHop{{index: 3}, {index: 4, weight: 2}}},
+			{dst: netip.MustParsePrefix(dst), kind: unix.RTN_UNICAST, hops: []nextHop{{index: 3, weight: 1}}},
 		} {
 			f.Add([]byte((*r.message(unix.RTM_NEWROUTE, 0))[unix.SizeofNlMsghdr:]))
 		}
@@ -33,7 +33,7 @@ func FuzzFabricMessages(f *testing.F) {
 		parseFDB(b)
 		parseTunnel(b)
 		r, ok := parseFabricRoute(b)
-		if !ok || r.dst != r.dst.Masked() || r.dst.Addr().Is4() != (b[0] == unix.AF_INET) || slices.ContainsFunc(r.hops, func(h fabricHop) bool { return h.index <= 0 }) {
+		if !ok || r.dst != r.dst.Masked() || r.dst.Addr().Is4() != (b[0] == unix.AF_INET) || slices.ContainsFunc(r.hops, func(h nextHop) bool { return h.index <= 0 }) {
 			return // no kernel says so
 		}
 		again, ok := parseFabricRoute((*r.message(unix.RTM_NEWROUTE, 0))[unix.SizeofNlMsghdr:])

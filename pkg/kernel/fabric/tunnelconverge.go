@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ const tunnelTries = 3
 
 // ensureTunnel makes a device and what it lacks. Its former addresses stay for
 // now: routes may name them.
-func (p *fabricPass) ensureTunnel(t plan.Tunnel) error {
+func (p *pass) ensureTunnel(t plan.Tunnel) error {
 	if err := link.CheckName(t.Device); err != nil {
 		p.problem(t.Device, err)
 		return nil
@@ -35,7 +35,7 @@ func (p *fabricPass) ensureTunnel(t plan.Tunnel) error {
 }
 
 // ensureOnce makes what can be made in one go, and says whether to look again.
-func (p *fabricPass) ensureOnce(t plan.Tunnel) (again bool, err error) {
+func (p *pass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 	delete(p.links, t.Device)
 	under, refused, err := p.under(t)
 	if err != nil {
@@ -96,7 +96,7 @@ func (p *fabricPass) ensureOnce(t plan.Tunnel) (again bool, err error) {
 
 // awaitLocal waits until routes can name an address that was just added: of IPv6
 // the kernel makes its local route in a work queue.
-func (p *fabricPass) awaitLocal(a netip.Addr) {
+func (p *pass) awaitLocal(a netip.Addr) {
 	if a.Is6() {
 		rtnl.Await(func() bool {
 			r, ok := p.sock.Lookup(a, 0)
@@ -106,7 +106,7 @@ func (p *fabricPass) awaitLocal(a netip.Addr) {
 }
 
 // tunnelWrite makes one change; done says that it was made.
-func (p *fabricPass) tunnelWrite(t plan.Tunnel, s deviceStep, drifted bool) (done bool, err error) {
+func (p *pass) tunnelWrite(t plan.Tunnel, s deviceStep, drifted bool) (done bool, err error) {
 	_, err = p.sock.Ask(s.request)
 	if t.Kind == plan.IPIP && errors.Is(err, unix.EEXIST) {
 		err = nil // loading the module made it
@@ -116,7 +116,7 @@ func (p *fabricPass) tunnelWrite(t plan.Tunnel, s deviceStep, drifted bool) (don
 	if err != nil && !errors.As(err, &refused) {
 		return false, err
 	}
-	p.wrote(&fabricChange{Change: rtnl.Change{What: s.what, Err: err}, subject: t.Device, drifted: drifted})
+	p.wrote(&change{Change: rtnl.Change{What: s.what, Err: err}, subject: t.Device, drifted: drifted})
 	return err == nil, nil
 }
 
@@ -126,7 +126,7 @@ func deleteMessage(index int) *rtnl.Message {
 
 // under is the index of the link that the tunnel runs over, 0 = the kernel's
 // choice for each packet.
-func (p *fabricPass) under(t plan.Tunnel) (index int, refused, err error) {
+func (p *pass) under(t plan.Tunnel) (index int, refused, err error) {
 	if t.Parent == "" || t.Kind == plan.IPIP {
 		return 0, nil, nil
 	}
@@ -138,7 +138,7 @@ func (p *fabricPass) under(t plan.Tunnel) (index int, refused, err error) {
 }
 
 // tunnelAddrs compares a device's addresses.
-func (p *fabricPass) tunnelAddrs(t plan.Tunnel, index int) (missing, stale []netip.Prefix, err error) {
+func (p *pass) tunnelAddrs(t plan.Tunnel, index int) (missing, stale []netip.Prefix, err error) {
 	addrs, err := addrsOf(p.sock, index)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", t.Device, err)
@@ -162,7 +162,7 @@ func foreignLink(l tunnelLink) error {
 }
 
 // settled says whether the tunnel is desired as it was when it was last right.
-func (p *fabricPass) settled(t plan.Tunnel) bool {
+func (p *pass) settled(t plan.Tunnel) bool {
 	was, ok := p.hadTunnels[t.Kind]
 	return ok && sameDevice(was, t)
 }
@@ -173,7 +173,7 @@ func sameDevice(a, b plan.Tunnel) bool {
 }
 
 // checkTunnel reports what a device lacks; it writes nothing.
-func (p *fabricPass) checkTunnel(t plan.Tunnel) error {
+func (p *pass) checkTunnel(t plan.Tunnel) error {
 	delete(p.devices, t.Kind)
 	delete(p.settledTunnels, t.Kind)
 	if err := link.CheckName(t.Device); err != nil {
@@ -227,7 +227,7 @@ func (p *fabricPass) checkTunnel(t plan.Tunnel) error {
 // removeTunnels deletes what no route needs any more: former addresses of devices,
 // and devices of ours that are not desired. bare says that a device that stays has none
 // any more: with the last of IPv4 the kernel drops its routes and neighbours.
-func (p *fabricPass) removeTunnels() (bare bool, err error) {
+func (p *pass) removeTunnels() (bare bool, err error) {
 	for kind, d := range tunnelDevices() {
 		i := slices.IndexFunc(p.tunnels, func(t plan.Tunnel) bool { return t.Kind == kind })
 		t := plan.Tunnel{Kind: kind, Device: d.name}
@@ -262,7 +262,7 @@ func (p *fabricPass) removeTunnels() (bare bool, err error) {
 	return bare, nil
 }
 
-func (p *fabricPass) removeAddrs(t plan.Tunnel, index int, drifted bool) error {
+func (p *pass) removeAddrs(t plan.Tunnel, index int, drifted bool) error {
 	_, stale, err := p.tunnelAddrs(t, index)
 	if err != nil {
 		return err
@@ -277,7 +277,7 @@ func (p *fabricPass) removeAddrs(t plan.Tunnel, index int, drifted bool) error {
 
 // removeTunnel deletes a device. The kernel's own tunl0 says that it was deleted
 // and stays: it goes down, and is no longer ours.
-func (p *fabricPass) removeTunnel(t plan.Tunnel, l tunnelLink) error {
+func (p *pass) removeTunnel(t plan.Tunnel, l tunnelLink) error {
 	delete(p.devices, t.Kind)
 	delete(p.settledTunnels, t.Kind)
 	if _, err := p.tunnelWrite(t, deviceStep{"delete the device", deleteMessage(l.Index)}, false); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"fmt"
@@ -90,8 +90,8 @@ func readPermanent(s *rtnl.Socket, index int) (map[netip.Addr]model.MAC, error) 
 
 // entries compares the neighbours and forwarding entries of the tunnels that are
 // there.
-func (p *fabricPass) entries() ([]*fabricChange, error) {
-	var changes []*fabricChange
+func (p *pass) entries() ([]*change, error) {
+	var changes []*change
 	for _, t := range p.tunnels {
 		if t.Kind == plan.IPIP {
 			continue
@@ -112,7 +112,7 @@ func (p *fabricPass) entries() ([]*fabricChange, error) {
 	return changes, nil
 }
 
-func (p *fabricPass) entriesOf(t plan.Tunnel, index int) ([]*fabricChange, error) {
+func (p *pass) entriesOf(t plan.Tunnel, index int) ([]*change, error) {
 	fdb, err := readFDB(p.sock, index)
 	if err != nil {
 		return nil, err
@@ -129,10 +129,10 @@ func (p *fabricPass) entriesOf(t plan.Tunnel, index int) ([]*fabricChange, error
 	}
 	slices.SortFunc(remotes, func(a, b plan.Remote) int { return a.Outer.Compare(b.Outer) })
 	wantFDB, wantNeighs := make(map[model.MAC]netip.Addr), make(map[netip.Addr]model.MAC)
-	var changes []*fabricChange
+	var changes []*change
 	fresh := p.hadDevices[t.Kind] != index
-	add := func(subject, what string, drifted bool, request *rtnl.Message) *fabricChange {
-		c := &fabricChange{Change: rtnl.Change{What: what, Requests: []*rtnl.Message{request}}, subject: subject, drifted: drifted && !fresh}
+	add := func(subject, what string, drifted bool, request *rtnl.Message) *change {
+		c := &change{Change: rtnl.Change{What: what, Requests: []*rtnl.Message{request}}, subject: subject, drifted: drifted && !fresh}
 		changes = append(changes, c)
 		return c
 	}

@@ -2,7 +2,7 @@
 
 //go:build e2evm
 
-package kernel
+package fabric
 
 import (
 	"net/netip"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fabricGlance is what little effort shows of the kernel's state. Two are equal
+// glance is what little effort shows of the kernel's state. Two are equal
 // where nothing that they show has changed between them.
-type fabricGlance struct{ routes, neighs, fdb, links, addrs uint64 }
+type glance struct{ routes, neighs, fdb, links, addrs uint64 }
 
 // Unchanged says whether the kernel still holds what it held when the last Apply
 // found nothing to do: our routes, and the tunnels with all that is on them. It
@@ -30,7 +30,7 @@ func (f *Fabric) Unchanged(ctx context.Context) (bool, error) {
 	if f.right == nil {
 		return false, nil
 	}
-	var since *fabricGlance
+	var since *glance
 	f.told.Hear(f.sock.Buf, f.matters)
 	if f.told.Trusted() {
 		since = f.right
@@ -62,8 +62,8 @@ func (f *Fabric) matters(m rtnl.Header, body []byte) bool {
 }
 
 // glance looks at everything; with an earlier glance only at the tunnels' devices.
-func (f *Fabric) glance(since *fabricGlance) (fabricGlance, error) {
-	var g fabricGlance
+func (f *Fabric) glance(since *glance) (glance, error) {
+	var g glance
 	if since != nil {
 		g = *since
 		g.links = 0
@@ -88,9 +88,9 @@ func (f *Fabric) glance(since *fabricGlance) (fabricGlance, error) {
 	return g, nil
 }
 
-func (f *Fabric) glanceRoutes(g *fabricGlance) error {
+func (f *Fabric) glanceRoutes(g *glance) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		sum, err := f.sock.Sum(fabricRequest(family, f.cfg.Protocol), func(m rtnl.Received) uint64 {
+		sum, err := f.sock.Sum(routesRequest(family, f.cfg.Protocol), func(m rtnl.Received) uint64 {
 			if len(m.Body) < unix.SizeofRtMsg || m.Body[5] != f.cfg.Protocol {
 				return 0
 			}
@@ -104,7 +104,7 @@ func (f *Fabric) glanceRoutes(g *fabricGlance) error {
 	return nil
 }
 
-func (f *Fabric) glanceTunnel(g *fabricGlance, l tunnelLink) error {
+func (f *Fabric) glanceTunnel(g *glance, l tunnelLink) error {
 	addrs, err := addrsOf(f.sock, l.Index)
 	if err != nil {
 		return err

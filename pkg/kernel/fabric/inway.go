@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ func LedByRoute(a netip.Addr) (bool, error) {
 	}
 	defer s.Close()
 	r, ok := s.Lookup(a, 0)
-	return ok && !r.Local && (r.Protocol == link.RouteProtocol || r.Protocol == FabricProtocol), nil
+	return ok && !r.Local && (r.Protocol == link.RouteProtocol || r.Protocol == Protocol), nil
 }
 
 // ClearWay deletes the routes of a Fabric, blackholes included, by which the kernel
@@ -49,10 +49,10 @@ func ClearWay(addrs ...netip.Addr) (gone []netip.Prefix, restore func() error, e
 
 // inWay finds those routes: of what leads to an address the longest, and of these the
 // first by metric, decides; where it is a Fabric's, so does the next one without it.
-func inWay(s *rtnl.Socket, addrs []netip.Addr) ([]fabricRoute, error) {
-	var found []fabricRoute
+func inWay(s *rtnl.Socket, addrs []netip.Addr) ([]route, error) {
+	var found []route
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		all, err := readFabricRoutes(s, family, 0)
+		all, err := readRoutes(s, family, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +67,7 @@ func inWay(s *rtnl.Socket, addrs []netip.Addr) ([]fabricRoute, error) {
 						best = i
 					}
 				}
-				if best < 0 || all[best].protocol != FabricProtocol {
+				if best < 0 || all[best].protocol != Protocol {
 					break
 				}
 				found = append(found, all[best])
@@ -79,7 +79,7 @@ func inWay(s *rtnl.Socket, addrs []netip.Addr) ([]fabricRoute, error) {
 }
 
 // before reports whether a route decides rather than another to the same address.
-func (r fabricRoute) before(o fabricRoute) bool {
+func (r route) before(o route) bool {
 	if r.dst.Bits() != o.dst.Bits() {
 		return r.dst.Bits() > o.dst.Bits()
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"github.com/calico-go/calico/pkg/kernel/link"
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FabricRoutes reads the routes with next hops that a Fabric made in the current
+// Routes reads the routes with next hops that a Fabric made in the current
 // namespace, but for those through its tunnels.
-func FabricRoutes() ([]plan.Route, error) {
+func Routes() ([]plan.Route, error) {
 	s, err := rtnl.Open()
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func FabricRoutes() ([]plan.Route, error) {
 	}
 	var out []plan.Route
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := readFabricRoutes(s, family, FabricProtocol)
+		routes, err := readRoutes(s, family, Protocol)
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +44,7 @@ func FabricRoutes() ([]plan.Route, error) {
 
 // planned is a route of the kernel as a plan has it; ok is false where it has no
 // next hop by one of the links.
-func (r fabricRoute) planned(names map[int]string) (route plan.Route, ok bool) {
+func (r route) planned(names map[int]string) (route plan.Route, ok bool) {
 	if r.kind != unix.RTN_UNICAST {
 		return plan.Route{}, false
 	}

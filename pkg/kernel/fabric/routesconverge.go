@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // round reads routes, neighbours and forwarding entries and writes the
 // difference.
-func (p *fabricPass) round(ctx context.Context) error {
+func (p *pass) round(ctx context.Context) error {
 	changes, err := p.differences()
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (p *fabricPass) round(ctx context.Context) error {
 }
 
 // check reads everything and reports what differs; it writes nothing.
-func (p *fabricPass) check() error {
+func (p *pass) check() error {
 	for _, t := range p.tunnels {
 		if err := p.checkTunnel(t); err != nil {
 			return err
@@ -50,7 +50,7 @@ func (p *fabricPass) check() error {
 
 // differences are what routes, neighbours and forwarding entries need; what
 // cannot be done now is a problem.
-func (p *fabricPass) differences() ([]*fabricChange, error) {
+func (p *pass) differences() ([]*change, error) {
 	changes, err := p.entries()
 	if err != nil {
 		return nil, err
@@ -66,18 +66,18 @@ func (p *fabricPass) differences() ([]*fabricChange, error) {
 }
 
 // routeDifferences compares the routes of one family.
-func (p *fabricPass) routeDifferences(family uint8) ([]*fabricChange, error) {
-	all, err := readFabricRoutes(p.sock, family, 0)
+func (p *pass) routeDifferences(family uint8) ([]*change, error) {
+	all, err := readRoutes(p.sock, family, 0)
 	if err != nil {
 		return nil, err
 	}
-	there := make(map[netip.Prefix][]fabricRoute, len(all))
+	there := make(map[netip.Prefix][]route, len(all))
 	for _, r := range all {
 		if _, wanted := p.routes[r.dst]; wanted || r.protocol == p.cfg.Protocol {
 			there[r.dst] = append(there[r.dst], r)
 		}
 	}
-	var changes []*fabricChange
+	var changes []*change
 	for dst, want := range p.routes {
 		if dst.IsValid() && rtnl.FamilyOf(dst.Addr()) != family || !dst.IsValid() && family != unix.AF_INET {
 			continue
@@ -102,12 +102,12 @@ func (p *fabricPass) routeDifferences(family uint8) ([]*fabricChange, error) {
 		}
 	}
 	// Maps have no order: a log that names the first shall name the same each time.
-	slices.SortFunc(changes, func(a, b *fabricChange) int { return strings.Compare(a.subject, b.subject) })
+	slices.SortFunc(changes, func(a, b *change) int { return strings.Compare(a.subject, b.subject) })
 	return changes, nil
 }
 
 // routeChange is what a desired route needs, nil = nothing.
-func (p *fabricPass) routeChange(want plan.Route, there []fabricRoute) (*fabricChange, error) {
+func (p *pass) routeChange(want plan.Route, there []route) (*change, error) {
 	dst := want.Destination
 	r, ok, lacks, err := p.resolve(want)
 	if err != nil {
@@ -147,16 +147,16 @@ func (p *fabricPass) routeChange(want plan.Route, there []fabricRoute) (*fabricC
 }
 
 // setRoute makes a route as it is resolved, whatever is there of ours.
-func setRoute(want plan.Route, r fabricRoute, flags uint16) *fabricChange {
-	return &fabricChange{
+func setRoute(want plan.Route, r route, flags uint16) *change {
+	return &change{
 		Change:  rtnl.Change{What: "set route to " + r.dst.String(), Requests: []*rtnl.Message{r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|flags)}},
 		subject: r.dst.String(),
 		route:   &want,
 	}
 }
 
-func unsetRoute(r fabricRoute) *fabricChange {
-	return &fabricChange{
+func unsetRoute(r route) *change {
+	return &change{
 		Change:  rtnl.Change{What: "delete route to " + r.dst.String(), Requests: []*rtnl.Message{r.message(unix.RTM_DELROUTE, 0)}, Late: true},
 		subject: r.dst.String(),
 	}
@@ -164,7 +164,7 @@ func unsetRoute(r fabricRoute) *fabricChange {
 
 // withoutFormer deletes what was to be replaced by routes that the kernel refuses: no route is better
 // than one that leads where nobody says any longer that the packets should go.
-func withoutFormer(sets []*fabricChange) (deletions []*fabricChange) {
+func withoutFormer(sets []*change) (deletions []*change) {
 	for _, c := range sets {
 		if c.Err == nil {
 			continue
@@ -176,15 +176,15 @@ func withoutFormer(sets []*fabricChange) (deletions []*fabricChange) {
 	return deletions
 }
 
-func foreignRoute(o fabricRoute) error {
+func foreignRoute(o route) error {
 	return fmt.Errorf("there is a route that is not ours and comes first, of protocol %d and metric %d: delete it with `ip route del %s proto %d`", o.protocol, o.metric, o.dst, o.protocol)
 }
 
 // staleRoutes deletes what is there of ours and not desired so. What has our
 // metric and is replaced is gone by then.
-func (p *fabricPass) staleRoutes(dst netip.Prefix, there []fabricRoute) []*fabricChange {
+func (p *pass) staleRoutes(dst netip.Prefix, there []route) []*change {
 	want, wanted := p.routes[dst]
-	var r fabricRoute
+	var r route
 	if wanted {
 		r, wanted, _, _ = p.resolve(want) // links are known by now
 	}
@@ -193,7 +193,7 @@ func (p *fabricPass) staleRoutes(dst netip.Prefix, there []fabricRoute) []*fabri
 	if wanted && !slices.ContainsFunc(there, r.equal) {
 		replaced = true
 	}
-	var changes []*fabricChange
+	var changes []*change
 	right := false
 	for _, o := range there {
 		if o.protocol != p.cfg.Protocol {
@@ -216,12 +216,12 @@ func (p *fabricPass) staleRoutes(dst netip.Prefix, there []fabricRoute) []*fabri
 
 // someRoutes brings the routes to a few destinations to what is desired. The
 // kernel's echo of each tells what it holds now.
-func (p *fabricPass) someRoutes(destinations []netip.Prefix) error {
-	var sets, deletions []*fabricChange
-	var wants []fabricRoute
+func (p *pass) someRoutes(destinations []netip.Prefix) error {
+	var sets, deletions []*change
+	var wants []route
 	for _, dst := range destinations {
 		want, wanted := p.routes[dst]
-		var r fabricRoute
+		var r route
 		ok := false
 		if wanted {
 			var lacks, err error
@@ -238,7 +238,7 @@ func (p *fabricPass) someRoutes(destinations []netip.Prefix) error {
 		case ok:
 			c := setRoute(want, r, unix.NLM_F_ECHO)
 			if known && !was.within(r) {
-				c.former = []fabricRoute{was}
+				c.former = []route{was}
 			}
 			wants, sets = append(wants, r), append(sets, c)
 		case known:
@@ -268,7 +268,7 @@ func (p *fabricPass) someRoutes(destinations []netip.Prefix) error {
 
 // sendEchoed writes routes, one request each, and compares what the kernel says
 // it holds now with what was asked for.
-func (p *fabricPass) sendEchoed(sets []*fabricChange, wants []fabricRoute) error {
+func (p *pass) sendEchoed(sets []*change, wants []route) error {
 	var requests []*rtnl.Message
 	for _, c := range sets {
 		requests = append(requests, c.Requests...)
@@ -297,7 +297,7 @@ func (p *fabricPass) sendEchoed(sets []*fabricChange, wants []fabricRoute) error
 		}
 		p.held[dst] = wants[i]
 		if o, ok := p.sock.Lookup(dst.Addr(), 0); ok && o.Dst == dst && o.Protocol != p.cfg.Protocol && o.Protocol != link.RouteProtocol && !o.Local {
-			p.problem(c.subject, foreignRoute(fabricRoute{dst: o.Dst, protocol: o.Protocol, metric: o.Metric}))
+			p.problem(c.subject, foreignRoute(route{dst: o.Dst, protocol: o.Protocol, metric: o.Metric}))
 		}
 	}
 	return nil

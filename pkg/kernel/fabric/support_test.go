@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package fabric
 
 import (
 	"context"
@@ -93,7 +93,7 @@ func moveFar(tb testing.TB, ns *pod.Namespace) {
 
 func newFabric(tb testing.TB) *Fabric {
 	tb.Helper()
-	f, err := NewFabric(FabricConfig{Logger: slog.New(slog.NewTextHandler(tb.Output(), nil))})
+	f, err := New(Config{Logger: slog.New(slog.NewTextHandler(tb.Output(), nil))})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func (v *virtualHost) plainState(all []*virtualHost) plan.State {
 }
 
 // mustHold applies and expects the kernel to hold it all.
-func mustHold(tb testing.TB, f *Fabric, st plan.State) FabricReport {
+func mustHold(tb testing.TB, f *Fabric, st plan.State) Report {
 	tb.Helper()
 	r, err := f.Apply(context.Background(), st)
 	if err != nil {
@@ -159,7 +159,7 @@ func mustHold(tb testing.TB, f *Fabric, st plan.State) FabricReport {
 	return r
 }
 
-func noProblems(tb testing.TB, r FabricReport) {
+func noProblems(tb testing.TB, r Report) {
 	tb.Helper()
 	for _, p := range r.Problems {
 		tb.Errorf("%s: %v", p.Subject, p.Err)
@@ -167,7 +167,7 @@ func noProblems(tb testing.TB, r FabricReport) {
 }
 
 // mustHoldSome does so of changes.
-func mustHoldSome(tb testing.TB, f *Fabric, c plan.Changes) FabricReport {
+func mustHoldSome(tb testing.TB, f *Fabric, c plan.Changes) Report {
 	tb.Helper()
 	r, err := f.ApplySome(context.Background(), c)
 	if err != nil {
