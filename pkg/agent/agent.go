@@ -33,8 +33,8 @@ import (
 	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/gate"
-	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -174,7 +174,7 @@ func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *probl
 	trouble.Unread = h.Unread
 	var l *loop
 	known := cfg.settings()
-	known.Roles = func(prefixes []string) ([]kernel.LinkRole, error) { return l.system.roles(prefixes) }
+	known.Roles = func(prefixes []string) ([]hostnet.Role, error) { return l.system.roles(prefixes) }
 	l = &loop{
 		log: cfg.Logger, level: cfg.Level, params: params,
 		system:  hostSystem(cfg),
@@ -216,9 +216,9 @@ func hostSystem(cfg Config) system {
 		},
 		connections:       conntrack.List,
 		deleteConnections: conntrack.Delete,
-		interfaces:        kernel.HostInterfaces,
-		ways:              func() ways { return &kernel.Ways{} },
-		roles:             kernel.LinkRoles,
+		interfaces:        hostnet.Interfaces,
+		ways:              func() ways { return &hostnet.Ways{} },
+		roles:             hostnet.Roles,
 		writeNode:         func() error { return writeNode(cfg) },
 		writeMTU: func(mtu int) error {
 			return statefile.Write(filepath.Join(cfg.VarDir, MTUName), []byte(strconv.Itoa(mtu)+"\n"))

@@ -17,8 +17,8 @@ import (
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/settings"
-	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -55,9 +55,9 @@ type system struct {
 	openFirewall      func(alive func()) (firewall, error)
 	connections       func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error)
 	deleteConnections func([]conntrack.Tracked) (int, error)
-	interfaces        func(prefixes []string) ([]kernel.Interface, error)
+	interfaces        func(prefixes []string) ([]hostnet.Interface, error)
 	ways              func() ways
-	roles             func(prefixes []string) ([]kernel.LinkRole, error)
+	roles             func(prefixes []string) ([]hostnet.Role, error)
 	writeMTU          func(mtu int) error
 	writeNode         func() error
 }

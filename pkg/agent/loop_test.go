@@ -21,8 +21,8 @@ import (
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/gate"
-	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
@@ -130,9 +130,9 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 		open:              func([]string) (hostPath, error) { return c, nil },
 		openFirewall:      func(func()) (firewall, error) { return &c.wallside, nil },
 		deleteConnections: func([]conntrack.Tracked) (int, error) { return 0, nil },
-		interfaces:        func([]string) ([]kernel.Interface, error) { return nil, nil },
+		interfaces:        func([]string) ([]hostnet.Interface, error) { return nil, nil },
 		ways:              byEth0,
-		roles:             func([]string) ([]kernel.LinkRole, error) { return nil, nil },
+		roles:             func([]string) ([]hostnet.Role, error) { return nil, nil },
 		connections: func(func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
 			time.Sleep(c.tracked)
 			return nil, nil
@@ -334,7 +334,7 @@ func TestLook(t *testing.T) {
 		var mu sync.Mutex
 		reads, last := 0, time.Time{}
 		c := startClockwork(t, func(c *clockwork) {
-			c.system.interfaces = func([]string) ([]kernel.Interface, error) {
+			c.system.interfaces = func([]string) ([]hostnet.Interface, error) {
 				mu.Lock()
 				reads, last = reads+1, time.Now()
 				mu.Unlock()
@@ -367,10 +367,10 @@ func TestLook(t *testing.T) {
 func TestHostEndpointStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		there := []kernel.Interface{{Name: "eth0"}}
+		there := []hostnet.Interface{{Name: "eth0"}}
 		key := model.HostEndpointKey{Host: "h", Endpoint: "1"}
 		c := startClockwork(t, func(c *clockwork) {
-			c.system.interfaces = func([]string) ([]kernel.Interface, error) {
+			c.system.interfaces = func([]string) ([]hostnet.Interface, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				return there, nil
@@ -378,11 +378,11 @@ func TestHostEndpointStatus(t *testing.T) {
 			c.first = append(c.first, put(key, model.HostEndpoint{Name: "eth1"}, 1), put(model.HostEndpointKey{Host: "h", Endpoint: "2"}, model.HostEndpoint{Name: "*"}, 1))
 		})
 		for _, step := range []struct {
-			interfaces []kernel.Interface
+			interfaces []hostnet.Interface
 			want       model.EndpointStatus
 		}{
 			{there, model.EndpointDown},
-			{[]kernel.Interface{{Name: "eth0"}, {Name: "eth1"}}, model.EndpointUp},
+			{[]hostnet.Interface{{Name: "eth0"}, {Name: "eth1"}}, model.EndpointUp},
 			{there, model.EndpointDown},
 		} {
 			mu.Lock()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -38,40 +38,40 @@ func TestShut(t *testing.T) {
 	for path := range s.fold(store.Update{Revision: 1, Resync: true, Entries: entries}).endpoints {
 		x.note(s, path)
 	}
-	eth, bridge := kernel.LinkRole{Name: "eth0", Index: 2, Uplink: true}, kernel.LinkRole{Name: "br0", Index: 3, Addrs: addr}
-	without := kernel.LinkRole{Name: "br0", Index: 3}
+	eth, bridge := hostnet.Role{Name: "eth0", Index: 2, Uplink: true}, hostnet.Role{Name: "br0", Index: 3, Addrs: addr}
+	without := hostnet.Role{Name: "br0", Index: 3}
 	for _, step := range []struct {
 		name   string
-		links  []kernel.LinkRole
+		links  []hostnet.Role
 		broken error
 		change func()
 		want   []string
 	}{
 		{"links can't be read", nil, errors.New("broken"), func() {}, nil},
-		{"the host's own are left", []kernel.LinkRole{eth, {Name: "tap1"}, without}, nil, func() {}, []string{"br0", "tap1", "tap2"}},
-		{"nothing new", []kernel.LinkRole{bridge}, nil, func() {}, []string{"br0", "tap1", "tap2"}},
-		{"one turns out to be the host's", []kernel.LinkRole{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
-		{"and stays so without its address", []kernel.LinkRole{eth, without}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
-		{"named by none", []kernel.LinkRole{eth, without}, nil, func() { names(testKey("e"), nil) }, []string{"tap1", "tap2"}},
-		{"and by another", []kernel.LinkRole{eth, without}, nil, func() { names(testKey("z"), testSpec("br0")) }, []string{"br0", "tap1", "tap2"}},
-		{"the host's again", []kernel.LinkRole{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
-		{"another of its name", []kernel.LinkRole{eth, {Name: "br0", Index: 9}}, nil, func() { x.stale = true }, []string{"br0", "tap1", "tap2"}},
-		{"and that the host's", []kernel.LinkRole{eth, {Name: "br0", Index: 9, Addrs: addr}}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
-		{"gone", []kernel.LinkRole{eth}, nil, func() { x.stale = true }, []string{"br0", "tap1", "tap2"}},
-		{"back", []kernel.LinkRole{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
-		{"other prefixes", []kernel.LinkRole{eth, bridge}, nil, func() {
+		{"the host's own are left", []hostnet.Role{eth, {Name: "tap1"}, without}, nil, func() {}, []string{"br0", "tap1", "tap2"}},
+		{"nothing new", []hostnet.Role{bridge}, nil, func() {}, []string{"br0", "tap1", "tap2"}},
+		{"one turns out to be the host's", []hostnet.Role{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"and stays so without its address", []hostnet.Role{eth, without}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"named by none", []hostnet.Role{eth, without}, nil, func() { names(testKey("e"), nil) }, []string{"tap1", "tap2"}},
+		{"and by another", []hostnet.Role{eth, without}, nil, func() { names(testKey("z"), testSpec("br0")) }, []string{"br0", "tap1", "tap2"}},
+		{"the host's again", []hostnet.Role{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"another of its name", []hostnet.Role{eth, {Name: "br0", Index: 9}}, nil, func() { x.stale = true }, []string{"br0", "tap1", "tap2"}},
+		{"and that the host's", []hostnet.Role{eth, {Name: "br0", Index: 9, Addrs: addr}}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"gone", []hostnet.Role{eth}, nil, func() { x.stale = true }, []string{"br0", "tap1", "tap2"}},
+		{"back", []hostnet.Role{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
+		{"other prefixes", []hostnet.Role{eth, bridge}, nil, func() {
 			for path := range s.setPrefixes([]string{"tap"}).endpoints {
 				x.note(s, path)
 			}
 		}, []string{"cali1"}},
-		{"and back", []kernel.LinkRole{eth, bridge}, nil, func() {
+		{"and back", []hostnet.Role{eth, bridge}, nil, func() {
 			for path := range s.setPrefixes([]string{"cali"}).endpoints {
 				x.note(s, path)
 			}
 		}, []string{"tap1", "tap2"}},
 	} {
 		step.change()
-		_, err := x.judge(func([]string) ([]kernel.LinkRole, error) { return step.links, step.broken })
+		_, err := x.judge(func([]string) ([]hostnet.Role, error) { return step.links, step.broken })
 		if !errors.Is(err, step.broken) {
 			t.Errorf("%s: %v", step.name, err)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/store"
@@ -29,7 +29,7 @@ func cutLive(t *testing.T, prepare func(*loop), entries []model.Entry, what stri
 	cfg := Config{Node: "h", Logger: log, Level: new(slog.LevelVar), VarDir: t.TempDir()}
 	l := newLoop(cfg, params.Resolve().Params, h, problems.New(log), report.New(log, nil, "h", h))
 	l.system.open = func([]string) (hostPath, error) { return &clockwork{start: time.Now()}, nil }
-	l.system.interfaces = func([]string) ([]kernel.Interface, error) { return nil, nil }
+	l.system.interfaces = func([]string) ([]hostnet.Interface, error) { return nil, nil }
 	l.system.ways = byEth0
 	prepare(l)
 	ctx, cancel := context.WithCancel(t.Context())

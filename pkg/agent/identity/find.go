@@ -14,7 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -185,7 +185,7 @@ func reachByKernel(ctx context.Context, target string, v6 bool) (netip.Addr, err
 		}
 	}
 	for _, a := range targets {
-		source, err := kernel.SourceTo(a.Unmap())
+		source, err := hostnet.SourceTo(a.Unmap())
 		if err == nil {
 			return source, nil
 		}

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 
 	"github.com/calico-go/calico/pkg/bgp"
-	"github.com/calico-go/calico/pkg/kernel"
 	"github.com/calico-go/calico/pkg/kernel/fabric"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -24,7 +24,7 @@ type NetworkConfig struct {
 // HostNetwork is that of the host which the process runs on. Its BGP speaks when the router has it.
 func HostNetwork(cfg NetworkConfig) Network {
 	s, file := bgp.New(bgp.Config{Logger: cfg.Logger}), newIDFile(cfg.VarDir, cfg.Node)
-	links := new(kernel.HostNetwork)
+	links := new(hostnet.Network)
 	spoken := newSpokenFile(cfg.VarDir, cfg.Node, cfg.Place)
 	return Network{
 		open: func(prefixes []string) (wayOut, error) {
@@ -32,7 +32,7 @@ func HostNetwork(cfg NetworkConfig) Network {
 		},
 		links:    func(prefixes []string) (plan.Links, error) { return links.Read(prefixes...) },
 		routes:   fabric.Routes,
-		carriers: kernel.CarrierLosses,
+		carriers: hostnet.CarrierLosses,
 		speaker:  s,
 		lessons:  s.Subscribe(),
 		etcd:     cfg.Etcd,

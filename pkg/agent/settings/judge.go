@@ -5,7 +5,7 @@ package settings
 import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
 
 // judge refuses values of a parameter that parse and can't be used on this host, by
@@ -24,7 +24,7 @@ type judge struct {
 }
 
 // LinkRoles are what the links are whose names begin so: of the host's namespace, as kernel.LinkRoles reads them.
-type LinkRoles func(prefixes []string) ([]kernel.LinkRole, error)
+type LinkRoles func(prefixes []string) ([]hostnet.Role, error)
 
 // verdict is why a value is refused.
 type verdict struct {

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
 
 // newListenJudge refuses values of BGPListenAddresses by which BGP could listen nowhere
@@ -46,7 +46,7 @@ func judgeListen(value string, roles LinkRoles) verdict {
 	return verdict{err: reachable(addrs, links)}
 }
 
-func reachable(addrs []netip.Addr, links []kernel.LinkRole) error {
+func reachable(addrs []netip.Addr, links []hostnet.Role) error {
 	own := map[netip.Addr]bool{}
 	for _, l := range links {
 		for _, a := range l.Addrs {

@@ -7,19 +7,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
 
 // TestListenJudge: BGP listens at what is the host's, and everywhere where it couldn't.
 func TestListenJudge(t *testing.T) {
 	var own []string
 	a := newAdopter(t, Config{})
-	a.listens.roles = func([]string) ([]kernel.LinkRole, error) {
-		role := kernel.LinkRole{Name: "eth0"}
+	a.listens.roles = func([]string) ([]hostnet.Role, error) {
+		role := hostnet.Role{Name: "eth0"}
 		for _, text := range own {
 			role.Addrs = append(role.Addrs, netip.MustParseAddr(text))
 		}
-		return []kernel.LinkRole{role}, nil
+		return []hostnet.Role{role}, nil
 	}
 	for _, step := range []struct {
 		name, value string

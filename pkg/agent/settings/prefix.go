@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -40,7 +40,7 @@ func judgePrefixes(value string, roles LinkRoles) verdict {
 }
 
 // coversOwn says which of the links is the host's own, and how that shows.
-func coversOwn(prefixes []string, links []kernel.LinkRole) error {
+func coversOwn(prefixes []string, links []hostnet.Role) error {
 	refuse := func(link, why string) error {
 		return fmt.Errorf("interface prefix %q: %s begins so and is the host's own, as %s; taken for a workload's it would pass nothing and the host be cut off: "+
 			"want the beginning of workloads' interfaces alone, such as cali or tap", params.BeginningOf(link, prefixes), link, why)

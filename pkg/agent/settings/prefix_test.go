@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/agent/problems"
-	"github.com/calico-go/calico/pkg/kernel"
+	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
 
 func TestCoversOwn(t *testing.T) {
@@ -17,16 +17,16 @@ func TestCoversOwn(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		prefixes []string
-		links    []kernel.LinkRole
+		links    []hostnet.Role
 		want     string // in the reason, "" = it may be
 	}{
 		{"none", []string{"tap"}, nil, ""},
-		{"workloads", []string{"tap"}, []kernel.LinkRole{{Name: "tap1"}, {Name: "tap2"}}, ""},
-		{"a link with an address", []string{"cali", "eth"}, []kernel.LinkRole{{Name: "cali1"}, {Name: "eth0", Addrs: addr}}, `"eth": eth0 begins so and is the host's own, as it has the address 192.0.2.1`},
-		{"a link that leads to routers", []string{"e"}, []kernel.LinkRole{{Name: "eth0", Uplink: true}}, `"e": eth0 begins so and is the host's own, as it leads to the default route`},
-		{"the loopback last", []string{"e", "l"}, []kernel.LinkRole{{Name: "lo", Loopback: true, Addrs: addr}, {Name: "eth0", Uplink: true}}, `"e": eth0 `},
-		{"the loopback", []string{"lo"}, []kernel.LinkRole{{Name: "lo", Loopback: true}}, `"lo": lo begins so`},
-		{"a tunnel of another name", []string{"ipip"}, []kernel.LinkRole{{Name: "ipip9", Tunnel: true}}, `"ipip": ipip9 begins so`},
+		{"workloads", []string{"tap"}, []hostnet.Role{{Name: "tap1"}, {Name: "tap2"}}, ""},
+		{"a link with an address", []string{"cali", "eth"}, []hostnet.Role{{Name: "cali1"}, {Name: "eth0", Addrs: addr}}, `"eth": eth0 begins so and is the host's own, as it has the address 192.0.2.1`},
+		{"a link that leads to routers", []string{"e"}, []hostnet.Role{{Name: "eth0", Uplink: true}}, `"e": eth0 begins so and is the host's own, as it leads to the default route`},
+		{"the loopback last", []string{"e", "l"}, []hostnet.Role{{Name: "lo", Loopback: true, Addrs: addr}, {Name: "eth0", Uplink: true}}, `"e": eth0 `},
+		{"the loopback", []string{"lo"}, []hostnet.Role{{Name: "lo", Loopback: true}}, `"lo": lo begins so`},
+		{"a tunnel of another name", []string{"ipip"}, []hostnet.Role{{Name: "ipip9", Tunnel: true}}, `"ipip": ipip9 begins so`},
 		{"a tunnel that may come", []string{"tun"}, nil, `"tun": tunl0 begins so`},
 		{"another", []string{"vxlan"}, nil, `"vxlan": vxlan-v6.calico begins so`},
 		{"no tunnel", []string{"tunl1", "vxlan.calico2"}, nil, ""},
@@ -41,20 +41,20 @@ func TestCoversOwn(t *testing.T) {
 // TestPrefixJudge: what is refused stays so while it is set, and what isn't is
 // looked at again.
 func TestPrefixJudge(t *testing.T) {
-	var links []kernel.LinkRole
+	var links []hostnet.Role
 	var broken error
 	a := newAdopter(t, Config{})
-	a.prefixes.roles = func([]string) ([]kernel.LinkRole, error) { return links, broken }
-	own := []kernel.LinkRole{{Name: "eth0", Uplink: true}}
+	a.prefixes.roles = func([]string) ([]hostnet.Role, error) { return links, broken }
+	own := []hostnet.Role{{Name: "eth0", Uplink: true}}
 	for _, step := range []struct {
 		name, global string
-		links        []kernel.LinkRole
+		links        []hostnet.Role
 		broken       error
 		changed      bool // at a review before it is adopted
 		want         string
 		problems     int
 	}{
-		{"the default is never refused", "cali", []kernel.LinkRole{{Name: "cali0", Uplink: true}}, nil, false, "cali", 0},
+		{"the default is never refused", "cali", []hostnet.Role{{Name: "cali0", Uplink: true}}, nil, false, "cali", 0},
 		{"nothing against it", "eth", nil, nil, false, "eth", 0},
 		{"nothing new", "eth", nil, nil, false, "eth", 0},
 		{"a link of the host's own came", "eth", own, nil, true, "cali", 1},

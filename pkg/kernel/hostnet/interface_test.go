@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostnet
 
 import (
 	"context"
@@ -24,7 +24,7 @@ func TestHostInterfaces(t *testing.T) {
 		netns.IP(t, "link", "add", "cali9", "type", "veth", "peer", "name", "tap9")
 		netns.IP(t, "addr", "flush", "dev", "lo")
 		netns.IP(t, "addr", "add", "192.0.2.2/32", "dev", "lo")
-		got, err := HostInterfaces([]string{"cali", "tap"})
+		got, err := Interfaces([]string{"cali", "tap"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostnet
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ import (
 
 func TestHostNetwork(t *testing.T) {
 	netns.Host(t, func() {
-		var host HostNetwork
+		var host Network
 		read := func() plan.Links {
 			t.Helper()
 			links, err := host.Read("cali")
@@ -102,7 +102,7 @@ func TestGatewayOnLink(t *testing.T) {
 		netns.IP(t, "route", "add", "default", "via", "203.0.113.1", "dev", "up1", "onlink")
 		netns.IP(t, "route", "add", "198.51.100.0/24", "nexthop", "via", "203.0.113.1", "dev", "up1", "onlink", "nexthop", "via", "203.0.113.2", "dev", "up2", "onlink")
 		netns.IP(t, "route", "add", "default", "via", "2001:db8:1::1", "dev", "up1", "onlink")
-		links, err := new(HostNetwork).Read("far")
+		links, err := new(Network).Read("far")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestGatewayOfIPv6(t *testing.T) {
 		netns.IP(t, "route", "add", "198.51.100.0/24", "via", "inet6", "fe80::1", "dev", "up1")
 		netns.IP(t, "route", "add", "203.0.113.0/24", "nexthop", "via", "inet6", "fe80::1", "dev", "up1", "nexthop", "via", "inet6", "fe80::2", "dev", "up2")
 		netns.IP(t, "route", "add", "203.0.113.0/24", "via", "inet6", "fe80::3", "dev", "up2", "metric", "9") // another route
-		links, err := new(HostNetwork).Read("far")
+		links, err := new(Network).Read("far")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func TestHostNetworkIPv6(t *testing.T) {
 			"up2: no carrier true, [fd98::1/64], pending [fd98::1], passing [], refused []",
 		}
 		for deadline := time.Now().Add(netns.Patience); ; time.Sleep(10 * time.Millisecond) {
-			links, err := new(HostNetwork).Read("cali")
+			links, err := new(Network).Read("cali")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostnet
 
 import (
 	"cmp"
@@ -21,9 +21,9 @@ type Interface struct {
 	Loopback bool
 }
 
-// HostInterfaces returns the links of the current namespace but for those with the
+// Interfaces returns the links of the current namespace but for those with the
 // prefixes, which are workloads', by name.
-func HostInterfaces(workloadPrefixes []string) ([]Interface, error) {
+func Interfaces(workloadPrefixes []string) ([]Interface, error) {
 	s, err := rtnl.Open()
 	if err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostnet
 
 import (
 	"cmp"
@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 )
 
-// LinkRole is what tells whether a link is the host's own or a workload's.
-type LinkRole struct {
+// Role is what tells whether a link is the host's own or a workload's.
+type Role struct {
 	Name     string
 	Index    int
 	Loopback bool
@@ -25,9 +25,9 @@ type LinkRole struct {
 	Uplink bool
 }
 
-// LinkRoles returns the links of the current namespace whose names begin with one of
+// Roles returns the links of the current namespace whose names begin with one of
 // the prefixes, by name.
-func LinkRoles(prefixes []string) ([]LinkRole, error) {
+func Roles(prefixes []string) ([]Role, error) {
 	s, err := rtnl.Open()
 	if err != nil {
 		return nil, err
@@ -51,9 +51,9 @@ func LinkRoles(prefixes []string) ([]LinkRole, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]LinkRole, 0, len(links))
+	out := make([]Role, 0, len(links))
 	for _, l := range links {
-		role := LinkRole{Name: l.Name, Index: l.Index, Loopback: l.Loopback, Tunnel: l.Alias == link.TunnelAlias || link.IsTunnelName(l.Name), Uplink: uplinks[l.Index]}
+		role := Role{Name: l.Name, Index: l.Index, Loopback: l.Loopback, Tunnel: l.Alias == link.TunnelAlias || link.IsTunnelName(l.Name), Uplink: uplinks[l.Index]}
 		for _, r := range routes {
 			role.Uplink = role.Uplink || r.Device == l.Name && r.Gateway.IsLinkLocalUnicast()
 		}
@@ -63,6 +63,6 @@ func LinkRoles(prefixes []string) ([]LinkRole, error) {
 		slices.SortFunc(role.Addrs, netip.Addr.Compare)
 		out = append(out, role)
 	}
-	slices.SortFunc(out, func(a, b LinkRole) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b Role) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
 }

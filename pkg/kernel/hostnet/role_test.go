@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+package hostnet
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func TestLinkRoles(t *testing.T) {
 		pods.AwaitSettled(t, "eth3")
 		netns.IP(t, "-6", "route", "add", "fd09::/64", "via", "fe80::1", "dev", "eth3")
 		netns.IP(t, "link", "add", "vxlan.calico", "type", "vxlan", "id", "7", "dstport", "4790")
-		got, err := LinkRoles([]string{"eth", "l", "vx"})
+		got, err := Roles([]string{"eth", "l", "vx"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,11 +41,11 @@ func TestLinkRoles(t *testing.T) {
 				t.Errorf("%s has index %d: %+v, %v", l.Name, l.Index, i, err)
 			}
 		}
-		want := []LinkRole{
+		want := []Role{
 			{Name: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::9")}},
 			{Name: "eth1"}, {Name: "eth2", Uplink: true}, {Name: "eth3", Uplink: true}, {Name: "lo", Loopback: true}, {Name: "vxlan.calico", Tunnel: true},
 		}
-		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(LinkRole{}, "Index")); diff != "" {
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Role{}, "Index")); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if want := []string{"tunl0", "vxlan-v6.calico", "vxlan.calico"}; !slices.Equal(link.TunnelNames(), want) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kernel
+// Package hostnet reads the host's own part in the network: its links, their addresses and roles, and the ways that its
+// routes and rules give.
+package hostnet
 
 import (
 	"cmp"
@@ -17,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostNetwork reads the current namespace's own part in the network. Its zero value
+// Network reads the current namespace's own part in the network. Its zero value
 // has read nothing yet. It is one goroutine's.
-type HostNetwork struct {
+type Network struct {
 	// uplinks had the default routes, when there last were any.
 	uplinks map[string]bool
 }
@@ -28,7 +30,7 @@ type HostNetwork struct {
 // the tunnels of a Fabric; and the routes by them that neither a HostPath nor a
 // Fabric made. Addresses that mean nothing beyond a link are left out, and so are
 // the routes that the kernel makes of the others.
-func (n *HostNetwork) Read(workloadPrefixes ...string) (plan.Links, error) {
+func (n *Network) Read(workloadPrefixes ...string) (plan.Links, error) {
 	s, err := rtnl.Open()
 	if err != nil {
 		return plan.Links{}, err
@@ -172,7 +174,7 @@ func foreignRoutes(s *rtnl.Socket, family uint8, fn func(rtnl.Route)) error {
 // routes, or that had them last, as a lease that is renewed or a cable that is changed
 // takes the routes away for a while; without any, hardware that is up; without any
 // either, whatever is up.
-func (n *HostNetwork) uplinkRule(links []link.Link, byDefault map[int]bool) func(link.Link) bool {
+func (n *Network) uplinkRule(links []link.Link, byDefault map[int]bool) func(link.Link) bool {
 	now := map[string]bool{}
 	for _, l := range links {
 		if l.Up && !l.Loopback && byDefault[l.Index] {
