@@ -37,9 +37,10 @@ e2e: build isolate modules tools
 # What this machine's kernel may lack, IPIP first, on Debian's, in an emulated machine. VMFLAGS=-run=IPIP runs a part.
 e2e-vm: build modules
 	scripts/vmkernel.sh bin/vm/kernel
-	CGO_ENABLED=0 $(GO) test -c -trimpath -tags e2evm,$(TAGS) -o bin/vm/kernel.test ./pkg/kernel
+	rm -f bin/vm/*.test
+	CGO_ENABLED=0 $(GO) test -c -trimpath -tags e2evm,$(TAGS) -o bin/vm/ ./pkg/kernel/...
 	CGO_ENABLED=0 $(GO) test -c -trimpath -tags e2evm,$(TAGS) -o bin/vm/guest.test ./test/vm/guest
-	$(GO) run ./test/vm $(VMFLAGS) bin/vm/kernel.test bin/vm/guest.test
+	$(GO) run ./test/vm $(VMFLAGS) bin/vm/*.test
 
 bench: build isolate modules tools
 	PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) run ./test/bench $(BENCHFLAGS)

@@ -33,7 +33,8 @@ const (
 var layers = map[string]layer{
 	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/policy/scale": layerPure,
 	"netconf":   layerConf,
-	"pkg/store": layerEdge, "pkg/kernel": layerEdge, "pkg/kernel/rtnl": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/bgp": layerEdge,
+	"pkg/store": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/bgp": layerEdge,
+	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
 	"pkg/cni": layerShell, "pkg/agent": layerShell,
 	"pkg/agent/params": layerShell, "pkg/agent/settings": layerShell, "pkg/agent/problems": layerShell, "pkg/agent/health": layerShell, "pkg/agent/report": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/inbox": layerShell, "pkg/agent/etcdway": layerShell, "pkg/agent/logfile": layerShell, "pkg/agent/router": layerShell, "pkg/agent/statefile": layerShell, "pkg/agent/leftovers": layerShell,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-lab": layerMain,
@@ -64,8 +65,12 @@ var bans = []ban{
 	{"go.etcd.io/etcd/client/...", []string{"pkg/store", "test/..."}, "one package knows what etcd's client can do wrong; the rest reads typed entries and commits changes"},
 	{"go.etcd.io/etcd/api/...", []string{"pkg/store", "test/..."}, "etcd's errors and messages are turned into ours in one place"},
 	{"go.etcd.io/etcd/server/...", []string{"test/lab/...", "test/etcd", "cmd/calico-lab"}, "an embedded etcd is for labs and tests; nobody runs a datastore by accident"},
-	{"github.com/vishvananda/netlink/...", []string{"pkg/kernel", "test/..."}, "one package knows netlink: dumps that must be repeated, errors that mean gone, namespaces and threads"},
-	{"github.com/vishvananda/netns/...", []string{"pkg/kernel", "test/..."}, "switching a thread's namespace is the kernel edge's business"},
+	{"github.com/vishvananda/netlink/...", []string{"pkg/kernel/conntrack", "test/..."}, "pkg/kernel/rtnl is what knows route netlink: several messages in a round trip, dumps that must be repeated, errors that mean gone; of the library the connection tracker's part is in use"},
+	{"github.com/vishvananda/netns/...", []string{"test/..."}, "switching a thread's namespace is the business of pkg/kernel/rtnl"},
+	{module + "pkg/kernel/rtnl", []string{"pkg/kernel/...", "test/..."}, "what the kernel is told is the business of its edge: the rest says what shall be"},
+	{module + "pkg/kernel/pod", []string{"pkg/cni", "test/..."}, "pods are the plugin's: the agent has the host's side"},
+	{module + "pkg/kernel/hostpath", []string{"pkg/agent/...", "test/..."}, "the host's side of workloads is the agent's: the ways to other hosts, and the plugin, know nothing of it"},
+	{module + "pkg/kernel/fabric", []string{"pkg/agent/...", "pkg/kernel/hostnet", "test/..."}, "the ways to other hosts are the agent's; who reads the host's own routes must know them"},
 	{"github.com/google/nftables/...", []string{"pkg/nft", "test/..."}, "one package knows nftables' bytecode; the rest reads and writes policy"},
 	{"github.com/osrg/gobgp/...", []string{"pkg/bgp"}, "one package knows the BGP library; the rest knows neighbours, prefixes and next hops"},
 	{"github.com/containernetworking/plugins/...", nil, "the reference plugins are programs that tests run, pinned in tools/go.mod"},
@@ -108,10 +113,11 @@ var exceptions = map[[2]string]string{
 	{"cmd/calico-lab", "test/lab"}:        "the command is the lab's front; the lab itself belongs to tests",
 }
 
-// parts are shells of several packages, each with its reason. A part lies below its shell, which imports it; parts may
-// import one another, and never the shell.
+// parts are shells and edges of several packages, each with its reason. A part lies below its shell, which imports it;
+// parts may import one another, and never the shell. An edge is its parts.
 var parts = map[string]string{
-	"pkg/agent": "the agent is one process, whose goroutines share what they know; in parts, each can be read and tested by itself",
+	"pkg/kernel": "the kernel is one outside system; in parts, a plugin is linked with the one that it needs",
+	"pkg/agent":  "the agent is one process, whose goroutines share what they know; in parts, each can be read and tested by itself",
 }
 
 // A listed is what `go list` tells of a package.
@@ -182,8 +188,8 @@ func direction(pkg, path string) string {
 	if !ok || exceptions[[2]string{pkg, own}] != "" {
 		return ""
 	}
-	for shell := range parts {
-		if match(shell+"/...", pkg) && strings.HasPrefix(own, shell+"/") {
+	for whole := range parts {
+		if match(whole+"/...", pkg) && strings.HasPrefix(own, whole+"/") {
 			return ""
 		}
 	}
@@ -243,6 +249,11 @@ func TestPlugins(t *testing.T) {
 		{"k8s.io/...", nil, "the typed clientset alone needs 8 ms and 12 MB at every start"},
 		{"sigs.k8s.io/...", nil, "nothing of Kubernetes' libraries at every start"},
 		{module + "pkg/agent/...", nil, "the agent is another process"},
+		{module + "pkg/kernel/hostpath", nil, "the agent keeps the host's side"},
+		{module + "pkg/kernel/fabric", nil, "the agent keeps the ways to other hosts"},
+		{module + "pkg/kernel/hostnet", nil, "the agent reads the host's own network"},
+		{module + "pkg/kernel/conntrack", nil, "the agent ends connections"},
+		{"github.com/vishvananda/...", nil, "a plugin speaks netlink by pkg/kernel/rtnl"},
 		{module + "test/...", nil, "a test's code is never shipped"},
 		{"testing", nil, "a test's code is never shipped; it registers flags"},
 		{"github.com/google/go-cmp/...", nil, "it is for tests and panics where it doesn't understand"},

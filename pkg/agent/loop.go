@@ -38,7 +38,7 @@ const (
 	updateBuffer = 256
 )
 
-// hostPath is what the loop drives: kernel.HostPath.
+// hostPath is what the loop drives: hostpath.Path.
 type hostPath interface {
 	Apply(ctx context.Context, desired []hostpath.Endpoint) (hostpath.Report, error)
 	ApplySome(ctx context.Context, changed, removed []hostpath.Endpoint) (hostpath.Report, error)

@@ -32,7 +32,7 @@ type places struct {
 // way is from the host's address, the zero Addr for any, to another.
 type way struct{ to, from netip.Addr }
 
-// ways finds the host's interfaces that lead to an address: see kernel.Ways.
+// ways finds the host's interfaces that lead to an address: see hostnet.Ways.
 type ways interface {
 	To(to, from netip.Addr) ([]string, error)
 	Close()

@@ -39,7 +39,7 @@ const (
 
 // Route is one route of the main table. There is at most one to a destination.
 // Routes to the endpoints of this host are not among them: they are
-// kernel.HostPath's.
+// hostpath.Path's.
 type Route struct {
 	Destination netip.Prefix
 	Kind        RouteKind

@@ -25,7 +25,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// wayOut is what the router drives: kernel.Fabric.
+// wayOut is what the router drives: fabric.Fabric.
 type wayOut interface {
 	Apply(context.Context, plan.State) (fabric.Report, error)
 	ApplySome(context.Context, plan.Changes) (fabric.Report, error)

@@ -23,7 +23,7 @@ type judge struct {
 	seen     map[string]struct{} // those that were asked for since the last rest
 }
 
-// LinkRoles are what the links are whose names begin so: of the host's namespace, as kernel.LinkRoles reads them.
+// LinkRoles are what the links are whose names begin so: of the host's namespace, as hostnet.Roles reads them.
 type LinkRoles func(prefixes []string) ([]hostnet.Role, error)
 
 // verdict is why a value is refused.

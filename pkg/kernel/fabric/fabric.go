@@ -20,7 +20,7 @@ import (
 )
 
 // Protocol is the protocol number of a Fabric's routes. It is not
-// RouteProtocol, so that neither Fabric nor HostPath takes the other's routes for
+// link.RouteProtocol, so that neither Fabric nor hostpath.Path takes the other's routes for
 // its own, and each reads its own alone.
 const Protocol = 81
 
@@ -35,7 +35,7 @@ const fewChanges = 24
 
 // Config says what is ours on the host.
 type Config struct {
-	Protocol uint8        // of our routes; 0 = FabricProtocol; never a HostPath's
+	Protocol uint8        // of our routes; 0 = Protocol; never a hostpath.Path's
 	Prefixes []string     // of workload interfaces' names, whose events don't matter; empty = "cali"
 	Logger   *slog.Logger // nil = none
 }

@@ -98,7 +98,7 @@ func TestChangesEqualApply(t *testing.T) {
 	})
 }
 
-// A Fabric and a HostPath leave each other's routes alone; while an address is on
+// A Fabric and a hostpath.Path leave each other's routes alone; while an address is on
 // its way from another host to this one, its endpoint here comes first.
 func TestFabricBesideHostPath(t *testing.T) {
 	netns.Host(t, func() {

@@ -27,7 +27,7 @@ type route struct {
 	hops     []nextHop // sorted; none but for RTN_UNICAST
 }
 
-// nextHop is a next hop.
+// nextHop is one of them, as the kernel has it.
 type nextHop struct {
 	gateway netip.Addr // invalid = the link itself; of IPv4 it may be of IPv6
 	index   int

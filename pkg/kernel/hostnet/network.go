@@ -27,7 +27,7 @@ type Network struct {
 }
 
 // Read gives the links but for those with the prefixes, which are workloads', and
-// the tunnels of a Fabric; and the routes by them that neither a HostPath nor a
+// the tunnels of a Fabric; and the routes by them that neither a hostpath.Path nor a
 // Fabric made. Addresses that mean nothing beyond a link are left out, and so are
 // the routes that the kernel makes of the others.
 func (n *Network) Read(workloadPrefixes ...string) (plan.Links, error) {

@@ -26,7 +26,7 @@ type Event struct {
 // come, go, or go up or down, routes and permanent neighbours on them, HostGatewayLL taken
 // from them, and routes by any link, or by none, to the addresses of active endpoints; and that the host's
 // own links or their addresses changed. While nobody receives, events become one.
-// What this HostPath changes itself is not reported. The channel is closed when the
+// What this Path changes itself is not reported. The channel is closed when the
 // context ends.
 func (h *Path) Subscribe(ctx context.Context) (<-chan Event, error) {
 	w := &watcher{path: h, seen: make(map[int]sight)}
@@ -180,7 +180,7 @@ func (w *watcher) note(e *Event, h rtnl.Header, body []byte) {
 			e.All = true // it may be what lets the host answer for HostGateway
 		}
 		if _, ours := w.seen[r.Index]; ours && r.Protocol != link.RouteProtocol && (r.Dst.Bits() == 0 || r.Gateway.IsLinkLocalUnicast()) {
-			e.Host = true // see LinkRole
+			e.Host = true // see hostnet.Role
 		}
 		w.noteIndex(e, r.Index)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
@@ -197,7 +197,7 @@ func (w *watcher) note(e *Event, h rtnl.Header, body []byte) {
 				w.noteIndex(e, index)
 			}
 			_, ours := w.seen[index]
-			e.Host = e.Host || !ours || p.Addr().IsGlobalUnicast() // see LinkRole
+			e.Host = e.Host || !ours || p.Addr().IsGlobalUnicast() // see hostnet.Role
 		}
 	}
 }

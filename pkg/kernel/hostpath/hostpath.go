@@ -156,7 +156,7 @@ func (h *Path) open() error {
 	return err
 }
 
-// Close releases what HostPath holds, once an Audit that runs is through. What it
+// Close releases what Path holds, once an Audit that runs is through. What it
 // programmed stays.
 func (h *Path) Close() {
 	h.auditing.Lock()

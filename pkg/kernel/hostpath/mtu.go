@@ -52,7 +52,7 @@ func (h *Path) ShrinkMTU(ctx context.Context, mtu int) (changed int, err error) 
 }
 
 // mtuLinks lists the workload interfaces, through a socket of its own: what
-// HostPath does meanwhile need not wait.
+// Path does meanwhile need not wait.
 func (h *Path) mtuLinks() (s *rtnl.Socket, links []link.Link, err error) {
 	if s, err = h.ns.Open(); err != nil {
 		return nil, nil, err

@@ -29,19 +29,20 @@ func HostGateway() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) 
 // of the host end.
 func HostGatewayLL() netip.Addr { return rtnl.LinkLocal(HostMAC()) }
 
+// ErrDisabledIPv6 says that a host end can't have HostGatewayLL, and what to do.
 var ErrDisabledIPv6 = errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address")
 
 // IsGateway says whether a workload expects HostGatewayLL at the other end of its link,
 // as those that CreateVeth made do. Of others, such as taps, the gateway is another's to give.
 func (l Link) IsGateway() bool { return l.MAC == HostMAC() }
 
-// AddGateway adds it with its subnet, as the kernel does when a link goes up: the
+// AddGateway adds HostGatewayLL with its subnet, as the kernel does when a link goes up: the
 // route that CreateVeth made in place of that may be gone as well.
 func AddGateway(index int) *rtnl.Message {
 	return rtnl.AddAddr(index, rtnl.LinkLocalPrefix(HostGatewayLL()))
 }
 
-// RestoreGateway gives it to the host end of a workload's link again, where that was made
+// RestoreGateway gives HostGatewayLL to the host end of a workload's link again, where that was made
 // by CreateVeth and has lost it; ours is false for others.
 func RestoreGateway(host *rtnl.Socket, pod Link) (ours bool, err error) {
 	l, err := Get(host, pod.Parent, "")

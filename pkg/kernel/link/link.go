@@ -38,13 +38,13 @@ type Link struct {
 // Settings is a kernel array of an interface's sysctls.
 type Settings []byte
 
-// at returns the value at a position, and false if this kernel has none.
+// At returns the value at a position, and false if this kernel has none.
 func (d Settings) At(i int) (int32, bool) {
 	raw := d.Raw(i)
 	return int32(rtnl.Uint32(raw)), raw != nil
 }
 
-// raw is the value at a position as the kernel wrote it, nil if it has none.
+// Raw is the value at a position as the kernel wrote it, nil if it has none.
 func (d Settings) Raw(i int) []byte {
 	if i < 0 || 4*i+4 > len(d) {
 		return nil
@@ -90,6 +90,7 @@ func GetMessage(index int, name string) *rtnl.Message {
 	return m
 }
 
+// ListMessage asks for all links.
 func ListMessage() *rtnl.Message {
 	m := rtnl.NewMessage(unix.RTM_GETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
 	m.Attr32(unix.IFLA_EXT_MASK, FilterSkipStats)
@@ -142,6 +143,7 @@ func Parse(b []byte) (Link, bool) {
 	return l, true
 }
 
+// ParseFamilies reads the attribute that has what is of one family.
 func (l *Link) ParseFamilies(b []byte) {
 	rtnl.Attributes(b, func(family uint16, data []byte) {
 		rtnl.Attributes(data, func(kind uint16, data []byte) {
@@ -169,6 +171,7 @@ func Get(s *rtnl.Socket, index int, name string) (Link, error) {
 	return First(data)
 }
 
+// First is the link of an answer to GetMessage.
 func First(data []rtnl.Received) (Link, error) {
 	for _, r := range data {
 		if r.Kind == unix.RTM_NEWLINK {
@@ -236,6 +239,7 @@ func Delete(name string) error {
 // DeleteFound removes that very link, and not one that has taken its name since.
 func DeleteFound(l Link) error { return DeleteIndex(l.Index, l.Name) }
 
+// DeleteIndex deletes the link with the index, or with the name where that is 0.
 func DeleteIndex(index int, name string) error {
 	s, err := rtnl.Open()
 	if err != nil {
@@ -258,6 +262,7 @@ func (l Link) HasIPv6() bool {
 	return l.Inet6 && disabled == 0
 }
 
+// SetUp brings a link up.
 func SetUp(index int) *rtnl.Message {
 	return rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, unix.IFF_UP, unix.IFF_UP))
 }

@@ -92,7 +92,7 @@ func (n *Namespace) isBeside(index int) (bool, error) {
 
 // putBeside makes the steps' routes replace those of the same link. Another link's
 // stay, and come first, as they were there first: these get a higher metric than any of
-// them. Where the link comes after another in all, every route gets one, by which ReadPod
+// them. Where the link comes after another in all, every route gets one, by which Read
 // knows.
 func (n *Namespace) putBeside(index int, steps []netStep, all bool) error {
 	mine, others, err := n.routeMetrics(index)

@@ -177,7 +177,7 @@ func TestPodBeside(t *testing.T) {
 }
 
 // TestPodBesideLeft: what is left of a link that others deleted goes, with the next link or
-// with DEL; and ReadPod finds what is missing.
+// with DEL; and Read finds what is missing.
 func TestPodBesideLeft(t *testing.T) {
 	netns.Host(t, func() {
 		r := newBesideRig(t, Net{IfName: "net1", Addrs: addrs("10.0.0.2", "fd00::2"), DefaultV4: true, DefaultV6: true})

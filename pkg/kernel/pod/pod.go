@@ -21,10 +21,10 @@ import (
 // Route is a route inside a workload.
 type Route struct {
 	Dst     netip.Prefix
-	Gateway netip.Addr // invalid: ConfigurePod takes the host end; ReadPod found a route without one
+	Gateway netip.Addr // invalid: Configure takes the host end; Read found a route without one
 }
 
-// Net says what ConfigurePod sets in the workload's namespace.
+// Net says what Configure sets in the workload's namespace.
 type Net struct {
 	IfName               string
 	Addrs                []netip.Addr // each alone: /32 or /128

@@ -35,7 +35,7 @@ func (s State) HasRoute(dst netip.Prefix, gateway netip.Addr) bool {
 	return false
 }
 
-// Read reads back what ConfigurePod set. The error wraps os.ErrNotExist when
+// Read reads back what Configure set. The error wraps os.ErrNotExist when
 // there is no such interface.
 func Read(ns *Namespace, ifName string) (State, error) {
 	if err := link.CheckName(ifName); err != nil {

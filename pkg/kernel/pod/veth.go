@@ -215,7 +215,7 @@ func bringUpHost(s *rtnl.Socket, index int, alias string) (noV6, err error) {
 }
 
 // bringUpPod brings up the workload's end, with a link-local address unless
-// IPv6 is disabled there: ConfigurePod enables it for those that need it.
+// IPv6 is disabled there: Configure enables it for those that need it.
 func bringUpPod(s *rtnl.Socket, pod link.Link) error {
 	if !pod.HasIPv6() {
 		_, err := s.Ask(link.SetUp(pod.Index))

@@ -59,12 +59,14 @@ func AddAddr(index int, p netip.Prefix) *Message {
 	return m
 }
 
+// DeleteAddr takes an address from a link.
 func DeleteAddr(index int, p netip.Prefix) *Message {
 	m := NewMessage(unix.RTM_DELADDR, 0, AddrBody(p, 0, index))
 	m.AttrAddr(unix.IFA_LOCAL, p.Addr())
 	return m
 }
 
+// ListAddrs6 asks for the IPv6 addresses of all links.
 func ListAddrs6() *Message {
 	m := NewMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
 	(*m)[unix.SizeofNlMsghdr] = unix.AF_INET6
@@ -80,4 +82,5 @@ func LinkLocal(m model.MAC) netip.Addr {
 		8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }
 
+// LinkLocalPrefix is such an address with its subnet.
 func LinkLocalPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, 64) }

@@ -50,6 +50,7 @@ func OpenJournal(port uint32) (*Journal, error) {
 	return j, nil
 }
 
+// Close ends it.
 func (j *Journal) Close() {
 	if j.fd >= 0 {
 		_ = unix.Close(j.fd)
@@ -57,7 +58,7 @@ func (j *Journal) Close() {
 	}
 }
 
-// hear reads what has been told since the last time. Where something of that
+// Hear reads what has been told since the last time. Where something of that
 // matters, or the kernel says that it dropped something, there is doubt.
 func (j *Journal) Hear(buf []byte, matters func(Header, []byte) bool) {
 	for {
@@ -79,7 +80,7 @@ func (j *Journal) Hear(buf []byte, matters func(Header, []byte) bool) {
 	}
 }
 
-// trusted says whether what changes are told of can be taken to be as it was
+// Trusted says whether what changes are told of can be taken to be as it was
 // when all was last read.
 func (j *Journal) Trusted() bool {
 	j.trust++

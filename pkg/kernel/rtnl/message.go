@@ -21,8 +21,10 @@ func NewMessage(kind, flags uint16, body []byte) *Message {
 	return &m
 }
 
+// Align4 is the length with what fills it up to a multiple of 4.
 func Align4(n int) int { return (n + 3) &^ 3 }
 
+// Attr adds an attribute; those below, one with such a value.
 func (m *Message) Attr(kind uint16, data []byte) {
 	*m = binary.NativeEndian.AppendUint16(*m, uint16(unix.SizeofRtAttr+len(data)))
 	*m = binary.NativeEndian.AppendUint16(*m, kind)
@@ -44,7 +46,7 @@ func (m *Message) AttrAddr(kind uint16, a netip.Addr) {
 	m.Attr(kind, a.AsSlice())
 }
 
-// nest adds an attribute that holds those that fill adds.
+// Nest adds an attribute that holds those that fill adds.
 func (m *Message) Nest(kind uint16, fill func()) {
 	start := len(*m)
 	*m = append(*m, 0, 0, 0, 0)
@@ -89,6 +91,7 @@ func NeighBody(family uint8, index int, state uint16, flags uint8) []byte {
 	return b
 }
 
+// FamilyOf is AF_INET or AF_INET6.
 func FamilyOf(a netip.Addr) uint8 {
 	if a.Is4() {
 		return unix.AF_INET
@@ -110,6 +113,7 @@ func Attributes(b []byte, fn func(kind uint16, data []byte)) {
 	}
 }
 
+// Uint32 reads an attribute's number; 0 where it is cut.
 func Uint32(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0
@@ -117,6 +121,7 @@ func Uint32(b []byte) uint32 {
 	return binary.NativeEndian.Uint32(b)
 }
 
+// Text reads one that ends with a zero.
 func Text(b []byte) string {
 	for i, c := range b {
 		if c == 0 {
@@ -126,6 +131,7 @@ func Text(b []byte) string {
 	return string(b)
 }
 
+// Addr reads an address; the zero Addr where it has no address's length.
 func Addr(b []byte) netip.Addr {
 	a, _ := netip.AddrFromSlice(b)
 	return a

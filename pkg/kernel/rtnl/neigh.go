@@ -36,6 +36,7 @@ func ParseNeigh(b []byte) (Neigh, bool) {
 	return n, n.Addr.IsValid()
 }
 
+// SetNeigh makes a permanent neighbour, or makes one that there is permanent.
 func SetNeigh(index int, a netip.Addr, mac model.MAC) *Message {
 	m := NewMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, NeighBody(FamilyOf(a), index, unix.NUD_PERMANENT, 0))
 	m.AttrAddr(unix.NDA_DST, a)
@@ -43,6 +44,7 @@ func SetNeigh(index int, a netip.Addr, mac model.MAC) *Message {
 	return m
 }
 
+// DeleteNeigh deletes one.
 func DeleteNeigh(index int, a netip.Addr) *Message {
 	m := NewMessage(unix.RTM_DELNEIGH, 0, NeighBody(FamilyOf(a), index, 0, 0))
 	m.AttrAddr(unix.NDA_DST, a)

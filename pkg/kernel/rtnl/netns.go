@@ -19,6 +19,7 @@ const (
 // Netns is an open file that refers to a network namespace.
 type Netns struct{ File *os.File }
 
+// OpenNetns opens the network namespace that the path refers to.
 func OpenNetns(path string) (Netns, error) {
 	// Not blocking: the path may be a pipe's, which nobody writes to.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -50,13 +51,14 @@ func checkNetns(file *os.File) error {
 	return nil
 }
 
+// Close lets go of the namespace.
 func (n Netns) Close() {
 	if n.File != nil {
 		_ = n.File.Close()
 	}
 }
 
-// enter runs fn on a thread that is in the namespace. The thread goes back
+// Enter runs fn on a thread that is in the namespace. The thread goes back
 // afterwards; one that cannot ends with its goroutine.
 func (n Netns) Enter(fn func() error) error {
 	result := make(chan error, 1)
@@ -83,7 +85,7 @@ func (n Netns) Enter(fn func() error) error {
 	return <-result
 }
 
-// Socket opens one in the namespace.
+// Open opens one in the namespace.
 func (n Netns) Open() (s *Socket, err error) {
 	err = n.Enter(func() (err error) {
 		s, err = Open()

@@ -32,7 +32,7 @@ type RouteFilter struct {
 	Index    int
 }
 
-// request is for a dump of the main table. The kernel filters, where it can;
+// Request is for a dump of the main table. The kernel filters, where it can;
 // older ones send all.
 func (f RouteFilter) Request() *Message {
 	body := make([]byte, unix.SizeofRtMsg)
@@ -44,7 +44,7 @@ func (f RouteFilter) Request() *Message {
 	return m
 }
 
-// routes reads the main table; a route with several next hops comes as one for
+// Routes reads the main table; a route with several next hops comes as one for
 // each.
 func (s *Socket) Routes(f RouteFilter) ([]Route, error) {
 	all, err := s.Dump(f.Request())
@@ -176,7 +176,7 @@ func Unspecified(family uint8) netip.Addr {
 	return netip.Addr{}
 }
 
-// lookup returns the route that the kernel would take to the address, by the
+// Lookup returns the route that the kernel would take to the address, by the
 // link where that isn't 0. Of one that is not in the main table, or not unicast
 // or local, there is none.
 func (s *Socket) Lookup(a netip.Addr, index int) (r Route, ok bool) {
@@ -200,6 +200,7 @@ func FindRoute(a netip.Addr, index int) *Message {
 	return request
 }
 
+// FoundRoute is the answer to FindRoute; false where there is no route that Lookup would return.
 func FoundRoute(answer Answer, a netip.Addr) (Route, bool) {
 	for _, m := range answer.Data {
 		if answer.Err != nil || m.Kind != unix.RTM_NEWROUTE || len(m.Body) < unix.SizeofRtMsg {
@@ -226,6 +227,7 @@ func AddRoute(r Route, flags uint16) *Message {
 	return r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|flags)
 }
 
+// DeleteRoute deletes that very route.
 func DeleteRoute(r Route) *Message { return r.message(unix.RTM_DELROUTE, 0) }
 
 func (r Route) message(kind, flags uint16) *Message {

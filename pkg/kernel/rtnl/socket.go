@@ -86,6 +86,7 @@ func (s *Socket) prepare() error {
 	return nil
 }
 
+// Close closes it.
 func (s *Socket) Close() {
 	if s.fd >= 0 {
 		_ = unix.Close(s.fd)
@@ -93,7 +94,7 @@ func (s *Socket) Close() {
 	}
 }
 
-// do sends the requests, in order, and returns the kernel's answer to each. One
+// Do sends the requests, in order, and returns the kernel's answer to each. One
 // that fails doesn't stop those after it. The error is of the socket itself.
 func (s *Socket) Do(requests ...*Message) ([]Answer, error) {
 	answers := make([]Answer, 0, len(requests))
@@ -113,7 +114,7 @@ func (s *Socket) Do(requests ...*Message) ([]Answer, error) {
 	return answers, nil
 }
 
-// ask sends one request and returns its answer.
+// Ask sends one request and returns its answer.
 func (s *Socket) Ask(request *Message) ([]Received, error) {
 	answers, err := s.Do(request)
 	if err != nil {
@@ -166,7 +167,7 @@ func (s *Socket) batch(requests []*Message, size int) ([]Answer, error) {
 	return answers, nil
 }
 
-// dump returns every message of a dump.
+// Dump returns every message of a dump.
 func (s *Socket) Dump(request *Message) ([]Received, error) {
 	var all []Received
 	var kept []byte
@@ -181,7 +182,7 @@ func (s *Socket) Dump(request *Message) ([]Received, error) {
 	return all, err
 }
 
-// walk calls fn for every message of a dump; what it gets is overwritten later.
+// Walk calls fn for every message of a dump; what it gets is overwritten later.
 // The kernel marks a dump that changes overtook, which may have holes: it is
 // asked for again, after a call of restart.
 func (s *Socket) Walk(request *Message, restart func(), fn func(Received)) error {
@@ -302,7 +303,7 @@ func parseError(h Header, body []byte) error {
 	return unix.Errno(code)
 }
 
-// sum adds up a digest of every message of a dump.
+// Sum adds up a digest of every message of a dump.
 func (s *Socket) Sum(request *Message, digest func(Received) uint64) (sum uint64, err error) {
 	err = s.Walk(request, func() { sum = 0 }, func(m Received) { sum += digest(m) })
 	return sum, err
