@@ -16,6 +16,7 @@ import (
 func TestReadable(t *testing.T) {
 	errBad := errors.New("want always")
 	pool := model.PoolKey{CIDR: netip.MustParsePrefix("10.65.0.0/16")}
+	host := model.HostEndpointKey{Host: "h", Endpoint: "e"}
 	as, block := model.BGPGlobalASKey{}, model.BlockKey{CIDR: netip.MustParsePrefix("10.65.0.0/26")}
 	entry := func(k model.Key, v any) model.Entry {
 		e := model.Entry{Path: k.Path(), Key: k, Revision: 7}
@@ -25,6 +26,7 @@ func TestReadable(t *testing.T) {
 		return e
 	}
 	gone := model.Entry{Path: pool.Path(), Key: pool}
+	on := model.HostEndpoint{Name: "eth0"}
 	good, other := model.Pool{CIDR: pool.CIDR, VXLANMode: model.EncapAlways}, model.Pool{CIDR: pool.CIDR}
 	var r readable
 	for i, step := range []struct {
@@ -43,6 +45,8 @@ func TestReadable(t *testing.T) {
 		{true, []model.Entry{entry(pool, good)}, []any{good}},
 		{true, []model.Entry{entry(as, nil)}, []any{nil}}, // gone meanwhile
 		{false, []model.Entry{entry(pool, nil)}, []any{nil}},
+		{false, []model.Entry{entry(host, on)}, []any{on}},
+		{false, []model.Entry{entry(host, nil)}, []any{on}},
 	} {
 		r.fill(store.Update{Resync: step.resync, Entries: step.entries})
 		for j, e := range step.entries {
@@ -52,6 +56,7 @@ func TestReadable(t *testing.T) {
 			case e.Err == nil:
 			case !errors.Is(e.Err, errBad):
 				t.Errorf("step %d: %s: %v", i, e.Path, e.Err)
+			case e.Key == host && strings.HasSuffix(e.Err.Error(), "; until it is corrected, it allows nothing but fail-safe ports"):
 			case strings.Contains(e.Err.Error(), "what it held before counts") != (e.Value != nil):
 				t.Errorf("step %d: %s, with %v: %v", i, e.Path, e.Value, e.Err)
 			}

@@ -7,7 +7,74 @@ import (
 	"net/netip"
 )
 
+// InvalidHostEndpointError is the error of a host endpoint that is invalid although
+// it can be read what it is on: there everything is to be denied.
+type InvalidHostEndpointError struct {
+	On  HostEndpoint // its name, or addresses, alone
+	Err error
+}
+
+// Error is that of Err.
+func (e *InvalidHostEndpointError) Error() string { return e.Err.Error() }
+
+// Unwrap is Err.
+func (e *InvalidHostEndpointError) Unwrap() error { return e.Err }
+
 func parseHostEndpoint(r *reader) (HostEndpoint, error) {
+	start := *r
+	e, err := parseHostEndpointFields(r)
+	if err == nil {
+		return e, nil
+	}
+	if on, ok := hostEndpointOn(&start); ok {
+		err = &InvalidHostEndpointError{on, err}
+	}
+	return e, err
+}
+
+// hostEndpointOn reads what a host endpoint is on, whatever else is wrong with it. Of its
+// addresses one will do.
+func hostEndpointOn(r *reader) (HostEndpoint, bool) {
+	var on HostEndpoint
+	err := r.fields(func(name string) (err error) {
+		switch name {
+		case "name":
+			if on.Name != "" {
+				return errTwice
+			}
+			on.Name, err = r.optionalStr()
+		case "expected_ipv4_addrs":
+			on.ExpectedIPv4Addrs = append(on.ExpectedIPv4Addrs, readableAddrs(r, false)...)
+		case "expected_ipv6_addrs":
+			on.ExpectedIPv6Addrs = append(on.ExpectedIPv6Addrs, readableAddrs(r, true)...)
+		default:
+			r.raw()
+		}
+		return err
+	})
+	return on, err == nil && on.check() == nil
+}
+
+// readableAddrs are the entries of a list, if it is one, that are addresses.
+func readableAddrs(r *reader, v6 bool) (addrs []netip.Addr) {
+	if r.next() != '[' {
+		r.raw()
+		return nil
+	}
+	_ = r.list(func(int) error { // too long a list is refused by who reads all
+		if r.next() != '"' {
+			r.raw()
+		} else if s, err := r.str(); err == nil {
+			if a, err := parseIPName(s, v6); err == nil {
+				addrs = append(addrs, a)
+			}
+		}
+		return nil
+	})
+	return addrs
+}
+
+func parseHostEndpointFields(r *reader) (HostEndpoint, error) {
 	var e HostEndpoint
 	err := r.object(func(name string) (err error) {
 		switch name {

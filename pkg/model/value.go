@@ -15,7 +15,8 @@ func tooLarge(n int) error { return fmt.Errorf("value of %d bytes: at most %d", 
 // accepts is safe to use: indexes are in range, families are right, selectors
 // parse. Where the value repeats what the key says, both must agree.
 //
-// The error for a policy whose selector can be read is an *InvalidPolicyError.
+// The error for a policy whose selector can be read is an *InvalidPolicyError, for a
+// host endpoint of which it can be read what it is on an *InvalidHostEndpointError.
 func ParseValue(k Key, data []byte) (any, error) {
 	if len(data) > maxValue {
 		return nil, tooLarge(len(data))

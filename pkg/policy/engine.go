@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -148,11 +149,15 @@ func (e *Engine) updateNamed(entry model.Entry) {
 	}
 }
 
-// checkType makes a value that is not its key's invalid. Of invalid entries only a pool
-// keeps a value, that from before.
+// checkType makes a value that is not its key's invalid. Of invalid entries only pools and
+// host endpoints keep a value, that from before.
 func checkType(entry model.Entry) model.Entry {
-	_, pool := entry.Key.(model.PoolKey)
-	if !entry.Exists() || entry.Err != nil && (!pool || entry.Value == nil) {
+	keeps := false
+	switch entry.Key.(type) {
+	case model.PoolKey, model.HostEndpointKey:
+		keeps = entry.Value != nil
+	}
+	if !entry.Exists() || entry.Err != nil && !keeps {
 		entry.Value = nil
 		return entry
 	}
@@ -201,7 +206,8 @@ func (e *Engine) updateWorkload(key model.WorkloadEndpointKey, entry model.Entry
 }
 
 func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
-	h, ok := entry.Value.(model.HostEndpoint)
+	h, on := hostOf(entry)
+	ok := on && entry.Err == nil
 	if !ok {
 		e.removeEndpoint(entry.Path)
 	} else {
@@ -212,13 +218,24 @@ func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
 		return
 	}
 	l := &local{path: entry.Path, id: key.Endpoint, created: entry.Created, isHost: true}
-	if ok {
-		own := h
-		l.host = &own
-	} else if entry.Exists() {
+	if on {
+		l.host = &h
+	}
+	if entry.Exists() {
 		l.invalid = entry.Err
 	}
 	e.updateLocal(entry, l)
+}
+
+// hostOf is a host endpoint; of an invalid one as much as says what it is on: as can be
+// read, else as it was before. ok is false where that isn't known.
+func hostOf(entry model.Entry) (h model.HostEndpoint, ok bool) {
+	var invalid *model.InvalidHostEndpointError
+	if errors.As(entry.Err, &invalid) {
+		return invalid.On, entry.Exists()
+	}
+	h, ok = entry.Value.(model.HostEndpoint)
+	return h, ok
 }
 
 // Invalid says what is wrong, by path: objects that don't parse or can't be

@@ -32,7 +32,10 @@ func (e *Engine) flushEndpoints() map[string]*Endpoint {
 		l.dirty = nothing
 		var a *applied
 		if ep.Dropped == "" && (ep.Interface != "" || ep.Wildcard) {
-			a = r.of(e.endpoints[l.path], !ep.Workload && !ep.Wildcard)
+			a = r.closed
+			if l.invalid == nil {
+				a = r.of(e.endpoints[l.path], !ep.Workload && !ep.Wildcard)
+			}
 		}
 		t := r.turn(l.applied, a)
 		if ep == l.told {
@@ -76,7 +79,7 @@ func (l *local) gone() bool { return l.workload == nil && l.host == nil && l.inv
 func (e *Engine) build(l *local) *Endpoint {
 	ep := &Endpoint{Path: l.path, Workload: !l.isHost}
 	switch {
-	case l.invalid != nil:
+	case l.invalid != nil && l.iface == "":
 		ep.Dropped = "invalid: " + l.invalid.Error()
 	case l.workload != nil:
 		e.buildWorkload(l, ep)

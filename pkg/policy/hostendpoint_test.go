@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/calico-go/calico/pkg/model"
 )
 
 const named = `{"name": "eth0", "labels": {"side": "outer"}}`
@@ -53,6 +55,51 @@ func TestHostEndpoints(t *testing.T) {
 		{map[string]string{uplink: named}, fromOut, Accept, "profile open"},
 		{map[string]string{uplink: named}, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>2", Accept, "no endpoints"},
 	})
+}
+
+// TestInvalidHostEndpoint: it denies everything where it is, as far as that can be known.
+func TestInvalidHostEndpoint(t *testing.T) {
+	allow := `{"selector": "all()", "inbound_rules": [{}], "outbound_rules": [{}]}`
+	slip := `{"name": "eth0", "labels": {"side": 1}, "profile_ids": ["open"]}`
+	checkCases(t, testSettings, []evaluateCase{
+		{map[string]string{uplink: slip, pol + "a": allow}, webToHost, Drop, "to endpoint " + uplink + ": no profile decides"},
+		{map[string]string{uplink: slip, pol + "a": allow}, "->eth0 192.0.2.10>203.0.113.5 tcp:1>443", Drop, "from endpoint " + uplink},
+		{map[string]string{uplink: slip, pol + "a": strings.Replace(allow, "{", `{"untracked": true, `, 1)}, webToHost, Drop, uplink},
+		{map[string]string{uplink: slip}, sshToHost, Accept, "fail-safe port 22"},
+		{map[string]string{uplink: `{"expected_ipv4_addrs": ["192.0.2.10", "no"]}`}, webToHost, Drop, uplink},
+		{map[string]string{uplink: slip}, strings.Replace(webToHost, "eth0", "eth1", 1), Accept, "no host endpoint there"},
+		{map[string]string{star: `{"name": "*", "labels": 5}`}, "eth0>eth1 203.0.113.5>198.51.100.7 tcp:1>22", Drop, "to endpoint " + star},
+		// The lowest id has the interface, invalid or not.
+		{map[string]string{uplink: slip, "/calico/v1/host/h1/endpoint/z": `{"name": "eth0", "profile_ids": ["open"]}`}, webToHost, Drop, uplink},
+		{map[string]string{uplink: `{"name": 5}`}, webToHost, Accept, "no host endpoint there"},
+	})
+
+	// What was known of it before it couldn't be read counts.
+	e, st := stateOf(t, map[string]string{uplink: named, pol + "a": allow})
+	was := entryOf(t, uplink, named)
+	follow := func(entry model.Entry, iface, reason string) {
+		t.Helper()
+		e.Update(entry)
+		if err := st.Apply(e.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		ep, invalid := st.Endpoints[uplink], e.Invalid()[uplink]
+		if ep.Interface != iface || (invalid == nil) != (reason == "") || invalid != nil && !strings.Contains(invalid.Error(), reason) {
+			t.Errorf("%+v: on %q, %v; want %q, %s", entry.Err, ep.Interface, invalid, iface, reason)
+		}
+		if n := len(ep.Inbound.Policies); (n > 0) != (reason == "") {
+			t.Errorf("%+v: %d policies", entry.Err, n)
+		}
+	}
+	broken := entryOf(t, uplink, `{"name": "eth0"`)
+	follow(was, "eth0", "")
+	known := broken
+	known.Value = was.Value
+	follow(known, "eth0", "not JSON")
+	follow(broken, "", "not JSON")
+	follow(entryOf(t, uplink, `{"name": "lo", "labels": 5}`), "", "labels: want")
+	follow(entryOf(t, uplink, `{"name": "eth1", "labels": 5}`), "eth1", "labels: want")
+	follow(was, "eth0", "")
 }
 
 // TestUnplaced: a host endpoint that is on no interface is told of.

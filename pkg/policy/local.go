@@ -21,7 +21,7 @@ type local struct {
 	host     *model.HostEndpoint
 	isHost   bool
 	invalid  error
-	iface    string // that a host endpoint was found to be
+	iface    string // that a host endpoint was found to be, invalid or not
 	claims   []claim
 	dirty    touched
 	told     *Endpoint // by the last Flush
@@ -114,7 +114,10 @@ func (e *Engine) isWorkload(name string) bool {
 func (e *Engine) updateLocal(entry model.Entry, l *local) {
 	if old := e.locals[entry.Path]; old != nil {
 		e.claim(old, nil)
-		l.dirty, l.told, l.applied, l.iface = old.dirty, old.told, old.applied, old.iface
+		l.dirty, l.told, l.applied = old.dirty, old.told, old.applied
+		if l.host != nil {
+			l.iface = old.iface
+		}
 		*old = *l
 		l = old
 	}
@@ -149,10 +152,11 @@ func (e *Engine) placeHosts() {
 	taken := map[string]string{} // paths by interface
 	for _, l := range hosts {
 		name, err := e.findInterface(l.host, taken)
-		if err != nil {
-			e.unplaced[l.path] = err
-		} else {
+		switch {
+		case err == nil:
 			taken[name] = l.path
+		case l.invalid == nil: // else it is told of that
+			e.unplaced[l.path] = err
 		}
 		if name != l.iface {
 			l.iface = name

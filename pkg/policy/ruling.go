@@ -27,8 +27,10 @@ func (a *applied) lists() [6][]RulesID {
 type ruling struct {
 	made  map[string]*applied // by what it follows from
 	turns map[pair]*turn
-	key   []byte
-	ids   []uint64
+	// closed is for invalid host endpoints: nobody is asked, and nothing allowed.
+	closed *applied
+	key    []byte
+	ids    []uint64
 }
 
 // pair is what was applied, and what is now; nil = nothing.
@@ -41,7 +43,7 @@ type turn struct {
 }
 
 func newRuling() *ruling {
-	return &ruling{made: map[string]*applied{}, turns: map[pair]*turn{}}
+	return &ruling{made: map[string]*applied{}, turns: map[pair]*turn{}, closed: &applied{}}
 }
 
 // of says what is applied to an endpoint. Only where untracked is set do

@@ -48,6 +48,7 @@ type thing struct {
 	workload *model.WorkloadEndpoint
 	host     *model.HostEndpoint
 	local    bool
+	lost     bool // it isn't known what it is on
 	id       string
 	created  int64
 	invalid  error
@@ -66,9 +67,16 @@ func (s *slow) things() []thing {
 			t.workload, t.labels, t.profiles, t.addrs, t.ports = &w, w.Labels, w.ProfileIDs, w.Addrs(), w.Ports
 		case model.HostEndpointKey:
 			t.local, t.id = k.Host == s.host, k.Endpoint
-			h, _ := e.Value.(model.HostEndpoint)
-			t.host, t.labels, t.profiles = &h, h.Labels, h.ProfileIDs
+			h, on := e.Value.(model.HostEndpoint)
+			var invalid *model.InvalidHostEndpointError
+			if errors.As(e.Err, &invalid) {
+				h, on = invalid.On, true
+			}
 			t.addrs = slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs)
+			if t.host = &h; e.Err == nil {
+				t.labels, t.profiles = h.Labels, h.ProfileIDs
+			}
+			t.lost = !on
 		default:
 			continue
 		}
@@ -125,7 +133,7 @@ func (s *slow) workloadName(name string) bool {
 func (s *slow) endpoint(t thing, things []thing) *Endpoint {
 	ep := &Endpoint{Path: t.path, Workload: t.workload != nil}
 	switch {
-	case t.invalid != nil:
+	case t.invalid != nil && (t.workload != nil || s.placed(t, things) == ""):
 		ep.Dropped = "invalid: " + t.invalid.Error()
 		return ep
 	case t.workload != nil:
@@ -151,7 +159,7 @@ func (s *slow) endpoint(t thing, things []thing) *Endpoint {
 		if ep.Interface == "*" {
 			ep.Interface, ep.Wildcard = "", true
 		}
-		if ep.Interface == "" && !ep.Wildcard {
+		if ep.Interface == "" && !ep.Wildcard || t.invalid != nil {
 			return ep
 		}
 	}
@@ -211,7 +219,7 @@ func (s *slow) loses(t thing, things []thing) string {
 func (s *slow) placed(t thing, things []thing) string {
 	var hosts []thing
 	for _, o := range things {
-		if o.local && o.host != nil && o.invalid == nil {
+		if o.local && o.host != nil && !o.lost {
 			hosts = append(hosts, o)
 		}
 	}

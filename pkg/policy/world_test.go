@@ -137,8 +137,16 @@ func (w world) entry() model.Entry {
 			if v, ok := e.Value.(model.Policy); ok {
 				e.Err = &model.InvalidPolicyError{Selector: v.Selector, Err: errBad}
 			}
+			if v, ok := e.Value.(model.HostEndpoint); ok {
+				e.Err = &model.InvalidHostEndpointError{On: v, Err: errBad}
+			}
 		}
-		if _, pool := e.Value.(model.Pool); !pool || w.pick(2) == 0 { // of a pool the value from before may be known
+		switch e.Value.(type) {
+		case model.Pool, model.HostEndpoint: // the value from before may be known
+		default:
+			e.Value = nil
+		}
+		if w.pick(2) == 0 {
 			e.Value = nil
 		}
 	}

@@ -63,6 +63,14 @@ func TestHost(t *testing.T) {
 		r.put(hostPath("uplink"), fmt.Sprintf(`{"expected_ipv4_addrs": ["%s"], "labels": {"kind": "uplink"}, "profile_ids": []}`, r.self.addrs[0]))
 		r.enforced()
 		r.probe("a host endpoint by its address", no(r.outside, r.self, "tcp 80"), yes(r.outside, r.self, "tcp 22"))
+		r.policy("uplink", `{"selector": "all()", "inbound_rules": [{"action": "allow"}], "outbound_rules": [{"action": "allow"}]}`)
+		r.enforced()
+		r.probe("a host endpoint that is open", yes(r.outside, r.self, "tcp 80"), yes(r.self, r.outside, "tcp 80"))
+		for what, value := range map[string]string{"wrong labels": `{"name": "eth0", "labels": {"kind": 5}, "profile_ids": []}`, "no JSON": `{"name": "eth0", "profile_ids": []`} {
+			r.put(hostPath("uplink"), value)
+			r.enforced()
+			r.probe("a host endpoint with "+what, no(r.outside, r.self, "tcp 80"), no(r.self, r.outside, "tcp 80"), yes(r.outside, r.self, "tcp 22"), yes(r.self, r.outside, "udp 53"))
+		}
 	})
 	r.probe("no host endpoint any more", yes(r.outside, r.self, "tcp 80"), yes(r.self, r.outside, "tcp 80"))
 
