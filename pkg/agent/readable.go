@@ -3,15 +3,16 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// readable is what the keys that say how hosts reach each other, and what host endpoints
-// are on, held when they could last be read, by path. One slip of an editor in a pool would
-// otherwise take its tunnel from every host, one in a host endpoint open its interface.
+// readable is what the keys that say how hosts reach each other, and whom policy is about,
+// held when they could last be read, by path. One slip of an editor in a pool would
+// otherwise take its tunnel from every host, one in a policy open what it closes.
 type readable map[string]any
 
 // fill gives entries that can't be read what they held before; their errors stay, and say so.
@@ -23,25 +24,53 @@ func (r *readable) fill(u store.Update) {
 	}
 	for i := range u.Entries {
 		e := &u.Entries[i]
-		until := "what it held before counts"
-		switch e.Key.(type) {
-		case model.PoolKey, model.HostBirdIPKey, model.BGPHostKey, model.BGPGlobalASKey, model.BGPMeshKey, model.BGPPeerKey:
-		case model.HostEndpointKey:
-			until = "it allows nothing but fail-safe ports"
-		default:
+		until := untilCorrected(e.Key)
+		if until == "" {
 			continue
 		}
 		value := e.Value
-		if e.Err != nil {
+		var policy *model.InvalidPolicyError
+		var host *model.InvalidHostEndpointError
+		switch {
+		case errors.As(e.Err, &policy):
+			value, until = model.Policy{Selector: policy.Selector}, "" // as it says, and everybody knows
+		case errors.As(e.Err, &host):
+			value = host.On
+		case e.Err != nil:
 			value = was[e.Path]
 		}
 		if !e.Exists() || value == nil {
 			delete(*r, e.Path)
+			switch e.Key.(type) {
+			case model.HostEndpointKey, model.PolicyKey:
+				if e.Err != nil {
+					e.Err = fmt.Errorf("%w; until it is corrected, it has no effect, as it isn't known what it is for", e.Err)
+				}
+			}
 			continue
 		}
 		(*r)[e.Path] = value
 		if e.Err != nil {
-			e.Value, e.Err = value, fmt.Errorf("%w; until it is corrected, %s", e.Err, until)
+			e.Value = value
+		}
+		if e.Err != nil && until != "" {
+			e.Err = fmt.Errorf("%w; until it is corrected, %s", e.Err, until)
 		}
 	}
+}
+
+// untilCorrected says what becomes of a key that can't be read, "" where nothing is made of
+// what it held before.
+func untilCorrected(key model.Key) string {
+	switch key.(type) {
+	case model.PoolKey, model.HostBirdIPKey, model.BGPHostKey, model.BGPGlobalASKey, model.BGPMeshKey, model.BGPPeerKey:
+		return "what it held before counts"
+	case model.HostEndpointKey:
+		return "it allows nothing but fail-safe ports"
+	case model.PolicyKey:
+		return "it denies those that it picked before"
+	case model.ProfileTagsKey, model.ProfileLabelsKey:
+		return "the profile denies, and selectors go by what it held before"
+	}
+	return ""
 }

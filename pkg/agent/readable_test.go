@@ -27,7 +27,21 @@ func TestReadable(t *testing.T) {
 	}
 	gone := model.Entry{Path: pool.Path(), Key: pool}
 	on := model.HostEndpoint{Name: "eth0"}
+	policy, labels := model.PolicyKey{Tier: "default", Policy: "p"}, model.ProfileLabelsKey{Profile: "p"}
+	picks := model.Policy{Selector: "has(a)", Inbound: []model.Rule{{Action: model.ActionDeny}}}
+	badPolicy, badHost := entry(policy, nil), entry(host, nil)
+	badPolicy.Err = &model.InvalidPolicyError{Selector: "has(b)", Err: errBad}
+	badHost.Err = &model.InvalidHostEndpointError{On: model.HostEndpoint{Name: "eth1"}, Err: errBad}
 	good, other := model.Pool{CIDR: pool.CIDR, VXLANMode: model.EncapAlways}, model.Pool{CIDR: pool.CIDR}
+	suffix := func(e model.Entry) string {
+		switch {
+		case e.Value != nil:
+			return "; until it is corrected, " + untilCorrected(e.Key)
+		case e.Key == host, e.Key == policy:
+			return "; until it is corrected, it has no effect, as it isn't known what it is for"
+		}
+		return ""
+	}
 	var r readable
 	for i, step := range []struct {
 		resync  bool
@@ -45,8 +59,15 @@ func TestReadable(t *testing.T) {
 		{true, []model.Entry{entry(pool, good)}, []any{good}},
 		{true, []model.Entry{entry(as, nil)}, []any{nil}}, // gone meanwhile
 		{false, []model.Entry{entry(pool, nil)}, []any{nil}},
+		{true, []model.Entry{entry(host, nil), entry(policy, nil), entry(labels, nil)}, []any{nil, nil, nil}}, // when the agent started
 		{false, []model.Entry{entry(host, on)}, []any{on}},
 		{false, []model.Entry{entry(host, nil)}, []any{on}},
+		{false, []model.Entry{badHost}, []any{model.HostEndpoint{Name: "eth1"}}}, // as much as can be read comes first
+		{false, []model.Entry{entry(host, nil)}, []any{model.HostEndpoint{Name: "eth1"}}},
+		{false, []model.Entry{entry(policy, picks), entry(labels, model.Labels{"a": "b"})}, []any{picks, model.Labels{"a": "b"}}},
+		{false, []model.Entry{entry(policy, nil), entry(labels, nil)}, []any{picks, model.Labels{"a": "b"}}},
+		{false, []model.Entry{badPolicy}, []any{model.Policy{Selector: "has(b)"}}},
+		{false, []model.Entry{entry(policy, nil)}, []any{model.Policy{Selector: "has(b)"}}},
 	} {
 		r.fill(store.Update{Resync: step.resync, Entries: step.entries})
 		for j, e := range step.entries {
@@ -56,8 +77,11 @@ func TestReadable(t *testing.T) {
 			case e.Err == nil:
 			case !errors.Is(e.Err, errBad):
 				t.Errorf("step %d: %s: %v", i, e.Path, e.Err)
-			case e.Key == host && strings.HasSuffix(e.Err.Error(), "; until it is corrected, it allows nothing but fail-safe ports"):
-			case strings.Contains(e.Err.Error(), "what it held before counts") != (e.Value != nil):
+			case e.Value != nil && errors.As(e.Err, new(*model.InvalidPolicyError)):
+				if e.Err != badPolicy.Err {
+					t.Errorf("step %d: %s: %v", i, e.Path, e.Err)
+				}
+			case !strings.HasSuffix(e.Err.Error(), suffix(e)) || strings.Contains(e.Err.Error(), "until") != (suffix(e) != ""):
 				t.Errorf("step %d: %s, with %v: %v", i, e.Path, e.Value, e.Err)
 			}
 		}

@@ -149,12 +149,12 @@ func (e *Engine) updateNamed(entry model.Entry) {
 	}
 }
 
-// checkType makes a value that is not its key's invalid. Of invalid entries only pools and
-// host endpoints keep a value, that from before.
+// checkType makes a value that is not its key's invalid. Of invalid entries those keep a
+// value, that from before, which say whom policy is about.
 func checkType(entry model.Entry) model.Entry {
 	keeps := false
 	switch entry.Key.(type) {
-	case model.PoolKey, model.HostEndpointKey:
+	case model.PoolKey, model.HostEndpointKey, model.PolicyKey, model.ProfileTagsKey, model.ProfileLabelsKey:
 		keeps = entry.Value != nil
 	}
 	if !entry.Exists() || entry.Err != nil && !keeps {

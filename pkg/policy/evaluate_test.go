@@ -76,6 +76,39 @@ func stateOf(t *testing.T, objects map[string]string) (*Engine, *State) {
 	return e, st
 }
 
+// TestUnreadablePolicy denies those that a policy picked before it couldn't be read.
+func TestUnreadablePolicy(t *testing.T) {
+	valid := `{"selector": "role == 'web'", "order": 5, "inbound_rules": [{"action": "allow"}]}`
+	e, st := stateOf(t, map[string]string{pol + "a": valid})
+	entry := entryOf(t, pol+"a", strings.TrimSuffix(valid, "}"))
+	for _, tt := range []struct {
+		value any
+		want  Verdict
+	}{{entryOf(t, pol+"a", valid).Value, Drop}, {nil, Accept}} {
+		entry.Value = tt.value
+		e.Update(entry)
+		if err := st.Apply(e.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		if r := Evaluate(testSettings, st, packet(t, fromOut)); r.Verdict != tt.want {
+			t.Errorf("with %v known: %s, want %s: %v", tt.value, r.Verdict, tt.want, r.Trail)
+		}
+		if r := Evaluate(testSettings, st, packet(t, toOut)); r.Verdict != tt.want {
+			t.Errorf("with %v known: %s, want %s: %v", tt.value, r.Verdict, tt.want, r.Trail)
+		}
+	}
+
+	// So do labels and tags that can't be read: the profile denies.
+	const from = pol + "from"
+	e, _ = stateOf(t, map[string]string{prof + "send/labels": `{"bad": "yes"}`, from: `{"selector": "role == 'web'", "inbound_rules": [{"action": "deny", "src_selector": "has(bad)"}, {}]}`})
+	entry = entryOf(t, prof+"send/labels", `{"bad": "yes"`)
+	entry.Value = model.Labels{"bad": "yes"}
+	e.Update(entry)
+	if c := e.Flush(); len(c.Sets) > 0 || c.Rules[RulesID{KindProfile, "send"}].Invalid == "" {
+		t.Errorf("%+v", c)
+	}
+}
+
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 var testSettings = Settings{

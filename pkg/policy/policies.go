@@ -60,6 +60,8 @@ func parsePolicy(key model.PolicyKey, entry model.Entry) (*policy, string) {
 		}
 	case entry.Exists() && errors.As(entry.Err, &invalid):
 		p.invalid, text = invalid.Error(), invalid.Selector
+	case ok && entry.Exists(): // what it picked before, as its selector can't be read
+		p.invalid, text = entry.Err.Error(), value.Selector
 	default:
 		return nil, ""
 	}

@@ -269,7 +269,8 @@ func (s *slow) policiesOf(t thing) []slowPolicy {
 		p := slowPolicy{id: RulesID{KindPolicy, k.Policy}, in: true, out: true}
 		text := ""
 		var invalid *model.InvalidPolicyError
-		if v, ok := e.Value.(model.Policy); ok {
+		v, ok := e.Value.(model.Policy)
+		if ok && e.Err == nil {
 			text = v.Selector
 			p.untracked = v.Untracked
 			p.in, p.out = v.Applies(model.Inbound), v.Applies(model.Outbound)
@@ -279,6 +280,8 @@ func (s *slow) policiesOf(t thing) []slowPolicy {
 			}
 		} else if errors.As(e.Err, &invalid) {
 			text = invalid.Selector
+		} else if ok {
+			text = v.Selector
 		} else {
 			continue
 		}

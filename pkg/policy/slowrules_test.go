@@ -37,6 +37,7 @@ func (s *slow) rules(id RulesID, things []thing) *Rules {
 	e := counting[model.PolicyKey{Tier: "default", Policy: id.Name}]
 	if e.Err != nil {
 		r.Invalid = e.Err.Error()
+		return r
 	}
 	if v, ok := e.Value.(model.Policy); ok {
 		if v.Applies(model.Inbound) {

@@ -142,7 +142,7 @@ func (w world) entry() model.Entry {
 			}
 		}
 		switch e.Value.(type) {
-		case model.Pool, model.HostEndpoint: // the value from before may be known
+		case model.Pool, model.HostEndpoint, model.Policy, model.Tags, model.Labels: // the value from before may be known
 		default:
 			e.Value = nil
 		}

@@ -100,6 +100,25 @@ func TestBadInput(t *testing.T) {
 	}
 	r.written = nil
 
+	t.Run("a slip in a policy that closes", func(t *testing.T) {
+		r.T = t
+		defer r.clear()
+		const closes = `{"selector": "role == 'web'", "inbound_rules": [{"action": "deny"}], "outbound_rules": [{"action": "allow"}]}`
+		for _, slip := range []string{strings.TrimSuffix(closes, "}"), strings.Replace(closes, "==", "=", 1)} {
+			for _, value := range []string{closes, slip, slip + " "} {
+				r.policy("closes", value)
+				r.enforced()
+				r.probe(value, expect{client, web, "udp 53", false}, expect{client, other, "udp 53", true})
+			}
+			if shown := r.invalid(); !strings.Contains(shown, "; until it is corrected, it denies those that it picked before") {
+				t.Errorf("/debug/invalid does not say so:\n%.1000s", shown)
+			}
+		}
+		r.del(policyPath("closes"))
+		r.enforced()
+		r.probe("it is deleted", expect{client, web, "udp 53", true})
+	})
+
 	t.Run("a profile that doesn't exist", func(t *testing.T) {
 		r.T = t
 		undo := r.endpoint(web, func(e *model.WorkloadEndpoint) { e.ProfileIDs = []string{"nowhere"} })
