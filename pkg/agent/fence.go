@@ -109,13 +109,15 @@ func (l *loop) openFirewall(ctx context.Context) error {
 	}
 	l.firewall = fw
 	l.configureFirewall()
-	if err := l.adoptCuts(); err != nil {
-		_ = fw.Close() // nothing was written
-		return fmt.Errorf("read what the firewall has of cut connections: %w", err)
-	}
+	// First: where others change their own tables all the time, large sets can be read only
+	// as it is known that ours are not what changes.
 	if l.tampered, err = fw.Subscribe(ctx); err != nil {
 		_ = fw.Close() // nothing was written
 		return fmt.Errorf("subscribe to changes of the firewall: %w", err)
+	}
+	if err := l.adoptCuts(); err != nil {
+		_ = fw.Close() // nothing was written
+		return fmt.Errorf("read what the firewall has of cut connections: %w", err)
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ type Firewall struct {
 	remake     bool   // make the table anew in the next Apply
 	remade     bool   // that was tried, and nothing has worked since
 	generation uint32 // at which the kernel was known to hold what is noted, 0 = none
+	since      int    // of the events, when it was read last
 }
 
 // Open opens the nftables of the calling thread's network namespace.
@@ -51,6 +52,7 @@ func Open(cfg Config) (*Firewall, error) {
 		beside.close()
 		return nil, fmt.Errorf("open nftables events: %w", err)
 	}
+	sock.events, beside.events = events, events
 	return &Firewall{cfg: cfg, sock: sock, beside: beside, events: events, desired: newDesired(), whole: true}, nil
 }
 
@@ -165,7 +167,7 @@ func (f *Firewall) try(r *Report) error {
 			return err
 		}
 		if !f.started || !f.knows(g) {
-			f.events.forget()
+			f.since = f.events.mark()
 			if err := f.observe(r); err != nil {
 				return err
 			}
@@ -173,9 +175,10 @@ func (f *Firewall) try(r *Report) error {
 			if err != nil {
 				return err
 			}
-			if again != g {
+			if again != g && !f.events.quiet(f.since, again) {
 				return errStale
 			}
+			g = again
 			expected = g
 		}
 		f.generation = g
@@ -188,13 +191,13 @@ func (f *Firewall) knows(g uint32) bool {
 	if f.generation == 0 {
 		return false
 	}
-	return g == f.generation || f.events.quiet(g)
+	return g == f.generation || f.events.quiet(f.since, g)
 }
 
 // write sends what differs and reads it back. expected is the generation that
 // the difference rests on, 0 = what was written before.
 func (f *Firewall) write(r *Report, expected uint32) error {
-	b := &batch{seq: f.sock.next, between: f.cfg.Between}
+	b := &batch{seq: f.sock.next, between: f.cfg.Between, since: f.since}
 	if !f.desired.rebuild { // else there is no table until the end of the batch
 		b.portion = portion
 	}
@@ -217,7 +220,7 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 	if err != nil {
 		return err
 	}
-	if f.generation == 0 || g != f.generation+uint32(n) && !f.events.quiet(g) {
+	if f.generation == 0 || g != f.generation+uint32(n) && !f.events.quiet(f.since, g) {
 		g = 0 // somebody else was at it as well: the next audit must look
 	}
 	if err := f.verify(p); err != nil {

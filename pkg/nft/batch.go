@@ -23,6 +23,7 @@ type batch struct {
 	// as many as the socket takes.
 	portion int
 	between func() // called after each transaction that others follow
+	since   int    // of the events, when what it rests on was read
 }
 
 type what struct {
@@ -165,8 +166,8 @@ func (b *batch) addRule(chain string, r *encodedRule, before uint64) {
 }
 
 // commit sends the batch, in several transactions where it is too large for one
-// or must be cut, or has more than a portion that may be, and reports how many there were. Where generation isn't 0, the ruleset must
-// still be of it.
+// or must be cut, or has more than a portion that may be, and reports how many there were. Where generation isn't 0, our table
+// must still be as it was at that one.
 func (b *batch) commit(s *socket, generation uint32) (transactions int, err error) {
 	const overhead = 256
 	limit := s.sendBuffer(len(b.msgs)+overhead) - overhead
@@ -189,7 +190,15 @@ func (b *batch) commit(s *socket, generation uint32) (transactions int, err erro
 		if end-start > limit {
 			return transactions, fmt.Errorf("a batch of %d bytes is too large for the socket (%d bytes): give CAP_NET_ADMIN, or raise the sysctl net.core.wmem_max", end-start, limit)
 		}
-		if err := b.transact(s, b.msgs[start:end], b.what[first:messages], generation); err != nil {
+		err := b.transact(s, b.msgs[start:end], b.what[first:messages], generation)
+		for try := 1; errors.Is(err, errStale) && try < maxTries; try++ {
+			calm := false
+			if generation, calm = s.calm(b.since); !calm {
+				break
+			}
+			err = b.transact(s, b.msgs[start:end], b.what[first:messages], generation)
+		}
+		if err != nil {
 			return transactions, err
 		}
 		transactions++

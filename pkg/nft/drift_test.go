@@ -4,8 +4,12 @@ package nft
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -207,6 +211,80 @@ func heardAll(t *testing.T, f *Firewall) {
 			t.Fatalf("heard of generation %d, it is %d", heard, generation)
 		}
 	}
+}
+
+// others have somebody change a table of his own all the time, until the test ends or the
+// function that is returned is called.
+func others(t *testing.T) (stop func()) {
+	t.Helper()
+	c := exec.Command("nft", "-i")
+	in, err := c.StdinPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.WriteString(in, "add table inet other\n")
+		for {
+			select {
+			case <-quit:
+				_ = in.Close()
+				return
+			case <-time.After(time.Millisecond):
+				_, _ = io.WriteString(in, "add chain inet other x\ndelete chain inet other x\n")
+			}
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		close(quit)
+		<-ended
+		if err := c.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// TestOthersChangeTheirs takes over a table that takes longer to read than others let the
+// ruleset be of one generation, and keeps it in order.
+func TestOthersChangeTheirs(t *testing.T) {
+	many := policy.Rules{ID: policyID("many")}
+	for i := range 5000 {
+		many.Inbound = append(many.Inbound, policy.Rule{Action: model.ActionAllow, Match: policy.Criteria{SrcNets: cidrs(fmt.Sprintf("100.%d.%d.0/24", i>>8, i&255))}})
+	}
+	change := policy.Changes{
+		Endpoints: endpoints(workload(1, "many")), Rules: rules(many, policy.Rules{ID: profileID("prod")}),
+		Sets: map[policy.SetID]*policy.SetChange{"large": {Kind: policy.KindAddrs, New: true, Added: members(0, 5000)}},
+	}
+	inHost(t, func() {
+		f := open(t)
+		f.Update(change)
+		mustApply(t, f)
+		stop := others(t)
+		f = open(t)
+		if _, err := f.Subscribe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.Update(change)
+		changed := many
+		changed.Inbound = append([]policy.Rule(nil), many.Inbound...)
+		changed.Inbound[7].Action = model.ActionDeny
+		f.Update(policy.Changes{Rules: rules(changed)})
+		wantWrites(t, f, 2, 0)
+		run(t, "nft", "add rule inet calico from-workload accept")
+		f.Audit()
+		wantWrites(t, f, 1, 1)
+		f.Update(policy.Changes{Rules: rules(many)})
+		wantWrites(t, f, 2, 0)
+		stop()
+		f.Audit()
+		wantWrites(t, f, 0, 0)
+	})
 }
 
 func TestBadSettings(t *testing.T) {

@@ -24,7 +24,7 @@ type eventSocket struct {
 	mu      sync.Mutex
 	running bool          // it has joined the group
 	heard   uint32        // generation up to which all was heard
-	touched bool          // somebody else changed our table since forget
+	touched int           // how often somebody else changed our table, or may have
 	more    chan struct{} // closed when more was heard
 }
 
@@ -53,15 +53,15 @@ func (e *eventSocket) close() error {
 const patience = 200 * time.Millisecond
 
 // quiet says whether it is certain that nobody else changed our table since
-// forget, up to a generation.
-func (e *eventSocket) quiet(generation uint32) bool {
+// mark returned a number, up to a generation.
+func (e *eventSocket) quiet(since int, generation uint32) bool {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	for {
 		e.mu.Lock()
 		running, heard, touched, more := e.running, e.heard, e.touched, e.more
 		e.mu.Unlock()
-		if !running || touched {
+		if !running || touched != since {
 			return false
 		}
 		if int32(heard-generation) >= 0 {
@@ -75,11 +75,11 @@ func (e *eventSocket) quiet(generation uint32) bool {
 	}
 }
 
-// forget is called before everything is read.
-func (e *eventSocket) forget() {
+// mark is called before something is read.
+func (e *eventSocket) mark() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.touched = false
+	return e.touched
 }
 
 func (e *eventSocket) note(change func()) {
@@ -97,7 +97,7 @@ func (f *Firewall) Subscribe(ctx context.Context) (<-chan Event, error) {
 	if err := unix.SetsockoptInt(f.events.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNFTables); err != nil {
 		return nil, os.NewSyscallError("subscribe to changes of nftables: setsockopt", err)
 	}
-	f.events.note(func() { f.events.running, f.events.touched = true, true }) // what was before isn't known
+	f.events.note(func() { f.events.running, f.events.touched = true, f.events.touched+1 }) // what was before isn't known
 	out := make(chan Event, 1)
 	stop := context.AfterFunc(ctx, func() { _ = f.events.close() }) // ends the read
 	go func() {
@@ -121,7 +121,7 @@ func (e *eventSocket) run(ctx context.Context, log *slog.Logger, tell func()) {
 		n, err := e.file.Read(buf)
 		switch {
 		case errors.Is(err, unix.ENOBUFS): // the kernel dropped some, and goes on
-			e.note(func() { e.touched = true })
+			e.note(func() { e.touched++ })
 			tell()
 		case err != nil:
 			if ctx.Err() == nil && !errors.Is(err, os.ErrClosed) {
@@ -152,7 +152,9 @@ func (e *eventSocket) foreign(b []byte) bool {
 	}
 	if foreign || generation != 0 {
 		e.note(func() {
-			e.touched = e.touched || foreign
+			if foreign {
+				e.touched++
+			}
 			if generation != 0 {
 				e.heard = generation
 			}

@@ -63,11 +63,17 @@ func (s *socket) readTable() (table, error) {
 	if err != nil {
 		return t, fmt.Errorf("read table %s: %w", TableName, err)
 	}
-	err = s.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, name, func(_ uint16, body []byte) {
-		if text(attr(body, attrTable)) == TableName {
-			t.chains[text(attr(body, unix.NFTA_CHAIN_NAME))] = parseChain(body)
+	for range maxTries { // they are read in no time
+		clear(t.chains)
+		err = s.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, name, func(_ uint16, body []byte) {
+			if text(attr(body, attrTable)) == TableName {
+				t.chains[text(attr(body, unix.NFTA_CHAIN_NAME))] = parseChain(body)
+			}
+		})
+		if !errors.Is(err, errInterrupted) {
+			break
 		}
-	})
+	}
 	if err != nil {
 		return t, fmt.Errorf("read the chains of table %s: %w", TableName, err)
 	}

@@ -17,7 +17,7 @@ const (
 	answerSeconds = 30
 )
 
-// errInterrupted says that the ruleset changed while it was read.
+// errInterrupted says that the ruleset changed while it was read, and it isn't known what of it.
 var errInterrupted = errors.New("the ruleset changed while it was read")
 
 // socket talks to nftables. It is good for one goroutine at a time.
@@ -26,6 +26,8 @@ type socket struct {
 	port uint32
 	seq  uint32
 	buf  []byte
+	// events tell whether it was our table that changed; nil = nobody does.
+	events *eventSocket
 	// most is how large a batch may be where buffers can't be made larger, 0 = as
 	// the kernel says.
 	most int
@@ -128,15 +130,38 @@ type request struct {
 	body  []byte
 	fn    func(kind uint16, body []byte) // gets each answer's attributes
 	err   error                          // the kernel's
+	// overtaken: the answers are whole, but some transaction took place between them.
+	overtaken bool
 }
 
-// ask sends one request, a dump or one that is acknowledged.
+// ask sends one request, a dump or one that is acknowledged. Where others change their own
+// tables all the time, no large dump would ever be of one generation. That needn't be: of
+// one table's rules, sets and elements the kernel keeps count apart. Not so of chains.
 func (s *socket) ask(kind int, flags uint16, body []byte, fn func(kind uint16, body []byte)) error {
+	since := 0
+	if s.events != nil {
+		since = s.events.mark()
+	}
 	r := request{kind: kind, flags: flags, body: body, fn: fn}
 	if err := s.exchange([]*request{&r}); err != nil {
 		return err
 	}
+	if r.overtaken && kind != unix.NFT_MSG_GETCHAIN {
+		if _, calm := s.calm(since); calm {
+			return nil
+		}
+	}
 	return r.err
+}
+
+// calm is the generation of the ruleset, and whether it is certain that nobody else changed
+// our table since the events were asked for a mark.
+func (s *socket) calm(since int) (generation uint32, calm bool) {
+	if s.events == nil {
+		return 0, false
+	}
+	g, err := s.generation()
+	return g, err == nil && s.events.quiet(since, g)
 }
 
 // exchange sends requests in one piece, of which no more than one may be a dump,
@@ -168,7 +193,7 @@ func (s *socket) exchange(requests []*request) error {
 			case unix.NLMSG_ERROR, unix.NLMSG_DONE:
 				left--
 				if r.err = errnoOf(body); interrupted && h.kind == unix.NLMSG_DONE {
-					r.err = errInterrupted
+					r.overtaken, r.err = r.err == nil, errInterrupted
 				}
 			default:
 				if len(body) >= familySize {
