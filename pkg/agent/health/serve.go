@@ -38,8 +38,8 @@ type Servers struct {
 func NewServers(p *problems.Ledger, health, metrics http.Handler) *Servers {
 	return &Servers{
 		problems: p, wake: make(chan struct{}, 1),
-		health:  &server{what: "health", param: "HealthPort", handler: health},
-		metrics: &server{what: "metrics", param: "PrometheusMetricsPort", handler: metrics},
+		health:  &server{what: "health", params: "Health", handler: health},
+		metrics: &server{what: "metrics", params: "PrometheusMetrics", handler: metrics},
 	}
 }
 
@@ -71,9 +71,19 @@ func (s *Servers) Move() (health, metrics error) {
 	want := s.want
 	s.mu.Unlock()
 	health, metrics = s.health.move(want[0].Address()), s.metrics.move(want[1].Address())
-	s.problems.ReportSetting(s.health.param, health, s.health.stand())
-	s.problems.ReportSetting(s.metrics.param, metrics, s.metrics.stand())
+	s.say(s.health, health)
+	s.say(s.metrics, metrics)
 	return health, metrics
+}
+
+// say reports why a server isn't where it shall be, with the parameter that is to be changed.
+func (s *Servers) say(srv *server, err error) {
+	host, port := error(nil), err
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		host, port = err, nil
+	}
+	s.problems.ReportSetting(srv.params+"Host", host, srv.stand())
+	s.problems.ReportSetting(srv.params+"Port", port, srv.stand())
 }
 
 // Run serves until the context ends. The error is always nil.
@@ -106,8 +116,9 @@ func (s *Servers) Close() {
 
 // server is one HTTP server, or none for the time being.
 type server struct {
-	what, param string
-	handler     http.Handler
+	what    string
+	params  string // what the names of its parameters begin with
+	handler http.Handler
 
 	address string // "" = none
 	http    *http.Server
@@ -143,7 +154,11 @@ func (s *server) move(address string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("serve %s on %s: %w: free the port, or choose another address, or 0 for none", s.what, address, err)
+		advice := "free the port, or choose another address, or 0 for none"
+		if errors.Is(err, syscall.EADDRNOTAVAIL) {
+			advice = "no link of this host has the address: choose one that it has, or nothing for all"
+		}
+		return fmt.Errorf("serve %s on %s: %w: %s", s.what, address, err, advice)
 	}
 	s.close(drainPause)
 	s.serve(address, listener)

@@ -94,7 +94,12 @@ func TestServing(t *testing.T) {
 	away.Host = "203.0.113.1"
 	s.Configure(params.Params{Health: away, Metrics: at(a)})
 	until("report", func() bool { return p.Count() == 1 })
+	if got := p.All()[0]; got.Path != "HealthHost" || !strings.Contains(got.Reason, "no link of this host has the address") {
+		t.Errorf("%+v", got)
+	}
 	until("health where it was", func() bool { return ask(b) == "health" })
+	s.Configure(params.Params{Health: at(b), Metrics: at(a)})
+	until("all in order", func() bool { return p.Count() == 0 })
 
 	cancel()
 	if err := <-ended; err != nil {
