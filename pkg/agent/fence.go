@@ -73,6 +73,7 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 	}
 	if report.Repairs > 0 {
 		w.all = true // what began while the firewall had a hole runs on as established
+		l.sayRepaired(report.Repairs, now)
 	}
 	for path, problem := range report.Programmed {
 		t := l.desired.targets[path]
@@ -99,6 +100,26 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 		l.log.Info("the firewall stands", "endpoints", len(w.state.Endpoints), "rules", report.Rules, "members", report.Members, "changes", report.Writes, "took", time.Since(now))
 	}
 	return w.applied
+}
+
+// repairsPause is for how long repairs of the firewall are counted before the next is logged: a
+// fight with another program is one of dozens a second.
+const repairsPause = time.Minute
+
+// repairs are those of the firewall that are not logged yet, and when some were.
+type repairs struct {
+	changes int
+	said    time.Time
+}
+
+// sayRepaired logs that somebody else has changed the firewall.
+func (l *loop) sayRepaired(changes int, now time.Time) {
+	r := &l.repairs
+	if r.changes += changes; now.Sub(r.said) < repairsPause {
+		return
+	}
+	l.log.Warn("repaired the firewall, which something else changed; connections that began meanwhile are judged again", "table", "inet "+nft.TableName, "changes", r.changes)
+	*r = repairs{said: now}
 }
 
 // openFirewall opens the firewall and subscribes to what others do to it.

@@ -3,10 +3,13 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,6 +35,7 @@ type wallside struct {
 	audits   int
 	cut      map[nft.Flow]uint64 // packets dropped
 	failCut  error               // of calls with something cut
+	repairs  int                 // of the next call
 	tampered chan nft.Event
 }
 
@@ -83,7 +87,8 @@ func (w *wallside) Apply(context.Context) (nft.Report, error) {
 	if len(w.cut) > 0 && w.failCut != nil {
 		return nft.Report{}, w.failCut
 	}
-	r := nft.Report{Programmed: map[string]error{}}
+	r := nft.Report{Programmed: map[string]error{}, Repairs: w.repairs}
+	w.repairs = 0
 	for _, c := range w.updates {
 		for path, ep := range c.Endpoints {
 			if ep != nil {
@@ -191,6 +196,68 @@ func TestTampering(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		if n := audits(); n != 3 {
 			t.Errorf("%d audits in 30 s, want 3", n)
+		}
+	})
+}
+
+// TestRepairsAreSaid: those of a fight once a minute.
+func TestRepairsAreSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		c := startClockwork(t, func(c *clockwork) { c.log = slog.New(slog.NewTextHandler(&log, nil)) })
+		said := func() (lines []string) {
+			synctest.Wait()
+			for line := range strings.Lines(log.String()) {
+				if _, text, is := strings.Cut(line, `msg="repaired the firewall`); is {
+					lines = append(lines, text[strings.LastIndex(text, " "):])
+				}
+			}
+			log.Reset()
+			return lines
+		}
+		time.Sleep(time.Second)
+		if got := said(); got != nil {
+			t.Errorf("before anything was repaired: %q", got)
+		}
+		tamper := func(n int) {
+			for range n {
+				c.wallside.set(func() { c.wallside.repairs = 2 })
+				c.wallside.tampered <- nft.Event{}
+				time.Sleep(time.Second)
+			}
+		}
+		tamper(1)
+		if diff := cmp.Diff([]string{" changes=2\n"}, said()); diff != "" {
+			t.Errorf("one repair: %s", diff)
+		}
+		tamper(59)
+		if got := said(); got != nil {
+			t.Errorf("within a minute: %q", got)
+		}
+		tamper(1)
+		if diff := cmp.Diff([]string{" changes=120\n"}, said()); diff != "" {
+			t.Errorf("a minute later: %s", diff)
+		}
+	})
+}
+
+// TestFenceComesBack names no endpoint as not programmed without a reason.
+func TestFenceComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		c := startClockwork(t, func(c *clockwork) {
+			c.log = slog.New(slog.NewTextHandler(&log, nil))
+			c.wallside.refuse = map[string]error{testKey("a").Path(): errors.New("no nftables")}
+			c.fail = errors.New("no netlink")
+		})
+		time.Sleep(time.Second)
+		c.wallside.set(func() { clear(c.wallside.refuse) })
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "endpoint is not programmed") && !strings.Contains(line, "no nftables") {
+				t.Error(line)
+			}
 		}
 	})
 }

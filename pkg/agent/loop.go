@@ -105,7 +105,8 @@ type loop struct {
 	sweeps     sweeps
 	unswept    bool // that failed, and is to be tried again
 	route      route
-	suspicious bool      // somebody else changed the firewall
+	suspicious bool // somebody else changed the firewall
+	repairs    repairs
 	lastAudit  time.Time // of the firewall, because of that
 
 	path      hostPath

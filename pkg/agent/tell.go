@@ -82,11 +82,10 @@ func (l *loop) tellTarget(t *target) {
 	case isAbsent(t.problem):
 		l.log.Debug("endpoint has no interface yet", "key", t.path, "reason", t.problem)
 	default:
-		reason := t.problem
-		if reason == nil {
-			reason = l.wall.stands(t.path)
+		// Where nothing is wrong, it is only that its interface is still to be programmed.
+		if reason := cmp.Or(t.problem, l.wall.stands(t.path)); reason != nil {
+			l.log.Warn("endpoint is not programmed", "key", t.path, "reason", reason)
 		}
-		l.log.Warn("endpoint is not programmed", "key", t.path, "reason", reason)
 	}
 	l.report.Set(t.path, t.key, l.status(t))
 	l.recount = true
