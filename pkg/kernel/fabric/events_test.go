@@ -3,12 +3,16 @@
 package fabric
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
@@ -68,6 +72,22 @@ func settleFabric(tb testing.TB, signals <-chan struct{}) {
 	signalled(tb, signals, "the MTU of lo")
 	netns.IP(tb, "link", "set", "lo", "mtu", "65536")
 	signalled(tb, signals, "the MTU of lo")
+}
+
+// TestFightIsSaidOnce: not with each of its repairs.
+func TestFightIsSaidOnce(t *testing.T) {
+	var log bytes.Buffer
+	f := &Fabric{cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	for range 5 {
+		p := newPass(f)
+		for _, what := range []string{"set route to 10.0.0.0/24", "set route to 10.0.1.0/24"} {
+			p.wrote(&change{Change: rtnl.Change{What: what}, drifted: true})
+		}
+		p.sayRepairs()
+	}
+	if got := log.String(); strings.Count(got, "repaired") != 1 || !strings.Contains(got, `changes=2 first="set route to 10.0.0.0/24"`) {
+		t.Errorf("want one line:\n%s", got)
+	}
 }
 
 // Whatever somebody else does is signalled, seen at a glance, and repaired.

@@ -64,6 +64,7 @@ type Fabric struct {
 	devices        map[plan.TunnelKind]int         // indices of those that were right when last seen
 	ready          bool                            // Apply has been through: what differs now has drifted
 	right          *glance                         // what the kernel showed when there was nothing to do; nil = there was, or is
+	said           rtnl.Repairs
 }
 
 // Problem is something that the kernel doesn't hold as desired.
@@ -210,6 +211,7 @@ func (f *Fabric) converge(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	p.sayRepairs()
 	if p.writes > 0 || len(p.refusals) > 0 { // read back
 		again := newPass(f)
 		again.refusals = p.refusals
@@ -248,5 +250,6 @@ func (f *Fabric) convergeSome(ctx context.Context, routes []netip.Prefix, remote
 	if err := p.goneRemotes(remotes, before); err != nil {
 		return Report{}, err
 	}
+	p.sayRepairs()
 	return p.report(), nil
 }

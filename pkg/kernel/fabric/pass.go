@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
@@ -26,7 +27,7 @@ type pass struct {
 	problems []Problem
 	writes   int
 	repairs  int
-	tell     bool // the log has been told of a repair
+	repaired string // the first of them
 	// unresolved are destinations whose routes cannot be, for want of a device or an address.
 	unresolved []netip.Prefix
 	// What was right before this pass.
@@ -125,10 +126,18 @@ func (p *pass) wrote(c *change) {
 	if !c.drifted {
 		return
 	}
-	p.repairs++
-	if !p.tell {
-		p.tell = true
-		p.cfg.Logger.Warn("repaired what leads to other hosts: something else changed it", slog.String("first", c.What))
+	if p.repairs++; p.repairs == 1 {
+		p.repaired = c.What
+	}
+}
+
+// sayRepairs tells the log of what somebody else changed.
+func (p *pass) sayRepairs() {
+	if p.repairs == 0 {
+		return
+	}
+	if say := p.said.Say("", p.repairs, time.Now()); say > 0 {
+		p.cfg.Logger.Warn("repaired what leads to other hosts: something else changed it", slog.Int("changes", say), slog.String("first", p.repaired))
 	}
 }
 

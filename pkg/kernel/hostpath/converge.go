@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
@@ -67,8 +68,10 @@ func (h *Path) converge(ctx context.Context, read func() (*state, error), remove
 		made += n
 		if n > 0 && h.drifted(p.name, st, removed) {
 			report.Repairs += n
-			h.cfg.Logger.Warn("repaired a workload interface that something else changed",
-				slog.String("interface", p.name), slog.Int("changes", n), slog.String("first", p.changes[0].What))
+			if say := h.repairs.Say(p.name, n, time.Now()); say > 0 {
+				h.cfg.Logger.Warn("repaired a workload interface that something else changed",
+					slog.String("interface", p.name), slog.Int("changes", say), slog.String("first", p.changes[0].What))
+			}
 		}
 	}
 	report.Writes += made

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
@@ -48,7 +49,9 @@ func (h *Path) wroteHost(report *Report, what string) {
 	report.Writes++
 	if h.ready {
 		report.Repairs++
-		h.cfg.Logger.Warn("repaired a setting of the host that something else changed", slog.String("setting", what))
+		if say := h.repairs.Say(what, 1, time.Now()); say > 0 {
+			h.cfg.Logger.Warn("repaired a setting of the host that something else changed", slog.String("setting", what), slog.Int("changes", say))
+		}
 	}
 }
 

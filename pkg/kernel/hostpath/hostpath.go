@@ -66,6 +66,7 @@ type Path struct {
 	ready   bool    // Apply has been through: what differs now has drifted
 	hostV6  bool    // IPv6 forwarding was seen to
 	right   *glance // what the kernel showed when there was nothing to do; nil = there was, or is
+	repairs rtnl.Repairs
 }
 
 // reader reads the kernel's state. Not for concurrent use.

@@ -3,8 +3,10 @@
 package hostpath
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"strings"
@@ -133,6 +135,27 @@ func TestRepairs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFightIsSaidOnce: not with each of its repairs.
+func TestFightIsSaidOnce(t *testing.T) {
+	netns.Host(t, func() {
+		h := newHostPath(t)
+		var log bytes.Buffer
+		h.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		a, b := wire(t, 1), wire(t, 2)
+		mustApply(t, h, a.endpoint, b.endpoint)
+		for range 5 {
+			netns.IP(t, "route", "del", a.endpoint.Addrs[0].String())
+			netns.IP(t, "route", "del", b.endpoint.Addrs[0].String())
+			if r := mustApply(t, h, a.endpoint, b.endpoint); r.Repairs != 2 {
+				t.Errorf("%d repairs, want 2", r.Repairs)
+			}
+		}
+		if n := strings.Count(log.String(), "repaired"); n != 2 {
+			t.Errorf("%d lines, want one for each interface:\n%s", n, &log)
+		}
+	})
 }
 
 func TestLeavesForeignStateAlone(t *testing.T) {
