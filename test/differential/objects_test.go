@@ -57,7 +57,7 @@ func (c chance) object(kind int) (path, data string) {
 		bad = []string{`{"state":"active"}`, `{`}
 	case 4, 5:
 		key, value = model.HostEndpointKey{Host: one(c, host, host, host, peer), Endpoint: one(c, "1", "2", "3")}, c.hostEndpoint()
-		bad = []string{`{"profile_ids":[]}`}
+		bad = []string{`{"profile_ids":[]}`, `{"name":"eth0","labels":{"a":1}}`, `{"name":"*","labels":5}`}
 	case 6, 7:
 		r := model.Rules{Inbound: c.rules(3), Outbound: c.rules(3)}
 		if c.in(2) {
