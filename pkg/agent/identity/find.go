@@ -21,8 +21,9 @@ import (
 
 const (
 	// departure is how long an address that can't be used is waited for before
-	// another one is taken, or none: a link that goes down for a moment must not
-	// move the host for all others. One that no link has any more isn't waited for.
+	// another one is taken, or none: a link that goes down for a moment, or is set up
+	// anew, must not move the host for all others. Where the same link has another
+	// address in its place nothing is waited for.
 	departure = 10 * time.Second
 	// lookupTimeout bounds the look for the target of can-reach.
 	lookupTimeout = 5 * time.Second
@@ -65,14 +66,19 @@ type sight struct {
 func (i *Keeper) find(ctx context.Context, n note) finding {
 	var f finding
 	for family, m := range i.methods {
-		former := n.own[family].Addr.Addr()
-		if !former.IsValid() {
-			former = storedAddress(n.stored, i.host, family)
-		}
-		// A pool made over the address that the host has must not move it.
-		pools := slices.DeleteFunc(slices.Collect(maps.Values(n.pools)), func(p netip.Prefix) bool { return p.Contains(former) })
 		reached, lookup := i.reached(ctx, family, m, n.sight)
-		id, err := m.Choose(plan.Surroundings{Links: n.links.Links, Pools: pools, Reached: reached, Former: former}, family == 1)
+		choose := func(former netip.Addr) (plan.Identity, error) {
+			// A pool made over the address that the host has must not move it.
+			pools := slices.DeleteFunc(slices.Collect(maps.Values(n.pools)), func(p netip.Prefix) bool { return p.Contains(former) })
+			return m.Choose(plan.Surroundings{Links: n.links.Links, Pools: pools, Reached: reached, Former: former}, family == 1)
+		}
+		// What was found and couldn't be written yet gives way to what the others know.
+		former := storedAddress(n.stored, i.host, family)
+		id, err := choose(former)
+		if own := n.own[family].Addr.Addr(); own.IsValid() && own != former && (!former.IsValid() || id.Addr.Addr() != former) {
+			former = own
+			id, err = choose(own)
+		}
 		if lookup != nil {
 			id, err = plan.Identity{}, lookup
 			f.again = sooner(f.again, mostPause)
@@ -80,7 +86,8 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 		there := hasAddress(n.links.Links, former)
 		left := time.Duration(0)
 		if lookup == nil {
-			left = i.leaving(family, m, id.Addr.Addr(), former, there)
+			elsewhere := n.own[family].Addr.Addr() == former && n.own[family].Link != "" && n.own[family].Link != id.Link
+			left = i.leaving(family, m, id.Addr.Addr(), former, there || elsewhere)
 		} else {
 			i.departing[family] = time.Time{} // nothing says that it has to go
 		}
@@ -116,10 +123,11 @@ func refused(links []plan.Link, m plan.Method, family int) error {
 	return nil
 }
 
-// leaving says how long the former address is yet waited for.
-func (i *Keeper) leaving(family int, m plan.Method, found, former netip.Addr, there bool) time.Duration {
+// leaving says how long the former address is yet waited for. returns says that it may be
+// of use again, though another one was found.
+func (i *Keeper) leaving(family int, m plan.Method, found, former netip.Addr, returns bool) time.Duration {
 	wished := m.Kind == plan.MethodNone || m.Kind == plan.MethodAddress
-	if wished || !former.IsValid() || found == former || !there && found.IsValid() {
+	if wished || !former.IsValid() || found == former || !returns && found.IsValid() {
 		i.departing[family] = time.Time{}
 		return 0
 	}

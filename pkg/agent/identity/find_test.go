@@ -52,8 +52,14 @@ func both(firstUp bool) plan.Links {
 	return l
 }
 
-// TestFindPatience: a link that goes for a moment moves nothing; one that stays
-// away does, and an address that is gone isn't waited for.
+// bare takes the first link's addresses away.
+func bare(l plan.Links) plan.Links {
+	l.Links[0].Addrs = nil
+	return l
+}
+
+// TestFindPatience: a link or an address that goes for a moment moves nothing; one that
+// stays away does, and one that has another in its place isn't waited for.
 func TestFindPatience(t *testing.T) {
 	type step struct {
 		after time.Duration
@@ -90,6 +96,21 @@ func TestFindPatience(t *testing.T) {
 			{0, both(true), "172.19.0.1/24"}, // it came back; to move once more would help nobody
 			{10 * time.Second, both(true), "172.19.0.1/24"},
 			{0, down(both(true)), "172.19.0.1/24"},
+		}},
+		"its address goes, and another link has one": {"", "", []step{
+			{0, both(true), "172.18.0.1/24"},
+			{0, bare(both(true)), "172.18.0.1/24 keep 10s"},
+			{time.Second, both(true), "172.18.0.1/24"},
+			{0, bare(both(true)), "172.18.0.1/24 keep 10s"},
+			{10 * time.Second, bare(both(true)), "172.19.0.1/24"},
+			{0, both(true), "172.19.0.1/24"},
+		}},
+		"another link's address was not written when the first came back": {"", "172.18.0.1", []step{
+			{0, both(true), "172.18.0.1/24"},
+			{0, both(false), "172.18.0.1/24 keep 10s"},
+			{10 * time.Second, both(false), "172.19.0.1/24"},
+			{time.Second, both(false), "172.19.0.1/24"},
+			{0, both(true), "172.18.0.1/24"},
 		}},
 		"an address is added before it": {"", "", []step{
 			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
