@@ -111,7 +111,7 @@ func (e *Engine) flushMTU(uplinks []Link) (mtus, map[TunnelKind][]netip.Prefix) 
 	reason := ""
 	v6 := e.pools.lengths[1] != [129]int{}
 	if v6 && m.Pods > 0 && m.Pods < minMTU6 {
-		reason = fmt.Sprintf("workloads are left %d bytes of the uplink's %d, and IPv6 needs %d: raise the MTU of the uplinks", m.Pods, u.uplink, minMTU6)
+		reason = fmt.Sprintf("workloads are left %d bytes of the uplink's %d, and IPv6 needs %d: none is started with IPv6, and a tunnel that has less takes none; raise the MTU of the uplinks, or take the encapsulation from the pools", m.Pods, u.uplink, minMTU6)
 	}
 	e.report(SmallMTU, "mtu", reason)
 	return u, pools
