@@ -86,8 +86,7 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 		there := hasAddress(n.links.Links, former)
 		left := time.Duration(0)
 		if lookup == nil {
-			elsewhere := n.own[family].Addr.Addr() == former && n.own[family].Link != "" && n.own[family].Link != id.Link
-			left = i.leaving(family, m, id.Addr.Addr(), former, there || elsewhere)
+			left = i.leaving(family, m, id.Addr.Addr(), former, there || i.isElsewhere(n, family, former, id))
 		} else {
 			i.departing[family] = time.Time{} // nothing says that it has to go
 		}
@@ -121,6 +120,20 @@ func refused(links []plan.Link, m plan.Method, family int) error {
 		return fmt.Errorf("the kernel doesn't use %s on %s, as another host there has it (duplicate address detection): take it from one of them, then give it to this one again", r.Addr.Addr(), r.Link)
 	}
 	return nil
+}
+
+// isElsewhere says whether what was found isn't in the former address's place: not on the link that had
+// it or, where an earlier process knew that, not in its subnet.
+func (i *Keeper) isElsewhere(n note, family int, former netip.Addr, found plan.Identity) bool {
+	if own := n.own[family]; own.Addr.Addr() == former && own.Link != "" {
+		return own.Link != found.Link
+	}
+	if family == 1 {
+		return false // its subnet isn't in etcd
+	}
+	text, _ := n.stored[model.BGPHostKey{Host: i.host, Field: model.BGPHostNetworkV4}.Path()].Value.(model.Text)
+	subnet, err := netip.ParsePrefix(string(text)) // what can't be read says nothing
+	return err == nil && subnet.Contains(former) && !subnet.Contains(found.Addr.Addr())
 }
 
 // leaving says how long the former address is yet waited for. returns says that it may be

@@ -68,7 +68,7 @@ func TestFindPatience(t *testing.T) {
 	}
 	tests := map[string]struct {
 		method string
-		stored string
+		stored string // with a subnet, that is stored too
 		steps  []step
 	}{
 		"flaps": {"", "", []step{
@@ -123,6 +123,15 @@ func TestFindPatience(t *testing.T) {
 			{10 * time.Second, both(false), "172.19.0.1/24"},
 		}},
 		"after a restart, when the address is gone": {"", "172.18.0.9", []step{{0, both(false), "172.19.0.1/24"}}},
+		"after a boot, when the first link has none yet": {"", "172.18.0.1/24", []step{
+			{0, bare(both(true)), "keep 10s"},
+			{time.Second, both(true), "172.18.0.1/24"},
+		}},
+		"after a boot, when the first link has none": {"", "172.18.0.1/24", []step{
+			{0, bare(both(true)), "keep 10s"},
+			{10 * time.Second, bare(both(true)), "172.19.0.1/24"},
+		}},
+		"after a boot, with another one of its subnet": {"", "172.18.0.9/24", []step{{0, both(true), "172.18.0.1/24"}}},
 		"is told": {"172.18.0.7", "172.18.0.9", []step{
 			{0, eth0("172.18.0.9/24"), "172.18.0.7/32 no link has 172.18.0.7"},
 			{0, eth0("172.18.0.9/24", "172.18.0.7/24"), "172.18.0.7/24"},
@@ -132,8 +141,16 @@ func TestFindPatience(t *testing.T) {
 	for name, tt := range tests {
 		f := newFinder(t, tt.method)
 		if tt.stored != "" {
-			key := model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}
-			f.note.stored = map[string]model.Entry{key.Path(): {Path: key.Path(), Key: key, Value: model.Text(tt.stored), Revision: 1}}
+			f.note.stored = map[string]model.Entry{}
+			store := func(field model.BGPHostField, text string) {
+				key := model.BGPHostKey{Host: "a", Field: field}
+				f.note.stored[key.Path()] = model.Entry{Path: key.Path(), Key: key, Value: model.Text(text), Revision: 1}
+			}
+			addr, _, hasSubnet := strings.Cut(tt.stored, "/")
+			store(model.BGPHostIPv4, addr)
+			if hasSubnet {
+				store(model.BGPHostNetworkV4, netip.MustParsePrefix(tt.stored).Masked().String())
+			}
 		}
 		for n, s := range tt.steps {
 			got := f.see(s.after, s.links)
