@@ -24,6 +24,7 @@ func (c *Client) Addrs() []netip.Addr {
 // use prepares a member for requests.
 func (c *Client) use(m *member) {
 	m.connectTimeout = c.dialTimeout
+	m.session = c.tls.session(c.sessionDir, m.url, c.log)
 	if a, err := netip.ParseAddr(m.host); err == nil {
 		c.addrs.Store(plain(a), struct{}{})
 	}

@@ -38,9 +38,10 @@ type cluster struct {
 }
 
 type clusterOptions struct {
-	size  int
-	tls   *transport.TLSInfo // for clients
-	quota int64
+	size     int
+	tls      *transport.TLSInfo // for clients
+	grpcOnly bool               // HTTP has an address of its own
+	quota    int64
 }
 
 type server struct {
@@ -65,7 +66,7 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 		scheme = "https"
 	}
 	var initial []string
-	free := freeAddrs(t, 2*opts.size)
+	free := freeAddrs(t, 3*opts.size)
 	for i := range opts.size {
 		cfg := embed.NewConfig()
 		cfg.Name = fmt.Sprintf("m%d", i)
@@ -78,13 +79,16 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 		cfg.UnsafeNoFsync = true
 		cfg.BcryptCost = 4
 		cfg.QuotaBackendBytes = opts.quota
-		addr, peer := free[2*i], free[2*i+1]
+		addr, peer := free[3*i], free[3*i+1]
 		cfg.ListenClientUrls = []url.URL{{Scheme: scheme, Host: addr}}
 		cfg.AdvertiseClientUrls = cfg.ListenClientUrls
 		cfg.ListenPeerUrls = []url.URL{{Scheme: "http", Host: peer}}
 		cfg.AdvertisePeerUrls = cfg.ListenPeerUrls
 		if opts.tls != nil {
 			cfg.ClientTLSInfo = *opts.tls
+		}
+		if opts.grpcOnly {
+			cfg.ListenClientHttpUrls = []url.URL{{Scheme: scheme, Host: free[3*i+2]}}
 		}
 		initial = append(initial, cfg.Name+"=http://"+peer)
 		m := &server{c: c, cfg: cfg, clientAddr: addr, proxy: startProxy(t, addr)}

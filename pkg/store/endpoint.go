@@ -29,6 +29,7 @@ type member struct {
 	host           string // name or address, "" of a socket
 	tls            *tlsFiles
 	secure         bool
+	session        *session       // nil: none is kept
 	connectTimeout time.Duration  // 0 = default
 	note           func(net.Addr) // is told where each connection leads; nil = nobody is
 
@@ -126,7 +127,7 @@ func (m *member) dial() (*grpc.ClientConn, error) {
 	}
 	creds := insecure.NewCredentials()
 	if m.secure {
-		creds = newHandshaker(m.tls)
+		creds = newHandshaker(m.tls, m.session)
 	}
 	if m.note != nil {
 		creds = noting{creds, m.note}

@@ -118,9 +118,9 @@ func judge(member string, err error, sent, user bool) failure {
 }
 
 // isCertificateText tells a handshake that failed by what one side sent from
-// one that was cut off. grpc hands on texts, not errors.
+// one that was cut off, or that a kept session may have spoiled. grpc hands on texts, not errors.
 func isCertificateText(s string) bool {
-	return strings.Contains(s, "x509: ") || strings.Contains(s, "tls: ")
+	return !strings.HasPrefix(s, resumeText) && (strings.Contains(s, "x509: ") || strings.Contains(s, "tls: "))
 }
 
 // isRefusedText tells that nothing listens where the member should be.

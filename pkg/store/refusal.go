@@ -21,11 +21,12 @@ const refusalWait = 100 * time.Millisecond
 // then.
 type handshaker struct {
 	credentials.TransportCredentials
-	files *tlsFiles
+	files   *tlsFiles
+	session *session // nil: none is kept
 }
 
-func newHandshaker(files *tlsFiles) handshaker {
-	return handshaker{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), files}
+func newHandshaker(files *tlsFiles, session *session) handshaker {
+	return handshaker{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), files, session}
 }
 
 func (h handshaker) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -33,7 +34,18 @@ func (h handshaker) ClientHandshake(ctx context.Context, authority string, raw n
 	if err != nil {
 		return nil, nil, err
 	}
+	if h.session != nil {
+		cfg.ClientSessionCache = h.session
+	}
 	conn, info, err := credentials.NewTLS(cfg).ClientHandshake(ctx, authority, raw)
+	if h.session != nil {
+		if err != nil {
+			return nil, nil, h.session.failed(err)
+		}
+		if made, ok := info.(credentials.TLSInfo); ok {
+			h.session.made(made.State)
+		}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -41,7 +53,7 @@ func (h handshaker) ClientHandshake(ctx context.Context, authority string, raw n
 }
 
 func (h handshaker) Clone() credentials.TransportCredentials {
-	return handshaker{h.TransportCredentials.Clone(), h.files}
+	return handshaker{h.TransportCredentials.Clone(), h.files, h.session}
 }
 
 // refusable is a TLS connection. In TLS 1.3 a client is done with the handshake

@@ -75,7 +75,7 @@ func TestRefusalAfterHandshake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	creds := newHandshaker(files)
+	creds := newHandshaker(files, nil)
 	conn, _, err := creds.Clone().ClientHandshake(t.Context(), "127.0.0.1", raw)
 	if err != nil {
 		t.Fatal(err)

@@ -3,10 +3,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -29,17 +32,24 @@ import (
 // authority is a certificate authority for one test.
 type authority struct {
 	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	key  crypto.Signer
 	pem  []byte
+	life time.Duration // of what it issues; 0 = an hour
+	rsa  bool          // as is what it issues
 }
 
 func newAuthority(t testing.TB) *authority {
 	t.Helper()
-	a := &authority{key: newKey(t)}
+	return makeAuthority(t, false)
+}
+
+func makeAuthority(t testing.TB, rsa bool) *authority {
+	t.Helper()
+	a := &authority{key: newKey(t, rsa), rsa: rsa}
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, a.key.Public(), a.key)
 	if err != nil {
@@ -52,9 +62,15 @@ func newAuthority(t testing.TB) *authority {
 	return a
 }
 
-func newKey(t testing.TB) *ecdsa.PrivateKey {
+// newKey is of P-256, or of RSA and 2048 bits.
+func newKey(t testing.TB, ofRSA bool) (k crypto.Signer) {
 	t.Helper()
-	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	var err error
+	if ofRSA {
+		k, err = rsa.GenerateKey(rand.Reader, 2048)
+	} else {
+		k, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +80,10 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 // issue makes a certificate for a client of that name, or a server at the addresses.
 func (a *authority) issue(t testing.TB, name string, addrs ...net.IP) (cert, key []byte) {
 	t.Helper()
-	k := newKey(t)
+	k := newKey(t, a.rsa)
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(cmp.Or(a.life, time.Hour)),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		IPAddresses: addrs, DNSNames: []string{"localhost"},
 	}
@@ -138,21 +154,24 @@ func TestTLS(t *testing.T) {
 			if tt.cfg.Endpoints == nil {
 				tt.cfg.Endpoints = c.endpoints()
 			}
-			s := open(t, tt.cfg)
-			if tt.is == ErrUnavailable {
-				fails(t, 500*time.Millisecond, func(ctx context.Context) error { return ready(ctx, s) }, tt.is, tt.want)
-				return
-			}
-			start := time.Now()
-			err := ready(within(t, patienceOfTests), s)
-			if tt.is == nil {
-				if err != nil {
-					t.Fatal(err)
+			dir := filepath.Join(t.TempDir(), "sessions")
+			for _, tt.cfg.SessionDir = range []string{"", dir, dir} { // the last has what the one before left
+				s := open(t, tt.cfg)
+				if tt.is == ErrUnavailable {
+					fails(t, 500*time.Millisecond, func(ctx context.Context) error { return ready(ctx, s) }, tt.is, tt.want)
+					continue
 				}
-				return
+				start := time.Now()
+				err := ready(within(t, patienceOfTests), s)
+				if tt.is == nil {
+					if err != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				wantError(t, err, tt.is, tt.want)
+				took(t, start) // a refusal does not wait for the deadline
 			}
-			wantError(t, err, tt.is, tt.want)
-			took(t, start) // a refusal does not wait for the deadline
 		})
 	}
 	t.Run("authority only", func(t *testing.T) {

@@ -35,6 +35,9 @@ type Config struct {
 	// CAFile verifies etcd, instead of the system's roots; CertFile and KeyFile
 	// are this client's own. PEM.
 	CAFile, CertFile, KeyFile string
+	// SessionDir, "" = none, is where a process that ends soon leaves its TLS sessions
+	// for the next. It is made; its parent must be there, and nobody else's to write to.
+	SessionDir string
 	// Username and the password in PasswordFile, which is trimmed and read
 	// again at each authentication.
 	Username, PasswordFile string
@@ -63,6 +66,7 @@ type Client struct {
 	tls          *tlsFiles // nil: no TLS file given
 	username     string
 	passwordFile string
+	sessionDir   string
 	dialTimeout  time.Duration
 	refused      time.Duration
 	oldEtcd      bool // tests: take every etcd for one of before 3.4.25
@@ -98,6 +102,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		lookup:       net.DefaultResolver.LookupSRV,
 		username:     cfg.Username,
 		passwordFile: cfg.PasswordFile,
+		sessionDir:   cfg.SessionDir,
 		dialTimeout:  cfg.DialTimeout,
 		refused:      cfg.RefusedTimeout,
 		log:          cfg.Logger,
@@ -139,6 +144,12 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if n := len(c.members); n > 1 {
 		// Spread the clients over the members: each connects to one.
 		c.current = rand.IntN(n)
+	}
+	if len(c.members) > 0 && c.members[c.current].session.isKept() {
+		return c, nil // made with this very pair, which it hardly needs
+	}
+	if err := files.checkPair(); err != nil {
+		return nil, err
 	}
 	return c, nil
 }

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// maxSession bounds what is read. A session has etcd's certificates, and its ticket ours.
+const maxSession = 64 << 10
+
+// The file of a session begins with the digest of all that follows: what the session belongs
+// to, when it was made (seconds since 1970), the length of the ticket, the ticket, and the
+// session as crypto/tls writes it. Numbers are big-endian.
+const (
+	sessionMadeAt   = 2 * sha256.Size
+	sessionTicketAt = sessionMadeAt + 8 + 4
+)
+
+func formatSession(state *tls.ClientSessionState, belongs [sha256.Size]byte, now time.Time) ([]byte, error) {
+	ticket, session, err := state.ResumptionState()
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := session.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	data := append(make([]byte, sha256.Size), belongs[:]...)
+	data = binary.BigEndian.AppendUint64(data, uint64(now.Unix()))
+	data = binary.BigEndian.AppendUint32(data, uint32(len(ticket)))
+	data = append(append(data, ticket...), encoded...)
+	sum := sha256.Sum256(data[sha256.Size:])
+	copy(data, sum[:])
+	return data, nil
+}
+
+// parseSession fails for what is not whole, belongs to something else or is too old. A single
+// wrong bit would have etcd refuse the handshake, hence the digest.
+func parseSession(data []byte, belongs [sha256.Size]byte, now time.Time) (*tls.ClientSessionState, error) {
+	if len(data) < sessionTicketAt {
+		return nil, errors.New("it is too short")
+	}
+	if sum := sha256.Sum256(data[sha256.Size:]); !bytes.Equal(sum[:], data[:sha256.Size]) {
+		return nil, errors.New("it is damaged")
+	}
+	if !bytes.Equal(data[sha256.Size:sessionMadeAt], belongs[:]) {
+		return nil, errors.New("it is of other certificates")
+	}
+	made := time.Unix(int64(binary.BigEndian.Uint64(data[sessionMadeAt:])), 0)
+	if age := now.Sub(made); age < 0 || age >= sessionLife {
+		return nil, fmt.Errorf("it is of %v", made)
+	}
+	ticket, rest := data[sessionTicketAt:], uint64(binary.BigEndian.Uint32(data[sessionTicketAt-4:]))
+	if rest > uint64(len(ticket)) {
+		return nil, errors.New("it is too short for its ticket")
+	}
+	session, err := tls.ParseSessionState(ticket[rest:])
+	if err != nil {
+		return nil, err
+	}
+	return tls.NewResumptionState(ticket[:rest], session)
+}
+
+// sessionFile is a file in a directory that nobody else may enter, whose parent is trusted.
+type sessionFile struct {
+	dir, name string
+	uid       int // whose both must be
+}
+
+func (f sessionFile) read() ([]byte, error) {
+	if err := f.checkDir(); err != nil {
+		return nil, err
+	}
+	// A pipe is not waited for.
+	file, err := os.OpenFile(filepath.Join(f.dir, f.name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // read only
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is no file")
+	case !f.isPrivate(info):
+		return nil, errors.New("it is not this user's with mode 0600")
+	case info.Size() > maxSession:
+		return nil, fmt.Errorf("it has %d bytes", info.Size())
+	}
+	data := make([]byte, info.Size())
+	_, err = io.ReadFull(file, data)
+	return data, err
+}
+
+// write replaces the file in one step, and removes those that nobody has replaced since the time.
+func (f sessionFile) write(data []byte, since time.Time) error {
+	if err := os.Mkdir(f.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if err := f.checkDir(); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(f.dir, "."+f.name+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), filepath.Join(f.dir, f.name))
+	}
+	if err != nil {
+		_ = os.Remove(file.Name()) // the first error is the one to tell
+		return err
+	}
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.ModTime().Before(since) {
+			_ = os.Remove(filepath.Join(f.dir, e.Name())) // of no use to anybody
+		}
+	}
+	return nil
+}
+
+func (f sessionFile) remove() { _ = os.Remove(filepath.Join(f.dir, f.name)) }
+
+func (f sessionFile) checkDir() error {
+	info, err := os.Lstat(f.dir)
+	if err == nil && (!info.IsDir() || !f.isPrivate(info)) {
+		err = fmt.Errorf("%s: not a directory of this user's with mode 0700", f.dir)
+	}
+	return err
+}
+
+// isPrivate: it is the user's, and nobody else may do anything with it.
+func (f sessionFile) isPrivate(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == f.uid && info.Mode().Perm()&0o077 == 0
+}
