@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -380,13 +379,7 @@ func TestFormerSandboxRead(t *testing.T) {
 		c = call(r.pod(fmt.Sprintf("second%d", n)), r.conf(map[string]any{"ipam": ipam}))
 		c.ContainerID, c.Args = fmt.Sprintf("second%d", n), k8sArgs
 		r.must(c)
-		log := strings.Split(strings.TrimSpace(r.sh("grep round_trips "+filepath.Join(r.host.LogDir(), "cni.log"))), "\n")
-		_, after, _ := strings.Cut(log[len(log)-1], "round_trips=")
-		trip, err := strconv.Atoi(strings.Fields(after)[0])
-		if err != nil {
-			t.Fatalf("log: %s", log[len(log)-1])
-		}
-		trips = append(trips, trip)
+		trips = append(trips, r.roundTrips())
 		r.must(verb("DEL", c))
 	}
 	if !slices.Equal(trips, []int{3, 4}) { // one more for the blocks that the host has no hint of

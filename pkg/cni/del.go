@@ -31,7 +31,12 @@ func (s *session) del(ctx context.Context) error {
 	// Addresses of our own, too: ipam.type may have changed since the ADD.
 	r := &removal{s: s, id: id, addrs: true, unlocked: delegated}
 	r.noted, _ = s.delegations().read(delegationOf(id))
-	reading := s.begin(etcd, r.firstRead())
+	wants := r.firstRead()
+	if !delegated {
+		// They are old when the link is gone: with the host's lock what has changed is read again.
+		wants = s.withHints(wants)
+	}
+	reading := s.begin(etcd, wants)
 	var given error
 	if s.asksOnLink() {
 		given = s.giveBack(ctx, id)
@@ -89,7 +94,6 @@ func (r *removal) firstRead() []ipam.Want {
 		wants = append(wants, ipam.Want{Key: key})
 	}
 	if r.addrs {
-		// No block yet: when the link is gone, what was read now is old.
 		wants = append(wants, ipam.FirstReadRelease(r.id.handle)...)
 	}
 	return wants

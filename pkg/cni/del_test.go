@@ -5,6 +5,7 @@ package cni_test
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -455,5 +456,28 @@ func TestCheckOfEveryVersion(t *testing.T) {
 		reply.Stdout = []byte(strings.Replace(string(reply.Stdout), `"cniVersion": "`+version+`",`, "", 1))
 		r.must(verb("CHECK", withResult(r, c, reply)))
 		r.must(verb("DEL", c))
+	}
+}
+
+// TestDelRoundTrips has the block read before the link goes, and what is old then read again.
+func TestDelRoundTrips(t *testing.T) {
+	r := newRig(t, small())
+	file := filepath.Join(r.host.RunDir(), "cni.lock")
+	c := call(r.pod("pod"), r.conf(nil))
+	for _, tt := range []struct {
+		name, before string
+		want         int
+	}{
+		{"nobody else commits", "true", 2},
+		{"the host committed meanwhile", fmt.Sprintf("printf %%020d 999999 | dd conv=notrunc bs=1 seek=256 of=%s", file), 3},
+		{"the block isn't known", "rm " + file, 3},
+	} {
+		r.add(c)
+		r.sh(tt.before)
+		r.must(verb("DEL", c))
+		if got := r.roundTrips(); got != tt.want {
+			t.Errorf("%s: %d round trips, want %d", tt.name, got, tt.want)
+		}
+		r.empty()
 	}
 }

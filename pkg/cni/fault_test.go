@@ -56,12 +56,12 @@ func TestEtcdUnreachable(t *testing.T) {
 	r.empty()
 	// DEL takes the link all the same, and wants to be asked again.
 	r.must(good)
-	r.failsLike(verb("DEL", bad), 11, saying("read 6 ranges"))
+	r.failsLike(verb("DEL", bad), 11, saying("read 8 ranges"))
 	if got := r.links(); len(got) != 0 {
 		t.Errorf("links %v", got)
 	}
 	r.failsLike(verb("STATUS", bad), 50, saying("read 7 ranges"))
-	r.failsLike(verb("DEL", bad), 11, saying("read 6 ranges"))
+	r.failsLike(verb("DEL", bad), 11, saying("read 8 ranges"))
 	r.failsLike(verb("GC", withAttachments(r, bad)), 11, saying("read 4 ranges"))
 	r.must(verb("DEL", good))
 	r.empty()
@@ -88,7 +88,7 @@ func TestEtcdSlow(t *testing.T) {
 	start := time.Now()
 	var calls sync.WaitGroup
 	calls.Go(func() { r.failsLike(c, 11, saying("read 13 ranges")) })
-	calls.Go(func() { r.failsLike(verb("DEL", other), 11, saying("read 6 ranges")) })
+	calls.Go(func() { r.failsLike(verb("DEL", other), 11, saying("read 8 ranges")) })
 	calls.Wait()
 	if took := time.Since(start); took < 20*time.Second || took > 2*time.Minute {
 		t.Errorf("two calls at once took %v", took)
@@ -165,7 +165,7 @@ func TestEtcdRefuses(t *testing.T) {
 				return exactly(what + ": etcd access refused: " + r.lab.EtcdEndpoints()[0] + ": " + tt.why)
 			}
 			r.failsLike(c, 101, saying("read 13 ranges"))
-			r.failsLike(verb("DEL", c), 101, saying("read 6 ranges"))
+			r.failsLike(verb("DEL", c), 101, saying("read 8 ranges"))
 			r.failsLike(verb("STATUS", c), 50, saying("read 7 ranges"))
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -198,6 +199,18 @@ func (r *rig) sh(command string) string {
 		r.Fatalf("%s: %v", command, err)
 	}
 	return string(out)
+}
+
+// roundTrips are those of the last call, as its line in the log says.
+func (r *rig) roundTrips() int {
+	r.Helper()
+	log := strings.Split(strings.TrimSpace(r.sh("grep round_trips "+filepath.Join(r.host.LogDir(), "cni.log"))), "\n")
+	_, after, _ := strings.Cut(log[len(log)-1], "round_trips=")
+	n, err := strconv.Atoi(strings.Fields(after)[0])
+	if err != nil {
+		r.Fatalf("log: %s", log[len(log)-1])
+	}
+	return n
 }
 
 // links are the names of the host's workload interfaces.
