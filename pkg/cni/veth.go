@@ -133,8 +133,12 @@ func (w *wire) create() error {
 	return nil
 }
 
-// ready returns when the veth is there.
+// ready returns when the veth is there. Where the attempt before has begun to set it up, that
+// takes over what is in the way; two at once would take it from each other.
 func (w *wire) ready(ctx context.Context) error {
+	if w.setting != nil {
+		return w.setting.wait()
+	}
 	err := w.making.wait()
 	if taken, ok := errors.AsType[*takenError](err); ok {
 		err = w.refuse(taken.link)
