@@ -139,7 +139,7 @@ func (s *session) reserveGateways(plan *ipam.Plan, v *view, request ipam.Request
 	for _, gw := range gateways {
 		_, err := plan.Assign(ipam.Request{
 			Host: request.Host, HostLabels: request.HostLabels, Now: request.Now,
-			Handle: "gateway." + gw.String(), Attributes: map[string]string{"reserved": "gateway"}, Addrs: []netip.Addr{gw}, Reserve: true,
+			Handle: model.GatewayHandle(gw), Attributes: map[string]string{"reserved": "gateway"}, Addrs: []netip.Addr{gw}, Reserve: true,
 		})
 		if _, more := errors.AsType[*ipam.NeedError](err); more {
 			return choice, err

@@ -7,7 +7,20 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
+
+const gatewayPrefix = "gateway."
+
+// GatewayHandle is the handle of an address that calico-ipam has reserved for links of hosts:
+// the gateway of another main plugin's workloads.
+func GatewayHandle(a netip.Addr) string { return gatewayPrefix + a.String() }
+
+// IsGatewayHandle reports whether a handle is GatewayHandle's of the address.
+func IsGatewayHandle(handle string, a netip.Addr) bool {
+	text, ok := strings.CutPrefix(handle, gatewayPrefix)
+	return ok && text == a.String()
+}
 
 func parseHandle(r *reader, id string) (Handle, error) {
 	h := Handle{ID: id}

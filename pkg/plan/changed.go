@@ -72,7 +72,7 @@ func (e *Engine) changedBlock(p netip.Prefix, before, now *blockFact) {
 				e.holds.remove(handle, heldAddr{a, p})
 			}
 		}
-		e.dirty.config = e.dirty.config || len(before.held) > 0
+		e.dirty.config = e.dirty.config || len(before.held)+len(before.gateways) > 0
 	}
 	if now == nil {
 		e.touchBlock(p, before)
@@ -85,7 +85,7 @@ func (e *Engine) changedBlock(p netip.Prefix, before, now *blockFact) {
 			e.holds.add(handle, heldAddr{a, p})
 		}
 	}
-	e.dirty.config = e.dirty.config || len(now.held) > 0
+	e.dirty.config = e.dirty.config || len(now.held)+len(now.gateways) > 0
 	e.blocks.set(p, now)
 	if before == nil || before.affinity != now.affinity {
 		e.touchBlock(p, before)

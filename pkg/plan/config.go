@@ -260,7 +260,7 @@ func (e *Engine) flushOverlaps() {
 	for p := range e.pools.all {
 		for _, l := range e.links.all {
 			for _, subnet := range l.Addrs {
-				if !subnet.IsValid() || !subnet.Overlaps(p) {
+				if !subnet.IsValid() || !subnet.Overlaps(p) || e.isGateway(subnet.Addr()) {
 					continue
 				}
 				path := model.PoolKey{CIDR: p}.Path()
@@ -278,4 +278,10 @@ func (e *Engine) flushOverlaps() {
 		}
 	}
 	e.overlap = found
+}
+
+// isGateway reports whether an address is the gateway of another main plugin's workloads.
+func (e *Engine) isGateway(a netip.Addr) bool {
+	_, block, ok := e.blocks.longest(single(a))
+	return ok && block.gateways[a]
 }

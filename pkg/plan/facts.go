@@ -29,6 +29,8 @@ type blockFact struct {
 	others map[netip.Addr]string
 	// held are addresses of this host's tunnels, by handle.
 	held map[string][]netip.Addr
+	// gateways are addresses that links of hosts have for other main plugins.
+	gateways map[netip.Addr]bool
 }
 
 func (b *blockFact) empty() bool {
@@ -39,7 +41,7 @@ func (b *blockFact) isTaken(ordinal int) bool { return b.taken[ordinal/64]&(1<<(
 
 func (b *blockFact) equal(o *blockFact) bool {
 	return b.affinity == o.affinity && slices.Equal(b.taken, o.taken) && maps.Equal(b.others, o.others) &&
-		maps.EqualFunc(b.held, o.held, slices.Equal)
+		maps.EqualFunc(b.held, o.held, slices.Equal) && maps.Equal(b.gateways, o.gateways)
 }
 
 func (e *Engine) blockFact(b model.Block) *blockFact {
@@ -60,6 +62,12 @@ func (e *Engine) blockFact(b model.Block) *blockFact {
 					f.held = map[string][]netip.Addr{}
 				}
 				f.held[attributes.HandleID] = append(f.held[attributes.HandleID], a)
+			}
+			if model.IsGatewayHandle(attributes.HandleID, a) {
+				if f.gateways == nil {
+					f.gateways = map[netip.Addr]bool{}
+				}
+				f.gateways[a] = true
 			}
 		}
 		a = a.Next()

@@ -125,11 +125,12 @@ func (h *history) hostText(field model.BGPHostField) model.Text {
 
 func (h *history) block(p netip.Prefix) model.Block {
 	b := model.Block{CIDR: p, Affinity: pick(h, "a", "a", "b", "b", "c", "")}
+	gateway := model.GatewayHandle(p.Addr().Next())
 	for i := range b.Size() {
 		n := model.Free
 		if h.r.IntN(2) == 0 {
 			n = len(b.Attributes)
-			attributes := model.Attributes{HandleID: pick(h, "x", "x", "vxlan-tunnel-addr-a", "ipip-tunnel-addr-a", "vxlan-v6-tunnel-addr-a")}
+			attributes := model.Attributes{HandleID: pick(h, "x", gateway, "vxlan-tunnel-addr-a", "ipip-tunnel-addr-a", "vxlan-v6-tunnel-addr-a")}
 			if node := pick(h, "", "", "a", "b", "c", "d"); node != "" {
 				attributes.Secondary = map[string]string{"node": node}
 			}
@@ -191,7 +192,7 @@ func (h *history) newLinks() Links {
 			eth0.Pending = append(eth0.Pending, p.Addr())
 		}
 	}
-	l := Links{Links: []Link{eth0, {Name: "eth1", Up: true, NoCarrier: h.r.IntN(4) == 0, MTU: 9000, Addrs: []netip.Prefix{netip.MustParsePrefix(pick(h, "172.19.0.1/16", "192.0.2.1/32"))}}}}
+	l := Links{Links: []Link{eth0, {Name: "eth1", Up: true, NoCarrier: h.r.IntN(4) == 0, MTU: 9000, Addrs: []netip.Prefix{netip.MustParsePrefix(pick(h, "172.19.0.1/16", "192.0.2.1/32", "10.1.0.1/28"))}}}}
 	if h.r.IntN(3) == 0 {
 		addr := netip.MustParsePrefix(pick(h, "127.0.0.1/8", "172.18.0.1/32"))
 		l.Links = append(l.Links, Link{Name: "lo", Up: true, MTU: 65536, Loopback: true, Addrs: []netip.Prefix{addr}})

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -90,6 +91,12 @@ func (e *Engine) SetLinks(given Links) {
 		for p := range l.subnets.all {
 			e.touchIfLearned(p)
 		}
+	}
+	if maps.Equal(was.subnets.all, e.links.subnets.all) {
+		return
+	}
+	for p := range e.mine {
+		e.touch(p)
 	}
 }
 

@@ -276,10 +276,12 @@ func (e *Engine) reportPrefix(p netip.Prefix, inPool bool, hit string) {
 
 // ownRoute is the blackhole of a block of ours. An address that is taken has a
 // route to its endpoint, which is not ours to make. An empty block that is in no pool has
-// none: its addresses may be another network's now.
+// none: its addresses may be another network's now. Nor has one in the subnet of a link: there
+// the workloads of another main plugin are, such as bridge, and no route to each of them.
 func (e *Engine) ownRoute(p netip.Prefix, inPool bool, hit string) *Route {
 	block, isBlock := e.blocks.all[p]
-	if !isBlock || hit != "" || p.IsSingleIP() && e.owner(p.Addr()) == e.self || !inPool && block.empty() {
+	_, _, onLink := e.links.subnets.longest(p)
+	if !isBlock || hit != "" || p.IsSingleIP() && e.owner(p.Addr()) == e.self || !inPool && block.empty() || onLink {
 		return nil
 	}
 	return &Route{Destination: p, Kind: Blackhole, Origin: FromBlock, Host: e.self}

@@ -99,7 +99,7 @@ func (s *slow) config(settings Settings) {
 		v6 = v6 || p.cidr.Addr().Is6()
 		for _, l := range s.links.Links {
 			for _, subnet := range l.Addrs {
-				if subnet.Overlaps(p.cidr) {
+				if subnet.Overlaps(p.cidr) && !s.isGateway(subnet.Addr()) {
 					s.problem(PoolOverlap, model.PoolKey{CIDR: p.cidr}.Path())
 				}
 			}
