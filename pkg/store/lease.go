@@ -156,10 +156,20 @@ func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 	}
 }
 
-// renew keeps the lease alive once, trying until deadline.
-func (l *Lease) renew(ctx context.Context, deadline time.Time) (time.Duration, error) {
+// renew keeps the lease alive once, trying until deadline: a refusal may be over before that,
+// as where etcd is started again or a password is being changed.
+func (l *Lease) renew(ctx context.Context, deadline time.Time) (ttl time.Duration, err error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	for round := 0; ; round++ {
+		if ttl, err = l.ask(ctx); err == nil || !rest(ctx, round, err) {
+			return ttl, err
+		}
+	}
+}
+
+// ask asks etcd for another time to live.
+func (l *Lease) ask(ctx context.Context) (time.Duration, error) {
 	var ttl int64
 	err := l.c.call(ctx, request{what: "keep lease alive", send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
 		ctx, cancel := context.WithCancel(ctx) // ends the stream

@@ -51,6 +51,34 @@ func lost(l *Lease) bool {
 	}
 }
 
+// TestLeaseRefused has nothing listen where etcd was when the lease is to be kept alive, for
+// longer than a request goes on for: the lease isn't lost before its time.
+func TestLeaseRefused(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	to := c.members[0].proxy.addr
+	door := startProxy(t, to)
+	door.set(forward)
+	s := c.open(func(cfg *Config) {
+		cfg.Endpoints, cfg.RefusedTimeout = []string{"http://" + door.addr}, time.Millisecond
+	})
+	l := leased(t, s, "kept", 15*time.Second)
+	_ = door.l.Close()
+	door.set(refuse)
+	before := s.Counters().RoundTrips
+	eventually(t, "it was tried in vain", func() bool { return lost(l) || s.Counters().RoundTrips > before+5 })
+	if lost(l) {
+		t.Fatal("a lease that etcd still has counts as lost")
+	}
+	startProxyAt(t, door.addr, to).set(forward)
+	eventually(t, "it is kept alive", func() bool {
+		left, err := c.admin().TimeToLive(within(t, patienceOfTests), clientv3.LeaseID(l.id))
+		return lost(l) || err == nil && left.TTL*10 > left.GrantedTTL*8
+	})
+	if lost(l) || !exists(t, s, "kept") {
+		t.Error("the lease is lost")
+	}
+}
+
 // TestLeaseLeft: what hangs on a lease that is left goes when the lease has run out,
 // and not before; closing the client does not revoke it, either.
 func TestLeaseLeft(t *testing.T) {
