@@ -5,6 +5,5 @@
 // Package killpoint is where a process can be told to die, built with the tag killpoints, so that tests see what is left.
 package killpoint
 
-// Step marks a boundary between two steps of a call, of this package or of its
-// callers. Built with the tag killpoints, the process can be told to die there.
+// Step marks a boundary between two steps of a call. Built with the tag killpoints, the process can be told to die there.
 func Step(string) {}

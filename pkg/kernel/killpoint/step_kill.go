@@ -18,8 +18,7 @@ var reached struct {
 	times map[string]int
 }
 
-// Step marks a boundary between two steps of a call, of this package or of its
-// callers. The process kills itself at the boundary that CALICO_KILL_STEP names:
+// Step marks a boundary between two steps of a call. The process kills itself at the boundary that CALICO_KILL_STEP names:
 // "decided 2" is where it comes by "decided" for the second time.
 // CALICO_STEP_LOG is a file to which every boundary is appended, named so.
 func Step(name string) {
