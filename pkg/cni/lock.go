@@ -45,22 +45,16 @@ func (l locks) take(ctx context.Context, offset int64) (release func(), waited b
 // takeFile is take that returns the open file which holds the lock: until drop, or until it
 // is closed here and in every process that was given it.
 func (l locks) takeFile(ctx context.Context, offset int64) (held *os.File, waited bool, err error) {
-	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
-	if os.IsNotExist(err) {
-		if err = os.MkdirAll(filepath.Dir(l.path), 0o755); err == nil {
-			f, err = os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
-		}
-	}
+	f, err := l.open()
 	if err != nil {
-		return nil, false, fmt.Errorf("lock file: %w", err)
+		return nil, false, err
 	}
-	giveUp := func() { _ = f.Close() } // closing drops the lock
 	err = lockFile(f, unix.F_OFD_SETLK, offset)
 	if err == nil {
 		return f, false, nil
 	}
 	if err != unix.EAGAIN && err != unix.EACCES {
-		giveUp()
+		_ = f.Close()
 		return nil, false, fmt.Errorf("lock %s: %w", l.path, err)
 	}
 	// The kernel queues those that wait, so that nobody starves; but it knows
@@ -71,14 +65,27 @@ func (l locks) takeFile(ctx context.Context, offset int64) (held *os.File, waite
 	select {
 	case err := <-locked:
 		if err != nil {
-			giveUp()
+			_ = f.Close()
 			return nil, true, fmt.Errorf("lock %s: %w", l.path, err)
 		}
 		return f, true, nil
 	case <-ctx.Done():
-		go func() { <-locked; giveUp() }()
+		go func() { <-locked; _ = f.Close() }() // closing drops the lock
 		return nil, true, fmt.Errorf("lock %s: held by another call: %w", l.path, ctx.Err())
 	}
+}
+
+func (l locks) open() (*os.File, error) {
+	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+	if os.IsNotExist(err) {
+		if err = os.MkdirAll(filepath.Dir(l.path), 0o755); err == nil {
+			f, err = os.OpenFile(l.path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock file: %w", err)
+	}
+	return f, nil
 }
 
 // drop drops the lock of an open file, also where other processes were given that.
@@ -88,12 +95,17 @@ func drop(f *os.File, offset int64) {
 	_ = f.Close()
 }
 
-// try takes the lock only if nobody holds it.
+// try takes the lock only if nobody holds it, and never waits for it.
 func (l locks) try(offset int64) (release func(), err error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	release, _, err = l.take(ctx, offset)
-	return release, err
+	f, err := l.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := lockFile(f, unix.F_OFD_SETLK, offset); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock %s: held by another call: %w", l.path, err)
+	}
+	return func() { _ = f.Close() }, nil
 }
 
 func lockFile(f *os.File, command int, offset int64) error {

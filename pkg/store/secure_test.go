@@ -10,6 +10,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -121,7 +122,15 @@ func startSecure(t testing.TB, a *authority, size int, clientCerts bool) *cluste
 	if clientCerts {
 		info.TrustedCAFile = ca // for etcd this alone is to demand certificates
 	}
-	return startCluster(t, clusterOptions{size: size, tls: info})
+	c := startCluster(t, clusterOptions{size: size, tls: info})
+	for _, m := range c.members {
+		// It says that it is ready, and reads its files later: one that finds them half changed serves nobody.
+		eventually(t, m.cfg.Name+" speaks TLS", func() bool {
+			conn, err := tls.Dial("tcp", m.clientAddr, &tls.Config{InsecureSkipVerify: true})
+			return err == nil && conn.Close() == nil
+		})
+	}
+	return c
 }
 
 func TestTLS(t *testing.T) {
