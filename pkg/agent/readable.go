@@ -5,6 +5,8 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -36,6 +38,9 @@ func (r *readable) fill(u store.Update) {
 			value, until = model.Policy{Selector: policy.Selector}, "" // as it says, and everybody knows
 		case errors.As(e.Err, &host):
 			value = host.On
+			if old, ok := was[e.Path].(model.HostEndpoint); ok && host.Partly {
+				value = alsoOn(old, host.On)
+			}
 		case e.Err != nil:
 			value = was[e.Path]
 		}
@@ -57,6 +62,16 @@ func (r *readable) fill(u store.Update) {
 			e.Err = fmt.Errorf("%w; until it is corrected, %s", e.Err, until)
 		}
 	}
+}
+
+// alsoOn is on what either is. An address that can't be read may be the one that it was on.
+func alsoOn(a, b model.HostEndpoint) model.HostEndpoint {
+	both := func(a, b []netip.Addr) []netip.Addr {
+		all := slices.Concat(a, b)
+		slices.SortFunc(all, netip.Addr.Compare)
+		return slices.Compact(all)
+	}
+	return model.HostEndpoint{Name: a.Name, ExpectedIPv4Addrs: both(a.ExpectedIPv4Addrs, b.ExpectedIPv4Addrs), ExpectedIPv6Addrs: both(a.ExpectedIPv6Addrs, b.ExpectedIPv6Addrs)}
 }
 
 // untilCorrected says what becomes of a key that can't be read, "" where nothing is made of

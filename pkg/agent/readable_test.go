@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/pkg/store"
 )
 
@@ -83,6 +84,51 @@ func TestReadable(t *testing.T) {
 				}
 			case !strings.HasSuffix(e.Err.Error(), suffix(e)) || strings.Contains(e.Err.Error(), "until") != (suffix(e) != ""):
 				t.Errorf("step %d: %s, with %v: %v", i, e.Path, e.Value, e.Err)
+			}
+		}
+	}
+}
+
+// TestSlipAmongAddresses: a host endpoint is where it was until all its addresses can be read.
+func TestSlipAmongAddresses(t *testing.T) {
+	key := model.HostEndpointKey{Host: "h", Endpoint: "e"}
+	const good = `{"expected_ipv4_addrs": ["192.0.2.10"]}`
+	for _, tt := range []struct {
+		values []string
+		want   string // the interface after the last
+	}{
+		{[]string{good, `{"expected_ipv4_addrs": ["192.0.2.1O", "192.0.2.99"]}`}, "eth0"},
+		{[]string{good, `{"expected_ipv4_addrs": ["192.0.2.1O", "192.0.2.99"]}`, `{"expected_ipv4_addrs": ["192.0.2.10"`}, "eth0"},
+		{[]string{good, `{"expected_ipv4_addrs": ["192.0.2.1O", "192.0.2.20"]}`}, "eth0"}, // as it will be on when that is corrected
+		{[]string{good, `{"expected_ipv4_addrs": "192.0.2.10", "expected_ipv6_addrs": ["fd00::99"]}`}, "eth0"},
+		{[]string{`{"name": "eth0"}`, `{"expected_ipv4_addrs": ["192.0.2.1O", "192.0.2.99"]}`}, "eth0"},
+		{[]string{good, `{"expected_ipv4_addrs": ["192.0.2.1O"], "name": "eth1"}`}, "eth1"},
+		{[]string{good, `{"expected_ipv4_addrs": ["192.0.2.20"], "labels": 5}`}, "eth1"},
+		{[]string{`{"expected_ipv4_addrs": ["192.0.2.1O", "192.0.2.20"]}`}, "eth1"},
+		{[]string{`{"expected_ipv4_addrs": ["192.0.2.1O", "192.0.2.99"]}`}, ""},
+	} {
+		for _, resync := range []bool{false, true} {
+			var r readable
+			e := policy.NewEngine("h")
+			e.SetPrefixes([]string{"cali"})
+			e.SetInterfaces([]policy.Interface{
+				{Name: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.10")}},
+				{Name: "eth1", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.20")}},
+			})
+			on, err := "", error(nil)
+			for i, value := range tt.values {
+				entry := put(key, nil, int64(i+1))
+				entry.Value, entry.Err = model.ParseValue(key, []byte(value))
+				u := store.Update{Resync: resync, Entries: []model.Entry{entry}}
+				r.fill(u)
+				e.Update(u.Entries...)
+				if ep, told := e.Flush().Endpoints[key.Path()]; told {
+					on = ep.Interface
+				}
+				err = u.Entries[0].Err
+			}
+			if on != tt.want || err == nil {
+				t.Errorf("%q, resync: %v: on %q, want %q: %v", tt.values, resync, on, tt.want, err)
 			}
 		}
 	}

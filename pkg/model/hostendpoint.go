@@ -10,8 +10,10 @@ import (
 // InvalidHostEndpointError is the error of a host endpoint that is invalid although
 // it can be read what it is on: there everything is to be denied.
 type InvalidHostEndpointError struct {
-	On  HostEndpoint // its name, or addresses, alone
-	Err error
+	On HostEndpoint // its name, or addresses, alone
+	// Partly: it has no name, and of its addresses On has but those that can be read.
+	Partly bool
+	Err    error
 }
 
 // Error is that of Err.
@@ -26,16 +28,19 @@ func parseHostEndpoint(r *reader) (HostEndpoint, error) {
 	if err == nil {
 		return e, nil
 	}
-	if on, ok := hostEndpointOn(&start); ok {
-		err = &InvalidHostEndpointError{on, err}
+	if on, partly, ok := hostEndpointOn(&start); ok {
+		err = &InvalidHostEndpointError{on, partly, err}
 	}
 	return e, err
 }
 
 // hostEndpointOn reads what a host endpoint is on, whatever else is wrong with it. Of its
-// addresses one will do.
-func hostEndpointOn(r *reader) (HostEndpoint, bool) {
-	var on HostEndpoint
+// addresses one will do; where there are more, that is told.
+func hostEndpointOn(r *reader) (on HostEndpoint, partly, ok bool) {
+	addrs := func(to *[]netip.Addr, v6 bool) {
+		more, all := readableAddrs(r, v6)
+		*to, partly = append(*to, more...), partly || !all
+	}
 	err := r.fields(func(name string) (err error) {
 		switch name {
 		case "name":
@@ -44,24 +49,30 @@ func hostEndpointOn(r *reader) (HostEndpoint, bool) {
 			}
 			on.Name, err = r.optionalStr()
 		case "expected_ipv4_addrs":
-			on.ExpectedIPv4Addrs = append(on.ExpectedIPv4Addrs, readableAddrs(r, false)...)
+			addrs(&on.ExpectedIPv4Addrs, false)
 		case "expected_ipv6_addrs":
-			on.ExpectedIPv6Addrs = append(on.ExpectedIPv6Addrs, readableAddrs(r, true)...)
+			addrs(&on.ExpectedIPv6Addrs, true)
 		default:
 			r.raw()
 		}
 		return err
 	})
-	return on, err == nil && on.check() == nil
+	return on, partly && on.Name == "", err == nil && on.check() == nil
 }
 
-// readableAddrs are the entries of a list, if it is one, that are addresses.
-func readableAddrs(r *reader, v6 bool) (addrs []netip.Addr) {
+// readableAddrs are the entries of a list, if it is one, that are addresses, and whether
+// that is all that is there.
+func readableAddrs(r *reader, v6 bool) (addrs []netip.Addr, all bool) {
+	if r.null() {
+		return nil, true
+	}
 	if r.next() != '[' {
 		r.raw()
-		return nil
+		return nil, false
 	}
+	n := 0
 	_ = r.list(func(int) error { // too long a list is refused by who reads all
+		n++
 		if r.next() != '"' {
 			r.raw()
 		} else if s, err := r.str(); err == nil {
@@ -71,7 +82,7 @@ func readableAddrs(r *reader, v6 bool) (addrs []netip.Addr) {
 		}
 		return nil
 	})
-	return addrs
+	return addrs, len(addrs) == n
 }
 
 func parseHostEndpointFields(r *reader) (HostEndpoint, error) {

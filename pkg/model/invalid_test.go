@@ -328,31 +328,35 @@ func TestInvalidHostEndpoint(t *testing.T) {
 		return out
 	}
 	for _, tt := range []struct {
-		value string
-		known bool
-		on    model.HostEndpoint
+		value  string
+		known  bool
+		on     model.HostEndpoint
+		partly bool
 	}{
-		{`{"name": "eth0", "labels": {"a": 1}, "profile_ids": ["p"]}`, true, model.HostEndpoint{Name: "eth0"}},
-		{`{"labels": {"a": 1}, "name": "*"}`, true, model.HostEndpoint{Name: "*"}},
-		{`{"labels": {"a": "b"}, "labels": {}, "name": "eth0"}`, true, model.HostEndpoint{Name: "eth0"}},
-		{`{"name": "eth0", "expected_ipv4_addrs": "192.0.2.1"}`, true, model.HostEndpoint{Name: "eth0"}},
+		{`{"name": "eth0", "labels": {"a": 1}, "profile_ids": ["p"]}`, true, model.HostEndpoint{Name: "eth0"}, false},
+		{`{"labels": {"a": 1}, "name": "*"}`, true, model.HostEndpoint{Name: "*"}, false},
+		{`{"labels": {"a": "b"}, "labels": {}, "name": "eth0"}`, true, model.HostEndpoint{Name: "eth0"}, false},
+		{`{"name": "eth0", "expected_ipv4_addrs": "192.0.2.1"}`, true, model.HostEndpoint{Name: "eth0"}, false},
 		{`{"expected_ipv4_addrs": ["192.0.2.1", "x", 5, "fd00::1"], "expected_ipv6_addrs": ["fd00::1"]}`, true,
-			model.HostEndpoint{ExpectedIPv4Addrs: addrs("192.0.2.1"), ExpectedIPv6Addrs: addrs("fd00::1")}},
-		{`{"name": null, "profile_ids": 5, "expected_ipv4_addrs": ["192.0.2.1"]}`, true, model.HostEndpoint{ExpectedIPv4Addrs: addrs("192.0.2.1")}},
-		{`{"expected_ipv4_addrs": ["192.0.2"]}`, false, model.HostEndpoint{}},
-		{`{"name": 5, "expected_ipv4_addrs": ["192.0.2.1"]}`, false, model.HostEndpoint{}},
-		{`{"name": "eth0", "name": "eth1"}`, false, model.HostEndpoint{}},
-		{`{"name": "a/b", "labels": 5}`, false, model.HostEndpoint{}},
-		{`{"labels": 5}`, false, model.HostEndpoint{}},
-		{`["eth0"]`, false, model.HostEndpoint{}},
-		{`{"name": "eth0", `, false, model.HostEndpoint{}},
+			model.HostEndpoint{ExpectedIPv4Addrs: addrs("192.0.2.1"), ExpectedIPv6Addrs: addrs("fd00::1")}, true},
+		{`{"expected_ipv4_addrs": ["192.0.2.1O", "192.0.2.99"]}`, true, model.HostEndpoint{ExpectedIPv4Addrs: addrs("192.0.2.99")}, true},
+		{`{"expected_ipv4_addrs": "192.0.2.10", "expected_ipv6_addrs": ["fd00::1"]}`, true, model.HostEndpoint{ExpectedIPv6Addrs: addrs("fd00::1")}, true},
+		{`{"expected_ipv4_addrs": null, "expected_ipv6_addrs": ["fd00::1"], "labels": 5}`, true, model.HostEndpoint{ExpectedIPv6Addrs: addrs("fd00::1")}, false},
+		{`{"name": null, "profile_ids": 5, "expected_ipv4_addrs": ["192.0.2.1"]}`, true, model.HostEndpoint{ExpectedIPv4Addrs: addrs("192.0.2.1")}, false},
+		{`{"expected_ipv4_addrs": ["192.0.2"]}`, false, model.HostEndpoint{}, false},
+		{`{"name": 5, "expected_ipv4_addrs": ["192.0.2.1"]}`, false, model.HostEndpoint{}, false},
+		{`{"name": "eth0", "name": "eth1"}`, false, model.HostEndpoint{}, false},
+		{`{"name": "a/b", "labels": 5}`, false, model.HostEndpoint{}, false},
+		{`{"labels": 5}`, false, model.HostEndpoint{}, false},
+		{`["eth0"]`, false, model.HostEndpoint{}, false},
+		{`{"name": "eth0", `, false, model.HostEndpoint{}, false},
 	} {
 		_, err := model.ParseValue(model.HostEndpointKey{Host: "h", Endpoint: "e"}, []byte(tt.value))
 		var invalid *model.InvalidHostEndpointError
 		if err == nil || errors.As(err, &invalid) != tt.known {
 			t.Errorf("%s: %v, want an InvalidHostEndpointError: %v", tt.value, err, tt.known)
-		} else if tt.known && !cmp.Equal(invalid.On, tt.on, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })) {
-			t.Errorf("%s: on %+v, want %+v", tt.value, invalid.On, tt.on)
+		} else if tt.known && (invalid.Partly != tt.partly || !cmp.Equal(invalid.On, tt.on, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))) {
+			t.Errorf("%s: on %+v, partly: %v; want %+v, %v", tt.value, invalid.On, invalid.Partly, tt.on, tt.partly)
 		}
 	}
 }

@@ -227,14 +227,13 @@ func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
 	e.updateLocal(entry, l)
 }
 
-// hostOf is a host endpoint; of an invalid one as much as says what it is on: as can be
-// read, else as it was before. ok is false where that isn't known.
+// hostOf is a host endpoint; of an invalid one as much as says what it is on: what the
+// value knows of that, else what the error does. ok is false where neither does.
 func hostOf(entry model.Entry) (h model.HostEndpoint, ok bool) {
 	var invalid *model.InvalidHostEndpointError
-	if errors.As(entry.Err, &invalid) {
+	if h, ok = entry.Value.(model.HostEndpoint); !ok && errors.As(entry.Err, &invalid) {
 		return invalid.On, entry.Exists()
 	}
-	h, ok = entry.Value.(model.HostEndpoint)
 	return h, ok
 }
 

@@ -69,7 +69,7 @@ func (s *slow) things() []thing {
 			t.local, t.id = k.Host == s.host, k.Endpoint
 			h, on := e.Value.(model.HostEndpoint)
 			var invalid *model.InvalidHostEndpointError
-			if errors.As(e.Err, &invalid) {
+			if !on && errors.As(e.Err, &invalid) {
 				h, on = invalid.On, true
 			}
 			t.addrs = slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs)

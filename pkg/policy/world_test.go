@@ -138,7 +138,11 @@ func (w world) entry() model.Entry {
 				e.Err = &model.InvalidPolicyError{Selector: v.Selector, Err: errBad}
 			}
 			if v, ok := e.Value.(model.HostEndpoint); ok {
-				e.Err = &model.InvalidHostEndpointError{On: v, Err: errBad}
+				on := v
+				if v.Name == "" { // those that can be read, of those that there are or were
+					on.ExpectedIPv4Addrs = []netip.Addr{one(w, worldV4...)}
+				}
+				e.Err = &model.InvalidHostEndpointError{On: on, Partly: v.Name == "", Err: errBad}
 			}
 		}
 		switch e.Value.(type) {
