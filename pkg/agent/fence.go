@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -229,7 +230,7 @@ func (l *loop) readNeeded() {
 }
 
 // sayInvalid reports what only policy finds wrong, such as a profile that an
-// endpoint names and that isn't there.
+// endpoint names and that isn't there, and all about host endpoints, as it knows what became of them.
 func (l *loop) sayInvalid() {
 	if l.wall.misfit != nil {
 		l.problems.Report("policy of this host", l.wall.misfit)
@@ -238,7 +239,8 @@ func (l *loop) sayInvalid() {
 	l.wall.invalid = map[string]struct{}{}
 	for path, err := range l.wall.engine.Invalid() {
 		o, there := l.state.objects[path]
-		if there && (o.invalid != nil || !l.state.concerns(o.key)) {
+		_, host := o.key.(model.HostEndpointKey)
+		if there && (o.invalid != nil && !host || !l.state.concerns(o.key)) {
 			continue // reported already, or another host's to report
 		}
 		l.wall.invalid[path] = struct{}{}

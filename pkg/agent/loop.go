@@ -276,9 +276,8 @@ func (l *loop) fold(u store.Update) {
 	maps.Copy(l.dirty, e.endpoints)
 	for path := range e.objects {
 		if _, ok := l.state.objects[path].key.(model.HostEndpointKey); ok {
-			l.wall.hosts[path] = struct{}{}
-		}
-		if _, ok := e.endpoints[path]; !ok {
+			l.wall.hosts[path] = struct{}{} // sayInvalid reports on it
+		} else if _, ok := e.endpoints[path]; !ok {
 			l.problems.Report(path, l.state.objects[path].invalid)
 		}
 	}

@@ -26,8 +26,8 @@ func (r *readable) fill(u store.Update) {
 	}
 	for i := range u.Entries {
 		e := &u.Entries[i]
-		until := untilCorrected(e.Key)
-		if until == "" {
+		until, kept := untilCorrected(e.Key)
+		if !kept {
 			continue
 		}
 		value := e.Value
@@ -46,11 +46,8 @@ func (r *readable) fill(u store.Update) {
 		}
 		if !e.Exists() || value == nil {
 			delete(*r, e.Path)
-			switch e.Key.(type) {
-			case model.HostEndpointKey, model.PolicyKey:
-				if e.Err != nil {
-					e.Err = fmt.Errorf("%w; until it is corrected, it has no effect, as it isn't known what it is for", e.Err)
-				}
+			if _, ok := e.Key.(model.PolicyKey); ok && e.Err != nil {
+				e.Err = fmt.Errorf("%w; until it is corrected, it has no effect, as it isn't known what it is for", e.Err)
 			}
 			continue
 		}
@@ -74,18 +71,18 @@ func alsoOn(a, b model.HostEndpoint) model.HostEndpoint {
 	return model.HostEndpoint{Name: a.Name, ExpectedIPv4Addrs: both(a.ExpectedIPv4Addrs, b.ExpectedIPv4Addrs), ExpectedIPv6Addrs: both(a.ExpectedIPv6Addrs, b.ExpectedIPv6Addrs)}
 }
 
-// untilCorrected says what becomes of a key that can't be read, "" where nothing is made of
-// what it held before.
-func untilCorrected(key model.Key) string {
+// untilCorrected says what becomes of a key that can't be read; kept is false where nothing
+// is made of what it held before.
+func untilCorrected(key model.Key) (until string, kept bool) {
 	switch key.(type) {
 	case model.PoolKey, model.HostBirdIPKey, model.BGPHostKey, model.BGPGlobalASKey, model.BGPMeshKey, model.BGPPeerKey:
-		return "what it held before counts"
+		return "what it held before counts", true
 	case model.HostEndpointKey:
-		return "it allows nothing but fail-safe ports"
+		return "", true // policy says it, which knows where it is
 	case model.PolicyKey:
-		return "it denies those that it picked before"
+		return "it denies those that it picked before", true
 	case model.ProfileTagsKey, model.ProfileLabelsKey:
-		return "the profile denies, and selectors go by what it held before"
+		return "the profile denies, and selectors go by what it held before", true
 	}
-	return ""
+	return "", false
 }

@@ -35,10 +35,12 @@ func TestReadable(t *testing.T) {
 	badHost.Err = &model.InvalidHostEndpointError{On: model.HostEndpoint{Name: "eth1"}, Err: errBad}
 	good, other := model.Pool{CIDR: pool.CIDR, VXLANMode: model.EncapAlways}, model.Pool{CIDR: pool.CIDR}
 	suffix := func(e model.Entry) string {
-		switch {
+		switch until, _ := untilCorrected(e.Key); {
+		case e.Key == host:
+			return "" // the policy engine knows more
 		case e.Value != nil:
-			return "; until it is corrected, " + untilCorrected(e.Key)
-		case e.Key == host, e.Key == policy:
+			return "; until it is corrected, " + until
+		case e.Key == policy:
 			return "; until it is corrected, it has no effect, as it isn't known what it is for"
 		}
 		return ""

@@ -250,8 +250,13 @@ func (e *Engine) Invalid() map[string]error {
 	}
 	e.judged = e.unheeded()
 	maps.Copy(e.judged, e.spellings.passedOver())
-	maps.Copy(e.judged, e.invalid)
 	maps.Copy(e.judged, e.unplaced)
+	for path, err := range e.invalid {
+		if l := e.locals[path]; l != nil && l.isHost {
+			err = e.untilCorrected(l)
+		}
+		e.judged[path] = err
+	}
 	for p := range e.missing {
 		first := ""
 		p.endpoints[forOwn].each(func(ep *endpoint) {
@@ -263,6 +268,19 @@ func (e *Engine) Invalid() map[string]error {
 		e.judged[at] = fmt.Errorf("profile %s does not exist, so it denies: create it, or take it out of %s", p.name, first)
 	}
 	return e.judged
+}
+
+// untilCorrected is the error of an invalid host endpoint with what became of it.
+func (e *Engine) untilCorrected(l *local) error {
+	switch {
+	case l.host == nil:
+		return fmt.Errorf("%w; until it is corrected, it has no effect, as it isn't known what it is on", l.invalid)
+	case l.iface == "":
+		return fmt.Errorf("%w; %w", l.invalid, e.unplaced[l.path])
+	case l.iface == "*":
+		return fmt.Errorf("%w; until it is corrected, nothing is forwarded by interfaces that are no workloads'", l.invalid)
+	}
+	return fmt.Errorf("%w; until it is corrected, it lets pass nothing by %s but fail-safe ports", l.invalid, l.iface)
 }
 
 // Flush returns what changed for this host since the last Flush.

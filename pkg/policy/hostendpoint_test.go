@@ -102,6 +102,36 @@ func TestInvalidHostEndpoint(t *testing.T) {
 	follow(was, "eth0", "")
 }
 
+// TestUntilCorrected: of an invalid host endpoint it is told what became of it.
+func TestUntilCorrected(t *testing.T) {
+	const other = "/calico/v1/host/h1/endpoint/a"
+	const slip = "labels: want an object, have a number; "
+	for _, tt := range []struct{ endpoint, want string }{
+		{`{"name": "eth0", "labels": 5}`, slip + "until it is corrected, it lets pass nothing by eth0 but fail-safe ports"},
+		{`{"expected_ipv4_addrs": ["192.0.2.10"], "labels": 5}`, slip + "until it is corrected, it lets pass nothing by eth0 but fail-safe ports"},
+		{`{"name": "*", "labels": 5}`, slip + "until it is corrected, nothing is forwarded by interfaces that are no workloads'"},
+		{`{"name": "lo", "labels": 5}`, slip + "name lo: what a host sends to itself is not policed, so it is not enforced: name the interface by which others reach the host, or delete it"},
+		{`{"name": "cali1", "labels": 5}`, slip + "name cali1: interfaces that begin with cali are workloads', so it is not enforced: name one of the host's own"},
+		{`{"name": "eth1", "labels": 5}`, slip + "interface eth1 is that of " + other + ", so it is not enforced: delete one of the two"},
+		{`{"expected_ipv4_addrs": ["127.0.0.1"], "labels": 5}`, slip + "none of its expected addresses is on an interface of this host other than lo, so it is not enforced: correct them, or give it the name of an interface"},
+		{`{"labels": 5}`, slip + "until it is corrected, it has no effect, as it isn't known what it is on"},
+	} {
+		e, st := stateOf(t, map[string]string{uplink: tt.endpoint, other: `{"name": "eth1"}`})
+		if err := e.Invalid()[uplink]; err == nil || err.Error() != tt.want {
+			t.Errorf("%s: %v\nwant: %s", tt.endpoint, err, tt.want)
+		}
+		ep := st.Endpoints[uplink]
+		if on := ep.Interface != "" || ep.Wildcard; on != strings.Contains(tt.want, "until it is corrected, it lets") && !ep.Wildcard {
+			t.Errorf("%s: %+v", tt.endpoint, ep)
+		}
+		// It says how it is where interfaces are others.
+		e.SetInterfaces([]Interface{{"eth2", []netip.Addr{addr("127.0.0.1"), addr("192.0.2.10")}}})
+		if err := e.Invalid()[uplink]; strings.Contains(tt.endpoint, "addrs") && !strings.Contains(err.Error(), "nothing by eth2 but") {
+			t.Errorf("%s: on eth2: %v", tt.endpoint, err)
+		}
+	}
+}
+
 // TestUnplaced: a host endpoint that is on no interface is told of.
 func TestUnplaced(t *testing.T) {
 	const other = "/calico/v1/host/h1/endpoint/a"

@@ -152,11 +152,10 @@ func (e *Engine) placeHosts() {
 	taken := map[string]string{} // paths by interface
 	for _, l := range hosts {
 		name, err := e.findInterface(l.host, taken)
-		switch {
-		case err == nil:
-			taken[name] = l.path
-		case l.invalid == nil: // else it is told of that
+		if err != nil {
 			e.unplaced[l.path] = err
+		} else {
+			taken[name] = l.path
 		}
 		if name != l.iface {
 			l.iface = name
