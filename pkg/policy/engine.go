@@ -39,7 +39,8 @@ type Engine struct {
 	claims map[claim][]*local
 	dirty  []*local // those that the next Flush looks at
 	place  bool     // host endpoints must find their interfaces
-	// hosts are the valid host endpoints of this host, by id; placeHosts keeps them.
+	// hosts are the host endpoints of this host, by id, the invalid ones with them of which it
+	// is known what they are on; placeHosts keeps them.
 	hosts []*local
 	// unplaced says why host endpoints have none, by path.
 	unplaced map[string]error
