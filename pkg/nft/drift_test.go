@@ -192,6 +192,80 @@ func TestQuietAudit(t *testing.T) {
 	})
 }
 
+// TestOverrun has the kernel drop what it tells, as in a flood of changes: those of our table are
+// found all the same, whoever reads before all that was queued has been heard.
+func TestOverrun(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		f.Update(sample())
+		mustApply(t, f)
+		for option, value := range map[[2]int]int{
+			{unix.SOL_SOCKET, unix.SO_RCVBUF}:               1, // the least there is
+			{unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP}: groupNFTables,
+		} {
+			if err := unix.SetsockoptInt(f.events.fd, option[0], option[1], value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.events.running = true
+		other := func() { run(t, "nft", "add table inet other; add chain inet other x; delete chain inet other x") }
+		for range 20 {
+			other()
+		}
+		told, goOn := make(chan struct{}, 1), make(chan struct{})
+		go f.events.run(t.Context(), f.cfg.Logger, func() {
+			select {
+			case told <- struct{}{}:
+			default:
+			}
+			<-goOn
+		})
+		<-told // of the loss, and nothing else has been read
+		if f.events.quiet(f.events.mark(), f.events.heard) {
+			t.Error("quiet before what was queued has been read")
+		}
+		f.Audit()
+		wantWrites(t, f, 0, 0)
+		run(t, "nft", "add rule inet calico from-workload accept") // nobody is told
+		close(goOn)
+		deadline := time.Now().Add(patienceOfTests)
+		for calm := false; !calm; _, calm = f.sock.calm(f.events.mark()) {
+			if time.Now().After(deadline) {
+				t.Fatal("it is never calm again")
+			}
+			other()
+		}
+		f.Audit()
+		wantWrites(t, f, 1, 1)
+	})
+}
+
+// TestEventsAreInsured has an audit read now and then where the events say that it needn't.
+func TestEventsAreInsured(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		if _, err := f.Subscribe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.Update(sample())
+		mustApply(t, f)
+		var read []int
+		for n := range 2*mostTrust + 4 {
+			run(t, "nft", "add table inet other; add chain inet other x; delete chain inet other x")
+			heardAll(t, f)
+			before := f.sock.seq
+			f.Audit()
+			wantWrites(t, f, 0, 0)
+			if f.sock.seq-before > 1 {
+				read = append(read, n)
+			}
+		}
+		if diff := cmp.Diff([]int{mostTrust, 2*mostTrust + 1}, read); diff != "" {
+			t.Errorf("audits that read, -want +got:\n%s", diff)
+		}
+	})
+}
+
 // heardAll waits until the Firewall has heard of all changes: on a busy machine that may
 // take longer than an audit waits for it.
 func heardAll(t *testing.T, f *Firewall) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,7 @@ type eventSocket struct {
 	running bool          // it has joined the group
 	heard   uint32        // generation up to which all was heard
 	touched int           // how often somebody else changed our table, or may have
+	lost    bool          // the kernel dropped some, and may still do so
 	more    chan struct{} // closed when more was heard
 }
 
@@ -59,9 +61,9 @@ func (e *eventSocket) quiet(since int, generation uint32) bool {
 	defer timeout.Stop()
 	for {
 		e.mu.Lock()
-		running, heard, touched, more := e.running, e.heard, e.touched, e.more
+		certain, heard, more := e.running && !e.lost && e.touched == since, e.heard, e.more
 		e.mu.Unlock()
-		if !running || touched != since {
+		if !certain {
 			return false
 		}
 		if int32(heard-generation) >= 0 {
@@ -116,12 +118,21 @@ func (f *Firewall) Subscribe(ctx context.Context) (<-chan Event, error) {
 // run reads until the socket is closed.
 func (e *eventSocket) run(ctx context.Context, log *slog.Logger, tell func()) {
 	defer e.note(func() { e.running = false })
+	raw, err := e.file.SyscallConn()
+	if err != nil {
+		log.Error("read events of nftables; changes are found by the timer alone now", "error", err)
+		return
+	}
 	buf := make([]byte, receiveSize)
 	for {
-		n, err := e.file.Read(buf)
+		n, err := e.read(raw, buf)
 		switch {
-		case errors.Is(err, unix.ENOBUFS): // the kernel dropped some, and goes on
-			e.note(func() { e.touched++ })
+		case errors.Is(err, unix.ENOBUFS):
+			// Until the buffer is empty it drops more and doesn't say so again (netlink_overrun).
+			e.note(func() { e.lost = true })
+			tell()
+		case errors.Is(err, unix.EAGAIN):
+			e.note(func() { e.lost, e.touched = false, e.touched+1 })
 			tell()
 		case err != nil:
 			if ctx.Err() == nil && !errors.Is(err, os.ErrClosed) {
@@ -134,6 +145,16 @@ func (e *eventSocket) run(ctx context.Context, log *slog.Logger, tell func()) {
 			}
 		}
 	}
+}
+
+// read waits for what the kernel tells; after a loss it gives EAGAIN once the buffer is empty.
+func (e *eventSocket) read(raw syscall.RawConn, buf []byte) (n int, err error) {
+	if e.lost {
+		if raw.Read(func(fd uintptr) bool { n, err = unix.Read(int(fd), buf); return true }) == nil {
+			return n, err
+		}
+	}
+	return e.file.Read(buf) // where it is closed, it says so
 }
 
 // foreign says whether one of the messages is of our table and not of our making.
