@@ -116,6 +116,9 @@ type repairs struct {
 // sayRepaired logs that somebody else has changed the firewall.
 func (l *loop) sayRepaired(changes int, now time.Time) {
 	r := &l.repairs
+	if now.Sub(r.said) >= 2*repairsPause {
+		r.changes = 0 // they are of a fight that ended
+	}
 	if r.changes += changes; now.Sub(r.said) < repairsPause {
 		return
 	}

@@ -238,6 +238,12 @@ func TestRepairsAreSaid(t *testing.T) {
 		if diff := cmp.Diff([]string{" changes=120\n"}, said()); diff != "" {
 			t.Errorf("a minute later: %s", diff)
 		}
+		tamper(5)
+		time.Sleep(time.Hour)
+		tamper(1)
+		if diff := cmp.Diff([]string{" changes=2\n"}, said()); diff != "" {
+			t.Errorf("an hour after a fight that ended: %s", diff)
+		}
 	})
 }
 
