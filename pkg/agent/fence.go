@@ -113,7 +113,8 @@ type repairs struct {
 	said    time.Time
 }
 
-// sayRepaired logs that somebody else has changed the firewall.
+// sayRepaired logs that the firewall was found other than it was left: somebody else has changed it,
+// or a change that failed took effect in part.
 func (l *loop) sayRepaired(changes int, now time.Time) {
 	r := &l.repairs
 	if now.Sub(r.said) >= 2*repairsPause {
@@ -122,7 +123,7 @@ func (l *loop) sayRepaired(changes int, now time.Time) {
 	if r.changes += changes; now.Sub(r.said) < repairsPause {
 		return
 	}
-	l.log.Warn("repaired the firewall, which something else changed; connections that began meanwhile are judged again", "table", "inet "+nft.TableName, "changes", r.changes)
+	l.log.Warn("repaired the firewall, which was not as it was left; connections that began meanwhile are judged again", "table", "inet "+nft.TableName, "changes", r.changes)
 	*r = repairs{said: now}
 }
 

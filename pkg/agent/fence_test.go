@@ -208,7 +208,7 @@ func TestRepairsAreSaid(t *testing.T) {
 		said := func() (lines []string) {
 			synctest.Wait()
 			for line := range strings.Lines(log.String()) {
-				if _, text, is := strings.Cut(line, `msg="repaired the firewall`); is {
+				if _, text, is := strings.Cut(line, `msg="repaired the firewall, which was not as it was left;`); is {
 					lines = append(lines, text[strings.LastIndex(text, " "):])
 				}
 			}

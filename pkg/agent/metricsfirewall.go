@@ -37,7 +37,7 @@ func newFirewallMetrics() firewallMetrics {
 			Name: "calico_node_firewall_apply_seconds", Help: "Time to bring the firewall in line and read it back: the whole, or what changed.", Buckets: latencies(),
 		}, []string{"scope"}),
 		writes:   counter("writes_total", "Changes sent to the kernel's table."),
-		repairs:  counter("drift_repaired_total", "Changes sent to the kernel's table that undid what something else had changed; they are in calico_node_firewall_writes_total too."),
+		repairs:  counter("drift_repaired_total", "Changes sent to the kernel's table that undid what something else had changed, or what a change that failed had made; they are in calico_node_firewall_writes_total too."),
 		failures: counter("failures_total", "Times that the firewall could not be brought in line."),
 	}
 }

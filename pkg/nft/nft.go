@@ -38,7 +38,7 @@ type Report struct {
 	// and read back.
 	Programmed           map[string]error
 	Writes               int  // changes sent to the kernel
-	Repairs              int  // of them, what somebody else had changed
+	Repairs              int  // of them, what was not as known: somebody else changed it, or a change that failed took effect
 	Sets, Members, Rules int  // in the table now
 	Whole                bool // everything was read and compared
 }
