@@ -5,6 +5,8 @@ package fabric
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -88,6 +90,41 @@ func TestFightIsSaidOnce(t *testing.T) {
 	if got := log.String(); strings.Count(got, "repaired") != 1 || !strings.Contains(got, `changes=2 first="set route to 10.0.0.0/24"`) {
 		t.Errorf("want one line:\n%s", got)
 	}
+}
+
+// endsAfter is a context that ends after it was asked so often.
+type endsAfter struct {
+	context.Context
+	asked int
+}
+
+func (e *endsAfter) Err() error {
+	if e.asked--; e.asked < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestRepairsOfACutPass are told of too.
+func TestRepairsOfACutPass(t *testing.T) {
+	netns.Host(t, func() {
+		f := newFabric(t)
+		var log bytes.Buffer
+		f.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		st := plan.State{Routes: map[netip.Prefix]plan.Route{}}
+		for n := range rtnl.MaxBatch + 1 {
+			dst := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 65, byte(n)}), 24)
+			st.Routes[dst] = plan.Route{Destination: dst, Kind: plan.Blackhole}
+		}
+		mustHold(t, f, st)
+		netns.IP(t, "route", "flush", "proto", "81")
+		if _, err := f.Apply(&endsAfter{t.Context(), 2}, st); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%v, want that the context ended after the first batch", err)
+		}
+		if got := log.String(); !strings.Contains(got, fmt.Sprintf("changes=%d ", rtnl.MaxBatch)) {
+			t.Errorf("want the %d changes of the first batch told:\n%s", rtnl.MaxBatch, got)
+		}
+	})
 }
 
 // Whatever somebody else does is signalled, seen at a glance, and repaired.

@@ -196,6 +196,7 @@ func (f *Fabric) converge(ctx context.Context) (Report, error) {
 	f.told.Hear(f.sock.Buf, f.matters)
 	seen, unseen := f.glance(nil)
 	p := newPass(f)
+	defer p.sayRepairs()
 	for _, t := range f.tunnels {
 		if err := p.ensureTunnel(t); err != nil {
 			return Report{}, err
@@ -211,7 +212,6 @@ func (f *Fabric) converge(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	p.sayRepairs()
 	if p.writes > 0 || len(p.refusals) > 0 { // read back
 		again := newPass(f)
 		again.refusals = p.refusals
@@ -240,6 +240,7 @@ func (f *Fabric) convergeSome(ctx context.Context, routes []netip.Prefix, remote
 	}
 	f.right = nil
 	p := newPass(f)
+	defer p.sayRepairs()
 	slices.SortFunc(routes, rtnl.ComparePrefixes)
 	if err := p.someRemotes(remotes, before); err != nil {
 		return Report{}, err
@@ -250,6 +251,5 @@ func (f *Fabric) convergeSome(ctx context.Context, routes []netip.Prefix, remote
 	if err := p.goneRemotes(remotes, before); err != nil {
 		return Report{}, err
 	}
-	p.sayRepairs()
 	return p.report(), nil
 }
