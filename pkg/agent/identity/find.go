@@ -72,10 +72,17 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 			pools := slices.DeleteFunc(slices.Collect(maps.Values(n.pools)), func(p netip.Prefix) bool { return p.Contains(former) })
 			return m.Choose(plan.Surroundings{Links: n.links.Links, Pools: pools, Reached: reached, Former: former}, family == 1)
 		}
-		// What was found and couldn't be written yet gives way to what the others know.
-		former := storedAddress(n.stored, i.host, family)
+		// An address that stood in etcd stays, whatever is written over it. One that was found
+		// and couldn't be written yet gives way to what the others know.
+		former, own := storedAddress(n.stored, i.host, family), n.own[family].Addr.Addr()
+		if own == former {
+			i.stood[family] = own
+		}
+		if own.IsValid() && own == i.stood[family] {
+			former = own
+		}
 		id, err := choose(former)
-		if own := n.own[family].Addr.Addr(); own.IsValid() && own != former && (!former.IsValid() || id.Addr.Addr() != former) {
+		if own.IsValid() && own != former && (!former.IsValid() || id.Addr.Addr() != former) {
 			former = own
 			id, err = choose(own)
 		}

@@ -5,6 +5,7 @@ package identity
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -12,8 +13,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/health"
+	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 // finder is an identity that only finds, and a clock.
@@ -142,14 +147,14 @@ func TestFindPatience(t *testing.T) {
 		f := newFinder(t, tt.method)
 		if tt.stored != "" {
 			f.note.stored = map[string]model.Entry{}
-			store := func(field model.BGPHostField, text string) {
+			put := func(field model.BGPHostField, text string) {
 				key := model.BGPHostKey{Host: "a", Field: field}
 				f.note.stored[key.Path()] = model.Entry{Path: key.Path(), Key: key, Value: model.Text(text), Revision: 1}
 			}
 			addr, _, hasSubnet := strings.Cut(tt.stored, "/")
-			store(model.BGPHostIPv4, addr)
+			put(model.BGPHostIPv4, addr)
 			if hasSubnet {
-				store(model.BGPHostNetworkV4, netip.MustParsePrefix(tt.stored).Masked().String())
+				put(model.BGPHostNetworkV4, netip.MustParsePrefix(tt.stored).Masked().String())
 			}
 		}
 		for n, s := range tt.steps {
@@ -169,6 +174,80 @@ func TestFindPatience(t *testing.T) {
 				t.Errorf("%s, step %d: %q, want %q", name, n+1, text, s.want)
 			}
 		}
+	}
+}
+
+// TestFindStays: an address that stood in etcd stays when etcd says another one that the host
+// has, by somebody's hand or out of a backup. One that never stood there gives way.
+func TestFindStays(t *testing.T) {
+	v4, v6 := model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.BGPHostKey{Host: "a", Field: model.BGPHostIPv6}
+	says := func(revision int64, addr4, addr6 string) []model.Entry {
+		return []model.Entry{
+			{Path: v4.Path(), Key: v4, Value: model.Text(addr4), Revision: revision},
+			{Path: v6.Path(), Key: v6, Value: model.Text(addr6), Revision: revision},
+		}
+	}
+	links := both(true)
+	links.Links[0].Addrs = append(links.Links[0].Addrs, netip.MustParsePrefix("fd18::1/64"))
+	links.Links[1].Addrs = append(links.Links[1].Addrs, netip.MustParsePrefix("fd19::1/64"))
+	for name, tt := range map[string]struct {
+		updates []store.Update // after each of them the host looks twice
+		want    string
+	}{
+		"somebody's hand": {[]store.Update{
+			{Revision: 5, Resync: true, Entries: says(4, "172.18.0.1", "fd18::1")},
+			{Revision: 6, Entries: says(6, "172.19.0.1", "fd19::1")},
+			{Revision: 7, Entries: says(7, "172.19.0.1", "fd19::1")},
+		}, "172.18.0.1/24 fd18::1/64"},
+		"a backup": {[]store.Update{
+			{Revision: 5, Resync: true, Entries: says(4, "172.18.0.1", "fd18::1")},
+			{Revision: 3, Resync: true, Entries: says(2, "172.19.0.1", "fd19::1")},
+		}, "172.18.0.1/24 fd18::1/64"},
+		"one family's": {[]store.Update{
+			{Revision: 5, Resync: true, Entries: says(4, "172.18.0.1", "fd19::1")},
+			{Revision: 6, Entries: says(6, "172.19.0.1", "fd18::1")},
+		}, "172.18.0.1/24 fd19::1/64"},
+		"a start": {[]store.Update{
+			{Revision: 5, Resync: true, Entries: says(4, "172.19.0.1", "fd19::1")},
+		}, "172.19.0.1/24 fd19::1/64"},
+		"it was found before anything was in etcd": {[]store.Update{
+			{Revision: 5, Resync: true},
+			{Revision: 6, Entries: says(6, "172.19.0.1", "fd19::1")},
+		}, "172.19.0.1/24 fd19::1/64"},
+	} {
+		log := slog.New(slog.DiscardHandler)
+		cfg := Config{Node: "a", Logger: log}
+		dualStack(t)(&cfg, nil)
+		k := New(cfg, nil, Tells{report.New(log, nil, "a", health.New()), health.New(), problems.New(log)})
+		k.See(links)
+		var got finding
+		for _, u := range tt.updates {
+			k.Fold(u)
+			for range 2 {
+				got = k.find(t.Context(), k.notes())
+				k.adopt(got.own, conflicts{})
+			}
+		}
+		if text := got.own[0].Addr.String() + " " + got.own[1].Addr.String(); text != tt.want || got.keep != [2]bool{} {
+			t.Errorf("%s: %s, %+v, want %s", name, text, got, tt.want)
+		}
+	}
+}
+
+// TestFindStaysAtOnce: somebody's hand may come before the host has seen in etcd what it wrote.
+func TestFindStaysAtOnce(t *testing.T) {
+	c := newFleet(t)
+	f := newFinder(t, "")
+	f.store, f.log = c.Store, slog.New(slog.DiscardHandler)
+	f.Keeper.note.stored = map[string]model.Entry{}
+	found := f.see(0, both(true))
+	if err := f.write(c.Context(), found.own, wantedKeys("a", found, 0).change(nil)); err != nil {
+		t.Fatal(err)
+	}
+	key := model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}
+	f.note.stored = map[string]model.Entry{key.Path(): {Path: key.Path(), Key: key, Value: model.Text("172.19.0.1"), Revision: 9}}
+	if got := f.see(0, both(true)); got.own[0].Addr.String() != "172.18.0.1/24" || got.keep[0] {
+		t.Errorf("%+v", got)
 	}
 }
 

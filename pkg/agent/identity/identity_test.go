@@ -79,6 +79,33 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestIdentityStays: a host doesn't move to another of its addresses because somebody writes
+// that to etcd, nor is it left without any where that is a live host's.
+func TestIdentityStays(t *testing.T) {
+	c := newFleet(t)
+	key := model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}
+	p := c.person("a", both(true), nil)
+	stays := func(what string) {
+		t.Helper()
+		c.Until(what, func() bool {
+			return c.Field("a", model.BGPHostIPv4) == "172.18.0.1" && c.Field("a", model.BGPHostNetworkV4) == "172.18.0.0/24" &&
+				p.tell.Health.Unready() == "" && p.problem("IP") == ""
+		})
+	}
+	stays("found")
+	c.Put(key, model.Text("172.19.0.1"))
+	stays("another of its own")
+	b := c.person("b", eth0("172.19.0.1/24"), nil)
+	c.Until("b has it", func() bool {
+		return c.Field("b", model.BGPHostIPv4) == "172.19.0.1" && c.Get(model.StatusKey{Host: "b"}) != nil && b.tell.Health.Unready() == ""
+	})
+	c.Put(key, model.Text("172.19.0.1"))
+	stays("another of its own, which is a live host's too")
+	if addr := p.id.notes().own[0].Addr.String(); addr != "172.18.0.1/24" {
+		t.Errorf("it uses %s", addr)
+	}
+}
+
 // TestIdentityNone: a host that shall have no address of a family says none, and
 // one that finds none says so and does the rest.
 func TestIdentityNone(t *testing.T) {

@@ -96,12 +96,16 @@ func (i *Keeper) adopt(own [2]plan.Identity, known conflicts) bool {
 
 // write changes the host's keys in etcd.
 func (i *Keeper) write(ctx context.Context, own [2]plan.Identity, change model.Change) error {
-	i.say(said(change))
+	addrs := said(change)
+	i.say(addrs)
 	revision, err := i.commit(ctx, change)
 	if err != nil {
 		return fmt.Errorf("write the host's addresses: %w", err)
 	}
 	i.keep(change, revision)
+	for _, a := range addrs {
+		i.stood[familyOf(a)] = a // somebody's hand may be in etcd before it is seen there
+	}
 	i.log.Info("the host's addresses are in etcd", "ipv4", shown(own[0]), "ipv6", shown(own[1]), "revision", revision)
 	return nil
 }
