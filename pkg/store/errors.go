@@ -175,8 +175,8 @@ func (fs *failures) note(f failure) {
 		if old.member != f.member {
 			continue
 		}
-		if f.reason == "no answer" && !f.sent && old.reason != "no answer" {
-			return // the deadline came while it tried again: keep the cause
+		if f.reason == "no answer" && !f.sent && old.reason != "no answer" && !strings.HasPrefix(old.reason, resumeText) {
+			return // the deadline came while it tried again: keep the cause, unless a session was to blame
 		}
 		if isCutOff(f.reason) && !f.sent && old.refused() {
 			// In TLS 1.3 the server refuses a client's certificate when the

@@ -40,6 +40,19 @@ func TestFailuresRefused(t *testing.T) {
 	}
 }
 
+// TestFailuresResumed: the reason is what came of the attempt without the session.
+func TestFailuresResumed(t *testing.T) {
+	resumed := failure{member: "m", reason: resumeText + "EOF", kind: ErrUnavailable, next: elsewhere}
+	for _, reason := range []string{"no answer", "tls: unknown certificate authority", "error reading from server: EOF"} {
+		var seen failures
+		seen.note(resumed)
+		seen.note(failure{member: "m", reason: reason, kind: ErrUnavailable, next: elsewhere})
+		if want := "m: " + reason; seen.String() != want {
+			t.Errorf("got %q, want %q", seen, want)
+		}
+	}
+}
+
 // TestRefusalAfterHandshake writes when the server has refused the client's
 // certificate and closed the connection.
 func TestRefusalAfterHandshake(t *testing.T) {

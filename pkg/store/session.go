@@ -3,12 +3,14 @@
 package store
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -121,9 +123,11 @@ func (s *session) made(state tls.ConnectionState) {
 }
 
 // failed is the error of a handshake. If it had a session to resume, that may be the cause: it is
-// forgotten, and the error made one after which the request is tried again.
+// forgotten, and the error made one after which the request is tried again. One that was given up
+// here, as where etcd hangs, says nothing about the session.
 func (s *session) failed(err error) error {
-	if !s.offered.Swap(false) {
+	givenUp := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, net.ErrClosed)
+	if !s.offered.Swap(false) || givenUp {
 		return err
 	}
 	s.file.remove()

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -169,6 +170,54 @@ func TestSession(t *testing.T) {
 	wg.Wait()
 	theSession(t, fresh)
 	calls(t, "after many at once", fresh, true)
+}
+
+// TestSessionHung has etcd accept connections and say nothing: it isn't the session's fault.
+func TestSessionHung(t *testing.T) {
+	a := newAuthority(t)
+	c := startSecure(t, a, 1, true)
+	cfg := sessionConfig(t, c, a)
+	calls(t, "new", cfg, false, true)
+	path := theSession(t, cfg)
+	c.members[0].proxy.set(stall)
+	impatient := cfg
+	impatient.DialTimeout = 100 * time.Millisecond
+	fails(t, time.Second, func(ctx context.Context) error { return ready(ctx, open(t, impatient)) }, ErrUnavailable, ": no answer (after ")
+	if again := theSession(t, cfg); again != path {
+		t.Errorf("%s has become %s", path, again)
+	}
+	c.members[0].proxy.set(forward)
+	calls(t, "etcd answers again", cfg, true)
+}
+
+// TestSessionFailed has errors of a handshake that had a session to resume.
+func TestSessionFailed(t *testing.T) {
+	const file = "name"
+	for _, tt := range []struct {
+		err   error
+		stays bool
+	}{
+		{context.Canceled, true},
+		{context.DeadlineExceeded, true},
+		{&net.OpError{Op: "read", Net: "tcp", Err: net.ErrClosed}, true},
+		{&net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}, false},
+		{errors.New("tls: bad record MAC"), false},
+	} {
+		dir := t.TempDir()
+		writeAll(t, map[string][]byte{filepath.Join(dir, file): nil})
+		s := &session{file: sessionFile{dir, file, os.Geteuid()}}
+		s.offered.Store(true)
+		want := resumeText + tt.err.Error()
+		if tt.stays {
+			want = tt.err.Error()
+		}
+		if err := s.failed(tt.err); !errors.Is(err, tt.err) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if _, err := os.Stat(filepath.Join(dir, file)); (err == nil) != tt.stays {
+			t.Errorf("%v: the file: %v", tt.err, err)
+		}
+	}
 }
 
 // TestSessionMember has several members: each has a session of its own.
