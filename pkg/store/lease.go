@@ -137,8 +137,7 @@ func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 			return
 		case <-timer.C:
 		}
-		sent := time.Now()
-		ttl, err := l.renew(ctx, deadline)
+		ttl, sent, err := l.renew(ctx, deadline)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -158,26 +157,26 @@ func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 
 // renew keeps the lease alive once, trying until deadline: a refusal may be over before that,
 // as where etcd is started again or a password is being changed.
-func (l *Lease) renew(ctx context.Context, deadline time.Time) (ttl time.Duration, err error) {
+func (l *Lease) renew(ctx context.Context, deadline time.Time) (ttl time.Duration, sent time.Time, err error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	for round := 0; ; round++ {
-		if ttl, err = l.ask(ctx); err == nil || !rest(ctx, round, err) {
-			return ttl, err
+		if ttl, sent, err = l.ask(ctx); err == nil || !rest(ctx, round, err) {
+			return ttl, sent, err
 		}
 	}
 }
 
-// ask asks etcd for another time to live.
-func (l *Lease) ask(ctx context.Context) (time.Duration, error) {
-	var ttl int64
-	err := l.c.call(ctx, request{what: "keep lease alive", send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+// ask asks etcd for another time to live, which begins when that was sent or later.
+func (l *Lease) ask(ctx context.Context) (ttl time.Duration, sent time.Time, err error) {
+	err = l.c.call(ctx, request{what: "keep lease alive", send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
 		ctx, cancel := context.WithCancel(ctx) // ends the stream
 		defer cancel()
 		stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx, opts...)
 		if err != nil {
 			return err
 		}
+		sent = time.Now()
 		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: l.id}); err != nil {
 			return err
 		}
@@ -185,8 +184,8 @@ func (l *Lease) ask(ctx context.Context) (time.Duration, error) {
 		if err != nil {
 			return err
 		}
-		ttl = resp.TTL
+		ttl = time.Duration(resp.TTL) * time.Second
 		return nil
 	}})
-	return time.Duration(ttl) * time.Second, err
+	return ttl, sent, err
 }

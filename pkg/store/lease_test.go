@@ -79,6 +79,37 @@ func TestLeaseRefused(t *testing.T) {
 	}
 }
 
+// TestLeaseCounts: a time to live that etcd grants after it has refused counts from the
+// request that was granted, not from the first.
+func TestLeaseCounts(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	s := c.open(func(cfg *Config) { cfg.RefusedTimeout = time.Millisecond })
+	l := leased(t, s, "kept", time.Hour)
+	c.members[0].proxy.set(refuse)
+	before := s.Counters().RoundTrips
+	type answer struct {
+		ttl  time.Duration
+		sent time.Time
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		var a answer
+		a.ttl, a.sent, a.err = l.renew(t.Context(), time.Now().Add(patienceOfTests))
+		answered <- a
+	}()
+	eventually(t, "it was tried in vain", func() bool { return s.Counters().RoundTrips > before+5 })
+	opened := time.Now()
+	c.members[0].proxy.set(forward)
+	a := <-answered
+	if a.err != nil || a.ttl != l.ttl {
+		t.Fatalf("got %v, %v", a.ttl, a.err)
+	}
+	if a.sent.Before(opened) {
+		t.Errorf("it counts from %v before etcd was there to grant it", opened.Sub(a.sent))
+	}
+}
+
 // TestLeaseLeft: what hangs on a lease that is left goes when the lease has run out,
 // and not before; closing the client does not revoke it, either.
 func TestLeaseLeft(t *testing.T) {
