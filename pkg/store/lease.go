@@ -141,6 +141,8 @@ func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 		switch {
 		case ctx.Err() != nil:
 			return
+		case err != nil && l.c.isClosing():
+			continue // to revoke it
 		case err != nil:
 			l.c.log.Warn("lease not kept alive: its keys are gone or will go", "lease", l.id, "err", err)
 			close(l.lost)
@@ -156,10 +158,17 @@ func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 }
 
 // renew keeps the lease alive once, trying until deadline: a refusal may be over before that,
-// as where etcd is started again or a password is being changed.
+// as where etcd is started again or a password is being changed. It ends when the client is closed.
 func (l *Lease) renew(ctx context.Context, deadline time.Time) (ttl time.Duration, sent time.Time, err error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	go func() {
+		select {
+		case <-l.c.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	for round := 0; ; round++ {
 		if ttl, sent, err = l.ask(ctx); err == nil || !rest(ctx, round, err) {
 			return ttl, sent, err

@@ -4,8 +4,10 @@ package store
 
 import (
 	"context"
+	"net"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -107,6 +109,47 @@ func TestLeaseCounts(t *testing.T) {
 	}
 	if a.sent.Before(opened) {
 		t.Errorf("it counts from %v before etcd was there to grant it", opened.Sub(a.sent))
+	}
+}
+
+// TestLeaseRest has a refusal of access that may be over before the lease is.
+func TestLeaseRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		ctx, cancel := context.WithDeadline(t.Context(), start.Add(4*time.Second))
+		defer cancel()
+		if !rest(ctx, 0, ErrAuth) || time.Since(start) != 4*time.Second-lastTry {
+			t.Errorf("it rested for %v, %v", time.Since(start), ctx.Err())
+		}
+		if rest(ctx, 1, ErrAuth) {
+			t.Error("it asks more than once in the last moment")
+		}
+	})
+}
+
+// TestLeaseCloseRefused closes the client while a lease is kept alive in vain.
+func TestLeaseCloseRefused(t *testing.T) {
+	hangs, err := net.Listen("tcp", freeAddr(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hangs.Close()
+	for name, at := range map[string]string{"refused": freeAddr(t), "hangs": hangs.Addr().String()} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, Config{Endpoints: []string{at}, RefusedTimeout: time.Millisecond})
+			ctx, stop := context.WithCancel(t.Context())
+			l := &Lease{c: s, ttl: time.Millisecond, lost: make(chan struct{}), stop: stop}
+			s.work.Go(func() { l.keepAlive(ctx, time.Now().Add(patienceOfTests)) })
+			eventually(t, "it is tried", func() bool { return s.Counters().RoundTrips > 0 })
+			start := time.Now()
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			took(t, start)
+			if lost(l) {
+				t.Error("Close counts as lost")
+			}
+		})
 	}
 }
 

@@ -178,6 +178,15 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
+func (c *Client) isClosing() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Counters are totals since Open.
 type Counters struct {
 	// RoundTrips are requests to etcd, those of leases and of authentication and

@@ -125,13 +125,21 @@ func (w *watch) run(ctx context.Context) error {
 	return w.follow(ctx)
 }
 
+// lastTry is how long before its context ends a rest is over: a password may be checked by then.
+const lastTry = time.Second
+
 // rest waits before the next try; false when the context ends.
 func rest(ctx context.Context, round int, err error) bool {
+	d := delay(round)
 	if errors.Is(err, ErrAuth) {
-		// Checking a password costs etcd much: ask seldom.
-		return sleep(ctx, 5*time.Second+rand.N(5*time.Second))
+		d = 5*time.Second + rand.N(5*time.Second) // checking a password costs etcd much: ask seldom
 	}
-	return sleep(ctx, delay(round))
+	if deadline, ok := ctx.Deadline(); ok {
+		if left := time.Until(deadline) - lastTry; left > 0 {
+			d = min(d, left)
+		}
+	}
+	return sleep(ctx, d)
 }
 
 // report logs a trouble once, however often it is met.
