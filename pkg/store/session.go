@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -105,13 +104,13 @@ func (s *session) Put(_ string, state *tls.ClientSessionState) {
 		err = s.file.write(data, time.Now().Add(-sessionLife))
 	}
 	if err != nil {
-		s.notKept(err)
+		s.log.Debug("the TLS session is not left for later calls", "file", s.file.path(), "reason", err)
 	}
 }
 
 func (s *session) notKept(err error) {
 	if !errors.Is(err, os.ErrNotExist) {
-		s.log.Debug("no TLS session of an earlier call", "file", filepath.Join(s.file.dir, s.file.name), "reason", err)
+		s.log.Debug("no TLS session of an earlier call", "file", s.file.path(), "reason", err)
 	}
 }
 

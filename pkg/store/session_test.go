@@ -220,6 +220,22 @@ func TestSessionFailed(t *testing.T) {
 	}
 }
 
+// TestSessionNotLeft has a session that can't be written: that isn't told as of one that can't be read.
+func TestSessionNotLeft(t *testing.T) {
+	log := &lockedBuffer{}
+	s := &session{
+		file: sessionFile{filepath.Join(t.TempDir(), "missing", "sessions"), "name", os.Geteuid()},
+		log:  slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	s.full.Store(true)
+	s.Put("", aSession(t))
+	for _, want := range []string{"the TLS session is not left for later calls", "file=" + s.file.path(), "no such file or directory"} {
+		if text := log.String(); !strings.Contains(text, want) {
+			t.Errorf("%q does not say %q", text, want)
+		}
+	}
+}
+
 // TestSessionMember has several members: each has a session of its own.
 func TestSessionMember(t *testing.T) {
 	a := newAuthority(t)

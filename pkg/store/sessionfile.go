@@ -84,7 +84,7 @@ func (f sessionFile) read() ([]byte, error) {
 		return nil, err
 	}
 	// A pipe is not waited for.
-	file, err := os.OpenFile(filepath.Join(f.dir, f.name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	file, err := os.OpenFile(f.path(), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -119,16 +119,13 @@ func (f sessionFile) write(data []byte, since time.Time) error {
 	}
 	_, err = file.Write(data)
 	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), filepath.Join(f.dir, f.name))
+		err = os.Rename(file.Name(), f.path())
 	}
 	if err != nil {
 		_ = os.Remove(file.Name()) // the first error is the one to tell
 		return err
 	}
-	entries, err := os.ReadDir(f.dir)
-	if err != nil {
-		return err
-	}
+	entries, _ := os.ReadDir(f.dir) // the file is written; what is left over waits for the next
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.ModTime().Before(since) {
 			_ = os.Remove(filepath.Join(f.dir, e.Name())) // of no use to anybody
@@ -137,7 +134,9 @@ func (f sessionFile) write(data []byte, since time.Time) error {
 	return nil
 }
 
-func (f sessionFile) remove() { _ = os.Remove(filepath.Join(f.dir, f.name)) }
+func (f sessionFile) remove() { _ = os.Remove(f.path()) }
+
+func (f sessionFile) path() string { return filepath.Join(f.dir, f.name) }
 
 func (f sessionFile) checkDir() error {
 	info, err := os.Lstat(f.dir)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -214,6 +215,38 @@ func TestSessionFile(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSessionFileUnlisted has a directory that may be written to and not be listed: the file is
+// written, and no more is needed.
+func TestSessionFileUnlisted(t *testing.T) {
+	f := sessionFile{filepath.Join(t.TempDir(), "sessions"), "name", os.Geteuid()}
+	if err := os.Mkdir(f.dir, 0o300); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread, which has no capabilities then, ends here
+		var none [2]unix.CapUserData
+		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := os.ReadDir(f.dir); err == nil {
+			t.Error("the directory can be listed")
+		}
+		if err := f.write([]byte("one"), time.Now()); err != nil {
+			t.Errorf("write: %v", err)
+		}
+		if data, err := f.read(); err != nil || string(data) != "one" {
+			t.Errorf("read: %q, %v", data, err)
+		}
+	}()
+	<-done
+	if err := os.Chmod(f.dir, 0o700); err != nil {
+		t.Fatal(err)
 	}
 }
 
