@@ -3,6 +3,8 @@
 package plan
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -61,9 +63,21 @@ func (e *Engine) changedEndpoint(host string, before, now endpointFact) {
 
 func (e *Engine) touch(p netip.Prefix) { e.dirty.prefixes[p] = struct{}{} }
 
+// touchMine has the blocks of this host looked at again.
+func (e *Engine) touchMine() {
+	for p := range e.mine {
+		e.touch(p)
+	}
+}
+
 func (e *Engine) changedBlock(p netip.Prefix, before, now *blockFact) {
 	if before == now || before != nil && now != nil && before.equal(now) {
 		return
+	}
+	var none blockFact
+	if !maps.Equal(cmp.Or(before, &none).gateways, cmp.Or(now, &none).gateways) {
+		e.dirty.config = true
+		e.touchMine()
 	}
 	if before != nil {
 		e.own(before.affinity, p, -1)
@@ -72,7 +86,7 @@ func (e *Engine) changedBlock(p netip.Prefix, before, now *blockFact) {
 				e.holds.remove(handle, heldAddr{a, p})
 			}
 		}
-		e.dirty.config = e.dirty.config || len(before.held)+len(before.gateways) > 0
+		e.dirty.config = e.dirty.config || len(before.held) > 0
 	}
 	if now == nil {
 		e.touchBlock(p, before)
@@ -85,7 +99,7 @@ func (e *Engine) changedBlock(p netip.Prefix, before, now *blockFact) {
 			e.holds.add(handle, heldAddr{a, p})
 		}
 	}
-	e.dirty.config = e.dirty.config || len(now.held)+len(now.gateways) > 0
+	e.dirty.config = e.dirty.config || len(now.held) > 0
 	e.blocks.set(p, now)
 	if before == nil || before.affinity != now.affinity {
 		e.touchBlock(p, before)

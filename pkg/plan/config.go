@@ -258,18 +258,10 @@ func routerID(host string) netip.Addr {
 func (e *Engine) flushOverlaps() {
 	found := map[string]struct{}{}
 	for p := range e.pools.all {
-		for _, l := range e.links.all {
-			for _, subnet := range l.Addrs {
-				if !subnet.IsValid() || !subnet.Overlaps(p) || e.isGateway(subnet.Addr()) {
-					continue
-				}
-				path := model.PoolKey{CIDR: p}.Path()
-				if _, twice := found[path]; !twice {
-					found[path] = struct{}{}
-					e.report(PoolOverlap, path, fmt.Sprintf("pool %s overlaps %s, the subnet of %s: blocks in the hosts' own subnets are not routed; delete the pool, and choose one that is used nowhere else",
-						p, subnet.Masked(), l.Name))
-				}
-			}
+		if reason := e.overlapOf(p); reason != "" {
+			path := model.PoolKey{CIDR: p}.Path()
+			found[path] = struct{}{}
+			e.report(PoolOverlap, path, reason)
 		}
 	}
 	for path := range e.overlap {
@@ -280,8 +272,30 @@ func (e *Engine) flushOverlaps() {
 	e.overlap = found
 }
 
+// overlapOf says which subnet of a link a pool overlaps, "" = none: one of the hosts' own first.
+func (e *Engine) overlapOf(p netip.Prefix) string {
+	other := ""
+	for _, l := range e.links.all {
+		for _, subnet := range l.Addrs {
+			if !subnet.IsValid() || !subnet.Overlaps(p) || e.isGateway(subnet.Addr()) {
+				continue
+			}
+			overlap := fmt.Sprintf("pool %s overlaps %s, the subnet of %s", p, subnet.Masked(), l.Name)
+			if slices.Contains(e.fabric, subnet) {
+				return overlap + ": blocks in the hosts' own subnets are not routed; delete the pool, and choose one that is used nowhere else"
+			}
+			other = cmp.Or(other, overlap+": its blocks are routed all the same, so a workload may be given an address that is in use on that link, and hosts reach only one of the two; give the link another subnet, or delete the pool and choose one that is used nowhere else")
+		}
+	}
+	return other
+}
+
 // isGateway reports whether an address is the gateway of another main plugin's workloads.
 func (e *Engine) isGateway(a netip.Addr) bool {
-	_, block, ok := e.blocks.longest(single(a))
-	return ok && block.gateways[a]
+	for _, block := range e.blocks.around(single(a)) {
+		if block.gateways[a] {
+			return true
+		}
+	}
+	return false
 }

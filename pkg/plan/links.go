@@ -11,18 +11,19 @@ import (
 
 // links are Links in the shape in which they are asked.
 type links struct {
-	all     []Link
-	own     map[netip.Addr]string // link by address
-	pending map[netip.Addr]bool   // those of own that may yet be found to be another's
-	up      map[string]bool
-	silent  map[string]bool    // those without a carrier
-	subnets index[string]      // link by subnet, of those that are up
-	routes  index[[]HostRoute] // the next hops of each
-	given   Links
+	all      []Link
+	own      map[netip.Addr]string // link by address
+	pending  map[netip.Addr]bool   // those of own that may yet be found to be another's
+	up       map[string]bool
+	silent   map[string]bool       // those without a carrier
+	subnets  index[string]         // link by subnet, of those that are up
+	networks map[netip.Prefix]bool // addresses with those subnets
+	routes   index[[]HostRoute]    // the next hops of each
+	given    Links
 }
 
 func newLinks(given Links) links {
-	l := links{own: map[netip.Addr]string{}, pending: map[netip.Addr]bool{}, up: map[string]bool{}, silent: map[string]bool{}, subnets: newIndex[string](), routes: newIndex[[]HostRoute](), given: given}
+	l := links{own: map[netip.Addr]string{}, pending: map[netip.Addr]bool{}, up: map[string]bool{}, silent: map[string]bool{}, subnets: newIndex[string](), networks: map[netip.Prefix]bool{}, routes: newIndex[[]HostRoute](), given: given}
 	for _, link := range given.Links {
 		if isTunnelDevice(link.Name) {
 			continue
@@ -38,9 +39,12 @@ func newLinks(given Links) links {
 				l.own[p.Addr()] = link.Name
 				l.pending[p.Addr()] = slices.Contains(link.Pending, p.Addr())
 			}
-			subnet := p.Masked()
-			if _, ok := l.subnets.all[subnet]; !ok && link.Up && !p.IsSingleIP() {
-				l.subnets.set(subnet, link.Name)
+			if !link.Up || p.IsSingleIP() {
+				continue
+			}
+			l.networks[p] = true
+			if _, ok := l.subnets.all[p.Masked()]; !ok {
+				l.subnets.set(p.Masked(), link.Name)
 			}
 		}
 	}
@@ -92,11 +96,8 @@ func (e *Engine) SetLinks(given Links) {
 			e.touchIfLearned(p)
 		}
 	}
-	if maps.Equal(was.subnets.all, e.links.subnets.all) {
-		return
-	}
-	for p := range e.mine {
-		e.touch(p)
+	if !maps.Equal(was.networks, e.links.networks) {
+		e.touchMine()
 	}
 }
 

@@ -276,15 +276,26 @@ func (e *Engine) reportPrefix(p netip.Prefix, inPool bool, hit string) {
 
 // ownRoute is the blackhole of a block of ours. An address that is taken has a
 // route to its endpoint, which is not ours to make. An empty block that is in no pool has
-// none: its addresses may be another network's now. Nor has one in the subnet of a link: there
-// the workloads of another main plugin are, such as bridge, and no route to each of them.
+// none: its addresses may be another network's now. Nor has one behind a gateway.
 func (e *Engine) ownRoute(p netip.Prefix, inPool bool, hit string) *Route {
 	block, isBlock := e.blocks.all[p]
-	_, _, onLink := e.links.subnets.longest(p)
-	if !isBlock || hit != "" || p.IsSingleIP() && e.owner(p.Addr()) == e.self || !inPool && block.empty() || onLink {
+	if !isBlock || hit != "" || p.IsSingleIP() && e.owner(p.Addr()) == e.self || !inPool && block.empty() || e.behindGateway(p) {
 		return nil
 	}
 	return &Route{Destination: p, Kind: Blackhole, Origin: FromBlock, Host: e.self}
+}
+
+// behindGateway reports whether a prefix lies in the subnet of a link with the gateway of another
+// main plugin's workloads, such as bridge's: no route leads to each of them. Of any other link's
+// subnet the main table may have no route, and what is sent to a free address would come back by
+// the default route, again and again.
+func (e *Engine) behindGateway(p netip.Prefix) bool {
+	for subnet := range e.links.networks {
+		if within(p, subnet.Masked()) && e.isGateway(subnet.Addr()) {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *Engine) advertise(p netip.Prefix, pool poolFact) *Advertisement {

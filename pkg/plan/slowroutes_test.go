@@ -227,7 +227,7 @@ func (s *slow) route(p netip.Prefix) {
 	switch {
 	case holder == s.self && !hit:
 		empty := !slices.ContainsFunc(block.Allocations, func(n int) bool { return n >= 0 })
-		if isBlock && owner != s.self && (inPool || !empty) && !s.inSubnet(p) {
+		if isBlock && owner != s.self && (inPool || !empty) && !s.behindGateway(p) {
 			s.st.Routes[p] = Route{Destination: p, Kind: Blackhole, Origin: FromBlock, Host: s.self}
 		}
 		if next := s.mine(s.self, familyOf(p.Addr())); inPool && next.IsValid() {
@@ -352,22 +352,22 @@ func (s *slow) carried(hops map[Hop]bool) bool {
 }
 
 func (s *slow) isGateway(a netip.Addr) bool {
-	b, ok := s.block(single(a))
-	if !ok {
+	return slices.ContainsFunc(s.blocks(), func(b model.Block) bool {
+		at := b.CIDR.Addr()
+		for _, n := range b.Allocations {
+			if at == a && n >= 0 && b.Attributes[n].HandleID == "gateway."+a.String() {
+				return true
+			}
+			at = at.Next()
+		}
 		return false
-	}
-	i := 0
-	for at := b.CIDR.Addr(); at != a; at = at.Next() {
-		i++
-	}
-	n := b.Allocations[i]
-	return n >= 0 && b.Attributes[n].HandleID == "gateway."+a.String()
+	})
 }
 
-// inSubnet reports whether a prefix lies in the subnet of a link that is up.
-func (s *slow) inSubnet(p netip.Prefix) bool {
+// behindGateway reports whether a prefix lies in the subnet of a link that is up and has a gateway.
+func (s *slow) behindGateway(p netip.Prefix) bool {
 	return slices.ContainsFunc(s.links.Links, func(l Link) bool {
-		return l.Up && slices.ContainsFunc(l.Addrs, func(a netip.Prefix) bool { return !a.IsSingleIP() && within(p, a.Masked()) })
+		return l.Up && slices.ContainsFunc(l.Addrs, func(a netip.Prefix) bool { return !a.IsSingleIP() && within(p, a.Masked()) && s.isGateway(a.Addr()) })
 	})
 }
 
