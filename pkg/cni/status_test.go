@@ -30,14 +30,18 @@ type agent struct {
 func (a *agent) Wait(ctx context.Context, r gate.Request) error { return a.wait(ctx, r) }
 func (a *agent) Ready(host string) error                        { a.asked = host; return a.ready }
 
-// serve answers on the host's socket until the test is over.
+// serve answers on the host's socket until the test is over, also in the place of another.
 func (r *rig) serve(a *agent) (stop func()) {
 	r.Helper()
+	former, _ := os.Stat(r.host.AgentSocket())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- gate.Serve(ctx, r.host.AgentSocket(), a) }()
 	if err := lab.Until(r.ctx(), "the agent's socket", func() error {
-		_, err := os.Stat(r.host.AgentSocket())
+		now, err := os.Stat(r.host.AgentSocket())
+		if err == nil && os.SameFile(former, now) {
+			err = errors.New("it is still the former agent's")
+		}
 		return err
 	}); err != nil {
 		r.Fatal(err)
