@@ -26,6 +26,19 @@ import (
 // first one, until meanwhile has ended.
 func (r *rig) before(text string, meanwhile func()) string {
 	r.Helper()
+	var first sync.Once
+	return r.relay(func(data []byte) (more bool) {
+		if bytes.Contains(data, []byte(text)) {
+			first.Do(meanwhile)
+		}
+		return false
+	})
+}
+
+// relay returns an endpoint of etcd where a function sees what a client sends before etcd
+// does. more has it kept back until the client sends more.
+func (r *rig) relay(see func([]byte) (more bool)) string {
+	r.Helper()
 	dir, err := os.MkdirTemp("", "etcd") // a socket's path must be short
 	if err != nil {
 		r.Fatal(err)
@@ -37,7 +50,6 @@ func (r *rig) before(text string, meanwhile func()) string {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() { _ = l.Close() })
-	var first sync.Once
 	go func() {
 		for {
 			client, err := l.Accept()
@@ -54,14 +66,17 @@ func (r *rig) before(text string, meanwhile func()) string {
 			go func() {
 				defer func() { _ = etcd.Close() }()
 				buf := make([]byte, 64<<10)
+				var kept []byte
 				for {
 					n, err := client.Read(buf)
-					if bytes.Contains(buf[:n], []byte(text)) {
-						first.Do(meanwhile)
+					kept = append(kept, buf[:n]...)
+					if see(buf[:n]) && err == nil {
+						continue
 					}
-					if _, failed := etcd.Write(buf[:n]); err != nil || failed != nil {
+					if _, failed := etcd.Write(kept); err != nil || failed != nil {
 						return
 					}
+					kept = nil
 				}
 			}()
 		}
