@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -113,6 +115,9 @@ type outcome struct {
 
 const pageMark = "\x01end of block "
 
+// pagePatience bounds a page, which may wait for what never comes.
+const pagePatience = 10 * time.Minute
+
 // runPage runs the blocks in one shell, in namespaces of its own, where the lab
 // called default is free and nothing stays behind.
 func runPage(t *testing.T, commands []pageCommand) []outcome {
@@ -130,10 +135,15 @@ func runPage(t *testing.T, commands []pageCommand) []outcome {
 	if err := os.WriteFile(file, []byte(script.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), isolate, "sh", file)
+	ctx, cancel := context.WithTimeout(t.Context(), pagePatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, isolate, "sh", file)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 	all, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		t.Fatalf("the page waits for something that has not come within %v; so far:\n%s", pagePatience, all)
+	}
 	if err != nil {
 		t.Fatalf("%v\n%s", err, all)
 	}
