@@ -229,6 +229,21 @@ func TestSocketIsMadeAgain(t *testing.T) {
 }
 
 func TestStopWhileWaiting(t *testing.T) {
+	// On a busy machine the answer may not be written within the second that the server gives it.
+	for try := 1; ; try++ {
+		err := stopWhileWaiting(t)
+		var rejected *RejectedError
+		if errors.As(err, &rejected) && rejected.Retry {
+			return
+		}
+		if err == nil || rejected != nil || try == 5 {
+			t.Fatalf("Wait: %v", err)
+		}
+	}
+}
+
+// stopWhileWaiting stops a server at which one waits, and returns what that one is told.
+func stopWhileWaiting(t *testing.T) error {
 	waits := make(chan bool)
 	socket, stop := serve(t, waiter{wait: func(ctx context.Context, _ Request) error {
 		waits <- true
@@ -241,14 +256,12 @@ func TestStopWhileWaiting(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("Serve: %v", err)
 	}
-	var rejected *RejectedError
-	if err := <-result; !errors.As(err, &rejected) || !rejected.Retry {
-		t.Errorf("Wait: %v", err)
-	}
+	told := <-result
 	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket was left: %v", err)
 	}
 	noLeaks(t)
+	return told
 }
 
 func TestSocket(t *testing.T) {
