@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -98,6 +100,30 @@ func TestEtcdSlow(t *testing.T) {
 	}
 	r.must(verb("DEL", c))
 	r.must(verb("DEL", other))
+	r.empty()
+}
+
+// TestAnswerLost has an ADD lose its connection to etcd with its commit, and again while it
+// makes sure that the commit takes no effect later.
+func TestAnswerLost(t *testing.T) {
+	r := newRig(t, small())
+	var commits atomic.Int32
+	c := call(r.pod("pod"), r.conf(map[string]any{"etcd_endpoints": r.relay(func(client net.Conn, data []byte) (more bool) {
+		// Nothing that is only read has a block's value.
+		if !bytes.Contains(data, []byte(`"allocations"`)) || commits.Add(1) > 2 {
+			return false
+		}
+		_ = client.Close()
+		return true
+	})}))
+	result := r.add(c)
+	if n := commits.Load(); n != 4 {
+		t.Errorf("%d commits, want those that were lost, one that makes sure and the ADD's", n)
+	}
+	if ep := r.endpoints()["cni c1 eth0"]; !slices.Equal(ep.Addrs(), addrs(result)) {
+		t.Errorf("endpoint %+v, result %+v", ep, result)
+	}
+	r.must(verb("DEL", c))
 	r.empty()
 }
 

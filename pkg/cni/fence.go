@@ -20,17 +20,25 @@ func (s *session) fence(ctx context.Context, change model.Change) error {
 	if !ok {
 		return nil
 	}
-	v := newView()
-	if err := s.read(ctx, v, []ipam.Want{{Key: key}}); err != nil {
-		return err
+	for attempt := 0; ; attempt++ {
+		v := newView()
+		if err := s.read(ctx, v, []ipam.Want{{Key: key}}); err != nil {
+			return err
+		}
+		fence := ipam.Fence(change, v.get(key), s.started)
+		if fence.Empty() {
+			return nil
+		}
+		_, err := s.client.Commit(ctx, fence)
+		if _, conflict := errors.AsType[*store.ConflictError](err); conflict {
+			return nil
+		}
+		if !errors.Is(err, store.ErrUnknownOutcome) {
+			return err
+		}
+		// Its answer was lost as well: what is there now tells.
+		if store.Pause(ctx, attempt) != nil {
+			return err
+		}
 	}
-	fence := ipam.Fence(change, v.get(key), s.started)
-	if fence.Empty() {
-		return nil
-	}
-	_, err := s.client.Commit(ctx, fence)
-	if _, conflict := errors.AsType[*store.ConflictError](err); conflict {
-		return nil
-	}
-	return err
 }

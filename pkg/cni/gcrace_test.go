@@ -27,7 +27,7 @@ import (
 func (r *rig) before(text string, meanwhile func()) string {
 	r.Helper()
 	var first sync.Once
-	return r.relay(func(data []byte) (more bool) {
+	return r.relay(func(_ net.Conn, data []byte) (more bool) {
 		if bytes.Contains(data, []byte(text)) {
 			first.Do(meanwhile)
 		}
@@ -36,8 +36,8 @@ func (r *rig) before(text string, meanwhile func()) string {
 }
 
 // relay returns an endpoint of etcd where a function sees what a client sends before etcd
-// does. more has it kept back until the client sends more.
-func (r *rig) relay(see func([]byte) (more bool)) string {
+// does. more has it kept back until the client sends more, and lost where that goes.
+func (r *rig) relay(see func(client net.Conn, data []byte) (more bool)) string {
 	r.Helper()
 	dir, err := os.MkdirTemp("", "etcd") // a socket's path must be short
 	if err != nil {
@@ -69,11 +69,14 @@ func (r *rig) relay(see func([]byte) (more bool)) string {
 				var kept []byte
 				for {
 					n, err := client.Read(buf)
+					if err != nil {
+						return
+					}
 					kept = append(kept, buf[:n]...)
-					if see(buf[:n]) && err == nil {
+					if see(client, buf[:n]) {
 						continue
 					}
-					if _, failed := etcd.Write(kept); err != nil || failed != nil {
+					if _, err := etcd.Write(kept); err != nil {
 						return
 					}
 					kept = nil

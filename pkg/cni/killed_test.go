@@ -5,6 +5,7 @@ package cni_test
 import (
 	"bytes"
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -289,7 +290,7 @@ func TestEtcdsTimeIsOne(t *testing.T) {
 	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}
 	read := make(chan struct{})
 	var requests atomic.Int32 // that are about the ADD's endpoint
-	see := func(data []byte) (more bool) {
+	see := func(_ net.Conn, data []byte) (more bool) {
 		if bytes.Contains(data, []byte(key.Path())) {
 			switch requests.Add(1) {
 			case 1:
