@@ -91,7 +91,10 @@ func (r *rig) relay(see func(client net.Conn, data []byte) (more bool)) string {
 func (r *rig) gcDuring(text string, meanwhile func()) lab.Reply {
 	r.Helper()
 	done := false
-	conf := r.conf(map[string]any{"etcd_endpoints": r.before(text, func() { meanwhile(); done = true })})
+	conf := r.conf(map[string]any{
+		"etcd_endpoints":            r.before(text, func() { meanwhile(); done = true }),
+		"datastore_timeout_seconds": 240, // what is done meanwhile takes of it
+	})
 	reply := r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: conf}))
 	if !done {
 		r.Errorf("GC reads nothing of %s\n%s", text, reply.Stderr)
@@ -241,7 +244,9 @@ func TestGCWithOthersAddresses(t *testing.T) {
 	// One is added after GC has looked for links.
 	added := call(r.pod("added"), r.conf(map[string]any{"name": "net2"}))
 	added.ContainerID = "added"
-	gc.Stdin, _ = r.hostLocal(map[string]any{"etcd_endpoints": r.before(model.WorkloadEndpointPrefix("a"), func() { r.add(added) })})
+	gc.Stdin, _ = r.hostLocal(map[string]any{
+		"etcd_endpoints": r.before(model.WorkloadEndpointPrefix("a"), func() { r.add(added) }), "datastore_timeout_seconds": 240,
+	})
 	r.must(withAttachments(r, gc))
 	stay("added meanwhile", "cni added eth0", "cni other eth0", "cni own eth0")
 
