@@ -165,7 +165,7 @@ func TestStatic(t *testing.T) {
 // other plugin gave, and that its errors keep their code.
 func TestDelegateUndone(t *testing.T) {
 	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
-	conf, dir := r.hostLocal(map[string]any{"etcd_endpoints": "http://127.0.0.1:1", "datastore_timeout_seconds": 1})
+	conf, dir := r.hostLocal(map[string]any{"etcd_endpoints": "http://127.0.0.1:1", "datastore_timeout_seconds": 4})
 	r.failsLike(call(r.pod("pod"), conf), 11, `read .*connection refused.*`)
 	if got := leases(t, dir); len(got) != 0 {
 		t.Errorf("host-local still has %v", got)
@@ -424,7 +424,7 @@ func TestOtherMainPlugins(t *testing.T) {
 			r.must(verb("DEL", pods[1])) // its interface
 
 			away := pods[0]
-			away.Stdin = r.conf(with(with(conf, "etcd_endpoints", "http://127.0.0.1:1"), "datastore_timeout_seconds", 1))
+			away.Stdin = r.conf(with(with(conf, "etcd_endpoints", "http://127.0.0.1:1"), "datastore_timeout_seconds", 4))
 			r.failsLike(verb("STATUS", away), 50, ".*connection refused.*")
 			r.failsLike(away, 11, ".*connection refused.*")
 			if bridge, ok := tt.conf["bridge"].(string); ok {
