@@ -211,3 +211,9 @@ func (c fleet) revisions(name string) map[string]int64 {
 
 // named says whether the name is the host's own, for all it knows.
 func (p *person) named() bool { return p.tell.Report.Naming.Waits() == "" }
+
+// unready says why the agent can't serve, "" = it can. It has no loop here that could be stuck.
+func (p *person) unready() string {
+	p.tell.Health.Turn()
+	return p.tell.Health.Unready()
+}

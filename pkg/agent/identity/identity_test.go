@@ -71,7 +71,7 @@ func TestIdentity(t *testing.T) {
 	// The host is given another address.
 	p.move(eth0("172.19.0.7/16", "fd18::1/64"))
 	want("moved", "172.19.0.7", "172.19.0.0/16", "fd18::1", "65546")
-	if reason := p.tell.Health.Unready(); reason != "" {
+	if reason := p.unready(); reason != "" {
 		t.Errorf("not ready: %s", reason)
 	}
 	if all := p.tell.Problems.All(); len(all) > 0 {
@@ -89,7 +89,7 @@ func TestIdentityStays(t *testing.T) {
 		t.Helper()
 		c.Until(what, func() bool {
 			return c.Field("a", model.BGPHostIPv4) == "172.18.0.1" && c.Field("a", model.BGPHostNetworkV4) == "172.18.0.0/24" &&
-				p.tell.Health.Unready() == "" && p.problem("IP") == ""
+				p.unready() == "" && p.problem("IP") == ""
 		})
 	}
 	stays("found")
@@ -97,7 +97,7 @@ func TestIdentityStays(t *testing.T) {
 	stays("another of its own")
 	b := c.person("b", eth0("172.19.0.1/24"), nil)
 	c.Until("b has it", func() bool {
-		return c.Field("b", model.BGPHostIPv4) == "172.19.0.1" && c.Get(model.StatusKey{Host: "b"}) != nil && b.tell.Health.Unready() == ""
+		return c.Field("b", model.BGPHostIPv4) == "172.19.0.1" && c.Get(model.StatusKey{Host: "b"}) != nil && b.unready() == ""
 	})
 	c.Put(key, model.Text("172.19.0.1"))
 	stays("another of its own, which is a live host's too")
@@ -123,7 +123,7 @@ func TestIdentityNone(t *testing.T) {
 	if got := c.Field("a", model.BGPHostAS); got != "65001" {
 		t.Errorf("the AS number that a person set is %s", got)
 	}
-	if reason := p.tell.Health.Unready(); reason != "" {
+	if reason := p.unready(); reason != "" {
 		t.Errorf("not ready, and its own pods could do: %s", reason)
 	}
 	p.move(eth0("172.18.0.1/24"))
@@ -134,11 +134,12 @@ func TestIdentityNone(t *testing.T) {
 func TestIdentityGone(t *testing.T) {
 	c := newFleet(t)
 	var later, asked atomic.Int64
+	start := time.Now()
 	p := c.person("a", eth0("172.18.0.1/24"), func(_ *Config, i *Keeper) {
 		if i != nil {
-			i.now = func() time.Time {
+			i.now = func() time.Time { // it stands still, however long the test takes
 				defer asked.Add(1)
-				return time.Now().Add(time.Duration(later.Load()))
+				return start.Add(time.Duration(later.Load()))
 			}
 		}
 	})
@@ -212,25 +213,25 @@ func TestSameAddress(t *testing.T) {
 	b := c.person("b", eth0("172.18.0.1/24"), nil)
 	want := "address 172.18.0.1 is that of host a, which lives"
 	c.Until("refused", func() bool {
-		return strings.Contains(b.tell.Health.Unready(), want) && strings.Contains(b.problem("IP"), want)
+		return strings.Contains(b.unready(), want) && strings.Contains(b.problem("IP"), want)
 	})
 	c.Until("nothing is said of it", func() bool { return c.Field("b", model.BGPHostIPv4) == "" })
 	c.Until("b lives all the same", func() bool { return c.Get(model.StatusKey{Host: "b"}) != nil })
-	if reason := a.tell.Health.Unready(); reason != "" {
+	if reason := a.unready(); reason != "" {
 		t.Errorf("the first is not ready: %s", reason)
 	}
 	a.stop()
 	c.Remove(model.StatusKey{Host: "a"})
 	c.Until("taken", func() bool {
-		return c.Field("b", model.BGPHostIPv4) == "172.18.0.1" && b.tell.Health.Unready() == ""
+		return c.Field("b", model.BGPHostIPv4) == "172.18.0.1" && b.unready() == ""
 	})
 	// The other returns: now it is the second.
 	a = c.person("a", eth0("172.18.0.1/24"), nil)
-	c.Until("refused", func() bool { return strings.Contains(a.tell.Health.Unready(), "address 172.18.0.1 is that of host b") })
+	c.Until("refused", func() bool { return strings.Contains(a.unready(), "address 172.18.0.1 is that of host b") })
 	c.Until("nothing is said of it", func() bool { return c.Field("a", model.BGPHostIPv4) == "" })
 	a.move(eth0("172.18.0.2/24"))
 	c.Until("another is taken", func() bool {
-		return c.Field("a", model.BGPHostIPv4) == "172.18.0.2" && a.tell.Health.Unready() == ""
+		return c.Field("a", model.BGPHostIPv4) == "172.18.0.2" && a.unready() == ""
 	})
 }
 
@@ -253,10 +254,10 @@ func TestSameAddressOfOneFamily(t *testing.T) {
 	})
 	want := "address fd18::1 is that of host a, which lives"
 	c.Until("refused", func() bool {
-		return strings.Contains(b.tell.Health.Unready(), want) && strings.Contains(b.problem("IP6"), want) && b.problem("IP") == ""
+		return strings.Contains(b.unready(), want) && strings.Contains(b.problem("IP6"), want) && b.problem("IP") == ""
 	})
 	b.move(eth0("172.18.0.2/24", "fd18::2/64"))
-	c.Until("another is taken", func() bool { return c.Field("b", model.BGPHostIPv6) == "fd18::2" && b.tell.Health.Unready() == "" })
+	c.Until("another is taken", func() bool { return c.Field("b", model.BGPHostIPv6) == "fd18::2" && b.unready() == "" })
 	if got := c.Field("b", model.BGPHostIPv4); got != "172.18.0.2" {
 		t.Errorf("IPv4 is %s", got)
 	}
@@ -276,7 +277,7 @@ func TestSameAddressAtOnce(t *testing.T) {
 			if c.Field(p.name, model.BGPHostIPv4) != "" {
 				have++
 			}
-			if p.tell.Health.Unready() == "" && p.named() {
+			if p.unready() == "" && p.named() {
 				ready++
 			}
 			if c.Get(model.StatusKey{Host: p.name}) == nil {
@@ -299,7 +300,7 @@ func TestSameName(t *testing.T) {
 	second := c.person("a", eth0("172.18.0.2/24"), nil)
 	want := "another host that is called a lives and has 172.18.0.1"
 	c.Until("refused", func() bool {
-		return strings.Contains(second.tell.Health.Unready(), want) && strings.Contains(second.problem(problemName), want)
+		return strings.Contains(second.unready(), want) && strings.Contains(second.problem(problemName), want)
 	})
 	if got := c.Field("a", model.BGPHostIPv4); got != "172.18.0.1" {
 		t.Errorf("the address is %s", got)
@@ -307,13 +308,13 @@ func TestSameName(t *testing.T) {
 	if c.LeaseOf(status) != lease {
 		t.Error("the second says that it lives")
 	}
-	if reason := first.tell.Health.Unready(); reason != "" {
+	if reason := first.unready(); reason != "" {
 		t.Errorf("the first is not ready: %s", reason)
 	}
 	first.stop()
 	c.Remove(status)
 	c.Until("the second has it all", func() bool {
-		return c.Field("a", model.BGPHostIPv4) == "172.18.0.2" && c.Get(status) != nil && second.tell.Health.Unready() == ""
+		return c.Field("a", model.BGPHostIPv4) == "172.18.0.2" && c.Get(status) != nil && second.unready() == ""
 	})
 }
 
@@ -327,7 +328,7 @@ func TestSameNameAtOnce(t *testing.T) {
 	c.Until("one is left", func() bool {
 		ready := 0
 		for _, p := range all {
-			if p.tell.Health.Unready() == "" && p.named() {
+			if p.unready() == "" && p.named() {
 				ready++
 			}
 		}

@@ -85,7 +85,7 @@ func TestReturns(t *testing.T) {
 			gone := c.gone(t, status)
 			p := c.person("a", eth0("172.18.0.2/24"), m.on)
 			c.Until("its name and its address", func() bool {
-				return p.named() && c.Field("a", model.BGPHostIPv4) == "172.18.0.2" && p.tell.Health.Unready() == ""
+				return p.named() && c.Field("a", model.BGPHostIPv4) == "172.18.0.2" && p.unready() == ""
 			})
 			c.Until("its status", func() bool { return c.LeaseOf(status) != first && c.LeaseOf(status) != 0 })
 			if tt.claims && first != 0 && c.hasLease(first) {
@@ -139,13 +139,13 @@ func TestNamesakes(t *testing.T) {
 				want += ", as it said when this one came: one may be a copy of the other's disk"
 			}
 			c.Until("the second is refused", func() bool {
-				return strings.Contains(second.tell.Health.Unready(), want) && strings.Contains(second.problem(problemName), want) && !second.named()
+				return strings.Contains(second.unready(), want) && strings.Contains(second.problem(problemName), want) && !second.named()
 			})
 			c.Until("the first has its name", func() bool { return first.named() && c.LeaseOf(status) == lease })
 			if got := c.Field("a", model.BGPHostIPv4); got != "172.18.0.1" {
 				t.Errorf("the address is %s", got)
 			}
-			if reason := first.tell.Health.Unready(); reason != "" {
+			if reason := first.unready(); reason != "" {
 				t.Errorf("the first is not ready: %s", reason)
 			}
 			// It is refused at once when it comes again: it has learned that the lease isn't its own.
@@ -162,7 +162,7 @@ func TestNamesakes(t *testing.T) {
 			first.stop()
 			c.Remove(status)
 			c.Until("the second has it all", func() bool {
-				return second.named() && c.Field("a", model.BGPHostIPv4) == tt.addr && c.Get(status) != nil && second.tell.Health.Unready() == ""
+				return second.named() && c.Field("a", model.BGPHostIPv4) == tt.addr && c.Get(status) != nil && second.unready() == ""
 			})
 		})
 	}
@@ -210,7 +210,7 @@ func TestNameLost(t *testing.T) {
 
 	c.LoseName("a", "172.18.0.9")
 	c.Until("refused", func() bool {
-		return strings.Contains(p.tell.Health.Unready(), "another host that is called a lives and has 172.18.0.9") && !p.named()
+		return strings.Contains(p.unready(), "another host that is called a lives and has 172.18.0.9") && !p.named()
 	})
 	p.move(eth0("172.18.0.3/24"))
 	c.Until("that is known", func() bool {
