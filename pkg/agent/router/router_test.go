@@ -255,7 +255,11 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 			}
 			return c.noNote
 		},
-		hasSpoken: func() bool { return c.kept != nil },
+		hasSpoken: func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.kept != nil
+		},
 		readSpoken: func(id netip.Addr) (bgp.Desired, error) {
 			if c.spoken == nil {
 				return bgp.Desired{}, os.ErrNotExist
