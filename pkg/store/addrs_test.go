@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestAddrs: an address in an endpoint is known at once, that of a name with the first connection.
@@ -25,7 +24,7 @@ func TestAddrs(t *testing.T) {
 	if got := known(s); got != "[]" {
 		t.Errorf("before it is asked: %s", got)
 	}
-	if err := ready(within(t, 10*time.Second), s); err != nil {
+	if err := ready(within(t, patienceOfTests), s); err != nil {
 		t.Fatal(err)
 	}
 	if got := known(s); got != "[127.0.0.1]" {

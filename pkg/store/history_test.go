@@ -127,8 +127,8 @@ func TestHistory(t *testing.T) {
 		}
 		moves()
 	}
-	eventually(t, "a leader", func() bool { return c.leader() != nil })
-	leader := c.leader()
+	var leader *server
+	eventually(t, "a leader", func() bool { leader = c.leader(); return leader != nil })
 	leader.halt()
 	leader.stop()
 	moves()

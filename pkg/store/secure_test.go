@@ -126,7 +126,8 @@ func startSecure(t testing.TB, a *authority, size int, clientCerts bool) *cluste
 	for _, m := range c.members {
 		// It says that it is ready, and reads its files later: one that finds them half changed serves nobody.
 		eventually(t, m.cfg.Name+" speaks TLS", func() bool {
-			conn, err := tls.Dial("tcp", m.clientAddr, &tls.Config{InsecureSkipVerify: true})
+			dialer := &net.Dialer{Timeout: patienceOfTests / 4}
+			conn, err := tls.DialWithDialer(dialer, "tcp", m.clientAddr, &tls.Config{InsecureSkipVerify: true})
 			return err == nil && conn.Close() == nil
 		})
 	}
