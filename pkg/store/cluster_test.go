@@ -4,6 +4,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -24,6 +25,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // patienceOfTests bounds every wait for what etcd or another goroutine does. Only a fault uses
@@ -257,6 +260,21 @@ func open(t testing.TB, cfg Config) *Client {
 		}
 	})
 	return s
+}
+
+// commit makes a change, and makes it again where the members had no time to answer.
+func commit(t testing.TB, s *Client, change model.Change) (revision int64) {
+	t.Helper()
+	ctx := within(t, patienceOfTests)
+	eventually(t, "an answer to a commit", func() bool {
+		var err error
+		revision, err = s.Commit(ctx, change)
+		if err != nil && !errors.Is(err, ErrUnknownOutcome) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return revision
 }
 
 // freeAddrs are addresses that nobody listens at, no two the same, and nobody but this

@@ -146,10 +146,7 @@ func TestHistory(t *testing.T) {
 
 	admin := c.admin()
 	last := put("Last", "x")
-	final, err := c.open().Commit(within(t, patienceOfTests), model.Change{Puts: []model.Put{last, hostPut("Last", "x")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	final := commit(t, c.open(), model.Change{Puts: []model.Put{last, hostPut("Last", "x")}})
 	dump := dumps(t, admin)
 	for i := range watchers {
 		f := &watchers[i]

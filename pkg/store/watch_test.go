@@ -377,11 +377,7 @@ func TestWatchWithoutLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	last, err := c.open().Commit(within(t, patienceOfTests), model.Change{Puts: []model.Put{put("A", "1")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.reaches(t, last)
+	f.reaches(t, commit(t, c.open(), model.Change{Puts: []model.Put{put("A", "1")}}))
 	if _, _, resyncs := f.counts(); resyncs != 1 {
 		t.Errorf("%d resyncs", resyncs)
 	}

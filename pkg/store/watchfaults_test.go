@@ -75,25 +75,18 @@ func TestWatchRolledBack(t *testing.T) {
 // that is told that there is something leaves it.
 func TestWatchMute(t *testing.T) {
 	c := startCluster(t, clusterOptions{size: 3})
-	ctx := within(t, patienceOfTests)
 	writer := open(t, Config{Endpoints: []string{c.members[1].clientAddr}})
 	for _, old := range []bool{false, true} {
 		s := c.open()
 		s.current, s.oldEtcd = 0, old
 		var f folded
 		f.start(t, s, configs, hosts)
-		first, err := writer.Commit(ctx, model.Change{Puts: []model.Put{put("A", fmt.Sprint(old))}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := commit(t, writer, model.Change{Puts: []model.Put{put("A", fmt.Sprint(old))}})
 		f.reaches(t, first)
 		// A revision that isn't there costs a member or two, and nothing that is.
 		s.Expect(first + 1000)
 		c.members[0].mute.Store(true)
-		second, err := writer.Commit(ctx, model.Change{Puts: []model.Put{put("A", "2"), hostPut("A", "2")}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		second := commit(t, writer, model.Change{Puts: []model.Put{put("A", "2"), hostPut("A", "2")}})
 		eventually(t, "the watch leaves the member", func() bool {
 			s.Expect(second)
 			r, _, _ := f.counts()
