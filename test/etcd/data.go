@@ -4,6 +4,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -17,19 +18,27 @@ import (
 // Put writes a key.
 func (s *Server) Put(key model.Key, value any) (revision int64) {
 	s.Helper()
-	revision, err := s.Store.Commit(context.Background(), model.Change{Puts: []model.Put{{Key: key, Value: value}}})
-	if err != nil {
-		s.Fatal(err)
-	}
-	return revision
+	return s.commit(model.Change{Puts: []model.Put{{Key: key, Value: value}}})
 }
 
 // Remove deletes keys.
 func (s *Server) Remove(keys ...model.Key) {
 	s.Helper()
-	if _, err := s.Store.Commit(context.Background(), model.Change{Deletes: keys}); err != nil {
-		s.Fatal(err)
-	}
+	s.commit(model.Change{Deletes: keys})
+}
+
+// commit makes a change that may be made twice: it is, where a busy machine gave no time to answer.
+func (s *Server) commit(change model.Change) (revision int64) {
+	s.Helper()
+	s.Until("etcd answers", func() bool {
+		var err error
+		revision, err = s.Store.Commit(context.Background(), change)
+		if err != nil && !errors.Is(err, store.ErrUnknownOutcome) {
+			s.Fatal(err)
+		}
+		return err == nil
+	})
+	return revision
 }
 
 // Get reads a key; nil = it isn't there.
