@@ -109,7 +109,7 @@ func TestInterfacePrefixLive(t *testing.T) {
 	key := model.GlobalConfigKey{Name: "InterfacePrefix"}
 	for _, prefix := range []string{"ether", "e", "cali,ether0", "lo", "l", "vxlan", "tunl"} {
 		// Datagrams go on through the change.
-		through := ether.flood(2 * time.Second)
+		through := ether.flood(patience)
 		h.put(key, model.Text(prefix))
 		h.until("report of "+prefix, func() bool {
 			got := invalid()
