@@ -5,7 +5,9 @@ package agent
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,16 +83,20 @@ func TestStatusLeaseLost(t *testing.T) {
 			h.start()
 			h.ready()
 			key := model.StatusKey{Host: h.name}
-			h.until("status", func() bool { return h.get(key) != nil })
-			first := h.leaseOf(key)
-			if first == 0 {
-				t.Fatal("the status has no lease")
+			var first int64
+			another := func() bool { // a lease so short may end by itself
+				lease := h.leaseOf(key)
+				if lease == 0 || lease == first {
+					return false
+				}
+				first = lease
+				return true
 			}
-			h.client(func(ctx context.Context, c *clientv3.Client) error {
-				_, err := c.Revoke(ctx, clientv3.LeaseID(first))
-				return err
-			})
-			h.until("status under another lease", func() bool { return h.get(key) != nil && h.leaseOf(key) != first })
+			h.until("status under a lease", another)
+			if err := h.store.Revoke(context.Background(), first); err != nil {
+				t.Fatal(err)
+			}
+			h.until("status under another lease", another)
 			h.ready()
 		})
 	}
@@ -105,22 +111,39 @@ func TestStatusOutlivesAgent(t *testing.T) {
 	key := model.StatusKey{Host: h.name}
 	stop := h.start()
 	h.until("status", func() bool { return h.get(key) != nil })
-	first := h.leaseOf(key)
+	first, written := h.leaseOf(key), h.revision(key)
 	stop()
 	if h.get(key) == nil || h.leaseOf(key) != first {
 		t.Fatal("the status did not stay under its lease")
 	}
 	h.felix = map[string]string{"reportingttlsecs": "5"}
 	stop = h.start()
-	h.until("status under another lease", func() bool { return h.leaseOf(key) != first })
-	if h.get(key) == nil {
-		t.Error("the status was gone for a while")
-	}
+	h.untilChanged("status under another lease", key, written, func(e *clientv3.Event) bool {
+		if e.Type == clientv3.EventTypeDelete {
+			t.Error("the status was gone for a while")
+		}
+		return e.Kv.Lease != first
+	})
 	stop()
 	h.until("status is gone", func() bool { return h.get(key) == nil })
 	if h.get(model.LastStatusKey{Host: h.name}) == nil {
 		t.Error("the last status is gone as well")
 	}
+}
+
+// untilChanged looks at each change of a key after a revision, in order, until one is what is waited for.
+func (h *host) untilChanged(what string, key model.Key, after int64, is func(*clientv3.Event) bool) {
+	h.Helper()
+	h.client(func(ctx context.Context, c *clientv3.Client) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		for r := range c.Watch(ctx, key.Path(), clientv3.WithRev(after+1)) {
+			if slices.ContainsFunc(r.Events, is) {
+				return nil
+			}
+		}
+		return fmt.Errorf("waited for %s: the watch of %s has ended", what, key.Path())
+	})
 }
 
 // TestStatusTurnedOff: a host that doesn't report is not one that is dead, which
