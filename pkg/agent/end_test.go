@@ -60,11 +60,11 @@ func TestStopWhileTelling(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- watch(ctx, h.store, etcdway.New(log, h.store), l, r) }()
-	<-l.updates
+	await(t, "what etcd holds", l.updates)
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.until("the router is told, and so the loop is next", func() bool { return r.Waits() == "" })
 	cancel()
-	if err := <-ended; err != nil {
+	if err := await(t, "the end of the watch", ended); err != nil {
 		t.Errorf("watch: %v", err)
 	}
 }
@@ -158,7 +158,7 @@ func TestStatusTurnedOff(t *testing.T) {
 	setting := model.HostConfigKey{Host: h.name, Name: "ReportingIntervalSecs"}
 	h.put(setting, model.Text("0"))
 	h.until("no status", func() bool { return h.get(live) == nil && h.get(last) == nil })
-	if n := <-together; n != 2 {
+	if n := await(t, "their deletion", together); n != 2 {
 		t.Errorf("%d of the two were deleted at once", n)
 	}
 	h.put(setting, model.Text("30"))
@@ -203,7 +203,7 @@ func (h *host) deletion(keys ...model.Key) <-chan int {
 		cancel()
 		<-ended
 	})
-	<-watching
+	await(h, "what etcd holds", watching)
 	return counts
 }
 
@@ -226,10 +226,7 @@ func TestHangup(t *testing.T) {
 	}
 	p := h.addPod(1) // it works on
 	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
-	if err := agent.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := agent.Wait(); err != nil {
+	if err := h.terminate(agent); err != nil {
 		t.Errorf("the agent ended with %v", err)
 	}
 	if !strings.Contains(log.String(), "SIGHUP does nothing: settings in etcd apply as they change") {

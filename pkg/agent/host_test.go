@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -133,6 +134,16 @@ func (h *host) agent() *exec.Cmd {
 	return cmd
 }
 
+// terminate ends an agent by SIGTERM. The error is how it ended.
+func (h *host) terminate(cmd *exec.Cmd) error {
+	h.Helper()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		h.Fatal(err)
+	}
+	defer time.AfterFunc(patience, func() { _ = cmd.Process.Kill() }).Stop() // of that the error says so
+	return cmd.Wait()
+}
+
 func (h *host) kill(cmd *exec.Cmd) {
 	if cmd.ProcessState == nil {
 		_ = cmd.Process.Kill()
@@ -177,8 +188,20 @@ func (h *host) until(what string, met func() bool) {
 	h.etcd.Until(what, met)
 }
 
+// await receives, and ends the test where nothing comes.
+func await[T any](tb testing.TB, what string, from <-chan T) (v T) {
+	tb.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(patience):
+		tb.Fatalf("waited for %v: %s", patience, what)
+	}
+	return v
+}
+
 func (h *host) fetch(addr, path string) (status int, body string) {
-	response, err := http.Get("http://" + addr + path)
+	client := http.Client{Timeout: patience}
+	response, err := client.Get("http://" + addr + path)
 	if err != nil {
 		return 0, err.Error()
 	}

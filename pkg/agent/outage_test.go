@@ -7,7 +7,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -40,10 +39,7 @@ func TestRestartTouchesNothing(t *testing.T) {
 	if n := h.metric("calico_node_kernel_writes_total"); n != 0 {
 		t.Errorf("writes of an agent that found all right: %v", n)
 	}
-	if err := second.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := second.Wait(); err != nil {
+	if err := h.terminate(second); err != nil {
 		t.Errorf("after SIGTERM: %v", err)
 	}
 

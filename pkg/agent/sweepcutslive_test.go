@@ -42,7 +42,7 @@ func cutLive(t *testing.T, prepare func(*loop), entries []model.Entry, what stri
 		}
 	}
 	cancel()
-	if err := <-ended; err != nil {
+	if err := await(t, "the end of the loop", ended); err != nil {
 		t.Errorf("run: %v", err)
 	}
 }
