@@ -59,7 +59,8 @@ func (n Netns) Close() {
 }
 
 // Enter runs fn on a thread that is in the namespace. The thread goes back
-// afterwards; one that cannot ends with its goroutine.
+// afterwards; one that cannot ends with its goroutine. Where another goroutine has
+// closed the namespace by then, the error wraps os.ErrClosed.
 func (n Netns) Enter(fn func() error) error {
 	result := make(chan error, 1)
 	go func() {
@@ -71,9 +72,9 @@ func (n Netns) Enter(fn func() error) error {
 			return
 		}
 		defer func() { _ = origin.Close() }()
-		if err := unix.Setns(int(n.File.Fd()), unix.CLONE_NEWNET); err != nil {
+		if err := n.set(); err != nil {
 			runtime.UnlockOSThread()
-			result <- os.NewSyscallError("setns", err)
+			result <- err
 			return
 		}
 		err = fn()
@@ -83,6 +84,19 @@ func (n Netns) Enter(fn func() error) error {
 		result <- err
 	}()
 	return <-result
+}
+
+// set has the calling thread be in the namespace, whose file isn't closed meanwhile.
+func (n Netns) set() error {
+	raw, err := n.File.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var refused error
+	if raw.Control(func(fd uintptr) { refused = unix.Setns(int(fd), unix.CLONE_NEWNET) }) != nil {
+		return fmt.Errorf("enter a network namespace: %w", os.ErrClosed) // which is all that it can be
+	}
+	return os.NewSyscallError("setns", refused)
 }
 
 // Open opens one in the namespace.
