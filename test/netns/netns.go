@@ -27,16 +27,30 @@ const ofThread = "/proc/thread-self/ns/net"
 // namespace with it.
 func Host(tb testing.TB, fn func()) {
 	tb.Helper()
-	done := make(chan struct{})
-	go func() { // the thread is never unlocked: it dies with the goroutine
-		defer close(done)
-		runtime.LockOSThread()
+	onThread(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			tb.Errorf("make a network namespace (tests need root, or a user namespace): %v", err)
 			return
 		}
 		if err := bringUpLoopback(); err != nil {
 			tb.Error(err)
+			return
+		}
+		fn()
+	})
+}
+
+// onThread runs fn on a thread of its own, which is never unlocked: it dies with its goroutine. The main thread
+// wouldn't. It would stay in a namespace, which is the process's then for whoever looks into /proc, until the
+// process ends.
+func onThread(fn func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			onThread(fn) // on another one, as this is locked
+			runtime.UnlockOSThread()
 			return
 		}
 		fn()
@@ -62,16 +76,13 @@ func bringUpLoopback() error {
 func New(tb testing.TB) *os.File {
 	tb.Helper()
 	var file *os.File
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
+	var err error
+	onThread(func() {
+		if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
 			file, err = os.Open(ofThread)
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+	})
+	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = file.Close() })
@@ -82,17 +93,13 @@ func New(tb testing.TB) *os.File {
 // becomes of the test.
 func Within(tb testing.TB, ns *os.File, fn func()) {
 	tb.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
+	onThread(func() {
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			tb.Error(os.NewSyscallError("setns", err))
 			return
 		}
 		fn()
-	}()
-	<-done
+	})
 }
 
 // OfThread is the name of the calling thread's namespace.
