@@ -99,6 +99,7 @@ func TestExport(t *testing.T) {
 		}
 		return sent
 	})
+	sa.mustBe("10.0.0.2 established", "10.0.0.3 established", "fd00::2 established")
 	before := sa.look().Status
 
 	da.Advertisements[tunnelled] = plan.Advertisement{Prefix: tunnelled, NextHop: a.v4}

@@ -380,15 +380,21 @@ func TestDead(t *testing.T) {
 	sa.apply(da)
 	sb.apply(db)
 	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
-	ip(t, a.ns, "link set eth0 down") // not even the end of a connection is heard
 	// When the session was up for the last time the restart time had not begun.
-	began, last := time.Now(), time.Now()
+	var last time.Time
 	var at answer
-	eventually(t, "the session", false, func() bool {
-		last, began = began, time.Now()
+	up := func() bool {
+		began := time.Now()
 		at = sb.look()
-		return at.Status[0].State == Established
-	})
+		is := at.Status[0].State == Established
+		if is {
+			last = began
+		}
+		return is
+	}
+	eventually(t, "the session", true, up)
+	ip(t, a.ns, "link set eth0 down") // not even the end of a connection is heard
+	eventually(t, "the session", false, up)
 	if time.Since(last) < da.Speaker.RestartTime && len(at.Learned) != 1 {
 		t.Errorf("in the restart time: %v", at.Learned)
 	}
