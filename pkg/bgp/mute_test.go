@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/calico-go/calico/pkg/plan"
@@ -31,6 +32,9 @@ func TestMute(t *testing.T) {
 			return err
 		})
 		defer l.Close()
+		if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
 		s := a.start(t)
 		s.apply(da)
 		first, err := l.Accept()
@@ -51,12 +55,6 @@ func TestMute(t *testing.T) {
 		s := a.start(t)
 		s.apply(da)
 		s.mustBe("10.0.0.2 connecting")
-		var conn net.Conn
-		in(t, b.ns, func() (err error) {
-			conn, err = net.Dial("tcp", netip.AddrPortFrom(a.v4, 179).String())
-			return err
-		})
-		defer conn.Close()
 		open, err := bgp.NewBGPOpenMessage(64512, 90, b.v4, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -65,13 +63,38 @@ func TestMute(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := conn.Write(data); err != nil {
+		var conn net.Conn
+		in(t, b.ns, func() (err error) {
+			if conn, err = net.Dial("tcp", netip.AddrPortFrom(a.v4, 179).String()); err == nil {
+				_, err = conn.Write(data)
+			}
+			return err
+		})
+		defer conn.Close()
+		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
-		s.mustBe("10.0.0.2 open-confirm")
+		// It answers in open-confirm, and gives up in that.
+		if diff := cmp.Diff([]byte{bgp.BGP_MSG_OPEN, bgp.BGP_MSG_KEEPALIVE}, kindsOf(conn)); diff != "" {
+			t.Errorf("messages until it was cut off (-want +got):\n%s", diff)
+		}
 		s.mustBe("10.0.0.2 connecting")
 		mustSay(t, s)
 	})
+}
+
+// kindsOf reads messages until there are no more.
+func kindsOf(conn net.Conn) (kinds []byte) {
+	for {
+		header := make([]byte, bgp.BGP_HEADER_LENGTH)
+		if _, err := io.ReadFull(conn, header); err != nil {
+			return kinds
+		}
+		kinds = append(kinds, header[18])
+		if _, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint16(header[16:]))-bgp.BGP_HEADER_LENGTH); err != nil {
+			return kinds
+		}
+	}
 }
 
 func mustSay(t *testing.T, s *speaker) {
@@ -182,7 +205,7 @@ func TestCloses(t *testing.T) {
 			}
 			<-ended
 			sb := b.start(t)
-			sb.apply(db)
+			sb.applied(db)
 			s.mustBe("10.0.0.2 established")
 		})
 	}

@@ -35,7 +35,7 @@ func TestPortInUse(t *testing.T) {
 	if err := busy.Close(); err != nil {
 		t.Fatal(err)
 	}
-	sa.apply(da)
+	sa.applied(da)
 	in(t, a.ns, func() error {
 		conn, err := net.Dial("tcp4", "127.0.0.1:9091")
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -61,10 +62,7 @@ func (h *host) startLogging(tb testing.TB, level string) *speaker {
 	in(tb, h.ns, s.cmd.Start)
 	tb.Cleanup(func() {
 		if s.cmd.ProcessState == nil {
-			_ = s.in.Close() // it ends when there are no more orders
-			if err := s.cmd.Wait(); err != nil {
-				tb.Errorf("%s: %v", s.name, err)
-			}
+			s.end()
 		}
 		if tb.Failed() {
 			tb.Logf("log of %s:\n%s", s.name, s.log)
@@ -73,9 +71,25 @@ func (h *host) startLogging(tb testing.TB, level string) *speaker {
 	return s
 }
 
+// bound has the process log where it is, and end, unless the function that it returns is called in time.
+func (s *speaker) bound() (met func() bool) {
+	return time.AfterFunc(patience, func() { _ = s.cmd.Process.Signal(syscall.SIGQUIT) }).Stop
+}
+
+// end lets the process end, as it does when there are no more orders.
+func (s *speaker) end() {
+	s.tb.Helper()
+	defer s.bound()()
+	_ = s.in.Close()
+	if err := s.cmd.Wait(); err != nil {
+		s.tb.Errorf("%s: %v", s.name, err)
+	}
+}
+
 // ask gives an order and returns the answer.
 func (s *speaker) ask(o order) answer {
 	s.tb.Helper()
+	defer s.bound()()
 	var a answer
 	data, err := json.Marshal(o)
 	if err != nil {
@@ -100,6 +114,13 @@ func (s *speaker) apply(d Desired) time.Time {
 	return a.At
 }
 
+// applied does so as often as it takes for a port that was just closed here to be free: a process that is started at
+// that moment has it until it runs its program.
+func (s *speaker) applied(d Desired) {
+	s.tb.Helper()
+	eventually(s.tb, s.name+" says", "", func() string { return s.ask(order{Do: "apply", Desired: d}).Err })
+}
+
 func (s *speaker) look() answer { s.tb.Helper(); return s.ask(order{Do: "look"}) }
 
 // close ends the speaker as an agent that is restarted does, and its process.
@@ -108,10 +129,7 @@ func (s *speaker) close() {
 	if a := s.ask(order{Do: "close"}); a.Err != "" {
 		s.tb.Errorf("%s: %s", s.name, a.Err)
 	}
-	_ = s.in.Close() // it ends when there are no more orders
-	if err := s.cmd.Wait(); err != nil {
-		s.tb.Errorf("%s: %v", s.name, err)
-	}
+	s.end()
 }
 
 // kill ends the process as the kernel does when memory is short.
