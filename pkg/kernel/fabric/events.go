@@ -155,8 +155,8 @@ func (w *watcher) run(ctx context.Context) {
 	for {
 		n, err := w.file.Read(w.buf)
 		if errors.Is(err, unix.ENOBUFS) {
-			// The kernel dropped messages, and goes on.
-			if err := w.fabric.ns.Enter(w.learn); err != nil {
+			// The kernel dropped messages: the links are learned anew, once it tells of all again.
+			if err := errors.Join(rtnl.Discard(w.file, w.buf), w.fabric.ns.Enter(w.learn)); err != nil {
 				w.fabric.cfg.Logger.Error("read the links after events were lost", "error", err)
 			}
 			w.signal()

@@ -141,9 +141,9 @@ func (w *watcher) run(ctx context.Context, out chan<- Event) {
 	for {
 		n, err := w.file.Read(w.buf)
 		if errors.Is(err, unix.ENOBUFS) {
-			// The kernel dropped messages, and goes on: what links there are is
-			// learned anew.
-			if err := w.path.ns.Enter(w.learn); err != nil {
+			// The kernel dropped messages: what links there are is learned anew,
+			// once it tells of all again.
+			if err := errors.Join(rtnl.Discard(w.file, w.buf), w.path.ns.Enter(w.learn)); err != nil {
 				w.path.cfg.Logger.Error("read the links after events were lost", "error", err)
 			}
 			out <- Event{All: true, Host: true}

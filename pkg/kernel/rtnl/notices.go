@@ -2,7 +2,13 @@
 
 package rtnl
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 // Multicast groups of linux/rtnetlink.h (RTNLGRP_…), as bits: group n is
 // bit n-1.
@@ -20,6 +26,25 @@ const (
 	// NoticeBuffer holds what the kernel tells while nobody reads, in bytes.
 	NoticeBuffer = 4 << 20
 )
+
+// Discard reads what a socket of notices has queued, for nothing. Until its queue is empty the kernel drops more of what
+// it tells, and doesn't say so again (netlink_overrun): after a loss, what is looked at before may change unheard.
+func Discard(socket *os.File, buf []byte) error {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		for failed == nil || errors.Is(failed, unix.ENOBUFS) || errors.Is(failed, unix.EINTR) {
+			_, _, failed = unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
+		}
+	})
+	if err == nil && !errors.Is(failed, unix.EAGAIN) {
+		err = failed
+	}
+	return err
+}
 
 // Swapped16 is the value as a filter sees it, which loads in network order what
 // is in the host's.
