@@ -90,7 +90,7 @@ func TestDrift(t *testing.T) {
 				}
 				before := listed(t)
 				c.do(t)
-				<-events
+				comes(t, "an event", events)
 				f.Audit()
 				r := mustApply(t, f)
 				if !r.Whole || r.Writes == 0 || r.Repairs == 0 || c.repairs != 0 && r.Repairs != c.repairs {
@@ -103,6 +103,16 @@ func TestDrift(t *testing.T) {
 				wantWrites(t, f, 0, 0)
 			})
 		})
+	}
+}
+
+// comes waits until something is told.
+func comes[T any](t *testing.T, what string, from <-chan T) {
+	t.Helper()
+	select {
+	case <-from:
+	case <-time.After(patienceOfTests):
+		t.Fatalf("%s was never told", what)
 	}
 }
 
@@ -123,6 +133,29 @@ func TestRepairWithChange(t *testing.T) {
 		if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
 			t.Errorf("-ours +nft's:\n%s", diff)
 		}
+	})
+}
+
+// TestRepairsOfAFailedTry expects each foreign change to be counted once where a set can't be
+// read at first, as while others change theirs.
+func TestRepairsOfAFailedTry(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		f.Update(sample())
+		mustApply(t, f)
+		run(t, "nft", "add rule inet calico from-workload accept; add element inet calico s4-clients { 10.65.0.77 }; delete element inet calico s6-clients { fd00::9 }")
+		def := &f.desired.sets["s6-clients"].def
+		r, name := Report{}, def.Name
+		def.Name = "gone"
+		if err := f.observe(&r); err == nil {
+			t.Fatal("a set that isn't there was read")
+		}
+		def.Name = name
+		if err := f.observe(&r); err != nil || r.Repairs != 3 {
+			t.Errorf("%d repairs, %v: want 3", r.Repairs, err)
+		}
+		f.Audit()
+		wantWrites(t, f, 3, 0)
 	})
 }
 
@@ -150,7 +183,7 @@ func TestOwnChangesAreNoEvents(t *testing.T) {
 		mustApply(t, f)
 		run(t, "nft", "add table inet other; add chain inet other x; add table ip calico; add chain ip calico x")
 		run(t, "nft", "add chain inet calico x")
-		<-told
+		comes(t, "an event", told)
 		if err := second.close(); err != nil {
 			t.Error(err)
 		}
@@ -220,7 +253,7 @@ func TestOverrun(t *testing.T) {
 			}
 			<-goOn
 		})
-		<-told // of the loss, and nothing else has been read
+		comes(t, "the loss", told) // and nothing else has been read
 		if f.events.quiet(f.events.mark(), f.events.heard) {
 			t.Error("quiet before what was queued has been read")
 		}

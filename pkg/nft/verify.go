@@ -187,7 +187,8 @@ func (d *desired) settled() {
 }
 
 // observe reads everything and notes what the kernel holds. What it holds
-// besides becomes something to remove. Differences from what was known are counted as repairs.
+// besides becomes something to remove. Differences from what was known are counted as repairs,
+// also where an error follows: what was noted until then is known to the next try.
 func (f *Firewall) observe(r *Report) error {
 	t, err := f.sock.readTable()
 	if err != nil {
@@ -195,6 +196,11 @@ func (f *Firewall) observe(r *Report) error {
 	}
 	d := f.desired
 	repairs := 0
+	defer func() {
+		if f.started {
+			r.Repairs += repairs
+		}
+	}()
 	d.there = t.there
 	d.rebuild = t.there && (f.remake || d.unfit(t))
 	if d.rebuild {
@@ -234,9 +240,6 @@ func (f *Firewall) observe(r *Report) error {
 			d.changed[name] = true
 			repairs++
 		}
-	}
-	if f.started {
-		r.Repairs += repairs
 	}
 	return nil
 }
@@ -290,7 +293,8 @@ func (d *desired) observeChain(name string, c *chain, there bool, rules []instal
 	return known || there
 }
 
-// observeSet does the same for a set, and counts the elements that differ.
+// observeSet does the same for a set, and counts the elements that differ. Where it can't be read
+// nothing is noted.
 func (d *desired) observeSet(s *socket, set *set, there bool) (int, error) {
 	known := make(map[string]held, len(set.was))
 	maps.Copy(known, set.was)
@@ -333,6 +337,7 @@ func (d *desired) observeSet(s *socket, set *set, there bool) (int, error) {
 		err = s.missing(set, foreign)
 	}
 	if err != nil {
+		set.there, set.was = was, known
 		return 0, err
 	}
 	if len(set.was) > 0 {
