@@ -18,9 +18,7 @@ func TestCutFailsafe(t *testing.T) {
 		asHost(t)
 		far := newSpace(t, 3, "far0")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
-		for _, o := range own {
-			run(t, "ip", "addr", "add", netip.PrefixFrom(o, o.BitLen()).String(), "dev", "lo", "nodad")
-		}
+		addAddrs(t, "lo", own...)
 		all := policy.Rule{Action: model.ActionAllow}
 		asks := policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
 		s := settings()

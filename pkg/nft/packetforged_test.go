@@ -19,14 +19,10 @@ func TestForged(t *testing.T) {
 		asHost(t)
 		thief, victim, sink, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "cali3"), newSpace(t, 4, "eth0")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
-		for _, o := range own {
-			run(t, "ip", "addr", "add", netip.PrefixFrom(o, o.BitLen()).String(), "dev", "eth0", "nodad")
-		}
+		addAddrs(t, "eth0", own...)
 		thief.do(func() {
 			for _, s := range []space{victim, out} {
-				for _, a := range s.ep.Addrs {
-					run(t, "ip", "addr", "add", netip.PrefixFrom(a, a.BitLen()).String(), "dev", "eth0", "nodad")
-				}
+				addAddrs(t, "eth0", s.ep.Addrs...)
 			}
 		})
 		f := open(t)

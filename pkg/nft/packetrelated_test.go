@@ -20,9 +20,7 @@ func TestErrors(t *testing.T) {
 		asHost(t)
 		a, b, third, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "cali3"), newSpace(t, 4, "eth0")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
-		for _, o := range own {
-			run(t, "ip", "addr", "add", netip.PrefixFrom(o, o.BitLen()).String(), "dev", "eth0", "nodad")
-		}
+		addAddrs(t, "eth0", own...)
 		b.ep.NAT = []model.NAT{{IntIP: b.ep.Addrs[0], ExtIP: ip("192.0.2.2")}, {IntIP: b.ep.Addrs[1], ExtIP: ip("2001:db8::2")}}
 		for _, n := range b.ep.NAT {
 			b.route(n.ExtIP)

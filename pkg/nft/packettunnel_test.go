@@ -28,7 +28,7 @@ func TestTunnels(t *testing.T) {
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
 		inner := make([]netip.Addr, len(own))
 		for v, o := range own {
-			run(t, "ip", "addr", "add", netip.PrefixFrom(o, o.BitLen()).String(), "dev", "eth0", "nodad")
+			addAddrs(t, "eth0", o)
 			inner[v] = netip.AddrFrom4([4]byte{10, 70, byte(v), 1})
 			vxlan(t, v, o, netip.Addr{}, inner[v], 1)
 			for _, s := range []space{pod, other} {
@@ -95,9 +95,7 @@ func TestImitations(t *testing.T) {
 		asHost(t)
 		pod, other, pooled := newSpace(t, 1, "cali1"), newSpace(t, 2, "eth0"), newSpace(t, 3, "eth1")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
-		for _, o := range own {
-			run(t, "ip", "addr", "add", netip.PrefixFrom(o, o.BitLen()).String(), "dev", "eth0", "nodad")
-		}
+		addAddrs(t, "eth0", own...)
 		for _, s := range []space{other, pooled} {
 			s.do(func() { // so that no answer comes, after which the flow is established
 				run(t, "nft", "add table inet t; add chain inet t out { type filter hook output priority 0; policy drop; }")
