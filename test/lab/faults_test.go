@@ -116,7 +116,7 @@ func TestLoss(t *testing.T) {
 	}
 	// A quarter of the requests gets an answer; that fewer than 4 or more than
 	// 100 of 200 do has a chance of less than one in 10^12.
-	if n := answered(t, a, b, 200); n < 4 || n > 100 {
+	if n := answered(t, a, b, 200, 7); n < 4 || n > 100 {
 		t.Errorf("half of all packets lost each way: %d of 200 requests answered", n)
 	}
 	if err := b.SetLoss(100); err != nil {
@@ -125,7 +125,7 @@ func TestLoss(t *testing.T) {
 	if reaches(t, a, b) || reaches(t, b, a) {
 		t.Error("all packets are lost, and there is an answer")
 	}
-	if n := answered(t, a, c, 100); n != 100 { // so many have room in the socket
+	if n := answered(t, a, c, 100, 200); n != 100 { // so many have room in the socket
 		t.Errorf("a loss of b's is felt between a and c: %d of 100 requests answered", n)
 	}
 	if err := b.SetLoss(0); err != nil {

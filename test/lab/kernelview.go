@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -24,7 +25,19 @@ func (k Kernel) Lines() []string { return slices.Concat(k.Links, k.Addrs, k.Rout
 // Kernel reads what the kernel holds: links, addresses, the routes of the main
 // table, and neighbours that were put there (not those that were learned).
 // What the kernel makes by itself (loopback, multicast, fe80::/64) is left out.
-func (n Namespace) Kernel() (Kernel, error) {
+func (n Namespace) Kernel() (k Kernel, err error) {
+	for range maxLooks {
+		if k, err = n.look(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return k, err
+}
+
+// maxLooks is how often it is read anew because it changed meanwhile.
+const maxLooks = 100
+
+func (n Namespace) look() (Kernel, error) {
 	var k Kernel
 	err := n.links(func(h *netlink.Handle) error {
 		links, err := h.LinkList()

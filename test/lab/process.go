@@ -74,12 +74,12 @@ func (l *Lab) spawn(s spec) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", s.role, err)
 	}
 	p.PID = cmd.Process.Pid
+	p.Start, _, err = procStat(p.PID) // before it is waited for: one that has ended already is there until then
 	go func() {
 		cmd.Wait()
 		p.state = cmd.ProcessState
 		close(p.done)
 	}()
-	p.Start, _, err = procStat(p.PID)
 	if err == nil {
 		p.Exe, err = filepath.EvalSymlinks(s.path)
 	}
