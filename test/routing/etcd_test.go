@@ -62,12 +62,11 @@ func TestEtcdReadOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, ok := snapshot.Get(status)
-	if !ok {
-		t.Fatal("a host that lives has no status")
-	}
-	if err := r.Etcd().Revoke(t.Context(), entry.Lease); err != nil {
-		t.Fatal(err)
+	// On a busy machine it may have run out by itself.
+	if entry, ok := snapshot.Get(status); ok {
+		if err := r.Etcd().Revoke(t.Context(), entry.Lease); err != nil {
+			t.Fatal(err)
+		}
 	}
 	says("reports to etcd fail: the lease of the host's status has ended, so that others may take this host for dead: ")
 	if err := h.StopAgent(); err != nil {
