@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestCutMany has a client that is about to be denied first begin more than is kept
@@ -19,6 +20,8 @@ func TestCutMany(t *testing.T) {
 	runs := r.reaching(client, server, server)
 	r.flows("before", runs...)
 	const ports = 60000
+	// However long this takes, the first of them is tracked until the last is: 30 s is the kernel's default.
+	r.run(r.self, "sysctl", "-qw", "net.netfilter.nf_conntrack_udp_timeout=600")
 	for range 2 {
 		var conn *net.UDPConn
 		err := bound(client, func() (err error) {
@@ -40,7 +43,10 @@ func TestCutMany(t *testing.T) {
 	deny := `{"selector": "role == 'server'", "order": 1, "types": ["inbound"], "inbound_rules": [{"action": "deny", "protocol": "udp", "dst_ports": ["1:60000"]}, {"action": "deny", "protocol": "tcp"}]}`
 	r.policy("no", deny)
 	r.enforced()
-	r.until("the connections are cut", func() bool { return r.metric("calico_node_connections_cut_total") > 2*ports && r.quiet(runs[0], runs) })
+	// It takes a while for so many, and several times that beside others who want the CPU.
+	if !r.comes(5*time.Minute, func() bool { return r.metric("calico_node_connections_cut_total") > 2*ports && r.quiet(runs[0], runs) }) {
+		t.Fatalf("of %d connections and those that run, %v are cut", 2*ports, r.metric("calico_node_connections_cut_total"))
+	}
 	before := counts(runs)
 	r.pause(runs[0], 400)
 	for i, s := range runs {
