@@ -45,6 +45,9 @@ func (h *Host) PluginConf() map[string]any {
 
 func (h *Host) writeConf() error {
 	plugin := h.PluginConf()
+	if h.lab.cfg.patient {
+		plugin["datastore_timeout_seconds"] = 60
+	}
 	if h.lab.cfg.Conf != nil {
 		h.lab.cfg.Conf(h.name, plugin)
 	}

@@ -16,8 +16,8 @@ var notInName = regexp.MustCompile(`[^a-z0-9]+`)
 // ForTest makes a lab that is gone when the test is over. Where cfg doesn't say
 // otherwise, its name comes from the test's, its binaries are built from the
 // source, and its data is in the test's temporary directory. Its plugins wait
-// longer at the gate than by default, so that a pod doesn't fail because the
-// machine is busy. Where the test fails, the end of every log is added to the test's.
+// longer at the gate than by default, and those of pods for etcd, so that a pod doesn't
+// fail because the machine is busy. Where the test fails, the end of every log is added to the test's.
 func ForTest(t testing.TB, cfg Config) *Lab {
 	t.Helper()
 	if cfg.Name == "" {

@@ -72,7 +72,7 @@ type Config struct {
 	// Background: the lab outlives this process (`calico-lab up`).
 	Background bool
 
-	patient bool // plugins wait longer at the gate than by default
+	patient bool // plugins wait longer at the gate than by default, and those of pods for etcd
 }
 
 // DefaultPools are the pools of a lab that asks for none in particular.

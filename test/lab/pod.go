@@ -45,8 +45,8 @@ type podRecord struct {
 	Result *types100.Result `json:"result,omitempty"` // nil: not added yet
 }
 
-// podPatience bounds one verb.
-const podPatience = 60 * time.Second
+// podPatience bounds one verb: it is longer than all that a plugin waits for.
+const podPatience = 3 * time.Minute
 
 // Pod makes a pod; an error ends the test. Outside tests use AddPod.
 func (h *Host) Pod(name string, cfg ...PodConfig) *Pod {
