@@ -14,7 +14,7 @@ import (
 // TestAgentAway: a pod never runs unprotected. Without the agent there is no new one, and what was begun is undone.
 func TestAgentAway(t *testing.T) {
 	ctx := within(t, 3*time.Minute)
-	c := newCluster(ctx, t, network{fields: map[string]any{"policy_setup_timeout_seconds": 2}})
+	c := newCluster(ctx, t, network{fields: map[string]any{"policy_setup_timeout_seconds": 15}})
 	a := c.must(ctx, "a")
 	if err := c.node.StopAgent(); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestAgentAway(t *testing.T) {
 // TestEtcdAway: what runs goes on, and what is stopped is asked for again until etcd has heard of it.
 func TestEtcdAway(t *testing.T) {
 	ctx := within(t, 4*time.Minute)
-	c := newCluster(ctx, t, network{fields: map[string]any{"datastore_timeout_seconds": 2}})
+	c := newCluster(ctx, t, network{fields: map[string]any{"datastore_timeout_seconds": 12}})
 	a := c.must(ctx, "a")
 	e, _ := c.endpoint(ctx, a)
 	if err := c.lab.KillEtcd(1); err != nil {

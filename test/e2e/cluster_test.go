@@ -69,7 +69,7 @@ func newCluster(ctx context.Context, t *testing.T, n network) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := lab.ForTest(t, lab.Config{Hosts: []string{"node", "outside"}, BinDir: filepath.Join(root, "bin")})
+	l := lab.ForTest(t, lab.Config{Hosts: []string{"node", "outside"}, BinDir: filepath.Join(root, "bin"), NoFsync: true})
 	c := &cluster{t: t, lab: l, node: l.Host("node"), outside: l.Host("outside"), bin: t.TempDir()}
 	ours, err := filepath.Glob(filepath.Join(root, "bin", "calico*"))
 	if err != nil || len(ours) == 0 {
@@ -84,6 +84,7 @@ func newCluster(ctx context.Context, t *testing.T, n network) *cluster {
 		}
 	}
 	conf, plugin := t.TempDir(), c.node.PluginConf()
+	plugin["datastore_timeout_seconds"] = 60 // dozens of pods at once take their time on a busy machine
 	maps.Copy(plugin, n.fields)
 	list, err := json.MarshalIndent(map[string]any{
 		"cniVersion": "1.0.0", // what Debian's containerd speaks

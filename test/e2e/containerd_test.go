@@ -166,23 +166,41 @@ func (d *daemon) removeGroups() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	for _, top := range append(tops, "/sys/fs/cgroup"+d.groups()) {
-		var dirs []string
-		err := filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
-			if err == nil && e.IsDir() {
-				dirs = append(dirs, path)
-			}
-			return err
-		})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			d.t.Error(err)
+	tops = append(tops, "/sys/fs/cgroup"+d.groups())
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		var left []error
+		for _, top := range tops {
+			left = append(left, removeGroup(top))
 		}
-		for _, dir := range slices.Backward(dirs) {
-			if err := os.Remove(dir); err != nil {
+		// A process that was killed is in its group until it has ended.
+		if err := errors.Join(left...); err == nil || time.Now().After(deadline) {
+			if err != nil {
 				d.t.Error(err)
 			}
+			return
 		}
 	}
+}
+
+// removeGroup removes a control group with all below it; others may do so at the same time.
+func removeGroup(top string) error {
+	var dirs []string
+	err := filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return err
+	})
+	gone := func(err error) bool { return err == nil || errors.Is(err, fs.ErrNotExist) }
+	if !gone(err) {
+		return err
+	}
+	for _, dir := range slices.Backward(dirs) {
+		if err := os.Remove(dir); !gone(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // load imports the images into the namespace that the runtime interface looks in.

@@ -38,6 +38,9 @@ type dhcpNode struct {
 	daemon *lab.Process
 }
 
+// etcdPatience is how long a call may be at work with etcd.
+const etcdPatience = 5 * time.Second
+
 // newDHCPNode makes a host with the reference plugin's daemon, which gives up asking after a while.
 func newDHCPNode(ctx context.Context, t *testing.T, patience time.Duration, agent bool) *dhcpNode {
 	t.Helper()
@@ -47,7 +50,7 @@ func newDHCPNode(ctx context.Context, t *testing.T, patience time.Duration, agen
 	}
 	tools := filepath.Join(root, "bin", "tools")
 	l := lab.ForTest(t, lab.Config{
-		Hosts: []string{"a"}, BinDir: filepath.Join(root, "bin"), CNIPath: []string{tools}, Pools: []netip.Prefix{}, NoAgent: !agent,
+		Hosts: []string{"a"}, BinDir: filepath.Join(root, "bin"), CNIPath: []string{tools}, Pools: []netip.Prefix{}, NoAgent: !agent, NoFsync: true,
 	})
 	n := &dhcpNode{t: t, lab: l, host: l.Host("a"), dir: t.TempDir()}
 	socket := filepath.Join(n.host.RunDir(), "dhcp.sock")
@@ -58,7 +61,7 @@ func newDHCPNode(ctx context.Context, t *testing.T, patience time.Duration, agen
 	}
 	eventually(ctx, t, "the daemon's socket", func() error { _, err := os.Stat(socket); return err })
 	conf := n.host.PluginConf()
-	conf["cniVersion"], conf["name"], conf["datastore_timeout_seconds"] = "1.1.0", "dhcpnet", 2
+	conf["cniVersion"], conf["name"], conf["datastore_timeout_seconds"] = "1.1.0", "dhcpnet", int(etcdPatience/time.Second)
 	conf["ipam"] = map[string]any{"type": "dhcp", "daemonSocketPath": socket}
 	if n.conf, err = json.Marshal(conf); err != nil {
 		t.Fatal(err)
@@ -92,8 +95,8 @@ func (n *dhcpNode) link(ctx context.Context) (name string) {
 func (n *dhcpNode) serve(link string) (log func() string) {
 	n.t.Helper()
 	leases := filepath.Join(n.dir, "leases")
-	conf := fmt.Sprintf("interface %s\nstart 10.65.7.10\nend 10.65.7.20\nmax_leases 11\nmin_lease 4\nlease_file %s\n"+
-		"option subnet 255.255.255.0\noption router 10.65.7.1\noption lease 4\n", link, leases)
+	conf := fmt.Sprintf("interface %s\nstart 10.65.7.10\nend 10.65.7.20\nmax_leases 11\nmin_lease 10\nlease_file %s\n"+
+		"option subnet 255.255.255.0\noption router 10.65.7.1\noption lease 10\n", link, leases)
 	path := filepath.Join(n.dir, "udhcpd.conf")
 	if err := errors.Join(os.WriteFile(leases, nil, 0o644), os.WriteFile(path, []byte(conf), 0o644)); err != nil {
 		n.t.Fatal(err)
@@ -155,9 +158,9 @@ func testDHCP(t *testing.T, agent bool) {
 		added <- answer{reply, err}
 	}()
 	link := n.link(ctx)
-	// By then etcd's own two seconds are over.
+	// By then etcd's own time is over.
 	eventually(ctx, t, "the daemon has asked in vain", func() error {
-		if said := fileText(t, n.daemon.Log); !strings.Contains(said, "retrying") || time.Since(began) < 2*time.Second {
+		if said := fileText(t, n.daemon.Log); !strings.Contains(said, "retrying") || time.Since(began) < etcdPatience {
 			return fmt.Errorf("daemon:\n%s", said)
 		}
 		return nil
