@@ -117,9 +117,10 @@ func (t *Traffic) send() {
 	}
 }
 
-// late is how long after the last answer there will be no more: the queues are
-// short, but on a busy machine who reads them may have to wait.
-const late = 3 * time.Second
+// inVain is how often to look, a hundred times a second, and find no answer more before
+// there will be none: the queues are short, but on a busy machine who reads them may have
+// to wait. Who looks waits as well then, for longer than any silence by the clock.
+const inVain = 300
 
 // close ends it, when all that will be answered has been.
 func (t *Traffic) close() {
@@ -133,9 +134,10 @@ func (t *Traffic) close() {
 		default: // nothing was answered
 		}
 		missing := func() bool { return t.answered.Load() < t.sent.Load()-first+1 }
-		for last, since := t.answered.Load(), time.Now(); missing() && time.Since(since) < late; time.Sleep(10 * time.Millisecond) {
+		for last, looks := t.answered.Load(), 0; missing() && looks < inVain; looks++ {
+			time.Sleep(10 * time.Millisecond)
 			if n := t.answered.Load(); n != last {
-				last, since = n, time.Now()
+				last, looks = n, 0
 			}
 		}
 		_ = t.client.Close()
