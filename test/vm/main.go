@@ -33,7 +33,7 @@ func main() {
 	o := options{}
 	flag.StringVar(&o.kernel, "kernel", "bin/vm/kernel", "directory with vmlinuz and lib/modules")
 	flag.StringVar(&o.programs, "programs", "bin", "directory with the built programs")
-	flag.DurationVar(&o.limit, "limit", 15*time.Minute, "how long the machine may run")
+	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "how long the machine may run")
 	flag.IntVar(&o.memory, "memory", 2048, "memory of the machine in MiB")
 	// One: where the kernel turns a hook of nftables on or off it changes its own code, and the emulation of
 	// two, as of QEMU 7.2, now and then never gets past the changed place on either.
