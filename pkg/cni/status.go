@@ -19,8 +19,9 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// statusTimeout bounds the question to the agent.
-const statusTimeout = 2 * time.Second
+// statusTimeout bounds the question to the agent. It has the answer at hand, and may have to
+// wait for a processor.
+const statusTimeout = 10 * time.Second
 
 // status says whether an ADD would succeed now. Without the agent what pods
 // that exist may do no longer follows what is decided: that is code 51. Without

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
@@ -24,11 +25,16 @@ import (
 type agent struct {
 	wait  func(context.Context, gate.Request) error
 	ready error
-	asked string // for which host it was asked whether it is ready
+	takes time.Duration // to say whether it is ready
+	asked string        // for which host it was asked that
 }
 
 func (a *agent) Wait(ctx context.Context, r gate.Request) error { return a.wait(ctx, r) }
-func (a *agent) Ready(host string) error                        { a.asked = host; return a.ready }
+func (a *agent) Ready(host string) error {
+	time.Sleep(a.takes)
+	a.asked = host
+	return a.ready
+}
 
 // serve answers on the host's socket until the test is over, also in the place of another.
 func (r *rig) serve(a *agent) (stop func()) {
@@ -119,6 +125,21 @@ func TestGate(t *testing.T) {
 	r.add(c) // who waits where nobody answers fails
 	r.must(verb("DEL", c))
 	r.empty()
+}
+
+// TestAgentIsSlow has an agent that answers only after some seconds: it is no less right.
+func TestAgentIsSlow(t *testing.T) {
+	r := newRig(t, small())
+	r.agentRan()
+	c := call(r.pod("pod"), r.conf(map[string]any{"policy_setup_timeout_seconds": 0}))
+	r.add(c)
+	r.sh("ip link del " + r.links()[0])
+	r.serve(&agent{takes: 3 * time.Second, ready: &gate.RejectedError{Reason: "this is the agent of host b"}})
+	r.fails(lab.Call{Verb: "STATUS", Stdin: r.conf(nil)}, 50, "the agent can't serve an ADD: the agent refused: this is the agent of host b")
+	r.failsLike(verb("DEL", c), 109, "node a isn't this one: .*this is the agent of host b")
+	if got := len(r.endpoints()); got != 1 {
+		t.Errorf("%d endpoints", got)
+	}
 }
 
 func TestStatus(t *testing.T) {
