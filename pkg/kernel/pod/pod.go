@@ -160,7 +160,6 @@ func (n *Namespace) address(index int, p Net, v4, beside bool) error {
 // duplicate address detection too, the kernel joins an address's multicast group
 // and makes its local route in a work queue (addrconf_dad_work): a packet that
 // comes before is lost, and a neighbour solicitation is repeated a second later.
-// The queue is not waited for longer than that.
 func (n *Namespace) settle(pod link.Link, addrs []netip.Addr) error {
 	host, err := rtnl.Open()
 	if err != nil {
