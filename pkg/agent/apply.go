@@ -180,5 +180,9 @@ func (l *loop) settle(ctx context.Context) error {
 	l.unwatch()
 	l.path.Close()
 	l.check = nil // it was of the former
-	return l.openPath(ctx)
+	if err := l.openPath(ctx); err != nil {
+		return err
+	}
+	l.lookAgain.Reset(0) // what became of the host's own links since the prefixes were judged nobody tells
+	return nil
 }

@@ -154,6 +154,7 @@ func (l *loop) run(ctx context.Context) error {
 		}
 	}()
 	l.readInterfaces()
+	l.unsettled = l.adoption.Review() // links may have come since prefixes were judged, and before they were watched
 	l.readNeeded()
 	l.mtu()
 	l.tellHealth()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -479,6 +480,32 @@ func TestFrozen(t *testing.T) {
 		}
 		if n := len(c.desired.targets); n != 0 {
 			t.Errorf("%d endpoints are left", n)
+		}
+	})
+}
+
+// TestLinkBetweenWatches has a link of the host's own come after new prefixes were judged, and before what
+// the kernel does is watched by them: nobody tells of it, and it is found all the same.
+func TestLinkBetweenWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := 0
+		c := startClockwork(t, func(c *clockwork) {
+			c.system.open = func([]string) (hostPath, error) {
+				opened++
+				return c, nil
+			}
+			c.system.roles = func([]string) ([]hostnet.Role, error) {
+				if opened < 2 {
+					return nil, nil
+				}
+				return []hostnet.Role{{Name: "side0", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}, nil
+			}
+		})
+		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("cali,side"), 2)}}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"cali"}, c.params.InterfacePrefixes); diff != "" || opened != 3 {
+			t.Errorf("opened %d times, with (-want +got):\n%s", opened, diff)
 		}
 	})
 }
