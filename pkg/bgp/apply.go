@@ -281,7 +281,7 @@ func (s *Speaker) hasNewPassword() bool {
 func (s *Speaker) setSessions(ctx context.Context) error {
 	r, now := s.run, time.Now()
 	r.regroups = false
-	errs := []error{s.count(ctx, now)}
+	errs := []error{s.count(ctx, now), s.probeDoubted()}
 	list := s.sessions.disturbed(now)
 	for a, w := range r.wanted {
 		if r.sessions[a] != w {

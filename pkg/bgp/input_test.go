@@ -193,14 +193,14 @@ func TestLibraryLog(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	var failed []string
-	var up []netip.Addr
+	var up, again []netip.Addr
 	plainText := slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
 		return a
 	}})
-	l := slog.New(&libraryLog{next: plainText, heard: func(netip.Addr, update) {}, opened: func(netip.Addr, bool) {}, comesUp: func(a netip.Addr) { up = append(up, a) }, fail: func(a netip.Addr, text string) { failed = append(failed, a.String()+": "+text) }})
+	l := slog.New(&libraryLog{next: plainText, heard: func(netip.Addr, update) {}, opened: func(netip.Addr, bool) {}, comesUp: func(a netip.Addr) { up = append(up, a) }, comesAgain: func(a netip.Addr) { again = append(again, a) }, fail: func(a netip.Addr, text string) { failed = append(failed, a.String()+": "+text) }})
 	of := l.With("Topic", "Peer", "Key", "10.0.0.2")
 	of.Debug("failed to connect", "Error", "dial tcp 10.0.0.1:0->10.0.0.2:179: connect: connection refused")
 	of.Info("sent notification", "Code", bgp.BGP_ERROR_OPEN_MESSAGE_ERROR, "Subcode", bgp.BGP_ERROR_SUB_BAD_PEER_AS)
@@ -223,6 +223,9 @@ func TestLibraryLog(t *testing.T) {
 	}
 	if len(up) != 1 || up[0] != netip.MustParseAddr("10.0.0.2") {
 		t.Errorf("sessions that come up: %v", up)
+	}
+	if len(again) != 1 || again[0] != netip.MustParseAddr("10.0.0.2") {
+		t.Errorf("neighbours that connect again: %v", again)
 	}
 	if diff := cmp.Diff("level=WARN msg=\"BGP library\" text=\"what nobody expects\" State=x\n", out.String()); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)

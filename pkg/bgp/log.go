@@ -19,11 +19,12 @@ type libraryLog struct {
 	next slog.Handler
 	peer netip.Addr
 	// These take what is said of a session.
-	fail    func(peer netip.Addr, text string)
-	opened  func(peer netip.Addr, waits bool)
-	closed  func(peer netip.Addr)
-	comesUp func(peer netip.Addr)
-	heard   func(peer netip.Addr, u update)
+	fail       func(peer netip.Addr, text string)
+	opened     func(peer netip.Addr, waits bool)
+	closed     func(peer netip.Addr)
+	comesUp    func(peer netip.Addr)
+	comesAgain func(peer netip.Addr)
+	heard      func(peer netip.Addr, u update)
 }
 
 // Enabled is true for all: why a connection failed is a debug message, and what an update has.
@@ -68,6 +69,8 @@ func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 			return nil
 		case "Peer Up":
 			l.comesUp(l.peer)
+		case "Closed an accepted connection":
+			l.comesAgain(l.peer)
 		}
 	}
 	if text := sessionError(r); text != "" {

@@ -68,7 +68,7 @@ type flooded struct {
 
 // start makes the library listen.
 func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, error) {
-	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, opened: s.sessions.opened, closed: s.sessions.closed, comesUp: s.sessions.comesUp, heard: s.sessions.heard}
+	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, opened: s.sessions.opened, closed: s.sessions.closed, comesUp: s.sessions.comesUp, comesAgain: s.sessions.comesAgain, heard: s.sessions.heard}
 	r := &running{
 		log: s.log, srv: server.NewBgpServer(server.LoggerOption(slog.New(tap), nil)), speaker: speaker,
 		sessions:  make(map[netip.Addr]session),

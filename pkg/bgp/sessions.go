@@ -58,6 +58,7 @@ type sessionState struct {
 	namedAt   time.Time // when a reason was named: more than that it can't be connected to, or closes connections
 	told      string    // what was logged last
 	mistake   string    // in its settings, "" = none
+	doubted   bool      // it has connected anew: is the session alive?
 	waits     bool      // a new password waits for the session to end, which was logged
 	until     time.Time // of a flooded one's pause
 	began     time.Time // when the library was told of it: events before are of one that is gone

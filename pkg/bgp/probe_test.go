@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestReturnsUnheard has a host that loses its power and is back before its neighbours have noticed: they
+// find out when it connects, and its routes stay. One that connects and has its session still keeps it.
+func TestReturnsUnheard(t *testing.T) {
+	t.Parallel()
+	f := newFabric(t)
+	a, b := f.host(t, 1), f.host(t, 2)
+	da, db := a.desired(), b.desired()
+	a.meets(da, b)
+	b.meets(db, a)
+	a.has(da, "10.1.1.0/26")
+	b.has(db, "10.1.2.0/26")
+	for _, d := range []*Desired{&da, &db} { // nothing is sent, and the session doesn't end by itself
+		d.Speaker.HoldTime, d.Speaker.KeepaliveTime, d.Speaker.RestartTime = 18*time.Hour, 6*time.Hour, time.Hour
+	}
+	sa, sb := a.start(t), b.start(t)
+	sa.apply(da)
+	sb.apply(db)
+	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
+	sb.mustLearn("10.1.1.0/26 via 10.0.0.1")
+	before := sa.look().Status
+	for range 2 {
+		knock(t, b, netip.AddrPortFrom(a.v4, 179))
+	}
+	time.Sleep(probeAfter + time.Second) // for it to be probed: no event tells that nothing came of it
+	sameSessions(t, before, sa.look().Status)
+
+	ip(t, f.ns, "link del port2")
+	sb.kill()
+	again := f.host(t, 2).start(t)
+	again.apply(db)
+	eventually(t, "the session of "+again.name, []string{"10.0.0.1 established"}, func() []string {
+		if got := sa.look().Learned; len(got) != 1 {
+			t.Fatalf("the routes of the host didn't stay: %v", got)
+		}
+		return again.states()
+	})
+	again.mustLearn("10.1.1.0/26 via 10.0.0.1")
+}
+
+// knock connects and waits for the other side to close.
+func knock(t *testing.T, from *host, to netip.AddrPort) {
+	t.Helper()
+	in(t, from.ns, func() error {
+		conn, err := net.Dial("tcp", to.String())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = io.Copy(io.Discard, conn)
+		return err
+	})
+}
+
+// TestProbeUnacknowledged has a connection by which the kernel sends again what isn't acknowledged, and asks nothing.
+func TestProbeUnacknowledged(t *testing.T) {
+	t.Parallel()
+	const port = 1790
+	f := newFabric(t)
+	a, b := f.host(t, 71), f.host(t, 72)
+	at := netip.AddrPortFrom(b.v4, port)
+	var l net.Listener
+	in(t, b.ns, func() (err error) {
+		l, err = net.Listen("tcp", at.String())
+		return err
+	})
+	defer l.Close()
+	var conn *net.TCPConn
+	in(t, a.ns, func() error {
+		c, err := net.Dial("tcp", at.String())
+		if err == nil {
+			conn = c.(*net.TCPConn)
+		}
+		return err
+	})
+	defer conn.Close()
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	say := func(text string) {
+		t.Helper()
+		if _, err := conn.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func() {
+		t.Helper()
+		if err := probe(b.v4, 179, port); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask()
+	say("alive")
+	buffer := make([]byte, 16)
+	if n, err := far.Read(buffer); err != nil || string(buffer[:n]) != "alive" {
+		t.Fatalf("after a probe: %q, %v", buffer[:n], err)
+	}
+	ip(t, b.ns, "link set eth0 down")
+	say("dead")
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "sent again", true, func() bool {
+		var info *unix.TCPInfo
+		var wrong error
+		if err := raw.Control(func(fd uintptr) { info, wrong = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); err != nil || wrong != nil {
+			t.Fatal(err, wrong)
+		}
+		return info.Backoff > 1
+	})
+	if err := probe(b.v4, port, 179); err != nil { // other ports are others' connections
+		t.Fatal(err)
+	}
+	say("more")
+	ask()
+	if n, err := conn.Read(buffer); err != io.EOF {
+		t.Errorf("it is read on: %d bytes, %v", n, err)
+	}
+}
