@@ -109,27 +109,65 @@ func (r *Router) again() {
 // problemKernel is the kind of what the kernel doesn't hold; the others are plan's.
 const problemKernel = "not-programmed"
 
+// settling is how long what BGP says may contradict what etcd says without a word: of an address that is borrowed, or
+// given back, the two tell at different moments.
+const settling = 2 * time.Second
+
 // sayProblems says what the engine finds wrong, and what is in order again. What
 // the loop reports on it leaves out.
-func (r *Router) sayProblems(c plan.Changes) {
+func (r *Router) sayProblems(c plan.Changes, now time.Time) {
 	if len(c.Problems) == 0 {
 		return
 	}
 	said := newSayer(r)
-	byName := func(a, b plan.ProblemID) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
-	}
 	for _, id := range slices.SortedFunc(maps.Keys(c.Problems), byName) {
 		if id.Kind == plan.BadValue && !inbox.IsRoutesOnly(id.Subject) {
 			continue
 		}
 		var err error
 		if p := c.Problems[id]; p != nil {
+			if id.Kind == plan.RefusedRoute {
+				r.saySoon(id, now)
+				continue
+			}
 			err = errors.New(p.Reason)
 		}
+		delete(r.unsaid, id)
 		said.say(string(id.Kind), id.Subject, err)
 	}
 	said.done()
+}
+
+// saySoon has a problem said if it lasts.
+func (r *Router) saySoon(id plan.ProblemID, now time.Time) {
+	if len(r.unsaid) == 0 {
+		r.saying.Reset(settling)
+	}
+	if _, waits := r.unsaid[id]; !waits {
+		r.unsaid[id] = now
+	}
+}
+
+// sayUnsaid says the problems that have lasted.
+func (r *Router) sayUnsaid(now time.Time) {
+	said := newSayer(r)
+	next := settling
+	for _, id := range slices.SortedFunc(maps.Keys(r.unsaid), byName) {
+		if rest := settling - now.Sub(r.unsaid[id]); rest > 0 {
+			next = min(next, rest)
+			continue
+		}
+		delete(r.unsaid, id)
+		said.say(string(id.Kind), id.Subject, errors.New(r.state.Problems[id].Reason))
+	}
+	said.done()
+	if len(r.unsaid) > 0 {
+		r.saying.Reset(next)
+	}
+}
+
+func byName(a, b plan.ProblemID) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
 }
 
 // sayer logs problems, each once, and not too many at a time.

@@ -132,8 +132,10 @@ type Router struct {
 	lacks     map[string]error // what the kernel doesn't hold, by subject
 	clock     time.Time        // when it was looked at
 	carriers  carriers
-	flapping  []string         // links, sorted
-	trouble   [troubles]string // what was logged last
+	flapping  []string                     // links, sorted
+	trouble   [troubles]string             // what was logged last
+	unsaid    map[plan.ProblemID]time.Time // since when there are problems that are said if they last
+	saying    *time.Timer
 }
 
 // Config is what a router is told when it starts.
@@ -155,7 +157,7 @@ func New(cfg Config, n Network) *Router {
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: inbox.New(), handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming, leftover: cfg.Leftovers,
 		talker: newTalker(cfg.Logger, n.speaker, cfg.Problems, cfg.Health), memory: newMemory(cfg.Logger, n.writeSpoken), problems: cfg.Problems, health: cfg.Health, metrics: cfg.Metrics,
 		Asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: params.Resolve().Params,
-		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, carriers: carriers{}, clock: time.Now(),
+		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, unsaid: map[plan.ProblemID]time.Time{}, carriers: carriers{}, clock: time.Now(),
 	}
 }
 
@@ -193,6 +195,8 @@ func (r *Router) Run(ctx context.Context) error {
 	defer r.unbridging.Stop()
 	r.left = time.NewTimer(time.Hour)
 	defer r.left.Stop()
+	r.saying = time.NewTimer(time.Hour)
+	defer r.saying.Stop()
 	recall := time.NewTimer(recallAfter)
 	defer recall.Stop()
 	interval := r.params.RefreshInterval
@@ -237,6 +241,9 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-r.left.C:
 		case <-r.retry.C:
 			r.whole = true
+		case <-r.saying.C:
+			r.sayUnsaid(time.Now())
+			continue
 		case <-recall.C:
 			r.recall()
 			continue
@@ -331,7 +338,7 @@ func (r *Router) decide() (c plan.Changes, opens bool) {
 	r.metrics.count(r.state, c)
 	r.state.Apply(c)
 	r.metrics.size(r.state)
-	r.sayProblems(c)
+	r.sayProblems(c, time.Now())
 	return c, opens
 }
 

@@ -644,6 +644,51 @@ func TestRouterProblems(t *testing.T) {
 	})
 }
 
+// TestRouterSettles has BGP say what contradicts etcd, for a moment and for longer.
+func TestRouterSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(*crossroads) {})
+		learn := func(cidr string, there bool) {
+			l := learnedFrom("192.0.2.2", cidr)
+			if !there {
+				l.Paths = nil
+			}
+			c.with(func() { c.learned = append(c.learned, l) })
+			c.ready <- struct{}{}
+			synctest.Wait()
+		}
+		want := func(when string, want ...string) {
+			t.Helper()
+			var got []string
+			for _, p := range c.problems.All() {
+				got = append(got, p.Kind+" "+p.Path)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+		}
+		later := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		learn("10.2.1.5/32", true) // of the other host's block, and etcd knows of no borrower
+		want("at once")
+		later(settling / 2)
+		learn("10.2.1.5/32", false)
+		later(2 * settling)
+		want("for a moment")
+		learn("10.2.1.6/32", true)
+		later(settling / 2)
+		learn("10.2.1.7/32", true)
+		later(settling / 2)
+		want("for long", "refused-route 10.2.1.6/32")
+		later(settling / 2)
+		want("both", "refused-route 10.2.1.6/32", "refused-route 10.2.1.7/32")
+		learn("10.2.1.6/32", false)
+		want("it is over", "refused-route 10.2.1.7/32")
+	})
+}
+
 // leftoverNotes is what the router leaves notes of.
 type leftoverNotes struct {
 	mu     sync.Mutex
