@@ -173,6 +173,34 @@ func TestMistakeInSettings(t *testing.T) {
 	}
 }
 
+// TestFarNeighbour has neighbours that don't answer: where one hop would be too few, what to set is said.
+func TestFarNeighbour(t *testing.T) {
+	for name, c := range map[string]struct {
+		neighbour plan.Neighbour
+		text      string
+		advice    bool
+		trouble   Trouble
+	}{
+		"of another AS":             {plan.Neighbour{AS: 65010}, "connect: no route to host", true, TroubleOther},
+		"in time":                   {plan.Neighbour{AS: 65010}, "connect: i/o timeout", true, TroubleOther},
+		"mute":                      {plan.Neighbour{AS: 65010}, noAnswer, true, TroubleNoAnswer},
+		"one hop":                   {plan.Neighbour{AS: 65010, Multihop: 1}, noAnswer, true, TroubleNoAnswer},
+		"two hops":                  {plan.Neighbour{AS: 65010, Multihop: 2}, noAnswer, false, TroubleNoAnswer},
+		"of the same AS":            {plan.Neighbour{AS: 64512}, "connect: no route to host", false, TroubleOther},
+		"nobody listens":            {plan.Neighbour{AS: 65010}, "connect: connection refused", false, TroubleOther},
+		"it is there, and its word": {plan.Neighbour{AS: 65010}, wrongAS, false, TroubleAS},
+	} {
+		s := &sessions{log: slog.New(slog.DiscardHandler), wake: func() {}, us: us{as: 64512}}
+		c.neighbour.Address = netip.MustParseAddr("10.0.0.2")
+		s.want(c.neighbour)
+		s.fail(c.neighbour.Address, c.text)
+		got := s.status()[0]
+		if strings.HasSuffix(got.Error, nearAdvice) != c.advice || got.Trouble != c.trouble {
+			t.Errorf("%s: trouble %q, error %q", name, got.Trouble, got.Error)
+		}
+	}
+}
+
 // TestListenInUse has another daemon at the port.
 func TestListenInUse(t *testing.T) {
 	t.Parallel()

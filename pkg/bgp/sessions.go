@@ -184,6 +184,9 @@ func (t *sessions) fail(a netip.Addr, text string) {
 	if e.neighbour.PasswordFile != "" && strings.HasPrefix(text, "connect:") && strings.Contains(text, "timeout") {
 		text += "; it is down, or its password is not the one in " + e.neighbour.PasswordFile
 	}
+	if (text == noAnswer || strings.HasPrefix(text, "connect:") && !strings.Contains(text, "refused")) && e.isNear(t.us.as) {
+		text += nearAdvice
+	}
 	if text == wrongAS {
 		text = fmt.Sprintf("%s%s, which is set for it: correct it here, or there", wrongAS, e.neighbour.AS)
 	}
@@ -201,6 +204,14 @@ func (t *sessions) fail(a netip.Addr, text string) {
 	}
 	e.told = text
 	t.log.Warn("BGP session failed", "neighbour", a, "as", e.neighbour.AS, "error", text)
+}
+
+// nearAdvice is said of a neighbour that isNear, as what we send to one that isn't is lost.
+const nearAdvice = "; if it is in no subnet of this host's, set ebgp_multihop"
+
+// isNear says whether a neighbour must be on a link of ours: packets to one of another AS live for one hop.
+func (e *sessionState) isNear(as uint32) bool {
+	return uint32(e.neighbour.AS) != as && e.neighbour.Multihop <= 1
 }
 
 // event takes in what the library says of a session.

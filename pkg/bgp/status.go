@@ -64,7 +64,7 @@ func (e *sessionState) trouble() Trouble {
 		return TroubleFlood
 	case strings.HasPrefix(e.err, wrongAS), e.err == refused:
 		return TroubleAS
-	case e.err == noAnswer:
+	case strings.HasPrefix(e.err, noAnswer):
 		return TroubleNoAnswer
 	case strings.Contains(e.err, "password"): // texts of ours, all of them
 		return TroublePassword
