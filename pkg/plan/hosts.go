@@ -237,7 +237,8 @@ type ConflictError struct {
 
 // Error says what to do.
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("address %s is that of host %s, which lives: give one of them another address", e.Addr, e.Host)
+	return fmt.Sprintf("address %s is that of host %s, which lives: give one of them another address; if %s is a former name of this machine, its status in etcd ends ReportingTTLSecs after its agent",
+		e.Addr, e.Host, e.Host)
 }
 
 // Conflict says why this host must not take the addresses that it has found, own:

@@ -219,7 +219,7 @@ func TestConflict(t *testing.T) {
 	}{
 		"nobody else":                    {nil, a1, nil, ""},
 		"own, after a restart":           {[]model.Entry{address("host-1", a1), lease("host-1")}, a1, nil, ""},
-		"another's":                      {[]model.Entry{other, address("host-2", a1), lease("host-2")}, a1, nil, "address 172.18.203.125 is that of host host-2"},
+		"another's":                      {[]model.Entry{other, address("host-2", a1), lease("host-2")}, a1, nil, "address 172.18.203.125 is that of host host-2, which lives: give one of them another address; if host-2 is a former name of this machine, its status in etcd ends ReportingTTLSecs after its agent"},
 		"another's, although we said so": {[]model.Entry{other, address("host-1", a1), address("host-2", a1), lease("host-2")}, a1, nil, "host-2"},
 		"another's, which is dead":       {[]model.Entry{other, address("host-2", a1)}, a1, nil, ""},
 		"another came later":             {[]model.Entry{other, address("host-1", a1), address("host-2", a1), lease("host-2")}, a1, []netip.Addr{a1}, ""},
