@@ -17,6 +17,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
+	"github.com/google/go-cmp/cmp"
 )
 
 // hostLocal is a configuration whose addresses come from host-local, and the
@@ -475,5 +476,61 @@ func TestIPAMResult(t *testing.T) {
 	// The gateway is every host's, and stays.
 	if got := r.handles(); !slices.Equal(got, []string{"gateway.10.1.0.1"}) {
 		t.Errorf("handles %v", got)
+	}
+}
+
+// TestNetworksOwnAddresses fills pools by plugins that put their subnet on the link: what
+// means the subnet as a whole, or all its routers, is no pod's.
+func TestNetworksOwnAddresses(t *testing.T) {
+	for _, tt := range []struct {
+		plugin string
+		want   []string
+	}{
+		{"macvlan", []string{"10.1.0.1/29", "10.1.0.2/29", "10.1.0.3/29", "10.1.0.4/29", "10.1.0.5/29", "10.1.0.6/29"}},
+		{"ptp", []string{"10.1.0.2/29", "10.1.0.3/29", "10.1.0.4/29", "10.1.0.5/29", "10.1.0.6/29"}},
+	} {
+		t.Run(tt.plugin, func(t *testing.T) {
+			r := newRig(t, lab.Config{})
+			for _, p := range []string{"10.1.0.0/29", "fd01::/125"} {
+				r.put(model.PoolKey{CIDR: prefix(p)}, model.Pool{CIDR: prefix(p), BlockSize: prefix(p).Bits(), IPAM: true})
+			}
+			ipam := map[string]any{"type": "calico-ipam", "assign_ipv6": true, "ipv4_pools": []any{"10.1.0.0/29"}, "ipv6_pools": []any{"fd01::/125"}}
+			c := call(r.pod("pod"), r.conf(map[string]any{"type": tt.plugin, "ipam": ipam}))
+			c.Plugin = "calico-ipam"
+			for ip, what := range map[string]string{
+				"10.1.0.0": "the network's own address of 10.1.0.0/29", "10.1.0.7": "the broadcast address of 10.1.0.0/29",
+				"fd01::": "the address of all routers of fd01::/125",
+			} {
+				c.Args = "IP=" + ip
+				r.fails(c, 105, "address "+ip+": "+what+", which is the network that "+tt.plugin+" is told")
+			}
+			r.empty()
+			c.Args = ""
+			for round := range 2 { // freed addresses are given again, those of the network never
+				var got []string
+				for i := range tt.want {
+					c.ContainerID = fmt.Sprint("c", i)
+					result := r.add(c)
+					got = append(got, result.IPs[0].Address.String())
+					if v6 := result.IPs[1].Address.String(); v6 == "fd01::/125" {
+						t.Errorf("round %d: a pod has %s", round, v6)
+					}
+				}
+				slices.Sort(got)
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("round %d (-want +got):\n%s", round, diff)
+				}
+				c.ContainerID = "more"
+				r.failsLike(c, 104, "no free IPv4 address.*")
+				r.sound()
+				for i := range tt.want {
+					c.ContainerID = fmt.Sprint("c", i)
+					r.must(verb("DEL", c))
+				}
+			}
+			if got := r.held(); len(got) != 0 {
+				t.Errorf("handles %v", got)
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,42 +117,87 @@ func (s *session) gatewayFor(a ipam.Assigned) (gw netip.Addr, isDefault bool) {
 	return netip.Addr{}, false
 }
 
-// reserveGateways makes sure that the gateways' addresses are no pod's. Where
-// the choice fell on one, the choice is made again.
+// reserveGateways makes sure that the gateways' addresses are no pod's, nor those that mean
+// a network as a whole. Where the choice fell on one, the choice is made again.
 func (s *session) reserveGateways(plan *ipam.Plan, v *view, request ipam.Request, choice ipam.Choice) (ipam.Choice, error) {
+	// Passed over in this call, and free after it. No handle has this name: container ids
+	// don't begin with a dot.
+	passed := ipam.Request{Host: request.Host, HostLabels: request.HostLabels, Now: request.Now, Handle: s.conf.Name + "..passed", Reserve: true}
 	var gateways []netip.Addr
-	hit := false
-	for _, a := range choice.Addrs {
-		if gw, _ := s.gatewayFor(a); gw.IsValid() && subnetOf(a).Contains(gw) {
-			gateways = append(gateways, gw)
+	for hit := true; hit; {
+		hit = false
+		for _, a := range choice.Addrs {
+			gw, _ := s.gatewayFor(a)
+			if gw.IsValid() && subnetOf(a).Contains(gw) && !slices.Contains(gateways, gw) {
+				gateways = append(gateways, gw)
+			}
 			hit = hit || gw == a.Addr
+			why := meansNetwork(a.Addr, subnetOf(a))
+			switch {
+			case why == "" || a.Existing || s.conf.Type == string(Calico): // whose pods have no subnet
+				continue
+			case slices.Contains(request.Addrs, a.Addr):
+				return choice, failf(CodeAddress, "ask for another address", "address %s: %s of %s, which is the network that %s is told",
+					a.Addr, why, subnetOf(a), cmp.Or(s.conf.Type, "the main plugin"))
+			}
+			passed.Addrs, hit = append(passed.Addrs, a.Addr), true
 		}
-	}
-	slices.SortFunc(gateways, netip.Addr.Compare)
-	gateways = slices.Compact(gateways)
-	if len(gateways) > maxGateways {
-		return choice, failf(CodeConfig, "ask for addresses of fewer pools",
-			"the addresses that are asked for have %d gateways: those of one container may have %d", len(gateways), maxGateways)
-	}
-	if hit {
-		*plan = *ipam.NewPlan(v.ipam)
-	}
-	for _, gw := range gateways {
-		_, err := plan.Assign(ipam.Request{
-			Host: request.Host, HostLabels: request.HostLabels, Now: request.Now,
-			Handle: model.GatewayHandle(gw), Attributes: map[string]string{"reserved": "gateway"}, Addrs: []netip.Addr{gw}, Reserve: true,
-		})
-		if _, more := errors.AsType[*ipam.NeedError](err); more {
+		if len(gateways) > maxGateways {
+			return choice, failf(CodeConfig, "ask for addresses of fewer pools",
+				"the addresses that are asked for have %d gateways: those of one container may have %d", len(gateways), maxGateways)
+		}
+		if hit {
+			*plan = *ipam.NewPlan(v.ipam)
+		}
+		slices.SortFunc(gateways, netip.Addr.Compare)
+		for _, gw := range gateways {
+			_, err := plan.Assign(ipam.Request{
+				Host: request.Host, HostLabels: request.HostLabels, Now: request.Now,
+				Handle: model.GatewayHandle(gw), Attributes: map[string]string{"reserved": "gateway"}, Addrs: []netip.Addr{gw}, Reserve: true,
+			})
+			if _, more := errors.AsType[*ipam.NeedError](err); more {
+				return choice, err
+			}
+			if err != nil {
+				return choice, fmt.Errorf("reserve the gateway of %s, the first address of its network: %w", s.conf.Type, err)
+			}
+		}
+		if !hit {
+			break
+		}
+		if len(passed.Addrs) > 0 {
+			if _, err := plan.Assign(passed); err != nil {
+				return choice, err
+			}
+		}
+		var err error
+		if choice, err = assign(plan, v, request); err != nil {
 			return choice, err
 		}
-		if err != nil {
-			return choice, fmt.Errorf("reserve the gateway of %s, the first address of its network: %w", s.conf.Type, err)
+	}
+	if len(passed.Addrs) > 0 {
+		if _, err := plan.Release(passed.Handle, request.Now); err != nil {
+			return choice, err
 		}
 	}
-	if hit {
-		return plan.Assign(request)
-	}
 	return choice, nil
+}
+
+// meansNetwork says what an address is of its subnet, "" where it is any. A workload can't
+// have IPv4's first and last one (RFC 1122, 3.2.1.3), nor IPv6's first, which every router
+// of the subnet has (RFC 4291, 2.6.1). Subnets for the two ends of a link have none.
+func meansNetwork(a netip.Addr, subnet netip.Prefix) string {
+	switch {
+	case subnet.Bits() >= a.BitLen()-1:
+		return ""
+	case a == subnet.Masked().Addr() && a.Is4():
+		return "the network's own address"
+	case a == subnet.Masked().Addr():
+		return "the address of all routers"
+	case a.Is4() && !subnet.Contains(a.Next()):
+		return "the broadcast address"
+	}
+	return ""
 }
 
 // ipamDel frees the addresses of one container interface.
