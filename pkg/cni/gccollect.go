@@ -112,13 +112,22 @@ func (g *collection) release(ctx context.Context, r *removal) error {
 	return g.s.giveBack(ctx, id)
 }
 
-// isNew reports whether the container, known by a block alone, has an endpoint by
-// now: it was added since those were listed.
+// isNew reports whether the container, known by a block alone, was added since GC began:
+// it has an endpoint by now that wasn't listed, or, under another main plugin, its handle is
+// that new.
 func (g *collection) isNew(ctx context.Context, id identity) (bool, error) {
-	if g.s.plugin == CalicoIPAM || id.key == (model.WorkloadEndpointKey{}) || g.seen[id.key] {
+	v := newView()
+	if g.s.plugin == CalicoIPAM {
+		key := model.HandleKey{ID: id.handle}
+		if err := g.s.read(ctx, v, []ipam.Want{{Key: key}}); err != nil || v.get(key).Revision <= g.began {
+			return false, err
+		}
+		g.s.log.Info("leaving it: it was added since GC began", "handle", id.handle)
+		return true, nil
+	}
+	if id.key == (model.WorkloadEndpointKey{}) || g.seen[id.key] {
 		return false, nil
 	}
-	v := newView()
 	if err := g.s.read(ctx, v, []ipam.Want{{Key: id.key}}); err != nil {
 		return false, err
 	}

@@ -90,12 +90,18 @@ func (r *rig) relay(see func(client net.Conn, data []byte) (more bool)) string {
 // gcDuring runs GC of all of net1 and does something before it reads what the text names.
 func (r *rig) gcDuring(text string, meanwhile func()) lab.Reply {
 	r.Helper()
+	return r.gcBy("calico", text, meanwhile)
+}
+
+// gcBy is gcDuring by one of the two plugins.
+func (r *rig) gcBy(plugin, text string, meanwhile func()) lab.Reply {
+	r.Helper()
 	done := false
 	conf := r.conf(map[string]any{
 		"etcd_endpoints":            r.before(text, func() { meanwhile(); done = true }),
 		"datastore_timeout_seconds": 240, // what is done meanwhile takes of it
 	})
-	reply := r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: conf}))
+	reply := r.must(withAttachments(r, lab.Call{Plugin: plugin, Verb: "GC", Stdin: conf}))
 	if !done {
 		r.Errorf("GC reads nothing of %s\n%s", text, reply.Stderr)
 	}
@@ -263,5 +269,23 @@ func TestGCWithOthersAddresses(t *testing.T) {
 	for _, c := range []lab.Call{own, other, added} {
 		r.must(verb("DEL", c))
 	}
+	r.empty()
+}
+
+// TestGCOfAddressesDuringAnAdd has calico-ipam give an address after its GC has begun, when that is about to
+// read the blocks.
+func TestGCOfAddressesDuringAnAdd(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(map[string]any{"type": "macvlan"}))
+	c.Plugin = "calico-ipam"
+	old := c
+	old.ContainerID = "c0"
+	r.must(old)
+	reply := r.gcBy("calico-ipam", model.BlockPrefix(false), func() { r.must(c) })
+	if got := r.handles(); !slices.Equal(got, []string{"net1.c1.eth0"}) {
+		t.Errorf("after GC: handles %v\n%s", got, reply.Stderr)
+	}
+	// Now it is there from the beginning.
+	r.must(withAttachments(r, verb("GC", c)))
 	r.empty()
 }
