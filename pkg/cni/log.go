@@ -107,10 +107,15 @@ func rotate(f *os.File, conf netconf.Log, now time.Time) error {
 	if err != nil || !os.SameFile(ours, current) {
 		return nil // another process did it
 	}
-	ext := filepath.Ext(conf.File)
-	base := strings.TrimSuffix(conf.File, ext)
+	// A symbolic link stays: it leads to the disk that is to have the log.
+	path, err := filepath.EvalSymlinks(conf.File)
+	if err != nil {
+		return err
+	}
+	ext := filepath.Ext(path)
+	base := strings.TrimSuffix(path, ext)
 	moved := base + "-" + now.UTC().Format("20060102T150405.000000000") + ext
-	if err := os.Rename(conf.File, moved); err != nil {
+	if err := os.Rename(path, moved); err != nil {
 		return err
 	}
 	old, err := filepath.Glob(base + "-[0-9]*T*" + ext)

@@ -54,6 +54,37 @@ func TestLogRotation(t *testing.T) {
 	}
 }
 
+// TestLogRotationByALink has the log on another disk, by a symbolic link.
+func TestLogRotationByALink(t *testing.T) {
+	dir, disk := t.TempDir(), t.TempDir()
+	conf := netconf.Log{File: filepath.Join(dir, "cni.log"), MaxSize: 1, MaxCount: 1}
+	if err := os.Symlink(filepath.Join(disk, "calico.log"), conf.File); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i := range 4 {
+		log, shut, err := newLogger(conf, io.Discard, io.Discard, now.Add(time.Duration(i)*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Info(strings.Repeat(fmt.Sprint(i), 1<<20))
+		shut()
+	}
+	for in, want := range map[string][]string{dir: {"cni.log"}, disk: {"calico-20260101T000003.000000000.log", "calico.log"}} {
+		entries, err := os.ReadDir(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range entries {
+			got = append(got, e.Name())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("files %v, want %v", got, want)
+		}
+	}
+}
+
 // TestLogToStdout keeps the log out of what has the result.
 func TestLogToStdout(t *testing.T) {
 	r, w, err := os.Pipe()
