@@ -9,12 +9,13 @@ import (
 	"math/rand/v2"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+
+	"github.com/calico-go/calico/pkg/store/wire"
 )
 
 const (
@@ -165,8 +166,8 @@ func (c *Client) authenticate(ctx context.Context, m *member, conn grpc.ClientCo
 			return nil, failure{member: m.url, reason: err.Error(), err: err, kind: ErrAuth}, err
 		}
 		c.roundTrips.Add(1)
-		resp, err := pb.NewAuthClient(conn).Authenticate(metadata.NewOutgoingContext(ctx, md),
-			&pb.AuthenticateRequest{Name: c.username, Password: password})
+		resp, err := wire.Authenticate(metadata.NewOutgoingContext(ctx, md), conn,
+			&wire.AuthenticateRequest{Name: c.username, Password: password})
 		switch {
 		case errors.Is(rpctypes.Error(err), rpctypes.ErrAuthNotEnabled):
 			off = true

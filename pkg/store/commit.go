@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"reflect"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store/wire"
 )
 
 // CommitOption changes how a commit is made.
@@ -43,13 +43,13 @@ func (c *Client) Commit(ctx context.Context, change model.Change, opts ...Commit
 	if change.Empty() && len(compares) == 0 {
 		return 0, nil
 	}
-	var resp *pb.TxnResponse
+	var resp *wire.TxnResponse
 	err = c.call(ctx, request{
 		what: commitText(change),
 		once: true,
 		send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
 			var err error
-			resp, err = pb.NewKVClient(conn).Txn(ctx, txn, opts...)
+			resp, err = wire.Txn(ctx, conn, txn, opts...)
 			return err
 		}})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
@@ -60,7 +60,7 @@ func (c *Client) Commit(ctx context.Context, change model.Change, opts ...Commit
 	}
 	if resp.Succeeded {
 		c.commits.Add(1)
-		return resp.GetHeader().GetRevision(), nil
+		return resp.Header.Revision, nil
 	}
 	c.conflicts.Add(1)
 	for i, cmp := range compares {
@@ -68,7 +68,7 @@ func (c *Client) Commit(ctx context.Context, change model.Change, opts ...Commit
 			break
 		}
 		var have int64
-		if kvs := resp.Responses[i].GetResponseRange().GetKvs(); len(kvs) > 0 {
+		if kvs := resp.Responses[i].Range.Kvs; len(kvs) > 0 {
 			have = kvs[0].ModRevision
 		}
 		if have != cmp.Revision {
@@ -90,8 +90,8 @@ func commitText(c model.Change) string {
 
 // transaction renders a change. The Else branch reads what was compared, so
 // that a conflict can be named. It returns the compares without repetitions.
-func transaction(change model.Change, lease int64) (*pb.TxnRequest, []model.Compare, error) {
-	txn := &pb.TxnRequest{}
+func transaction(change model.Change, lease int64) (*wire.TxnRequest, []model.Compare, error) {
+	txn := &wire.TxnRequest{}
 	var compares []model.Compare
 	demanded := make(map[string]int64, len(change.Compares))
 	for _, cmp := range change.Compares {
@@ -104,14 +104,8 @@ func transaction(change model.Change, lease int64) (*pb.TxnRequest, []model.Comp
 		}
 		demanded[path] = cmp.Revision
 		compares = append(compares, cmp)
-		txn.Compare = append(txn.Compare, &pb.Compare{
-			Key:         []byte(path),
-			Target:      pb.Compare_MOD, // 0 where the key does not exist
-			Result:      pb.Compare_EQUAL,
-			TargetUnion: &pb.Compare_ModRevision{ModRevision: cmp.Revision},
-		})
-		txn.Failure = append(txn.Failure, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{
-			RequestRange: &pb.RangeRequest{Key: []byte(path), KeysOnly: true}}})
+		txn.Compare = append(txn.Compare, wire.Compare{Key: path, ModRevision: cmp.Revision})
+		txn.Failure = append(txn.Failure, wire.Op{Range: &wire.RangeRequest{Key: path, KeysOnly: true}})
 	}
 	written := make(map[string]string, len(change.Puts)+len(change.Deletes))
 	for _, p := range change.Puts {
@@ -124,8 +118,7 @@ func transaction(change model.Change, lease int64) (*pb.TxnRequest, []model.Comp
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", path, err)
 		}
-		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{
-			RequestPut: &pb.PutRequest{Key: []byte(path), Value: data, Lease: lease}}})
+		txn.Success = append(txn.Success, wire.Op{Put: &wire.PutRequest{Key: path, Value: data, Lease: lease}})
 	}
 	for _, k := range change.Deletes {
 		path := k.Path()
@@ -136,8 +129,7 @@ func transaction(change model.Change, lease int64) (*pb.TxnRequest, []model.Comp
 			continue
 		}
 		written[path] = "delete"
-		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
-			RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(path)}}})
+		txn.Success = append(txn.Success, wire.Op{Delete: &wire.DeleteRequest{Key: path}})
 	}
 	if n := max(len(txn.Success), len(txn.Compare)); n > maxOps {
 		return nil, nil, fmt.Errorf("%d operations and %d compares: etcd takes at most %d of each in one transaction",

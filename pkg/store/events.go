@@ -8,24 +8,22 @@ import (
 	"fmt"
 	"strings"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store/wire"
 )
 
 // everyWatch is the id of an answer that is about all watches of a stream.
 const everyWatch = -1
 
 // take puts one answer of etcd into the merger.
-func (s *stream) take(ctx context.Context, r *pb.WatchResponse) error {
+func (s *stream) take(ctx context.Context, r *wire.WatchResponse) error {
 	m := s.w.merger
 	// A proxy of etcd leaves the id out.
-	if id := r.GetHeader().GetClusterId(); id != s.w.cluster && id != 0 && s.w.cluster != 0 {
+	if id := r.Header.ClusterID; id != s.w.cluster && id != 0 && s.w.cluster != 0 {
 		return fmt.Errorf("%w: the endpoints lead to another etcd cluster now", errResync)
 	}
 	switch {
@@ -39,26 +37,26 @@ func (s *stream) take(ctx context.Context, r *pb.WatchResponse) error {
 		}
 		return status.Error(codes.Unknown, text)
 	case r.Created:
-		s.watches[r.WatchId] = s.created // etcd answers in the order of the requests
+		s.watches[r.WatchID] = s.created // etcd answers in the order of the requests
 		s.created++
 		if s.created < s.wanted {
 			return nil
 		}
 		return s.established(ctx)
-	case r.WatchId == everyWatch:
+	case r.WatchID == everyWatch:
 		s.asked, s.wait = false, askAgain
 		if s.ordered {
-			m.allArrived(r.GetHeader().GetRevision())
+			m.allArrived(r.Header.Revision)
 		}
 		return nil
 	}
-	i, ok := s.watches[r.WatchId]
+	i, ok := s.watches[r.WatchID]
 	if !ok || i >= s.wanted {
-		return fmt.Errorf("etcd sent events of watch %d, which was not asked for", r.WatchId)
+		return fmt.Errorf("etcd sent events of watch %d, which was not asked for", r.WatchID)
 	}
-	upTo := r.GetHeader().GetRevision() // of a notice that nothing came before
+	upTo := r.Header.Revision // of a notice that nothing came before
 	for _, ev := range r.Events {
-		if ev.GetKv() == nil {
+		if ev.Kv.Key == "" {
 			return errors.New("etcd sent an event without a key")
 		}
 		if err := s.event(i, ev); err != nil {
@@ -75,7 +73,7 @@ func (s *stream) take(ctx context.Context, r *pb.WatchResponse) error {
 }
 
 // event puts one event of a watch into the merger.
-func (s *stream) event(watch int, ev *mvccpb.Event) error {
+func (s *stream) event(watch int, ev wire.Event) error {
 	m, revision := s.w.merger, ev.Kv.ModRevision
 	if !s.ordered {
 		if watch = s.w.prefixOf(ev.Kv.Key); watch < 0 || revision <= m.seen[watch] {
@@ -86,27 +84,26 @@ func (s *stream) event(watch int, ev *mvccpb.Event) error {
 		return fmt.Errorf("%w: events of revision %d came late", errResync, revision)
 	}
 	if s.created < s.wanted {
-		s.news = ev // of a history that is not known yet
+		s.news = &ev // of a history that is not known yet
 	} else {
-		s.w.last = ev
+		s.w.last = &ev
 	}
 	return nil
 }
 
 // prefixOf finds the prefix that a key is of, -1 = none.
-func (w *watch) prefixOf(key []byte) int {
+func (w *watch) prefixOf(key string) int {
 	for i, p := range w.prefixes {
-		if len(key) >= len(p) && string(key[:len(p)]) == p {
+		if strings.HasPrefix(key, p) {
 			return i
 		}
 	}
 	return -1
 }
 
-func (s *stream) entry(ev *mvccpb.Event) model.Entry {
-	deleted := ev.Type == mvccpb.Event_DELETE
-	e := s.w.c.entry(ev.Kv, deleted)
-	if deleted {
+func (s *stream) entry(ev wire.Event) model.Entry {
+	e := s.w.c.entry(ev.Kv, ev.Deleted)
+	if ev.Deleted {
 		e.Err, e.Revision, e.Created = nil, 0, 0
 	}
 	return e
@@ -119,11 +116,11 @@ func (s *stream) established(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
 	last, known := s.w.last, true
-	ask := &pb.RangeRequest{Key: []byte(s.w.prefixes[0]), Revision: s.w.merger.delivered}
+	ask := &wire.RangeRequest{Key: s.w.prefixes[0], Revision: s.w.merger.delivered}
 	if last != nil {
 		ask.Key, ask.Revision = last.Kv.Key, last.Kv.ModRevision
 	}
-	resp, err := pb.NewKVClient(s.conn).Range(ctx, ask) // no member that is behind answers it
+	resp, err := wire.Range(ctx, s.conn, ask) // no member that is behind answers it
 	switch {
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrFutureRev):
 		return fmt.Errorf("%w: etcd has gone back behind revision %d", errResync, ask.Revision)
@@ -131,10 +128,10 @@ func (s *stream) established(ctx context.Context) error {
 	case err != nil:
 		return err
 	case last == nil:
-	case last.Type == mvccpb.Event_DELETE:
+	case last.Deleted:
 		known = len(resp.Kvs) == 0
 	default:
-		known = len(resp.Kvs) == 1 && proto.Equal(resp.Kvs[0], last.Kv)
+		known = len(resp.Kvs) == 1 && resp.Kvs[0].Equal(last.Kv)
 	}
 	if !known {
 		return fmt.Errorf("%w: etcd was restored from a backup: what came of %s at revision %d is not what it has", errResync, ask.Key, ask.Revision)
@@ -150,7 +147,7 @@ func (s *stream) established(ctx context.Context) error {
 func (s *stream) ordersProgress(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
-	resp, err := pb.NewMaintenanceClient(s.conn).Status(ctx, &pb.StatusRequest{})
+	resp, err := wire.Status(ctx, s.conn)
 	switch status.Code(err) {
 	case codes.OK:
 		return ordersProgress(resp.Version) && !s.w.c.oldEtcd, nil

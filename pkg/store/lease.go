@@ -10,9 +10,10 @@ import (
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+
+	"github.com/calico-go/calico/pkg/store/wire"
 )
 
 // revokeTimeout bounds Close: a lease that can't be revoked runs out by itself.
@@ -38,14 +39,14 @@ func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 		return nil, fmt.Errorf("grant lease: %v is no time to live", ttl)
 	}
 	start := time.Now()
-	var resp *pb.LeaseGrantResponse
+	var resp *wire.LeaseResponse
 	err := c.call(ctx, request{
 		what: "grant lease",
 		// Once more than needed is one lease that runs out: harmless.
 		send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
 			var err error
-			resp, err = pb.NewLeaseClient(conn).LeaseGrant(ctx,
-				&pb.LeaseGrantRequest{TTL: int64(math.Ceil(ttl.Seconds()))}, opts...)
+			resp, err = wire.LeaseGrant(ctx, conn,
+				&wire.LeaseGrantRequest{TTL: int64(math.Ceil(ttl.Seconds()))}, opts...)
 			return err
 		}})
 	if err != nil {
@@ -110,8 +111,7 @@ func (l *Lease) revoke() error {
 // written under it any more. One that has ended is no error.
 func (c *Client) Revoke(ctx context.Context, id int64) error {
 	err := c.call(ctx, request{what: "revoke lease", send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
-		_, err := pb.NewLeaseClient(conn).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: id}, opts...)
-		return err
+		return wire.LeaseRevoke(ctx, conn, &wire.LeaseRequest{ID: id}, opts...)
 	}})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return nil
@@ -181,12 +181,12 @@ func (l *Lease) ask(ctx context.Context) (ttl time.Duration, sent time.Time, err
 	err = l.c.call(ctx, request{what: "keep lease alive", send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
 		ctx, cancel := context.WithCancel(ctx) // ends the stream
 		defer cancel()
-		stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx, opts...)
+		stream, err := wire.LeaseKeepAlive(ctx, conn, opts...)
 		if err != nil {
 			return err
 		}
 		sent = time.Now()
-		if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: l.id}); err != nil {
+		if err := stream.Send(&wire.LeaseRequest{ID: l.id}); err != nil {
 			return err
 		}
 		resp, err := stream.Recv()

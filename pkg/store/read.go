@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"strings"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store/wire"
 )
 
 // maxOps is how many operations etcd takes in one transaction (--max-txn-ops).
@@ -43,30 +42,30 @@ func (r Range) Limit(n int64) Range { r.limit = n; return r }
 // after the last entry with its Path + "\x00".
 func (r Range) From(path string) Range { r.from = path; return r }
 
-func (r Range) request() (*pb.RangeRequest, error) {
+func (r Range) request() (*wire.RangeRequest, error) {
 	if r.key == "" {
 		return nil, fmt.Errorf("an empty key or prefix names the whole of etcd: name a part of it, such as %s", model.Root)
 	}
-	req := &pb.RangeRequest{Key: []byte(r.key), Limit: r.limit, KeysOnly: r.keysOnly}
+	req := &wire.RangeRequest{Key: r.key, Limit: r.limit, KeysOnly: r.keysOnly}
 	if r.prefix {
 		req.RangeEnd = prefixEnd(r.key)
 		if r.from > r.key {
-			req.Key = []byte(r.from)
+			req.Key = r.from
 		}
 	}
 	return req, nil
 }
 
 // prefixEnd is the first key after all that begin with prefix.
-func prefixEnd(prefix string) []byte {
+func prefixEnd(prefix string) string {
 	end := []byte(prefix)
 	for i := len(end) - 1; i >= 0; i-- {
 		if end[i] < 0xff {
 			end[i]++
-			return end[:i+1]
+			return string(end[:i+1])
 		}
 	}
-	return []byte{0} // to the end of the key space
+	return "\x00" // to the end of the key space
 }
 
 // Snapshot is what the ranges of one Read held at one revision.
@@ -126,19 +125,19 @@ func (c *Client) readAt(ctx context.Context, revision int64, ranges []Range) (pa
 	if len(ranges) == 0 {
 		return page{}, nil
 	}
-	txn := &pb.TxnRequest{Success: make([]*pb.RequestOp, len(ranges))}
+	txn := &wire.TxnRequest{Success: make([]wire.Op, len(ranges))}
 	for i, r := range ranges {
 		req, err := r.request()
 		if err != nil {
 			return page{}, fmt.Errorf("%s: %w", what, err)
 		}
 		req.Revision = revision
-		txn.Success[i] = &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: req}}
+		txn.Success[i].Range = req
 	}
-	var resp *pb.TxnResponse
+	var resp *wire.TxnResponse
 	err := c.call(ctx, request{what: what, send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
 		var err error
-		resp, err = pb.NewKVClient(conn).Txn(ctx, txn, opts...)
+		resp, err = wire.Txn(ctx, conn, txn, opts...)
 		return err
 	}})
 	if err != nil {
@@ -148,17 +147,16 @@ func (c *Client) readAt(ctx context.Context, revision int64, ranges []Range) (pa
 		return page{}, fmt.Errorf("%s: etcd answered %d: is this an etcd?", what, len(resp.Responses))
 	}
 	p := page{
-		Snapshot: Snapshot{Revision: resp.GetHeader().GetRevision(), Ranges: make([][]model.Entry, len(ranges))},
-		cluster:  resp.GetHeader().GetClusterId(),
+		Snapshot: Snapshot{Revision: resp.Header.Revision, Ranges: make([][]model.Entry, len(ranges))},
+		cluster:  resp.Header.ClusterID,
 		more:     make([]bool, len(ranges)),
 	}
 	for i, r := range resp.Responses {
-		kvs := r.GetResponseRange().GetKvs()
-		entries := make([]model.Entry, len(kvs))
-		for j, kv := range kvs {
+		entries := make([]model.Entry, len(r.Range.Kvs))
+		for j, kv := range r.Range.Kvs {
 			entries[j] = c.entry(kv, ranges[i].keysOnly)
 		}
-		p.Ranges[i], p.more[i] = entries, r.GetResponseRange().GetMore()
+		p.Ranges[i], p.more[i] = entries, r.Range.More
 	}
 	return p, nil
 }
@@ -171,9 +169,9 @@ func readText(ranges []Range) string {
 }
 
 // entry parses what etcd holds.
-func (c *Client) entry(kv *mvccpb.KeyValue, keyOnly bool) model.Entry {
+func (c *Client) entry(kv wire.KeyValue, keyOnly bool) model.Entry {
 	c.bytesRead.Add(int64(len(kv.Key) + len(kv.Value)))
-	e := model.Entry{Path: string(kv.Key), Revision: kv.ModRevision, Created: kv.CreateRevision, Lease: kv.Lease}
+	e := model.Entry{Path: kv.Key, Revision: kv.ModRevision, Created: kv.CreateRevision, Lease: kv.Lease}
 	e.Key, e.Err = model.ParseKey(e.Path)
 	if e.Err != nil {
 		e.Key = nil

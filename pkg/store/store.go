@@ -131,7 +131,6 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	go warm()
 	c.tls = files
 	for _, e := range cfg.Endpoints {
 		m, err := parseEndpoint(e, files)

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
+
+	"github.com/calico-go/calico/pkg/store/wire"
 )
 
 const (
@@ -38,7 +38,7 @@ var errSilent = errors.New("no answer")
 type stream struct {
 	w    *watch
 	conn grpc.ClientConnInterface
-	grpc grpc.BidiStreamingClient[pb.WatchRequest, pb.WatchResponse]
+	grpc grpc.BidiStreamingClient[wire.WatchRequest, wire.WatchResponse]
 	// ordered: the member answers how far it is after the events that come
 	// before. Otherwise one watch, from the first prefix to the last, stands for
 	// all of them, and what is between them is dropped here.
@@ -53,7 +53,7 @@ type stream struct {
 	// there is; questions were put to it since it was found behind.
 	told, expected int64
 	questions      int
-	news           *mvccpb.Event // the last that came before all watches were set up
+	news           *wire.Event // the last that came before all watches were set up
 }
 
 // follow delivers the changes after the merger's state, until the stream breaks.
@@ -98,7 +98,7 @@ func (w *watch) followMember(ctx context.Context, m *member, ring int) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	responses, failed := make(chan *pb.WatchResponse), make(chan error, 1)
+	responses, failed := make(chan *wire.WatchResponse), make(chan error, 1)
 	wg.Go(func() {
 		for {
 			r, err := s.grpc.Recv()
@@ -142,7 +142,7 @@ func (w *watch) followMember(ctx context.Context, m *member, ring int) error {
 			}
 			continue
 		case r := <-responses:
-			s.heard, s.told = time.Now(), max(s.told, r.GetHeader().GetRevision())
+			s.heard, s.told = time.Now(), max(s.told, r.Header.Revision)
 			if err := s.take(ctx, r); err != nil {
 				return err
 			}
@@ -172,7 +172,7 @@ func (s *stream) open(ctx context.Context) error {
 	if s.ordered, err = s.ordersProgress(ctx); err != nil {
 		return err
 	}
-	if s.grpc, err = pb.NewWatchClient(s.conn).Watch(ctx); err != nil {
+	if s.grpc, err = wire.Watch(ctx, s.conn); err != nil {
 		return err
 	}
 	w := s.w
@@ -190,12 +190,12 @@ func (s *stream) open(ctx context.Context) error {
 
 // create asks for a watch from one prefix to another, of what came after seen.
 func (s *stream) create(first, last string, seen int64) {
-	_ = s.grpc.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
-		Key:            []byte(first),
+	_ = s.grpc.Send(&wire.WatchRequest{Create: &wire.WatchCreateRequest{
+		Key:            first,
 		RangeEnd:       prefixEnd(last),
 		StartRevision:  seen + 1,
 		ProgressNotify: true,
-	}}})
+	}})
 }
 
 // deliver hands on what is complete.
@@ -228,5 +228,5 @@ func (s *stream) ask(timer *time.Timer, fired bool) {
 }
 
 func (s *stream) sendProgress() {
-	_ = s.grpc.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
+	_ = s.grpc.Send(&wire.WatchRequest{})
 }

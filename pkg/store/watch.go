@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store/wire"
 )
 
 // pageSize is how many entries of a prefix one request of a snapshot reads.
@@ -45,12 +45,12 @@ type watch struct {
 	prefixes []string
 	fn       func(Update) error
 
-	expected chan int64    // what Expect was told last
-	merger   *merger       // nil: a snapshot is due
-	page     int64         // entries per request of a snapshot, 0 = all in one
-	cluster  uint64        // etcd's cluster id
-	last     *mvccpb.Event // since the snapshot; nil = none
-	trouble  string        // the last that was logged, "" = none
+	expected chan int64  // what Expect was told last
+	merger   *merger     // nil: a snapshot is due
+	page     int64       // entries per request of a snapshot, 0 = all in one
+	cluster  uint64      // etcd's cluster id
+	last     *wire.Event // since the snapshot; nil = none
+	trouble  string      // the last that was logged, "" = none
 }
 
 // Watch calls fn with all that the prefixes hold, then with each change, in one

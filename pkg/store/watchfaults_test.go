@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store/wire"
 )
 
 // TestWatchRolledBack puts back etcd's data directory, and has other changes take the
@@ -127,9 +127,9 @@ func TestWatchExpects(t *testing.T) {
 // TestEventsBeforeTheCheck: an event that comes before all watches of a stream are set up is
 // not what the next stream is tried by, as etcd may have been restored.
 func TestEventsBeforeTheCheck(t *testing.T) {
-	known := &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(configs + "A"), ModRevision: 6}}
+	known := &wire.Event{Kv: wire.KeyValue{Key: configs + "A", ModRevision: 6}}
 	s := &stream{w: &watch{c: &Client{}, merger: newMerger(2, 6), last: known}, wanted: 2, created: 1, ordered: true}
-	if err := s.event(0, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(configs + "B"), Value: []byte("1"), ModRevision: 7}}); err != nil {
+	if err := s.event(0, wire.Event{Kv: wire.KeyValue{Key: configs + "B", Value: []byte("1"), ModRevision: 7}}); err != nil {
 		t.Fatal(err)
 	}
 	if s.w.last != known {
