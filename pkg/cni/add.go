@@ -246,6 +246,14 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 func (a *attachment) freeFormer(plan *ipam.Plan, v *view, old model.WorkloadEndpoint) error {
 	former := identity{network: a.id.network, cid: old.ContainerID, ifName: a.id.ifName}
 	freed, err := a.freeHandle(plan, v, former)
+	if _, more := errors.AsType[*ipam.NeedError](err); more {
+		// What it has lies most likely in the blocks of the endpoint's addresses: read with the handle, they save a round trip.
+		for _, addr := range old.Addrs() {
+			if _, asks := plan.Holder(addr); asks != nil {
+				err = joinNeeds(err, asks)
+			}
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -171,9 +171,7 @@ func (a *assignment) any(e *eligible, picks *[]pick) error {
 		if c, err := a.view.ipamConfig(); err == nil && c.AutoAllocateBlocks {
 			a.fromNew(e)
 		}
-		for _, c := range unread {
-			a.needs.block(c)
-		}
+		a.needs.own(unread)
 		return nil
 	}
 	config, err := a.view.ipamConfig()

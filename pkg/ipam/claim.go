@@ -10,9 +10,17 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// windows are how far a walk goes with one round of reading each, in units.
-// Whoever finds nothing in the second one lists the pool.
-var windows = [...]int{1, 17}
+// lastWindow is how far a walk goes, in units, before the pool is listed.
+const lastWindow = 17
+
+// windows are how far a walk goes with one round of reading each, in units. The first is of as many blocks as
+// are hardly ever all taken before the pool is nearly full: 16, or a region of smaller ones.
+func (w walk) windows() [2]int {
+	if w.unit < regionBits(isV6(w.pool.CIDR)) {
+		return [...]int{1, lastWindow} // of several regions each
+	}
+	return [...]int{max(1, min(4, 16>>w.innerBits)), lastWindow}
+}
 
 // fromNew picks from a block that doesn't exist yet. known is false where more
 // must be read to tell.
@@ -68,7 +76,7 @@ func (a *assignment) orphan(e *eligible) (c netip.Prefix, p *pool, known bool) {
 func (a *assignment) gap(p *pool) (c netip.Prefix, found, known bool) {
 	w := walkOf(a.Host, p)
 	from := 0
-	for _, window := range windows {
+	for _, window := range w.windows() {
 		to, pending := w.units(window), false
 		for i := from; i < to; i++ {
 			wants := overlapWants(w.at(i))
@@ -90,7 +98,7 @@ func (a *assignment) gap(p *pool) (c netip.Prefix, found, known bool) {
 		}
 		from = to
 	}
-	if w.units(windows[1]+1) <= windows[1] {
+	if w.units(lastWindow+1) <= lastWindow {
 		return c, false, true
 	}
 	return a.listedGap(w)

@@ -98,6 +98,32 @@ func TestTheOnlyGap(t *testing.T) {
 	}
 }
 
+// As long as a pool is far from full, two rounds of reading find a block that is free: the first, and one more.
+func TestGapRounds(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, p := range []model.Pool{{CIDR: cidr("10.0.0.0/13"), BlockSize: 26}, {CIDR: cidr("10.0.0.0/16"), BlockSize: 32}, {CIDR: cidr("fd00::/109"), BlockSize: 122}} {
+		s := newEtcd(t)
+		s.pool(p)
+		w := walkOf("x", &pool{Pool: p})
+		const inTen = 6
+		for i := range uint64(1) << (p.BlockSize - p.CIDR.Bits()) {
+			if random.IntN(10) < inTen {
+				s.write(model.BlockKey{CIDR: w.prefix(number{lo: i}, p.BlockSize)}.Path(), []byte("{}"))
+			}
+		}
+		for i := range 30 {
+			s.rounds = 0
+			r := Request{Host: fmt.Sprint("node-", i), Handle: fmt.Sprint("h", i), IPv4: !isV6(p.CIDR), IPv6: isV6(p.CIDR), Now: noon}
+			if _, err := s.assign(r); err != nil {
+				t.Fatal(err)
+			}
+			if s.rounds > 2 {
+				t.Errorf("%s in /%d: %s needs %d rounds", p.CIDR, p.BlockSize, r.Host, s.rounds)
+			}
+		}
+	}
+}
+
 // A listed pool has no room where another pool is or a larger block reaches in.
 func TestGapBesideOthers(t *testing.T) {
 	p := model.Pool{CIDR: cidr("10.0.0.0/16"), BlockSize: 28}

@@ -10,8 +10,8 @@ import (
 )
 
 // ownRound is how many of the host's own blocks are read in one round, of both
-// families together.
-const ownRound = 88
+// families together: all of them, unless they are thousands. Where blocks have a single address, a host has as many as pods.
+const ownRound = 2000
 
 // fromOwn picks from a block with affinity to the host: of those that are
 // known and have a free address, the one claimed last. So one block is filled

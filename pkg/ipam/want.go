@@ -25,7 +25,7 @@ type Want struct {
 
 // NeedError says that a decision needs more to be read.
 type NeedError struct {
-	// Wants fit into one transaction of etcd and are best read in one.
+	// Wants are best read at once.
 	Wants []Want
 }
 
@@ -56,14 +56,15 @@ func handleWants(handle string) []Want {
 	}
 }
 
-// maxWants bounds a round: etcd takes 128 operations in a transaction, and
-// the caller may have some of its own.
+// maxWants bounds a round, but for the host's own blocks: etcd takes 128 operations in a transaction, and
+// the caller may have some of its own. What is beyond is read in the next round.
 const maxWants = 112
 
 // needs collects what must be read and isn't known yet.
 type needs struct {
-	v     *View
-	wants []Want
+	v         *View
+	wants     []Want
+	unbounded int // of wants: the host's own blocks
 }
 
 // add reports whether w is known; if not it is wanted.
@@ -76,10 +77,18 @@ func (n *needs) add(w Want) bool {
 			return false
 		}
 	}
-	if len(n.wants) < maxWants {
+	if len(n.wants)-n.unbounded < maxWants {
 		n.wants = append(n.wants, w)
 	}
 	return false
+}
+
+// own wants blocks of the host's own, all of them. One that is wanted already is read twice.
+func (n *needs) own(blocks []netip.Prefix) {
+	for _, c := range blocks {
+		n.wants = append(n.wants, Want{Key: model.BlockKey{CIDR: c}})
+	}
+	n.unbounded += len(blocks)
 }
 
 // addAll reports whether all of ws are known.

@@ -34,7 +34,9 @@ type request struct {
 	what string // for messages: "read 3 ranges"
 	// once: it must not be sent again when it may have reached etcd.
 	once bool
-	send func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error
+	// alongside: it takes no time of its own, another one is under way.
+	alongside bool
+	send      func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error
 }
 
 // call sends a request to one member, and to others where that one does not
@@ -110,7 +112,9 @@ func (c *Client) attempt(ctx context.Context, m *member, ring int, r request) (f
 	if err != nil {
 		return f, err
 	}
-	c.roundTrips.Add(1)
+	if !r.alongside {
+		c.roundTrips.Add(1)
+	}
 	// WaitForReady stays off: a connection that failed is an error now, with its
 	// reason, and call decides. While it connects, grpc waits.
 	var p peer.Peer

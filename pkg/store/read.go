@@ -105,7 +105,7 @@ func (s Snapshot) Get(k model.Key) (model.Entry, bool) {
 // write that was acknowledged before it began (etcd's linearizable read). A
 // value that does not parse is an entry with Err.
 func (c *Client) Read(ctx context.Context, ranges ...Range) (Snapshot, error) {
-	p, err := c.readAt(ctx, 0, ranges)
+	p, err := c.readAt(ctx, readOptions{}, ranges)
 	return p.Snapshot, err
 }
 
@@ -116,8 +116,13 @@ type page struct {
 	more    []bool // per range: the limit cut it short
 }
 
-// readAt reads at a revision, 0 = the latest.
-func (c *Client) readAt(ctx context.Context, revision int64, ranges []Range) (page, error) {
+type readOptions struct {
+	revision  int64 // 0 = the latest
+	alongside bool  // another request is under way: together they are one round trip
+}
+
+// readAt reads several ranges at one revision.
+func (c *Client) readAt(ctx context.Context, o readOptions, ranges []Range) (page, error) {
 	what := readText(ranges)
 	if len(ranges) > maxOps {
 		return page{}, fmt.Errorf("%s: etcd takes at most %d in one transaction: read in several rounds", what, maxOps)
@@ -131,11 +136,11 @@ func (c *Client) readAt(ctx context.Context, revision int64, ranges []Range) (pa
 		if err != nil {
 			return page{}, fmt.Errorf("%s: %w", what, err)
 		}
-		req.Revision = revision
+		req.Revision = o.revision
 		txn.Success[i].Range = req
 	}
 	var resp *wire.TxnResponse
-	err := c.call(ctx, request{what: what, send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+	err := c.call(ctx, request{what: what, alongside: o.alongside, send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
 		var err error
 		resp, err = wire.Txn(ctx, conn, txn, opts...)
 		return err

@@ -189,7 +189,8 @@ func (c *Client) isClosing() bool {
 // Counters are totals since Open.
 type Counters struct {
 	// RoundTrips are requests to etcd, those of leases and of authentication and
-	// those that found no connection included; a watch's stream is not one.
+	// those that found no connection included; a watch's stream is not one. Those
+	// that ReadWants has under way at the same time are one.
 	RoundTrips int64
 	// BytesRead are the keys and values that etcd sent, watches included.
 	BytesRead int64

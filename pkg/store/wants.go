@@ -5,13 +5,42 @@ package store
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/calico-go/calico/pkg/ipam"
 )
 
-// Ranges are what address management wants to be read.
-func Ranges(wants []ipam.Want) []Range {
+// ReadWants reads what address management wants. More than etcd takes in one transaction is several that are
+// under way at the same time, each of a revision of its own: the snapshot's is the lowest. A decision
+// compares whatever it relies on.
+func (c *Client) ReadWants(ctx context.Context, wants []ipam.Want) (Snapshot, error) {
+	all := ranges(wants)
+	if len(all) <= maxOps {
+		return c.Read(ctx, all...)
+	}
+	parts := slices.Collect(slices.Chunk(all, maxOps))
+	pages, errs := make([]page, len(parts)), make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range parts {
+		wg.Go(func() { pages[i], errs[i] = c.readAt(ctx, readOptions{alongside: i > 0}, part) })
+	}
+	wg.Wait()
+	whole := pages[0].Snapshot
+	for i, p := range pages {
+		if errs[i] != nil {
+			return Snapshot{}, errs[i]
+		}
+		if i > 0 {
+			whole.Revision = min(whole.Revision, p.Revision)
+			whole.Ranges = append(whole.Ranges, p.Ranges...)
+		}
+	}
+	return whole, nil
+}
+
+func ranges(wants []ipam.Want) []Range {
 	ranges := make([]Range, len(wants))
 	for i, w := range wants {
 		if w.Key != nil {

@@ -192,14 +192,14 @@ func (c *Client) snapshot(ctx context.Context, prefixes []string, limit int64) (
 	for i, p := range prefixes {
 		first[i] = Prefix(p).Limit(limit)
 	}
-	all, err := c.readAt(ctx, 0, first)
+	all, err := c.readAt(ctx, readOptions{}, first)
 	if err != nil {
 		return page{}, err
 	}
 	for i, r := range first {
 		for all.more[i] {
 			entries := all.Ranges[i]
-			p, err := c.readAt(ctx, all.Revision, []Range{r.From(entries[len(entries)-1].Path + "\x00")})
+			p, err := c.readAt(ctx, readOptions{revision: all.Revision}, []Range{r.From(entries[len(entries)-1].Path + "\x00")})
 			if errors.Is(err, rpctypes.ErrCompacted) {
 				return page{}, fmt.Errorf("%w: etcd compacted revision %d while its snapshot was read", errResync, all.Revision)
 			}

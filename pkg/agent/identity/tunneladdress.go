@@ -155,7 +155,7 @@ func (i *Keeper) attempt(ctx context.Context, need tunnelNeed, config model.Host
 	var stored model.Entry
 	var revision int64
 	for range maxRounds {
-		s, err := i.store.Read(ctx, store.Ranges(wants)...)
+		s, err := i.store.ReadWants(ctx, wants)
 		if err != nil {
 			return 0, netip.Addr{}, err
 		}
