@@ -225,7 +225,7 @@ func TestFindStays(t *testing.T) {
 			k.Fold(u)
 			for range 2 {
 				got = k.find(t.Context(), k.notes())
-				k.adopt(got.own, conflicts{})
+				k.adopt(got.own, conflicts{}, [2]bool{})
 			}
 		}
 		if text := got.own[0].Addr.String() + " " + got.own[1].Addr.String(); text != tt.want || got.keep != [2]bool{} {

@@ -120,6 +120,8 @@ type note struct {
 	own       [2]plan.Identity
 	judged    bool
 	conflicts conflicts
+	// stale is what etcd says of the host and is another live host's by now, by family.
+	stale [2]bool
 	// said are the addresses that this process has written.
 	said []netip.Addr
 }
@@ -227,11 +229,13 @@ func (i *Keeper) Want(w Wish) {
 		return // what etcd holds of this host now is yet to be judged
 	}
 	var found conflicts
+	var stale [2]bool
 	for family, own := range n.own {
 		found[family] = w.Conflict([]netip.Addr{own.Addr.Addr()}, slices.Clone(n.said))
+		stale[family] = w.Conflict([]netip.Addr{storedAddress(n.stored, i.host, family)}, slices.Clone(n.said)) != nil
 	}
-	changed = changed || !n.judged || !found.equal(n.conflicts)
-	n.judged, n.conflicts = true, found
+	changed = changed || !n.judged || !found.equal(n.conflicts) || stale != n.stale
+	n.judged, n.conflicts, n.stale = true, found, stale
 	if changed {
 		nudge(i.wake)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -233,6 +234,51 @@ func TestSameAddress(t *testing.T) {
 	c.Until("another is taken", func() bool {
 		return c.Field("a", model.BGPHostIPv4) == "172.18.0.2" && a.unready() == ""
 	})
+}
+
+// TestFormerAddressTaken: a host that returns with another address doesn't live at its former one for a moment, where
+// another host has that by now: all others would take it from that one.
+func TestFormerAddressTaken(t *testing.T) {
+	c := newFleet(t)
+	lives := func(name, v4, v6 string) {
+		t.Helper()
+		c.Until(name+" has "+v4+" and "+v6, func() bool {
+			return c.Get(model.StatusKey{Host: name}) != nil && c.Field(name, model.BGPHostIPv4) == v4 && c.Field(name, model.BGPHostIPv6) == v6
+		})
+	}
+	a := c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), dualStack(t))
+	lives("a", "172.18.0.1", "fd18::1")
+	a.stop()
+	c.Remove(model.StatusKey{Host: "a"})
+	c.person("b", eth0("172.18.0.1/24", "fd18::2/64"), dualStack(t))
+	lives("b", "172.18.0.1", "fd18::2")
+	first := c.revisions("b")
+	c.person("a", eth0("172.18.0.3/24", "fd18::1/64"), dualStack(t))
+	lives("a", "172.18.0.3", "fd18::1")
+	c.Client(func(ctx context.Context, client *clientv3.Client) error {
+		status, err := client.Get(ctx, model.StatusKey{Host: "a"}.Path())
+		if err != nil {
+			return err
+		}
+		began := status.Kvs[0].CreateRevision
+		for key, want := range map[model.BGPHostField]string{model.BGPHostIPv4: "", model.BGPHostIPv6: "fd18::1"} {
+			then, err := client.Get(ctx, model.BGPHostKey{Host: "a", Field: key}.Path(), clientv3.WithRev(began))
+			if err != nil {
+				return err
+			}
+			got := ""
+			for _, kv := range then.Kvs {
+				got = string(kv.Value)
+			}
+			if got != want {
+				t.Errorf("when it lives again %s is %q: want %q", key, got, want)
+			}
+		}
+		return nil
+	})
+	if diff := cmp.Diff(first, c.revisions("b")); diff != "" {
+		t.Errorf("the other host wrote its addresses again (-first +then):\n%s", diff)
+	}
 }
 
 // TestSameAddressOfOneFamily: what another host has of one family costs no address of the

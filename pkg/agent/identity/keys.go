@@ -75,6 +75,19 @@ func (f *finding) refuse(c conflicts, unnamed bool) {
 	}
 }
 
+// takeBack leaves out the families of which etcd has an address that is another host's by now. What was found comes into
+// its place when the name is known to be this host's.
+func (f *finding) takeBack(stale [2]bool) {
+	for family := range stale {
+		switch {
+		case stale[family]:
+			f.own[family], f.keep[family] = plan.Identity{}, false
+		case stale != [2]bool{}:
+			f.keep[family] = true
+		}
+	}
+}
+
 // change makes them so, if the keys are still as they are stored. It is empty
 // where they are right.
 func (k hostKeys) change(stored map[string]model.Entry) model.Change {

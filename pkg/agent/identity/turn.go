@@ -47,21 +47,25 @@ func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 	}
 	f := i.find(ctx, n)
 	again = sooner(again, f.again)
-	if !i.adopt(f.own, n.conflicts) {
+	if !i.adopt(f.own, n.conflicts, n.stale) {
 		return again
 	}
 	f.refuse(n.conflicts, free)
+	takesBack := n.conflicts.any() || free && n.stale != [2]bool{}
+	if free {
+		f.takeBack(n.stale)
+	}
 	as := i.as
-	if n.conflicts.any() && (free || !f.own[0].Addr.IsValid() && !f.own[1].Addr.IsValid()) {
+	if takesBack && (free || !f.own[0].Addr.IsValid() && !f.own[1].Addr.IsValid()) {
 		as = 0
 	}
 	want := wantedKeys(i.host, f, as)
 	i.tellAddresses(f.errs)
 	i.tells.Health.SetIdentity(n.conflicts.text())
 	change := want.change(n.stored)
-	if free && (!n.conflicts.any() || change.Empty()) {
+	if free && (!takesBack || change.Empty()) {
 		// The others must not find this host alive while etcd says that it has an address
-		// that is another's.
+		// that is another's: they would send to this one what is for that one, which had it later.
 		i.tells.Report.Permit(report.Permission{Snapshot: n.snapshot}, n.revision, true)
 		return again
 	}
@@ -81,8 +85,8 @@ func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 }
 
 // adopt notes what was found, and says whether want has judged that, and to this
-// conflicts.
-func (i *Keeper) adopt(own [2]plan.Identity, known conflicts) bool {
+// conflicts and what is stale.
+func (i *Keeper) adopt(own [2]plan.Identity, known conflicts, stale [2]bool) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.note.own != own {
@@ -91,7 +95,7 @@ func (i *Keeper) adopt(own [2]plan.Identity, known conflicts) bool {
 	if !i.note.judged {
 		nudge(i.found)
 	}
-	return i.note.judged && i.note.conflicts.equal(known) // else there is another note
+	return i.note.judged && i.note.conflicts.equal(known) && i.note.stale == stale // else there is another note
 }
 
 // write changes the host's keys in etcd.
