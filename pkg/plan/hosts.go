@@ -190,10 +190,21 @@ func (e *Engine) settle(name string) {
 	for p := range e.byHost[name] {
 		e.touch(p)
 	}
+	e.reportDead(name)
 	if name == e.self {
 		e.dirty.config, e.dirty.neighbours = true, true
 		e.dirty.all = e.dirty.all || was != h.mine
 	}
+}
+
+// reportDead says that nothing is sent to a host which would be, if it lived.
+func (e *Engine) reportDead(name string) {
+	reason := ""
+	if h := e.hosts[name]; h.exists && !h.alive && e.byHost[name] != nil {
+		reason = fmt.Sprintf("host %s is taken for dead, as its agent's status is not in etcd: nothing is sent to its workloads in pools with an encapsulation; see that calico-node runs there and reaches etcd, or, if the host is gone, delete what etcd has of it",
+			name)
+	}
+	e.report(DeadHost, model.StatusKey{Host: name}.Path(), reason)
 }
 
 // addrSetting is what an agent is told by how to find its host's address.

@@ -205,6 +205,9 @@ const (
 	SameEndpointAddress ProblemKind = "same-endpoint-address"
 	// NoHostAddress is a host that holds blocks of a family and has no address of it.
 	NoHostAddress ProblemKind = "no-host-address"
+	// DeadHost is a host whose workloads are in a pool with an encapsulation, and whose agent
+	// says no more that it lives.
+	DeadHost ProblemKind = "dead-host"
 	// PoolOverlap is a pool that overlaps a subnet of this host's links.
 	PoolOverlap ProblemKind = "pool-overlap"
 	// HostInBlock is a block in which a host's own address, or its subnet, lies, or

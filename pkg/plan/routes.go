@@ -76,6 +76,13 @@ func (e *Engine) need(p netip.Prefix, n needs) {
 	if n.host != "" {
 		e.byHost.add(n.host, p)
 	}
+	if was.host != n.host {
+		for _, name := range []string{was.host, n.host} {
+			if name != "" {
+				e.reportDead(name)
+			}
+		}
+	}
 	for _, a := range n.peers {
 		e.byPeer.add(a, p)
 	}

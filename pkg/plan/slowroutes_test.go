@@ -382,6 +382,9 @@ func (s *slow) source(p netip.Prefix) netip.Addr {
 func (s *slow) toHost(p netip.Prefix, name string, pool slowPool) {
 	kind := pool.kind()
 	outer := s.mine(name, familyOf(p.Addr()))
+	if slices.Contains(s.names, name) && !s.alive(name) {
+		s.problem(DeadHost, model.StatusKey{Host: name}.Path())
+	}
 	if !s.alive(name) || !outer.IsValid() {
 		return
 	}
