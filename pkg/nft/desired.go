@@ -177,8 +177,17 @@ func (d *desired) putUses() {
 		Shut:       len(d.sets[setShut].elems) > 0,
 		Tunnels:    d.tunnels,
 	}
+	u.Translated = d.uses.Translated || u.NAT || u.Masquerade
 	if u != d.uses {
 		d.uses = u
+		d.putBase()
+	}
+}
+
+// keepTranslating has connections go on as they are that another run of this program translated.
+func (d *desired) keepTranslating(t table) {
+	if _, there := t.chains[chainSNAT]; there && !d.uses.Translated {
+		d.uses.Translated = true
 		d.putBase()
 	}
 }

@@ -3,6 +3,7 @@
 package nft
 
 import (
+	"maps"
 	"math"
 	"net/netip"
 	"regexp"
@@ -81,14 +82,25 @@ func TestUnneededChainsGo(t *testing.T) {
 		f := open(t)
 		mustApply(t, f)
 		before := listed(t)
-		pools := policy.Pools{All: cidrs("10.65.0.0/16"), Masquerade: cidrs("10.65.0.0/16")}
+		c, gone := sample(), policy.Changes{Endpoints: endpoints(), Rules: rules()}
+		maps.DeleteFunc(c.Endpoints, func(_ string, ep *policy.Endpoint) bool { return ep.Workload })
+		for path := range c.Endpoints {
+			gone.Endpoints[path] = nil
+		}
+		for id := range c.Rules {
+			gone.Rules[id] = nil
+		}
 		for range 2 {
-			f.Update(policy.Changes{Pools: &pools})
+			f.Update(policy.Changes{Endpoints: c.Endpoints, Rules: c.Rules})
 			mustApply(t, f)
-			if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
-				t.Fatalf("with masquerading: -ours +nft's:\n%s", diff)
+			listing := listed(t)
+			if diff := cmp.Diff(canonical(f.Table().String()), canonical(listing)); diff != "" {
+				t.Fatalf("with host endpoints: -ours +nft's:\n%s", diff)
 			}
-			f.Update(policy.Changes{Pools: &policy.Pools{}})
+			if !strings.Contains(listing, "chain raw-output {") || !strings.Contains(listing, "chain wildcard-in {") {
+				t.Fatalf("chains are missing:\n%s", listing)
+			}
+			f.Update(gone)
 			f.generation = 0 // everything is read
 			f.Audit()
 			if r := mustApply(t, f); r.Repairs != 0 {

@@ -52,6 +52,7 @@ const (
 	chainAllow     = "allow"
 	chainNextTier  = "next-tier"
 	chainUntracked = "accept-untracked"
+	chainSNAT      = "nat-postrouting"
 	chainWildIn    = "wildcard-in"
 	chainWildOut   = "wildcard-out"
 )

@@ -14,11 +14,14 @@ import (
 // needed costs nothing: an empty chain of a hook isn't free.
 type uses struct {
 	Wildcard, Hosts, Untracked, NAT, Masquerade, Shut bool
-	Tunnels                                           tunnels
+	// Translated is that there was NAT or Masquerade once: without any chain of kind nat the
+	// kernel translates no packet of the connections that run, and these leave by the workload's own address.
+	Translated bool
+	Tunnels    tunnels
 }
 
 // everything needs all chains that there can be.
-var everything = uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, Masquerade: true, Shut: true}
+var everything = uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, Masquerade: true, Translated: true, Shut: true}
 
 // base are the chains that don't belong to an endpoint, policy or profile. They
 // follow the order of policy.Evaluate.
@@ -54,8 +57,9 @@ func (x renderer) base(u uses) []Chain {
 		chains = append(chains, Chain{Name: "nat-prerouting", Hook: Hook{"nat", "prerouting", "dstnat"}, Comment: "1:1 NAT of what comes in", Rules: dnat()},
 			Chain{Name: "nat-output", Hook: Hook{"nat", "output", "-100"}, Comment: "1:1 NAT of what the host sends", Rules: dnat()})
 	}
-	if u.NAT || u.Masquerade {
-		chains = append(chains, Chain{Name: "nat-postrouting", Hook: Hook{"nat", "postrouting", "srcnat"}, Comment: "source addresses of what leaves", Rules: snat(u)})
+	if u.Translated {
+		chains = append(chains, Chain{Name: chainSNAT, Hook: Hook{"nat", "postrouting", "srcnat"}, Rules: snat(u),
+			Comment: "source addresses of what leaves; without rules, for connections that were translated"})
 	}
 	return chains
 }
@@ -315,6 +319,9 @@ func dnat() []Rule {
 }
 
 func snat(u uses) []Rule {
+	if !u.NAT && !u.Masquerade {
+		return nil
+	}
 	out := []Rule{accept(Return, "the host to itself", Is{outName, false, nameBytes(policy.Loopback)})}
 	for _, version := range [...]int{4, 6} {
 		if u.NAT {

@@ -201,6 +201,9 @@ func (f *Firewall) observe(r *Report) error {
 			r.Repairs += repairs
 		}
 	}()
+	if !f.started {
+		d.keepTranslating(t)
+	}
 	d.there = t.there
 	d.rebuild = t.there && (f.remake || d.unfit(t))
 	if d.rebuild {
