@@ -363,7 +363,7 @@ func baseSets() []Set {
 		addr := address(version, false).kind
 		sets = append(sets,
 			Set{Name: versioned(setHosts, version), Key: []Type{addr}, Comment: "the other hosts, from which tunnels take packets"},
-			Set{Name: versioned(setSources, version), Key: []Type{typeInterface, addr}},
+			Set{Name: versioned(setSources, version), Key: []Type{typeInterface, addr}, Comment: "the addresses that the endpoint sends from"},
 			Set{Name: versioned(mapDNAT, version), Key: []Type{addr}, Data: addr, Comment: "1:1 NAT: the endpoint's own address by its outer one"},
 			Set{Name: versioned(mapHairpin, version), Key: []Type{addr, addr}, Data: addr, Comment: "1:1 NAT: the outer address by which an endpoint calls itself"},
 			Set{Name: versioned(setPools, version), Key: []Type{addr}, Interval: true, Comment: "all pools"},
