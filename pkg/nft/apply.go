@@ -235,6 +235,14 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 	if err := f.verify(p); err != nil {
 		return fmt.Errorf("read back: %w", err)
 	}
+	if p.staged {
+		for _, s := range p.after {
+			s.there = true
+			clear(s.was)
+		}
+		f.generation = g
+		return f.write(r, g)
+	}
 	f.desired.settled()
 	f.generation, f.whole, f.started, f.remade = g, false, true, false
 	return nil

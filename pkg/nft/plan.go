@@ -15,6 +15,8 @@ type plan struct {
 	chains map[string][]hash // rules that the chain shall have
 	gone   []string          // chains
 	sets   []string
+	staged bool   // another plan is to follow
+	after  []*set // that are there then
 }
 
 // plan makes the batch that turns what the kernel is known to hold into what is
@@ -44,6 +46,13 @@ func (d *desired) plan(b *batch) (plan, error) {
 		}
 		chains = append(chains, r)
 	}
+	if d.there && !d.rebuild {
+		staged, err := d.stage(b, chains, &p)
+		if err != nil || p.staged {
+			p.after = staged
+			return p, err
+		}
+	}
 	if d.rebuild {
 		b.deleteTable()
 		b.writes++
@@ -53,7 +62,7 @@ func (d *desired) plan(b *batch) (plan, error) {
 		b.writes++
 	}
 	d.planNew(b, chains)
-	if d.move(chains) {
+	if d.move(chains) || !d.rebuild && rangesIn(chains) {
 		b.mustCut()
 	}
 	for _, r := range chains {
@@ -111,19 +120,7 @@ func (d *desired) differs(c *chain) bool {
 // planNew adds the sets and chains that are new and reached by nothing yet.
 func (d *desired) planNew(b *batch, chains []planned) {
 	for _, s := range d.newSets() {
-		b.writes++
-		b.setID++
-		b.addSet(s.def, 0, b.setID)
-		b.mayCut()
-		if s.def.Data == typeVerdict {
-			continue // its chains are still to come
-		}
-		elements := s.raw()
-		b.writes += len(elements)
-		for chunk := range slices.Chunk(elements, maxElements) {
-			b.addElements(s.def, 0, chunk)
-			b.mayCut()
-		}
+		d.addNewSet(b, s)
 	}
 	for _, c := range chains {
 		if c.fresh {
@@ -138,6 +135,22 @@ func (d *desired) planNew(b *batch, chains []planned) {
 				b.mayCut()
 			}
 		}
+	}
+}
+
+func (d *desired) addNewSet(b *batch, s *set) {
+	b.writes++
+	b.setID++
+	b.addSet(s.def, 0, b.setID)
+	b.mayCut()
+	if s.def.Data == typeVerdict {
+		return // its chains are still to come
+	}
+	elements := s.raw()
+	b.writes += len(elements)
+	for chunk := range slices.Chunk(elements, maxElements) {
+		b.addElements(s.def, 0, chunk)
+		b.mayCut()
 	}
 }
 
@@ -157,17 +170,21 @@ func (d *desired) newSets() []*set {
 	return out
 }
 
-// changeRules turns one list of rules into another. What both begin and end with
-// stays, and so do its counters.
-func (b *batch) changeRules(chain string, have []installed, want []*encodedRule) {
-	before := 0
+// common is how many rules two lists both begin and end with.
+func common(have []installed, want []*encodedRule) (before, after int) {
 	for before < len(have) && before < len(want) && have[before].hash == want[before].hash {
 		before++
 	}
-	after := 0
 	for after < len(have)-before && after < len(want)-before && have[len(have)-1-after].hash == want[len(want)-1-after].hash {
 		after++
 	}
+	return before, after
+}
+
+// changeRules turns one list of rules into another. What both begin and end with
+// stays, and so do its counters.
+func (b *batch) changeRules(chain string, have []installed, want []*encodedRule) {
+	before, after := common(have, want)
 	old := have[before : len(have)-after]
 	if before+after == 0 && len(old) > 0 {
 		b.flushChain(chain)

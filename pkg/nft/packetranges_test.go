@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// TestRangesWhileTheyChange sends without a pause what one of many networks denies, while the others
+// change: none of it may arrive, nor when the policy is made anew under another name.
+func TestRangesWhileTheyChange(t *testing.T) {
+	inHost(t, func() {
+		asHost(t)
+		a, b := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2")
+		all := []policy.Rule{{Action: model.ActionAllow}}
+		open1 := policy.Verdicts{Profiles: []policy.RulesID{profileID("open")}}
+		a.ep.Inbound, a.ep.Outbound, b.ep.Outbound = open1, open1, open1
+		state := func(name string, n int) policy.Changes {
+			var nets [2][]netip.Prefix
+			for i := range 3000 {
+				nets[0] = append(nets[0], netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(n), byte(i >> 7), byte(i << 1)}), 32))
+				nets[1] = append(nets[1], netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0x20, 3: byte(n), 4: byte(i >> 7), 5: byte(i << 1)}), 64))
+			}
+			deny := policy.Criteria{SrcNets: append(append(cidrs("10.65.0.1/32", "fd00::1/128"), nets[0]...), nets[1]...)}
+			b.ep.Inbound = policy.Verdicts{Policies: []policy.RulesID{policyID(name)}}
+			ep := *b.ep
+			return policy.Changes{Endpoints: endpoints(a.ep, &ep), Rules: rules(
+				policy.Rules{ID: profileID("open"), Inbound: all, Outbound: all},
+				policy.Rules{ID: policyID(name), Inbound: []policy.Rule{{Action: model.ActionDeny, Match: deny}, all[0]}})}
+		}
+		f := open(t)
+		f.Update(state("web", 0))
+		mustApply(t, f)
+		at, stop := b.listen(80), make(chan struct{})
+		var sending sync.WaitGroup
+		for v, to := range b.ep.Addrs {
+			var c net.Conn
+			a.do(func() {
+				var err error
+				if c, err = net.Dial("udp", netip.AddrPortFrom(to, 80).String()); err != nil {
+					t.Errorf("IPv%d: %v", []int{4, 6}[v], err)
+				}
+			})
+			sending.Go(func() {
+				defer c.Close()
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(100 * time.Microsecond):
+						_, _ = c.Write([]byte("denied"))
+					}
+				}
+			})
+		}
+		for n := range 10 {
+			c := state("web", n+1)
+			if n >= 7 {
+				c = state(strings.Repeat("x", n), n)
+			}
+			f.Update(c)
+			mustApply(t, f)
+			if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+				t.Fatalf("-ours +nft's:\n%s", diff)
+			}
+		}
+		close(stop)
+		sending.Wait()
+		if waits(t, at) {
+			t.Error("what is denied has arrived")
+		}
+	})
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+// Kernels that look ranges up in an array publish that of a set which is new only some time
+// after the rules of the same transaction are in force: until then no packet is found in it, for
+// longer the more is written. A deny of many networks would let them pass each time when one
+// of them changes. So a rule that has ranges is made in a transaction before, where
+// nothing reaches it: at the end of its chain, after a rule that goes back.
+
+// stage adds the rules of chains that are there, and new sets that they may ask. The plan that
+// follows has but to delete what they replace.
+func (d *desired) stage(b *batch, chains []planned, p *plan) (staged []*set, err error) {
+	var todo []planned
+	for _, c := range chains {
+		if c.chain.render == nil || !c.chain.there || c.fresh || c.def.Hook != (Hook{}) {
+			continue
+		}
+		before, after := common(c.chain.have, c.rules)
+		if ranges(c.rules[before : len(c.rules)-after]) {
+			todo = append(todo, c)
+		}
+	}
+	if len(todo) == 0 {
+		return nil, nil
+	}
+	for _, s := range d.newSets() {
+		if s.def.Data != typeVerdict {
+			d.addNewSet(b, s)
+			p.sets = append(p.sets, s.def.Name)
+			staged = append(staged, s)
+		}
+	}
+	back, err := encodeRule(Rule{Do: []Statement{Verdict{Kind: Return}}, Comment: "what follows takes the place of what is above"})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range todo {
+		before, _ := common(c.chain.have, c.rules)
+		want := make([]hash, 0, len(c.chain.have)+1+len(c.rules)-before)
+		for _, r := range c.chain.have {
+			want = append(want, r.hash)
+		}
+		for _, r := range append([]*encodedRule{back}, c.rules[before:]...) {
+			want = append(want, r.hash)
+			b.addRule(c.name, r, 0)
+			b.mayCut()
+		}
+		c.chain.want = want
+		p.chains[c.name] = want
+	}
+	p.staged = true
+	return staged, nil
+}
+
+// ranges says whether some rule has a set of ranges of its own.
+func ranges(rules []*encodedRule) bool {
+	for _, r := range rules {
+		for _, s := range r.sets {
+			if s.Interval {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// rangesIn says whether a chain that is new has rules with ranges.
+func rangesIn(chains []planned) bool {
+	for _, c := range chains {
+		if c.fresh && ranges(c.rules) {
+			return true
+		}
+	}
+	return false
+}
