@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/gate"
 )
 
@@ -73,7 +74,7 @@ func (g gatekeeper) Ready(host string) error {
 	reason, doubt := g.loop.health.Unready(), g.loop.report.Naming.Waits()
 	switch {
 	case doubt != "": // health hears of it when the loop turns
-		return &gate.RejectedError{Reason: cmp.Or(reason, doubt), Retry: true, Name: gate.NameInDoubt}
+		return &gate.RejectedError{Reason: cmp.Or(reason, doubt), Retry: true, Name: gate.NameInDoubt, Undecided: report.Undecided(doubt)}
 	case reason != "":
 		return &gate.RejectedError{Reason: reason, Retry: true, Name: gate.NameOwn}
 	}

@@ -209,14 +209,14 @@ func TestReadyForAHost(t *testing.T) {
 			t.Errorf("another host: %v", err)
 		}
 		// What its name is it says also where it isn't ready.
-		for _, doubt := range []string{"", report.NotNamed} {
+		for _, doubt := range []string{"", report.NotNamed, "another host that is called h lives"} {
 			want := gate.NameOwn
 			c.loop.health.SetUnready("a reason")
 			if c.loop.report.Naming.Set(doubt); doubt != "" {
 				want = gate.NameInDoubt
 				c.loop.health.SetUnready("") // it hasn't heard yet
 			}
-			if err := (gatekeeper{c.loop}).Ready("h"); !errors.As(err, &rejected) || !rejected.Retry || rejected.Name != want {
+			if err := (gatekeeper{c.loop}).Ready("h"); !errors.As(err, &rejected) || !rejected.Retry || rejected.Name != want || rejected.Undecided != (doubt == report.NotNamed) {
 				t.Errorf("doubt %q: %+v", doubt, rejected)
 			}
 		}

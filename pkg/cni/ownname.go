@@ -55,11 +55,12 @@ func (s *session) askAhead() {
 // correctNodename is what to do where the agent is another node's.
 const correctNodename = "correct nodename in the network configuration, or the agent's"
 
-// doubtTimeout is how long an agent is asked again that doesn't know yet.
+// doubtTimeout is how long an agent is asked again that doesn't know, and isn't finding out.
 const doubtTimeout = 2 * time.Second
 
 // askAgent asks the agent whether the node's name is this host's. One that was started
-// just now may need a moment to know.
+// just now may need a moment to know; after a boot of the host five seconds and more, in which
+// all its pods are deleted and made again.
 func (s *session) askAgent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -68,7 +69,7 @@ func (s *session) askAgent(ctx context.Context) error {
 	for {
 		err := gate.Ping(ctx, s.conf.AgentSocket, s.node)
 		if rejected, ok := errors.AsType[*gate.RejectedError](err); ok && rejected.Name == gate.NameInDoubt {
-			if questioned = err; time.Since(asked) >= doubtTimeout {
+			if questioned = err; !rejected.Undecided && time.Since(asked) >= doubtTimeout {
 				return err
 			}
 		} else if questioned == nil || ctx.Err() == nil {

@@ -3,10 +3,12 @@
 package cni_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -80,6 +82,30 @@ func TestNamesake(t *testing.T) {
 		c.Stdin = conf
 		r.must(verb("DEL", c))
 	}
+	if got := r.handles(); len(got) > 0 {
+		t.Errorf("handles %v", got)
+	}
+}
+
+// TestNameUndecided has a host booted with its pods: they are deleted and made again while the
+// agent asks around whether another host has its name.
+func TestNameUndecided(t *testing.T) {
+	r := newRig(t, small())
+	first := call(r.pod("first"), r.conf(nil))
+	first.Args = k8sArgs
+	r.must(first)
+	// Longer than one is asked again that won't know more soon.
+	const asks = 3 * time.Second
+	programmed := func(context.Context, gate.Request) error { return nil }
+	r.serve(&agent{wait: programmed, knows: time.Now().Add(asks)})
+	next := call(r.pod("next"), r.conf(nil))
+	next.Args, next.ContainerID = k8sArgs, "c2"
+	r.must(next)
+	for _, link := range r.links() {
+		r.sh("ip link del " + link)
+	}
+	r.serve(&agent{wait: programmed, knows: time.Now().Add(asks)})
+	r.must(verb("DEL", next))
 	if got := r.handles(); len(got) > 0 {
 		t.Errorf("handles %v", got)
 	}

@@ -26,6 +26,7 @@ type agent struct {
 	wait  func(context.Context, gate.Request) error
 	ready error
 	takes time.Duration // to say whether it is ready
+	knows time.Time     // from when on it knows whose its name is
 	asked string        // for which host it was asked that
 }
 
@@ -33,6 +34,9 @@ func (a *agent) Wait(ctx context.Context, r gate.Request) error { return a.wait(
 func (a *agent) Ready(host string) error {
 	time.Sleep(a.takes)
 	a.asked = host
+	if time.Now().Before(a.knows) {
+		return &gate.RejectedError{Reason: "it is asking around", Retry: true, Name: gate.NameInDoubt, Undecided: true}
+	}
 	return a.ready
 }
 

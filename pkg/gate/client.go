@@ -80,7 +80,7 @@ func ask(ctx context.Context, socket, target string) error {
 		if a.Reason == "" {
 			a.Reason = "no reason given"
 		}
-		return &RejectedError{Reason: a.Reason, Retry: response.StatusCode == http.StatusServiceUnavailable, Name: a.Name}
+		return &RejectedError{Reason: a.Reason, Retry: response.StatusCode == http.StatusServiceUnavailable, Name: a.Name, Undecided: a.Undecided}
 	}
 	if a.Reason == "" {
 		a.Reason = "is another program listening there?"

@@ -8,7 +8,8 @@
 //
 // The answer is 200 and {} when it is so, 409 and {"reason": "…"} when it never
 // will be, and 503 and {"reason": "…"} when the agent cannot say now, or it isn't
-// so within the time that the client gives. "name" is a Name.
+// so within the time that the client gives. "name" is a Name; "undecided" says that
+// the agent will soon know another one.
 package gate
 
 import (
@@ -41,6 +42,8 @@ type RejectedError struct {
 	Reason string // one sentence
 	Retry  bool   // the agent cannot say now: asking again later may help
 	Name   Name
+	// Undecided says of a name in doubt that the agent is finding out, which takes seconds.
+	Undecided bool
 }
 
 // Name is what an agent that is asked by its own name knows of that.
@@ -122,4 +125,6 @@ func parseQuery(raw string) (Request, error) {
 type answer struct {
 	Reason string `json:"reason,omitempty"`
 	Name   Name   `json:"name,omitempty"`
+
+	Undecided bool `json:"undecided,omitempty"`
 }

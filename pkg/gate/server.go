@@ -184,9 +184,9 @@ func replyError(out http.ResponseWriter, in *http.Request, err error) {
 	case err == nil:
 		reply(out, http.StatusOK, answer{})
 	case errors.As(err, &rejected) && !rejected.Retry:
-		reply(out, http.StatusConflict, answer{rejected.Reason, rejected.Name})
+		reply(out, http.StatusConflict, answer{rejected.Reason, rejected.Name, rejected.Undecided})
 	case rejected != nil:
-		reply(out, http.StatusServiceUnavailable, answer{rejected.Reason, rejected.Name})
+		reply(out, http.StatusServiceUnavailable, answer{rejected.Reason, rejected.Name, rejected.Undecided})
 	case in.Context().Err() != nil:
 		reply(out, http.StatusServiceUnavailable, answer{Reason: "the agent is stopping"})
 	default:

@@ -54,6 +54,9 @@ func (n *Naming) Waits() string {
 	return n.reason
 }
 
+// Undecided says whether that is being found out, rather than known to be another host's.
+func Undecided(reason string) bool { return reason == NotNamed || reason == ClaimedByAnother }
+
 // state is the same, and what is closed when that changes.
 func (n *Naming) state() (reason string, decided <-chan struct{}) {
 	n.mu.Lock()

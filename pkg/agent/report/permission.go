@@ -130,11 +130,10 @@ func (r *Reporter) Standing() (alive, wrote int64) {
 func (r *Reporter) Named(ctx context.Context) error {
 	for {
 		reason, decided := r.Naming.state()
-		switch reason {
-		case "":
+		switch {
+		case reason == "":
 			return nil
-		case NotNamed, ClaimedByAnother:
-		default:
+		case !Undecided(reason):
 			return &gate.RejectedError{Reason: reason, Retry: true}
 		}
 		select {

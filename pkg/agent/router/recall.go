@@ -37,11 +37,8 @@ func (r *Router) recall() {
 
 // isNamesake says whether the name is known to be another host's.
 func (r *Router) isNamesake() bool {
-	switch r.naming.Waits() {
-	case "", report.NotNamed, report.ClaimedByAnother:
-		return false
-	}
-	return true
+	reason := r.naming.Waits()
+	return reason != "" && !report.Undecided(reason)
 }
 
 // takeBack has BGP silent again where what was recalled turns out to be another host's to say.
