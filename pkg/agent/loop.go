@@ -97,7 +97,7 @@ type loop struct {
 	waiting  map[*wait]struct{}
 
 	// What was logged last of each.
-	waitsFor, hostProblem, mtuProblem, interfaceProblem string
+	waitsFor, hostProblem, nameProblem, mtuProblem, interfaceProblem string
 
 	firewall   firewall
 	tampered   <-chan nft.Event

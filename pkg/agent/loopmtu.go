@@ -148,12 +148,16 @@ func (l *loop) mtu() {
 	if l.route.news == nil {
 		return
 	}
-	err := errNoUplink
-	if mtu := l.route.news.MTU; mtu != 0 {
+	err, mtu := errNoUplink, l.route.news.MTU
+	if mtu != 0 {
 		err = l.system.writeMTU(mtu)
 	}
 	text := problems.Reason(err)
-	if text != "" && text != l.mtuProblem {
+	switch {
+	case text == "", text == l.mtuProblem:
+	case mtu != 0:
+		l.log.Warn("the MTU of workloads is not left for the plugin, which takes what is in the file, or 1500", "mtu", mtu, "reason", text)
+	default:
 		l.log.Warn("the MTU of workloads is not known; the plugin takes what is in the file, or 1500", "reason", text)
 	}
 	l.mtuProblem = text

@@ -3,10 +3,12 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -69,6 +71,28 @@ func TestMTU(t *testing.T) {
 		c.expect(t, "they shan't any more", "shrink 1400 3m37s")
 		if got := fmt.Sprint(slices.Compact(written)); got != "[1500 1450 1500 1400]" {
 			t.Errorf("written: %s", got)
+		}
+	})
+}
+
+// TestFullDisk has what is left for the plugin not be written: that is tried with each audit, and said once.
+func TestFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := errors.New("no space left on device")
+		var said bytes.Buffer
+		c := startClockwork(t, func(c *clockwork) {
+			c.log = slog.New(slog.NewTextHandler(&said, nil))
+			c.system.writeMTU = func(int) error { return full }
+			c.system.writeNode = func() error { return full }
+		})
+		c.handover.Tell(router.News{MTU: 1400})
+		time.Sleep(time.Minute)
+		c.cancel()
+		synctest.Wait()
+		for _, want := range []string{"name is not left for the plugin", "MTU of workloads is not left for the plugin"} {
+			if n := strings.Count(said.String(), want); n != 1 {
+				t.Errorf("%q is said %d times:\n%s", want, n, said.String())
+			}
 		}
 	})
 }

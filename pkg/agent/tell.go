@@ -135,9 +135,11 @@ func (l *loop) sayProblems(errs []error) {
 // leaveName keeps the file in which the plugin finds the node's name, and by
 // which it knows that an agent is to be waited for.
 func (l *loop) leaveName() {
-	if err := l.system.writeNode(); err != nil {
-		l.log.Warn("the node's name is not left for the plugin", "err", err)
+	text := problems.Reason(l.system.writeNode())
+	if text != "" && text != l.nameProblem {
+		l.log.Warn("the node's name is not left for the plugin", "reason", text)
 	}
+	l.nameProblem = text
 }
 
 // lose notes addresses that no longer lead where they led.

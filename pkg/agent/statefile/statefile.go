@@ -23,7 +23,7 @@ func Write(path string, content []byte) error {
 	}
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, bare(err))
 	}
 	_, err = file.Write(content)
 	if err == nil {
@@ -32,13 +32,27 @@ func Write(path string, content []byte) error {
 	if err == nil {
 		err = file.Sync()
 	}
-	err = errors.Join(err, file.Close())
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
 	if err == nil {
 		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
 		_ = os.Remove(file.Name()) // the first error is the one to tell
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", path, bare(err))
 	}
 	return nil
+}
+
+// bare is an error without the name of the file beside the path, which is another with each
+// try: who tries again says once what fails.
+func bare(err error) error {
+	if on, ok := errors.AsType[*os.PathError](err); ok {
+		return on.Err
+	}
+	if on, ok := errors.AsType[*os.LinkError](err); ok {
+		return on.Err
+	}
+	return err
 }

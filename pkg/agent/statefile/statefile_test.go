@@ -34,6 +34,18 @@ func TestWrite(t *testing.T) {
 	if len(entries) != 1 || err != nil {
 		t.Errorf("left beside it: %v, %v", entries, err)
 	}
+	// What is said of a failure is the same with each try.
+	if err := os.MkdirAll(filepath.Join(dir, "taken", "full"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for want, path := range map[string]string{
+		"write /proc/self/name: no such file or directory": "/proc/self/name",
+		"write " + dir + "/taken: file exists":             filepath.Join(dir, "taken"),
+	} {
+		if err := Write(path, nil); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 	if err := Write(filepath.Join(path, "x"), nil); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("below a file: %v", err)
 	}
