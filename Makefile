@@ -14,7 +14,7 @@ RACE     := $(shell command -v $$($(GO) env CC | cut -d' ' -f1) >/dev/null 2>&1 
 ISOLATE  := bin/tools/isolate
 TAGS     := $(shell scripts/tags.sh shipped)
 
-.PHONY: build demo test e2e e2e-vm bench fuzz lint clean tools isolate modules
+.PHONY: build demo test e2e e2e-vm bench fuzz lint clean tools isolate modules programs
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags '$(TAGS)' -ldflags '-s -w -X main.version=$(VERSION)' \
@@ -24,7 +24,7 @@ demo: build isolate
 	$(ISOLATE) bin/calico-lab demo
 
 # -count=1: what a test finds in the kernel is not part of the cache's key.
-test: build isolate modules tools
+test: programs build isolate modules tools
 ifeq ($(RACE),)
 	@echo 'test: no C compiler ($(shell $(GO) env CC)): running without the race detector'
 endif
@@ -53,6 +53,9 @@ lint: tools modules
 
 clean:
 	rm -rf bin
+
+programs:
+	@scripts/programs.sh
 
 # Linters, and the reference CNI plugins that tests and benchmarks run against: pinned in tools/go.mod, not in ours.
 tools:
