@@ -30,8 +30,8 @@ func (t *sessions) opened(a netip.Addr, waits bool) {
 }
 
 // collision is for how long connections may be closed that both sides have begun at once: one of
-// each two has to go (RFC 4271, section 6.8).
-const collision = 2 * time.Second
+// each two has to go (RFC 4271, section 6.8). Of two hosts that start together more than one pair may meet.
+const collision = 2 * connectRetry * time.Second
 
 // apart is more than passes between two tries to connect: closings further apart have nothing to do with each other.
 const apart = 3 * connectRetry * time.Second

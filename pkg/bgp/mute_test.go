@@ -226,13 +226,13 @@ func TestClosings(t *testing.T) {
 		want  string // how the error begins
 	}
 	for name, steps := range map[string][]step{
-		"again and again":         {{0, "", ""}, {4 * time.Second, "", closes}, {4 * time.Second, "", closes}},
-		"both of two at once":     {{0, "", ""}, {time.Second, "", ""}},
+		"again and again":         {{0, "", ""}, {5 * time.Second, "", ""}, {5 * time.Second, "", closes}, {5 * time.Second, "", closes}},
+		"both of two at once":     {{0, "", ""}, {time.Second, "", ""}, {7 * time.Second, "", ""}},
 		"at long intervals":       {{0, "", ""}, {time.Minute, "", ""}, {time.Minute, "", ""}},
-		"down between":            {{0, "", ""}, {4 * time.Second, down, down}, {4 * time.Second, "", down}, {4 * time.Second, "", closes}},
-		"begun anew between":      {{0, "", ""}, {4 * time.Second, "begin", ""}, {0, "", ""}, {4 * time.Second, "", closes}},
+		"down between":            {{0, "", ""}, {5 * time.Second, down, down}, {5 * time.Second, "", down}, {5 * time.Second, "", down}, {5 * time.Second, "", closes}},
+		"begun anew between":      {{0, "", ""}, {9 * time.Second, "begin", ""}, {0, "", ""}, {5 * time.Second, "", ""}, {5 * time.Second, "", closes}},
 		"with a reason":           {{0, refused, refused}, {4 * time.Second, "", refused}, {4 * time.Second, "", refused}, {4 * time.Second, refused, refused}},
-		"with a reason long past": {{0, refused, refused}, {28 * time.Second, "", refused}, {4 * time.Second, "", closes}, {4 * time.Second, refused, refused}},
+		"with a reason long past": {{0, refused, refused}, {28 * time.Second, "", refused}, {5 * time.Second, "", refused}, {5 * time.Second, "", closes}, {5 * time.Second, refused, refused}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

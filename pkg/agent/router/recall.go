@@ -128,7 +128,7 @@ func (m *memory) run(ctx context.Context) {
 		err := m.keep()
 		switch {
 		case err != nil && failed == nil:
-			m.log.Warn("what BGP says is not on disk: an agent that starts while etcd can't be read would be silent, and neighbours would forget this host's routes", "err", err)
+			m.log.Warn("what BGP says is not on disk: an agent that starts while etcd can't be read would say what was said before, or where nothing was be silent, and neighbours would forget this host's routes", "err", err)
 		case err == nil && failed != nil:
 			m.log.Info("what BGP says is on disk")
 		}
