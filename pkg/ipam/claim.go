@@ -19,7 +19,7 @@ func (w walk) windows() [2]int {
 	if w.unit < regionBits(isV6(w.pool.CIDR)) {
 		return [...]int{1, lastWindow} // of several regions each
 	}
-	return [...]int{max(1, min(4, 16>>w.innerBits)), lastWindow}
+	return [...]int{max(1, 16>>w.innerBits), lastWindow}
 }
 
 // fromNew picks from a block that doesn't exist yet. known is false where more

@@ -101,7 +101,14 @@ func TestTheOnlyGap(t *testing.T) {
 // As long as a pool is far from full, two rounds of reading find a block that is free: the first, and one more.
 func TestGapRounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	for _, p := range []model.Pool{{CIDR: cidr("10.0.0.0/13"), BlockSize: 26}, {CIDR: cidr("10.0.0.0/16"), BlockSize: 32}, {CIDR: cidr("fd00::/109"), BlockSize: 122}} {
+	for _, p := range []model.Pool{
+		{CIDR: cidr("10.0.0.0/12"), BlockSize: 24},
+		{CIDR: cidr("10.0.0.0/12"), BlockSize: 25},
+		{CIDR: cidr("10.0.0.0/13"), BlockSize: 26},
+		{CIDR: cidr("10.0.0.0/16"), BlockSize: 32},
+		{CIDR: cidr("fd00::1:0:0/108"), BlockSize: 120},
+		{CIDR: cidr("fd00::/109"), BlockSize: 122},
+	} {
 		s := newEtcd(t)
 		s.pool(p)
 		w := walkOf("x", &pool{Pool: p})
