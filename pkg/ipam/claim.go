@@ -58,10 +58,11 @@ func (a *assignment) orphan(e *eligible) (c netip.Prefix, p *pool, known bool) {
 		if !e.has(p) || p.BlockSize != own.cidr.Bits() || !a.view.knows(Want{Key: model.BlockKey{CIDR: own.cidr}}) {
 			continue
 		}
-		if !a.needs.addAll(overlapWants(own.cidr)) {
-			if slices.ContainsFunc(overlapWants(own.cidr), a.view.overflowed) {
-				continue
-			}
+		wants := overlapWants(own.cidr)
+		if slices.ContainsFunc(wants, a.view.overflowed) {
+			continue // to want that again would be without end
+		}
+		if !a.needs.addAll(wants) {
 			return c, nil, false
 		}
 		if a.vacant(own.cidr, p) {

@@ -175,6 +175,24 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
+// An affinity without a block where listing what may overlap stops at its limit.
+func TestOrphanAmongMany(t *testing.T) {
+	s := newEtcd(t)
+	p := model.Pool{CIDR: cidr("fd00::/109"), BlockSize: 122}
+	s.pool(p)
+	w := walkOf("x", &pool{Pool: p})
+	for i := range uint64(regionLimit) { // the text of fd00::/120 begins all of these
+		s.write(model.BlockKey{CIDR: w.prefix(number{lo: 4 + i}, p.BlockSize)}.Path(), []byte("{}"))
+	}
+	for i := range 10 {
+		host := fmt.Sprint("node-", i)
+		s.putText("/calico/ipam/v2/host/"+host+"/ipv6/block/fd00::-122", "")
+		if _, err := s.assign(Request{Host: host, Handle: fmt.Sprint("h", i), IPv6: true, Now: noon}); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+}
+
 // Values that model would not have made are refused, not followed.
 func TestOddValues(t *testing.T) {
 	for _, p := range []model.Pool{
