@@ -74,7 +74,7 @@ func (r *RangeResponse) take(f field) error {
 	return nil
 }
 
-// OpResponse answers one operation of a transaction. Of puts and deletes it says nothing.
+// OpResponse answers one operation of a transaction. Of others than reads it says nothing.
 type OpResponse struct {
 	Range RangeResponse
 }
@@ -83,7 +83,7 @@ func (r *OpResponse) take(f field) error {
 	switch f.tag {
 	case 1<<3 | delimited:
 		return parse(f.bytes, &r.Range)
-	case 2<<3 | delimited, 3<<3 | delimited: // one or another: the last stands
+	case 2<<3 | delimited, 3<<3 | delimited, 4<<3 | delimited: // a put's, a delete's, a transaction's: the last stands
 		r.Range = RangeResponse{}
 	}
 	return nil
