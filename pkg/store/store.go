@@ -3,7 +3,7 @@
 // Package store reads, writes and watches the objects of the data model in
 // etcd. It is the only package that talks to etcd.
 //
-// It speaks etcd's gRPC API through etcd's generated stubs, without the retry
+// It speaks etcd's gRPC API by messages of its own (package wire), without the retry
 // loops of its client: a CNI plugin has milliseconds and a deadline, so every
 // request here ends by its context's deadline, with the reason why etcd did not
 // answer, and a write is never sent twice. Opening a client connects nothing;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package wire has the messages of etcd's gRPC API that pkg/store needs, and the calls that carry them. The
-// generated package registers all of etcd's messages, and those of its HTTP gateway, whenever a process starts: a third of the time that a plugin lives. These cost nothing until they are used.
+// generated package registers all of etcd's messages, and those of its HTTP gateway, whenever a process starts: a sixth of a plugin's start, and what it builds
+// at the first use of each another part of an ADD (docs/performance.md). These cost nothing until they are used.
 //
 // Field numbers are those of etcd's rpc.proto and kv.proto (https://github.com/etcd-io/etcd/tree/main/api). What isn't needed is not
 // sent, and is passed over in what is received, as protobuf has it for unknown fields.
