@@ -62,7 +62,7 @@ const doubtTimeout = 2 * time.Second
 // just now may need a moment to know; after a boot of the host five seconds and more, in which
 // all its pods are deleted and made again.
 func (s *session) askAgent(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	ctx, cancel := context.WithTimeout(ctx, min(statusTimeout, s.conf.DatastoreTimeout/2)) // etcd is asked in the other half
 	defer cancel()
 	asked := time.Now()
 	var questioned error

@@ -14,12 +14,10 @@ import (
 const lastWindow = 17
 
 // windows are how far a walk goes with one round of reading each, in units. The first is of as many blocks as
-// are hardly ever all taken before the pool is nearly full: 16, or a region of smaller ones.
+// are hardly ever all taken before the pool is nearly full: 16, or a region of smaller ones. Of larger ones it is fewer, in as many regions.
 func (w walk) windows() [2]int {
-	if w.unit < regionBits(isV6(w.pool.CIDR)) {
-		return [...]int{1, lastWindow} // of several regions each
-	}
-	return [...]int{max(1, 16>>w.innerBits), lastWindow}
+	regions := max(0, regionBits(isV6(w.pool.CIDR))-w.unit) // of a unit, as a power of two
+	return [...]int{max(1, 16>>(w.innerBits+regions)), lastWindow}
 }
 
 // fromNew picks from a block that doesn't exist yet. known is false where more
