@@ -24,6 +24,11 @@ func (f *Firewall) verify(p plan) error {
 	}
 	for name, want := range p.chains {
 		c := d.chains[name]
+		for i, r := range rules[name] {
+			if i < len(c.have) && c.have[i].handle == r.handle {
+				rules[name][i] = c.have[i] // where somebody else put it in, that is still so
+			}
+		}
 		d.holds(c, rules[name])
 		if d.differs(c) {
 			return fmt.Errorf("chain %s has %d rules that are not the %d that were written", name, len(c.have), len(want))

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// manyRanges is policy web with one rule of six networks, beginning at 10.n.0.0.
+func manyRanges(n int) policy.Changes {
+	var nets []netip.Prefix
+	for i := range 6 {
+		nets = append(nets, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), byte(2 * i), 0}), 24))
+	}
+	deny := policy.Rule{Action: model.ActionDeny, Match: policy.Criteria{SrcNets: nets}}
+	return policy.Changes{Endpoints: endpoints(workload(1, "web")), Rules: rules(policy.Rules{ID: policyID("web"), Inbound: []policy.Rule{deny}})}
+}
+
+// TestStageNotReadBack has rules be staged, and nothing known of it.
+func TestStageNotReadBack(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		f.Update(manyRanges(1))
+		mustApply(t, f)
+		f.Update(manyRanges(2))
+		b := &batch{seq: f.sock.next}
+		p, err := f.desired.plan(b)
+		if err != nil || !p.staged {
+			t.Fatalf("staged %t: %v", p.staged, err)
+		}
+		if _, err := b.commit(f.sock, 0); err != nil {
+			t.Fatal(err)
+		}
+		f.generation, f.whole = 0, true
+		mustApply(t, f)
+		if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
+			t.Errorf("-ours +nft's:\n%s", diff)
+		}
+		f.Audit()
+		wantWrites(t, f, 0, 0)
+	})
+}
