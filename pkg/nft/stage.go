@@ -2,6 +2,8 @@
 
 package nft
 
+import "slices"
+
 // Kernels that look ranges up in an array publish that of a set which is new only some time
 // after the rules of the same transaction are in force: until then no packet is found in it, for
 // longer the more is written. A deny of many networks would let them pass each time when one
@@ -37,8 +39,16 @@ func (d *desired) stage(b *batch, chains []planned, p *plan) (staged []*set, err
 	}
 	for _, c := range todo {
 		before, _ := common(c.chain.have, c.rules)
-		want := make([]hash, 0, len(c.chain.have)+1+len(c.rules)-before)
-		for _, r := range c.chain.have {
+		have := c.chain.have
+		if n := slices.IndexFunc(have, func(r installed) bool { return r.hash == back.hash }); n >= 0 {
+			// What came after was refused, and something else is wanted by now.
+			for _, r := range have[n:] {
+				b.deleteRule(c.name, r.handle)
+			}
+			have = have[:n]
+		}
+		want := make([]hash, 0, len(have)+1+len(c.rules)-before)
+		for _, r := range have {
 			want = append(want, r.hash)
 		}
 		for _, r := range append([]*encodedRule{back}, c.rules[before:]...) {

@@ -4,6 +4,7 @@ package nft
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -44,5 +45,36 @@ func TestStageNotReadBack(t *testing.T) {
 		}
 		f.Audit()
 		wantWrites(t, f, 0, 0)
+	})
+}
+
+// TestStageRefused has the kernel refuse what comes after rules were staged, again and again:
+// they don't become more.
+func TestStageRefused(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		f.Update(manyRanges(0))
+		mustApply(t, f)
+		before := listed(t)
+		f.desired.putChain("wrong", func() Chain {
+			return Chain{Name: "wrong", Rules: []Rule{{Do: []Statement{Verdict{Goto, "nowhere"}}}}}
+		})
+		var counts []int
+		for n := range 4 {
+			f.Update(manyRanges(n + 1))
+			if _, err := f.Apply(t.Context()); err == nil {
+				t.Fatal("a rule that leads nowhere was taken")
+			}
+			counts = append(counts, strings.Count(run(t, "nft", "list", "chain", "inet", TableName, rulesChain(policyID("web"), model.Inbound)), "policy web rule 0"))
+		}
+		if diff := cmp.Diff([]int{2, 2, 2, 2}, counts); diff != "" {
+			t.Errorf("rules in the chain, -want +got:\n%s", diff)
+		}
+		f.desired.removeChain("wrong")
+		f.Update(manyRanges(0))
+		mustApply(t, f)
+		if diff := cmp.Diff(canonical(before), canonical(listed(t))); diff != "" {
+			t.Errorf("-before +after:\n%s", diff)
+		}
 	})
 }
