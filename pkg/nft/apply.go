@@ -241,6 +241,9 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 			clear(s.was)
 		}
 		f.generation = g
+		if f.cfg.Between != nil {
+			f.cfg.Between()
+		}
 		return f.write(r, g)
 	}
 	f.desired.settled()

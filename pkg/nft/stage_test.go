@@ -78,3 +78,28 @@ func TestStageRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestStageBetween has the caller told between the two transactions, and what is staged count for nothing yet.
+func TestStageBetween(t *testing.T) {
+	inHost(t, func() {
+		f := open(t)
+		f.Update(manyRanges(1))
+		mustApply(t, f)
+		in := func() string {
+			rules, _, _ := strings.Cut(counters.ReplaceAllString(run(t, "nft", "list", "chain", "inet", TableName, rulesChain(policyID("web"), model.Inbound)), ""), "\t\treturn")
+			return strings.TrimSuffix(rules, "\t}\n}\n")
+		}
+		before, told := in(), 0
+		f.cfg.Between = func() {
+			told++
+			if diff := cmp.Diff(before, in()); diff != "" {
+				t.Errorf("what is in force changed, -before +between:\n%s", diff)
+			}
+		}
+		f.Update(manyRanges(2))
+		mustApply(t, f)
+		if told != 1 || in() == before {
+			t.Errorf("told %d times; in the end:\n%s", told, in())
+		}
+	})
+}
