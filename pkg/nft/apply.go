@@ -101,7 +101,8 @@ const mostTrust = 30
 const maxTries = 10
 
 // Apply writes what differs, and reads it back: in one transaction, which large
-// sets and chains that are new and reached by nothing come before. The first
+// sets and chains that are new and reached by nothing come before, and rules with
+// ranges (see stage). The first
 // time, after an Audit and after an error it compares all that the kernel holds
 // with all that is desired, and removes what isn't.
 func (f *Firewall) Apply(ctx context.Context) (Report, error) {

@@ -20,7 +20,8 @@ type plan struct {
 }
 
 // plan makes the batch that turns what the kernel is known to hold into what is
-// desired. Where the table isn't there at all, that is everything.
+// desired. Where the table isn't there at all, that is everything. Where rules have to be
+// staged, it is only that, and the next plan has the rest.
 //
 // What no packet reaches before the end of the batch comes first, and there the
 // batch may be cut: sets that are new, with their elements, and chains that are
@@ -182,7 +183,7 @@ func common(have []installed, want []*encodedRule) (before, after int) {
 }
 
 // changeRules turns one list of rules into another. What both begin and end with
-// stays, and so do its counters.
+// stays, and so do its counters; where rules were staged, what both end with is new.
 func (b *batch) changeRules(chain string, have []installed, want []*encodedRule) {
 	before, after := common(have, want)
 	old := have[before : len(have)-after]
