@@ -243,7 +243,9 @@ func TestFormerAddressTaken(t *testing.T) {
 	lives := func(name, v4, v6 string) {
 		t.Helper()
 		c.Until(name+" has "+v4+" and "+v6, func() bool {
-			return c.Get(model.StatusKey{Host: name}) != nil && c.Field(name, model.BGPHostIPv4) == v4 && c.Field(name, model.BGPHostIPv6) == v6
+			// The others know a host by its metadata, which comes last.
+			return c.Get(model.StatusKey{Host: name}) != nil && c.Get(model.HostMetadataKey{Host: name}) != nil &&
+				c.Field(name, model.BGPHostIPv4) == v4 && c.Field(name, model.BGPHostIPv6) == v6
 		})
 	}
 	a := c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), dualStack(t))
