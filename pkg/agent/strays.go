@@ -12,14 +12,12 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
+	"github.com/calico-go/calico/pkg/kernel/link"
 )
 
 // strayPatience is for how long a workload's interface may have no endpoint: ADD makes the
 // link before it, and waits for etcd.
 const strayPatience = 15 * time.Second
-
-// aliasPrefix is what the aliases of links that the plugin made begin with; the handle follows.
-const aliasPrefix = "calico "
 
 // strays are the interfaces that the plugin made and that no endpoint in etcd has: their
 // containers run and are cut off, as where etcd was restored from a backup.
@@ -31,15 +29,15 @@ type strays struct {
 
 // judge says what is to be said of which interface now, given those that endpoints name, and
 // whether an endpoint can't be read, whose it may be.
-func (x *strays) judge(named func(iface string) bool, unread bool, now time.Time) map[string]string {
+func (x *strays) judge(named func(hostpath.Stray) bool, unread bool, now time.Time) map[string]string {
 	since, say := map[string]time.Time{}, map[string]string{}
 	what, todo := "no endpoint of this host in etcd has", "delete the container, for a new one to be made"
 	if unread {
 		what, todo = "no endpoint of this host in etcd that can be read has", "correct those that can't be read; where it isn't one of them, "+todo
 	}
 	for _, f := range x.found {
-		handle, ours := strings.CutPrefix(f.Alias, aliasPrefix)
-		if !ours || named(f.Interface) {
+		handle, ours := strings.CutPrefix(f.Alias, link.WorkloadAlias)
+		if !ours || named(f) {
 			continue
 		}
 		first, ok := x.since[f.Interface]
@@ -56,15 +54,15 @@ func (x *strays) judge(named func(iface string) bool, unread bool, now time.Time
 	return say
 }
 
-// interfaces are those that endpoints name, be they refused, and whether there is an endpoint
-// of which that can't be read.
-func (s *state) interfaces() (named map[string]bool, unread bool) {
-	named = make(map[string]bool, len(s.endpoints))
+// interfaces are those that endpoints name, be they refused, with the containers of these, and
+// whether there is an endpoint of which that can't be read.
+func (s *state) interfaces() (containers map[string][]string, unread bool) {
+	containers = make(map[string][]string, len(s.endpoints))
 	for _, ep := range s.endpoints {
-		named[ep.spec.Name] = true
+		containers[ep.spec.Name] = append(containers[ep.spec.Name], ep.spec.ContainerID)
 		unread = unread || ep.invalid != nil
 	}
-	return named, unread
+	return containers, unread
 }
 
 // sayStrays says of which interfaces etcd holds no endpoint, and of which it does again.
@@ -76,8 +74,10 @@ func (l *loop) sayStrays(now time.Time) {
 	if len(x.found) == 0 && len(x.said) == 0 {
 		return
 	}
-	named, unread := l.state.interfaces()
-	say := x.judge(func(iface string) bool { return named[iface] }, unread, now)
+	containers, unread := l.state.interfaces()
+	say := x.judge(func(f hostpath.Stray) bool {
+		return slices.ContainsFunc(containers[f.Interface], func(c string) bool { return !link.IsAnothers(f.Alias, c) })
+	}, unread, now)
 	if maps.Equal(say, x.said) {
 		return
 	}

@@ -19,7 +19,7 @@ func TestStraysJudged(t *testing.T) {
 	x := strays{found: []hostpath.Stray{{Interface: "cali1", Alias: "calico net.c1.eth0"}, {Interface: "cali2", Alias: "calico net.c2.eth0"}, {Interface: "cali3", Alias: "somebody's"}}}
 	expect := func(after time.Duration, want ...string) map[string]string {
 		t.Helper()
-		say := x.judge(func(iface string) bool { return named[iface] }, false, noon.Add(after))
+		say := x.judge(func(f hostpath.Stray) bool { return named[f.Interface] }, false, noon.Add(after))
 		if got := slices.Sorted(maps.Keys(say)); !slices.Equal(got, want) {
 			t.Errorf("after %s: said of %v, want %v", after, got, want)
 		}
@@ -36,7 +36,7 @@ func TestStraysJudged(t *testing.T) {
 	expect(2*strayPatience+1, "cali1", "cali2")
 	named["cali2"] = true
 	expect(2*strayPatience+2, "cali1")
-	unread := x.judge(func(string) bool { return false }, true, noon.Add(2*strayPatience+2))
+	unread := x.judge(func(hostpath.Stray) bool { return false }, true, noon.Add(2*strayPatience+2))
 	if reason := unread["cali1"]; !strings.Contains(reason, "that can be read has cali1") || !strings.Contains(reason, "correct those that can't be read") {
 		t.Error(reason)
 	}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -92,7 +93,7 @@ func hostInterface(workload, ifName string) string {
 }
 
 const (
-	aliasPrefix = "calico "
+	aliasPrefix = link.WorkloadAlias
 	// maxAlias is IFALIASZ less the terminating zero, linux/if.h.
 	maxAlias = 255
 )

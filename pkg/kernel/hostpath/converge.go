@@ -116,6 +116,9 @@ func (h *Path) settle(report *Report, st *state, plans []interfacePlan, failed m
 			}
 			continue
 		}
+		if l := st.links[p.name]; link.IsAnothers(l.Alias, e.Container) {
+			report.stray(l)
+		}
 		report.Endpoints = append(report.Endpoints, Status{p.name, err})
 		if err == nil {
 			h.settled[p.name] = settled{e, st.links[p.name].Index}
@@ -125,7 +128,7 @@ func (h *Path) settle(report *Report, st *state, plans []interfacePlan, failed m
 	}
 }
 
-// stray notes a link that no endpoint has, if there is one.
+// stray notes a link that no endpoint of its container has, if there is one.
 func (r *Report) stray(l link.Link) {
 	if l.Up && l.Alias != "" {
 		r.Strays = append(r.Strays, Stray{l.Name, l.Alias})

@@ -25,13 +25,14 @@ import (
 // active one has routes and neighbours.
 type Endpoint struct {
 	Interface string
+	Container string       // that has the interface; "" = whoever has it
 	MAC       model.MAC    // of the workload's end; zero = found out by ARP and neighbour discovery
 	Addrs     []netip.Addr // NAT addresses included
 	Active    bool
 }
 
 func (e Endpoint) equal(o Endpoint) bool {
-	return e.Interface == o.Interface && e.MAC == o.MAC && e.Active == o.Active && slices.Equal(e.Addrs, o.Addrs)
+	return e.Interface == o.Interface && e.Container == o.Container && e.MAC == o.MAC && e.Active == o.Active && slices.Equal(e.Addrs, o.Addrs)
 }
 
 func (e Endpoint) hasIPv6() bool {
@@ -97,7 +98,7 @@ type Report struct {
 	// former run included: connections to them are over.
 	Lost []netip.Addr
 	// Strays are the links with the workload prefix and an alias that are up and that no
-	// endpoint has; of ApplySome, those that it was about.
+	// endpoint has, or that of another container; of ApplySome, those that it was about.
 	Strays []Stray
 	// Problems of the host as a whole.
 	Problems []error
@@ -106,7 +107,7 @@ type Report struct {
 	Writes, Repairs int
 }
 
-// Stray is a link with the workload prefix that no endpoint has.
+// Stray is a link with the workload prefix that no endpoint of its container has.
 type Stray struct {
 	Interface, Alias string
 }

@@ -86,10 +86,15 @@ func (h *Path) plan(st *state) []interfacePlan {
 }
 
 // granted are the endpoint's addresses that can be programmed now; the others
-// stand in the plan's error.
+// stand in the plan's error. A pod that is made anew has its interface by the same name:
+// what led to the container before must not lead to the next, before that has an endpoint.
 func (h *Path) granted(p *interfacePlan, e Endpoint, l link.Link, st *state) []netip.Addr {
 	if !l.Up {
 		p.err = &link.DownError{Interface: e.Interface, Why: "is down"}
+		return nil
+	}
+	if link.IsAnothers(l.Alias, e.Container) {
+		p.err = &link.DownError{Interface: e.Interface, Why: fmt.Sprintf("is not of container %s: its alias is %q", e.Container, l.Alias)}
 		return nil
 	}
 	var addrs []netip.Addr
@@ -110,11 +115,11 @@ func (h *Path) granted(p *interfacePlan, e Endpoint, l link.Link, st *state) []n
 }
 
 // winner is the interface that an address leads to where several endpoints have
-// it: the first by name of those that are up, else the first by name.
+// it: the first by name of those that are up and theirs, else the first by name.
 func (h *Path) winner(a netip.Addr, st *state) string {
 	names := h.claims[a]
 	for _, name := range names {
-		if st.links[name].Up {
+		if l := st.links[name]; l.Up && !link.IsAnothers(l.Alias, h.desired[name].Container) {
 			return name
 		}
 	}

@@ -3,7 +3,7 @@
 package link
 
 // DownError is in the chain of a Status whose interface can't be programmed
-// as it is: it is not there, or it is down at one end. That is nobody's mistake
+// as it is: it is not there, it is down at one end, or another container has it. That is nobody's mistake
 // while a workload comes or goes; an Event follows when it changes.
 type DownError struct {
 	Interface string

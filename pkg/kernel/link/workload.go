@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import "strings"
+
+// WorkloadAlias begins the alias of each link that the plugin makes for a workload. The handle
+// of its addresses follows, <network>.<container>.<interface>, or where that is too long a hash.
+const WorkloadAlias = "calico "
+
+// IsAnothers says whether the alias is of a link that the plugin made for another container.
+// Of a link with any other alias, and of one with a hash, that isn't known.
+func IsAnothers(alias, container string) bool {
+	handle, ours := strings.CutPrefix(alias, WorkloadAlias)
+	return ours && container != "" && strings.Contains(handle, ".") && !strings.Contains(handle, "."+container+".")
+}
