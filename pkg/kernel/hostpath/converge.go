@@ -33,6 +33,10 @@ type interfacePlan struct {
 	err     error // why something cannot be done now
 }
 
+// maxRounds is how often is written what a reading finds to do: once more for links that came
+// or were replaced since the reading before, which is nobody's mistake.
+const maxRounds = 2
+
 // converge reads, writes the difference and reads again. removed are interfaces
 // that have just left the desired state.
 func (h *Path) converge(ctx context.Context, read func() (*state, error), removed map[string]bool) (Report, error) {
@@ -48,11 +52,37 @@ func (h *Path) converge(ctx context.Context, read func() (*state, error), remove
 		return Report{}, err
 	}
 	plans := h.plan(st)
-	if err := h.execute(ctx, plans); err != nil {
-		return Report{}, err
-	}
 	failed := make(map[string]error)
-	made := 0
+	for round := 1; ; round++ {
+		made, err := h.write(ctx, &report, st, plans, failed, removed)
+		if err != nil {
+			return Report{}, err
+		}
+		if made == 0 {
+			break
+		}
+		if st, err = read(); err != nil {
+			return Report{}, err
+		}
+		plans = h.plan(st)
+		if round == maxRounds || !slices.ContainsFunc(plans, func(p interfacePlan) bool { return len(p.changes) > 0 && failed[p.name] == nil }) {
+			break
+		}
+	}
+	h.settle(&report, st, plans, failed)
+	if report.Writes == 0 {
+		h.right = before
+	}
+	return report, nil
+}
+
+// write makes the changes of the plans but those of interfaces that failed, notes what
+// fails, and returns how many it made.
+func (h *Path) write(ctx context.Context, report *Report, st *state, plans []interfacePlan, failed map[string]error, removed map[string]bool) (made int, err error) {
+	plans = slices.DeleteFunc(slices.Clone(plans), func(p interfacePlan) bool { return failed[p.name] != nil })
+	if err := h.execute(ctx, plans); err != nil {
+		return 0, err
+	}
 	for _, p := range plans {
 		n := 0
 		for _, c := range p.changes {
@@ -75,17 +105,7 @@ func (h *Path) converge(ctx context.Context, read func() (*state, error), remove
 		}
 	}
 	report.Writes += made
-	if made > 0 {
-		if st, err = read(); err != nil {
-			return Report{}, err
-		}
-		plans = h.plan(st)
-	}
-	h.settle(&report, st, plans, failed)
-	if report.Writes == 0 {
-		h.right = before
-	}
-	return report, nil
+	return made, nil
 }
 
 // drifted says whether what was found differing had been right before.
