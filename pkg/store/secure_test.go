@@ -15,6 +15,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -356,6 +357,40 @@ func TestUserAndPassword(t *testing.T) {
 	}
 	if ctx.Err() != nil {
 		t.Error("the watch saw nothing")
+	}
+}
+
+// TestWatchRenewsToken starts etcd again below a watch: it has forgotten the token then, and
+// another is had at once. A refusal is what a watch rests long after.
+func TestWatchRenewsToken(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	enableAuth(t, c.admin())
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log syncBuffer
+	s := c.open(func(cfg *Config) {
+		cfg.Username, cfg.PasswordFile = "node", file
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	var f folded
+	f.start(t, s, configs)
+	eventually(t, "the watch stands", func() bool {
+		commit(t, s, model.Change{Puts: []model.Put{put("A", "1")}})
+		_, updates, _ := f.counts()
+		return updates > 1
+	})
+	for i := range 2 {
+		c.members[0].stop()
+		if err := c.members[0].start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the watch is back", func() bool { return strings.Count(log.String(), "etcd watch is back") > i })
+	}
+	f.reaches(t, commit(t, s, model.Change{Puts: []model.Put{put("A", "2")}}))
+	if text := log.String(); strings.Contains(text, ErrAuth.Error()) {
+		t.Error(text)
 	}
 }
 

@@ -72,6 +72,9 @@ func (w *watch) follow(ctx context.Context) error {
 	f := judge(m.url, err, true, w.c.username != "")
 	if f.next == renew {
 		w.c.forgetToken()
+		if w.renewals++; w.renewals <= maxRenewals {
+			f.kind = ErrUnavailable // until the next token is there
+		}
 	}
 	if f.kind == nil {
 		f.kind = ErrUnavailable

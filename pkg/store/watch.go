@@ -51,6 +51,7 @@ type watch struct {
 	cluster  uint64      // etcd's cluster id
 	last     *wire.Event // since the snapshot; nil = none
 	trouble  string      // the last that was logged, "" = none
+	renewals int         // of the token, since all was well
 }
 
 // Watch calls fn with all that the prefixes hold, then with each change, in one
@@ -152,6 +153,7 @@ func (w *watch) report(err error) {
 }
 
 func (w *watch) recovered() {
+	w.renewals = 0
 	if w.trouble != "" {
 		w.c.log.Info("etcd watch is back")
 		w.c.interrupted.Store(nil)
