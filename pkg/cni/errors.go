@@ -152,6 +152,8 @@ func classify(err error) *Error {
 		return fail(CodeExhausted, err, "add a pool, or delete pods")
 	case errors.As(err, &taken):
 		return fail(CodeAddress, err, "ask for another address, or release this one")
+	case errors.Is(err, store.ErrDenied):
+		return fail(CodeAuth, err, "grant it, or check etcd_username of the network configuration")
 	case errors.Is(err, store.ErrAuth):
 		return fail(CodeAuth, err, "check etcd_username, etcd_password_file and the certificate files of the network configuration")
 	case errors.Is(err, store.ErrReadOnly):

@@ -36,7 +36,9 @@ type request struct {
 	once bool
 	// alongside: it takes no time of its own, another one is under way.
 	alongside bool
-	send      func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error
+	// ops is what etcd may deny to the user; nil = that is not to be named.
+	ops  []wire.Op
+	send func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error
 }
 
 // call sends a request to one member, and to others where that one does not
@@ -127,6 +129,9 @@ func (c *Client) attempt(ctx context.Context, m *member, ring int, r request) (f
 	f = judge(m.url, err, p.Addr != nil, c.username != "")
 	if f.next == renew {
 		c.forgetToken()
+	}
+	if f.kind == ErrDenied {
+		f.reason = c.denied(authCtx, conn, r.ops, f.reason)
 	}
 	return f, err
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
@@ -47,6 +48,7 @@ func (c *Client) Commit(ctx context.Context, change model.Change, opts ...Commit
 	err = c.call(ctx, request{
 		what: commitText(change),
 		once: true,
+		ops:  slices.Concat(txn.Success, txn.Failure),
 		send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
 			var err error
 			resp, err = wire.Txn(ctx, conn, txn, opts...)

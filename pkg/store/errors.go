@@ -24,6 +24,9 @@ var (
 	// ErrAuth is in the chain when etcd refused the user, the password or the
 	// certificate, or this client refused etcd's certificate.
 	ErrAuth = errors.New("etcd access refused")
+	// ErrDenied is in the chain, with ErrAuth, when no role of the user has the
+	// permission for what was asked. The text names the first key or prefix that lacks it.
+	ErrDenied = fmt.Errorf("%w: permission denied", ErrAuth)
 	// ErrReadOnly is in the chain when etcd takes no writes: its space quota is
 	// used up (alarm NOSPACE).
 	ErrReadOnly = errors.New("etcd is read-only")
@@ -75,7 +78,7 @@ type failure struct {
 
 // refused tells a refusal of access from a token that has ended, as all do when
 // etcd restarts: the next attempt gets another.
-func (f failure) refused() bool { return f.kind == ErrAuth && f.next != renew }
+func (f failure) refused() bool { return errors.Is(f.kind, ErrAuth) && f.next != renew }
 
 // judge says what an error of etcd or grpc means. sent tells whether a stream
 // for the request existed; user whether a user name is configured.
@@ -86,7 +89,11 @@ func judge(member string, err error, sent, user bool) failure {
 		f.kind, f.sent = ErrReadOnly, false
 		f.reason += ": the space quota is used up: compact and defragment etcd, then etcdctl alarm disarm"
 		return f
-	case errors.Is(known, rpctypes.ErrAuthFailed), errors.Is(known, rpctypes.ErrPermissionDenied):
+	case errors.Is(known, rpctypes.ErrPermissionDenied):
+		f.kind, f.sent = ErrDenied, false
+		f.reason += ": a role of the user needs to read and write all that begins with " + model.Root
+		return f
+	case errors.Is(known, rpctypes.ErrAuthFailed):
 		f.kind, f.sent = ErrAuth, false
 		f.reason += ": check the etcd user, its roles and the password file"
 		return f

@@ -140,7 +140,7 @@ func (c *Client) readAt(ctx context.Context, o readOptions, ranges []Range) (pag
 		txn.Success[i].Range = req
 	}
 	var resp *wire.TxnResponse
-	err := c.call(ctx, request{what: what, alongside: o.alongside, send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
+	err := c.call(ctx, request{what: what, alongside: o.alongside, ops: txn.Success, send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
 		var err error
 		resp, err = wire.Txn(ctx, conn, txn, opts...)
 		return err

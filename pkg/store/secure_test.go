@@ -27,6 +27,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -357,6 +358,96 @@ func TestUserAndPassword(t *testing.T) {
 	}
 	if ctx.Err() != nil {
 		t.Error("the watch saw nothing")
+	}
+}
+
+func revision(t *testing.T, s *Client) int64 {
+	t.Helper()
+	snapshot, err := s.Read(within(t, patienceOfTests), Key(model.ReadyKey{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snapshot.Revision
+}
+
+// TestDenied takes from a role what a request needs one by one: the error names the user and that.
+func TestDenied(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	admin, ctx := c.admin(), within(t, patienceOfTests)
+	if _, err := admin.RoleAdd(ctx, "part"); err != nil {
+		t.Fatal(err)
+	}
+	for _, prefix := range []string{configs, hosts, "/calico/v1/Ready"} {
+		if _, err := admin.RoleGrantPermission(ctx, "part", prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin.UserAdd(ctx, "part", "secret"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.UserGrantRole(ctx, "part", "part"); err != nil {
+		t.Fatal(err)
+	}
+	enableAuth(t, admin)
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := c.open(func(cfg *Config) { cfg.Username, cfg.PasswordFile = "part", file })
+	read := func() error {
+		_, err := s.Read(ctx, Key(model.ReadyKey{}), Prefix(configs), Prefix(hosts))
+		return err
+	}
+	write := func() error {
+		_, err := s.Commit(ctx, model.Change{
+			Compares: []model.Compare{{Key: model.ReadyKey{}}},
+			Puts:     []model.Put{put("A", "1")}, Deletes: []model.Key{hostKey("A")}})
+		return err
+	}
+	watch := func() (err error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		done := make(chan error)
+		go func() { done <- s.Watch(ctx, []string{configs, hosts}, func(Update) error { return nil }) }()
+		eventually(t, "the watch is refused", func() bool { err = s.WatchTrouble(); return err != nil })
+		cancel()
+		return errors.Join(err, <-done)
+	}
+	if err := errors.Join(read(), write()); err != nil {
+		t.Fatal(err)
+	}
+	before := revision(t, s)
+	root, err := clientv3.New(clientv3.Config{Endpoints: c.endpoints(), Username: "root", Password: "r00t", Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, tt := range []struct {
+		prefix string
+		ask    func() error
+		says   string
+	}{
+		{"/calico/v1/config/", read, "read 3 ranges: etcd access refused: permission denied: http://ENDPOINT: the user part may not read all that begins with /calico/v1/config/: "},
+		{"/calico/v1/host/", read, "the user part may not read all that begins with /calico/v1/host/: "},
+		{"/calico/v1/Ready", read, "the user part may not read /calico/v1/Ready: "},
+		{"/calico/v1/config/", write, "the user part may not write /calico/v1/config/A: "},
+		{"/calico/v1/host/", write, "the user part may not delete /calico/v1/host/h/config/A: "},
+		{"/calico/v1/Ready", write, "the user part may not read /calico/v1/Ready: "},
+		{"/calico/v1/host/", watch, "the user part may not read all that begins with /calico/v1/host/: "},
+	} {
+		end := clientv3.GetPrefixRangeEnd(tt.prefix)
+		if _, err := root.RoleRevokePermission(ctx, "part", tt.prefix, end); err != nil {
+			t.Fatal(err)
+		}
+		err := tt.ask()
+		wantError(t, err, ErrDenied, strings.ReplaceAll(tt.says, "ENDPOINT", c.members[0].proxy.addr), "etcdctl role grant-permission ROLE --prefix=true readwrite /calico/")
+		wantError(t, err, ErrAuth)
+		if _, err := root.RoleGrantPermission(ctx, "part", tt.prefix, end, clientv3.PermissionType(clientv3.PermReadWrite)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := revision(t, s); after != before {
+		t.Errorf("to find out what is denied it has written: revision %d, was %d", after, before)
 	}
 }
 

@@ -76,6 +76,9 @@ func (w *watch) follow(ctx context.Context) error {
 			f.kind = ErrUnavailable // until the next token is there
 		}
 	}
+	if f.kind == ErrDenied {
+		f.reason = w.denied(ctx, m, ring, f.reason)
+	}
 	if f.kind == nil {
 		f.kind = ErrUnavailable
 	}
