@@ -54,7 +54,7 @@ func TestParseConfig(t *testing.T) {
 			"NODENAME= node-1 ", "ETCD_ENDPOINTS=https://a:2379, https://b:2379,", "ETCD_CA_CERT_FILE=" + file, "ETCD_CERT_FILE=" + file,
 			"ETCD_KEY_FILE=" + file, "ETCD_USERNAME=u", "ETCD_PASSWORD_FILE=" + file, "CALICO_RUN_DIR=/r", "CALICO_VAR_DIR=/v/",
 			"CALICO_HEALTH_ADDRESS=0", "CALICO_METRICS_ADDRESS=127.0.0.1:1", "FELIX_InterfacePrefix=tap", "FELIX_LOGSEVERITYSCREEN=debug",
-			"FELIX_BOGUS=1", "FELIX_LogPrefix=", "PATH=/bin", "CALICO_CONFIG_FILE=/etc/other",
+			"FELIX_BOGUS=1", "FELIX_IPV6SUPPORT=false", "FELIX_DatastoreType=etcdv3", "FELIX_LogPrefix=", "PATH=/bin", "CALICO_CONFIG_FILE=/etc/other",
 		}, Config{
 			Methods: methods("", ""),
 			Node:    "node-1", Store: store.Config{Endpoints: []string{"https://a:2379", "https://b:2379"}, CAFile: file, CertFile: file, KeyFile: file, Username: "u", PasswordFile: file},

@@ -225,7 +225,8 @@ func (p Param) find(layer, folded map[string]string) (given, text string, ok boo
 }
 
 // Environ picks the FELIX_ variables, by name without FELIX_; an
-// empty one is not set. unknown are the variables that name no parameter of ours.
+// empty one is not set. unknown are the variables that name no parameter of ours, nor one of Calico's
+// that this agent has no use for.
 func Environ(environ []string) (known map[string]string, unknown []string) {
 	known = map[string]string{}
 	for _, kv := range environ {
@@ -235,6 +236,7 @@ func Environ(environ []string) (known map[string]string, unknown []string) {
 		case !ok || value == "":
 		case isParam(param):
 			known[param] = value
+		case IsForeign(param): // a manifest written for Calico sets some
 		default:
 			unknown = append(unknown, name)
 		}
