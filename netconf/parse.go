@@ -49,9 +49,7 @@ func Parse(stdin []byte) (*Config, error) {
 	c.Log.parse(o)
 	if o.str("agent_socket", &c.AgentSocket) {
 		c.AgentSocketSet = true
-		if !strings.HasPrefix(c.AgentSocket, "/") {
-			o.fail("agent_socket", "want an absolute path, got %q", c.AgentSocket)
-		}
+		o.absolute("agent_socket", c.AgentSocket)
 	}
 	o.seconds("policy_setup_timeout_seconds", 0, &c.PolicySetupTimeout)
 	o.seconds("datastore_timeout_seconds", 1, &c.DatastoreTimeout)
@@ -150,6 +148,7 @@ func (n *Nodename) parse(o object) {
 	if n.FileSet && n.File == "" {
 		n.File, n.FileSet = DefaultNodenameFile, false
 	}
+	o.absolute("nodename_file", n.File)
 }
 
 func (i *IPAM) parse(o object) {
@@ -232,10 +231,19 @@ func (l *Log) parse(o object) {
 			o.fail("log_level", "want debug, info, warning or error, got %q", level)
 		}
 	}
-	o.str("log_file_path", &l.File)
+	if o.str("log_file_path", &l.File) && l.File != "" {
+		o.absolute("log_file_path", l.File)
+	}
 	o.integer("log_file_max_size", 1, &l.MaxSize)
 	o.integer("log_file_max_age", 0, &l.MaxAge)
 	o.integer("log_file_max_count", 0, &l.MaxCount)
+}
+
+// absolute refuses a path that would mean another file wherever the runtime was started.
+func (o object) absolute(field, path string) {
+	if !strings.HasPrefix(path, "/") {
+		o.fail(field, "want an absolute path, got %q", path)
+	}
 }
 
 func (o object) seconds(field string, low int, dst *time.Duration) {
