@@ -30,6 +30,8 @@ func TestParseErrors(t *testing.T) {
 		{`"ipam": {"ipv4_pools": ["all"]}`, `ipam.ipv4_pools[0]: want the CIDR of a pool, got "all"`},
 		{`"mtu": "1500"`, `mtu: want a whole number, got string`},
 		{`"mtu": 1500.5`, `mtu: want a whole number, got 1500.5`},
+		{`"log_file_max_age": 3000000000`, `log_file_max_age: want a number from 0 to 2147483647, got 3000000000`},
+		{`"mtu": 100000000000000000000`, `mtu: want a number from 0 to 2147483647, got 100000000000000000000`},
 		{`"mtu": 1e9`, `mtu: want a whole number, got 1e9`},
 		{`"mtu": -1`, `mtu: want at least 0, got -1`},
 		{`"mtu": 10`, `mtu: want 0 or 68 to 65535 bytes, got 10`},

@@ -169,7 +169,11 @@ func (o object) integer(field string, low int, dst *int) bool {
 		return false
 	}
 	n, err := strconv.Atoi(string(raw))
-	if err != nil || n > math.MaxInt32 {
+	switch {
+	case errors.Is(err, strconv.ErrRange), n > math.MaxInt32:
+		o.fail(field, "want a number from %d to %d, got %.40s", low, math.MaxInt32, raw)
+		return false
+	case err != nil:
 		o.fail(field, "want a whole number, got %s", raw)
 		return false
 	}

@@ -128,7 +128,8 @@ func rotate(f *os.File, conf netconf.Log, now time.Time) error {
 		if err != nil {
 			continue
 		}
-		aged := conf.MaxAge > 0 && now.Sub(info.ModTime()) > time.Duration(conf.MaxAge)*24*time.Hour
+		// By the calendar: a time.Duration has no room for a great number of days.
+		aged := conf.MaxAge > 0 && info.ModTime().Before(now.AddDate(0, 0, -conf.MaxAge))
 		if aged || conf.MaxCount > 0 && i >= conf.MaxCount {
 			_ = os.Remove(path) // another process may have
 		}

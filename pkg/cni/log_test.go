@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +52,27 @@ func TestLogRotation(t *testing.T) {
 	}
 	if _, err := os.Stat(got[0]); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file of 60 days ago: %v", err)
+	}
+}
+
+// TestLogKeptLong: with more days than a time.Duration has room for everything is kept.
+func TestLogKeptLong(t *testing.T) {
+	for _, age := range []int{106_752, 999_999, math.MaxInt32} {
+		dir := t.TempDir()
+		conf := netconf.Log{File: filepath.Join(dir, "cni.log"), MaxSize: 1, MaxAge: age}
+		now := time.Now()
+		for i := range 3 {
+			log, shut, err := newLogger(conf, io.Discard, io.Discard, now.Add(time.Duration(i)*time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			log.Info(strings.Repeat("x", 1<<20))
+			shut()
+		}
+		files, err := os.ReadDir(dir)
+		if err != nil || len(files) != 3 {
+			t.Errorf("%d days: %v, %v: want two rotated files beside the log", age, files, err)
+		}
 	}
 }
 
