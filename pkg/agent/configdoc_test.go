@@ -39,7 +39,9 @@ In order of strength:
 
 Flags, environment and file are read when the agent starts. A change in etcd applies while it runs, to every parameter,
 and is logged with the value and where it comes from. Where a flag, the environment or the file stands before it, the
-change is without effect until the agent is started without that, and the log says so.
+change is without effect until the agent is started without that, and the log says so. Where one place has a parameter in
+several spellings, that of the table below counts, and a name before what stands beside it as ` + "`also`" + `; the log names the others. Of several
+lines in the file that spell it alike, the last counts, and the others are mistakes.
 
 ## A value that makes no sense
 

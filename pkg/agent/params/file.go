@@ -49,6 +49,7 @@ func ReadFile(path string) (map[string]string, error) {
 // only; lines that begin with # or ; are comments.
 func parseFile(r io.Reader) (map[string]string, error) {
 	settings := map[string]string{}
+	at := map[string]int{} // the line of each
 	var errs []error
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxFile)
@@ -70,7 +71,11 @@ func parseFile(r io.Reader) (map[string]string, error) {
 			errs = append(errs, fmt.Errorf("line %d: %.64q: want [section], Name = value or # comment", n, line))
 			continue
 		}
-		settings[name] = strings.TrimSpace(value)
+		value = strings.TrimSpace(value)
+		if was, twice := settings[name]; twice && was != value {
+			errs = append(errs, fmt.Errorf("line %d: %.64q: line %d says it again, and counts", at[name], name+" = "+was, n))
+		}
+		settings[name], at[name] = value, n
 	}
 	return settings, errors.Join(append(errs, lines.Err())...)
 }

@@ -21,7 +21,9 @@ func TestConfigFile(t *testing.T) {
 		{"empty", "", map[string]string{}, ""},
 		{"usual", "\ufeff# of this host\r\n[global]\r\nInterfacePrefix = tap,cali\r\n\r\n; more\nLogPrefix=a=b\nHealthHost =\n",
 			map[string]string{"InterfacePrefix": "tap,cali", "LogPrefix": "a=b", "HealthHost": ""}, ""},
-		{"no section, no end", "A = 1\n [ log ] \n B= 2\nA = 3", map[string]string{"A": "3", "B": "2"}, ""},
+		{"no section, no end", "A = 1\n [ log ] \n B= 2", map[string]string{"A": "1", "B": "2"}, ""},
+		{"one said again", "A = 1\nB = 2\nA = 3\nB=2\nA=4", map[string]string{"A": "4", "B": "2"},
+			"line 1: \"A = 1\": line 3 says it again, and counts\nline 3: \"A = 3\": line 5 says it again, and counts"},
 		{"what isn't understood", "A = 1\nnonsense\n= 2\n[open\n[x = 3\nB = 4", map[string]string{"A": "1", "B": "4"},
 			"line 2: \"nonsense\": want [section], Name = value or # comment\nline 3: \"= 2\": want [section], Name = value or # comment\n" +
 				"line 4: \"[open\": want [section], Name = value or # comment\nline 5: \"[x = 3\": want [section], Name = value or # comment"},

@@ -118,7 +118,8 @@ const LayerDefault = -1
 
 // Choice is the value of a parameter, and where it came from.
 type Choice struct {
-	Layer int // index of the map that decided, or LayerDefault
+	Layer int    // index of the map that decided, or LayerDefault
+	Given string // how that spells the name
 	Text  string
 	Bad   bool // what the layer says makes no sense: Text is the default
 }
@@ -155,30 +156,29 @@ type UnreadValue struct {
 // Resolve has the strongest layer that names a parameter, in any case, decide on
 // it: by its value, and where that makes no sense by the default. To go on to the
 // next layer then would be a value that nobody chose for this host. What makes no
-// sense in weaker layers is found as well.
+// sense in weaker layers is found as well, and in spellings of the name that don't count.
 func (x Resolver) Resolve() Resolution {
 	r := Resolution{Choices: map[string]Choice{}}
-	folded := make([]map[string]string, len(x.Layers)) // lower-case name to the spelling that counts
+	folded := make([]map[string][]string, len(x.Layers)) // lower-case name to its spellings
 	for i, layer := range x.Layers {
 		folded[i] = fold(layer)
 	}
 	for _, p := range Table() {
 		chosen := Choice{Layer: LayerDefault, Text: p.Initial}
 		for i, layer := range x.Layers {
-			given, text, ok := p.find(layer, folded[i])
-			if !ok {
-				continue
-			}
-			err := x.check(p, UnreadValue{i, given}, text)
-			if err != nil {
-				r.Wrong = append(r.Wrong, Mistake{p.Name, given, i, text, err})
-			}
-			switch {
-			case chosen.Layer != LayerDefault:
-			case err != nil:
-				chosen.Layer, chosen.Bad = i, true
-			default:
-				chosen.Layer, chosen.Text = i, text
+			for _, given := range p.spellings(folded[i]) {
+				text := layer[given]
+				err := x.check(p, UnreadValue{i, given}, text)
+				if err != nil {
+					r.Wrong = append(r.Wrong, Mistake{p.Name, given, i, text, err})
+				}
+				switch {
+				case chosen.Layer != LayerDefault:
+				case err != nil:
+					chosen.Layer, chosen.Given, chosen.Bad = i, given, true
+				default:
+					chosen.Layer, chosen.Given, chosen.Text = i, given, text
+				}
 			}
 		}
 		if err := p.Values.set(&r.Params, chosen.Text); err != nil {
@@ -202,26 +202,34 @@ func (x Resolver) check(p Param, at UnreadValue, text string) error {
 	return err
 }
 
-// fold finds names whatever their case. Of several that differ in case alone,
-// the one in the table's own spelling counts, else the last.
-func fold(layer map[string]string) map[string]string {
-	folded := make(map[string]string, len(layer))
+// fold finds names whatever their case.
+func fold(layer map[string]string) map[string][]string {
+	folded := make(map[string][]string, len(layer))
 	for _, name := range slices.Sorted(maps.Keys(layer)) {
-		folded[strings.ToLower(name)] = name
+		lower := strings.ToLower(name)
+		folded[lower] = append(folded[lower], name)
 	}
 	return folded
 }
 
-// find looks a parameter up in a layer, by all of its names.
-func (p Param) find(layer, folded map[string]string) (given, text string, ok bool) {
+// spellings are those of the parameter's names that a layer has, the one that counts first: its name before
+// what else it was called, and of several that differ in case alone the table's own, else the last.
+func (p Param) spellings(folded map[string][]string) []string {
+	var all []string
 	for _, name := range p.Names() {
-		for _, spelled := range []string{name, folded[strings.ToLower(name)]} {
-			if text, ok := layer[spelled]; ok {
-				return spelled, text, true
+		given := slices.Clone(folded[strings.ToLower(name)])
+		slices.SortFunc(given, func(a, b string) int {
+			switch {
+			case a == name:
+				return -1
+			case b == name:
+				return 1
 			}
-		}
+			return cmp.Compare(b, a)
+		})
+		all = append(all, given...)
 	}
-	return "", "", false
+	return all
 }
 
 // Environ picks the FELIX_ variables, by name without FELIX_; an

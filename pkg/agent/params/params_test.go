@@ -274,6 +274,8 @@ func TestResolve(t *testing.T) {
 		{"a mistake in a weaker layer is found", []layer{{"interfaceprefix": "tap"}, {"interfaceprefix": "tap,,"}},
 			with(func(p *Params) { p.InterfacePrefixes = []string{"tap"} }), []string{"InterfacePrefix 1"}},
 		{"a bad name stands before a good alias", []layer{{"NftablesRefreshInterval": "often", "IptablesRefreshInterval": "4"}}, base, []string{"NftablesRefreshInterval 0"}},
+		{"a mistake in a spelling that doesn't count is found", []layer{{"NftablesRefreshInterval": "4", "IptablesRefreshInterval": "often", "NFTABLESREFRESHINTERVAL": "never"}},
+			with(func(p *Params) { p.FirewallInterval = 4 * time.Second }), []string{"NftablesRefreshInterval 0", "NftablesRefreshInterval 0"}},
 		{"the table's spelling wins over others, and the name over its alias",
 			[]layer{{"ROUTEREFRESHINTERVAL": "1", "RouteRefreshInterval": "2", "routerefreshinterval": "3", "IptablesRefreshInterval": "4", "NFTABLESREFRESHINTERVAL": "5"}},
 			with(func(p *Params) { p.RefreshInterval, p.FirewallInterval = 2*time.Second, 5*time.Second }), nil},
@@ -314,9 +316,9 @@ func FuzzResolve(f *testing.F) {
 		if again := Resolve(map[string]string{p.Name: c.Text}); len(again.Wrong) != 0 || !cmp.Equal(again.Params, r.Params, sameParams()) {
 			t.Errorf("%s %q: %v, then %v", p.Name, c.Text, r.Params, again.Params)
 		}
-		want := Choice{0, strong, false}
+		want := Choice{0, p.Name, strong, false}
 		if slices.ContainsFunc(r.Wrong, func(w Mistake) bool { return w.Layer == 0 }) {
-			want = Choice{0, p.Initial, true}
+			want = Choice{0, p.Name, p.Initial, true}
 		}
 		if c != want {
 			t.Errorf("%s %q, %q: %+v, want %+v", p.Name, strong, weak, c, want)

@@ -65,13 +65,13 @@ func (a *Adoption) sayChanges(r params.Resolution) {
 	}
 }
 
-// sayUnused logs which settings in the file and in etcd are without effect: a
-// stronger one stands before them, or this agent has no such parameter.
+// sayUnused logs which settings are without effect: a stronger one stands before those in the file and
+// in etcd, another spelling in the same place counts, or this agent has no such parameter.
 func (a *Adoption) sayUnused(r params.Resolution, layers []map[string]string) {
 	before := a.told
 	a.told = map[string]struct{}{}
 	names := paramNames()
-	for _, layer := range []int{layerFile, layerHost, layerGlobal} {
+	for _, layer := range []int{layerEnviron, layerFile, layerHost, layerGlobal} {
 		for _, given := range slices.Sorted(maps.Keys(layers[layer])) {
 			name, ours := names[strings.ToLower(given)]
 			used, path := r.Choices[name], a.cfg.settingPath(layer, given)
@@ -79,9 +79,10 @@ func (a *Adoption) sayUnused(r params.Resolution, layers []map[string]string) {
 			if _, bad := a.wrong[path]; bad {
 				continue // that is said already
 			}
+			twice := ours && used.Layer == layer && used.Given != given
 			if ours {
 				text := layers[layer][given]
-				if used.Layer == params.LayerDefault || used.Layer >= min(layer, layerHost) || text == used.Text {
+				if !twice && (used.Layer == params.LayerDefault || used.Layer >= min(layer, layerHost)) || text == used.Text {
 					continue
 				}
 				thing += " " + text
@@ -91,6 +92,9 @@ func (a *Adoption) sayUnused(r params.Resolution, layers []map[string]string) {
 				continue
 			}
 			switch {
+			case twice:
+				a.cfg.Logger.Warn("setting is without effect: the same place has it in another spelling, which counts",
+					"setting", path, "counts", a.cfg.settingPath(layer, used.Given), "value", used.Text)
 			case ours:
 				a.cfg.Logger.Info("setting is without effect: a stronger one stands before it until the agent is started without that",
 					"setting", path, "stronger", a.cfg.layerName(used.Layer), "value", used.Text)

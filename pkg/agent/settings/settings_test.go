@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -201,6 +202,29 @@ level=INFO msg=setting name=RouteRefreshInterval value=10 from=default was=30 ap
 		if diff := cmp.Diff(step.open, open); diff != "" {
 			t.Errorf("%s: problems (-want +got):\n%s", step.name, diff)
 		}
+	}
+}
+
+// TestTwoSpellings: what the same place says in another spelling is named, not passed over.
+func TestTwoSpellings(t *testing.T) {
+	a := newAdopter(t, Config{Felix: map[string]string{"LogPrefix": "mine", "LOGPREFIX": "other"}, File: map[string]string{"HealthPort": "1", "healthport": "2"}, Health: "127.0.0.1:3"})
+	p, log := a.adopts(global("NftablesRefreshInterval", "20"), global("IptablesRefreshInterval", "30"), global("VXLANPort", "5"), global("vxlanport", "x"), global("HealthHost", "::1"))
+	want := `level=WARN msg="setting is not used" setting=/calico/v1/config/vxlanport reason="\"x\": want a number, 1 to 65535" instead="\"5\", /calico/v1/config/"
+level=INFO msg=setting name=NftablesRefreshInterval value=20 from=/calico/v1/config/ was=10 applies="at once"
+level=INFO msg=setting name=LogPrefix value=mine from=environment was=calico-packet applies="at once"
+level=INFO msg=setting name=HealthPort value=3 from=flag was=9099 applies="at once"
+level=INFO msg=setting name=VXLANPort value=5 from=/calico/v1/config/ was=4789 applies="at once"
+level=WARN msg="setting is without effect: the same place has it in another spelling, which counts" setting=FELIX_LOGPREFIX counts=FELIX_LogPrefix value=mine
+level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting="/etc/felix.cfg: HealthPort" stronger=flag value=3
+level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting="/etc/felix.cfg: healthport" stronger=flag value=3
+level=INFO msg="setting is without effect: a stronger one stands before it until the agent is started without that" setting=/calico/v1/config/HealthHost stronger=flag value=127.0.0.1
+level=WARN msg="setting is without effect: the same place has it in another spelling, which counts" setting=/calico/v1/config/IptablesRefreshInterval counts=/calico/v1/config/NftablesRefreshInterval value=20
+`
+	if diff := cmp.Diff(want, log); diff != "" || p.FirewallInterval != 20*time.Second || p.VXLANPort != 5 || p.LogPrefix != "mine" {
+		t.Errorf("%+v (-want +got):\n%s", p, diff)
+	}
+	if _, log := a.adopts(global("IptablesRefreshInterval", "30")); !strings.Contains(log, "name=NftablesRefreshInterval value=30") {
+		t.Errorf("the spelling that counted is gone:\n%s", log)
 	}
 }
 
