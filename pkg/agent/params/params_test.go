@@ -95,6 +95,7 @@ func TestParamValues(t *testing.T) {
 		return good{
 			"": func(p *Params) { *field(p) = "" }, "localhost": func(p *Params) { *field(p) = "localhost" },
 			"192.0.2.1": func(p *Params) { *field(p) = "192.0.2.1" }, "2001:DB8::1": func(p *Params) { *field(p) = "2001:db8::1" },
+			"fe80::1%eth0": func(p *Params) { *field(p) = "fe80::1%eth0" },
 		}
 	}
 	badPorts := []string{"", ",", "tcp:", "tcp:0", "tcp:65536", "sctp:22", "tcp:22:23", "tcp:10.0.0.0/8:22", "22,none", "tcp:+1", "icmp"}
@@ -105,7 +106,7 @@ func TestParamValues(t *testing.T) {
 		return good{"0": func(p *Params) { *field(p) = 0 }, "68": func(p *Params) { *field(p) = 68 }, " 9000\n": func(p *Params) { *field(p) = 9000 }}
 	}
 	badMTUs := append(badNumbers, "67", "1")
-	badHosts := []string{"node-1", "10.0.0.0/8", "127.0.0.1:80", "::1]", "*"}
+	badHosts := []string{"node-1", "10.0.0.0/8", "127.0.0.1:80", "::1]", "*", "224.0.0.1", "ff02::1", "fe80::1"}
 	tests := map[string]struct {
 		good good
 		bad  []string

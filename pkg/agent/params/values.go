@@ -250,8 +250,13 @@ func listenHost(field func(*Params) *string) Values {
 			return text, nil
 		}
 		a, err := netip.ParseAddr(text)
-		if err != nil {
+		switch {
+		case err != nil:
 			return "", fmt.Errorf("address %q: want an IP address, localhost, or nothing for all", text)
+		case a.IsMulticast(): // the kernel takes it, and nobody could connect
+			return "", fmt.Errorf("address %s: that of a group: want an IP address of the host, localhost, or nothing for all", a)
+		case a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "":
+			return "", fmt.Errorf("address %s: it is on each link: want the link with it, as in %s%%eth0", a, a)
 		}
 		return a.String(), nil
 	})
@@ -286,7 +291,7 @@ func ParseListen(s string) (string, error) {
 			number(1, 65535, func(p *Params) *uint16 { return &p.Health.Port }).set(&p, port))
 	}
 	if err != nil {
-		return "", fmt.Errorf("address %q: want host:port or :port, the host an IP address or localhost, or 0 for off", s)
+		return "", fmt.Errorf("address %q: want host:port or :port, the host localhost or an IP address of this host, or 0 for off", s)
 	}
 	return s, nil
 }
