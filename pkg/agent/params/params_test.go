@@ -190,10 +190,13 @@ func TestParamValues(t *testing.T) {
 					t.Errorf("%s %q: %v (-want +got):\n%s", name, text, r.Wrong, diff)
 				}
 			}
-			for _, text := range test.bad {
+			for _, text := range append(test.bad, strings.Repeat("*/\n", 1000)) {
 				r := Resolve(map[string]string{name: text})
 				if diff := cmp.Diff(defaults(), r.Params, sameParams()); diff != "" {
 					t.Errorf("%s %q (-want +got):\n%s", name, text, diff)
+				}
+				if w := r.Wrong; len(w) == 1 && len(w[0].Err.Error()) > 300 { // what is wanted comes last, and what is shown is cut
+					t.Errorf("%s: %d bytes about %d", name, len(w[0].Err.Error()), len(text))
 				}
 				if len(r.Wrong) != 1 || r.Wrong[0].Name != p.Name || r.Wrong[0].Given != name || r.Wrong[0].Err == nil {
 					t.Errorf("%s %q: reported %v", name, text, r.Wrong)

@@ -44,10 +44,10 @@ func parsePrefixes(text string) ([]string, error) {
 	for p := range strings.SplitSeq(text, ",") {
 		p = strings.TrimSpace(p)
 		if p == "" {
-			return nil, fmt.Errorf("interface prefixes %q: one is empty, and would make every interface a workload's: want a comma list like cali,tap", text)
+			return nil, fmt.Errorf("interface prefixes %.64q: one is empty, and would make every interface a workload's: want a comma list like cali,tap", text)
 		}
 		if strings.ContainsAny(p, `*+"\`) {
-			return nil, fmt.Errorf("interface prefix %q: a beginning of names is without wildcards and quotes: want a comma list like cali,tap", p)
+			return nil, fmt.Errorf("interface prefix %.64q: a beginning of names is without wildcards and quotes: want a comma list like cali,tap", p)
 		}
 		if err := CheckInterface(p); err != nil {
 			return nil, err
@@ -89,7 +89,7 @@ func parseSeverity(text string) (slog.Level, error) {
 	case "NONE":
 		return LevelNone, nil
 	}
-	return 0, fmt.Errorf("severity %q: %w", text, errSeverity)
+	return 0, fmt.Errorf("severity %.64q: %w", text, errSeverity)
 }
 
 func seconds(least, most time.Duration, field func(*Params) *time.Duration) Values {
@@ -130,7 +130,7 @@ func parseSeconds(text string, least, most time.Duration) (time.Duration, error)
 		err = errors.New("out of range")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("time %q: want seconds, %v to %v", text, least.Seconds(), most.Seconds())
+		return 0, fmt.Errorf("time %.64q: want seconds, %v to %v", text, least.Seconds(), most.Seconds())
 	}
 	return d, nil
 }
@@ -146,7 +146,7 @@ func parseBool(text string) (bool, error) {
 	case "false", "f", "no", "n", "0":
 		return false, nil
 	}
-	return false, fmt.Errorf("%q: want true or false", text)
+	return false, fmt.Errorf("%.64q: want true or false", text)
 }
 
 func number(least, most uint16, field func(*Params) *uint16) Values {
@@ -154,7 +154,7 @@ func number(least, most uint16, field func(*Params) *uint16) Values {
 	return read("number", allowed, field, func(text string) (uint16, error) {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
 		if err != nil || n < uint64(least) || n > uint64(most) {
-			return 0, fmt.Errorf("%q: want a number, %s", text, allowed)
+			return 0, fmt.Errorf("%.64q: want a number, %s", text, allowed)
 		}
 		return uint16(n), nil
 	})
@@ -166,7 +166,7 @@ func endpointToHost(field func(*Params) *policy.EndpointToHost) Values {
 		case policy.ToHostDrop, policy.ToHostReturn, policy.ToHostAccept:
 			return action, nil
 		}
-		return "", fmt.Errorf("action %q: want DROP, RETURN or ACCEPT", text)
+		return "", fmt.Errorf("action %.64q: want DROP, RETURN or ACCEPT", text)
 	})
 }
 
@@ -199,11 +199,11 @@ func parseProtoPort(text string) (policy.ProtoPort, error) {
 	case strings.EqualFold(name, "udp"):
 		p.Protocol = model.ProtocolUDP
 	case !strings.EqualFold(name, "tcp"):
-		return p, fmt.Errorf("port %q: want tcp or udp before the colon", text)
+		return p, fmt.Errorf("port %.64q: want tcp or udp before the colon", text)
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
-		return p, fmt.Errorf("port %q: want tcp:<port> or udp:<port>, 1 to 65535, in a comma list, or none", text)
+		return p, fmt.Errorf("port %.64q: want tcp:<port> or udp:<port>, 1 to 65535, in a comma list, or none", text)
 	}
 	p.Port = uint16(n)
 	return p, nil
@@ -224,7 +224,7 @@ func logPrefix(field func(*Params) *string) Values {
 		case len(text) > maxLogPrefix:
 			return "", fmt.Errorf("prefix %.64q: at most %d characters", text, maxLogPrefix)
 		case odd >= 0:
-			return "", fmt.Errorf("prefix %q: byte %d is none of A-Z a-z 0-9 _ : -", text, odd+1)
+			return "", fmt.Errorf("prefix %.64q: byte %d is none of A-Z a-z 0-9 _ : -", text, odd+1)
 		}
 		return text, nil
 	})
@@ -237,7 +237,7 @@ func logFile(field func(*Params) *string) Values {
 		case strings.EqualFold(text, "none"):
 			return "", nil
 		case !filepath.IsAbs(text) || strings.ContainsRune(text, 0) || strings.HasSuffix(text, "/"):
-			return "", fmt.Errorf("file %q: want an absolute path, or none", text)
+			return "", fmt.Errorf("file %.64q: want an absolute path, or none", text)
 		}
 		return filepath.Clean(text), nil
 	})
@@ -252,7 +252,7 @@ func listenHost(field func(*Params) *string) Values {
 		a, err := netip.ParseAddr(text)
 		switch {
 		case err != nil:
-			return "", fmt.Errorf("address %q: want an IP address, localhost, or nothing for all", text)
+			return "", fmt.Errorf("address %.64q: want an IP address, localhost, or nothing for all", text)
 		case a.IsMulticast(): // the kernel takes it, and nobody could connect
 			return "", fmt.Errorf("address %s: that of a group: want an IP address of the host, localhost, or nothing for all", a)
 		case a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "":
