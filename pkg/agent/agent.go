@@ -176,7 +176,7 @@ func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *probl
 	known := cfg.settings()
 	known.Roles = func(prefixes []string) ([]hostnet.Role, error) { return l.system.roles(prefixes) }
 	l = &loop{
-		log: cfg.Logger, level: cfg.Level, params: params,
+		log: cfg.Logger, params: params,
 		system:  hostSystem(cfg),
 		metrics: m, health: h, report: r, problems: trouble,
 		adoption: settings.New(known, trouble), serving: health.NewServers(trouble, h.Handler(trouble), m.handler()),

@@ -66,7 +66,6 @@ type system struct {
 // that is queued, decides, applies, and answers.
 type loop struct {
 	log     *slog.Logger
-	level   *slog.LevelVar
 	system  system
 	metrics *metrics
 	health  *health.Monitor

@@ -8,7 +8,7 @@ import "github.com/calico-go/calico/pkg/agent/settings"
 func (c Config) settings() settings.Config {
 	return settings.Config{
 		Node: c.Node, ConfigFile: c.ConfigFile, File: c.file, Felix: c.Felix, Health: c.Health, Metrics: c.Metrics,
-		Logger: c.Logger, LogFile: c.LogFile.Set,
+		Logger: c.Logger, Level: c.Level, LogFile: c.LogFile.Set,
 	}
 }
 
@@ -20,7 +20,6 @@ func (l *loop) adopt() {
 	if !before.MTULiveUpdate && l.params.MTULiveUpdate {
 		l.measure() // it may have shrunk before
 	}
-	l.level.Set(l.params.LogLevel)
 	l.report.Configure(l.params)
 	l.serving.Configure(l.params)
 }

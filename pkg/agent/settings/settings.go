@@ -58,6 +58,8 @@ type Config struct {
 	// parameters say; 0 = nowhere, "" = as they say.
 	Health, Metrics string
 	Logger          *slog.Logger
+	// Level is that of the log on the screen; nil = who runs the agent sets it.
+	Level *slog.LevelVar
 	// LogFile takes another file of the log, "" = none, and its level into use.
 	LogFile func(path string, level slog.Level) error
 	// Roles are the links of the host whose names begin so; nil = no value is refused for them.
@@ -156,6 +158,9 @@ func (a *Adoption) Adopt(s Stored, unread map[string]Unread) params.Params {
 	r := a.resolver(layers, unread).Resolve()
 	a.prefixes.rest()
 	a.listens.rest()
+	// What changes the level, or is wrong with it, is said by the one that lets more through.
+	a.setLevel(min(a.last.Params.LogLevel, r.Params.LogLevel))
+	defer a.setLevel(r.Params.LogLevel)
 	a.reportWrong(r, unread)
 	a.sayChanges(r)
 	a.sayUnused(r, layers)
@@ -163,6 +168,12 @@ func (a *Adoption) Adopt(s Stored, unread map[string]Unread) params.Params {
 	err := a.cfg.LogFile(r.Params.LogFile, r.Params.LogFileLevel)
 	a.problems.ReportSetting("LogFilePath", err, "no log file")
 	return r.Params
+}
+
+func (a *Adoption) setLevel(level slog.Level) {
+	if a.cfg.Level != nil {
+		a.cfg.Level.Set(level)
+	}
 }
 
 // refuse says why a value that parses can't be used on this host.

@@ -228,6 +228,33 @@ level=WARN msg="setting is without effect: the same place has it in another spel
 	}
 }
 
+// TestLevel: a bad level is said though the one before let nothing through.
+func TestLevel(t *testing.T) {
+	level := new(slog.LevelVar)
+	a := newAdopter(t, Config{Level: level})
+	a.cfg.Logger = untimed(&a.log, level)
+	a.problems = problems.New(a.cfg.Logger)
+	for _, step := range []struct {
+		text  string
+		level slog.Level
+		log   string
+	}{
+		{"NONE", params.LevelNone, "level=INFO msg=setting name=LogSeverityScreen value=NONE from=/calico/v1/config/ was=INFO applies=\"at once\"\n"},
+		{"loud", slog.LevelInfo, `level=WARN msg="setting is not used" setting=/calico/v1/config/LogSeverityScreen reason="severity \"loud\": want one of DEBUG, INFO, WARNING, ERROR, CRITICAL, NONE" instead="\"INFO\", default"
+level=INFO msg=setting name=LogSeverityScreen value=INFO from=default was=NONE applies="at once"
+`},
+		{"ERROR", slog.LevelError, `level=INFO msg="setting is in order again" setting=/calico/v1/config/LogSeverityScreen
+level=INFO msg=setting name=LogSeverityScreen value=ERROR from=/calico/v1/config/ was=INFO applies="at once"
+`},
+		{"DEBUG", slog.LevelDebug, "level=INFO msg=setting name=LogSeverityScreen value=DEBUG from=/calico/v1/config/ was=ERROR applies=\"at once\"\n"},
+	} {
+		_, log := a.adopts(global("LogSeverityScreen", step.text))
+		if diff := cmp.Diff(step.log, log); diff != "" || level.Level() != step.level {
+			t.Errorf("%s: level %v, want %v (-want +got):\n%s", step.text, level.Level(), step.level, diff)
+		}
+	}
+}
+
 // TestFlagLayer turns flags into what parameters say.
 func TestFlagLayer(t *testing.T) {
 	tests := []struct {
