@@ -3,9 +3,7 @@
 package firewall
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/netip"
 	"testing"
 
 	"github.com/calico-go/calico/test/lab"
@@ -22,13 +20,7 @@ func TestBornAgain(t *testing.T) {
 	)
 	r := newRig(t)
 	_, stranger := r.company()
-	conf := r.host.PluginConf()
-	conf["cniVersion"], conf["name"] = "1.0.0", lab.Network
-	stdin, err := json.Marshal(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := [2]netip.Addr{netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("fd80:24e2:f998:72d6::7701")}
+	stdin, a := r.toBeBorn()
 	call := func(verb string, p *place) {
 		t.Helper()
 		reply, err := r.host.CNI(r.ctx(), lab.Call{Verb: verb, ContainerID: p.name, Netns: p.ns.Path(), IfName: "eth0", Stdin: stdin,

@@ -31,18 +31,24 @@ func (r *rig) company() (friend, stranger *place) {
 	return friend, stranger
 }
 
+// toBeBorn is what a plugin reads on its standard input, and the addresses to ask it for.
+func (r *rig) toBeBorn() (stdin []byte, addrs [2]netip.Addr) {
+	r.Helper()
+	conf := r.host.PluginConf()
+	conf["cniVersion"], conf["name"] = "1.0.0", lab.Network
+	stdin, err := json.Marshal(conf)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return stdin, [2]netip.Addr{netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("fd80:24e2:f998:72d6::7701")}
+}
+
 // TestBirth has pods come into a flood of packets that they must not get.
 func TestBirth(t *testing.T) {
 	const pods = 8
 	r := newRig(t)
 	_, stranger := r.company()
-	conf := r.host.PluginConf()
-	conf["cniVersion"], conf["name"] = "1.0.0", lab.Network
-	stdin, err := json.Marshal(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := [2]netip.Addr{netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("fd80:24e2:f998:72d6::7701")}
+	stdin, a := r.toBeBorn()
 	var sent int64
 	var slowest time.Duration
 	for n := range pods {
