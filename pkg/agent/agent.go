@@ -118,7 +118,11 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	trouble := problems.New(cfg.Logger)
 	file, err := params.ReadFile(cfg.ConfigFile)
-	trouble.ReportSetting(cfg.ConfigFile, err, "what else it says")
+	instead := "what else it says"
+	if file == nil {
+		instead = "what stands elsewhere, and the defaults"
+	}
+	trouble.ReportSetting(cfg.ConfigFile, err, instead)
 	cfg.file = file
 	params := params.Resolve(cfg.settings().Layers(settings.Stored{})...).Params
 	if err := writeNode(cfg); err != nil {

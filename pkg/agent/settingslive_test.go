@@ -15,6 +15,19 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
+// TestSettingsFileUnread: of a file that can't be read nothing is used, and that is said.
+func TestSettingsFileUnread(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.file = h.dir
+	h.start()
+	h.ready()
+	_, got := h.fetch(h.health, "/debug/invalid")
+	if !strings.Contains(got, "setting "+h.dir+"\n") || !strings.Contains(got, "not a file\n  used    what stands elsewhere, and the defaults\n") {
+		t.Error(got)
+	}
+}
+
 // TestSettingsLive changes settings in etcd under an agent that runs.
 func TestSettingsLive(t *testing.T) {
 	h := newHost(t)
