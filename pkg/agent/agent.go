@@ -136,7 +136,7 @@ func run(ctx context.Context, cfg Config) error {
 	defer func() { _ = client.Close() }() // the process is ending: leases are closed already
 	h := health.New()
 	h.Away = func() string {
-		if err := client.WatchTrouble(); err != nil {
+		if _, err := client.WatchTrouble(); err != nil {
 			return err.Error()
 		}
 		if len(cfg.Store.Endpoints) == 0 {
@@ -144,6 +144,7 @@ func run(ctx context.Context, cfg Config) error {
 		}
 		return "no answer yet from " + strings.Join(cfg.Store.Endpoints, ", ")
 	}
+	h.Interrupted = client.WatchTrouble
 	l := newLoop(cfg, params, h, trouble, report.New(cfg.Logger, client, cfg.Node, h))
 	way := etcdway.New(cfg.Logger, client)
 	l.expect, l.etcdAddrs = client.Expect, way.Needed

@@ -130,7 +130,11 @@ func (l *loop) lacks(r gate.Request) string {
 	case reason != "":
 		return reason
 	case l.state.revision < r.Revision:
-		return fmt.Sprintf("etcd's revision %d has not come yet, the latest is %d", r.Revision, l.state.revision)
+		reason := fmt.Sprintf("etcd's revision %d has not come yet, the latest is %d", r.Revision, l.state.revision)
+		if deaf := l.health.Deaf(0); deaf != "" {
+			reason += ": " + deaf
+		}
+		return reason
 	case t != nil && t.problem != nil:
 		return "endpoint " + path + " is not programmed: " + t.problem.Error()
 	case l.waitsForTracker(r):

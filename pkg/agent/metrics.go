@@ -107,7 +107,7 @@ func newWatchMetric(client *store.Client) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "calico_node_watch_interrupted", Help: "1 while etcd is away, so that no change is heard of.",
 	}, func() float64 {
-		if client.WatchTrouble() != nil {
+		if _, err := client.WatchTrouble(); err != nil {
 			return 1
 		}
 		return 0

@@ -71,6 +71,10 @@ func TestEtcdOutage(t *testing.T) {
 
 	h.stopEtcd()
 	h.ip("route", "del", "10.65.0.1")
+	h.until("who asks for what etcd has not told is told why", func() bool {
+		err := h.ask(p.key, reported+1000, time.Second)
+		return err != nil && strings.Contains(err.Error(), "has not come yet") && strings.Contains(err.Error(), ": no change in etcd is heard of since ")
+	})
 	h.until("route is repaired without etcd", func() bool { return h.ip("route", "show", "10.65.0.1") != "" })
 	if _, err := stop(); err == nil {
 		t.Log("the route was back before a packet was lost")

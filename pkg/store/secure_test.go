@@ -409,7 +409,7 @@ func TestDenied(t *testing.T) {
 		defer cancel()
 		done := make(chan error)
 		go func() { done <- s.Watch(ctx, []string{configs, hosts}, func(Update) error { return nil }) }()
-		eventually(t, "the watch is refused", func() bool { err = s.WatchTrouble(); return err != nil })
+		eventually(t, "the watch is refused", func() bool { _, err = s.WatchTrouble(); return err != nil })
 		cancel()
 		return errors.Join(err, <-done)
 	}

@@ -85,9 +85,9 @@ type Client struct {
 	closed  bool // no new requests
 
 	roundTrips, bytesRead, commits, conflicts atomic.Int64
-	interrupted                               atomic.Pointer[error] // why a watch is
-	watches                                   sync.Map              // *watch, those under way
-	addrs                                     sync.Map              // netip.Addr, those that members have or had
+	interrupted                               atomic.Pointer[interruption] // nil: no watch is
+	watches                                   sync.Map                     // *watch, those under way
+	addrs                                     sync.Map                     // netip.Addr, those that members have or had
 }
 
 // Open prepares a client. It connects nothing: that etcd is away is found by

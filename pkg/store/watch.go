@@ -145,7 +145,11 @@ func rest(ctx context.Context, round int, err error) bool {
 
 // report logs a trouble once, however often it is met.
 func (w *watch) report(err error) {
-	w.c.interrupted.Store(&err)
+	since := time.Now()
+	if before := w.c.interrupted.Load(); before != nil {
+		since = before.since
+	}
+	w.c.interrupted.Store(&interruption{since, err})
 	if s := err.Error(); w.trouble == "" || w.trouble != s && !errors.Is(err, ErrUnavailable) {
 		w.c.log.Warn("etcd watch interrupted, trying again", "err", err)
 		w.trouble = s
@@ -161,12 +165,18 @@ func (w *watch) recovered() {
 	}
 }
 
-// WatchTrouble says why etcd is away for a watch of this client, as last found; nil = it isn't.
-func (c *Client) WatchTrouble() error {
-	if err := c.interrupted.Load(); err != nil {
-		return *err
+// interruption is why a watch is interrupted, and since when.
+type interruption struct {
+	since time.Time
+	err   error
+}
+
+// WatchTrouble says since when etcd is away for a watch of this client, and why, as last found; nil = it isn't.
+func (c *Client) WatchTrouble() (since time.Time, err error) {
+	if i := c.interrupted.Load(); i != nil {
+		return i.since, i.err
 	}
-	return nil
+	return time.Time{}, nil
 }
 
 // disjoint sorts the prefixes and drops those inside another.

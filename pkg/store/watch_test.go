@@ -365,7 +365,7 @@ func TestWatchWithoutLeader(t *testing.T) {
 	c.members[2].stop()
 	// Not in the log, where the first trouble may be that the member leaves it without an answer.
 	eventually(t, "the watch ends", func() bool {
-		err := s.WatchTrouble()
+		_, err := s.WatchTrouble()
 		return err != nil && strings.Contains(err.Error(), "no leader")
 	})
 	started := make(chan error)

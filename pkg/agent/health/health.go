@@ -32,7 +32,14 @@ type Monitor struct {
 	// Away says why etcd can't be read, as last found, and names it; nil = nobody knows.
 	// It is set before the monitor is in use.
 	Away func() string
+	// Interrupted says since when changes in etcd are not heard of, and why; no error = they are.
+	// It is set like Away.
+	Interrupted func() (since time.Time, err error)
 }
+
+// deafAfter is how long changes in etcd may not be heard of before the agent doesn't serve: a leader is
+// elected, and a member left that hangs, in less.
+const deafAfter = 20 * time.Second
 
 // starting is said until the loop knows better.
 const starting = "the agent is starting"
@@ -122,6 +129,18 @@ func (h *Monitor) unfit() string {
 	return reason + h.bgp
 }
 
+// Deaf says why changes in etcd are not heard of, where that has been so for at least this long; "" = they are.
+func (h *Monitor) Deaf(least time.Duration) string {
+	if h.Interrupted == nil {
+		return ""
+	}
+	since, err := h.Interrupted()
+	if err == nil || time.Since(since) < least {
+		return ""
+	}
+	return fmt.Sprintf("no change in etcd is heard of since %s: %v", since.UTC().Format(time.RFC3339), err)
+}
+
 // Unready says why the agent can't serve now; "" = it can.
 func (h *Monitor) Unready() string {
 	if s := h.stuck(); s != "" {
@@ -129,7 +148,7 @@ func (h *Monitor) Unready() string {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	reasons := make([]string, 0, 3)
+	reasons := make([]string, 0, 4)
 	if h.reason != "" {
 		reasons = append(reasons, h.reason+h.why())
 	}
@@ -138,6 +157,9 @@ func (h *Monitor) Unready() string {
 	}
 	if h.routes != "" {
 		reasons = append(reasons, h.routes)
+	}
+	if deaf := h.Deaf(deafAfter); deaf != "" && h.why() == "" { // which says so too
+		reasons = append(reasons, deaf)
 	}
 	if h.etcd != "" {
 		reasons = append(reasons, "reports to etcd fail: "+h.etcd)

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestDeaf has a watch that etcd refuses while it takes every report.
+func TestDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var since time.Time
+		var trouble error
+		h := New()
+		h.Interrupted = func() (time.Time, error) { return since, trouble }
+		h.SetUnready("")
+		want := func(least time.Duration, deaf, unready string) {
+			t.Helper()
+			h.Turn()
+			if got := h.Deaf(least); got != deaf {
+				t.Errorf("deaf: %q, want %q", got, deaf)
+			}
+			if got := h.Unready(); got != unready {
+				t.Errorf("unready: %q, want %q", got, unready)
+			}
+		}
+		want(0, "", "")
+		since, trouble = time.Now(), errors.New("watch: refused")
+		const why = "no change in etcd is heard of since 2000-01-01T00:00:00Z: watch: refused"
+		want(0, why, "")
+		want(time.Second, "", "")
+		time.Sleep(deafAfter)
+		want(time.Second, why, why)
+		trouble = nil
+		want(0, "", "")
+
+		h.SetUnready(etcdUnread)
+		h.Away, trouble = func() string { return "watch: refused" }, errors.New("watch: refused")
+		want(time.Second, why, etcdUnread+": watch: refused")
+	})
+}
