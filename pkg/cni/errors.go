@@ -156,6 +156,8 @@ func classify(err error) *Error {
 		return fail(CodeAuth, err, "grant it, or check etcd_username of the network configuration")
 	case errors.Is(err, store.ErrAuth):
 		return fail(CodeAuth, err, "check etcd_username, etcd_password_file and the certificate files of the network configuration")
+	case errors.Is(err, store.ErrLimit):
+		return fail(CodeTryAgain, err, "start etcd with wider limits; then try again")
 	case errors.Is(err, store.ErrReadOnly):
 		return fail(CodeReadOnly, err, "compact and defragment etcd, then `etcdctl alarm disarm`")
 	case errors.Is(err, store.ErrUnavailable):

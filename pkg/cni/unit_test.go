@@ -141,6 +141,7 @@ func TestExplain(t *testing.T) {
 		{fmt.Errorf("read: %w", store.ErrUnavailable), CodeTryAgain},
 		{fmt.Errorf("read: %w", store.ErrAuth), CodeAuth},
 		{fmt.Errorf("read: %w", store.ErrDenied), CodeAuth},
+		{fmt.Errorf("read: %w", store.ErrLimit), CodeTryAgain},
 		{fmt.Errorf("commit: %w", store.ErrReadOnly), CodeReadOnly},
 		{fmt.Errorf("commit: %w", &store.ConflictError{}), CodeTryAgain},
 		{context.DeadlineExceeded, CodeTryAgain},

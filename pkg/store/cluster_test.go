@@ -45,6 +45,7 @@ type clusterOptions struct {
 	tls      *transport.TLSInfo // for clients
 	grpcOnly bool               // HTTP has an address of its own
 	quota    int64
+	narrow   bool // takes two operations in a transaction, and 2 KiB
 }
 
 type server struct {
@@ -82,6 +83,9 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 		cfg.UnsafeNoFsync = true
 		cfg.BcryptCost = 4
 		cfg.QuotaBackendBytes = opts.quota
+		if opts.narrow {
+			cfg.MaxTxnOps, cfg.MaxRequestBytes = 2, 2<<10
+		}
 		addr, peer := free[3*i], free[3*i+1]
 		cfg.ListenClientUrls = []url.URL{{Scheme: scheme, Host: addr}}
 		cfg.AdvertiseClientUrls = cfg.ListenClientUrls

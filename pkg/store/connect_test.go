@@ -286,6 +286,25 @@ func TestQuota(t *testing.T) {
 	}
 }
 
+// TestLimits has an etcd that is set to take less than etcd does by itself.
+func TestLimits(t *testing.T) {
+	c := startCluster(t, clusterOptions{narrow: true})
+	s := c.open()
+	ctx := within(t, patienceOfTests)
+	_, err := s.Read(ctx, Prefix(configs), Prefix(hosts), Key(model.ReadyKey{}))
+	wantError(t, err, ErrLimit, "read 3 ranges: ", c.members[0].proxy.addr, "too many operations", "--max-txn-ops=128 or more")
+	for _, size := range []int{4 << 10, 1 << 20} {
+		_, err = s.Commit(ctx, model.Change{Puts: []model.Put{put("A", strings.Repeat("x", size))}})
+		wantError(t, err, ErrLimit, "write /calico/v1/config/A: ", "larg", "--max-request-bytes")
+		if errors.Is(err, ErrUnknownOutcome) {
+			t.Error(err)
+		}
+	}
+	if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "x")}}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestClosed(t *testing.T) {
 	s, err := Open(t.Context(), Config{Endpoints: []string{"127.0.0.1:1"}})
 	if err != nil {

@@ -30,6 +30,8 @@ var (
 	// ErrReadOnly is in the chain when etcd takes no writes: its space quota is
 	// used up (alarm NOSPACE).
 	ErrReadOnly = errors.New("etcd is read-only")
+	// ErrLimit is in the chain when the request is more than etcd is set to take.
+	ErrLimit = errors.New("etcd's limits are too narrow")
 	// ErrUnknownOutcome is in the chain when a commit was sent and no answer
 	// came: it took effect or will, or never does. Read again before deciding.
 	ErrUnknownOutcome = errors.New("it is not known whether the write took effect")
@@ -89,6 +91,14 @@ func judge(member string, err error, sent, user bool) failure {
 		f.kind, f.sent = ErrReadOnly, false
 		f.reason += ": the space quota is used up: compact and defragment etcd, then etcdctl alarm disarm"
 		return f
+	case errors.Is(known, rpctypes.ErrTooManyOps):
+		f.kind, f.sent = ErrLimit, false
+		f.reason += fmt.Sprintf(": start etcd with --max-txn-ops=%d or more, or without that flag", maxOps)
+		return f
+	case errors.Is(known, rpctypes.ErrRequestTooLarge), isTooLarge(err):
+		f.kind, f.sent = ErrLimit, false
+		f.reason += ": start etcd with a greater --max-request-bytes, 1572864 where it is not set"
+		return f
 	case errors.Is(known, rpctypes.ErrPermissionDenied):
 		f.kind, f.sent = ErrDenied, false
 		f.reason += ": a role of the user needs to read and write all that begins with " + model.Root
@@ -122,6 +132,11 @@ func judge(member string, err error, sent, user bool) failure {
 		f.err, f.sent = rpctypes.Error(err), false
 	}
 	return f
+}
+
+// isTooLarge reports whether etcd's gRPC refused a request unread: it takes 512 KiB more than etcd does.
+func isTooLarge(err error) bool {
+	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max")
 }
 
 // isCertificateText tells a handshake that failed by what one side sent from
