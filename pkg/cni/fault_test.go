@@ -62,7 +62,7 @@ func TestEtcdUnreachable(t *testing.T) {
 	if got := r.links(); len(got) != 0 {
 		t.Errorf("links %v", got)
 	}
-	r.failsLike(verb("STATUS", bad), 50, saying("read 7 ranges"))
+	r.failsLike(verb("STATUS", bad), 50, saying("read 11 ranges"))
 	r.failsLike(verb("DEL", bad), 11, saying("read 8 ranges"))
 	r.failsLike(verb("GC", withAttachments(r, bad)), 11, saying("read 4 ranges"))
 	r.must(verb("DEL", good))
@@ -140,7 +140,7 @@ func TestEtcdReadOnly(t *testing.T) {
 		return what + ": etcd is read-only: " + r.lab.EtcdEndpoints()[0] + ": etcdserver: mvcc: database space exceeded: the space quota is used up: compact and defragment etcd, then etcdctl alarm disarm"
 	}
 	r.fails(c, 102, saying("commit of 4 puts and 0 deletes"))
-	r.fails(verb("STATUS", c), 50, saying("write /calico/v1/Ready"))
+	r.fails(verb("STATUS", c), 50, saying("commit of 2 puts and 2 deletes"))
 	r.must(verb("DEL", c)) // nothing to write
 	if got := len(r.links()); got != 1 {
 		t.Errorf("links %v", r.links())
@@ -192,7 +192,7 @@ func TestEtcdRefuses(t *testing.T) {
 			}
 			r.failsLike(c, 101, saying("read 13 ranges"))
 			r.failsLike(verb("DEL", c), 101, saying("read 8 ranges"))
-			r.failsLike(verb("STATUS", c), 50, saying("read 7 ranges"))
+			r.failsLike(verb("STATUS", c), 50, saying("read 11 ranges"))
 		})
 	}
 	r.fails(with(map[string]any{"etcd_cert_file": "/nonexistent", "etcd_key_file": "/nonexistent"}), 7, "etcd client certificate: open /nonexistent: no such file or directory: name PEM files that this process may read")

@@ -107,6 +107,12 @@ func (s *session) etcdStatus(ctx context.Context) error {
 	// No handle has this name: container ids don't begin with a dot.
 	request := s.request(identity{network: s.conf.Name, handle: s.conf.Name + "..status", key: model.WorkloadEndpointKey{Host: s.node}})
 	wants := []ipam.Want{{Key: model.ReadyKey{}}}
+	if s.plugin == Calico {
+		wants = append(wants, ipam.Want{Key: s.statusEndpoint().key})
+		for _, k := range s.profileKeys() {
+			wants = append(wants, ipam.Want{Key: k})
+		}
+	}
 	ours := s.plugin == CalicoIPAM || s.conf.IPAM.Type == netconf.CalicoIPAM
 	// Where all addresses are asked for by number, which ones they will be isn't known.
 	ours = ours && (request.IPv4 || request.IPv6 || len(request.Addrs) > 0)
@@ -114,6 +120,7 @@ func (s *session) etcdStatus(ctx context.Context) error {
 		wants = append(wants, ipam.FirstRead(request)...)
 	}
 	v := newView()
+	var change model.Change
 	for len(wants) > 0 {
 		if err := s.read(ctx, v, wants); err != nil {
 			return err
@@ -135,19 +142,41 @@ func (s *session) etcdStatus(ctx context.Context) error {
 			} else if err != nil {
 				return err
 			}
+			change = plan.Change()
 		}
 	}
-	return s.writable(ctx)
+	if s.plugin == Calico {
+		id := s.statusEndpoint()
+		change.Puts = append(change.Puts, model.Put{Key: id.key, Value: s.endpoint(id, podMAC(id.cid), s.mtu(), nil, model.WorkloadEndpoint{})})
+		change.Merge(s.profile(v))
+	}
+	return s.writable(ctx, change)
 }
 
-// writable finds out whether etcd takes writes, without making one: a compare
-// that can't hold is tested after the server's own checks.
-func (s *session) writable(ctx context.Context) error {
-	never := model.Compare{Key: model.ReadyKey{}, Revision: 1<<62 - 1}
-	_, err := s.client.Commit(ctx, model.Change{
-		Compares: []model.Compare{never},
-		Puts:     []model.Put{{Key: model.ReadyKey{}, Value: model.Ready(true)}},
-	})
+// statusEndpoint is the identity of a container that there is not.
+func (s *session) statusEndpoint() identity {
+	const cid = ".status"
+	return identity{network: s.conf.Name, cid: cid, hostIf: "cali",
+		key: model.WorkloadEndpointKey{Host: s.node, Orchestrator: "cni", Workload: cid, Endpoint: "eth0"}}
+}
+
+// writable finds out whether etcd takes what an ADD would write, without writing it: a compare
+// that can't hold is tested after the server's own checks, of room and of permissions.
+func (s *session) writable(ctx context.Context, change model.Change) error {
+	change.Compares = []model.Compare{{Key: model.ReadyKey{}, Revision: 1<<62 - 1}}
+	puts := change.Puts
+	change.Puts = nil
+	for _, p := range puts {
+		if _, large := p.Key.(model.BlockKey); large { // members write to disk what is not done, too; to delete takes the same permission
+			change.Deletes = append(change.Deletes, p.Key)
+		} else {
+			change.Puts = append(change.Puts, p)
+		}
+	}
+	if len(change.Puts) == 0 {
+		change.Puts = []model.Put{{Key: model.ReadyKey{}, Value: model.Ready(true)}}
+	}
+	_, err := s.client.Commit(ctx, change)
 	if _, ok := errors.AsType[*store.ConflictError](err); ok {
 		return nil
 	}

@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
@@ -281,4 +284,61 @@ func TestVersion(t *testing.T) {
 			t.Errorf("%s VERSION: %s", plugin, got)
 		}
 	}
+}
+
+// TestStatusDenied takes from etcd's user, one by one, the permissions that an ADD needs: STATUS says
+// what the ADD would, and neither writes.
+func TestStatusDenied(t *testing.T) {
+	cfg := small()
+	cfg.Auth = true
+	r := newRig(t, cfg)
+	c := call(r.pod("pod"), r.conf(nil))
+	password, err := os.ReadFile(filepath.Join(filepath.Dir(r.lab.EtcdPasswordFile()), "root-password"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := clientv3.New(clientv3.Config{Endpoints: r.lab.EtcdSockets(), Username: lab.EtcdRootUser,
+		Password: strings.TrimSpace(string(password)), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	grant := func(prefix string, what clientv3.PermissionType) {
+		t.Helper()
+		if _, err := root.RoleGrantPermission(r.ctx(), lab.EtcdUser, prefix, clientv3.GetPrefixRangeEnd(prefix), what); err != nil {
+			t.Fatal(err)
+		}
+	}
+	revoke := func(prefix string) {
+		t.Helper()
+		if _, err := root.RoleRevokePermission(r.ctx(), lab.EtcdUser, prefix, clientv3.GetPrefixRangeEnd(prefix)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const all = clientv3.PermissionType(clientv3.PermReadWrite)
+	needed := []string{"/calico/ipam/v2/assignment/", "/calico/ipam/v2/handle/", "/calico/ipam/v2/host/", "/calico/v1/host/", "/calico/v1/policy/"}
+	for _, prefix := range needed {
+		grant(prefix, all)
+	}
+	const read = clientv3.PermissionType(clientv3.PermRead)
+	for _, prefix := range []string{"/calico/ipam/v2/config", "/calico/v1/Ready", "/calico/v1/ipam/"} {
+		grant(prefix, read) // an ADD doesn't write there
+	}
+	revoke("/calico/")
+	r.must(verb("STATUS", c))
+	for _, prefix := range needed {
+		revoke(prefix)
+		says := ".*: the user calico may not read .*" + prefix + ".*"
+		r.failsLike(verb("STATUS", c), 50, says)
+		r.failsLike(c, 101, says)
+		grant(prefix, read)
+		says = ".*: the user calico may not write " + prefix + ".*"
+		r.failsLike(verb("STATUS", c), 50, says)
+		r.failsLike(c, 101, says)
+		grant(prefix, all)
+	}
+	r.add(c)
+	r.must(verb("STATUS", c))
+	r.must(verb("DEL", c))
+	r.empty()
 }

@@ -40,7 +40,7 @@ func (c *Client) deniedText(op wire.Op) string {
 	case op.Put != nil:
 		what += "write " + op.Put.Key
 	case op.Delete != nil:
-		what += "delete " + op.Delete.Key
+		what += "write " + op.Delete.Key
 	case op.Range.RangeEnd != "":
 		what += "read all that begins with " + op.Range.Key
 	default:

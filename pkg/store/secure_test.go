@@ -431,7 +431,7 @@ func TestDenied(t *testing.T) {
 		{"/calico/v1/host/", read, "the user part may not read all that begins with /calico/v1/host/: "},
 		{"/calico/v1/Ready", read, "the user part may not read /calico/v1/Ready: "},
 		{"/calico/v1/config/", write, "the user part may not write /calico/v1/config/A: "},
-		{"/calico/v1/host/", write, "the user part may not delete /calico/v1/host/h/config/A: "},
+		{"/calico/v1/host/", write, "the user part may not write /calico/v1/host/h/config/A: "},
 		{"/calico/v1/Ready", write, "the user part may not read /calico/v1/Ready: "},
 		{"/calico/v1/host/", watch, "the user part may not read all that begins with /calico/v1/host/: "},
 	} {
