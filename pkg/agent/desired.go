@@ -81,7 +81,11 @@ func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) wor
 			}
 			left[old.want.Interface] = old.want
 			w.lost = append(w.lost, s.notOwn(lostAddrs(old.want, next.want))...)
-			w.gone = append(w.gone, without(old.want.Addrs, next.want.Addrs)...)
+			if isAnother(old.want, next.want) {
+				w.gone = append(w.gone, old.want.Addrs...)
+			} else {
+				w.gone = append(w.gone, without(old.want.Addrs, next.want.Addrs)...)
+			}
 			if d.interfaces[old.want.Interface] == old {
 				delete(d.interfaces, old.want.Interface)
 				delete(d.failing, old.want.Interface)
@@ -117,10 +121,16 @@ func lostAddrs(old, next hostpath.Endpoint) []netip.Addr {
 	if !old.Active {
 		return nil
 	}
-	if !next.Active || next.Interface != old.Interface {
+	if !next.Active || next.Interface != old.Interface || isAnother(old, next) {
 		return old.Addrs
 	}
 	return without(old.Addrs, next.Addrs)
+}
+
+// isAnother says that a container has the endpoint that another had: a pod was deleted and
+// made again by its name, and of that nothing was heard, as where etcd was out of reach.
+func isAnother(old, next hostpath.Endpoint) bool {
+	return old.Container != "" && next.Container != "" && old.Container != next.Container
 }
 
 func without(addrs, these []netip.Addr) []netip.Addr {

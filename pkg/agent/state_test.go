@@ -260,6 +260,11 @@ func TestFollow(t *testing.T) {
 	}
 	inactive := testSpec("cali1", "10.0.0.1", "10.0.0.2")
 	inactive.State = model.StateInactive
+	contained := func(id string) model.WorkloadEndpoint {
+		spec := testSpec("cali1", "10.0.0.1")
+		spec.ContainerID = id
+		return spec
+	}
 	steps := []struct {
 		name    string
 		entries []model.Entry // at revision 0: deleted; else the step's is put in
@@ -277,6 +282,10 @@ func TestFollow(t *testing.T) {
 		{"inactive", []model.Entry{gone(a), put(b, inactive, 1)}, "+cali1 [10.0.0.1 10.0.0.2] -cali2 [10.0.0.1] lost [10.0.0.1 10.0.0.2]"},
 		{"invalid", []model.Entry{put(b, errors.New("bad"), 1)}, "-cali1 [10.0.0.1 10.0.0.2] lost []"},
 		{"gone", []model.Entry{gone(b)}, "lost []"},
+		{"new, of a container", []model.Entry{put(a, contained("one"), 1)}, "+cali1 [10.0.0.1] lost []"},
+		{"another container has all of it", []model.Entry{put(a, contained("two"), 1)}, "+cali1 [10.0.0.1] lost [10.0.0.1]"},
+		{"whose isn't said", []model.Entry{put(a, contained(""), 1)}, "+cali1 [10.0.0.1] lost []"},
+		{"gone again", []model.Entry{gone(a)}, "-cali1 [10.0.0.1] lost [10.0.0.1]"},
 	}
 	for _, step := range steps {
 		revision++
