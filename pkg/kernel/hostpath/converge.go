@@ -21,6 +21,7 @@ import (
 type change struct {
 	rtnl.Change
 	lost   netip.Addr  // the address that a deleted route led to
+	leads  netip.Addr  // that a new one leads to, and none by this interface did
 	add    *rtnl.Route // the route that the first request adds unless there is one
 	sysctl string      // or, instead of requests: below net, set to value
 	value  string
@@ -93,6 +94,9 @@ func (h *Path) write(ctx context.Context, report *Report, st *state, plans []int
 			n++
 			if c.lost.IsValid() {
 				report.Lost = append(report.Lost, c.lost)
+			}
+			if c.leads.IsValid() && !h.ready {
+				report.Lost = append(report.Lost, c.leads)
 			}
 		}
 		made += n

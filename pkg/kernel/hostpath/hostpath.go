@@ -95,7 +95,9 @@ type Report struct {
 	// ApplySome, those of others that share an address with one of them.
 	Endpoints []Status
 	// Lost are addresses that routes led to which were deleted, stale ones of a
-	// former run included: connections to them are over.
+	// former run included: connections to them are over. Of the first Apply also those
+	// of interfaces to which no route led with them: whoever has them came since the former
+	// run, and connections of who had them before may be tracked still.
 	Lost []netip.Addr
 	// Strays are the links with the workload prefix and an alias that are up and that no
 	// endpoint has, or that of another container; of ApplySome, those that it was about.

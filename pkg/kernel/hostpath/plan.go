@@ -219,6 +219,9 @@ func (p *interfacePlan) routes(protocol uint8, l link.Link, st *state, addrs []n
 			continue
 		}
 		c := change{Change: rtnl.Change{What: fmt.Sprintf("add route to %s by %s", a, l.Name)}}
+		if !slices.ContainsFunc(others, func(r rtnl.Route) bool { return r.Index == l.Index }) {
+			c.leads = a
+		}
 		if len(others) == 0 {
 			c.Requests, c.add = []*rtnl.Message{rtnl.AddRoute(want, unix.NLM_F_EXCL)}, &want
 		} else {
@@ -232,9 +235,14 @@ func (p *interfacePlan) routes(protocol uint8, l link.Link, st *state, addrs []n
 		}
 	}
 	for _, r := range st.routes[l.Index] {
-		if !right[r] {
-			p.add(change{Change: rtnl.Change{What: fmt.Sprintf("delete route to %s by %s", r.Dst, l.Name), Requests: []*rtnl.Message{rtnl.DeleteRoute(r)}, Late: true}, lost: r.Dst.Addr()})
+		if right[r] {
+			continue
 		}
+		c := change{Change: rtnl.Change{What: fmt.Sprintf("delete route to %s by %s", r.Dst, l.Name), Requests: []*rtnl.Message{rtnl.DeleteRoute(r)}, Late: true}}
+		if !slices.Contains(addrs, r.Dst.Addr()) {
+			c.lost = r.Dst.Addr()
+		}
+		p.add(c)
 	}
 }
 
