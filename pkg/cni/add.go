@@ -269,7 +269,7 @@ func (a *attachment) freeFormer(plan *ipam.Plan, v *view, old model.WorkloadEndp
 		if former.network, ok = strings.CutSuffix(handle, handleID("", former.cid, former.ifName)); !ok {
 			continue
 		}
-		more, err := a.freeHandle(plan, v, former)
+		more, err := a.freeHandle(plan, v, former, addr)
 		if err != nil {
 			return err
 		}
@@ -279,10 +279,14 @@ func (a *attachment) freeFormer(plan *ipam.Plan, v *view, old model.WorkloadEndp
 }
 
 // freeHandle frees what a former sandbox has, and nothing of a container whose names
-// make the same handle.
-func (a *attachment) freeHandle(plan *ipam.Plan, v *view, former identity) ([]netip.Addr, error) {
+// make the same handle. Its addresses also are looked for: the handle may not name them.
+func (a *attachment) freeHandle(plan *ipam.Plan, v *view, former identity, also ...netip.Addr) ([]netip.Addr, error) {
 	former.handle = handleID(former.network, former.cid, former.ifName)
-	held, err := v.ipam.Held(former.handle)
+	blocks, err := plan.BlocksOf(former.handle, also)
+	if err != nil {
+		return nil, err
+	}
+	held, err := v.ipam.Held(former.handle, blocks...)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +295,7 @@ func (a *attachment) freeHandle(plan *ipam.Plan, v *view, former identity) ([]ne
 			return nil, err
 		}
 	}
-	return plan.Release(former.handle, a.s.started)
+	return plan.Release(former.handle, a.s.started, blocks...)
 }
 
 // former is the endpoint that was there before this call.

@@ -125,7 +125,7 @@ func (r *removal) decide(v *view) (model.Change, error) {
 	if r.addrs {
 		plan := ipam.NewPlan(v.ipam)
 		var err error
-		if freed, err = plan.Release(r.id.handle, r.s.started, r.id.blocks...); err != nil {
+		if freed, err = r.free(plan, v); err != nil {
 			if !r.linked {
 				r.s.askAhead()
 			}
@@ -172,6 +172,33 @@ func (r *removal) decide(v *view) (model.Change, error) {
 		}
 	}
 	return change, nil
+}
+
+// free frees what the handle has. Where somebody has deleted the handle, the blocks of the
+// endpoint's addresses tell which of those are its.
+func (r *removal) free(plan *ipam.Plan, v *view) ([]netip.Addr, error) {
+	freed, err := plan.Release(r.id.handle, r.s.started, r.id.blocks...)
+	if err != nil || r.unlocked {
+		return freed, err
+	}
+	var missing []netip.Addr
+	for _, key := range r.known() {
+		ep, ok := v.get(key).Value.(model.WorkloadEndpoint)
+		if !ok || !r.owns(v.get(key), nil) {
+			continue
+		}
+		for _, addr := range ep.Addrs() {
+			if !slices.Contains(freed, addr) {
+				missing = append(missing, addr)
+			}
+		}
+	}
+	blocks, err := plan.BlocksOf(r.id.handle, missing)
+	if err != nil || len(blocks) == 0 {
+		return freed, err
+	}
+	more, err := plan.Release(r.id.handle, r.s.started, blocks...)
+	return append(freed, more...), err
 }
 
 // isAnother reports whether an endpoint that the container is said to have is another node's.

@@ -27,10 +27,11 @@ func TestDelOfWhatIsGone(t *testing.T) {
 		"netns":       func(c *lab.Call) { c.Netns = "/run/netns/gone" },
 		"empty netns": func(c *lab.Call) { c.Netns = "" },
 		"link":        func(*lab.Call) { r.sh("ip link del " + r.links()[0]) },
-		"endpoint": func(*lab.Call) {
-			if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{key}}); err != nil {
-				t.Fatal(err)
-			}
+		"endpoint":    func(*lab.Call) { r.delete(key) },
+		"handle":      func(*lab.Call) { r.delete(model.HandleKey{ID: "net1.c1.eth0"}) },
+		"handle and link": func(*lab.Call) {
+			r.delete(model.HandleKey{ID: "net1.c1.eth0"})
+			r.sh("ip link del " + r.links()[0])
 		},
 		"all of etcd but the pools": func(*lab.Call) {
 			var c model.Change
@@ -67,6 +68,47 @@ func TestDelOfWhatIsGone(t *testing.T) {
 	if reply := r.must(never); !strings.Contains(string(reply.Stderr), "CNI_ARGS: IP: want an IP address") {
 		t.Errorf("no warning: %s", reply.Stderr)
 	}
+}
+
+// TestDelWithoutHandle has a container whose handle somebody has deleted, and others in the same block.
+func TestDelWithoutHandle(t *testing.T) {
+	r := newRig(t, lab.Config{})
+	handle := func(id string) model.HandleKey { return model.HandleKey{ID: "net1." + id + ".eth0"} }
+	add := func(id string) lab.Call {
+		c := call(r.pod(id), r.conf(nil))
+		c.ContainerID = id
+		r.add(c)
+		return c
+	}
+	kept := add("kept")
+	// The endpoint names an address that isn't its container's.
+	c := add("c1")
+	ep := r.endpoints()["cni c1 eth0"]
+	ep.IPv4Nets = append(ep.IPv4Nets, r.endpoints()["cni kept eth0"].IPv4Nets...)
+	r.put(model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}, ep)
+	r.delete(handle("c1"))
+	r.must(verb("DEL", c))
+	if got := r.roundTrips(); got > 3 {
+		t.Errorf("%d round trips", got)
+	}
+	if got := r.handles(); !slices.Equal(got, []string{"net1.kept.eth0"}) {
+		t.Errorf("handles %v", got)
+	}
+	r.must(verb("CHECK", withResult(r, kept, r.must(kept))))
+	r.must(verb("DEL", kept))
+	r.empty()
+
+	// The pod's next sandbox frees it.
+	first := call(r.pod("one"), r.conf(nil))
+	first.Args = k8sArgs
+	r.add(first)
+	r.delete(handle("c1"))
+	second := first
+	second.Netns, second.ContainerID = r.pod("two"), "c2"
+	r.add(second)
+	r.must(verb("DEL", first))
+	r.must(verb("DEL", second))
+	r.empty()
 }
 
 func TestDelByAnotherName(t *testing.T) {

@@ -191,6 +191,13 @@ func (r *rig) put(k model.Key, v any) {
 	}
 }
 
+func (r *rig) delete(k model.Key) {
+	r.Helper()
+	if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{k}}); err != nil {
+		r.Fatal(err)
+	}
+}
+
 // sh runs a command on the host.
 func (r *rig) sh(command string) string {
 	r.Helper()

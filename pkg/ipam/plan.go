@@ -213,6 +213,17 @@ func (p *Plan) recount(id string, d *draft) {
 	}
 }
 
+// with is what the handle names, in order, and after that what else is to be looked at.
+func (h *draftHandle) with(also []netip.Prefix) []netip.Prefix {
+	out := h.sorted()
+	for _, c := range also {
+		if !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // sorted is what the handle names, in order.
 func (h *draftHandle) sorted() []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(h.blocks))

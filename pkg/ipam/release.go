@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -31,12 +32,7 @@ func (p *Plan) Release(handle string, now time.Time, also ...netip.Prefix) ([]ne
 	if err != nil {
 		return nil, err
 	}
-	blocks := h.sorted()
-	for _, c := range also {
-		if !slices.Contains(blocks, c) {
-			blocks = append(blocks, c)
-		}
-	}
+	blocks := h.with(also)
 	for _, c := range blocks {
 		n.block(c)
 	}
@@ -111,6 +107,30 @@ func (p *Plan) Holder(addr netip.Addr) (handle string, err error) {
 	return holder(b, o).HandleID, nil
 }
 
+// BlocksOf are the blocks in which one of the addresses is allocated to the handle, whether or not
+// that names them.
+//
+// Errors: as Release.
+func (p *Plan) BlocksOf(handle string, addrs []netip.Addr) ([]netip.Prefix, error) {
+	needed, found := &NeedError{}, []netip.Prefix{}
+	for _, addr := range addrs {
+		b, o, err := p.find(addr)
+		need, more := errors.AsType[*NeedError](err)
+		switch {
+		case more:
+			needed.Wants = append(needed.Wants, need.Wants...)
+		case err != nil:
+			return nil, err
+		case b != nil && holder(b, o).HandleID == handle && !slices.Contains(found, b.CIDR):
+			found = append(found, b.CIDR)
+		}
+	}
+	if len(needed.Wants) > 0 {
+		return nil, needed
+	}
+	return found, nil
+}
+
 // find is the block in which an address is allocated, and where; nil = it isn't.
 func (p *Plan) find(addr netip.Addr) (*model.Block, int, error) {
 	n := &needs{v: p.view}
@@ -166,10 +186,11 @@ func (p *Plan) wanted(b *model.Block) bool {
 	return pool.err != nil || pool.IPAM && !pool.Disabled && pool.BlockSize == b.CIDR.Bits()
 }
 
-// Held are the addresses of a handle as the view has them.
+// Held are the addresses of a handle as the view has them, with those that it has in the blocks
+// also, as in Release.
 //
 // Errors: as Release.
-func (v *View) Held(handle string) ([]Assigned, error) {
+func (v *View) Held(handle string, also ...netip.Prefix) ([]Assigned, error) {
 	p := NewPlan(v)
 	n := &needs{v: v}
 	if !n.addAll(FirstReadRelease(handle)) {
@@ -179,14 +200,15 @@ func (v *View) Held(handle string) ([]Assigned, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range h.sorted() {
+	blocks := h.with(also)
+	for _, c := range blocks {
 		n.block(c)
 	}
 	if err := n.err(); err != nil {
 		return nil, err
 	}
 	var out []Assigned
-	for _, c := range h.sorted() {
+	for _, c := range blocks {
 		b, err := p.peek(c)
 		if err != nil {
 			return nil, err
