@@ -91,7 +91,11 @@ func (e *Engine) flushMTU(uplinks []Link) (mtus, map[TunnelKind][]netip.Prefix) 
 		}
 		most = max(most, l.MTU)
 	}
-	u.uplink = e.mtu("UplinkMTU", e.settings.MTU, u.uplink, most)
+	limit := mtuLimit{most, "the links to other hosts take", "the MTU of the links"}
+	u.uplink = e.mtu("UplinkMTU", e.settings.MTU, u.uplink, limit)
+	if e.settings.MTU > 0 && (most == 0 || u.uplink < most) {
+		limit = mtuLimit{u.uplink, "UplinkMTU leaves", "UplinkMTU"}
+	}
 	pools := e.inUse()
 	m := MTU{Uplink: u.uplink, Pods: u.uplink}
 	for i, t := range tunnelTypes() {
@@ -99,7 +103,9 @@ func (e *Engine) flushMTU(uplinks []Link) (mtus, map[TunnelKind][]netip.Prefix) 
 		if len(pools[t.kind]) == 0 {
 			given = 0 // nothing is wrong with what isn't used
 		}
-		u.inside[i] = e.mtu(t.mtuConfig, given, t.inside(u.uplink), t.inside(most))
+		inside := limit
+		inside.most = t.inside(limit.most)
+		u.inside[i] = e.mtu(t.mtuConfig, given, t.inside(u.uplink), inside)
 		if mtu := u.inside[i]; len(pools[t.kind]) > 0 && mtu > 0 && (m.Pods == 0 || mtu < m.Pods) {
 			m.Pods = mtu
 		}
@@ -117,16 +123,21 @@ func (e *Engine) flushMTU(uplinks []Link) (mtus, map[TunnelKind][]netip.Prefix) 
 	return u, pools
 }
 
+// mtuLimit is what would be lost on the way if it were more.
+type mtuLimit struct {
+	most        int // 0 = not known
+	says, raise string
+}
+
 // mtu is what a setting gives, 0 = nothing, else what follows from the links. More than
-// most, 0 = not known, would be lost on the way: it is reported, and most is used.
-func (e *Engine) mtu(setting string, given, follows, most int) int {
+// the limit is reported, and the limit used.
+func (e *Engine) mtu(setting string, given, follows int, limit mtuLimit) int {
 	reason := ""
-	switch {
+	switch most := limit.most; {
 	case given == 0:
 		given = follows
 	case most > 0 && given > most:
-		reason = fmt.Sprintf("%s is %d, and the links to other hosts take %d: %d is used; set no more than that, or raise the MTU of the links",
-			setting, given, most, most)
+		reason = fmt.Sprintf("%s is %d, and %s %d: %d is used; set no more than that, or raise %s", setting, given, limit.says, most, most, limit.raise)
 		given = most
 	}
 	e.report(LargeMTU, setting, reason)

@@ -72,7 +72,7 @@ type Settings struct {
 	// than the greatest of theirs is a LargeMTU, and not used.
 	MTU int
 	// TunnelMTU is that of tunnels, where it shall not follow from the uplinks'. More
-	// than the greatest of theirs leaves is a LargeMTU, and not used.
+	// than the greatest of theirs leaves, or MTU where it is set, is a LargeMTU, and not used.
 	TunnelMTU     map[TunnelKind]int
 	Listen        []netip.Addr
 	ListenPort    uint16        // 0 = 179

@@ -228,7 +228,8 @@ const (
 	ForeignRoute ProblemKind = "foreign-route"
 	// SmallMTU is one that leaves too little for IPv6.
 	SmallMTU ProblemKind = "small-mtu"
-	// LargeMTU is one that is set and that no link to other hosts takes.
+	// LargeMTU is one that is set and that no link to other hosts takes, or that of the uplinks
+	// that is set has no room for.
 	LargeMTU ProblemKind = "large-mtu"
 )
 

@@ -33,6 +33,8 @@ func TestLargeMTU(t *testing.T) {
 		{"too much", Settings{MTU: 9001}, model.EncapAlways, 9000, 8950, []string{"UplinkMTU"}},
 		{"all that is left", Settings{TunnelMTU: map[TunnelKind]int{VXLAN4: 8950}}, model.EncapAlways, 1500, 8950, nil},
 		{"more than that", Settings{TunnelMTU: map[TunnelKind]int{VXLAN4: 8951}}, model.EncapAlways, 1500, 8950, []string{"VXLANMTU"}},
+		{"all that what is set leaves", Settings{MTU: 1400, TunnelMTU: map[TunnelKind]int{VXLAN4: 1350}}, model.EncapAlways, 1400, 1350, nil},
+		{"more than what is set leaves", Settings{MTU: 1400, TunnelMTU: map[TunnelKind]int{VXLAN4: 1351}}, model.EncapAlways, 1400, 1350, []string{"VXLANMTU"}},
 		{"of no tunnel that is used", Settings{TunnelMTU: map[TunnelKind]int{VXLAN4: 8951, VXLAN6: 9000, IPIP: 9000}}, model.EncapNever, 1500, 0, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

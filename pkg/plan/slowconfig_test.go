@@ -79,6 +79,9 @@ func (s *slow) config(settings Settings) {
 		s.problem(LargeMTU, "UplinkMTU")
 		uplink = most
 	}
+	if settings.MTU > 0 {
+		most = uplink
+	}
 	tunnelMTU := map[TunnelKind]int{}
 	for kind, setting := range map[TunnelKind]string{IPIP: "IpInIpMtu", VXLAN4: "VXLANMTU", VXLAN6: "VXLANMTUV6"} {
 		tunnelMTU[kind] = settings.TunnelMTU[kind]

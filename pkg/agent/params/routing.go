@@ -81,7 +81,8 @@ func routingTable() []Param {
 		{
 			Name: "VXLANMTU", Initial: "0", Effect: atOnce,
 			Values: mtu(func(p *Params) *int { return &p.VXLANMTU }),
-			Does:   "MTU of the VXLAN tunnel of IPv4. 0 is the uplinks' less 50. More than the links leave is reported, and what they leave used.",
+			Does: "MTU of the VXLAN tunnel of IPv4. 0 is the uplinks' less 50. " +
+				"More than the links leave, or UplinkMTU where it is set, is reported, and what they leave used.",
 		},
 		{
 			Name: "VXLANMTUV6", Initial: "0", Effect: atOnce,
