@@ -132,6 +132,11 @@ func (s *session) checkIPAM() error {
 		if v6 && mtu < minMTU6 {
 			return failf(CodeConfig, "set mtu to 1280 or more, or ipam.assign_ipv6 to false", "mtu: IPv6 needs 1280 bytes, and it is %d", mtu)
 		}
+		if v6 {
+			if err := s.checkMAC(); err != nil {
+				return err
+			}
+		}
 		return s.checkFamilies()
 	case s.conf.IPAM.Type == "":
 		return failf(CodeConfig, "set ipam.type to calico-ipam, or to the name of another IPAM plugin", "ipam.type: missing")
@@ -150,6 +155,19 @@ func (s *session) checkFamilies() error {
 		return nil
 	}
 	return failf(CodeConfig, "set ipam.assign_ipv4 or ipam.assign_ipv6 to true", "ipam.assign_ipv4: neither IPv4 nor IPv6 is to be assigned")
+}
+
+// checkMAC refuses the MAC address of the host's end: with IPv6 both ends would have the link-local
+// address that follows from it, the pod's gateway.
+func (s *session) checkMAC() error {
+	code, field, asked := CodeConfig, "runtimeConfig.mac", s.conf.RuntimeMAC
+	if asked.IsZero() {
+		code, field, asked = CodeEnvironment, "CNI_ARGS: MAC", s.env.args.MAC
+	}
+	if asked != link.HostMAC() {
+		return nil
+	}
+	return failf(code, "ask for another, like 02:00:00:00:00:01, or for none", "%s: %s is the host's end's, by which a container with IPv6 has its gateway", field, asked)
 }
 
 // mac is the address that the pod's end is to have.

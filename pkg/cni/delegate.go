@@ -134,6 +134,11 @@ func (a *attachment) take(r *types100.Result) error {
 				"the IPAM plugin %s gave %s: not an address that a container can have here", s.conf.IPAM.Type, addr)
 		}
 	}
+	if slices.ContainsFunc(addrs, netip.Addr.Is6) {
+		if err := a.s.checkMAC(); err != nil {
+			return err
+		}
+	}
 	a.addrs = addrs
 	for _, route := range r.Routes {
 		if dst, ok := prefixOf(route.Dst); ok {

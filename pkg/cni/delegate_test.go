@@ -95,6 +95,14 @@ func TestHostLocal(t *testing.T) {
 	}
 	r.must(verb("DEL", c))
 	r.empty()
+
+	// That it gives IPv6 is known when it has.
+	c.Stdin, dir = r.hostLocal(map[string]any{"runtimeConfig": map[string]any{"mac": "ee:ee:ee:ee:ee:ee"}})
+	r.fails(c, 7, "runtimeConfig.mac: ee:ee:ee:ee:ee:ee is the host's end's, by which a container with IPv6 has its gateway")
+	if got := leases(t, dir); len(got) != 0 {
+		t.Errorf("host-local still has %v", got)
+	}
+	r.empty()
 }
 
 // TestDelOfAPodCIDR deletes what other software has made with a configuration
