@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // Ledger are the objects of etcd and the settings that cannot be acted upon:
@@ -154,6 +155,13 @@ func (p *Ledger) All() []Problem {
 func (p *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	all := p.All()
 	if r.FormValue("format") == "json" || strings.Contains(r.Header.Get("Accept"), "application/json") {
+		for i := range all {
+			for _, s := range []*string{&all[i].Path, &all[i].Reason, &all[i].Value, &all[i].Used} {
+				if !utf8.ValidString(*s) { // which JSON can't hold
+					*s = strconv.Quote(*s)
+				}
+			}
+		}
 		w.Header().Set("Content-Type", "application/json")
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
@@ -192,7 +200,8 @@ func Indent(reason string) string {
 
 // Printable quotes what is more than text: nothing from etcd gets at a terminal.
 func Printable(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+	// A byte that is no text is a printable rune to ContainsFunc: the one for what can't be shown.
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return strconv.Quote(s)
 	}
 	return s

@@ -96,6 +96,15 @@ object /calico/v1/policy/b
 		p.Report("/calico/v1/policy/a\n", nil)
 		p.ReportSetting("/calico/v1/config/X", nil, "")
 		text("every object and setting is in order\n")
+
+		p.Report("/calico/v1/policy/é\xff", errors.New("bad \xfe"))
+		text(`object "/calico/v1/policy/é\xff"
+  since   2000-01-01T01:00:00Z
+  reason  "bad \xfe"
+`)
+		if _, got := get("/debug/invalid?format=json", ""); !strings.Contains(got, `"\"/calico/v1/policy/é\\xff\""`) || !strings.Contains(got, `"\"bad \\xfe\""`) {
+			t.Errorf("what is no text as JSON: %s", got)
+		}
 	})
 }
 
