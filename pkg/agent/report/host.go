@@ -59,7 +59,7 @@ func (r *Reporter) reportHost(ctx context.Context) error {
 		r.drop(r.lease)
 		r.lease = nil
 		r.lapsed()
-		return errors.New("the lease of the host's status has ended")
+		return errEnded
 	case overtaken:
 		r.overtaken(p, conflict.Have)
 		return nil
@@ -81,12 +81,18 @@ func (r *Reporter) reportHost(ctx context.Context) error {
 	return r.registerAfter(ctx, first)
 }
 
+var errEnded = errors.New("the lease of the host's status has ended")
+
 // lapses adds what comes of it where the status isn't written for longer than its lease.
 func (r *Reporter) lapses(err error) error {
 	if alive, wrote := r.Standing(); err == nil || alive != 0 || wrote == 0 {
 		return err
 	}
-	return fmt.Errorf("the lease of the host's status has ended, so that others may take this host for dead: %w", err)
+	dead := fmt.Errorf("%w, so that others may take this host for dead", errEnded)
+	if errors.Is(err, errEnded) {
+		return dead
+	}
+	return fmt.Errorf("%w: %w", dead, err)
 }
 
 // hold takes a lease, another one where it shall be longer or shorter, unless the one
@@ -97,7 +103,7 @@ func (r *Reporter) hold(ctx context.Context, ttl time.Duration, this bool) error
 	}
 	lease, err := r.store.Lease(ctx, ttl)
 	if err != nil {
-		return fmt.Errorf("lease of the host's status: %w", err)
+		return fmt.Errorf("write the host's status: %w", err)
 	}
 	beside := int64(0)
 	if hangsOn := cmp.Or(r.former, r.lease); hangsOn != nil {

@@ -3,7 +3,10 @@
 package report
 
 import (
+	"bytes"
+	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,5 +72,43 @@ func TestLeases(t *testing.T) {
 	report(3*time.Minute, Permission{Revision: wrote})
 	if got := e.LeaseOf(status); got == first || got != r.lease.ID() || alive != first {
 		t.Errorf("afterwards the status hangs on %x, want %x", got, r.lease.ID())
+	}
+}
+
+// TestEndedLease: that the lease has ended is said once, in one line and for all of an outage.
+func TestEndedLease(t *testing.T) {
+	e := etcd.New(t)
+	var log bytes.Buffer
+	r := New(slog.New(slog.NewTextHandler(&log, nil)), e.Store, "a", health.New())
+	r.Ask(func() {}, nil)
+	defer r.leave()
+	r.Configure(params.Resolve().Params)
+	r.Permit(Permission{}, 1<<40, true)
+	if err := r.reportHost(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Store.Revoke(t.Context(), r.lease.ID()); err != nil {
+		t.Fatal(err)
+	}
+	host := &task{log: r.log, timer: time.NewTimer(0)}
+	report := func(want string, patience time.Duration) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		r.Permit(Permission{}, 1<<40, true) // the status went with the lease
+		err := r.lapses(r.reportHost(ctx))
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), "lease of the host's status") != 1 {
+			t.Errorf("reported: %v, want %s", err, want)
+		}
+		host.done(t.Context(), err)
+	}
+	const ended = "the lease of the host's status has ended, so that others may take this host for dead"
+	report(ended, etcd.Patience)
+	e.Stop()
+	for range 2 {
+		report(ended+": write the host's status: grant lease: ", time.Second)
+	}
+	if got := strings.Count(log.String(), "lease of the host's status"); got != 1 {
+		t.Errorf("said %d times:\n%s", got, &log)
 	}
 }
