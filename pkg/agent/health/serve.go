@@ -70,7 +70,17 @@ func (s *Servers) Move() (health, metrics error) {
 	s.mu.Lock()
 	want := s.want
 	s.mu.Unlock()
-	health, metrics = s.health.move(want[0].Address()), s.metrics.move(want[1].Address())
+	clash := want[0].Clashes(want[1])
+	if clash && s.metrics.samePort(want[1].Address()) {
+		s.metrics.close(drainPause) // health comes first, however it came to that
+	}
+	health = s.health.move(want[0].Address())
+	if clash {
+		metrics = fmt.Errorf("serve metrics on %s: HealthPort and PrometheusMetricsPort are both %d, which is for health: set one of them to another port, or PrometheusMetricsEnabled to false",
+			want[1].Address(), want[1].Port)
+	} else {
+		metrics = s.metrics.move(want[1].Address())
+	}
 	s.say(s.health, health)
 	s.say(s.metrics, metrics)
 	return health, metrics

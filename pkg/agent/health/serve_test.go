@@ -101,6 +101,20 @@ func TestServing(t *testing.T) {
 	s.Configure(params.Params{Health: at(b), Metrics: at(a)})
 	until("all in order", func() bool { return p.Count() == 0 })
 
+	// one port for both: health has it, and metrics come back when they have one of their own
+	everywhere := at(a)
+	everywhere.Host = ""
+	for _, want := range []params.Params{{Health: at(a), Metrics: at(a)}, {Health: at(a), Metrics: everywhere}, {Health: everywhere, Metrics: at(a)}} {
+		s.Configure(want)
+		until("health at the port of both, and a report", func() bool { return ask(a) == "health" && p.Count() == 1 })
+		port := fmt.Sprint(want.Metrics.Port)
+		if got := p.All()[0]; got.Path != "PrometheusMetricsPort" || got.Used != "not served" || !strings.Contains(got.Reason, "HealthPort and PrometheusMetricsPort are both "+port) {
+			t.Errorf("%+v", got)
+		}
+		s.Configure(params.Params{Health: at(b), Metrics: at(a)})
+		until("each at its own", func() bool { return ask(b) == "health" && ask(a) == "metrics" && p.Count() == 0 })
+	}
+
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
