@@ -109,7 +109,7 @@ func routingTable() []Param {
 		{
 			Name: "BGPListenPort", Initial: "179", Effect: atOnce,
 			Values: number(1, 65535, func(p *Params) *uint16 { return &p.BGPPort }),
-			Does: "The TCP port of the same. Hosts connect to one another at their own BGPListenPort. While another program has the " +
+			Does: "The TCP port of the same. It must be the same on all hosts of the mesh: each connects to the others at its own BGPListenPort. While another program has the " +
 				"port, BGP stays at the one it had, where it had one.",
 		},
 		{
