@@ -49,7 +49,7 @@ is not used: the parameter's default is. What weaker places say of the parameter
 this host; so what must be the same on all hosts is best set for all of them alone. A mistake is logged once, with its place and what is wrong with it,
 counted by the metric ` + "`calico_node_invalid_objects`" + `, and shown at ` + "`/debug/invalid`" + ` on the health port with
 what is used instead, also where a stronger place has a value that is in order. Beside it are the objects in etcd that are not acted upon, and, as
-notices, those that are but have fields which nothing is known of:
+notices, those that are but have fields which nothing is known of, and settings without effect, which name no parameter or are there in two spellings:
 
 ` + "```sh\ncurl http://127.0.0.1:9099/debug/invalid\n```\n```text\n" +
 	`setting /calico/v1/config/RouteRefreshInterval

@@ -38,7 +38,7 @@ const (
 	Object  = "object"
 	Setting = "setting"
 	Host    = "host"
-	Notice  = "notice" // of an object that is acted upon, or of a container's interface without one
+	Notice  = "notice" // of an object that is acted upon, a container's interface without one, or a setting without effect
 )
 
 // problemID names a problem: there is one of a kind for a path.

@@ -3,6 +3,7 @@
 package settings
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,10 +67,12 @@ func (a *Adoption) sayChanges(r params.Resolution) {
 }
 
 // sayUnused logs which settings are without effect: a stronger one stands before those in the file and
-// in etcd, another spelling in the same place counts, or this agent has no such parameter.
+// in etcd, another spelling in the same place counts, or this agent has no such parameter. What is
+// most likely a mistake is listed as well.
 func (a *Adoption) sayUnused(r params.Resolution, layers []map[string]string) {
-	before := a.told
+	before, mistakes := a.told, map[string]error{}
 	a.told = map[string]struct{}{}
+	defer func() { a.list(mistakes) }()
 	names := paramNames()
 	for _, layer := range []int{layerEnviron, layerFile, layerHost, layerGlobal} {
 		for _, given := range slices.Sorted(maps.Keys(layers[layer])) {
@@ -86,6 +89,12 @@ func (a *Adoption) sayUnused(r params.Resolution, layers []map[string]string) {
 					continue
 				}
 				thing += " " + text
+			}
+			switch {
+			case twice:
+				mistakes[path] = fmt.Errorf("it is without effect: %s is the same in another spelling, and counts", a.cfg.settingPath(layer, used.Given))
+			case !ours && !params.IsForeign(given):
+				mistakes[path] = errors.New("it names no parameter that is known, and is not used: correct the name, or delete it")
 			}
 			a.told[thing] = struct{}{}
 			if _, said := before[thing]; said {
@@ -105,4 +114,17 @@ func (a *Adoption) sayUnused(r params.Resolution, layers []map[string]string) {
 			}
 		}
 	}
+}
+
+// list has the ledger show these settings, and no others, as notices: what is said of them in the log is said once.
+func (a *Adoption) list(mistakes map[string]error) {
+	for path := range a.listed {
+		if mistakes[path] == nil {
+			a.problems.Note(problems.Notice, path, nil)
+		}
+	}
+	for path, err := range mistakes {
+		a.problems.Note(problems.Notice, path, err)
+	}
+	a.listed = mistakes
 }

@@ -140,6 +140,7 @@ type Adoption struct {
 	last     params.Resolution
 	wrong    map[string]struct{} // paths reported
 	told     map[string]struct{} // said of settings that are not used
+	listed   map[string]error    // of those what is most likely a mistake, by path
 	prefixes *judge
 	listens  *judge
 }

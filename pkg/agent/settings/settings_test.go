@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,8 +154,8 @@ func TestAdopt(t *testing.T) {
 			`level=INFO msg=setting name=InterfacePrefix value=tap from=/etc/felix.cfg was=cali applies="at once"
 level=INFO msg=setting name=LogPrefix value=mine from=environment was=calico-packet applies="at once"
 level=WARN msg="setting names no parameter that is known, and is not used" setting="/etc/felix.cfg: Bogus"
-`, nil},
-		{"again", nil, func(*params.Params) {}, "", nil},
+`, []string{"notice /etc/felix.cfg: Bogus"}},
+		{"again", nil, func(*params.Params) {}, "", []string{"notice /etc/felix.cfg: Bogus"}},
 		{"all kinds", []model.Entry{refresh("soon"), global("IpInIpEnabled", "true"), local("marker", "x"), global("Bogus2", ""), global("LogPrefix", "mine"),
 			local("InterfacePrefix", "veth"), global("IptablesRefreshInterval", "60"), huge},
 			func(p *params.Params) { p.FirewallInterval = time.Minute },
@@ -165,24 +166,24 @@ level=INFO msg="setting is without effect: a stronger one stands before it until
 level=DEBUG msg="setting is not this agent's" setting=/calico/v1/host/h/config/marker
 level=WARN msg="setting names no parameter that is known, and is not used" setting=/calico/v1/config/Bogus2
 level=DEBUG msg="setting is not this agent's" setting=/calico/v1/config/IpInIpEnabled
-`, []string{"/calico/v1/config/LogSeverityScreen", "/calico/v1/config/RouteRefreshInterval"}},
+`, []string{"notice /calico/v1/config/Bogus2", "/calico/v1/config/LogSeverityScreen", "/calico/v1/config/RouteRefreshInterval", "notice /etc/felix.cfg: Bogus"}},
 		{"worse, others gone", []model.Entry{refresh("0"), global("Bogus2", "other")}, func(*params.Params) {},
 			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"0\": want seconds, 1 to 3600" instead="\"10\", default"
 level=INFO msg="setting is in order again" setting=/calico/v1/config/LogSeverityScreen
 level=INFO msg=setting name=NftablesRefreshInterval value=10 from=default was=60 applies="at once"
-`, []string{"/calico/v1/config/RouteRefreshInterval"}},
+`, []string{"notice /calico/v1/config/Bogus2", "/calico/v1/config/RouteRefreshInterval", "notice /etc/felix.cfg: Bogus"}},
 		{"right", []model.Entry{refresh("20\n")}, func(p *params.Params) { p.RefreshInterval = 20 * time.Second },
 			`level=INFO msg="setting is in order again" setting=/calico/v1/config/RouteRefreshInterval
 level=INFO msg=setting name=RouteRefreshInterval value="20\n" from=/calico/v1/config/ was=10 applies="at once"
-`, nil},
+`, []string{"notice /etc/felix.cfg: Bogus"}},
 		{"the host's own", []model.Entry{refresh("20\n"), local("ROUTEREFRESHINTERVAL", "30")}, func(p *params.Params) { p.RefreshInterval = 30 * time.Second },
 			`level=INFO msg=setting name=RouteRefreshInterval value=30 from=/calico/v1/host/h/config/ was="20\n" applies="at once"
-`, nil},
+`, []string{"notice /etc/felix.cfg: Bogus"}},
 		{"another spelling of the key", []model.Entry{odd}, func(*params.Params) {},
 			`level=WARN msg="setting is not used" setting=/calico/v1/config/%52outeRefreshInterval reason="the key isn't spelled as it should be" instead="as if it were not there"
 level=INFO msg=setting name=RouteRefreshInterval value=10 from=default was=30 applies="at once"
-`, []string{"/calico/v1/config/%52outeRefreshInterval"}},
-		{"empty", nil, func(*params.Params) {}, "level=INFO msg=\"setting is in order again\" setting=/calico/v1/config/%52outeRefreshInterval\n", nil},
+`, []string{"/calico/v1/config/%52outeRefreshInterval", "notice /etc/felix.cfg: Bogus"}},
+		{"empty", nil, func(*params.Params) {}, "level=INFO msg=\"setting is in order again\" setting=/calico/v1/config/%52outeRefreshInterval\n", []string{"notice /etc/felix.cfg: Bogus"}},
 	}
 	for _, step := range steps {
 		want := params.Resolve().Params
@@ -197,7 +198,11 @@ level=INFO msg=setting name=RouteRefreshInterval value=10 from=default was=30 ap
 		}
 		var open []string
 		for _, p := range a.problems.All() {
-			open = append(open, p.Path)
+			path := p.Path
+			if p.Kind == problems.Notice {
+				path = "notice " + path
+			}
+			open = append(open, path)
 		}
 		if diff := cmp.Diff(step.open, open); diff != "" {
 			t.Errorf("%s: problems (-want +got):\n%s", step.name, diff)
@@ -222,6 +227,14 @@ level=WARN msg="setting is without effect: the same place has it in another spel
 `
 	if diff := cmp.Diff(want, log); diff != "" || p.FirewallInterval != 20*time.Second || p.VXLANPort != 5 || p.LogPrefix != "mine" {
 		t.Errorf("%+v (-want +got):\n%s", p, diff)
+	}
+	spelled := []string{"/calico/v1/config/IptablesRefreshInterval", "FELIX_LOGPREFIX"}
+	for _, path := range spelled {
+		if !slices.ContainsFunc(a.problems.All(), func(p problems.Problem) bool {
+			return p.Kind == problems.Notice && p.Path == path && strings.Contains(p.Reason, "in another spelling, and counts")
+		}) {
+			t.Errorf("%s is not listed: %+v", path, a.problems.All())
+		}
 	}
 	if _, log := a.adopts(global("IptablesRefreshInterval", "30")); !strings.Contains(log, "name=NftablesRefreshInterval value=30") {
 		t.Errorf("the spelling that counted is gone:\n%s", log)
