@@ -127,16 +127,17 @@ func TestGarbage(t *testing.T) {
 		"/calico/v1/host/host-1/workload/what":                 "1",
 		"/calico/v1/host/host-1/metadata":                      "[]",
 		"/calico/v1/host/host-1/endpoint/eth0":                 "{",
+		"/calico/v1/host/host-2/bird_ip":                       "172.18.0.256",
 		"/calico/v1/config/InterfacePrefix":                    "cali,,tap",
 		"/calico/v1/config/Other":                              "no matter",
 	}
 	for path, value := range garbage {
 		h.raw(clientv3.OpPut(path, value))
 	}
-	h.until("all are reported", func() bool { return h.metric("calico_node_invalid_objects") == 6 })
+	h.until("all are reported", func() bool { return h.metric("calico_node_invalid_objects") == 7 })
 	h.until("an endpoint that doesn't parse loses its route", func() bool { return h.ip("route", "show", "10.65.0.1") == "" })
 	h.until("status error", func() bool { return h.get(p.statusKey()) == model.EndpointError })
-	h.raw(clientv3.OpDelete("/calico/v1/host/host-1/", clientv3.WithPrefix()))
+	h.raw(clientv3.OpDelete("/calico/v1/host/", clientv3.WithPrefix()))
 	h.put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("tap,cali"))
 	h.mustPass(p.key, p.put())
 	h.until("reports clear", func() bool { return h.metric("calico_node_invalid_objects") == 0 })

@@ -117,10 +117,8 @@ func (s *state) concerns(key model.Key) bool {
 		return key.Host == s.host
 	case model.HostMetadataKey:
 		return key.Host == s.host
-	case model.HostBirdIPKey:
-		return key.Host == s.host
 	}
-	return true
+	return true // a host's bird_ip is where all others send
 }
 
 // fold takes in one update of the watch.
