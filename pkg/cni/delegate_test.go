@@ -443,6 +443,38 @@ func TestOtherMainPlugins(t *testing.T) {
 	}
 }
 
+// TestRoundTripsWithGateways has the gateways reserved in the three round trips that every ADD makes: by the
+// first of a cluster, by one whose block is not yet known to have the pool's first address, and by the rest.
+func TestRoundTripsWithGateways(t *testing.T) {
+	r := newRig(t, lab.Config{Pools: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd01::/64")}})
+	for _, tt := range []struct {
+		name string
+		conf map[string]any
+	}{
+		{"ptp", map[string]any{"type": "ptp"}},
+		{"bridge", map[string]any{"type": "bridge", "isGateway": true}},
+		{"elsewhere", map[string]any{"type": "bridge", "ipam": map[string]any{"type": "calico-ipam", "assign_ipv6": true, "gateway": "10.1.9.9"}}},
+	} {
+		c := call(r.pod(tt.name), r.conf(tt.conf))
+		c.Plugin = "calico-ipam"
+		for i := range 4 {
+			c.ContainerID = fmt.Sprint(tt.name, i)
+			r.must(c)
+			if n := r.roundTrips(); n > 3 {
+				t.Errorf("%s: ADD %d: %d round trips", tt.name, i, n)
+			}
+		}
+	}
+	byNumber := call(r.pod("by-number"), r.conf(map[string]any{"type": "ptp"}))
+	byNumber.Plugin, byNumber.Args = "calico-ipam", "IP=10.2.0.7"
+	r.put(model.PoolKey{CIDR: prefix("10.2.0.0/24")}, model.Pool{CIDR: prefix("10.2.0.0/24"), BlockSize: 26, IPAM: true})
+	r.must(byNumber)
+	if n := r.roundTrips(); n > 3 {
+		t.Errorf("an address by number, of another pool: %d round trips", n)
+	}
+	r.sound()
+}
+
 // with is a configuration with one more field.
 func with(conf map[string]any, name string, value any) map[string]any {
 	out := maps.Clone(conf)

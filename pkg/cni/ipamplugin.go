@@ -55,11 +55,11 @@ func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 			}
 			plan := ipam.NewPlan(v.ipam)
 			var err error
-			if choice, err = assign(plan, v, request); err != nil {
-				return model.Change{}, err
+			if choice, err = assign(plan, v, request); err == nil {
+				choice, err = s.reserveGateways(plan, v, request, choice)
 			}
-			if choice, err = s.reserveGateways(plan, v, request, choice); err != nil {
-				return model.Change{}, err
+			if err != nil {
+				return model.Change{}, joinNeeds(err, s.gatewaysAhead(v, request))
 			}
 			fresh = !slices.ContainsFunc(choice.Addrs, func(a ipam.Assigned) bool { return a.Existing })
 			return plan.Change(), nil
@@ -120,9 +120,7 @@ func (s *session) gatewayFor(a ipam.Assigned) (gw netip.Addr, isDefault bool) {
 // reserveGateways makes sure that the gateways' addresses are no pod's, nor those that mean
 // a network as a whole. Where the choice fell on one, the choice is made again.
 func (s *session) reserveGateways(plan *ipam.Plan, v *view, request ipam.Request, choice ipam.Choice) (ipam.Choice, error) {
-	// Passed over in this call, and free after it. No handle has this name: container ids
-	// don't begin with a dot.
-	passed := ipam.Request{Host: request.Host, HostLabels: request.HostLabels, Now: request.Now, Handle: s.conf.Name + "..passed", Reserve: true}
+	passed := s.passedOver(request)
 	var gateways []netip.Addr
 	for hit := true; hit; {
 		hit = false
@@ -151,10 +149,7 @@ func (s *session) reserveGateways(plan *ipam.Plan, v *view, request ipam.Request
 		}
 		slices.SortFunc(gateways, netip.Addr.Compare)
 		for _, gw := range gateways {
-			_, err := plan.Assign(ipam.Request{
-				Host: request.Host, HostLabels: request.HostLabels, Now: request.Now,
-				Handle: model.GatewayHandle(gw), Attributes: map[string]string{"reserved": "gateway"}, Addrs: []netip.Addr{gw}, Reserve: true,
-			})
+			_, err := plan.Assign(gatewayRequest(request, gw))
 			if _, more := errors.AsType[*ipam.NeedError](err); more {
 				return choice, err
 			}
@@ -181,6 +176,44 @@ func (s *session) reserveGateways(plan *ipam.Plan, v *view, request ipam.Request
 		}
 	}
 	return choice, nil
+}
+
+// gatewayRequest sets a gateway aside for the pods of the request.
+func gatewayRequest(request ipam.Request, gw netip.Addr) ipam.Request {
+	return ipam.Request{
+		Host: request.Host, HostLabels: request.HostLabels, Now: request.Now,
+		Handle: model.GatewayHandle(gw), Attributes: map[string]string{"reserved": "gateway"}, Addrs: []netip.Addr{gw}, Reserve: true,
+	}
+}
+
+// passedOver asks for addresses that are passed over in one call, and free after it. No
+// handle has this name: container ids don't begin with a dot.
+func (s *session) passedOver(request ipam.Request, addrs ...netip.Addr) ipam.Request {
+	return ipam.Request{
+		Host: request.Host, HostLabels: request.HostLabels, Now: request.Now,
+		Handle: s.conf.Name + "..passed", Addrs: addrs, Reserve: true,
+	}
+}
+
+// gatewaysAhead is a *ipam.NeedError with what reserveGateways will most likely look at, for
+// that to be read together with what the request needs anyway.
+func (s *session) gatewaysAhead(v *view, request ipam.Request) (needs error) {
+	for _, p := range v.ipam.LikelyPools(request) {
+		gw, _ := s.gatewayFor(ipam.Assigned{Addr: p.Addr(), Pool: p})
+		if !gw.IsValid() || !p.Contains(gw) {
+			continue
+		}
+		ahead := []ipam.Request{gatewayRequest(request, gw)}
+		if meansNetwork(p.Addr(), p) != "" {
+			ahead = append(ahead, s.passedOver(request, p.Addr()))
+		}
+		for _, r := range ahead {
+			if _, err := ipam.NewPlan(v.ipam).Assign(r); errors.As(err, new(*ipam.NeedError)) {
+				needs = joinNeeds(needs, err)
+			}
+		}
+	}
+	return needs
 }
 
 // meansNetwork says what an address is of its subnet, "" where it is any. A workload can't

@@ -5,6 +5,7 @@ package cni
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/gate"
@@ -95,7 +96,13 @@ func joinNeeds(errs ...error) error {
 		case more && joined == nil:
 			joined = need
 		case more:
-			joined = &ipam.NeedError{Wants: append(joined.Wants, need.Wants...)}
+			wants := slices.Clone(joined.Wants)
+			for _, w := range need.Wants {
+				if !slices.Contains(wants, w) {
+					wants = append(wants, w)
+				}
+			}
+			joined = &ipam.NeedError{Wants: wants}
 		}
 	}
 	if joined == nil {

@@ -23,6 +23,7 @@ func (p *Plan) Assign(r Request) (Choice, error) {
 		return Choice{}, err
 	}
 	if !a.needs.addAll(FirstRead(r)) {
+		a.ahead()
 		return Choice{}, a.needs.err()
 	}
 	got, err := a.decide()
@@ -82,6 +83,17 @@ func (a *assignment) check() error {
 		return errors.New("assign addresses: neither IPv4 nor IPv6 is asked for")
 	}
 	return nil
+}
+
+// ahead asks for what an address by its name needs in any case, so that a request which comes
+// with nothing read is decided a round trip earlier.
+func (a *assignment) ahead() {
+	for _, addr := range a.Addrs {
+		c, known := a.holding(&a.needs, addr)
+		if p := a.view.poolOf(netip.PrefixFrom(addr, addr.BitLen())); p != nil && !known && !c.IsValid() {
+			a.needs.addAll(overlapWants(p.blockOf(addr)))
+		}
+	}
 }
 
 // wants reports whether an address of the family is asked for in any way.

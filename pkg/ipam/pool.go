@@ -109,6 +109,31 @@ func (v *View) eligible(r Request, v6 bool) (*eligible, error) {
 	return e, nil
 }
 
+// LikelyPools are the pools that Assign gives addresses of where it can: of each family the first that may
+// serve the request, or those of the addresses that are asked for by name.
+func (v *View) LikelyPools(r Request) (likely []netip.Prefix) {
+	for _, v6 := range []bool{false, true} {
+		e, err := v.eligible(r, v6)
+		if err != nil || len(e.pools) == 0 {
+			continue
+		}
+		named := false
+		for _, a := range r.Addrs {
+			if a.Is6() != v6 {
+				continue
+			}
+			named = true
+			if p := v.poolOf(netip.PrefixFrom(a, a.BitLen())); e.has(p) && !slices.Contains(likely, p.CIDR) {
+				likely = append(likely, p.CIDR)
+			}
+		}
+		if !named && (v6 && r.IPv6 || !v6 && r.IPv4) {
+			likely = append(likely, e.pools[0].CIDR)
+		}
+	}
+	return likely
+}
+
 func unknownPool(c netip.Prefix, v6 bool, all []*pool) error {
 	err := &UnknownPoolError{IPv6: v6, Pool: c}
 	for _, p := range all {
