@@ -4,16 +4,21 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/calico-go/calico/test/lab"
 )
+
+// statusPatience is how long a process of the lab may take to say how it is.
+const statusPatience = 10 * time.Second
 
 func statusCommand(o *options) *cobra.Command {
 	return &cobra.Command{
@@ -26,19 +31,19 @@ func statusCommand(o *options) *cobra.Command {
 				return err
 			}
 			defer l.Close()
-			return printStatus(cmd.Context(), cmd.OutOrStdout(), o, l)
+			return printStatus(cmd.Context(), cmd.OutOrStdout(), o, l, statusPatience)
 		},
 	}
 }
 
-func printStatus(ctx context.Context, out io.Writer, o *options, l *lab.Lab) error {
+func printStatus(ctx context.Context, out io.Writer, o *options, l *lab.Lab, patience time.Duration) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "LAB\t%s\t%s\n\n", l.Name(), l.Dir())
 	fmt.Fprintln(w, "ETCD\tFROM THE HOSTS\tSTATE")
 	for i, url := range l.EtcdEndpoints() {
-		fmt.Fprintf(w, "etcd%d\t%s\t%s\n", i+1, url, memberState(ctx, l, i+1))
+		fmt.Fprintf(w, "etcd%d\t%s\t%s\n", i+1, url, memberState(ctx, l, i+1, patience))
 	}
-	if err := printHosts(ctx, w, l); err != nil {
+	if err := printHosts(ctx, w, l, patience); err != nil {
 		return err
 	}
 	pods, err := l.Pods()
@@ -72,7 +77,7 @@ or:
 }
 
 // printHosts has columns for racks and faults only where there are any.
-func printHosts(ctx context.Context, w io.Writer, l *lab.Lab) error {
+func printHosts(ctx context.Context, w io.Writer, l *lab.Lab, patience time.Duration) error {
 	hosts, routers := l.Hosts(), l.Routers()
 	if len(routers) > 0 {
 		fmt.Fprintln(w, "\nROUTER\tIN THE RACK\tON THE FABRIC")
@@ -86,7 +91,7 @@ func printHosts(ctx context.Context, w io.Writer, l *lab.Lab) error {
 		agent := "does not run"
 		if p, err := h.Agent(); err == nil {
 			agent = fmt.Sprintf("PID %d", p.PID)
-			if err := h.AgentReady(ctx); err != nil {
+			if err := within(ctx, patience, h.AgentReady); err != nil {
 				agent += ", not ready: " + err.Error()
 			}
 		}
@@ -113,7 +118,18 @@ func printHosts(ctx context.Context, w io.Writer, l *lab.Lab) error {
 	return nil
 }
 
-func memberState(ctx context.Context, l *lab.Lab, i int) string {
+// within asks a process how it is, which may hang.
+func within(ctx context.Context, patience time.Duration, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := ask(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("no answer within %v", patience)
+	}
+	return err
+}
+
+func memberState(ctx context.Context, l *lab.Lab, i int, patience time.Duration) string {
 	p, err := l.EtcdProcess(i)
 	if err != nil {
 		return err.Error()
@@ -121,7 +137,11 @@ func memberState(ctx context.Context, l *lab.Lab, i int) string {
 	if p == nil {
 		return "does not run"
 	}
-	s, err := l.EtcdStatus(ctx, i)
+	var s lab.MemberStatus
+	err = within(ctx, patience, func(ctx context.Context) (err error) {
+		s, err = l.EtcdStatus(ctx, i)
+		return err
+	})
 	switch {
 	case err != nil:
 		return fmt.Sprintf("PID %d: %v", p.PID, err)
