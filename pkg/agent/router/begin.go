@@ -213,7 +213,7 @@ func (r *Router) wish() {
 // speak has BGP do what is desired now.
 func (r *Router) speak() {
 	d := bgp.Desired{
-		Speaker: r.state.Speaker, Neighbours: maps.Clone(r.state.Neighbours), Advertisements: maps.Clone(r.state.Advertisements),
+		Speaker: r.state.Speaker, Neighbours: maps.Clone(r.state.Neighbours), Advertisements: r.advertisements(),
 	}
 	r.talker.say(d, r.params.RefreshInterval)
 	r.memory.note(d)

@@ -18,8 +18,7 @@ const (
 	// hosts send through theirs until they have heard of it.
 	leaveTime = 10 * time.Second
 	// openTime is how long a tunnel that is new takes packets before any are sent: as long as
-	// other hosts may take to make theirs. Nor does BGP withdraw until then what the tunnel is for:
-	// a host that hears of that before it hears from etcd would have no way.
+	// other hosts may take to make theirs. What it is for BGP withdraws later yet (withdraw.go).
 	openTime = 250 * time.Millisecond
 )
 

@@ -117,6 +117,10 @@ type Router struct {
 	left    *time.Timer
 	opening bool // tunnels are made, and routes are as they were
 
+	// withdraws are prefixes of ours that BGP tells the mesh of until then, though their pool is encapsulated.
+	withdraws   map[netip.Prefix]time.Time
+	withdrawing *time.Timer
+
 	whole     bool // everything is to be compared with the kernel
 	applied   bool // that was done once
 	look      bool // the kernel is to be looked at: the host's own links and routes, and ours
@@ -157,7 +161,7 @@ func New(cfg Config, n Network) *Router {
 		log: cfg.Logger, host: cfg.Node, network: n, inbox: inbox.New(), handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming, leftover: cfg.Leftovers,
 		talker: newTalker(cfg.Logger, n.speaker, cfg.Problems, cfg.Health), memory: newMemory(cfg.Logger, n.writeSpoken), problems: cfg.Problems, health: cfg.Health, metrics: cfg.Metrics,
 		Asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: params.Resolve().Params,
-		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, unsaid: map[plan.ProblemID]time.Time{}, carriers: carriers{}, clock: time.Now(),
+		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, withdraws: map[netip.Prefix]time.Time{}, unsaid: map[plan.ProblemID]time.Time{}, carriers: carriers{}, clock: time.Now(),
 	}
 }
 
@@ -195,6 +199,8 @@ func (r *Router) Run(ctx context.Context) error {
 	defer r.unbridging.Stop()
 	r.left = time.NewTimer(time.Hour)
 	defer r.left.Stop()
+	r.withdrawing = time.NewTimer(time.Hour)
+	defer r.withdrawing.Stop()
 	r.saying = time.NewTimer(time.Hour)
 	defer r.saying.Stop()
 	recall := time.NewTimer(recallAfter)
@@ -239,6 +245,7 @@ func (r *Router) Run(ctx context.Context) error {
 		case <-r.lookAgain.C:
 		case <-r.unbridging.C:
 		case <-r.left.C:
+		case <-r.withdrawing.C:
 		case <-r.retry.C:
 			r.whole = true
 		case <-r.saying.C:
@@ -314,7 +321,7 @@ func (r *Router) turn(ctx context.Context) {
 		c = r.openTunnels(ctx, c)
 		r.wish()
 	}
-	if first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
+	if r.withdraw(time.Now()) || first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
 		r.identify()
 		r.speak()
 	}
@@ -335,6 +342,7 @@ func (r *Router) decide() (c plan.Changes, opens bool) {
 	c = r.bridge(r.engine.Flush())
 	opens = r.opens(c)
 	c = r.leave(c, time.Now())
+	r.keepTelling(c, time.Now())
 	r.metrics.count(r.state, c)
 	r.state.Apply(c)
 	r.metrics.size(r.state)

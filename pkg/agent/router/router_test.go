@@ -50,6 +50,7 @@ type crossroads struct {
 	again    []netip.Prefix // to look at
 	complete bool
 	said     []string   // to the speaker
+	meshed   []string   // what it was told to tell the mesh, and when that changed
 	routerID netip.Addr // by which it was told to speak
 	formerID netip.Addr // of the router's former run
 	notedID  netip.Addr
@@ -167,6 +168,7 @@ func (m mouth) Apply(ctx context.Context, d bgp.Desired) error {
 	m.said = append(m.said, fmt.Sprintf("as %s neighbours %v advertises %v %v", d.Speaker.AS,
 		slices.SortedFunc(maps.Keys(d.Neighbours), netip.Addr.Compare),
 		slices.SortedFunc(maps.Keys(d.Advertisements), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }), time.Since(m.start)))
+	m.noteMesh(d)
 	m.mu.Unlock()
 	if hang != nil {
 		select {
@@ -175,6 +177,19 @@ func (m mouth) Apply(ctx context.Context, d bgp.Desired) error {
 		}
 	}
 	return refuse
+}
+
+func (m mouth) noteMesh(d bgp.Desired) {
+	var told []netip.Prefix
+	for p, ad := range d.Advertisements {
+		if !ad.NoMesh {
+			told = append(told, p)
+		}
+	}
+	slices.SortFunc(told, netip.Prefix.Compare)
+	if text := fmt.Sprint(told); len(m.meshed) == 0 || !strings.HasPrefix(m.meshed[len(m.meshed)-1], text) {
+		m.meshed = append(m.meshed, fmt.Sprintf("%s %v", text, time.Since(m.start)))
+	}
 }
 
 func (m mouth) Complete() bool {
@@ -540,6 +555,39 @@ func TestRouterOpensBesides(t *testing.T) {
 		time.Sleep(time.Second)
 		c.expect(t, "IPIP after VXLAN", "some [tunl0, vxlan.calico 10.1.0.0] 1m0s",
 			"some [10.1.1.0/26 via 192.0.2.2 dev tunl0 onlink, nobody at 192.0.2.2, tunl0, vxlan.calico] 1m0.25s")
+	})
+}
+
+// TestRouterWithdrawsLater has pools come to be encapsulated whose tunnel is there already: routes follow at once, and
+// BGP tells the mesh of this host's blocks until the others have had time to hear of it from etcd.
+func TestRouterWithdrawsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		modes := func(c *crossroads, pool string, mode model.EncapMode, revision int64) {
+			c.Hear(store.Update{Revision: revision, Entries: []model.Entry{testPool(pool, mode, revision)}})
+		}
+		c := newCrossroads(t, func(*crossroads) {})
+		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{testPool("10.3.0.0/16", model.EncapNever, 2), testBlock("10.3.0.0/26", "h", 2)}})
+		time.Sleep(time.Minute)
+		c.with(func() { c.calls, c.meshed = nil, c.meshed[len(c.meshed)-1:] })
+		modes(c, "10.2.0.0/16", model.EncapAlways, 3)
+		time.Sleep(time.Second)
+		modes(c, "10.3.0.0/16", model.EncapAlways, 4)
+		time.Sleep(500 * time.Millisecond)
+		c.expect(t, "a pool more is encapsulated", "some [10.2.1.0/26 via 192.0.2.2 dev vxlan.calico onlink, vxlan.calico] 1m0s",
+			"some [vxlan.calico] 1m1s")
+		time.Sleep(time.Minute)
+		modes(c, "10.2.0.0/16", model.EncapNever, 5)
+		time.Sleep(time.Minute)
+		modes(c, "10.2.0.0/16", model.EncapAlways, 6)
+		time.Sleep(time.Second)
+		modes(c, "10.2.0.0/16", model.EncapNever, 7)
+		time.Sleep(time.Minute)
+		c.with(func() {
+			want := []string{"[10.2.0.0/26 10.3.0.0/26] 0s", "[10.3.0.0/26] 1m2s", "[] 1m3s", "[10.2.0.0/26] 2m1.5s"}
+			if diff := cmp.Diff(want, c.meshed); diff != "" {
+				t.Errorf("what the mesh is told (-want +got):\n%s", diff)
+			}
+		})
 	})
 }
 
