@@ -18,10 +18,15 @@ import (
 // Its lease in etcd runs out, its BGP sessions time out. Its pods are beyond
 // reach, but live on: see Return and Reboot.
 func (h *Host) Kill() error {
-	if err := h.fault(func(f *Faults) { f.Dead = true }); err != nil {
+	_, gone := h.Agent()
+	err := h.fault(func(f *Faults) {
+		f.HadAgent = f.HadAgent || gone == nil
+		f.Dead = true
+	})
+	if err != nil {
 		return err
 	}
-	err := h.KillAgent()
+	err = h.KillAgent()
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
 	}
@@ -33,9 +38,6 @@ func (h *Host) Kill() error {
 // Its agent is started, and waited for.
 func (h *Host) Return(ctx context.Context) error {
 	if err := h.dead(); err != nil {
-		return err
-	}
-	if err := h.fault(func(f *Faults) { f.Dead = false }); err != nil {
 		return err
 	}
 	return h.start(ctx)
@@ -83,9 +85,6 @@ func (h *Host) Reboot(ctx context.Context) error {
 	if err := h.lab.plug(h); err != nil {
 		return fmt.Errorf("connect host %s: %w", h.name, err)
 	}
-	if err := h.fault(func(f *Faults) { f.Dead = false }); err != nil {
-		return err
-	}
 	return h.start(ctx)
 }
 
@@ -98,9 +97,15 @@ func (h *Host) dead() error {
 	return err
 }
 
+// start has a host that was dead live, with its agent: in a lab that starts none where it had one.
 func (h *Host) start(ctx context.Context) error {
-	if h.lab.state.NoAgent {
-		return nil
+	agent := !h.lab.state.NoAgent
+	err := h.fault(func(f *Faults) {
+		agent = agent || f.HadAgent
+		f.Dead, f.HadAgent = false, false
+	})
+	if err != nil || !agent {
+		return err
 	}
 	return h.StartAgent(ctx)
 }

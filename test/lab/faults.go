@@ -19,6 +19,7 @@ import (
 // zero value is nothing.
 type Faults struct {
 	Dead     bool `json:"dead,omitempty"`      // Kill: no link, no agent
+	HadAgent bool `json:"had_agent,omitempty"` // when it died
 	LinkDown bool `json:"link_down,omitempty"` // CutLink
 	// Side is that of a partition: hosts of different ones don't reach each
 	// other, nor their pods.

@@ -271,3 +271,28 @@ func TestHostDeath(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDeathWithoutAgents has hosts of a lab that starts no agents die: the one that had an agent has it again.
+func TestDeathWithoutAgents(t *testing.T) {
+	l := ForTest(t, Config{Hosts: []string{"a", "b"}, NoAgent: true})
+	a, b := l.Host("a"), l.Host("b")
+	if err := a.StartAgent(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, back := range []func(*Host) error{
+		func(h *Host) error { return h.Return(soon(t)) },
+		func(h *Host) error { return h.Reboot(soon(t)) },
+	} {
+		for _, h := range l.Hosts() {
+			if err := errors.Join(h.Kill(), h.Kill(), back(h)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := a.Agent(); err != nil {
+			t.Errorf("the agent that ran before: %v", err)
+		}
+		if _, err := b.Agent(); !errors.Is(err, os.ErrProcessDone) {
+			t.Errorf("an agent that nobody has started: %v", err)
+		}
+	}
+}
