@@ -12,7 +12,7 @@ import (
 
 // adopt leaves groups the chains that the kernel leads their members to already:
 // another run of this program has given them names.
-func (f *Firewall) adopt(t table) error {
+func (f *Firewall) adopt(t contents) error {
 	for _, direction := range [...]model.Direction{model.Inbound, model.Outbound} {
 		name := dispatchOf(direction)
 		if _, there := t.sets[name]; !there {

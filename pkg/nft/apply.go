@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -253,10 +254,10 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 }
 
 // Table is what is desired, for people.
-func (f *Firewall) Table() Table {
+func (f *Firewall) Table() table.Table {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t := Table{Name: TableName}
+	t := table.Table{Name: TableName}
 	for _, name := range slices.Sorted(maps.Keys(f.desired.sets)) {
 		if s := f.desired.sets[name]; s.wanted {
 			t.Sets = append(t.Sets, s.value())
@@ -271,11 +272,11 @@ func (f *Firewall) Table() Table {
 }
 
 // value is the set with its elements.
-func (s *set) value() Set {
+func (s *set) value() table.Set {
 	out := s.def
 	if !s.def.Interval {
 		for key, data := range s.elems {
-			out.Elements = append(out.Elements, Element{Key: key, Data: data})
+			out.Elements = append(out.Elements, table.Element{Key: key, Data: data})
 		}
 		return out
 	}
@@ -284,7 +285,7 @@ func (s *set) value() Set {
 		if raw.end {
 			out.Elements[len(out.Elements)-1].End = raw.key
 		} else {
-			out.Elements = append(out.Elements, Element{Key: raw.key})
+			out.Elements = append(out.Elements, table.Element{Key: raw.key})
 		}
 	}
 	return out

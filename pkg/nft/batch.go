@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/nft/table"
 )
 
 // batch is a list of changes that the kernel makes all at once or not at all.
@@ -82,7 +84,7 @@ func (b *batch) deleteTable() {
 }
 
 // hookOf gives numbers to a hook.
-func hookOf(h Hook) (at uint32, priority int32) {
+func hookOf(h table.Hook) (at uint32, priority int32) {
 	at = map[string]uint32{
 		"prerouting": unix.NF_INET_PRE_ROUTING, "input": unix.NF_INET_LOCAL_IN, "forward": unix.NF_INET_FORWARD,
 		"output": unix.NF_INET_LOCAL_OUT, "postrouting": unix.NF_INET_POST_ROUTING,
@@ -91,12 +93,12 @@ func hookOf(h Hook) (at uint32, priority int32) {
 	return at, priority
 }
 
-func (b *batch) addChain(c Chain) {
+func (b *batch) addChain(c table.Chain) {
 	b.writes++
 	m := b.open(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, "add chain", c.Name)
 	b.msgs = appendString(b.msgs, attrTable, TableName)
 	b.msgs = appendString(b.msgs, unix.NFTA_CHAIN_NAME, c.Name)
-	if c.Hook != (Hook{}) {
+	if c.Hook != (table.Hook{}) {
 		hook, priority := hookOf(c.Hook)
 		var at int
 		b.msgs, at = openAttr(b.msgs, unix.NFTA_CHAIN_HOOK)
@@ -107,8 +109,8 @@ func (b *batch) addChain(c Chain) {
 		b.msgs = appendString(b.msgs, unix.NFTA_CHAIN_TYPE, c.Hook.Type)
 	}
 	if c.Comment != "" {
-		text := plain(c.Comment)
-		text = text[:min(len(text), maxComment)]
+		text := table.Plain(c.Comment)
+		text = text[:min(len(text), table.MaxComment)]
 		b.msgs = appendAttr(b.msgs, chainComment, append([]byte{udataComment, byte(len(text) + 1)}, append([]byte(text), 0)...))
 	}
 	b.close(m)

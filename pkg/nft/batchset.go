@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/nft/table"
 )
 
 // maxElements is how many elements one message carries: its length is of 16 bits,
@@ -14,33 +16,33 @@ import (
 const maxElements = 500
 
 // The numbers that libnftables gives to types, of nftables' datatype.h.
-func (t Type) number() uint32 {
+func typeNumber(t table.Type) uint32 {
 	switch t {
-	case typeNFProto:
+	case table.TypeNFProto:
 		return 2
-	case typeIPv4:
+	case table.TypeIPv4:
 		return 7
-	case typeIPv6:
+	case table.TypeIPv6:
 		return 8
-	case typeEther:
+	case table.TypeEther:
 		return 9
-	case typeProtocol:
+	case table.TypeProtocol:
 		return 12
-	case typeService:
+	case table.TypeService:
 		return 13
-	case typeICMP:
+	case table.TypeICMP:
 		return 14
-	case typeICMP6:
+	case table.TypeICMP6:
 		return 29
-	case typeICMPCode:
+	case table.TypeICMPCode:
 		return 32
-	case typeICMP6Code:
+	case table.TypeICMP6Code:
 		return 33
-	case typeFibType:
+	case table.TypeFibType:
 		return 38
-	case typeInterface:
+	case table.TypeInterface:
 		return 41
-	case typeVerdict:
+	case table.TypeVerdict:
 		return unix.NFT_DATA_VERDICT
 	}
 	return 0
@@ -52,26 +54,26 @@ type shape struct {
 	counts                                      bool
 }
 
-func (s *Set) shape() shape {
-	out := shape{keySize: uint32(keySize(s.Key)), counts: s.Count}
+func shapeOf(s *table.Set) shape {
+	out := shape{keySize: uint32(table.KeySize(s.Key)), counts: s.Count}
 	for _, t := range s.Key {
-		out.keyType = out.keyType<<6 | t.number()
+		out.keyType = out.keyType<<6 | typeNumber(t)
 	}
 	if s.Interval {
 		out.flags |= unix.NFT_SET_INTERVAL
 	}
 	if s.Data != "" {
 		out.flags |= unix.NFT_SET_MAP
-		out.dataType = s.Data.number()
-		if s.Data != typeVerdict {
-			out.dataSize = uint32(s.Data.size())
+		out.dataType = typeNumber(s.Data)
+		if s.Data != table.TypeVerdict {
+			out.dataSize = uint32(s.Data.Size())
 		}
 	}
 	return out
 }
 
-// verdict is that of a verdict map's elements.
-func (s *Set) verdict() int {
+// verdictOf is that of a verdict map's elements.
+func verdictOf(s *table.Set) int {
 	if s.Jump {
 		return unix.NFT_JUMP
 	}
@@ -88,8 +90,8 @@ const (
 
 const setExpr = 17 // NFTA_SET_EXPR: of every element
 
-func (b *batch) addSet(s Set, flags, id uint32) {
-	kind := s.shape()
+func (b *batch) addSet(s table.Set, flags, id uint32) {
+	kind := shapeOf(&s)
 	at := b.open(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, "add set", s.Name)
 	b.named(s.Name)
 	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_FLAGS, kind.flags|flags)
@@ -107,13 +109,13 @@ func (b *batch) addSet(s Set, flags, id uint32) {
 		b.msgs = closeAttr(b.msgs, at)
 	}
 	order := uint32(orderBig)
-	if s.Key[0] == typeInterface {
+	if s.Key[0] == table.TypeInterface {
 		order = orderHost
 	}
 	user := binary.NativeEndian.AppendUint32([]byte{udataKeyOrder, 4}, order)
 	if s.Comment != "" {
-		text := plain(s.Comment)
-		text = text[:min(len(text), maxComment)]
+		text := table.Plain(s.Comment)
+		text = text[:min(len(text), table.MaxComment)]
 		user = append(append(user, udataSetComment, byte(len(text)+1)), append([]byte(text), 0)...)
 	}
 	b.msgs = appendAttr(b.msgs, unix.NFTA_SET_USERDATA, user)
@@ -141,7 +143,7 @@ type rawElement struct {
 }
 
 // elementsOf are the elements of an anonymous set.
-func elementsOf(s Set) []rawElement {
+func elementsOf(s table.Set) []rawElement {
 	var out []rawElement
 	for _, e := range s.Elements {
 		out = append(out, rawElement{key: e.Key, data: e.Data})
@@ -153,7 +155,7 @@ func elementsOf(s Set) []rawElement {
 }
 
 // rawOf makes an element of a key as the desired state has it.
-func rawOf(def *Set, key, data string) rawElement {
+func rawOf(def *table.Set, key, data string) rawElement {
 	if !def.Interval {
 		return rawElement{key: key, data: data}
 	}
@@ -161,15 +163,15 @@ func rawOf(def *Set, key, data string) rawElement {
 	return rawElement{key: k, data: data, end: strings.HasSuffix(key, endEnd)}
 }
 
-func (b *batch) addElements(s Set, id uint32, elements []rawElement) {
+func (b *batch) addElements(s table.Set, id uint32, elements []rawElement) {
 	b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "add elements to set", s, id, elements)
 }
 
-func (b *batch) deleteElements(s Set, elements []rawElement) {
+func (b *batch) deleteElements(s table.Set, elements []rawElement) {
 	b.elements(unix.NFT_MSG_DELSETELEM, 0, "delete elements of set", s, 0, elements)
 }
 
-func (b *batch) elements(kind int, flags uint16, op string, s Set, id uint32, elements []rawElement) {
+func (b *batch) elements(kind int, flags uint16, op string, s table.Set, id uint32, elements []rawElement) {
 	for len(elements) > 0 {
 		n := min(len(elements), maxElements)
 		m := b.open(kind, flags, op, s.Name)
@@ -184,7 +186,7 @@ func (b *batch) elements(kind int, flags uint16, op string, s Set, id uint32, el
 }
 
 // appendElements appends a list of elements.
-func appendElements(b []byte, s *Set, elements []rawElement) []byte {
+func appendElements(b []byte, s *table.Set, elements []rawElement) []byte {
 	b, list := openAttr(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	for _, e := range elements {
 		var one, part int
@@ -200,10 +202,10 @@ func appendElements(b []byte, s *Set, elements []rawElement) []byte {
 			b = appendAttr(b, unix.NFTA_SET_ELEM_USERDATA, append(user, 0))
 		} else if e.data != "" {
 			b, part = openAttr(b, unix.NFTA_SET_ELEM_DATA)
-			if s.Data == typeVerdict {
+			if s.Data == table.TypeVerdict {
 				var v int
 				b, v = openAttr(b, unix.NFTA_DATA_VERDICT)
-				code := int32(s.verdict())
+				code := int32(verdictOf(s))
 				b = appendUint32(b, unix.NFTA_VERDICT_CODE, uint32(code))
 				b = appendString(b, unix.NFTA_VERDICT_CHAIN, e.data)
 				b = closeAttr(b, v)

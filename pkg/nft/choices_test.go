@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -72,9 +73,9 @@ func TestChoices(t *testing.T) {
 			}
 			effect := func(id policy.RulesID) effect { return known[id].has }
 			want := allows(ps, fs)
-			for name, list := range map[string][]Rule{
-				"asked last":  append([]Rule{unmarkLast()}, choiceRules(choices(v, true, effect), model.Inbound)...),
-				"asked first": append([]Rule{unmark()}, choiceRules(choices(v, false, effect), model.Inbound)...),
+			for name, list := range map[string][]table.Rule{
+				"asked last":  append([]table.Rule{unmarkLast()}, choiceRules(choices(v, true, effect), model.Inbound)...),
+				"asked first": append([]table.Rule{unmark()}, choiceRules(choices(v, false, effect), model.Inbound)...),
 				"by itself":   asks(v, model.Inbound),
 			} {
 				for _, mark := range []uint32{0, 0xffffffff, markLast, markAllowed | markNextTier} {
@@ -88,21 +89,21 @@ func TestChoices(t *testing.T) {
 }
 
 // follow says whether a packet is allowed in the end.
-func follow(t *testing.T, list []Rule, chains map[string]decider, mark uint32) bool {
+func follow(t *testing.T, list []table.Rule, chains map[string]decider, mark uint32) bool {
 	t.Helper()
 rules:
 	for _, r := range list {
 		for _, s := range r.Do {
 			switch s := s.(type) {
-			case Count:
-			case MarkSet:
+			case table.Count:
+			case table.MarkSet:
 				mark = mark&^s.Clear | s.Set
-			case MarkIs:
+			case table.MarkIs:
 				if mark&s.Mask != s.Value {
 					continue rules
 				}
-			case Verdict:
-				if s.Kind == Drop {
+			case table.Verdict:
+				if s.Kind == table.Drop {
 					return false
 				}
 				switch chains[s.Chain].says {

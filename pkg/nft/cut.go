@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -104,7 +105,7 @@ func (f *Firewall) ReadCut() (map[Flow]uint64, error) {
 	return nil, err
 }
 
-func (s *socket) readCut(def Set, out map[Flow]uint64) error {
+func (s *socket) readCut(def table.Set, out map[Flow]uint64) error {
 	body := appendString(appendString(nil, attrTable, TableName), attrName, def.Name)
 	err := s.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, body, func(_ uint16, body []byte) {
 		for _, e := range attrs(attr(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
@@ -152,28 +153,28 @@ func (flow Flow) key() string {
 	var parts []string
 	for _, a := range [...]netip.Addr{flow.Src, flow.Dst} {
 		if a.IsValid() {
-			parts = append(parts, addrBytes(a))
+			parts = append(parts, table.AddrBytes(a))
 		}
 	}
 	parts = append(parts, string([]byte{byte(flow.Protocol)}))
 	if flow.Ported() {
-		parts = append(parts, portBytes(flow.SrcPort))
+		parts = append(parts, table.PortBytes(flow.SrcPort))
 	}
 	if flow.listed() {
-		parts = append(parts, portBytes(flow.DstPort))
+		parts = append(parts, table.PortBytes(flow.DstPort))
 	}
-	return concat(parts...)
+	return table.Concat(parts...)
 }
 
 // parseFlow reads what key writes; another make of the set may have other keys.
-func parseFlow(set Set, key string) (Flow, bool) {
+func parseFlow(set table.Set, key string) (Flow, bool) {
 	types := set.Key
-	if len(key) != keySize(types) {
+	if len(key) != table.KeySize(types) {
 		return Flow{}, false
 	}
-	next := func(t Type) []byte {
-		b := []byte(key[:t.size()])
-		key = key[t.padded():]
+	next := func(t table.Type) []byte {
+		b := []byte(key[:t.Size()])
+		key = key[t.Padded():]
 		return b
 	}
 	var flow Flow
@@ -183,30 +184,30 @@ func parseFlow(set Set, key string) (Flow, bool) {
 	if !strings.HasPrefix(set.Name, setCutFrom) {
 		flow.Dst, _ = netip.AddrFromSlice(next(types[0]))
 	}
-	flow.Protocol = model.Protocol(next(typeProtocol)[0])
-	flow.AnyPorts = flow.Protocol.HasPorts() && types[len(types)-1] != typeService
+	flow.Protocol = model.Protocol(next(table.TypeProtocol)[0])
+	flow.AnyPorts = flow.Protocol.HasPorts() && types[len(types)-1] != table.TypeService
 	if flow.Ported() {
-		flow.SrcPort = binary.BigEndian.Uint16(next(typeService))
+		flow.SrcPort = binary.BigEndian.Uint16(next(table.TypeService))
 	}
 	if flow.listed() {
-		flow.DstPort = binary.BigEndian.Uint16(next(typeService))
+		flow.DstPort = binary.BigEndian.Uint16(next(table.TypeService))
 	}
 	return flow, true
 }
 
 // cutSets are the sets of flows, empty. Their elements count, so that it shows
 // which are still sent.
-func cutSets() []Set {
-	var sets []Set
+func cutSets() []table.Set {
+	var sets []table.Set
 	for _, version := range [...]int{4, 6} {
-		addr := address(version, false).kind
+		addr := address(version, false).Type
 		sets = append(sets,
-			Set{Name: versioned(setCut, version), Key: []Type{addr, addr, typeProtocol, typeService, typeService}, Count: true, Comment: "the other side of connections that policy has come to deny"},
-			Set{Name: versioned(setCutPortless, version), Key: []Type{addr, addr, typeProtocol}, Count: true, Comment: "the same as " + setCut + ", of protocols without ports, and of too many"},
-			Set{Name: versioned(setCutFrom+cutByPort, version), Key: []Type{addr, typeProtocol, typeService}, Count: true, Comment: "the same as " + setCut + ", of too many: from a port to anybody"},
-			Set{Name: versioned(setCutTo+cutByPort, version), Key: []Type{addr, typeProtocol, typeService}, Count: true, Comment: "the same as " + setCut + ", of too many: from a port of anybody's"},
-			Set{Name: versioned(setCutFrom, version), Key: []Type{addr, typeProtocol}, Count: true, Comment: "the same as " + setCut + ", of too many: to anybody"},
-			Set{Name: versioned(setCutTo, version), Key: []Type{addr, typeProtocol}, Count: true, Comment: "the same as " + setCut + ", of too many: from anybody"})
+			table.Set{Name: versioned(setCut, version), Key: []table.Type{addr, addr, table.TypeProtocol, table.TypeService, table.TypeService}, Count: true, Comment: "the other side of connections that policy has come to deny"},
+			table.Set{Name: versioned(setCutPortless, version), Key: []table.Type{addr, addr, table.TypeProtocol}, Count: true, Comment: "the same as " + setCut + ", of protocols without ports, and of too many"},
+			table.Set{Name: versioned(setCutFrom+cutByPort, version), Key: []table.Type{addr, table.TypeProtocol, table.TypeService}, Count: true, Comment: "the same as " + setCut + ", of too many: from a port to anybody"},
+			table.Set{Name: versioned(setCutTo+cutByPort, version), Key: []table.Type{addr, table.TypeProtocol, table.TypeService}, Count: true, Comment: "the same as " + setCut + ", of too many: from a port of anybody's"},
+			table.Set{Name: versioned(setCutFrom, version), Key: []table.Type{addr, table.TypeProtocol}, Count: true, Comment: "the same as " + setCut + ", of too many: to anybody"},
+			table.Set{Name: versioned(setCutTo, version), Key: []table.Type{addr, table.TypeProtocol}, Count: true, Comment: "the same as " + setCut + ", of too many: from anybody"})
 	}
 	return sets
 }
@@ -214,28 +215,28 @@ func cutSets() []Set {
 // cutFlows drops the first packets of what would be a connection that was cut, the
 // other way round. Of coarse flows that is what doesn't ask for a connection, where
 // that can be seen.
-func cutFlows() []Rule {
-	var out, coarse []Rule
+func cutFlows() []table.Rule {
+	var out, coarse []table.Rule
 	for _, version := range [...]int{4, 6} {
 		src, dst := address(version, false), address(version, true)
-		lookup := func(set string, fields ...Field) Rule {
-			return accept(Drop, "", InSet{Fields: fields, Set: versioned(set, version)})
+		lookup := func(set string, fields ...table.Field) table.Rule {
+			return accept(table.Drop, "", table.InSet{Fields: fields, Set: versioned(set, version)})
 		}
 		out = append(out, lookup(setCut, src, dst, l4proto, sourcePort, destPort))
 		coarse = append(coarse, lookup(setCutPortless, src, dst, l4proto),
 			lookup(setCutFrom+cutByPort, src, l4proto, sourcePort), lookup(setCutTo+cutByPort, dst, l4proto, sourcePort),
 			lookup(setCutFrom, src, l4proto), lookup(setCutTo, dst, l4proto))
 	}
-	return append(append(out, accept(Return, "asks for a connection", Begins{})), coarse...)
+	return append(append(out, accept(table.Return, "asks for a connection", table.Begins{})), coarse...)
 }
 
 // hostCut asks the same of what is for the host itself, and from it: fail-safe
 // ports stay open, whatever was cut.
-func (x renderer) hostCut() []Chain {
-	asks := func(ports []policy.ProtoPort) []Rule {
-		return append(failsafe(ports, true, Return, "fail-safe port"), Rule{Do: []Statement{Verdict{Goto, chainCut}}})
+func (x renderer) hostCut() []table.Chain {
+	asks := func(ports []policy.ProtoPort) []table.Rule {
+		return append(failsafe(ports, true, table.Return, "fail-safe port"), table.Rule{Do: []table.Statement{table.Verdict{Kind: table.Goto, Chain: chainCut}}})
 	}
-	return []Chain{
+	return []table.Chain{
 		{Name: chainCutIn, Comment: "of new connections with the host: was what it belongs to cut", Rules: asks(x.settings.FailsafeInbound)},
 		{Name: chainCutOut, Comment: "of new connections of the host: was what it belongs to cut", Rules: asks(x.settings.FailsafeOutbound)},
 	}

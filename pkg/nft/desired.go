@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -57,13 +58,13 @@ func newDesired() *desired {
 
 // chain is one that shall be, or one that is still to be removed.
 type chain struct {
-	render func() Chain // nil = it is no longer wanted
-	want   []hash       // of its rules, as last rendered
-	there  bool         // the kernel has it
-	have   []installed  // rules that the kernel has
+	render func() table.Chain // nil = it is no longer wanted
+	want   []hash             // of its rules, as last rendered
+	there  bool               // the kernel has it
+	have   []installed        // rules that the kernel has
 	// encode renders and encodes at once, the chain without its rules; nil = as
 	// render says.
-	encode func() (Chain, []*encodedRule, error)
+	encode func() (table.Chain, []*encodedRule, error)
 }
 
 // totals are of what the kernel holds.
@@ -86,7 +87,7 @@ func (d *desired) renderer() renderer {
 }
 
 // putChain says how a chain is rendered.
-func (d *desired) putChain(name string, render func() Chain) {
+func (d *desired) putChain(name string, render func() table.Chain) {
 	c := d.chains[name]
 	if c == nil {
 		c = &chain{}
@@ -124,9 +125,9 @@ func (d *desired) putBase() {
 	needed := make(map[string]bool)
 	for _, c := range d.renderer().base(d.uses) {
 		needed[c.Name] = true
-		d.putChain(c.Name, func() Chain {
+		d.putChain(c.Name, func() table.Chain {
 			all := d.renderer().base(d.uses)
-			return all[slices.IndexFunc(all, func(o Chain) bool { return o.Name == c.Name })]
+			return all[slices.IndexFunc(all, func(o table.Chain) bool { return o.Name == c.Name })]
 		})
 	}
 	for _, c := range d.renderer().base(everything) {
@@ -185,7 +186,7 @@ func (d *desired) putUses() {
 }
 
 // keepTranslating has connections go on as they are that another run of this program translated.
-func (d *desired) keepTranslating(t table) {
+func (d *desired) keepTranslating(t contents) {
 	if _, there := t.chains[chainSNAT]; there && !d.uses.Translated {
 		d.uses.Translated = true
 		d.putBase()
@@ -221,7 +222,7 @@ func (d *desired) putRules(id policy.RulesID, r *policy.Rules) {
 // asks what isn't there, they drop.
 func (d *desired) putRulesChains(id policy.RulesID) {
 	for _, direction := range [...]model.Direction{model.Inbound, model.Outbound} {
-		d.putChain(rulesChain(id, direction), func() Chain { return d.renderer().rules(id, d.rules[id], direction) })
+		d.putChain(rulesChain(id, direction), func() table.Chain { return d.renderer().rules(id, d.rules[id], direction) })
 	}
 }
 

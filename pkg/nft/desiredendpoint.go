@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -66,9 +67,9 @@ func (d *desired) putEndpoint(path string, ep *policy.Endpoint) {
 	case ep.Dropped == "":
 		d.claimNAT(path, ep)
 	case d.isWorkload(ep.Interface):
-		d.claim(path, map[slot]claim{{setClosed, nameBytes(ep.Interface)}: {path, path, comment(path, "")}})
-	case ep.Interface != policy.Loopback && len(ep.Interface) <= maxInterface:
-		d.claim(path, map[slot]claim{{setShut, nameBytes(ep.Interface)}: {path, path, comment(path, "")}})
+		d.claim(path, map[slot]claim{{setClosed, table.NameBytes(ep.Interface)}: {path, path, comment(path, "")}})
+	case ep.Interface != policy.Loopback && len(ep.Interface) <= table.MaxInterface:
+		d.claim(path, map[slot]claim{{setShut, table.NameBytes(ep.Interface)}: {path, path, comment(path, "")}})
 	}
 }
 
@@ -136,7 +137,7 @@ func (d *desired) putWorkload(name string) {
 		return
 	}
 	owners := d.interfaces[name]
-	key := nameBytes(name)
+	key := table.NameBytes(name)
 	if len(owners) == 0 {
 		for _, set := range [...]string{setWorkloads, setDeniedFrom, setDeniedTo} {
 			d.sets[set].remove(key)
@@ -171,12 +172,12 @@ func (d *desired) putSources(name string) {
 			if a.Is4() {
 				version = 4
 			}
-			slots = append(slots, slot{versioned(setSources, version), concat(nameBytes(name), addrBytes(a))})
+			slots = append(slots, slot{versioned(setSources, version), table.Concat(table.NameBytes(name), table.AddrBytes(a))})
 		}
 		if ep.MAC.IsZero() {
-			slots = append(slots, slot{setAnyMAC, nameBytes(name)})
+			slots = append(slots, slot{setAnyMAC, table.NameBytes(name)})
 		} else {
-			slots = append(slots, slot{setMACs, concat(nameBytes(name), string(ep.MAC[:]))})
+			slots = append(slots, slot{setMACs, table.Concat(table.NameBytes(name), string(ep.MAC[:]))})
 		}
 	}
 	key := "interface\x00" + name // no path looks like this
@@ -201,7 +202,7 @@ func (d *desired) putHost(name string) {
 	if name == "" {
 		return
 	}
-	key, id := nameBytes(name), identifier(name)
+	key, id := table.NameBytes(name), identifier(name)
 	owners := d.hosts[name]
 	var ep *policy.Endpoint
 	path := ""
@@ -226,9 +227,9 @@ func (d *desired) putHost(name string) {
 			ep := d.endpoints[path]
 			return ep.Outbound, ep.UntrackedOutbound
 		}
-		d.offer(ep != nil, side.dispatch, key, side.chain, func() Chain {
+		d.offer(ep != nil, side.dispatch, key, side.chain, func() table.Chain {
 			v, _ := verdicts()
-			return Chain{
+			return table.Chain{
 				Name: side.chain, Comment: comment("host endpoint of "+name, ", "+string(side.direction)),
 				Rules: owned(d.renderer().host(v, side.direction), path),
 			}
@@ -238,9 +239,9 @@ func (d *desired) putHost(name string) {
 			_, ids := verdicts()
 			raw = len(ids) > 0
 		}
-		d.offer(raw, side.untracked, key, side.raw, func() Chain {
+		d.offer(raw, side.untracked, key, side.raw, func() table.Chain {
 			_, ids := verdicts()
-			return Chain{
+			return table.Chain{
 				Name: side.raw, Comment: comment("untracked policies of the host endpoint of "+name, ", "+string(side.direction)),
 				Rules: d.renderer().untracked(ids, side.direction),
 			}
@@ -250,13 +251,13 @@ func (d *desired) putHost(name string) {
 
 // owned names the endpoint whose chain it is, in its first rule: the comment of
 // a chain can't be changed, and another endpoint may come to have the chain.
-func owned(rules []Rule, path string) []Rule {
+func owned(rules []table.Rule, path string) []table.Rule {
 	rules[0].Comment = comment(path, "")
 	return rules
 }
 
 // offer puts a chain and its element in a verdict map, or removes both.
-func (d *desired) offer(wanted bool, dispatch, key, name string, render func() Chain) {
+func (d *desired) offer(wanted bool, dispatch, key, name string, render func() table.Chain) {
 	d.changed[dispatch] = true
 	if !wanted {
 		d.sets[dispatch].remove(key)
@@ -274,11 +275,11 @@ func (d *desired) putWildcard() {
 		return
 	}
 	path := d.wildcards[0]
-	d.putChain(chainWildIn, func() Chain {
-		return Chain{Name: chainWildIn, Comment: "host endpoint *, inbound", Rules: owned(asks(d.endpoints[path].Inbound, model.Inbound), path)}
+	d.putChain(chainWildIn, func() table.Chain {
+		return table.Chain{Name: chainWildIn, Comment: "host endpoint *, inbound", Rules: owned(asks(d.endpoints[path].Inbound, model.Inbound), path)}
 	})
-	d.putChain(chainWildOut, func() Chain {
-		return Chain{Name: chainWildOut, Comment: "host endpoint *, outbound", Rules: owned(asks(d.endpoints[path].Outbound, model.Outbound), path)}
+	d.putChain(chainWildOut, func() table.Chain {
+		return table.Chain{Name: chainWildOut, Comment: "host endpoint *, outbound", Rules: owned(asks(d.endpoints[path].Outbound, model.Outbound), path)}
 	})
 }
 

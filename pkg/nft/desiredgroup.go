@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -39,7 +40,7 @@ type asked struct {
 // jumpRule is a rule that asks it.
 type jumpRule struct {
 	direction model.Direction
-	mark      MarkIs
+	mark      table.MarkIs
 	rule      *encodedRule
 }
 
@@ -103,8 +104,8 @@ func dispatchOf(d model.Direction) string {
 
 // header is a group's chain without its rules. The comment is every group's: what
 // a chain asks may change, its comment can't.
-func (g *group) header() Chain {
-	return Chain{Name: g.name, Comment: "shared by what @" + dispatchOf(g.direction) + " leads here"}
+func (g *group) header() table.Chain {
+	return table.Chain{Name: g.name, Comment: "shared by what @" + dispatchOf(g.direction) + " leads here"}
 }
 
 // asks are a group's questions. A packet comes back from them, marked if it is
@@ -142,20 +143,20 @@ func (a *asked) jump(x ask, direction model.Direction) (*encodedRule, error) {
 	return rule, err
 }
 
-func (d *desired) renderGroup(g *group) Chain {
+func (d *desired) renderGroup(g *group) table.Chain {
 	c := g.header()
 	c.Rules = choiceRules(d.asks(g), g.direction)
 	return c
 }
 
 // encodeGroup is renderGroup, encoded.
-func (d *desired) encodeGroup(g *group) (Chain, []*encodedRule, error) {
+func (d *desired) encodeGroup(g *group) (table.Chain, []*encodedRule, error) {
 	list := d.asks(g)
 	out := make([]*encodedRule, len(list))
 	for i, a := range list {
 		rule, err := d.asked(a.id).jump(a, g.direction)
 		if err != nil {
-			return Chain{}, nil, err
+			return table.Chain{}, nil, err
 		}
 		out[i] = rule
 	}
@@ -202,7 +203,7 @@ func (d *desired) dirtyGroups(id policy.RulesID, direction model.Direction) {
 // join sends a workload interface to the group of its verdicts, and away from
 // the one that it was sent to before; nil = to none. nameGroups must follow.
 func (d *desired) join(name string, v *policy.Verdicts, direction model.Direction) {
-	at := slot{dispatchOf(direction), nameBytes(name)}
+	at := slot{dispatchOf(direction), table.NameBytes(name)}
 	before := d.groups.joined[at]
 	var after *group
 	if v != nil {
@@ -288,8 +289,8 @@ func (gs *groups) free(name string) string {
 // nameGroup gives a group a chain, and leads its members there.
 func (d *desired) nameGroup(g *group, name string) {
 	g.name, d.groups.named[name] = name, g
-	d.putChain(name, func() Chain { return d.renderGroup(g) })
-	d.chains[name].encode = func() (Chain, []*encodedRule, error) { return d.encodeGroup(g) }
+	d.putChain(name, func() table.Chain { return d.renderGroup(g) })
+	d.chains[name].encode = func() (table.Chain, []*encodedRule, error) { return d.encodeGroup(g) }
 	for at := range g.members {
 		d.sets[at.set].put(at.key, name)
 		d.changed[at.set] = true

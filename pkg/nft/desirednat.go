@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -24,17 +25,17 @@ func (d *desired) claimNAT(path string, ep *policy.Endpoint) {
 		if ext.Is4() {
 			version = 4
 		}
-		out := slot{versioned(mapDNAT, version), addrBytes(ext)}
+		out := slot{versioned(mapDNAT, version), table.AddrBytes(ext)}
 		if _, first := wants[out]; !first {
-			wants[out] = claim{fmt.Sprintf("%s\x00%06d", path, i), path, addrBytes(inner)}
+			wants[out] = claim{fmt.Sprintf("%s\x00%06d", path, i), path, table.AddrBytes(inner)}
 		}
 		for _, a := range ep.Addrs {
 			a = a.Unmap()
 			if a.Is4() != ext.Is4() {
 				continue
 			}
-			self := slot{versioned(mapHairpin, version), concat(addrBytes(a), addrBytes(inner))}
-			c := claim{addrBytes(ext) + path, path, addrBytes(ext)}
+			self := slot{versioned(mapHairpin, version), table.Concat(table.AddrBytes(a), table.AddrBytes(inner))}
+			c := claim{table.AddrBytes(ext) + path, path, table.AddrBytes(ext)}
 			if have, ok := wants[self]; !ok || c.order < have.order {
 				wants[self] = c
 			}

@@ -5,12 +5,13 @@ package nft
 import (
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
 // set is one that shall be, or one that is still to be removed.
 type set struct {
-	def    Set               // without elements
+	def    table.Set         // without elements
 	elems  map[string]string // key → data. Of an interval set, each end of a range.
 	was    map[string]held   // what the kernel has of elements that may differ
 	there  bool              // the kernel has it
@@ -31,7 +32,7 @@ const (
 	endEnd   = "\x01"
 )
 
-func (d *desired) addSet(def Set) {
+func (d *desired) addSet(def table.Set) {
 	s := d.sets[def.Name]
 	if s == nil {
 		s = &set{def: def, elems: make(map[string]string), was: make(map[string]held)}
@@ -103,7 +104,7 @@ func intervals(prefixes []netip.Prefix, version int) map[string]string {
 }
 
 // ends are the elements that the kernel has for ranges.
-func ends(ranges []Element) map[string]string {
+func ends(ranges []table.Element) map[string]string {
 	out := make(map[string]string)
 	for _, r := range ranges {
 		out[r.Key+endStart] = ""
@@ -132,9 +133,9 @@ func (d *desired) changeSet(id policy.SetID, c *policy.SetChange) {
 		d.known[id] = c.Kind
 		d.dirtyUsers(id)
 		for _, version := range [...]int{4, 6} {
-			def := Set{Name: name(version, id), Key: []Type{address(version, false).kind}, Comment: comment(c.Text, "")}
+			def := table.Set{Name: name(version, id), Key: []table.Type{address(version, false).Type}, Comment: comment(c.Text, "")}
 			if c.Kind == policy.KindPorts {
-				def.Key = append(def.Key, typeProtocol, typeService)
+				def.Key = append(def.Key, table.TypeProtocol, table.TypeService)
 			}
 			d.addSet(def)
 		}
@@ -167,9 +168,9 @@ func (d *desired) member(name func(int, policy.SetID) string, id policy.SetID, m
 		return nil, "", false
 	}
 	if len(s.def.Key) == 1 {
-		return s, addrBytes(a), true
+		return s, table.AddrBytes(a), true
 	}
-	return s, concat(addrBytes(a), string([]byte{byte(m.Protocol)}), portBytes(m.Port)), true
+	return s, table.Concat(table.AddrBytes(a), string([]byte{byte(m.Protocol)}), table.PortBytes(m.Port)), true
 }
 
 // dirtyUsers renders again what asks a set that has come or gone.

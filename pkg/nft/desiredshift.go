@@ -4,6 +4,7 @@ package nft
 
 import (
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -29,7 +30,7 @@ func (d *desired) shift(name string, old, v *policy.Verdicts, direction model.Di
 	if old.Equal(*v) {
 		return
 	}
-	s := shift{d.groups.joined[slot{dispatchOf(direction), nameBytes(name)}], v.Place()}
+	s := shift{d.groups.joined[slot{dispatchOf(direction), table.NameBytes(name)}], v.Place()}
 	m := d.groups.shifts[s]
 	if m == nil {
 		m = &shifted{to: *v}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/nft/table"
 )
 
 // This file and encodestatement.go turn values into what the kernel takes.
@@ -28,7 +30,7 @@ type encodedRule struct {
 
 // anonymous is a set that lives and dies with its rule.
 type anonymous struct {
-	Set
+	table.Set
 	at int // where in exprs its 4-byte ID belongs
 }
 
@@ -58,7 +60,7 @@ func expressionSize(x expr.Any) int {
 }
 
 // fits says whether the kernel takes a rule of these statements.
-func fits(do ...Statement) bool {
+func fits(do ...table.Statement) bool {
 	e := encoder{}
 	for _, s := range do {
 		e.encode(s)
@@ -69,7 +71,7 @@ func fits(do ...Statement) bool {
 func (e *encoder) fits() bool { return e.count <= maxExpressions && e.size <= maxRuleSize }
 
 // encodeRule encodes a rule. An error is a mistake of this package.
-func encodeRule(r Rule) (*encodedRule, error) {
+func encodeRule(r table.Rule) (*encodedRule, error) {
 	e := encoder{}
 	for _, s := range r.Do {
 		e.encode(s)
@@ -104,10 +106,10 @@ func encodeRule(r Rule) (*encodedRule, error) {
 // encoder makes the expressions of one rule.
 type encoder struct {
 	out              encodedRule
-	family, protocol byte    // the packet is known to be of
-	ether            bool    // the packet is known to have an Ethernet header
-	loaded           []Field // what the registers hold one after the other, where that is known
-	count, size      int     // of expressions, and of the memory that the kernel has for them
+	family, protocol byte          // the packet is known to be of
+	ether            bool          // the packet is known to have an Ethernet header
+	loaded           []table.Field // what the registers hold one after the other, where that is known
+	count, size      int           // of expressions, and of the memory that the kernel has for them
 	err              error
 }
 
@@ -137,68 +139,68 @@ func (e *encoder) add(x expr.Any) {
 }
 
 // lookup appends a lookup in an anonymous set, whose ID is its last 4 bytes.
-func (e *encoder) lookup(x *expr.Lookup, s Set) {
+func (e *encoder) lookup(x *expr.Lookup, s table.Set) {
 	x.SetName = "__set%d"
 	e.add(x)
 	e.out.sets = append(e.out.sets, anonymous{s, len(e.out.exprs) - 4})
 }
 
 // need makes sure that a field is there before it is loaded.
-func (e *encoder) need(f Field) {
-	if f.family != 0 && e.family != f.family {
-		e.family = f.family
+func (e *encoder) need(f table.Field) {
+	if f.Family != 0 && e.family != f.Family {
+		e.family = f.Family
 		e.add(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: register})
-		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{f.family}})
+		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{f.Family}})
 	}
-	if f.source == fromLink && !e.ether {
+	if f.From == table.FromLink && !e.ether {
 		e.ether = true
 		e.add(&expr.Meta{Key: expr.MetaKeyIIFTYPE, Register: register})
 		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: binary.NativeEndian.AppendUint16(nil, unix.ARPHRD_ETHER)})
 	}
-	if f.protocol != 0 && e.protocol != f.protocol {
-		e.protocol = f.protocol
+	if f.Protocol != 0 && e.protocol != f.Protocol {
+		e.protocol = f.Protocol
 		e.add(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register})
-		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{f.protocol}})
+		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{f.Protocol}})
 	}
 }
 
 // load puts a field into a register.
-func (e *encoder) load(f Field, into uint32) {
-	e.loadPart(f, into, f.kind.size())
+func (e *encoder) load(f table.Field, into uint32) {
+	e.loadPart(f, into, f.Type.Size())
 }
 
-func (e *encoder) loadPart(f Field, into uint32, size int) {
+func (e *encoder) loadPart(f table.Field, into uint32, size int) {
 	payload := func(base expr.PayloadBase) {
-		e.add(&expr.Payload{DestRegister: into, Base: base, Offset: f.offset, Len: uint32(size)})
+		e.add(&expr.Payload{DestRegister: into, Base: base, Offset: f.Offset, Len: uint32(size)})
 	}
-	switch f.source {
-	case fromInName:
+	switch f.From {
+	case table.FromInName:
 		e.add(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: into})
-	case fromOutName:
+	case table.FromOutName:
 		e.add(&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: into})
-	case fromNFProto:
+	case table.FromNFProto:
 		e.add(&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: into})
-	case fromL4Proto:
+	case table.FromL4Proto:
 		e.add(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: into})
-	case fromLink:
+	case table.FromLink:
 		payload(expr.PayloadBaseLLHeader)
-	case fromNetwork:
+	case table.FromNetwork:
 		payload(expr.PayloadBaseNetworkHeader)
-	case fromTransport:
+	case table.FromTransport:
 		payload(expr.PayloadBaseTransportHeader)
-	case fromConn:
+	case table.FromConn:
 		e.add(&expr.Ct{Register: into, Key: expr.CtKeyDSTIP, OptDirection: true, Direction: expr.CtDirOriginal})
-	case fromCaller:
-		e.add(&expr.Ct{Register: into, Key: connSource(f.kind), OptDirection: true, Direction: expr.CtDirOriginal})
-	case fromAnswerer:
-		e.add(&expr.Ct{Register: into, Key: connSource(f.kind), OptDirection: true, Direction: expr.CtDirReply})
-	case fromFib:
+	case table.FromCaller:
+		e.add(&expr.Ct{Register: into, Key: connSource(f.Type), OptDirection: true, Direction: expr.CtDirOriginal})
+	case table.FromAnswerer:
+		e.add(&expr.Ct{Register: into, Key: connSource(f.Type), OptDirection: true, Direction: expr.CtDirReply})
+	case table.FromFib:
 		e.add(&expr.Fib{Register: into, FlagDADDR: true, ResultADDRTYPE: true})
 	}
 }
 
-func connSource(t Type) expr.CtKey {
-	if t == typeIPv6 {
+func connSource(t table.Type) expr.CtKey {
+	if t == table.TypeIPv6 {
 		return expr.CtKeySRCIP6
 	}
 	return expr.CtKeySRCIP
@@ -206,7 +208,7 @@ func connSource(t Type) expr.CtKey {
 
 // loadAll puts fields into registers, one after the other, unless they are there: a rule
 // may look the same ones up in many sets.
-func (e *encoder) loadAll(fields []Field) uint32 {
+func (e *encoder) loadAll(fields []table.Field) uint32 {
 	for _, f := range fields {
 		e.need(f)
 	}
@@ -220,7 +222,7 @@ func (e *encoder) loadAll(fields []Field) uint32 {
 	at := uint32(register32)
 	for _, f := range fields {
 		e.load(f, at)
-		at += uint32(f.kind.padded() / 4)
+		at += uint32(f.Type.Padded() / 4)
 	}
 	e.loaded = fields
 	return register32

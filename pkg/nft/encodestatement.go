@@ -8,43 +8,45 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/nft/table"
 )
 
 // encode appends the expressions of a statement.
-func (e *encoder) encode(s Statement) {
+func (e *encoder) encode(s table.Statement) {
 	switch s := s.(type) {
-	case Is:
+	case table.Is:
 		e.compare(s)
-	case HasPrefix:
+	case table.HasPrefix:
 		e.load(s.Field, register)
 		e.add(&expr.Cmp{Op: compareOp(s.Not), Register: register, Data: []byte(s.Prefix)})
-	case Within:
+	case table.Within:
 		e.within(s)
-	case Between:
+	case table.Between:
 		e.need(s.Field)
 		e.load(s.Field, register)
 		e.add(&expr.Range{Op: compareOp(s.Not), Register: register, FromData: []byte(s.First), ToData: []byte(s.Last)})
-	case Among:
+	case table.Among:
 		from := e.loadAll(s.Fields)
-		e.lookup(&expr.Lookup{SourceRegister: from, Invert: s.Not}, Set{Key: kinds(s.Fields), Interval: s.Ranges, Elements: s.Values})
-	case InSet:
+		e.lookup(&expr.Lookup{SourceRegister: from, Invert: s.Not}, table.Set{Key: table.TypesOf(s.Fields), Interval: s.Ranges, Elements: s.Values})
+	case table.InSet:
 		from := e.loadAll(s.Fields)
 		e.add(&expr.Lookup{SourceRegister: from, SetName: s.Set, Invert: s.Not})
-	case Dispatch:
+	case table.Dispatch:
 		e.load(s.Field, register)
 		e.add(&expr.Lookup{SourceRegister: register, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT})
-	case State:
+	case table.State:
 		e.state(s)
-	case Begins:
+	case table.Begins:
 		e.need(tcpFlags)
 		e.load(tcpFlags, register)
 		e.add(&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 1, Mask: []byte{finSynRstAck}, Xor: []byte{0}})
 		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{syn}})
-	case MarkIs:
+	case table.MarkIs:
 		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register})
 		e.mask(s.Mask, 0)
 		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: native(s.Value)})
-	case MarkSet:
+	case table.MarkSet:
 		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register})
 		e.mask(^(s.Clear | s.Set), s.Set)
 		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register, SourceRegister: true})
@@ -54,24 +56,24 @@ func (e *encoder) encode(s Statement) {
 }
 
 // action appends what isn't a match.
-func (e *encoder) action(s Statement) {
+func (e *encoder) action(s table.Statement) {
 	switch s := s.(type) {
-	case Count:
+	case table.Count:
 		e.add(&expr.Counter{})
-	case Log:
+	case table.Log:
 		l := &expr.Log{Key: 1 << unix.NFTA_LOG_PREFIX, Data: []byte(s.Prefix)}
 		if s.Group != 0 {
 			l.Key |= 1 << unix.NFTA_LOG_GROUP
 			l.Group = s.Group
 		}
 		e.add(l)
-	case Verdict:
+	case table.Verdict:
 		e.add(&expr.Verdict{Kind: verdictKind(s.Kind), Chain: s.Chain})
-	case NoTrack:
+	case table.NoTrack:
 		e.add(&expr.Notrack{})
-	case Masquerade:
+	case table.Masquerade:
 		e.add(&expr.Masq{})
-	case Translate:
+	case table.Translate:
 		e.translate(s)
 	default:
 		e.err = fmt.Errorf("statement %T is not known", s)
@@ -85,15 +87,15 @@ func compareOp(not bool) expr.CmpOp {
 	return expr.CmpOpEq
 }
 
-func verdictKind(k VerdictKind) expr.VerdictKind {
+func verdictKind(k table.VerdictKind) expr.VerdictKind {
 	switch k {
-	case Accept:
+	case table.Accept:
 		return expr.VerdictAccept
-	case Return:
+	case table.Return:
 		return expr.VerdictReturn
-	case Jump:
+	case table.Jump:
 		return expr.VerdictJump
-	case Goto:
+	case table.Goto:
 		return expr.VerdictGoto
 	}
 	return expr.VerdictDrop
@@ -106,26 +108,26 @@ func (e *encoder) mask(mask, xor uint32) {
 	e.add(&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 4, Mask: native(mask), Xor: native(xor)})
 }
 
-func (e *encoder) compare(s Is) {
+func (e *encoder) compare(s table.Is) {
 	e.need(s.Field)
 	e.load(s.Field, register)
 	e.add(&expr.Cmp{Op: compareOp(s.Not), Register: register, Data: []byte(s.Value)})
 	if s.Not {
 		return
 	}
-	switch s.Field.source {
-	case fromNFProto:
+	switch s.Field.From {
+	case table.FromNFProto:
 		e.family = s.Value[0]
-	case fromL4Proto:
+	case table.FromL4Proto:
 		e.protocol = s.Value[0]
 	}
 }
 
-func (e *encoder) within(s Within) {
+func (e *encoder) within(s table.Within) {
 	e.need(s.Field)
 	p := s.Prefix.Masked()
 	addr := p.Addr().AsSlice()
-	if p.Bits()%8 == 0 && s.Field.source != fromConn { // whole bytes need no mask
+	if p.Bits()%8 == 0 && s.Field.From != table.FromConn { // whole bytes need no mask
 		e.loadPart(s.Field, register, p.Bits()/8)
 		e.add(&expr.Cmp{Op: compareOp(s.Not), Register: register, Data: addr[:p.Bits()/8]})
 		return
@@ -139,7 +141,7 @@ func (e *encoder) within(s Within) {
 	e.add(&expr.Cmp{Op: compareOp(s.Not), Register: register, Data: addr})
 }
 
-func (e *encoder) state(s State) {
+func (e *encoder) state(s table.State) {
 	var bits uint32
 	if s.Invalid {
 		bits |= expr.CtStateBitINVALID
@@ -161,12 +163,20 @@ func (e *encoder) state(s State) {
 	e.add(&expr.Cmp{Op: expr.CmpOpNeq, Register: register, Data: native(0)})
 }
 
-func (e *encoder) translate(s Translate) {
+func (e *encoder) translate(s table.Translate) {
 	from := e.loadAll(s.Fields)
 	e.add(&expr.Lookup{SourceRegister: from, SetName: s.Map, IsDestRegSet: true, DestRegister: register})
-	n := &expr.NAT{Type: expr.NATTypeSourceNAT, Family: uint32(s.Fields[0].family), RegAddrMin: register}
+	n := &expr.NAT{Type: expr.NATTypeSourceNAT, Family: uint32(s.Fields[0].Family), RegAddrMin: register}
 	if s.Destination {
 		n.Type = expr.NATTypeDestNAT
 	}
 	e.add(n)
 }
+
+// Flags of TCP, of linux/tcp.h.
+const (
+	syn          = 0x02
+	finSynRstAck = 0x17
+)
+
+var tcpFlags = table.Field{Text: "tcp flags", From: table.FromTransport, Offset: 13, Protocol: unix.IPPROTO_TCP}

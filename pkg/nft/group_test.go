@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -149,10 +150,10 @@ func byContent(f *Firewall) string {
 			t.Chains[i].Name = name
 		}
 	}
-	slices.SortFunc(t.Chains, func(a, b Chain) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(t.Chains, func(a, b table.Chain) int { return strings.Compare(a.Name, b.Name) })
 	for _, s := range t.Sets {
 		for i, e := range s.Elements {
-			if s.Data == typeVerdict && names[e.Data] != "" {
+			if s.Data == table.TypeVerdict && names[e.Data] != "" {
 				s.Elements[i].Data = names[e.Data]
 			}
 		}

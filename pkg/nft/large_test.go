@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -123,7 +124,7 @@ func TestPortions(t *testing.T) {
 		f.Update(policy.Changes{Endpoints: endpoints(workload(1)), Rules: rules(policy.Rules{ID: profileID("prod")})})
 		mustApply(t, f)
 		leads := func() string {
-			return run(t, "nft", "list", "map", "inet", TableName, mapTo) + run(t, "nft", "list", "chain", "inet", TableName, f.desired.sets[mapTo].elems[nameBytes("cali1")])
+			return run(t, "nft", "list", "map", "inet", TableName, mapTo) + run(t, "nft", "list", "chain", "inet", TableName, f.desired.sets[mapTo].elems[table.NameBytes("cali1")])
 		}
 		before, cuts := leads(), 0
 		f.cfg.Between = func() {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -100,14 +101,11 @@ func identifier(s string) string {
 	return clean[:min(len(clean), maxIdentifier/2)] + "/" + hex.EncodeToString(sum[:8])
 }
 
-// maxComment is what the nft tool shows of a comment, in bytes, without the NUL.
-const maxComment = 127
-
 // comment fits two texts into one: the name, shortened in its middle, and what follows.
 func comment(name, rest string) string {
-	name, rest = plain(name), plain(rest)
-	rest = rest[:min(len(rest), maxComment/2)]
-	if room := maxComment - len(rest); len(name) > room {
+	name, rest = table.Plain(name), table.Plain(rest)
+	rest = rest[:min(len(rest), table.MaxComment/2)]
+	if room := table.MaxComment - len(rest); len(name) > room {
 		half := (room - 3) / 2
 		name = name[:half] + "..." + name[len(name)-half:]
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -62,8 +63,8 @@ func check(s policy.Settings) error {
 		return fmt.Errorf("there are %d prefixes of workload interfaces: at most %d", n, MaxPrefixes)
 	}
 	for _, p := range s.Prefixes {
-		if p == "" || len(p) > maxInterface {
-			return fmt.Errorf("%q can't be the prefix of workload interfaces: want 1 to %d bytes", p, maxInterface)
+		if p == "" || len(p) > table.MaxInterface {
+			return fmt.Errorf("%q can't be the prefix of workload interfaces: want 1 to %d bytes", p, table.MaxInterface)
 		}
 	}
 	return nil
@@ -72,6 +73,3 @@ func check(s policy.Settings) error {
 // MaxPrefixes is how many prefixes workload interfaces may have: one rule has them all,
 // twice.
 const MaxPrefixes = 16
-
-// maxInterface is how long an interface's name may be (IFNAMSIZ, less the NUL).
-const maxInterface = 15

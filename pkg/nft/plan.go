@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/calico-go/calico/pkg/nft/table"
 )
 
 // plan is what a batch will have changed, to be read back.
@@ -43,7 +45,7 @@ func (d *desired) plan(b *batch) (plan, error) {
 			for i := range r.rules {
 				r.chain.want[i] = r.rules[i].hash
 			}
-			r.fresh = !r.chain.there && r.def.Hook == (Hook{})
+			r.fresh = !r.chain.there && r.def.Hook == (table.Hook{})
 		}
 		chains = append(chains, r)
 	}
@@ -91,13 +93,13 @@ func (d *desired) plan(b *batch) (plan, error) {
 type planned struct {
 	name  string
 	chain *chain
-	def   Chain // without its rules
+	def   table.Chain // without its rules
 	rules []*encodedRule
 	fresh bool // it is new, and reached by nothing yet
 }
 
 // encoded is the chain, without its rules, and its rules.
-func (c *chain) encoded() (Chain, []*encodedRule, error) {
+func (c *chain) encoded() (table.Chain, []*encodedRule, error) {
 	if c.encode != nil {
 		return c.encode()
 	}
@@ -144,7 +146,7 @@ func (d *desired) addNewSet(b *batch, s *set) {
 	b.setID++
 	b.addSet(s.def, 0, b.setID)
 	b.mayCut()
-	if s.def.Data == typeVerdict {
+	if s.def.Data == table.TypeVerdict {
 		return // its chains are still to come
 	}
 	elements := s.raw()
@@ -242,7 +244,7 @@ func (d *desired) planSets(b *batch, p *plan) {
 			}
 		}
 		switch {
-		case !s.there && s.def.Data == typeVerdict:
+		case !s.there && s.def.Data == table.TypeVerdict:
 			add, del = s.raw(), nil
 		case !s.there:
 			p.sets = append(p.sets, name)

@@ -123,8 +123,8 @@ func FuzzRender(f *testing.F) {
 		w := &Firewall{desired: newDesired()}
 		w.Configure(settings())
 		w.Update(policy.Changes{Rules: rules(r), Sets: randomSets, Endpoints: endpoints(workload(1, name))})
-		if table := w.Table().String(); strings.Count(table, "\t{") > 0 {
-			t.Errorf("odd text:\n%s", table)
+		if text := w.Table().String(); strings.Count(text, "\t{") > 0 {
+			t.Errorf("odd text:\n%s", text)
 		}
 		if _, err := w.desired.plan(&batch{seq: func() uint32 { return 1 }}); err != nil {
 			t.Error(err)

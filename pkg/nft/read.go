@@ -8,10 +8,12 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// table is what the kernel holds under our table's name.
-type table struct {
+// contents are what the kernel holds under our table's name.
+type contents struct {
 	there  bool
 	flags  uint64
 	chains map[string]readChain
@@ -28,8 +30,8 @@ func hookKey(typ string, at uint32, priority int32, policy uint64) string {
 	return fmt.Sprintf("%s %d %d %d", typ, at, priority, policy)
 }
 
-func (c *Chain) hookKey() string {
-	if c.Hook == (Hook{}) {
+func chainHook(c *table.Chain) string {
+	if c.Hook == (table.Hook{}) {
 		return ""
 	}
 	at, priority := hookOf(c.Hook)
@@ -50,8 +52,8 @@ func (s *socket) generation() (uint32, error) {
 }
 
 // readTable reads all but the elements of sets.
-func (s *socket) readTable() (table, error) {
-	t := table{chains: make(map[string]readChain), rules: make(map[string][]installed)}
+func (s *socket) readTable() (contents, error) {
+	t := contents{chains: make(map[string]readChain), rules: make(map[string][]installed)}
 	name := appendString(nil, attrTable, TableName)
 	err := s.ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, name, func(_ uint16, body []byte) {
 		t.there = true
@@ -195,7 +197,7 @@ func udata(b []byte, want byte) []byte {
 }
 
 // readElements reads all elements of a set, with keys as the desired state has them.
-func (s *socket) readElements(def *Set, fn func(key, data string)) error {
+func (s *socket) readElements(def *table.Set, fn func(key, data string)) error {
 	body := appendString(appendString(nil, attrTable, TableName), attrName, def.Name)
 	err := s.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, body, func(_ uint16, body []byte) {
 		parseElements(def, body, fn)
@@ -212,9 +214,9 @@ const maxAsked = 100
 
 // find asks for elements of a set, maxAsked at most; the kernel stops at the first
 // that it doesn't have.
-func find(def *Set, elements []rawElement, fn func(key, data string)) *request {
+func find(def *table.Set, elements []rawElement, fn func(key, data string)) *request {
 	body := appendString(appendString(nil, attrTable, TableName), attrName, def.Name)
-	body = appendElements(body, &Set{Key: def.Key}, withoutData(elements))
+	body = appendElements(body, &table.Set{Key: def.Key}, withoutData(elements))
 	return &request{kind: unix.NFT_MSG_GETSETELEM, flags: unix.NLM_F_ACK, body: body, fn: func(_ uint16, body []byte) {
 		parseElements(def, body, fn)
 	}}
@@ -228,7 +230,7 @@ func withoutData(elements []rawElement) []rawElement {
 	return out
 }
 
-func parseElements(def *Set, body []byte, fn func(key, data string)) {
+func parseElements(def *table.Set, body []byte, fn func(key, data string)) {
 	for _, e := range attrs(attr(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
 		key, data, end := "", "", endStart
 		for kind, value := range attrs(e) {
@@ -256,13 +258,13 @@ func parseElements(def *Set, body []byte, fn func(key, data string)) {
 
 // parseData is the data of an element of a map: of a verdict map the chain to go
 // to, and what is never wanted for any other verdict.
-func parseData(def *Set, b []byte) string {
+func parseData(def *table.Set, b []byte) string {
 	v := attr(b, unix.NFTA_DATA_VERDICT)
 	if v == nil {
 		return string(attr(b, unix.NFTA_DATA_VALUE))
 	}
 	chain := text(attr(v, unix.NFTA_VERDICT_CHAIN))
-	if code := attr(v, unix.NFTA_VERDICT_CODE); len(code) != 4 || int32(binary.BigEndian.Uint32(code)) != int32(def.verdict()) {
+	if code := attr(v, unix.NFTA_VERDICT_CODE); len(code) != 4 || int32(binary.BigEndian.Uint32(code)) != int32(verdictOf(def)) {
 		return "another verdict, " + chain
 	}
 	return chain

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -68,7 +69,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-func rendered(list []Rule) string {
+func rendered(list []table.Rule) string {
 	var b strings.Builder
 	for _, r := range list {
 		b.WriteString(r.String() + "\n")
@@ -178,7 +179,7 @@ func TestNames(t *testing.T) {
 		if len(got) > 127 || strings.Trim(got, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") != "" {
 			t.Errorf("%q becomes %q", name, got)
 		}
-		if c := comment("policy "+name, strings.Repeat(" rule 7", 30)); len(c) > maxComment || strings.ContainsAny(c, "\"\n\\") {
+		if c := comment("policy "+name, strings.Repeat(" rule 7", 30)); len(c) > table.MaxComment || strings.ContainsAny(c, "\"\n\\") {
 			t.Errorf("comment of %q is %q", name, c)
 		}
 	}
@@ -187,8 +188,8 @@ func TestNames(t *testing.T) {
 // TestMerge compares prefixes with every address near their ends.
 func TestMerge(t *testing.T) {
 	nets := cidrs("10.0.0.0/24", "10.0.1.0/24", "10.0.0.128/25", "10.0.3.0/32", "255.255.255.0/24", "0.0.0.0/30")
-	in := func(a netip.Addr, ranges []Element) bool {
-		b := addrBytes(a)
+	in := func(a netip.Addr, ranges []table.Element) bool {
+		b := table.AddrBytes(a)
 		for _, r := range ranges {
 			if r.Key <= b && (r.End == "" || b < r.End) {
 				return true

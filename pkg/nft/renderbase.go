@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -25,14 +26,14 @@ var everything = uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, M
 
 // base are the chains that don't belong to an endpoint, policy or profile. They
 // follow the order of policy.Evaluate.
-func (x renderer) base(u uses) []Chain {
+func (x renderer) base(u uses) []table.Chain {
 	last := accepted("both sides allow it")
-	last.Do = slices.Insert(last.Do, 0, Statement(MarkIs{markLast, markLast}))
-	chains := []Chain{
-		{Name: "raw-prerouting", Hook: Hook{"filter", "prerouting", "raw"}, Comment: "what comes in, before connection tracking", Rules: x.rawIn(u)},
-		{Name: "filter-forward", Hook: Hook{"filter", "forward", "filter"}, Comment: "from interface to interface", Rules: x.forwardHook(u)},
-		{Name: "filter-input", Hook: Hook{"filter", "input", "filter"}, Comment: "for the host itself", Rules: x.input(u)},
-		{Name: "filter-output", Hook: Hook{"filter", "output", "filter"}, Comment: "from the host itself", Rules: x.output(u)},
+	last.Do = slices.Insert(last.Do, 0, table.Statement(table.MarkIs{Mask: markLast, Value: markLast}))
+	chains := []table.Chain{
+		{Name: "raw-prerouting", Hook: table.Hook{Type: "filter", At: "prerouting", Priority: "raw"}, Comment: "what comes in, before connection tracking", Rules: x.rawIn(u)},
+		{Name: "filter-forward", Hook: table.Hook{Type: "filter", At: "forward", Priority: "filter"}, Comment: "from interface to interface", Rules: x.forwardHook(u)},
+		{Name: "filter-input", Hook: table.Hook{Type: "filter", At: "input", Priority: "filter"}, Comment: "for the host itself", Rules: x.input(u)},
+		{Name: "filter-output", Hook: table.Hook{Type: "filter", At: "output", Priority: "filter"}, Comment: "from the host itself", Rules: x.output(u)},
 		{Name: chainSpoof, Comment: "before connection tracking: is it from who it says", Rules: sources()},
 		{Name: chainMAC, Comment: "of new connections: is it from the endpoint's MAC address", Rules: macs()},
 		{Name: chainForward, Comment: "what is forwarded and of no connection yet: asks both sides", Rules: x.forward(u)},
@@ -41,120 +42,122 @@ func (x renderer) base(u uses) []Chain {
 		{Name: chainToHost, Comment: "from workloads to the host itself", Rules: x.toHost()},
 		{Name: chainRelated, Comment: "errors about connections", Rules: x.related()},
 		{Name: chainCut, Comment: "of new connections: was what it belongs to cut", Rules: cutFlows()},
-		{Name: chainAllow, Comment: "a rule allows it", Rules: append([]Rule{last}, decide(markAllowed, "back to who asks: allowed")...)},
+		{Name: chainAllow, Comment: "a rule allows it", Rules: append([]table.Rule{last}, decide(markAllowed, "back to who asks: allowed")...)},
 		{Name: chainNextTier, Comment: "a rule sends it on to the profiles", Rules: decide(markNextTier, "back to who asks: go on to the profiles")},
 	}
 	if u.Hosts {
 		chains = append(chains, x.hostCut()...)
 	}
 	if u.Untracked {
-		chains = append(chains, Chain{Name: "raw-output", Hook: Hook{"filter", "output", "raw"}, Comment: "what the host sends, before connection tracking", Rules: x.rawOut(u)},
-			Chain{Name: chainUntracked, Comment: "an untracked policy allows it", Rules: []Rule{
-				{Do: []Statement{MarkSet{Clear: markAll, Set: markUntracked}, NoTrack{}, Count{}, Verdict{Kind: Accept}}},
+		chains = append(chains, table.Chain{Name: "raw-output", Hook: table.Hook{Type: "filter", At: "output", Priority: "raw"}, Comment: "what the host sends, before connection tracking", Rules: x.rawOut(u)},
+			table.Chain{Name: chainUntracked, Comment: "an untracked policy allows it", Rules: []table.Rule{
+				{Do: []table.Statement{table.MarkSet{Clear: markAll, Set: markUntracked}, table.NoTrack{}, table.Count{}, table.Verdict{Kind: table.Accept}}},
 			}})
 	}
 	if u.NAT {
-		chains = append(chains, Chain{Name: "nat-prerouting", Hook: Hook{"nat", "prerouting", "dstnat"}, Comment: "1:1 NAT of what comes in", Rules: dnat()},
-			Chain{Name: "nat-output", Hook: Hook{"nat", "output", "-100"}, Comment: "1:1 NAT of what the host sends", Rules: dnat()})
+		chains = append(chains, table.Chain{Name: "nat-prerouting", Hook: table.Hook{Type: "nat", At: "prerouting", Priority: "dstnat"}, Comment: "1:1 NAT of what comes in", Rules: dnat()},
+			table.Chain{Name: "nat-output", Hook: table.Hook{Type: "nat", At: "output", Priority: "-100"}, Comment: "1:1 NAT of what the host sends", Rules: dnat()})
 	}
 	if u.Translated {
-		chains = append(chains, Chain{Name: chainSNAT, Hook: Hook{"nat", "postrouting", "srcnat"}, Rules: snat(u),
+		chains = append(chains, table.Chain{Name: chainSNAT, Hook: table.Hook{Type: "nat", At: "postrouting", Priority: "srcnat"}, Rules: snat(u),
 			Comment: "source addresses of what leaves; without rules, for connections that were translated"})
 	}
 	return chains
 }
 
 // fromWorkload and toWorkload are a rule per prefix of workload interfaces.
-func (x renderer) workload(f Field, rule func(Statement) Rule) []Rule {
-	var out []Rule
+func (x renderer) workload(f table.Field, rule func(table.Statement) table.Rule) []table.Rule {
+	var out []table.Rule
 	for _, p := range x.settings.Prefixes {
-		out = append(out, rule(HasPrefix{Field: f, Prefix: p}))
+		out = append(out, rule(table.HasPrefix{Field: f, Prefix: p}))
 	}
 	return out
 }
 
 // notWorkload matches every other interface.
-func (x renderer) notWorkload(f Field) []Statement {
-	var out []Statement
+func (x renderer) notWorkload(f table.Field) []table.Statement {
+	var out []table.Statement
 	for _, p := range x.settings.Prefixes {
-		out = append(out, HasPrefix{f, true, p})
+		out = append(out, table.HasPrefix{Field: f, Not: true, Prefix: p})
 	}
 	return out
 }
 
-func verdict(kind VerdictKind, chain string) func(Statement) Rule {
-	return func(s Statement) Rule { return Rule{Do: []Statement{s, Verdict{kind, chain}}} }
+func verdict(kind table.VerdictKind, chain string) func(table.Statement) table.Rule {
+	return func(s table.Statement) table.Rule {
+		return table.Rule{Do: []table.Statement{s, table.Verdict{Kind: kind, Chain: chain}}}
+	}
 }
 
 // noEndpoint drops what goes to a workload interface that no endpoint has.
-func noEndpoint(s Statement) Rule {
+func noEndpoint(s table.Statement) table.Rule {
 	r := drop("no endpoint has the interface")
-	r.Do = append([]Statement{s, InSet{[]Field{outName}, true, setWorkloads}}, r.Do...)
+	r.Do = append([]table.Statement{s, table.InSet{Fields: []table.Field{outName}, Not: true, Set: setWorkloads}}, r.Do...)
 	return r
 }
 
 // rawIn is short: it is for what comes from anywhere.
-func (x renderer) rawIn(u uses) []Rule {
-	out := append(x.workload(inName, verdict(Goto, chainSpoof)), shut(u, inName)...)
+func (x renderer) rawIn(u uses) []table.Rule {
+	out := append(x.workload(inName, verdict(table.Goto, chainSpoof)), shut(u, inName)...)
 	if u.Untracked {
-		local := Is{destType, true, "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
-		out = append(out, clearMarks(), Rule{Do: []Statement{local, Dispatch{inName, mapUntrackIn}}, Comment: "for the host itself"})
+		local := table.Is{Field: destType, Not: true, Value: "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
+		out = append(out, clearMarks(), table.Rule{Do: []table.Statement{local, table.Dispatch{Field: inName, Map: mapUntrackIn}}, Comment: "for the host itself"})
 	}
 	return out
 }
 
 // decide goes back to who asked policies, with a mark. It is a chain of its own to
 // keep rules small: with each commit the kernel walks them all.
-func decide(mark uint32, why string) []Rule {
-	return []Rule{{Do: []Statement{MarkSet{Set: mark}, Verdict{Kind: Return}}, Comment: why}}
+func decide(mark uint32, why string) []table.Rule {
+	return []table.Rule{{Do: []table.Statement{table.MarkSet{Set: mark}, table.Verdict{Kind: table.Return}}, Comment: why}}
 }
 
-func clearMarks() Rule {
-	return Rule{Do: []Statement{MarkSet{Clear: markAll}}, Comment: "what others marked means nothing"}
+func clearMarks() table.Rule {
+	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markAll}}, Comment: "what others marked means nothing"}
 }
 
 // shut drops what an interface passes whose endpoint no prefix covers: to all else it
 // would be the host's own. Where there is none it costs nothing.
-func shut(u uses, f Field) []Rule {
+func shut(u uses, f table.Field) []table.Rule {
 	if !u.Shut {
 		return nil
 	}
 	r := drop("no prefix covers the interface of its endpoint")
-	r.Do = append([]Statement{InSet{Fields: []Field{f}, Set: setShut}}, r.Do...)
-	return []Rule{r}
+	r.Do = append([]table.Statement{table.InSet{Fields: []table.Field{f}, Set: setShut}}, r.Do...)
+	return []table.Rule{r}
 }
 
-func (x renderer) rawOut(u uses) []Rule {
-	out := x.workload(outName, func(s Statement) Rule { return accept(Return, "", s) })
+func (x renderer) rawOut(u uses) []table.Rule {
+	out := x.workload(outName, func(s table.Statement) table.Rule { return accept(table.Return, "", s) })
 	if u.Shut {
-		out = append(out, accept(Return, "", InSet{Fields: []Field{outName}, Set: setShut}))
+		out = append(out, accept(table.Return, "", table.InSet{Fields: []table.Field{outName}, Set: setShut}))
 	}
-	return append(out, clearMarks(), Rule{Do: []Statement{Dispatch{outName, mapUntrackOut}}})
+	return append(out, clearMarks(), table.Rule{Do: []table.Statement{table.Dispatch{Field: outName, Map: mapUntrackOut}}})
 }
 
 // sources let pass at once what a workload sends from its own addresses, as most
 // packets are.
-func sources() []Rule {
-	var out []Rule
+func sources() []table.Rule {
+	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
-		fields := []Field{inName, address(version, false)}
-		out = append(out, accept(Accept, "", InSet{Fields: fields, Set: versioned(setSources, version)}))
+		fields := []table.Field{inName, address(version, false)}
+		out = append(out, accept(table.Accept, "", table.InSet{Fields: fields, Set: versioned(setSources, version)}))
 	}
 	none := drop("no endpoint has the interface")
-	none.Do = append([]Statement{InSet{[]Field{inName}, true, setWorkloads}}, none.Do...)
+	none.Do = append([]table.Statement{table.InSet{Fields: []table.Field{inName}, Not: true, Set: setWorkloads}}, none.Do...)
 	out = append(append(out, notTracked(dhcpBefore()), none), exempt(notTracked)...)
 	return append(out, drop("spoofed source"))
 }
 
 // foreign is sources again, without what is exempt: that is for the host itself, and
 // nothing that is forwarded needs it.
-func (x renderer) foreign() []Rule {
-	var out []Rule
+func (x renderer) foreign() []table.Rule {
+	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
-		own := InSet{[]Field{inName, address(version, false)}, true, versioned(setSources, version)}
-		out = append(out, x.workload(inName, func(from Statement) Rule {
+		own := table.InSet{Fields: []table.Field{inName, address(version, false)}, Not: true, Set: versioned(setSources, version)}
+		out = append(out, x.workload(inName, func(from table.Statement) table.Rule {
 			r := drop("spoofed source")
-			r.Do = append([]Statement{from, own}, r.Do...)
+			r.Do = append([]table.Statement{from, own}, r.Do...)
 			return r
 		})...)
 	}
@@ -163,122 +166,122 @@ func (x renderer) foreign() []Rule {
 
 // macs are for the first packet of a connection only: to compare each costs a
 // small one 2 % of its way, and those that follow are of what was accepted.
-func macs() []Rule {
-	out := []Rule{
-		accept(Return, "", InSet{Fields: []Field{inName, etherSource}, Set: setMACs}),
-		accept(Return, "of unknown MAC address", InSet{Fields: []Field{inName}, Set: setAnyMAC}),
+func macs() []table.Rule {
+	out := []table.Rule{
+		accept(table.Return, "", table.InSet{Fields: []table.Field{inName, etherSource}, Set: setMACs}),
+		accept(table.Return, "of unknown MAC address", table.InSet{Fields: []table.Field{inName}, Set: setAnyMAC}),
 	}
-	out = append(out, exempt(func(r Rule) Rule { return r })...)
+	out = append(out, exempt(func(r table.Rule) table.Rule { return r })...)
 	return append(out, drop("spoofed MAC address"))
 }
 
 // exempt is what is not checked for spoofing: it comes before an address is known.
 // The tracker leaves neighbour discovery alone by itself.
-func exempt(asDHCP func(Rule) Rule) []Rule {
-	var out []Rule
-	for _, r := range dhcp(Return) {
+func exempt(asDHCP func(table.Rule) table.Rule) []table.Rule {
+	var out []table.Rule
+	for _, r := range dhcp(table.Return) {
 		out = append(out, asDHCP(r))
 	}
-	return append(out, accept(Return, "neighbour discovery", neighbours(true)))
+	return append(out, accept(table.Return, "neighbour discovery", neighbours(true)))
 }
 
 // notTracked keeps from the connection tracker what a rule lets pass: a forged address
 // would be given a connection, by which whoever has it comes past policy.
-func notTracked(r Rule) Rule {
-	r.Do = slices.Insert(r.Do, len(r.Do)-1, Statement(NoTrack{}))
+func notTracked(r table.Rule) table.Rule {
+	r.Do = slices.Insert(r.Do, len(r.Do)-1, table.Statement(table.NoTrack{}))
 	return r
 }
 
 // forwardHook is short for what most packets are, those of connections that were
 // accepted. What isn't decided here goes on in one place: with every change of a
 // rule the kernel walks all that a hook can reach.
-func (x renderer) forwardHook(u uses) []Rule {
+func (x renderer) forwardHook(u uses) []table.Rule {
 	out := append(connected(), x.workload(outName, noEndpoint)...)
 	out = append(out, shut(u, outName)...)
 	if !u.Wildcard {
-		out = append(out, accept(Accept, "of no endpoint", append(x.notWorkload(inName), x.notWorkload(outName)...)...))
+		out = append(out, accept(table.Accept, "of no endpoint", append(x.notWorkload(inName), x.notWorkload(outName)...)...))
 	}
-	return append(out, Rule{Do: []Statement{Verdict{Goto, chainForward}}})
+	return append(out, table.Rule{Do: []table.Statement{table.Verdict{Kind: table.Goto, Chain: chainForward}}})
 }
 
 // forward is for packets of connections that are new, or invalid.
-func (x renderer) forward(u uses) []Rule {
-	out := append([]Rule{dropInvalid()}, x.imitations(u.Tunnels)...)
+func (x renderer) forward(u uses) []table.Rule {
+	out := append([]table.Rule{dropInvalid()}, x.imitations(u.Tunnels)...)
 	out = append(append(out, jump(chainCut, "")), x.foreign()...)
-	out = append(out, x.workload(inName, verdict(Jump, chainMAC))...)
-	out = append(out, x.workload(inName, verdict(Jump, chainFrom))...)
+	out = append(out, x.workload(inName, verdict(table.Jump, chainMAC))...)
+	out = append(out, x.workload(inName, verdict(table.Jump, chainFrom))...)
 	if u.Wildcard {
-		out = append(out, Rule{Do: append(x.notWorkload(inName), Verdict{Jump, chainWildIn})})
+		out = append(out, table.Rule{Do: append(x.notWorkload(inName), table.Verdict{Kind: table.Jump, Chain: chainWildIn})})
 	}
-	out = append(out, x.workload(outName, verdict(Jump, chainTo))...)
+	out = append(out, x.workload(outName, verdict(table.Jump, chainTo))...)
 	if u.Wildcard {
-		out = append(out, Rule{Do: append(x.notWorkload(outName), Verdict{Jump, chainWildOut})})
+		out = append(out, table.Rule{Do: append(x.notWorkload(outName), table.Verdict{Kind: table.Jump, Chain: chainWildOut})})
 	}
 	return append(out, accepted("both sides allow it"))
 }
 
 // accepted leaves no mark of ours.
-func accepted(why string) Rule {
-	return Rule{Do: []Statement{MarkSet{Clear: markAll}, Count{}, Verdict{Kind: Accept}}, Comment: why}
+func accepted(why string) table.Rule {
+	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markAll}, table.Count{}, table.Verdict{Kind: table.Accept}}, Comment: why}
 }
 
 const othersConnection = "about a connection of others"
 
 // connected accepts what is of a connection, or about one.
-func connected() []Rule {
-	return []Rule{
-		accept(Accept, "", State{Established: true}),
-		{Do: []Statement{State{Related: true}, Verdict{Goto, chainRelated}}},
+func connected() []table.Rule {
+	return []table.Rule{
+		accept(table.Accept, "", table.State{Established: true}),
+		{Do: []table.Statement{table.State{Related: true}, table.Verdict{Kind: table.Goto, Chain: chainRelated}}},
 	}
 }
 
 // related is for errors of ICMP about connections that were accepted. They come from its
 // ends, and from routers, which workloads are not: theirs would shrink the path MTU of
 // anybody. Connections that a helper of the tracker's expects have the workload as an end.
-func (x renderer) related() []Rule {
-	out := []Rule{accept(Accept, "", x.notWorkload(inName)...)}
+func (x renderer) related() []table.Rule {
+	out := []table.Rule{accept(table.Accept, "", x.notWorkload(inName)...)}
 	for _, version := range [...]int{4, 6} {
 		for _, end := range connEnds(version) {
-			out = append(out, accept(Accept, "", InSet{Fields: []Field{inName, end}, Set: versioned(setSources, version)}))
+			out = append(out, accept(table.Accept, "", table.InSet{Fields: []table.Field{inName, end}, Set: versioned(setSources, version)}))
 		}
 	}
 	return append(out, drop(othersConnection))
 }
 
 // tracked decides by the state of the connection.
-func tracked() []Rule {
-	return []Rule{
-		accept(Accept, "", State{Established: true, Related: true}),
+func tracked() []table.Rule {
+	return []table.Rule{
+		accept(table.Accept, "", table.State{Established: true, Related: true}),
 		dropInvalid(),
 	}
 }
 
-func dropInvalid() Rule {
-	return Rule{Do: []Statement{State{Invalid: true}, Count{}, Verdict{Kind: Drop}}, Comment: "invalid"}
+func dropInvalid() table.Rule {
+	return table.Rule{Do: []table.Statement{table.State{Invalid: true}, table.Count{}, table.Verdict{Kind: table.Drop}}, Comment: "invalid"}
 }
 
 // asksCut asks whether a packet that isn't of a connection belongs to one that was cut.
-func asksCut(chain string, match ...Statement) Rule {
-	return Rule{Do: append(match, State{Invalid: true, New: true}, Verdict{Jump, chain})}
+func asksCut(chain string, match ...table.Statement) table.Rule {
+	return table.Rule{Do: append(match, table.State{Invalid: true, New: true}, table.Verdict{Kind: table.Jump, Chain: chain})}
 }
 
-func (x renderer) input(u uses) []Rule {
-	out := append(strangers(u.Tunnels), x.workload(inName, verdict(Goto, chainToHost))...)
+func (x renderer) input(u uses) []table.Rule {
+	out := append(strangers(u.Tunnels), x.workload(inName, verdict(table.Goto, chainToHost))...)
 	if u.Hosts {
-		out = append(out, between(u.Tunnels, false, Accept)...)
-		out = append(out, asksCut(chainCutIn), Rule{Do: []Statement{Dispatch{inName, mapHostIn}}})
+		out = append(out, between(u.Tunnels, false, table.Accept)...)
+		out = append(out, asksCut(chainCutIn), table.Rule{Do: []table.Statement{table.Dispatch{Field: inName, Map: mapHostIn}}})
 	}
 	return out
 }
 
-func (x renderer) output(u uses) []Rule {
+func (x renderer) output(u uses) []table.Rule {
 	out := x.workload(outName, dhcpAnswer)
 	out = append(append(out, x.workload(outName, noEndpoint)...), shut(u, outName)...)
-	out = append(out, x.workload(outName, func(s Statement) Rule { return asksCut(chainCut, s) })...)
+	out = append(out, x.workload(outName, func(s table.Statement) table.Rule { return asksCut(chainCut, s) })...)
 	if u.Hosts {
-		out = append(out, x.workload(outName, func(s Statement) Rule { return accept(Accept, "to the host's own workloads", s) })...)
-		out = append(out, between(u.Tunnels, true, Accept)...)
-		out = append(out, asksCut(chainCutOut), Rule{Do: []Statement{Dispatch{outName, mapHostOut}}})
+		out = append(out, x.workload(outName, func(s table.Statement) table.Rule { return accept(table.Accept, "to the host's own workloads", s) })...)
+		out = append(out, between(u.Tunnels, true, table.Accept)...)
+		out = append(out, asksCut(chainCutOut), table.Rule{Do: []table.Statement{table.Dispatch{Field: outName, Map: mapHostOut}}})
 	}
 	return out
 }
@@ -287,19 +290,19 @@ func (x renderer) output(u uses) []Rule {
 // translated to it: so the connection's own destination tells, before any translation.
 var loopbackIPv4 = netip.MustParsePrefix("127.0.0.0/8")
 
-func (x renderer) toHost() []Rule {
+func (x renderer) toHost() []table.Rule {
 	out := append(connected(), dropInvalid(), jump(chainCut, ""))
-	out = append(out, dhcp(Accept)...)
-	out = append(out, accept(Accept, "neighbour discovery", neighbours(true)))
+	out = append(out, dhcp(table.Accept)...)
+	out = append(out, accept(table.Accept, "neighbour discovery", neighbours(true)))
 	if x.settings.EndpointDNS || x.settings.EndpointToHost != policy.ToHostDrop {
 		r := drop("the host's loopback, by its own address")
-		r.Do = append([]Statement{Within{Field: calledIPv4, Prefix: loopbackIPv4}}, r.Do...)
+		r.Do = append([]table.Statement{table.Within{Field: calledIPv4, Prefix: loopbackIPv4}}, r.Do...)
 		out = append(out, r)
 	}
 	out = append(out, jump(chainMAC, ""))
 	if x.settings.EndpointDNS {
 		dns := []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 53}, {Protocol: model.ProtocolUDP, Port: 53}}
-		out = append(out, failsafe(dns, true, Accept, "DNS")...)
+		out = append(out, failsafe(dns, true, table.Accept, "DNS")...)
 	}
 	switch x.settings.EndpointToHost {
 	case policy.ToHostAccept, policy.ToHostReturn:
@@ -310,32 +313,32 @@ func (x renderer) toHost() []Rule {
 	return append(out, drop("endpoint to host action DROP"))
 }
 
-func dnat() []Rule {
-	var out []Rule
+func dnat() []table.Rule {
+	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
-		out = append(out, Rule{Do: []Statement{Translate{true, []Field{address(version, true)}, versioned(mapDNAT, version)}}})
+		out = append(out, table.Rule{Do: []table.Statement{table.Translate{Destination: true, Fields: []table.Field{address(version, true)}, Map: versioned(mapDNAT, version)}}})
 	}
 	return out
 }
 
-func snat(u uses) []Rule {
+func snat(u uses) []table.Rule {
 	if !u.NAT && !u.Masquerade {
 		return nil
 	}
-	out := []Rule{accept(Return, "the host to itself", Is{outName, false, nameBytes(policy.Loopback)})}
+	out := []table.Rule{accept(table.Return, "the host to itself", table.Is{Field: outName, Value: table.NameBytes(policy.Loopback)})}
 	for _, version := range [...]int{4, 6} {
 		if u.NAT {
-			fields := []Field{address(version, false), address(version, true)}
-			out = append(out, Rule{Do: []Statement{Translate{false, fields, versioned(mapHairpin, version)}},
+			fields := []table.Field{address(version, false), address(version, true)}
+			out = append(out, table.Rule{Do: []table.Statement{table.Translate{Fields: fields, Map: versioned(mapHairpin, version)}},
 				Comment: "an endpoint calls itself"})
 		}
 	}
 	for _, version := range [...]int{4, 6} {
 		if u.Masquerade {
-			out = append(out, Rule{Do: []Statement{
-				InSet{[]Field{address(version, false)}, false, versioned(setMasquerade, version)},
-				InSet{[]Field{address(version, true)}, true, versioned(setPools, version)},
-				Count{}, Masquerade{},
+			out = append(out, table.Rule{Do: []table.Statement{
+				table.InSet{Fields: []table.Field{address(version, false)}, Set: versioned(setMasquerade, version)},
+				table.InSet{Fields: []table.Field{address(version, true)}, Not: true, Set: versioned(setPools, version)},
+				table.Count{}, table.Masquerade{},
 			}, Comment: "from a pool to outside of all pools"})
 		}
 	}
@@ -343,31 +346,31 @@ func snat(u uses) []Rule {
 }
 
 // baseSets are the sets that there always are, empty.
-func baseSets() []Set {
-	sets := []Set{
-		{Name: setWorkloads, Key: []Type{typeInterface}, Comment: "the workloads' interfaces, and whose they are"},
-		{Name: setClosed, Key: []Type{typeInterface}, Comment: "whose endpoint is inactive: not even DHCP"},
-		{Name: setShut, Key: []Type{typeInterface}, Comment: "interfaces of endpoints that no prefix of workloads' covers: nothing passes"},
-		{Name: mapFrom, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true, Comment: "what is asked about what the endpoint sends"},
-		{Name: mapTo, Key: []Type{typeInterface}, Data: typeVerdict, Jump: true, Comment: "what is asked about what the endpoint receives"},
-		{Name: setDeniedFrom, Key: []Type{typeInterface}, Count: true, Comment: "what nothing allowed the endpoint to send"},
-		{Name: setDeniedTo, Key: []Type{typeInterface}, Count: true, Comment: "what nothing allowed the endpoint to receive"},
-		{Name: setMACs, Key: []Type{typeInterface, typeEther}, Comment: "the MAC address that the endpoint sends from"},
-		{Name: setAnyMAC, Key: []Type{typeInterface}, Comment: "whose endpoint says no MAC address"},
-		{Name: mapHostIn, Key: []Type{typeInterface}, Data: typeVerdict, Comment: "host endpoints, for the host itself"},
-		{Name: mapHostOut, Key: []Type{typeInterface}, Data: typeVerdict, Comment: "host endpoints, from the host itself"},
-		{Name: mapUntrackIn, Key: []Type{typeInterface}, Data: typeVerdict, Comment: "host endpoints with untracked policies, for the host itself"},
-		{Name: mapUntrackOut, Key: []Type{typeInterface}, Data: typeVerdict, Comment: "host endpoints with untracked policies, from the host itself"},
+func baseSets() []table.Set {
+	sets := []table.Set{
+		{Name: setWorkloads, Key: []table.Type{table.TypeInterface}, Comment: "the workloads' interfaces, and whose they are"},
+		{Name: setClosed, Key: []table.Type{table.TypeInterface}, Comment: "whose endpoint is inactive: not even DHCP"},
+		{Name: setShut, Key: []table.Type{table.TypeInterface}, Comment: "interfaces of endpoints that no prefix of workloads' covers: nothing passes"},
+		{Name: mapFrom, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Jump: true, Comment: "what is asked about what the endpoint sends"},
+		{Name: mapTo, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Jump: true, Comment: "what is asked about what the endpoint receives"},
+		{Name: setDeniedFrom, Key: []table.Type{table.TypeInterface}, Count: true, Comment: "what nothing allowed the endpoint to send"},
+		{Name: setDeniedTo, Key: []table.Type{table.TypeInterface}, Count: true, Comment: "what nothing allowed the endpoint to receive"},
+		{Name: setMACs, Key: []table.Type{table.TypeInterface, table.TypeEther}, Comment: "the MAC address that the endpoint sends from"},
+		{Name: setAnyMAC, Key: []table.Type{table.TypeInterface}, Comment: "whose endpoint says no MAC address"},
+		{Name: mapHostIn, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints, for the host itself"},
+		{Name: mapHostOut, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints, from the host itself"},
+		{Name: mapUntrackIn, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints with untracked policies, for the host itself"},
+		{Name: mapUntrackOut, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints with untracked policies, from the host itself"},
 	}
 	for _, version := range [...]int{4, 6} {
-		addr := address(version, false).kind
+		addr := address(version, false).Type
 		sets = append(sets,
-			Set{Name: versioned(setHosts, version), Key: []Type{addr}, Comment: "the other hosts, from which tunnels take packets"},
-			Set{Name: versioned(setSources, version), Key: []Type{typeInterface, addr}, Comment: "the addresses that the endpoint sends from"},
-			Set{Name: versioned(mapDNAT, version), Key: []Type{addr}, Data: addr, Comment: "1:1 NAT: the endpoint's own address by its outer one"},
-			Set{Name: versioned(mapHairpin, version), Key: []Type{addr, addr}, Data: addr, Comment: "1:1 NAT: the outer address by which an endpoint calls itself"},
-			Set{Name: versioned(setPools, version), Key: []Type{addr}, Interval: true, Comment: "all pools"},
-			Set{Name: versioned(setMasquerade, version), Key: []Type{addr}, Interval: true, Comment: "pools whose addresses are masqueraded outside of all pools"})
+			table.Set{Name: versioned(setHosts, version), Key: []table.Type{addr}, Comment: "the other hosts, from which tunnels take packets"},
+			table.Set{Name: versioned(setSources, version), Key: []table.Type{table.TypeInterface, addr}, Comment: "the addresses that the endpoint sends from"},
+			table.Set{Name: versioned(mapDNAT, version), Key: []table.Type{addr}, Data: addr, Comment: "1:1 NAT: the endpoint's own address by its outer one"},
+			table.Set{Name: versioned(mapHairpin, version), Key: []table.Type{addr, addr}, Data: addr, Comment: "1:1 NAT: the outer address by which an endpoint calls itself"},
+			table.Set{Name: versioned(setPools, version), Key: []table.Type{addr}, Interval: true, Comment: "all pools"},
+			table.Set{Name: versioned(setMasquerade, version), Key: []table.Type{addr}, Interval: true, Comment: "pools whose addresses are masqueraded outside of all pools"})
 	}
 	return append(sets, cutSets()...)
 }

@@ -6,43 +6,44 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-func drop(why string) Rule {
-	return Rule{Do: []Statement{Count{}, Verdict{Kind: Drop}}, Comment: why}
+func drop(why string) table.Rule {
+	return table.Rule{Do: []table.Statement{table.Count{}, table.Verdict{Kind: table.Drop}}, Comment: why}
 }
 
-func jump(chain, why string) Rule {
-	return Rule{Do: []Statement{Verdict{Jump, chain}}, Comment: why}
+func jump(chain, why string) table.Rule {
+	return table.Rule{Do: []table.Statement{table.Verdict{Kind: table.Jump, Chain: chain}}, Comment: why}
 }
 
-var allowed = MarkIs{markAllowed, markAllowed}
+var allowed = table.MarkIs{Mask: markAllowed, Value: markAllowed}
 
-func unmark() Rule {
-	return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier | markLast}}, Comment: "nothing is decided"}
+func unmark() table.Rule {
+	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markAllowed | markNextTier | markLast}}, Comment: "nothing is decided"}
 }
 
 // unmarkLast is unmark for those who are asked last: what they allow is accepted.
-func unmarkLast() Rule {
-	return Rule{Do: []Statement{MarkSet{Clear: markAllowed | markNextTier, Set: markLast}}, Comment: "nothing is decided, and nobody is asked after this one"}
+func unmarkLast() table.Rule {
+	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markAllowed | markNextTier, Set: markLast}}, Comment: "nothing is decided, and nobody is asked after this one"}
 }
 
 // ask is a question to a policy or profile, put to packets with a mark, or to all.
 type ask struct {
 	id   policy.RulesID
-	mark MarkIs // zero = all
+	mark table.MarkIs // zero = all
 }
 
-func (a ask) rule(d model.Direction) Rule {
+func (a ask) rule(d model.Direction) table.Rule {
 	what := "policy "
 	if a.id.Kind == policy.KindProfile {
 		what = "profile "
 	}
 	r := jump(rulesChain(a.id, d), "")
 	when := ""
-	if a.mark != (MarkIs{}) {
-		r.Do, when = []Statement{a.mark, r.Do[0]}, ", if nothing is decided"
+	if a.mark != (table.MarkIs{}) {
+		r.Do, when = []table.Statement{a.mark, r.Do[0]}, ", if nothing is decided"
 		if a.mark.Value != 0 {
 			when = ", if a policy says next-tier"
 		}
@@ -69,7 +70,7 @@ func choices(v policy.Verdicts, last bool, effect func(policy.RulesID) effect) [
 		}
 		a := ask{id: id}
 		if len(out) > 0 && (passed || !last) {
-			a.mark = MarkIs{undecided, 0}
+			a.mark = table.MarkIs{Mask: undecided}
 		}
 		passed = passed || does == passes
 		out = append(out, a)
@@ -84,17 +85,17 @@ func choices(v policy.Verdicts, last bool, effect func(policy.RulesID) effect) [
 		a := ask{id: id}
 		switch {
 		case len(v.Policies) > 0: // one must have said next-tier
-			a.mark = MarkIs{undecided, markNextTier}
+			a.mark = table.MarkIs{Mask: undecided, Value: markNextTier}
 		case len(out) > 0 && !last:
-			a.mark = MarkIs{markAllowed, 0}
+			a.mark = table.MarkIs{Mask: markAllowed}
 		}
 		out = append(out, a)
 	}
 	return out
 }
 
-func choiceRules(list []ask, d model.Direction) []Rule {
-	out := make([]Rule, len(list))
+func choiceRules(list []ask, d model.Direction) []table.Rule {
+	out := make([]table.Rule, len(list))
 	for i, a := range list {
 		out[i] = a.rule(d)
 	}
@@ -103,11 +104,11 @@ func choiceRules(list []ask, d model.Direction) []Rule {
 
 // asks are the rules that ask policies and profiles, for one endpoint. A packet
 // that they let pass reaches the end of the chain.
-func asks(v policy.Verdicts, d model.Direction) []Rule {
-	out := append([]Rule{unmark()}, choiceRules(choices(v, false, func(policy.RulesID) effect { return passes }), d)...)
+func asks(v policy.Verdicts, d model.Direction) []table.Rule {
+	out := append([]table.Rule{unmark()}, choiceRules(choices(v, false, func(policy.RulesID) effect { return passes }), d)...)
 	last := drop(noneAllows)
 	if len(v.Policies)+len(v.Profiles) > 0 {
-		last.Do = slices.Insert(last.Do, 0, Statement(MarkIs{markAllowed, 0}))
+		last.Do = slices.Insert(last.Do, 0, table.Statement(table.MarkIs{Mask: markAllowed}))
 	}
 	return append(out, last)
 }
@@ -116,104 +117,104 @@ const noneAllows = "no policy or profile allows it"
 
 // asksSender are the rules that ask what the endpoint of the interface asks that
 // a packet comes from: it comes back with a mark, or is dropped.
-func asksSender() []Rule {
-	out := []Rule{unmark(), {Do: []Statement{Dispatch{inName, mapFrom}}}, accept(Return, "allowed", allowed)}
+func asksSender() []table.Rule {
+	out := []table.Rule{unmark(), {Do: []table.Statement{table.Dispatch{Field: inName, Map: mapFrom}}}, accept(table.Return, "allowed", allowed)}
 	return append(out, denied(inName, setDeniedFrom)...)
 }
 
 // asksReceiver are those of the endpoint that a packet goes to. It is asked last.
-func asksReceiver() []Rule {
-	out := []Rule{unmarkLast(), {Do: []Statement{Dispatch{outName, mapTo}}}}
+func asksReceiver() []table.Rule {
+	out := []table.Rule{unmarkLast(), {Do: []table.Statement{table.Dispatch{Field: outName, Map: mapTo}}}}
 	return append(out, denied(outName, setDeniedTo)...)
 }
 
 // denied are the rules that drop what comes back from an endpoint's chain, and
 // count it with the endpoint.
-func denied(f Field, set string) []Rule {
+func denied(f table.Field, set string) []table.Rule {
 	nobody := drop(noneAllows)
-	nobody.Do = slices.Insert(nobody.Do, 0, Statement(InSet{Fields: []Field{f}, Set: set}))
-	return []Rule{nobody, drop("no endpoint has the interface")}
+	nobody.Do = slices.Insert(nobody.Do, 0, table.Statement(table.InSet{Fields: []table.Field{f}, Set: set}))
+	return []table.Rule{nobody, drop("no endpoint has the interface")}
 }
 
 // untracked are the rules that ask untracked policies, of which none need decide.
-func (x renderer) untracked(ids []policy.RulesID, d model.Direction) []Rule {
+func (x renderer) untracked(ids []policy.RulesID, d model.Direction) []table.Rule {
 	there, back := x.settings.FailsafeInbound, x.settings.FailsafeOutbound
 	if d == model.Outbound {
 		there, back = back, there
 	}
-	out := []Rule{accept(Return, "neighbour discovery", neighbours(false))}
-	out = append(out, failsafe(there, true, Return, "fail-safe")...)
-	out = append(out, failsafe(back, false, Return, "fail-safe, answers")...)
-	out = append(out, between(x.tunnels, d == model.Outbound, Return)...)
+	out := []table.Rule{accept(table.Return, "neighbour discovery", neighbours(false))}
+	out = append(out, failsafe(there, true, table.Return, "fail-safe")...)
+	out = append(out, failsafe(back, false, table.Return, "fail-safe, answers")...)
+	out = append(out, between(x.tunnels, d == model.Outbound, table.Return)...)
 	out = append(out, unmark())
 	for _, id := range ids {
 		out = append(out, jump(rulesChain(id, d), comment("untracked policy "+id.Name, "")),
-			Rule{Do: []Statement{allowed, Verdict{Goto, chainUntracked}}, Comment: "allowed"},
-			Rule{Do: []Statement{MarkIs{markNextTier, markNextTier}, Verdict{Kind: Return}}, Comment: "no other untracked policy is asked"})
+			table.Rule{Do: []table.Statement{allowed, table.Verdict{Kind: table.Goto, Chain: chainUntracked}}, Comment: "allowed"},
+			table.Rule{Do: []table.Statement{table.MarkIs{Mask: markNextTier, Value: markNextTier}, table.Verdict{Kind: table.Return}}, Comment: "no other untracked policy is asked"})
 	}
 	return out
 }
 
 // host are the rules of a host endpoint for one direction.
-func (x renderer) host(v policy.Verdicts, d model.Direction) []Rule {
+func (x renderer) host(v policy.Verdicts, d model.Direction) []table.Rule {
 	ports := x.settings.FailsafeInbound
 	if d == model.Outbound {
 		ports = x.settings.FailsafeOutbound
 	}
 	out := append(tracked(),
 		// The mark alone could be anybody's.
-		accept(Accept, "allowed by untracked policy", State{Untracked: true}, MarkIs{markUntracked, markUntracked}),
-		accept(Accept, "neighbour discovery", neighbours(false)))
-	out = append(out, failsafe(ports, true, Accept, "fail-safe")...)
+		accept(table.Accept, "allowed by untracked policy", table.State{Untracked: true}, table.MarkIs{Mask: markUntracked, Value: markUntracked}),
+		accept(table.Accept, "neighbour discovery", neighbours(false)))
+	out = append(out, failsafe(ports, true, table.Accept, "fail-safe")...)
 	return append(out, asks(v, d)...)
 }
 
 // accept is a rule that ends with a verdict where all of the matches hold.
-func accept(kind VerdictKind, why string, match ...Statement) Rule {
-	return Rule{Do: append(match, Verdict{Kind: kind}), Comment: why}
+func accept(kind table.VerdictKind, why string, match ...table.Statement) table.Rule {
+	return table.Rule{Do: append(match, table.Verdict{Kind: kind}), Comment: why}
 }
 
 // neighbours are the messages of neighbour discovery and MLD. A workload is no router.
-func neighbours(workload bool) Statement {
+func neighbours(workload bool) table.Statement {
 	types := []byte{130, 131, 132, 133, 134, 135, 136, 143}
 	if workload {
 		types = slices.DeleteFunc(types, func(t byte) bool { return t == 134 })
 	}
-	s := Among{Fields: []Field{icmp(6, false)}}
+	s := table.Among{Fields: []table.Field{icmp(6, false)}}
 	for _, t := range types {
-		s.Values = append(s.Values, Element{Key: string([]byte{t})})
+		s.Values = append(s.Values, table.Element{Key: string([]byte{t})})
 	}
 	return s
 }
 
 // dhcp are the requests of a DHCP client, for both IP versions.
-func dhcp(kind VerdictKind) []Rule {
-	return []Rule{
+func dhcp(kind table.VerdictKind) []table.Rule {
+	return []table.Rule{
 		accept(kind, "DHCP", udpBetween(4, 68, 67)...),
 		accept(kind, "DHCPv6", udpBetween(6, 546, 547)...),
 	}
 }
 
 // dhcpBefore and dhcpAnswer are for an interface without an endpoint yet, whose address is asked for.
-func dhcpBefore() Rule {
-	return accept(Return, "DHCP asks for the endpoint's address", append(udpBetween(4, 68, 67), InSet{[]Field{inName}, true, setClosed})...)
+func dhcpBefore() table.Rule {
+	return accept(table.Return, "DHCP asks for the endpoint's address", append(udpBetween(4, 68, 67), table.InSet{Fields: []table.Field{inName}, Not: true, Set: setClosed})...)
 }
 
-func dhcpAnswer(to Statement) Rule {
-	return accept(Accept, "DHCP's answer", append(append([]Statement{to}, udpBetween(4, 67, 68)...), InSet{[]Field{outName}, true, setClosed})...)
+func dhcpAnswer(to table.Statement) table.Rule {
+	return accept(table.Accept, "DHCP's answer", append(append([]table.Statement{to}, udpBetween(4, 67, 68)...), table.InSet{Fields: []table.Field{outName}, Not: true, Set: setClosed})...)
 }
 
-func udpBetween(version int, source, destination uint16) []Statement {
-	return []Statement{
+func udpBetween(version int, source, destination uint16) []table.Statement {
+	return []table.Statement{
 		isFamily(version),
-		Is{port(model.ProtocolUDP, false), false, portBytes(source)},
-		Is{port(model.ProtocolUDP, true), false, portBytes(destination)},
+		table.Is{Field: port(model.ProtocolUDP, false), Value: table.PortBytes(source)},
+		table.Is{Field: port(model.ProtocolUDP, true), Value: table.PortBytes(destination)},
 	}
 }
 
 // failsafe are rules for ports that policy must never close.
-func failsafe(ports []policy.ProtoPort, destination bool, kind VerdictKind, why string) []Rule {
-	var out []Rule
+func failsafe(ports []policy.ProtoPort, destination bool, kind table.VerdictKind, why string) []table.Rule {
+	var out []table.Rule
 	for _, p := range [...]model.Protocol{model.ProtocolTCP, model.ProtocolUDP} {
 		var list []model.Port
 		for _, f := range ports {

@@ -2,7 +2,7 @@
 
 package nft
 
-import "net/netip"
+import "github.com/calico-go/calico/pkg/nft/table"
 
 // The kernel goes through all sets of a table whenever it makes one or finds one
 // by its name: 10,000 anonymous sets take it 13 s. So a rule that lists a few
@@ -18,8 +18,8 @@ const (
 
 // expand replaces lists of values by single ones, as long as no more than limit
 // rules come of it, and none that is too long.
-func expand(match []Statement, limit int) [][]Statement {
-	out := [][]Statement{nil}
+func expand(match []table.Statement, limit int) [][]table.Statement {
+	out := [][]table.Statement{nil}
 	long := len(match) + maxOthers
 	for _, s := range match {
 		singles := singles(s)
@@ -28,13 +28,13 @@ func expand(match []Statement, limit int) [][]Statement {
 			for i := range out {
 				out[i] = append(out[i], s)
 			}
-		case s.(Among).Not && len(singles) <= limit && long+len(singles)-1 <= surelyFit:
+		case s.(table.Among).Not && len(singles) <= limit && long+len(singles)-1 <= surelyFit:
 			long += len(singles) - 1
 			for i := range out {
 				out[i] = append(out[i], singles...)
 			}
-		case !s.(Among).Not && len(out)*len(singles) <= limit:
-			var more [][]Statement
+		case !s.(table.Among).Not && len(out)*len(singles) <= limit:
+			var more [][]table.Statement
 			for _, way := range out {
 				for _, one := range singles {
 					more = append(more, append(way[:len(way):len(way)], one))
@@ -52,12 +52,12 @@ func expand(match []Statement, limit int) [][]Statement {
 
 // singles are the comparisons that a list of ranges is made of, none where it
 // isn't one.
-func singles(s Statement) []Statement {
-	a, ok := s.(Among)
+func singles(s table.Statement) []table.Statement {
+	a, ok := s.(table.Among)
 	if !ok || !a.Ranges {
 		return nil
 	}
-	var out []Statement
+	var out []table.Statement
 	for _, v := range a.Values {
 		out = append(out, single(a.Fields[0], a.Not, v))
 	}
@@ -65,27 +65,15 @@ func singles(s Statement) []Statement {
 }
 
 // single compares a field with one range.
-func single(f Field, not bool, v Element) Statement {
-	last := lastBefore(v.Key, v.End)
+func single(f table.Field, not bool, v table.Element) table.Statement {
+	last := v.Last()
 	if last == v.Key {
-		return Is{f, not, v.Key}
+		return table.Is{Field: f, Not: not, Value: v.Key}
 	}
-	if f.kind == typeIPv4 || f.kind == typeIPv6 {
-		if p, ok := prefixOf(v); ok {
-			return Within{f, not, p}
+	if f.Type == table.TypeIPv4 || f.Type == table.TypeIPv6 {
+		if p, ok := v.Prefix(); ok {
+			return table.Within{Field: f, Not: not, Prefix: p}
 		}
 	}
-	return Between{f, not, v.Key, last}
-}
-
-// prefixOf is the prefix that a range of addresses is, if it is one.
-func prefixOf(v Element) (netip.Prefix, bool) {
-	first, _ := netip.AddrFromSlice([]byte(v.Key))
-	for bits := range first.BitLen() + 1 {
-		p := netip.PrefixFrom(first, bits)
-		if p.Masked().Addr() == first && endOf(p) == v.End {
-			return p, true
-		}
-	}
-	return netip.Prefix{}, false
+	return table.Between{Field: f, Not: not, First: v.Key, Last: last}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -15,11 +16,11 @@ import (
 type matcher struct {
 	version  int
 	protocol model.Protocol
-	match    []Statement
+	match    []table.Statement
 	never    bool // a negated criterion excludes everything
 }
 
-func (m *matcher) add(s Statement) { m.match = append(m.match, s) }
+func (m *matcher) add(s table.Statement) { m.match = append(m.match, s) }
 
 // addresses: in each of the sets, in any of the nets; negated: in none.
 func (m *matcher) addresses(sets []policy.SetID, nets []netip.Prefix, destination, not bool) {
@@ -32,11 +33,11 @@ func (m *matcher) addresses(sets []policy.SetID, nets []netip.Prefix, destinatio
 		case len(ranges) == 1:
 			m.add(single(field, not, ranges[0]))
 		default:
-			m.add(Among{[]Field{field}, not, ranges, true})
+			m.add(table.Among{Fields: []table.Field{field}, Not: not, Values: ranges, Ranges: true})
 		}
 	}
 	for _, id := range sets {
-		m.add(InSet{[]Field{field}, not, addrSet(m.version, id)})
+		m.add(table.InSet{Fields: []table.Field{field}, Not: not, Set: addrSet(m.version, id)})
 	}
 }
 
@@ -63,43 +64,43 @@ func merge(nets []netip.Prefix) []netip.Prefix {
 
 // prefixRanges are prefixes that merge made, as ranges that don't touch: the
 // kernel takes neighbours for an overlap of their ends.
-func prefixRanges(nets []netip.Prefix) []Element {
-	var out []Element
+func prefixRanges(nets []netip.Prefix) []table.Element {
+	var out []table.Element
 	for _, p := range nets {
-		start, end := addrBytes(p.Addr()), endOf(p)
-		if n := len(out); n > 0 && out[n-1].End == start {
-			out[n-1].End = end
+		r := table.Range(p)
+		if n := len(out); n > 0 && out[n-1].End == r.Key {
+			out[n-1].End = r.End
 			continue
 		}
-		out = append(out, Element{Key: start, End: end})
+		out = append(out, r)
 	}
 	return out
 }
 
 // isAll says of a range of addresses that each is in it, as with both halves of all
 // there are. The kernel takes no comparison for that.
-func isAll(r Element) bool { return r.End == "" && strings.Trim(r.Key, "\x00") == "" }
+func isAll(r table.Element) bool { return r.End == "" && strings.Trim(r.Key, "\x00") == "" }
 
 // icmp matches type and code; negated, the two are one criterion.
 func (m *matcher) icmp(match, not policy.Criteria) {
 	typ, code := icmp(m.version, false), icmp(m.version, true)
 	if match.ICMPType != nil {
-		m.add(Is{typ, false, string([]byte{*match.ICMPType})})
+		m.add(table.Is{Field: typ, Value: string([]byte{*match.ICMPType})})
 	}
 	if match.ICMPCode != nil {
-		m.add(Is{code, false, string([]byte{*match.ICMPCode})})
+		m.add(table.Is{Field: code, Value: string([]byte{*match.ICMPCode})})
 	}
 	switch {
 	case not.ICMPType != nil && not.ICMPCode != nil:
-		pair := concat(string([]byte{*not.ICMPType}), string([]byte{*not.ICMPCode}))
-		m.add(Among{Fields: []Field{typ, code}, Not: true, Values: []Element{{Key: pair}}})
+		pair := table.Concat(string([]byte{*not.ICMPType}), string([]byte{*not.ICMPCode}))
+		m.add(table.Among{Fields: []table.Field{typ, code}, Not: true, Values: []table.Element{{Key: pair}}})
 	case not.ICMPType != nil:
-		m.add(Is{typ, true, string([]byte{*not.ICMPType})})
+		m.add(table.Is{Field: typ, Not: true, Value: string([]byte{*not.ICMPType})})
 	}
 }
 
 // alternative is one of several ways to match a port.
-type alternative struct{ in, out Statement } // out is the opposite of in
+type alternative struct{ in, out table.Statement } // out is the opposite of in
 
 // ports are the alternatives for one end; none = any port.
 func (m *matcher) ports(ports []model.Port, sets []policy.SetID, destination bool) []alternative {
@@ -109,23 +110,23 @@ func (m *matcher) ports(ports []model.Port, sets []policy.SetID, destination boo
 		ranges := portRanges(ports)
 		if len(ranges) > 1 {
 			out = append(out, alternative{
-				Among{Fields: []Field{field}, Values: ranges, Ranges: true},
-				Among{Fields: []Field{field}, Values: ranges, Ranges: true, Not: true},
+				table.Among{Fields: []table.Field{field}, Values: ranges, Ranges: true},
+				table.Among{Fields: []table.Field{field}, Values: ranges, Ranges: true, Not: true},
 			})
 		} else {
 			out = append(out, alternative{single(field, false, ranges[0]), single(field, true, ranges[0])})
 		}
 	}
 	for _, id := range sets {
-		fields := []Field{address(m.version, destination), l4proto, field}
+		fields := []table.Field{address(m.version, destination), l4proto, field}
 		name := portSet(m.version, id)
-		out = append(out, alternative{InSet{fields, false, name}, InSet{fields, true, name}})
+		out = append(out, alternative{table.InSet{Fields: fields, Set: name}, table.InSet{Fields: fields, Not: true, Set: name}})
 	}
 	return out
 }
 
 // portRanges are sorted, apart and not adjacent.
-func portRanges(ports []model.Port) []Element {
+func portRanges(ports []model.Port) []table.Element {
 	sorted := slices.SortedFunc(slices.Values(ports), func(a, b model.Port) int { return int(a.Min) - int(b.Min) })
 	var merged []model.Port
 	for _, p := range sorted {
@@ -135,11 +136,11 @@ func portRanges(ports []model.Port) []Element {
 		}
 		merged = append(merged, p)
 	}
-	var out []Element
+	var out []table.Element
 	for _, p := range merged {
-		e := Element{Key: portBytes(p.Min)}
+		e := table.Element{Key: table.PortBytes(p.Min)}
 		if p.Max < 65535 {
-			e.End = portBytes(p.Max + 1)
+			e.End = table.PortBytes(p.Max + 1)
 		}
 		out = append(out, e)
 	}
@@ -148,8 +149,8 @@ func portRanges(ports []model.Port) []Element {
 
 // product is each alternative of one end with each of the other. Where apart,
 // no packet matches two of them.
-func product(src, dst []alternative, apart bool) [][]Statement {
-	var out [][]Statement
+func product(src, dst []alternative, apart bool) [][]table.Statement {
+	var out [][]table.Statement
 	for _, s := range ways(src, apart) {
 		for _, d := range ways(dst, apart) {
 			out = append(out, slices.Concat(s, d))
@@ -158,13 +159,13 @@ func product(src, dst []alternative, apart bool) [][]Statement {
 	return out
 }
 
-func ways(list []alternative, apart bool) [][]Statement {
+func ways(list []alternative, apart bool) [][]table.Statement {
 	if len(list) == 0 {
-		return [][]Statement{nil}
+		return [][]table.Statement{nil}
 	}
-	var out [][]Statement
+	var out [][]table.Statement
 	for i, a := range list {
-		var way []Statement
+		var way []table.Statement
 		for _, before := range list[:i] {
 			if apart {
 				way = append(way, before.out)
@@ -176,43 +177,43 @@ func ways(list []alternative, apart bool) [][]Statement {
 }
 
 // demands are the IP version and the protocol, where no field implies them.
-func (m *matcher) demands(match []Statement, version bool) []Statement {
+func (m *matcher) demands(match []table.Statement, version bool) []table.Statement {
 	protocol := m.protocol != 0
 	for _, s := range match {
 		for _, f := range fieldsOf(s) {
-			version = version && f.family == 0
-			protocol = protocol && f.protocol == 0
+			version = version && f.Family == 0
+			protocol = protocol && f.Protocol == 0
 		}
 	}
-	var out []Statement
+	var out []table.Statement
 	if version {
 		out = append(out, isFamily(m.version))
 	}
 	if protocol {
-		out = append(out, Is{l4proto, false, string([]byte{byte(m.protocol)})})
+		out = append(out, table.Is{Field: l4proto, Value: string([]byte{byte(m.protocol)})})
 	}
 	return out
 }
 
-func isFamily(version int) Statement {
+func isFamily(version int) table.Statement {
 	if version == 6 {
-		return Is{nfproto, false, string([]byte{familyIPv6})}
+		return table.Is{Field: nfproto, Value: string([]byte{table.FamilyIPv6})}
 	}
-	return Is{nfproto, false, string([]byte{familyIPv4})}
+	return table.Is{Field: nfproto, Value: string([]byte{table.FamilyIPv4})}
 }
 
 // fieldsOf are the fields that a match looks at.
-func fieldsOf(s Statement) []Field {
+func fieldsOf(s table.Statement) []table.Field {
 	switch s := s.(type) {
-	case Is:
-		return []Field{s.Field}
-	case Between:
-		return []Field{s.Field}
-	case Within:
-		return []Field{s.Field}
-	case Among:
+	case table.Is:
+		return []table.Field{s.Field}
+	case table.Between:
+		return []table.Field{s.Field}
+	case table.Within:
+		return []table.Field{s.Field}
+	case table.Among:
 		return s.Fields
-	case InSet:
+	case table.InSet:
 		return s.Fields
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -27,15 +28,15 @@ type renderer struct {
 
 // rules is the chain of one direction of a policy or profile; r is nil where
 // there is no such thing.
-func (x renderer) rules(id policy.RulesID, r *policy.Rules, d model.Direction) Chain {
+func (x renderer) rules(id policy.RulesID, r *policy.Rules, d model.Direction) table.Chain {
 	what := string(id.Kind) + " " + id.Name
-	c := Chain{Name: rulesChain(id, d), Comment: comment(what, ", "+string(d))}
+	c := table.Chain{Name: rulesChain(id, d), Comment: comment(what, ", "+string(d))}
 	if r == nil || r.Invalid != "" {
 		why := ": it is not there"
 		if r != nil {
 			why = ": " + r.Invalid
 		}
-		c.Rules = []Rule{{Do: []Statement{Count{}, Verdict{Kind: Drop}}, Comment: comment(what, why)}}
+		c.Rules = []table.Rule{{Do: []table.Statement{table.Count{}, table.Verdict{Kind: table.Drop}}, Comment: comment(what, why)}}
 		return c
 	}
 	list := r.Inbound
@@ -56,8 +57,8 @@ func (x renderer) rules(id policy.RulesID, r *policy.Rules, d model.Direction) C
 
 // rule renders one rule of a policy. It is one rule of nftables where the IP
 // version doesn't matter, else one for each.
-func (x renderer) rule(r policy.Rule, name func(why string) string) []Rule {
-	var out []Rule
+func (x renderer) rule(r policy.Rule, name func(why string) string) []table.Rule {
+	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
 		f, ok := r.Family(version)
 		if !ok {
@@ -135,14 +136,14 @@ func (x renderer) missing(id policy.SetID, err *error) bool {
 }
 
 // family renders a rule for one IP version.
-func (x renderer) family(r policy.Rule, version int, name string) []Rule {
+func (x renderer) family(r policy.Rule, version int, name string) []table.Rule {
 	m := matcher{version: version, protocol: r.Match.Protocol}
 	m.addresses(r.Match.SrcSets, r.Match.SrcNets, false, false)
 	m.addresses(r.Match.DstSets, r.Match.DstNets, true, false)
 	m.addresses(r.Not.SrcSets, r.Not.SrcNets, false, true)
 	m.addresses(r.Not.DstSets, r.Not.DstNets, true, true)
 	if p := r.Not.Protocol; p != 0 {
-		m.add(Is{l4proto, true, string([]byte{byte(p)})})
+		m.add(table.Is{Field: l4proto, Not: true, Value: string([]byte{byte(p)})})
 	}
 	m.icmp(r.Match, r.Not)
 	for _, s := range m.ports(r.Not.SrcPorts, r.Not.SrcPortSets, false) {
@@ -154,7 +155,7 @@ func (x renderer) family(r policy.Rule, version int, name string) []Rule {
 	if m.never {
 		return nil
 	}
-	var out []Rule
+	var out []table.Rule
 	for _, ports := range product(m.ports(r.Match.SrcPorts, r.Match.SrcPortSets, false), m.ports(r.Match.DstPorts, r.Match.DstPortSets, true), r.Action == model.ActionLog) {
 		for _, match := range expand(slices.Concat(m.match, ports), x.expand) {
 			out = append(out, fit(slices.Concat(m.demands(match, !neutral(r)), match), x.action(r), name))
@@ -165,16 +166,16 @@ func (x renderer) family(r policy.Rule, version int, name string) []Rule {
 
 // fit makes a rule that the kernel takes. One that is too long drops all that a part of
 // it matches, which is more. The data model has bounds that keep rules from that.
-func fit(match, action []Statement, name string) Rule {
-	r := Rule{Do: slices.Concat(match, []Statement{Count{}}, action), Comment: name}
+func fit(match, action []table.Statement, name string) table.Rule {
+	r := table.Rule{Do: slices.Concat(match, []table.Statement{table.Count{}}, action), Comment: name}
 	if len(r.Do) <= surelyFit || fits(r.Do...) {
 		return r
 	}
-	last := []Statement{Count{}, Verdict{Kind: Drop}}
+	last := []table.Statement{table.Count{}, table.Verdict{Kind: table.Drop}}
 	for !fits(slices.Concat(match, last)...) {
 		match = match[:len(match)-1]
 	}
-	return Rule{Do: slices.Concat(match, last), Comment: name + ", cannot be expressed: it is too long"}
+	return table.Rule{Do: slices.Concat(match, last), Comment: name + ", cannot be expressed: it is too long"}
 }
 
 // surelyFit is how many statements are never too long: each is at most 4 expressions of
@@ -182,27 +183,27 @@ func fit(match, action []Statement, name string) Rule {
 const surelyFit = 28
 
 // action is what a rule that matches does.
-func (x renderer) action(r policy.Rule) []Statement {
-	var do []Statement
+func (x renderer) action(r policy.Rule) []table.Statement {
+	var do []table.Statement
 	if r.LogPrefix != "" || r.Action == model.ActionLog {
 		prefix := r.LogPrefix
 		if prefix == "" {
 			prefix = x.settings.LogPrefix
 		}
 		prefix = policy.LogPrefix(prefix)
-		do = append(do, Log{Prefix: prefix + ": "})
+		do = append(do, table.Log{Prefix: prefix + ": "})
 		if x.settings.FlowLogGroup != 0 {
-			do = append(do, Log{Prefix: prefix, Group: x.settings.FlowLogGroup})
+			do = append(do, table.Log{Prefix: prefix, Group: x.settings.FlowLogGroup})
 		}
 	}
 	switch r.Action {
 	case model.ActionAllow:
-		do = append(do, Verdict{Goto, chainAllow})
+		do = append(do, table.Verdict{Kind: table.Goto, Chain: chainAllow})
 	case model.ActionNextTier:
-		do = append(do, Verdict{Goto, chainNextTier})
+		do = append(do, table.Verdict{Kind: table.Goto, Chain: chainNextTier})
 	case model.ActionLog:
 	default:
-		do = append(do, Verdict{Kind: Drop})
+		do = append(do, table.Verdict{Kind: table.Drop})
 	}
 	return do
 }

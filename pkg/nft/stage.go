@@ -2,7 +2,11 @@
 
 package nft
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/calico-go/calico/pkg/nft/table"
+)
 
 // Kernels that look ranges up in an array publish that of a set which is new only some time
 // after the rules of the same transaction are in force: until then no packet is found in it, for
@@ -15,7 +19,7 @@ import "slices"
 func (d *desired) stage(b *batch, chains []planned, p *plan) (staged []*set, err error) {
 	var todo []planned
 	for _, c := range chains {
-		if c.chain.render == nil || !c.chain.there || c.fresh || c.def.Hook != (Hook{}) {
+		if c.chain.render == nil || !c.chain.there || c.fresh || c.def.Hook != (table.Hook{}) {
 			continue
 		}
 		before, after := common(c.chain.have, c.rules)
@@ -27,13 +31,13 @@ func (d *desired) stage(b *batch, chains []planned, p *plan) (staged []*set, err
 		return nil, nil
 	}
 	for _, s := range d.newSets() {
-		if s.def.Data != typeVerdict {
+		if s.def.Data != table.TypeVerdict {
 			d.addNewSet(b, s)
 			p.sets = append(p.sets, s.def.Name)
 			staged = append(staged, s)
 		}
 	}
-	back, err := encodeRule(Rule{Do: []Statement{Verdict{Kind: Return}}, Comment: "what follows takes the place of what is above"})
+	back, err := encodeRule(table.Rule{Do: []table.Statement{table.Verdict{Kind: table.Return}}, Comment: "what follows takes the place of what is above"})
 	if err != nil {
 		return nil, err
 	}

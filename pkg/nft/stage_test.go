@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -56,8 +57,8 @@ func TestStageRefused(t *testing.T) {
 		f.Update(manyRanges(0))
 		mustApply(t, f)
 		before := listed(t)
-		f.desired.putChain("wrong", func() Chain {
-			return Chain{Name: "wrong", Rules: []Rule{{Do: []Statement{Verdict{Goto, "nowhere"}}}}}
+		f.desired.putChain("wrong", func() table.Chain {
+			return table.Chain{Name: "wrong", Rules: []table.Rule{{Do: []table.Statement{table.Verdict{Kind: table.Goto, Chain: "nowhere"}}}}}
 		})
 		var counts []int
 		for n := range 4 {

@@ -4,6 +4,7 @@ package nft
 
 import (
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -22,9 +23,9 @@ func (d *desired) setTunnels(t policy.Tunnels) {
 	for _, a := range t.Hosts {
 		switch a = a.Unmap().WithZone(""); {
 		case a.Is4():
-			hosts[4][addrBytes(a)] = ""
+			hosts[4][table.AddrBytes(a)] = ""
 		case a.Is6():
-			hosts[6][addrBytes(a)] = ""
+			hosts[6][table.AddrBytes(a)] = ""
 		}
 	}
 	for version, elements := range hosts {
@@ -50,12 +51,12 @@ type tunnels struct {
 // any endpoint. It is looked at where packets for the host itself come by, when
 // fragments have been put together and before the tunnel's device has them, so
 // that what is forwarded pays nothing.
-func strangers(t tunnels) []Rule {
-	var out []Rule
+func strangers(t tunnels) []table.Rule {
+	var out []table.Rule
 	for _, p := range t.packets() {
 		r := drop(p.kind + " from no host of the cluster")
-		host := InSet{[]Field{address(p.version, false)}, true, versioned(setHosts, p.version)}
-		r.Do = append([]Statement{p.match, host}, r.Do...)
+		host := table.InSet{Fields: []table.Field{address(p.version, false)}, Not: true, Set: versioned(setHosts, p.version)}
+		r.Do = append([]table.Statement{p.match, host}, r.Do...)
 		out = append(out, r)
 	}
 	return out
@@ -64,13 +65,13 @@ func strangers(t tunnels) []Rule {
 // imitations drops what a workload sends to where it would be masqueraded, by us or
 // by somebody else, as if a tunnel of this host had sent it: with the host's address
 // as its source the other hosts would take it for that.
-func (x renderer) imitations(t tunnels) []Rule {
-	var out []Rule
+func (x renderer) imitations(t tunnels) []table.Rule {
+	var out []table.Rule
 	for _, p := range t.packets() {
-		outside := InSet{[]Field{address(p.version, true)}, true, versioned(setPools, p.version)}
-		out = append(out, x.workload(inName, func(from Statement) Rule {
+		outside := table.InSet{Fields: []table.Field{address(p.version, true)}, Not: true, Set: versioned(setPools, p.version)}
+		out = append(out, x.workload(inName, func(from table.Statement) table.Rule {
 			r := drop(p.kind + " of a workload's own, to outside of all pools")
-			r.Do = append([]Statement{from, p.match, outside}, r.Do...)
+			r.Do = append([]table.Statement{from, p.match, outside}, r.Do...)
 			return r
 		})...)
 	}
@@ -80,10 +81,10 @@ func (x renderer) imitations(t tunnels) []Rule {
 // between lets pass what tunnels carry between hosts, from them or to them, before a
 // host endpoint's policy is asked: that is about the host itself, and what is inside
 // has policies of its own.
-func between(t tunnels, toHosts bool, kind VerdictKind) []Rule {
-	var out []Rule
+func between(t tunnels, toHosts bool, kind table.VerdictKind) []table.Rule {
+	var out []table.Rule
 	for _, p := range t.packets() {
-		host := InSet{[]Field{address(p.version, toHosts)}, false, versioned(setHosts, p.version)}
+		host := table.InSet{Fields: []table.Field{address(p.version, toHosts)}, Set: versioned(setHosts, p.version)}
 		out = append(out, accept(kind, p.kind+" between hosts of the cluster", p.match, host))
 	}
 	return out
@@ -93,18 +94,18 @@ func between(t tunnels, toHosts bool, kind VerdictKind) []Rule {
 type tunnelPackets struct {
 	kind    string
 	version int
-	match   Statement
+	match   table.Statement
 }
 
 // packets are those of the tunnels that there are.
 func (t tunnels) packets() []tunnelPackets {
 	var out []tunnelPackets
 	if t.vxlanPort != 0 {
-		to := Is{port(model.ProtocolUDP, true), false, portBytes(t.vxlanPort)}
+		to := table.Is{Field: port(model.ProtocolUDP, true), Value: table.PortBytes(t.vxlanPort)}
 		out = append(out, tunnelPackets{"VXLAN", 4, to}, tunnelPackets{"VXLAN", 6, to})
 	}
 	if t.ipip {
-		out = append(out, tunnelPackets{"IPIP", 4, Is{l4proto, false, string([]byte{protocolIPIP})}})
+		out = append(out, tunnelPackets{"IPIP", 4, table.Is{Field: l4proto, Value: string([]byte{protocolIPIP})}})
 	}
 	return out
 }

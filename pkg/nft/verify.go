@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/pkg/nft/table"
 )
 
 // maxFind is how many elements of a set are read back one by one; more are read
@@ -71,7 +73,7 @@ func (d *desired) verifyEmpty(s *socket, sets []*set) error {
 		return err
 	}
 	for _, set := range sets {
-		if kind, ok := there[set.def.Name]; !ok || kind != set.def.shape() {
+		if kind, ok := there[set.def.Name]; !ok || kind != shapeOf(&set.def) {
 			return fmt.Errorf("set %s is not there as it was written", set.def.Name)
 		}
 	}
@@ -119,7 +121,7 @@ func verifyElements(s *socket, sets []*set) error {
 			case r.err != nil:
 				return fmt.Errorf("read elements of set %s: %w", set.def.Name, r.err)
 			case !wanted:
-				return fmt.Errorf("set %s still has %s", set.def.Name, keyText(set.def.Key, elements[0].key))
+				return fmt.Errorf("set %s still has %s", set.def.Name, table.KeyText(set.def.Key, elements[0].key))
 			case right < len(elements):
 				return fmt.Errorf("set %s lacks %d of the elements that were written", set.def.Name, len(elements)-right)
 			}
@@ -212,7 +214,7 @@ func (f *Firewall) observe(r *Report) error {
 	d.there = t.there
 	d.rebuild = t.there && (f.remake || d.unfit(t))
 	if d.rebuild {
-		t, d.there = table{}, false
+		t, d.there = contents{}, false
 		repairs++
 	}
 	if t.there && !d.rebuild && !f.started {
@@ -244,7 +246,7 @@ func (f *Firewall) observe(r *Report) error {
 	}
 	for name := range t.sets {
 		if d.sets[name] == nil {
-			d.sets[name] = &set{def: Set{Name: name}, there: true}
+			d.sets[name] = &set{def: table.Set{Name: name}, there: true}
 			d.changed[name] = true
 			repairs++
 		}
@@ -254,13 +256,13 @@ func (f *Firewall) observe(r *Report) error {
 
 // unfit says whether a part of the table is of another make, so that all of it
 // must be made anew.
-func (d *desired) unfit(t table) bool {
+func (d *desired) unfit(t contents) bool {
 	if t.flags != 0 || t.others { // it is dormant, or has what we don't make
 		return true
 	}
 	hooks := make(map[string]string)
 	for _, c := range d.renderer().base(everything) {
-		hooks[c.Name] = c.hookKey()
+		hooks[c.Name] = chainHook(&c)
 	}
 	for name, c := range t.chains {
 		if d.chains[name] != nil && c.hook != hooks[name] {
@@ -268,7 +270,7 @@ func (d *desired) unfit(t table) bool {
 		}
 	}
 	for name, kind := range t.sets {
-		if s := d.sets[name]; s != nil && s.def.shape() != kind {
+		if s := d.sets[name]; s != nil && shapeOf(&s.def) != kind {
 			return true
 		}
 	}

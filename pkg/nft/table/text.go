@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package table
 
 import (
 	"strings"
@@ -86,4 +86,57 @@ func (r Rule) String() string {
 		parts = append(parts, "comment "+quote(r.Comment))
 	}
 	return strings.Join(parts, " ")
+}
+
+// text prints an element of the set.
+func (s *Set) text(e Element) string {
+	b := KeyText(s.Key, e.Key)
+	if s.Interval {
+		b = rangeText(s.Key[0], e)
+	}
+	if s.Count {
+		b += " counter"
+	}
+	switch {
+	case s.Data == "" && e.Data != "":
+		return b + " comment " + quote(e.Data)
+	case s.Data == "":
+		return b
+	case s.Data == TypeVerdict && s.Jump:
+		return b + " : jump " + e.Data
+	case s.Data == TypeVerdict:
+		return b + " : goto " + e.Data
+	}
+	return b + " : " + s.Data.Text(e.Data)
+}
+
+// rangeText prints a range of addresses, as a prefix where it is one.
+func rangeText(t Type, e Element) string {
+	if p, ok := e.Prefix(); ok && !p.IsSingleIP() {
+		return p.String()
+	}
+	last := e.Last()
+	if last == e.Key {
+		return t.Text(e.Key)
+	}
+	return t.Text(e.Key) + "-" + t.Text(last)
+}
+
+// MaxComment is what the nft tool shows of a comment, in bytes, without the NUL.
+const MaxComment = 127
+
+// quote is a string in nft's syntax, which knows no escapes.
+func quote(s string) string { return `"` + Plain(s) + `"` }
+
+// Plain replaces what cannot be written between quotes.
+func Plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '"':
+			return '\''
+		case r < ' ' || r > '~' || r == '\\':
+			return '_'
+		}
+		return r
+	}, s)
 }

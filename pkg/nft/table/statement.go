@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package table
 
 import (
 	"fmt"
@@ -127,19 +127,19 @@ func not(n bool) string {
 }
 
 func (s Is) String() string {
-	return s.Field.text + " " + not(s.Not) + s.Field.kind.text(s.Value)
+	return s.Field.Text + " " + not(s.Not) + s.Field.Type.Text(s.Value)
 }
 
 func (s HasPrefix) String() string {
-	return s.Field.text + " " + not(s.Not) + quote(s.Prefix+"*")
+	return s.Field.Text + " " + not(s.Not) + quote(s.Prefix+"*")
 }
 
 func (s Within) String() string {
-	return s.Field.text + " " + not(s.Not) + s.Prefix.Masked().String()
+	return s.Field.Text + " " + not(s.Not) + s.Prefix.Masked().String()
 }
 
 func (s Between) String() string {
-	return s.Field.text + " " + not(s.Not) + s.Field.kind.text(s.First) + "-" + s.Field.kind.text(s.Last)
+	return s.Field.Text + " " + not(s.Not) + s.Field.Type.Text(s.First) + "-" + s.Field.Type.Text(s.Last)
 }
 
 func (s Among) String() string {
@@ -147,13 +147,13 @@ func (s Among) String() string {
 	for _, v := range s.Values {
 		switch {
 		case !s.Ranges:
-			values = append(values, keyText(kinds(s.Fields), v.Key))
-		case s.Fields[0].kind == typeIPv4 || s.Fields[0].kind == typeIPv6:
-			values = append(values, rangeText(s.Fields[0].kind, v.Key, v.End))
+			values = append(values, KeyText(TypesOf(s.Fields), v.Key))
+		case s.Fields[0].Type == TypeIPv4 || s.Fields[0].Type == TypeIPv6:
+			values = append(values, rangeText(s.Fields[0].Type, v))
 		default:
-			text := s.Fields[0].kind.text(v.Key)
-			if last := lastBefore(v.Key, v.End); last != v.Key {
-				text += "-" + s.Fields[0].kind.text(last)
+			text := s.Fields[0].Type.Text(v.Key)
+			if last := v.Last(); last != v.Key {
+				text += "-" + s.Fields[0].Type.Text(last)
 			}
 			values = append(values, text)
 		}
@@ -163,7 +163,7 @@ func (s Among) String() string {
 
 func (s InSet) String() string { return fieldsText(s.Fields) + " " + not(s.Not) + "@" + s.Set }
 
-func (s Dispatch) String() string { return s.Field.text + " vmap @" + s.Map }
+func (s Dispatch) String() string { return s.Field.Text + " vmap @" + s.Map }
 
 func (s State) String() string {
 	var names []string
@@ -214,7 +214,7 @@ func (s Translate) String() string {
 	if s.Destination {
 		kind = "dnat"
 	}
-	if s.Fields[0].family == familyIPv6 {
+	if s.Fields[0].Family == FamilyIPv6 {
 		family = "ip6"
 	}
 	return kind + " " + family + " to " + fieldsText(s.Fields) + " map @" + s.Map

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import "strings"
+
+// The families of IP.
+const (
+	FamilyIPv4 = 2  // NFPROTO_IPV4
+	FamilyIPv6 = 10 // NFPROTO_IPV6
+)
+
+// Field is a datum of a packet.
+type Field struct {
+	Text     string // what nft calls it
+	Type     Type
+	From     Source // where it comes from
+	Offset   uint32 // in the header
+	Family   byte   // the packet must be of it, 0 = any
+	Protocol byte   // the packet must be of it, 0 = any
+}
+
+// Source is where a field comes from.
+type Source byte
+
+// The sources of fields.
+const (
+	FromInName Source = iota
+	FromOutName
+	FromNFProto
+	FromL4Proto
+	FromLink      // the header of Ethernet
+	FromNetwork   // that of IP
+	FromTransport // and of what IP carries
+	FromFib       // the type of the destination
+	FromConn      // the destination of the connection's first packet, as it came
+	FromCaller    // and its source
+	FromAnswerer  // the source of the connection's answers
+)
+
+// TypesOf are the types of fields.
+func TypesOf(fields []Field) []Type {
+	var types []Type
+	for _, f := range fields {
+		types = append(types, f.Type)
+	}
+	return types
+}
+
+func fieldsText(fields []Field) string {
+	var names []string
+	for _, f := range fields {
+		names = append(names, f.Text)
+	}
+	return strings.Join(names, " . ")
+}

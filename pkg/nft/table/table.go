@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package table is a table of nftables as values: sets, chains and rules that print
+// as the nft tool prints them.
+package table
+
+// Table is a table of nftables, of family inet. The zero value of each part
+// below is empty.
+type Table struct {
+	Name   string
+	Sets   []Set
+	Chains []Chain
+}
+
+// Set is a named set; where Data is given, a map.
+type Set struct {
+	Name     string
+	Key      []Type // concatenated
+	Data     Type   // "" = a set
+	Jump     bool   // a verdict map's elements come back; else they go for good
+	Count    bool   // each element counts the packets that found it
+	Interval bool   // each key is the start of a range, its end in End
+	Comment  string
+	Elements []Element
+}
+
+// Chain is a list of rules. One with a hook is a base chain.
+type Chain struct {
+	Name    string
+	Hook    Hook // zero = reached by jumps alone
+	Comment string
+	Rules   []Rule
+}
+
+// Hook is where packets enter a base chain. What no rule decides
+// is accepted.
+type Hook struct {
+	Type, At string // `filter` or `nat`; `prerouting`, …
+	Priority string // `raw`, `filter`, `dstnat` or `srcnat`; -100, which nft calls `dstnat` in prerouting alone
+}
+
+// Rule does its statements in order until one doesn't match.
+type Rule struct {
+	Do      []Statement
+	Comment string
+}
