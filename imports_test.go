@@ -33,7 +33,7 @@ const (
 var layers = map[string]layer{
 	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/policy/scale": layerPure, "pkg/nft/table": layerPure,
 	"netconf":   layerConf,
-	"pkg/store": layerEdge, "pkg/store/wire": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/bgp": layerEdge,
+	"pkg/store": layerEdge, "pkg/store/wire": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/bgp": layerEdge,
 	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
 	"pkg/cni": layerShell, "pkg/agent": layerShell,
 	"pkg/agent/params": layerShell, "pkg/agent/settings": layerShell, "pkg/agent/problems": layerShell, "pkg/agent/health": layerShell, "pkg/agent/report": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/inbox": layerShell, "pkg/agent/etcdway": layerShell, "pkg/agent/logfile": layerShell, "pkg/agent/router": layerShell, "pkg/agent/statefile": layerShell, "pkg/agent/leftovers": layerShell,
@@ -72,7 +72,8 @@ var bans = []ban{
 	{module + "pkg/kernel/hostpath", []string{"pkg/agent/...", "test/..."}, "the host's side of workloads is the agent's: the ways to other hosts, and the plugin, know nothing of it"},
 	{module + "pkg/kernel/fabric", []string{"pkg/agent/...", "pkg/kernel/hostnet", "test/..."}, "the ways to other hosts are the agent's; who reads the host's own routes must know them"},
 	{module + "pkg/nft/table", []string{"pkg/nft/...", "test/..."}, "a table is what the firewall is made of: the rest says what policy is"},
-	{"github.com/google/nftables/...", []string{"pkg/nft", "test/..."}, "one package knows nftables' bytecode; the rest reads and writes policy"},
+	{module + "pkg/nft/nfnl", []string{"pkg/nft"}, "what the kernel is told is the business of the firewall, which knows what it holds"},
+	{"github.com/google/nftables/...", []string{"pkg/nft/nfnl", "test/..."}, "one package knows nftables' bytecode; the rest reads and writes policy"},
 	{"github.com/osrg/gobgp/...", []string{"pkg/bgp"}, "one package knows the BGP library; the rest knows neighbours, prefixes and next hops"},
 	{"github.com/containernetworking/plugins/...", nil, "the reference plugins are programs that tests run, pinned in tools/go.mod"},
 	{"github.com/containernetworking/cni/...", []string{"pkg/cni", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "the CNI protocol is spoken by the plugins and by what calls them"},
@@ -118,6 +119,7 @@ var exceptions = map[[2]string]string{
 // parts may import one another, and never the shell. An edge is its parts.
 var parts = map[string]string{
 	"pkg/kernel": "the kernel is one outside system; in parts, a plugin is linked with the one that it needs",
+	"pkg/nft":    "nftables is one outside system; in parts, what the kernel is told can be read without what is to be told, and the other way round",
 	"pkg/store":  "etcd is one outside system; in parts, its messages can be held to etcd's own package without the client",
 	"pkg/agent":  "the agent is one process, whose goroutines share what they know; in parts, each can be read and tested by itself",
 }

@@ -8,22 +8,23 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 )
 
 // adopt leaves groups the chains that the kernel leads their members to already:
 // another run of this program has given them names.
-func (f *Firewall) adopt(t contents) error {
+func (f *Firewall) adopt(t nfnl.Contents) error {
 	for _, direction := range [...]model.Direction{model.Inbound, model.Outbound} {
 		name := dispatchOf(direction)
-		if _, there := t.sets[name]; !there {
+		if _, there := t.Sets[name]; !there {
 			continue
 		}
 		leads := make(map[string]string)
-		if err := f.sock.readElements(&f.desired.sets[name].def, func(key, chain string) { leads[key] = chain }); err != nil {
+		if err := f.conn.ReadElements(&f.desired.sets[name].def, func(e nfnl.Element) { leads[e.Key] = e.Data }); err != nil {
 			return err
 		}
 		f.desired.adopt(direction, func(key string) string {
-			if c, there := t.chains[leads[key]]; there && c.hook == "" {
+			if at, there := t.Chains[leads[key]]; there && at == "" {
 				return leads[key]
 			}
 			return ""

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -20,9 +21,7 @@ type Firewall struct {
 	cfg Config
 
 	mu         sync.Mutex
-	sock       *socket
-	beside     *socket // reads at the same time
-	events     *eventSocket
+	conn       *nfnl.Conn
 	desired    *desired
 	whole      bool   // compare everything in the next Apply
 	started    bool   // what the kernel holds was known once
@@ -35,36 +34,38 @@ type Firewall struct {
 
 // Open opens the nftables of the calling thread's network namespace.
 func Open(cfg Config) (*Firewall, error) {
-	sock, err := openSocket()
+	conn, err := nfnl.Open(TableName)
 	if err != nil {
-		return nil, fmt.Errorf("open nftables: %w", err)
+		return nil, err
 	}
-	if _, err := sock.generation(); err != nil {
-		sock.close()
-		return nil, fmt.Errorf("open nftables (the kernel needs nf_tables, and this process CAP_NET_ADMIN): %w", err)
-	}
-	beside, err := openSocket()
-	if err != nil {
-		sock.close()
-		return nil, fmt.Errorf("open nftables: %w", err)
-	}
-	events, err := openEvents(sock.port)
-	if err != nil {
-		sock.close()
-		beside.close()
-		return nil, fmt.Errorf("open nftables events: %w", err)
-	}
-	sock.events, beside.events = events, events
-	return &Firewall{cfg: cfg, sock: sock, beside: beside, events: events, desired: newDesired(), whole: true}, nil
+	return &Firewall{cfg: cfg, conn: conn, desired: newDesired(), whole: true}, nil
 }
 
 // Close releases the sockets. The table stays.
 func (f *Firewall) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sock.close()
-	f.beside.close()
-	return f.events.close()
+	return f.conn.Close()
+}
+
+// Subscribe tells when somebody else changes or removes our table. While nobody
+// receives, events become one. It may be called once; the channel is closed when
+// the context ends or the Firewall is closed.
+func (f *Firewall) Subscribe(ctx context.Context) (<-chan Event, error) {
+	if err := f.conn.Join(); err != nil {
+		return nil, fmt.Errorf("subscribe to changes of nftables: %w", err)
+	}
+	out := make(chan Event, 1)
+	go func() {
+		defer close(out)
+		f.conn.Listen(ctx, f.cfg.Logger, func() {
+			select {
+			case out <- Event{}:
+			default: // one waits already
+			}
+		})
+	}()
+	return out, nil
 }
 
 // Configure sets what rules depend on besides policy. It does no I/O.
@@ -96,10 +97,6 @@ const portion = 1 << 20
 // mostTrust is how many audits in a row believe the events that only others' tables changed. It
 // is insurance: nothing is known that they would not tell.
 const mostTrust = 30
-
-// maxTries is how often a change starts anew because somebody else changed the
-// ruleset at the same time.
-const maxTries = 10
 
 // Apply writes what differs, and reads it back: in one transaction, which large
 // sets and chains that are new and reached by nothing come before, and rules with
@@ -140,13 +137,13 @@ func (f *Firewall) apply(ctx context.Context, r *Report) error {
 		switch {
 		case err == nil:
 			return nil
-		case try == maxTries:
+		case try == nfnl.MaxTries:
 			return err
-		case errors.Is(err, errStale), errors.Is(err, errInterrupted):
+		case errors.Is(err, nfnl.ErrStale), errors.Is(err, nfnl.ErrInterrupted):
 			f.cfg.Logger.Debug("the ruleset changed while it was compared; again", "error", err)
 		case !f.whole:
 			f.cfg.Logger.Warn("change nftables: comparing everything", "error", err)
-		case errors.As(err, new(refusedError)) && !f.remade:
+		case errors.As(err, new(nfnl.RefusedError)) && !f.remade:
 			// What stands in the way can't be seen by names and contents: a rule
 			// that leads to a chain still does when somebody renamed that.
 			f.cfg.Logger.Warn("change nftables: making the table anew", "error", err)
@@ -159,31 +156,26 @@ func (f *Firewall) apply(ctx context.Context, r *Report) error {
 	}
 }
 
-// refusedError is why the kernel refused a transaction, of which it made nothing.
-type refusedError struct{ error }
-
-func (e refusedError) Unwrap() error { return e.error }
-
 // try is one attempt.
 func (f *Firewall) try(r *Report) error {
 	expected := uint32(0)
 	if f.whole {
 		r.Whole = true
-		g, err := f.sock.generation()
+		g, err := f.conn.Generation()
 		if err != nil {
 			return err
 		}
 		if !f.started || !f.knows(g) {
-			f.since, f.trust = f.events.mark(), 0
+			f.since, f.trust = f.conn.Mark(), 0
 			if err := f.observe(r); err != nil {
 				return err
 			}
-			again, err := f.sock.generation()
+			again, err := f.conn.Generation()
 			if err != nil {
 				return err
 			}
-			if again != g && !f.events.quiet(f.since, again) {
-				return errStale
+			if again != g && !f.conn.Quiet(f.since, again) {
+				return nfnl.ErrStale
 			}
 			g = again
 			expected = g
@@ -202,36 +194,37 @@ func (f *Firewall) knows(g uint32) bool {
 		return true
 	}
 	f.trust++
-	return f.trust <= mostTrust && f.events.quiet(f.since, g)
+	return f.trust <= mostTrust && f.conn.Quiet(f.since, g)
 }
 
 // write sends what differs and reads it back. expected is the generation that
 // the difference rests on, 0 = what was written before.
 func (f *Firewall) write(r *Report, expected uint32) error {
-	b := &batch{seq: f.sock.next, between: f.cfg.Between, since: f.since}
+	b := f.conn.NewBatch()
+	b.Between, b.Since = f.cfg.Between, f.since
 	if !f.desired.rebuild { // else there is no table until the end of the batch
-		b.portion = portion
+		b.Portion = portion
 	}
 	p, err := f.desired.plan(b)
 	if err != nil {
 		return err
 	}
-	if len(b.msgs) == 0 {
+	if b.Empty() {
 		f.desired.settled()
 		f.whole, f.started, f.remade = false, true, false
 		return nil
 	}
-	n, err := b.commit(f.sock, expected)
+	n, err := b.Commit(expected)
 	if err != nil {
 		return err
 	}
 	f.remake = false
-	r.Writes += b.writes
-	g, err := f.sock.generation()
+	r.Writes += b.Writes
+	g, err := f.conn.Generation()
 	if err != nil {
 		return err
 	}
-	if f.generation == 0 || g != f.generation+uint32(n) && !f.events.quiet(f.since, g) {
+	if f.generation == 0 || g != f.generation+uint32(n) && !f.conn.Quiet(f.since, g) {
 		g = 0 // somebody else was at it as well: the next audit must look
 	}
 	if err := f.verify(p); err != nil {
@@ -281,11 +274,11 @@ func (s *set) value() table.Set {
 		return out
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.elems)) { // each start before its end
-		raw := rawOf(&s.def, key, "")
-		if raw.end {
-			out.Elements[len(out.Elements)-1].End = raw.key
+		raw := s.raw(key, "")
+		if raw.End {
+			out.Elements[len(out.Elements)-1].End = raw.Key
 		} else {
-			out.Elements = append(out.Elements, table.Element{Key: raw.key})
+			out.Elements = append(out.Elements, table.Element{Key: raw.Key})
 		}
 	}
 	return out

@@ -5,13 +5,12 @@ package nft
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -91,35 +90,26 @@ func (f *Firewall) ReadCut() (map[Flow]uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var err error
-	for range maxTries {
+	for range nfnl.MaxTries {
 		out := make(map[Flow]uint64)
 		for _, def := range cutSets() {
-			if err = f.sock.readCut(def, out); err != nil {
+			err = f.conn.ReadCounted(&def, func(key string, packets uint64) {
+				if flow, ok := parseFlow(def, key); ok {
+					out[flow] = packets
+				}
+			})
+			if errors.Is(err, os.ErrNotExist) { // the table is still to be made
+				err = nil
+			}
+			if err != nil {
 				break
 			}
 		}
-		if !errors.Is(err, errInterrupted) {
+		if !errors.Is(err, nfnl.ErrInterrupted) {
 			return out, err
 		}
 	}
 	return nil, err
-}
-
-func (s *socket) readCut(def table.Set, out map[Flow]uint64) error {
-	body := appendString(appendString(nil, attrTable, TableName), attrName, def.Name)
-	err := s.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, body, func(_ uint16, body []byte) {
-		for _, e := range attrs(attr(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
-			key := string(attr(attr(e, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
-			if flow, ok := parseFlow(def, key); ok {
-				counter := attr(attr(e, unix.NFTA_SET_ELEM_EXPR), unix.NFTA_EXPR_DATA)
-				out[flow] = number(attr(counter, unix.NFTA_COUNTER_PACKETS))
-			}
-		}
-	})
-	if err != nil && !errors.Is(err, unix.ENOENT) { // the table is still to be made
-		return fmt.Errorf("read the elements of set %s: %w", def.Name, err)
-	}
-	return nil
 }
 
 // cut is the set that a flow belongs to, nil where it is of no IP version.

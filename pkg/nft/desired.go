@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -59,27 +60,21 @@ func newDesired() *desired {
 // chain is one that shall be, or one that is still to be removed.
 type chain struct {
 	render func() table.Chain // nil = it is no longer wanted
-	want   []hash             // of its rules, as last rendered
+	want   []nfnl.Hash        // of its rules, as last rendered
 	there  bool               // the kernel has it
-	have   []installed        // rules that the kernel has
+	have   []nfnl.Installed   // rules that the kernel has
 	// encode renders and encodes at once, the chain without its rules; nil = as
 	// render says.
-	encode func() (table.Chain, []*encodedRule, error)
+	encode func() (table.Chain, []*nfnl.Rule, error)
 }
 
 // totals are of what the kernel holds.
 type totals struct{ rules, sets, members int }
 
 // holds notes the rules that the kernel has in a chain.
-func (d *desired) holds(c *chain, rules []installed) {
+func (d *desired) holds(c *chain, rules []nfnl.Installed) {
 	d.total.rules += len(rules) - len(c.have)
 	c.have = rules
-}
-
-// installed is a rule in the kernel.
-type installed struct {
-	hash   hash
-	handle uint64
 }
 
 func (d *desired) renderer() renderer {
@@ -186,8 +181,8 @@ func (d *desired) putUses() {
 }
 
 // keepTranslating has connections go on as they are that another run of this program translated.
-func (d *desired) keepTranslating(t contents) {
-	if _, there := t.chains[chainSNAT]; there && !d.uses.Translated {
+func (d *desired) keepTranslating(t nfnl.Contents) {
+	if _, there := t.Chains[chainSNAT]; there && !d.uses.Translated {
 		d.uses.Translated = true
 		d.putBase()
 	}

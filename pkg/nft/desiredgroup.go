@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -41,7 +42,7 @@ type asked struct {
 type jumpRule struct {
 	direction model.Direction
 	mark      table.MarkIs
-	rule      *encodedRule
+	rule      *nfnl.Rule
 }
 
 func newGroups() groups {
@@ -130,13 +131,13 @@ func (d *desired) asked(id policy.RulesID) *asked {
 
 // jump is the rule of an ask. It is the same in all chains, which are many where a
 // policy comes to all endpoints.
-func (a *asked) jump(x ask, direction model.Direction) (*encodedRule, error) {
+func (a *asked) jump(x ask, direction model.Direction) (*nfnl.Rule, error) {
 	for i := range a.jumps {
 		if j := &a.jumps[i]; j.mark == x.mark && j.direction == direction {
 			return j.rule, nil
 		}
 	}
-	rule, err := encodeRule(x.rule(direction))
+	rule, err := nfnl.EncodeRule(x.rule(direction))
 	if err == nil {
 		a.jumps = append(a.jumps, jumpRule{direction, x.mark, rule})
 	}
@@ -150,9 +151,9 @@ func (d *desired) renderGroup(g *group) table.Chain {
 }
 
 // encodeGroup is renderGroup, encoded.
-func (d *desired) encodeGroup(g *group) (table.Chain, []*encodedRule, error) {
+func (d *desired) encodeGroup(g *group) (table.Chain, []*nfnl.Rule, error) {
 	list := d.asks(g)
-	out := make([]*encodedRule, len(list))
+	out := make([]*nfnl.Rule, len(list))
 	for i, a := range list {
 		rule, err := d.asked(a.id).jump(a, g.direction)
 		if err != nil {
@@ -290,7 +291,7 @@ func (gs *groups) free(name string) string {
 func (d *desired) nameGroup(g *group, name string) {
 	g.name, d.groups.named[name] = name, g
 	d.putChain(name, func() table.Chain { return d.renderGroup(g) })
-	d.chains[name].encode = func() (table.Chain, []*encodedRule, error) { return d.encodeGroup(g) }
+	d.chains[name].encode = func() (table.Chain, []*nfnl.Rule, error) { return d.encodeGroup(g) }
 	for at := range g.members {
 		d.sets[at.set].put(at.key, name)
 		d.changed[at.set] = true

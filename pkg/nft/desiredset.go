@@ -4,7 +4,9 @@ package nft
 
 import (
 	"net/netip"
+	"strings"
 
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -31,6 +33,26 @@ const (
 	endStart = "\x00"
 	endEnd   = "\x01"
 )
+
+// raw makes an element of a key, as it is sent.
+func (s *set) raw(key, data string) nfnl.Element {
+	if !s.def.Interval {
+		return nfnl.Element{Key: key, Data: data}
+	}
+	k := key[:len(key)-1]
+	return nfnl.Element{Key: k, Data: data, End: strings.HasSuffix(key, endEnd)}
+}
+
+// key is that of an element that was read.
+func (s *set) key(e nfnl.Element) string {
+	switch {
+	case !s.def.Interval:
+		return e.Key
+	case e.End:
+		return e.Key + endEnd
+	}
+	return e.Key + endStart
+}
 
 func (d *desired) addSet(def table.Set) {
 	s := d.sets[def.Name]

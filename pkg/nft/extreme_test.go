@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/pkg/policy/scale"
 )
@@ -95,7 +96,7 @@ func wantShort(t *testing.T, list []policy.Rule) {
 		x := renderer{settings: s, known: func(policy.SetID) bool { return true }, expand: limit}
 		for i := range list {
 			for _, r := range x.rule(list[i], func(why string) string { return "rule" + why }) {
-				if !fits(r.Do...) || r.Comment != "rule" {
+				if !nfnl.Fits(r.Do...) || r.Comment != "rule" {
 					t.Fatalf("the kernel has no room for: %s", r)
 				}
 			}
@@ -184,7 +185,7 @@ func TestTooLong(t *testing.T) {
 	}
 	x := renderer{settings: settings(), known: func(policy.SetID) bool { return true }, expand: maxExpand}
 	got := x.rule(r, func(why string) string { return "rule" + why })
-	if len(got) != 1 || !fits(got[0].Do...) {
+	if len(got) != 1 || !nfnl.Fits(got[0].Do...) {
 		t.Fatalf("got %v", got)
 	}
 	text := got[0].String()
@@ -210,13 +211,13 @@ func TestVerifyEmpty(t *testing.T) {
 			all = append(all, f.desired.sets[fmt.Sprint("s4-", i)], f.desired.sets[fmt.Sprint("s6-", i)])
 		}
 		for _, n := range []int{2, len(all)} {
-			if err := f.desired.verifyEmpty(f.sock, all[:n]); err != nil {
+			if err := f.desired.verifyEmpty(f.conn, all[:n]); err != nil {
 				t.Error(err)
 			}
 		}
 		run(t, "nft", "delete", "set", "inet", TableName, "s6-0")
 		for _, n := range []int{2, len(all)} {
-			if err := f.desired.verifyEmpty(f.sock, all[:n]); err == nil || !strings.Contains(err.Error(), "s6-0") {
+			if err := f.desired.verifyEmpty(f.conn, all[:n]); err == nil || !strings.Contains(err.Error(), "s6-0") {
 				t.Errorf("of %d sets: got %v, want one that names s6-0", n, err)
 			}
 		}

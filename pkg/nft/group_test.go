@@ -5,12 +5,12 @@ package nft
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/table"
@@ -182,15 +182,11 @@ func TestGroupKeepsItsChain(t *testing.T) {
 		f.Update(c)
 		mustApply(t, f)
 		chain := groupChain(workload(1, "web").Inbound, model.Inbound)
-		before, err := f.sock.readHandle(chain)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := chainHandle(t, chain)
 		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "web", "tier"), workload(2, "web", "tier"))})
 		mustApply(t, f)
-		after, err := f.sock.readHandle(chain)
-		if err != nil || before != after {
-			t.Errorf("the chain's handle was %d and is %d, %v", before, after, err)
+		if after := chainHandle(t, chain); before != after {
+			t.Errorf("the chain's handle was %s and is %s", before, after)
 		}
 		led := leadsNow(t, f)
 		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "web"), workload(2, "web"), workload(3, "web"))})
@@ -202,15 +198,12 @@ func TestGroupKeepsItsChain(t *testing.T) {
 	})
 }
 
-// readHandle reads the kernel's number of a chain.
-func (s *socket) readHandle(chain string) (uint64, error) {
-	handle := uint64(0)
-	body := appendString(appendString(nil, attrTable, TableName), unix.NFTA_CHAIN_NAME, chain)
-	err := s.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_ACK, body, func(_ uint16, body []byte) {
-		handle = number(attr(body, unix.NFTA_CHAIN_HANDLE))
-	})
-	if err != nil {
-		return 0, fmt.Errorf("read the handle of chain %s: %w", chain, err)
+// chainHandle is the kernel's number of a chain.
+func chainHandle(tb testing.TB, chain string) string {
+	tb.Helper()
+	m := regexp.MustCompile(`chain \S+ \{ # handle (\d+)`).FindStringSubmatch(run(tb, "nft", "-a", "list", "chain", "inet", TableName, chain))
+	if m == nil {
+		tb.Fatalf("chain %s has no handle", chain)
 	}
-	return handle, nil
+	return m[1]
 }

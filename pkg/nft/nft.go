@@ -48,12 +48,6 @@ type Report struct {
 // finds out.
 type Event struct{}
 
-// Counter is what one rule has counted.
-type Counter struct {
-	Chain, Comment string
-	Packets, Bytes uint64
-}
-
 // check refuses settings that would enforce nothing, or that the kernel refuses.
 func check(s policy.Settings) error {
 	if len(s.Prefixes) == 0 {

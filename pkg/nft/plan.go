@@ -9,13 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
 // plan is what a batch will have changed, to be read back.
 type plan struct {
-	chains map[string][]hash // rules that the chain shall have
-	gone   []string          // chains
+	chains map[string][]nfnl.Hash // rules that the chain shall have
+	gone   []string               // chains
 	sets   []string
 	staged bool   // another plan is to follow
 	after  []*set // that are there then
@@ -28,8 +29,8 @@ type plan struct {
 // What no packet reaches before the end of the batch comes first, and there the
 // batch may be cut: sets that are new, with their elements, and chains that are
 // new, with their rules.
-func (d *desired) plan(b *batch) (plan, error) {
-	p := plan{chains: make(map[string][]hash)}
+func (d *desired) plan(b *nfnl.Batch) (plan, error) {
+	p := plan{chains: make(map[string][]nfnl.Hash)}
 	if err := d.separate(); err != nil {
 		return p, err
 	}
@@ -41,9 +42,9 @@ func (d *desired) plan(b *batch) (plan, error) {
 			if r.def, r.rules, err = r.chain.encoded(); err != nil {
 				return p, fmt.Errorf("chain %s: %w", name, err)
 			}
-			r.chain.want = make([]hash, len(r.rules))
+			r.chain.want = make([]nfnl.Hash, len(r.rules))
 			for i := range r.rules {
-				r.chain.want[i] = r.rules[i].hash
+				r.chain.want[i] = r.rules[i].Hash
 			}
 			r.fresh = !r.chain.there && r.def.Hook == (table.Hook{})
 		}
@@ -57,16 +58,14 @@ func (d *desired) plan(b *batch) (plan, error) {
 		}
 	}
 	if d.rebuild {
-		b.deleteTable()
-		b.writes++
+		b.DeleteTable()
 	}
 	if !d.there {
-		b.addTable()
-		b.writes++
+		b.AddTable()
 	}
 	d.planNew(b, chains)
 	if d.move(chains) || !d.rebuild && rangesIn(chains) {
-		b.mustCut()
+		b.MustCut()
 	}
 	for _, r := range chains {
 		c := r.chain
@@ -80,9 +79,9 @@ func (d *desired) plan(b *batch) (plan, error) {
 			continue
 		}
 		if !c.there {
-			b.addChain(r.def)
+			b.AddChain(r.def)
 		}
-		b.changeRules(r.name, c.have, r.rules)
+		changeRules(b, r.name, c.have, r.rules)
 	}
 	d.planSets(b, &p)
 	d.planGone(b, chains, &p)
@@ -94,19 +93,19 @@ type planned struct {
 	name  string
 	chain *chain
 	def   table.Chain // without its rules
-	rules []*encodedRule
+	rules []*nfnl.Rule
 	fresh bool // it is new, and reached by nothing yet
 }
 
 // encoded is the chain, without its rules, and its rules.
-func (c *chain) encoded() (table.Chain, []*encodedRule, error) {
+func (c *chain) encoded() (table.Chain, []*nfnl.Rule, error) {
 	if c.encode != nil {
 		return c.encode()
 	}
 	def := c.render()
-	list := make([]*encodedRule, len(def.Rules))
+	list := make([]*nfnl.Rule, len(def.Rules))
 	for i, r := range def.Rules {
-		e, err := encodeRule(r)
+		e, err := nfnl.EncodeRule(r)
 		if err != nil {
 			return def, nil, err
 		}
@@ -117,44 +116,36 @@ func (c *chain) encoded() (table.Chain, []*encodedRule, error) {
 }
 
 func (d *desired) differs(c *chain) bool {
-	return !slices.EqualFunc(c.have, c.want, func(have installed, want hash) bool { return have.hash == want })
+	return !slices.EqualFunc(c.have, c.want, func(have nfnl.Installed, want nfnl.Hash) bool { return have.Hash == want })
 }
 
 // planNew adds the sets and chains that are new and reached by nothing yet.
-func (d *desired) planNew(b *batch, chains []planned) {
+func (d *desired) planNew(b *nfnl.Batch, chains []planned) {
 	for _, s := range d.newSets() {
 		d.addNewSet(b, s)
 	}
 	for _, c := range chains {
 		if c.fresh {
-			b.addChain(c.def)
-			b.mayCut()
+			b.AddChain(c.def)
+			b.MayCut()
 		}
 	}
 	for _, c := range chains {
 		if c.fresh {
 			for _, r := range c.rules {
-				b.addRule(c.name, r, 0)
-				b.mayCut()
+				b.AddRule(c.name, r, 0)
+				b.MayCut()
 			}
 		}
 	}
 }
 
-func (d *desired) addNewSet(b *batch, s *set) {
-	b.writes++
-	b.setID++
-	b.addSet(s.def, 0, b.setID)
-	b.mayCut()
-	if s.def.Data == table.TypeVerdict {
-		return // its chains are still to come
+func (d *desired) addNewSet(b *nfnl.Batch, s *set) {
+	var elements []nfnl.Element
+	if s.def.Data != table.TypeVerdict { // its chains are still to come
+		elements = s.all()
 	}
-	elements := s.raw()
-	b.writes += len(elements)
-	for chunk := range slices.Chunk(elements, maxElements) {
-		b.addElements(s.def, 0, chunk)
-		b.mayCut()
-	}
+	b.AddSet(s.def, elements)
 }
 
 // newSets are the sets to make. The kernel looks a set up by going through the
@@ -174,11 +165,11 @@ func (d *desired) newSets() []*set {
 }
 
 // common is how many rules two lists both begin and end with.
-func common(have []installed, want []*encodedRule) (before, after int) {
-	for before < len(have) && before < len(want) && have[before].hash == want[before].hash {
+func common(have []nfnl.Installed, want []*nfnl.Rule) (before, after int) {
+	for before < len(have) && before < len(want) && have[before].Hash == want[before].Hash {
 		before++
 	}
-	for after < len(have)-before && after < len(want)-before && have[len(have)-1-after].hash == want[len(want)-1-after].hash {
+	for after < len(have)-before && after < len(want)-before && have[len(have)-1-after].Hash == want[len(want)-1-after].Hash {
 		after++
 	}
 	return before, after
@@ -186,100 +177,100 @@ func common(have []installed, want []*encodedRule) (before, after int) {
 
 // changeRules turns one list of rules into another. What both begin and end with
 // stays, and so do its counters; where rules were staged, what both end with is new.
-func (b *batch) changeRules(chain string, have []installed, want []*encodedRule) {
+func changeRules(b *nfnl.Batch, chain string, have []nfnl.Installed, want []*nfnl.Rule) {
 	before, after := common(have, want)
 	old := have[before : len(have)-after]
 	if before+after == 0 && len(old) > 0 {
-		b.flushChain(chain)
-		b.writes += len(old)
+		b.FlushChain(chain)
+		b.Writes += len(old)
 	} else {
 		for _, r := range old {
-			b.deleteRule(chain, r.handle)
+			b.DeleteRule(chain, r.Handle)
 		}
 	}
 	position := uint64(0)
 	if after > 0 {
-		position = have[len(have)-after].handle
+		position = have[len(have)-after].Handle
 	}
 	for _, r := range want[before : len(want)-after] {
-		b.addRule(chain, r, position)
+		b.AddRule(chain, r, position)
 	}
 }
 
-// raw are all elements as they are sent. Of a range, the start comes before the
+// all are all elements as they are sent. Of a range, the start comes before the
 // end, and no other between them: else the kernel may find an overlap.
-func (s *set) raw() []rawElement {
-	out := make([]rawElement, 0, len(s.elems))
+func (s *set) all() []nfnl.Element {
+	out := make([]nfnl.Element, 0, len(s.elems))
 	if s.def.Interval {
 		for _, key := range slices.Sorted(maps.Keys(s.elems)) {
-			out = append(out, rawOf(&s.def, key, ""))
+			out = append(out, s.raw(key, ""))
 		}
 		return out
 	}
 	for key, data := range s.elems {
-		out = append(out, rawOf(&s.def, key, data))
+		out = append(out, s.raw(key, data))
 	}
 	return out
 }
 
 // planSets changes the elements of sets that are there, and adds those of
 // verdict maps that are new.
-func (d *desired) planSets(b *batch, p *plan) {
+func (d *desired) planSets(b *nfnl.Batch, p *plan) {
 	for _, name := range slices.Sorted(maps.Keys(d.changed)) {
 		s := d.sets[name]
 		if s == nil || !s.wanted {
 			continue
 		}
-		var add, del []rawElement
+		var add, del []nfnl.Element
 		for key, was := range s.was {
 			data, wanted := s.elems[key]
 			if was.there == wanted && was.data == data {
 				continue
 			}
 			if was.there {
-				del = append(del, rawOf(&s.def, key, ""))
+				del = append(del, s.raw(key, ""))
 			}
 			if wanted {
-				add = append(add, rawOf(&s.def, key, data))
+				add = append(add, s.raw(key, data))
 			}
 		}
 		switch {
 		case !s.there && s.def.Data == table.TypeVerdict:
-			add, del = s.raw(), nil
+			add, del = s.all(), nil
 		case !s.there:
 			p.sets = append(p.sets, name)
 			continue
 		case s.def.Interval && len(add)+len(del) > 0:
 			// Ranges are few, and those that overlap old ones are refused.
-			b.writes += len(add) + len(del)
-			b.flushSet(name)
-			b.addElements(s.def, 0, s.raw())
+			b.Writes += len(add) + len(del)
+			b.FlushSet(name)
+			b.AddElements(s.def, s.all())
 			p.sets = append(p.sets, name)
 			continue
 		}
 		if len(add)+len(del) > 0 || !s.there {
-			b.writes += len(add) + len(del)
-			b.deleteElements(s.def, del)
-			b.addElements(s.def, 0, add)
+			b.Writes += len(add) + len(del)
+			b.DeleteElements(s.def, del)
+			b.AddElements(s.def, add)
 			p.sets = append(p.sets, name)
 		}
 	}
 }
 
 // planGone removes chains and sets, once nothing refers to them.
-func (d *desired) planGone(b *batch, chains []planned, p *plan) {
+func (d *desired) planGone(b *nfnl.Batch, chains []planned, p *plan) {
 	for _, c := range chains {
 		if c.chain.render == nil && c.chain.there {
-			b.flushChain(c.name)
+			b.FlushChain(c.name)
 			p.gone = append(p.gone, c.name)
 		}
 	}
 	for _, name := range p.gone {
-		b.deleteChain(name)
+		b.DeleteChain(name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.changed)) {
 		if s := d.sets[name]; s != nil && !s.wanted && s.there {
-			b.deleteSet(name)
+			b.DeleteSet(name)
 		}
 	}
 }

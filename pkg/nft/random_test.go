@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -126,7 +127,7 @@ func FuzzRender(f *testing.F) {
 		if text := w.Table().String(); strings.Count(text, "\t{") > 0 {
 			t.Errorf("odd text:\n%s", text)
 		}
-		if _, err := w.desired.plan(&batch{seq: func() uint32 { return 1 }}); err != nil {
+		if _, err := w.desired.plan(new(nfnl.Conn).NewBatch()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -168,11 +169,11 @@ func (x renderer) family(r policy.Rule, version int, name string) []table.Rule {
 // it matches, which is more. The data model has bounds that keep rules from that.
 func fit(match, action []table.Statement, name string) table.Rule {
 	r := table.Rule{Do: slices.Concat(match, []table.Statement{table.Count{}}, action), Comment: name}
-	if len(r.Do) <= surelyFit || fits(r.Do...) {
+	if len(r.Do) <= surelyFit || nfnl.Fits(r.Do...) {
 		return r
 	}
 	last := []table.Statement{table.Count{}, table.Verdict{Kind: table.Drop}}
-	for !fits(slices.Concat(match, last)...) {
+	for !nfnl.Fits(slices.Concat(match, last)...) {
 		match = match[:len(match)-1]
 	}
 	return table.Rule{Do: slices.Concat(match, last), Comment: name + ", cannot be expressed: it is too long"}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 )
 
 // separate gives groups other chains where somebody would come to one, or leave it, in
@@ -33,7 +35,7 @@ func (d *desired) separate() error {
 		if err != nil {
 			return fmt.Errorf("chain %s: %w", name, err)
 		}
-		if slices.EqualFunc(d.chains[name].have, list, func(have installed, want *encodedRule) bool { return have.hash == want.hash }) {
+		if slices.EqualFunc(d.chains[name].have, list, func(have nfnl.Installed, want *nfnl.Rule) bool { return have.Hash == want.Hash }) {
 			continue
 		}
 		d.removeChain(name)

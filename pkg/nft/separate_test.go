@@ -4,12 +4,15 @@ package nft
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/nft/nfnl"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -54,43 +57,68 @@ func meddle(t *testing.T, f *Firewall, r *rand.Rand) {
 // killed has a Firewall that is killed write the first of two transactions.
 func killed(t *testing.T, f *Firewall) {
 	t.Helper()
-	b := &batch{seq: f.sock.next}
-	if _, err := f.desired.plan(b); err != nil {
+	b := f.conn.NewBatch()
+	p, err := f.desired.plan(b)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if b.cut.at == 0 {
+	if p.staged || !cuts(t, f.desired) {
 		return
 	}
-	b.msgs, b.what = b.msgs[:b.cut.at], b.what[:b.cut.messages]
-	if _, err := b.commit(f.sock, 0); err != nil {
-		t.Fatal(err)
+	ended, between := make(chan error, 1), false
+	go func() {
+		defer close(ended)
+		b.Between = func() { between = true; runtime.Goexit() }
+		_, err := b.Commit(0)
+		ended <- err
+	}()
+	if err := <-ended; err != nil || !between {
+		t.Fatalf("killed between two transactions: %t, %v", between, err)
 	}
+}
+
+// cuts says whether what was planned takes two transactions.
+func cuts(t *testing.T, d *desired) bool {
+	t.Helper()
+	var chains []planned
+	for name := range d.dirty {
+		c := d.chains[name]
+		if c.render == nil {
+			continue
+		}
+		def, rules, err := c.encoded()
+		if err != nil {
+			t.Fatal(err)
+		}
+		chains = append(chains, planned{name: name, chain: c, rules: rules, fresh: !c.there && def.Hook == (table.Hook{})})
+	}
+	return d.move(chains) || !d.rebuild && rangesIn(chains)
 }
 
 // leading is what the kernel has of chains, and of the elements that lead to groups'.
 type leading struct {
 	chains map[slot]string
-	rules  map[string][]hash
+	rules  map[string][]nfnl.Hash
 }
 
 func leadsNow(t *testing.T, f *Firewall) leading {
 	t.Helper()
-	l := leading{make(map[slot]string), make(map[string][]hash)}
-	kernel, err := f.sock.readTable()
+	l := leading{make(map[slot]string), make(map[string][]nfnl.Hash)}
+	kernel, err := f.conn.ReadTable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range kernel.chains {
+	for name := range kernel.Chains {
 		l.rules[name] = nil
-		for _, r := range kernel.rules[name] {
-			l.rules[name] = append(l.rules[name], r.hash)
+		for _, r := range kernel.Rules[name] {
+			l.rules[name] = append(l.rules[name], r.Hash)
 		}
 	}
 	for _, name := range [...]string{mapFrom, mapTo} {
-		if _, there := kernel.sets[name]; !there {
+		if _, there := kernel.Sets[name]; !there {
 			continue
 		}
-		if err := f.sock.readElements(&f.desired.sets[name].def, func(key, chain string) { l.chains[slot{name, key}] = chain }); err != nil {
+		if err := f.conn.ReadElements(&f.desired.sets[name].def, func(e nfnl.Element) { l.chains[slot{name, e.Key}] = e.Data }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,12 +162,12 @@ func TestMoveIsWhole(t *testing.T) {
 			{"one keeps its chain", workload(3, "tier"), 1},
 		} {
 			f.Update(policy.Changes{Endpoints: endpoints(step.ep)})
-			before, err := f.sock.generation()
+			before, err := f.conn.Generation()
 			if err != nil {
 				t.Fatal(err)
 			}
 			mustApply(t, f)
-			after, err := f.sock.generation()
+			after, err := f.conn.Generation()
 			if err != nil || after-before != step.transactions {
 				t.Errorf("%s: %d transactions, %v: want %d", step.name, after-before, err, step.transactions)
 			}

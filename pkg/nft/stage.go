@@ -5,6 +5,7 @@ package nft
 import (
 	"slices"
 
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
@@ -16,7 +17,7 @@ import (
 
 // stage adds the rules of chains that are there, and new sets that they may ask. The plan that
 // follows has but to delete what they replace.
-func (d *desired) stage(b *batch, chains []planned, p *plan) (staged []*set, err error) {
+func (d *desired) stage(b *nfnl.Batch, chains []planned, p *plan) (staged []*set, err error) {
 	var todo []planned
 	for _, c := range chains {
 		if c.chain.render == nil || !c.chain.there || c.fresh || c.def.Hook != (table.Hook{}) {
@@ -37,28 +38,28 @@ func (d *desired) stage(b *batch, chains []planned, p *plan) (staged []*set, err
 			staged = append(staged, s)
 		}
 	}
-	back, err := encodeRule(table.Rule{Do: []table.Statement{table.Verdict{Kind: table.Return}}, Comment: "what follows takes the place of what is above"})
+	back, err := nfnl.EncodeRule(table.Rule{Do: []table.Statement{table.Verdict{Kind: table.Return}}, Comment: "what follows takes the place of what is above"})
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range todo {
 		before, _ := common(c.chain.have, c.rules)
 		have := c.chain.have
-		if n := slices.IndexFunc(have, func(r installed) bool { return r.hash == back.hash }); n >= 0 {
+		if n := slices.IndexFunc(have, func(r nfnl.Installed) bool { return r.Hash == back.Hash }); n >= 0 {
 			// What came after was refused, and something else is wanted by now.
 			for _, r := range have[n:] {
-				b.deleteRule(c.name, r.handle)
+				b.DeleteRule(c.name, r.Handle)
 			}
 			have = have[:n]
 		}
-		want := make([]hash, 0, len(have)+1+len(c.rules)-before)
+		want := make([]nfnl.Hash, 0, len(have)+1+len(c.rules)-before)
 		for _, r := range have {
-			want = append(want, r.hash)
+			want = append(want, r.Hash)
 		}
-		for _, r := range append([]*encodedRule{back}, c.rules[before:]...) {
-			want = append(want, r.hash)
-			b.addRule(c.name, r, 0)
-			b.mayCut()
+		for _, r := range append([]*nfnl.Rule{back}, c.rules[before:]...) {
+			want = append(want, r.Hash)
+			b.AddRule(c.name, r, 0)
+			b.MayCut()
 		}
 		c.chain.want = want
 		p.chains[c.name] = want
@@ -68,12 +69,10 @@ func (d *desired) stage(b *batch, chains []planned, p *plan) (staged []*set, err
 }
 
 // ranges says whether some rule has a set of ranges of its own.
-func ranges(rules []*encodedRule) bool {
+func ranges(rules []*nfnl.Rule) bool {
 	for _, r := range rules {
-		for _, s := range r.sets {
-			if s.Interval {
-				return true
-			}
+		if r.Ranges() {
+			return true
 		}
 	}
 	return false

@@ -31,12 +31,12 @@ func TestStageNotReadBack(t *testing.T) {
 		f.Update(manyRanges(1))
 		mustApply(t, f)
 		f.Update(manyRanges(2))
-		b := &batch{seq: f.sock.next}
+		b := f.conn.NewBatch()
 		p, err := f.desired.plan(b)
 		if err != nil || !p.staged {
 			t.Fatalf("staged %t: %v", p.staged, err)
 		}
-		if _, err := b.commit(f.sock, 0); err != nil {
+		if _, err := b.Commit(0); err != nil {
 			t.Fatal(err)
 		}
 		f.generation, f.whole = 0, true

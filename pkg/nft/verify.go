@@ -6,16 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
 // maxFind is how many elements of a set are read back one by one; more are read
 // with all others in one dump.
-const maxFind = 4 * maxElements
+const maxFind = 2000
 
 // verify reads back what a batch changed, and notes it.
 func (f *Firewall) verify(p plan) error {
@@ -27,7 +27,7 @@ func (f *Firewall) verify(p plan) error {
 	for name, want := range p.chains {
 		c := d.chains[name]
 		for i, r := range rules[name] {
-			if i < len(c.have) && c.have[i].handle == r.handle {
+			if i < len(c.have) && c.have[i].Handle == r.Handle {
 				rules[name][i] = c.have[i] // where somebody else put it in, that is still so
 			}
 		}
@@ -44,14 +44,14 @@ func (f *Firewall) verify(p plan) error {
 			empty = append(empty, set)
 		} else if set.there && !set.def.Interval && len(set.was) <= maxFind {
 			some = append(some, set)
-		} else if err := d.verifyWholeSet(f.sock, set); err != nil {
+		} else if err := d.verifyWholeSet(f.conn, set); err != nil {
 			return err
 		}
 	}
-	if err := d.verifyEmpty(f.sock, empty); err != nil {
+	if err := d.verifyEmpty(f.conn, empty); err != nil {
 		return err
 	}
-	return verifyElements(f.sock, some)
+	return verifyElements(f.conn, some)
 }
 
 // manyEmpty is of how many sets to list all takes less than to ask for the elements of each:
@@ -59,21 +59,21 @@ func (f *Firewall) verify(p plan) error {
 const manyEmpty = 32
 
 // verifyEmpty reads back sets that were made without elements.
-func (d *desired) verifyEmpty(s *socket, sets []*set) error {
+func (d *desired) verifyEmpty(c *nfnl.Conn, sets []*set) error {
 	if len(sets) <= manyEmpty {
 		for _, set := range sets {
-			if err := d.verifyWholeSet(s, set); err != nil {
+			if err := d.verifyWholeSet(c, set); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	there, err := s.readSets()
+	there, err := c.ReadSets()
 	if err != nil {
 		return err
 	}
 	for _, set := range sets {
-		if kind, ok := there[set.def.Name]; !ok || kind != shapeOf(&set.def) {
+		if kind, ok := there[set.def.Name]; !ok || kind != nfnl.ShapeOf(&set.def) {
 			return fmt.Errorf("set %s is not there as it was written", set.def.Name)
 		}
 	}
@@ -81,15 +81,15 @@ func (d *desired) verifyEmpty(s *socket, sets []*set) error {
 }
 
 // verifyElements reads back the elements of sets that changed, many at once.
-func verifyElements(s *socket, sets []*set) error {
-	var requests []*request
+func verifyElements(c *nfnl.Conn, sets []*set) error {
+	var questions []*nfnl.Question
 	var checks []func() error
 	asked := 0
 	finish := func() error {
 		if asked == 0 {
 			return nil
 		}
-		if err := s.exchange(requests); err != nil {
+		if err := c.Ask(questions); err != nil {
 			return fmt.Errorf("read elements of sets: %w", err)
 		}
 		for _, check := range checks {
@@ -97,31 +97,31 @@ func verifyElements(s *socket, sets []*set) error {
 				return err
 			}
 		}
-		requests, checks, asked = nil, nil, 0
+		questions, checks, asked = nil, nil, 0
 		return nil
 	}
-	ask := func(set *set, elements []rawElement, wanted bool) error {
-		if asked+len(elements) > maxAsked {
+	ask := func(set *set, elements []nfnl.Element, wanted bool) error {
+		if asked+len(elements) > nfnl.MaxAsked {
 			if err := finish(); err != nil {
 				return err
 			}
 		}
 		asked += len(elements)
 		right := 0
-		r := find(&set.def, elements, func(key, data string) {
-			if want, ok := set.elems[key]; ok && want == data {
+		q := &nfnl.Question{Set: &set.def, Elements: elements, Found: func(e nfnl.Element) {
+			if want, ok := set.elems[set.key(e)]; ok && want == e.Data {
 				right++
 			}
-		})
-		requests = append(requests, r)
+		}}
+		questions = append(questions, q)
 		checks = append(checks, func() error {
 			switch {
-			case !wanted && errors.Is(r.err, unix.ENOENT):
+			case !wanted && errors.Is(q.Err, os.ErrNotExist):
 				return nil
-			case r.err != nil:
-				return fmt.Errorf("read elements of set %s: %w", set.def.Name, r.err)
+			case q.Err != nil:
+				return fmt.Errorf("read elements of set %s: %w", set.def.Name, q.Err)
 			case !wanted:
-				return fmt.Errorf("set %s still has %s", set.def.Name, table.KeyText(set.def.Key, elements[0].key))
+				return fmt.Errorf("set %s still has %s", set.def.Name, table.KeyText(set.def.Key, elements[0].Key))
 			case right < len(elements):
 				return fmt.Errorf("set %s lacks %d of the elements that were written", set.def.Name, len(elements)-right)
 			}
@@ -130,16 +130,16 @@ func verifyElements(s *socket, sets []*set) error {
 		return nil
 	}
 	for _, set := range sets {
-		var wanted []rawElement
+		var wanted []nfnl.Element
 		for key := range set.was {
-			raw := rawOf(&set.def, key, "")
+			raw := set.raw(key, "")
 			if _, ok := set.elems[key]; ok {
 				wanted = append(wanted, raw)
-			} else if err := ask(set, []rawElement{raw}, false); err != nil {
+			} else if err := ask(set, []nfnl.Element{raw}, false); err != nil {
 				return err
 			}
 		}
-		for chunk := range slices.Chunk(wanted, maxAsked) {
+		for chunk := range slices.Chunk(wanted, nfnl.MaxAsked) {
 			if err := ask(set, chunk, true); err != nil {
 				return err
 			}
@@ -148,10 +148,10 @@ func verifyElements(s *socket, sets []*set) error {
 	return finish()
 }
 
-func (d *desired) verifyWholeSet(s *socket, set *set) error {
+func (d *desired) verifyWholeSet(c *nfnl.Conn, set *set) error {
 	right, wrong := 0, 0
-	err := s.readElements(&set.def, func(key, data string) {
-		if want, ok := set.elems[key]; ok && want == data {
+	err := c.ReadElements(&set.def, func(e nfnl.Element) {
+		if want, ok := set.elems[set.key(e)]; ok && want == e.Data {
 			right++
 		} else {
 			wrong++
@@ -197,7 +197,7 @@ func (d *desired) settled() {
 // besides becomes something to remove. Differences from what was known are counted as repairs,
 // also where an error follows: what was noted until then is known to the next try.
 func (f *Firewall) observe(r *Report) error {
-	t, err := f.sock.readTable()
+	t, err := f.conn.ReadTable()
 	if err != nil {
 		return err
 	}
@@ -211,40 +211,40 @@ func (f *Firewall) observe(r *Report) error {
 	if !f.started {
 		d.keepTranslating(t)
 	}
-	d.there = t.there
-	d.rebuild = t.there && (f.remake || d.unfit(t))
+	d.there = t.There
+	d.rebuild = t.There && (f.remake || d.unfit(t))
 	if d.rebuild {
-		t, d.there = contents{}, false
+		t, d.there = nfnl.Contents{}, false
 		repairs++
 	}
-	if t.there && !d.rebuild && !f.started {
+	if t.There && !d.rebuild && !f.started {
 		if err := f.adopt(t); err != nil {
 			return err
 		}
 	}
 	for name, c := range d.chains {
-		_, there := t.chains[name]
-		if d.observeChain(name, c, there, t.rules[name]) {
+		_, there := t.Chains[name]
+		if d.observeChain(name, c, there, t.Rules[name]) {
 			repairs++
 		}
 	}
-	for name := range t.chains {
+	for name := range t.Chains {
 		if d.chains[name] == nil {
 			d.chains[name] = &chain{there: true}
-			d.holds(d.chains[name], t.rules[name])
+			d.holds(d.chains[name], t.Rules[name])
 			d.dirty[name] = true
 			repairs++
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.sets)) {
-		_, there := t.sets[name]
-		n, err := d.observeSet(f.sock, d.sets[name], there)
+		_, there := t.Sets[name]
+		n, err := d.observeSet(f.conn, d.sets[name], there)
 		if err != nil {
 			return err
 		}
 		repairs += n
 	}
-	for name := range t.sets {
+	for name := range t.Sets {
 		if d.sets[name] == nil {
 			d.sets[name] = &set{def: table.Set{Name: name}, there: true}
 			d.changed[name] = true
@@ -256,21 +256,21 @@ func (f *Firewall) observe(r *Report) error {
 
 // unfit says whether a part of the table is of another make, so that all of it
 // must be made anew.
-func (d *desired) unfit(t contents) bool {
-	if t.flags != 0 || t.others { // it is dormant, or has what we don't make
+func (d *desired) unfit(t nfnl.Contents) bool {
+	if t.Foreign { // it is dormant, or has what we don't make
 		return true
 	}
-	hooks := make(map[string]string)
+	hooks := make(map[string]nfnl.Hook)
 	for _, c := range d.renderer().base(everything) {
-		hooks[c.Name] = chainHook(&c)
+		hooks[c.Name] = nfnl.HookOf(c.Hook)
 	}
-	for name, c := range t.chains {
-		if d.chains[name] != nil && c.hook != hooks[name] {
+	for name, at := range t.Chains {
+		if d.chains[name] != nil && at != hooks[name] {
 			return true
 		}
 	}
-	for name, kind := range t.sets {
-		if s := d.sets[name]; s != nil && shapeOf(&s.def) != kind {
+	for name, kind := range t.Sets {
+		if s := d.sets[name]; s != nil && nfnl.ShapeOf(&s.def) != kind {
 			return true
 		}
 	}
@@ -279,7 +279,7 @@ func (d *desired) unfit(t contents) bool {
 
 // observeChain notes what the kernel holds of a chain and reports whether it
 // isn't what was known.
-func (d *desired) observeChain(name string, c *chain, there bool, rules []installed) bool {
+func (d *desired) observeChain(name string, c *chain, there bool, rules []nfnl.Installed) bool {
 	if c.there == there && slices.Equal(c.have, rules) {
 		return false
 	}
@@ -287,13 +287,13 @@ func (d *desired) observeChain(name string, c *chain, there bool, rules []instal
 	if known && there {
 		// A rule that was known by another handle has been put in anew, by
 		// somebody else: whatever it says of itself, it isn't ours.
-		handles := make(map[installed]bool, len(c.have))
+		handles := make(map[nfnl.Installed]bool, len(c.have))
 		for _, r := range c.have {
 			handles[r] = true
 		}
 		for i := range rules {
 			if !handles[rules[i]] {
-				rules[i].hash = hash{}
+				rules[i].Hash = nfnl.Hash{}
 			}
 		}
 	}
@@ -305,7 +305,7 @@ func (d *desired) observeChain(name string, c *chain, there bool, rules []instal
 
 // observeSet does the same for a set, and counts the elements that differ. Where it can't be read
 // nothing is noted.
-func (d *desired) observeSet(s *socket, set *set, there bool) (int, error) {
+func (d *desired) observeSet(c *nfnl.Conn, set *set, there bool) (int, error) {
 	known := make(map[string]held, len(set.was))
 	maps.Copy(known, set.was)
 	was := set.there
@@ -334,9 +334,9 @@ func (d *desired) observeSet(s *socket, set *set, there bool) (int, error) {
 			n++
 		}
 	}
-	err := s.readElements(&set.def, func(key, data string) {
-		now := held{true, data}
-		if want, ok := set.elems[key]; ok && want == data {
+	err := c.ReadElements(&set.def, func(e nfnl.Element) {
+		key, now := set.key(e), held{true, e.Data}
+		if want, ok := set.elems[key]; ok && want == e.Data {
 			right++
 		} else {
 			set.was[key] = now
@@ -344,7 +344,7 @@ func (d *desired) observeSet(s *socket, set *set, there bool) (int, error) {
 		foreign(key, now)
 	})
 	if err == nil && right != len(set.elems) {
-		err = s.missing(set, foreign)
+		err = missing(c, set, foreign)
 	}
 	if err != nil {
 		set.there, set.was = was, known
@@ -357,9 +357,9 @@ func (d *desired) observeSet(s *socket, set *set, there bool) (int, error) {
 }
 
 // missing notes the elements that the kernel lacks.
-func (s *socket) missing(set *set, foreign func(key string, now held)) error {
+func missing(c *nfnl.Conn, set *set, foreign func(key string, now held)) error {
 	there := make(map[string]struct{}, len(set.elems))
-	if err := s.readElements(&set.def, func(key, _ string) { there[key] = struct{}{} }); err != nil {
+	if err := c.ReadElements(&set.def, func(e nfnl.Element) { there[set.key(e)] = struct{}{} }); err != nil {
 		return err
 	}
 	for key := range set.elems {

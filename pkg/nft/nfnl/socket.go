@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package nfnl
 
 import (
 	"encoding/binary"
@@ -17,15 +17,16 @@ const (
 	answerSeconds = 30
 )
 
-// errInterrupted says that the ruleset changed while it was read, and it isn't known what of it.
-var errInterrupted = errors.New("the ruleset changed while it was read")
+// ErrInterrupted says that the ruleset changed while it was read, and it isn't known what of it.
+var ErrInterrupted = errors.New("the ruleset changed while it was read")
 
 // socket talks to nftables. It is good for one goroutine at a time.
 type socket struct {
-	fd   int
-	port uint32
-	seq  uint32
-	buf  []byte
+	table string // the name of the one that is ours
+	fd    int
+	port  uint32
+	seq   uint32
+	buf   []byte
 	// events tell whether it was our table that changed; nil = nobody does.
 	events *eventSocket
 	// most is how large a batch may be where buffers can't be made larger, 0 = as
@@ -33,17 +34,17 @@ type socket struct {
 	most int
 }
 
-func openSocket() (*socket, error) {
+func (s *socket) open() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return os.NewSyscallError("socket", err)
 	}
-	s := &socket{fd: fd, buf: make([]byte, receiveSize)}
+	s.fd, s.buf = fd, make([]byte, receiveSize)
 	if err := s.setUp(); err != nil {
 		s.close()
-		return nil, err
+		return err
 	}
-	return s, nil
+	return nil
 }
 
 func (s *socket) setUp() error {
@@ -164,6 +165,17 @@ func (s *socket) calm(since int) (generation uint32, calm bool) {
 	return g, err == nil && s.events.quiet(since, g)
 }
 
+func (s *socket) generation() (uint32, error) {
+	g := uint32(0)
+	err := s.ask(unix.NFT_MSG_GETGEN, unix.NLM_F_ACK, nil, func(_ uint16, body []byte) {
+		g = uint32(number(attr(body, unix.NFTA_GEN_ID)))
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read the generation of the ruleset: %w", err)
+	}
+	return g, nil
+}
+
 // exchange sends requests in one piece, of which no more than one may be a dump,
 // and waits for the end of the answers to each. The error is the socket's.
 func (s *socket) exchange(requests []*request) error {
@@ -193,7 +205,7 @@ func (s *socket) exchange(requests []*request) error {
 			case unix.NLMSG_ERROR, unix.NLMSG_DONE:
 				left--
 				if r.err = errnoOf(body); interrupted && h.kind == unix.NLMSG_DONE {
-					r.overtaken, r.err = r.err == nil, errInterrupted
+					r.overtaken, r.err = r.err == nil, ErrInterrupted
 				}
 			default:
 				if len(body) >= familySize {
@@ -214,7 +226,7 @@ func errnoOf(body []byte) error {
 		if err := unix.Errno(-n); err != unix.EINTR {
 			return err
 		}
-		return errInterrupted
+		return ErrInterrupted
 	}
 	return nil
 }

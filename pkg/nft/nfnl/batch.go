@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package nfnl
 
 import (
 	"encoding/binary"
@@ -12,21 +12,30 @@ import (
 	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// batch is a list of changes that the kernel makes all at once or not at all.
-type batch struct {
-	msgs   []byte
-	seq    func() uint32
-	what   []what // of each message, for errors
-	seams  []seam // where it may be cut in two
-	cut    seam   // where it must be, zero = nowhere
-	writes int    // changes, as people count them
-	setID  uint32 // of anonymous sets
-	// portion is how many bytes a transaction has at most, where the batch may be cut; 0 =
+// Batch is a list of changes that the kernel makes all at once or not at all.
+type Batch struct {
+	// Writes is how many changes that is, as people count them. Elements that change, and what
+	// is flushed, are added by whoever knows.
+	Writes int
+	// Portion is how many bytes a transaction has at most, where the batch may be cut; 0 =
 	// as many as the socket takes.
-	portion int
-	between func() // called after each transaction that others follow
-	since   int    // of the events, when what it rests on was read
+	Portion int
+	Between func() // called after each transaction that others follow; may be nil
+	Since   int    // what Mark returned, when what it rests on was read
+
+	sock  *socket
+	msgs  []byte
+	what  []what // of each message, for errors
+	seams []seam // where it may be cut in two
+	cut   seam   // where it must be, zero = nowhere
+	setID uint32 // of sets that are new
 }
+
+// NewBatch begins one.
+func (c *Conn) NewBatch() *Batch { return &Batch{sock: &c.sock} }
+
+// Empty says that nothing is to be changed.
+func (b *Batch) Empty() bool { return len(b.msgs) == 0 }
 
 type what struct {
 	seq      uint32
@@ -38,21 +47,21 @@ type what struct {
 type seam struct{ at, messages int }
 
 // open begins a message about something named, which close ends.
-func (b *batch) open(kind int, flags uint16, op, name string) int {
-	seq := b.seq()
+func (b *Batch) open(kind int, flags uint16, op, name string) int {
+	seq := b.sock.next()
 	b.what = append(b.what, what{seq, op, name})
 	var at int
 	b.msgs, at = openMessage(b.msgs, kind, flags, seq)
 	return at
 }
 
-func (b *batch) close(at int) { b.msgs = closeMessage(b.msgs, at) }
+func (b *Batch) close(at int) { b.msgs = closeMessage(b.msgs, at) }
 
-// mayCut notes that the batch may be cut here.
-func (b *batch) mayCut() { b.seams = append(b.seams, seam{len(b.msgs), len(b.what)}) }
+// MayCut notes that the batch may be cut here.
+func (b *Batch) MayCut() { b.seams = append(b.seams, seam{len(b.msgs), len(b.what)}) }
 
-// mustCut has what is in the batch so far be a transaction of its own.
-func (b *batch) mustCut() { b.cut = seam{len(b.msgs), len(b.what)} }
+// MustCut has what is in the batch so far be a transaction of its own.
+func (b *Batch) MustCut() { b.cut = seam{len(b.msgs), len(b.what)} }
 
 // The numbers of attributes, of linux/netfilter/nf_tables.h. The name of the
 // table is the first in messages of every kind.
@@ -64,27 +73,31 @@ const (
 	verdictAccept = 1 // NF_ACCEPT
 )
 
-func (b *batch) named(name string) {
-	b.msgs = appendString(b.msgs, attrTable, TableName)
+func (b *Batch) named(name string) {
+	b.msgs = appendString(b.msgs, attrTable, b.sock.table)
 	if name != "" {
 		b.msgs = appendString(b.msgs, attrName, name)
 	}
 }
 
-func (b *batch) addTable() {
-	at := b.open(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, "add table", TableName)
+// AddTable adds the table.
+func (b *Batch) AddTable() {
+	b.Writes++
+	at := b.open(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, "add table", b.sock.table)
 	b.named("")
 	b.close(at)
 }
 
-func (b *batch) deleteTable() {
-	at := b.open(unix.NFT_MSG_DELTABLE, 0, "delete table", TableName)
+// DeleteTable deletes the table, with all that is in it.
+func (b *Batch) DeleteTable() {
+	b.Writes++
+	at := b.open(unix.NFT_MSG_DELTABLE, 0, "delete table", b.sock.table)
 	b.named("")
 	b.close(at)
 }
 
-// hookOf gives numbers to a hook.
-func hookOf(h table.Hook) (at uint32, priority int32) {
+// hookNumbers gives numbers to a hook.
+func hookNumbers(h table.Hook) (at uint32, priority int32) {
 	at = map[string]uint32{
 		"prerouting": unix.NF_INET_PRE_ROUTING, "input": unix.NF_INET_LOCAL_IN, "forward": unix.NF_INET_FORWARD,
 		"output": unix.NF_INET_LOCAL_OUT, "postrouting": unix.NF_INET_POST_ROUTING,
@@ -93,13 +106,14 @@ func hookOf(h table.Hook) (at uint32, priority int32) {
 	return at, priority
 }
 
-func (b *batch) addChain(c table.Chain) {
-	b.writes++
+// AddChain adds a chain, without its rules.
+func (b *Batch) AddChain(c table.Chain) {
+	b.Writes++
 	m := b.open(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, "add chain", c.Name)
-	b.msgs = appendString(b.msgs, attrTable, TableName)
+	b.msgs = appendString(b.msgs, attrTable, b.sock.table)
 	b.msgs = appendString(b.msgs, unix.NFTA_CHAIN_NAME, c.Name)
 	if c.Hook != (table.Hook{}) {
-		hook, priority := hookOf(c.Hook)
+		hook, priority := hookNumbers(c.Hook)
 		var at int
 		b.msgs, at = openAttr(b.msgs, unix.NFTA_CHAIN_HOOK)
 		b.msgs = appendUint32(b.msgs, unix.NFTA_HOOK_HOOKNUM, hook)
@@ -116,41 +130,42 @@ func (b *batch) addChain(c table.Chain) {
 	b.close(m)
 }
 
-func (b *batch) deleteChain(name string) {
-	b.writes++
+// DeleteChain deletes a chain that is empty.
+func (b *Batch) DeleteChain(name string) {
+	b.Writes++
 	at := b.open(unix.NFT_MSG_DELCHAIN, 0, "delete chain", name)
-	b.msgs = appendString(b.msgs, attrTable, TableName)
+	b.msgs = appendString(b.msgs, attrTable, b.sock.table)
 	b.msgs = appendString(b.msgs, unix.NFTA_CHAIN_NAME, name)
 	b.close(at)
 }
 
-// flushChain deletes all rules.
-func (b *batch) flushChain(name string) {
+// FlushChain deletes all rules of a chain.
+func (b *Batch) FlushChain(name string) {
 	at := b.open(unix.NFT_MSG_DELRULE, 0, "flush chain", name)
 	b.named(name)
 	b.close(at)
 }
 
-func (b *batch) deleteRule(chain string, handle uint64) {
-	b.writes++
+// DeleteRule deletes the rule that has the handle.
+func (b *Batch) DeleteRule(chain string, handle uint64) {
+	b.Writes++
 	at := b.open(unix.NFT_MSG_DELRULE, 0, "delete a rule of chain", chain)
 	b.named(chain)
 	b.msgs = appendUint64(b.msgs, unix.NFTA_RULE_HANDLE, handle)
 	b.close(at)
 }
 
-// addRule adds a rule before another, 0 = at the end.
-func (b *batch) addRule(chain string, r *encodedRule, before uint64) {
-	b.writes++
+// AddRule adds a rule before another, 0 = at the end.
+func (b *Batch) AddRule(chain string, r *Rule, before uint64) {
+	b.Writes++
 	exprs := r.exprs
 	if len(r.sets) > 0 {
 		exprs = append([]byte(nil), exprs...)
 	}
 	for _, s := range r.sets {
-		b.setID++
 		s.Name = "__set%d"
-		b.addSet(s.Set, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT, b.setID)
-		b.addElements(s.Set, b.setID, elementsOf(s.Set))
+		b.set(s.Set, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
+		b.add(s.Set, b.setID, elementsOf(s.Set))
 		binary.BigEndian.PutUint32(exprs[s.at:], b.setID)
 	}
 	flags := uint16(unix.NLM_F_CREATE)
@@ -167,19 +182,19 @@ func (b *batch) addRule(chain string, r *encodedRule, before uint64) {
 	b.close(at)
 }
 
-// commit sends the batch, in several transactions where it is too large for one
+// Commit sends the batch, in several transactions where it is too large for one
 // or must be cut, or has more than a portion that may be, and reports how many there were. Where generation isn't 0, our table
-// must still be as it was at that one.
-func (b *batch) commit(s *socket, generation uint32) (transactions int, err error) {
+// must still be as it was at that one, else the error is ErrStale. What the kernel refuses is a RefusedError.
+func (b *Batch) Commit(generation uint32) (transactions int, err error) {
 	const overhead = 256
-	limit := s.sendBuffer(len(b.msgs)+overhead) - overhead
+	limit := b.sock.sendBuffer(len(b.msgs)+overhead) - overhead
 	start, first := 0, 0
 	for start < len(b.msgs) {
 		end, messages := len(b.msgs), len(b.what)
 		if start < b.cut.at {
 			end, messages = b.cut.at, b.cut.messages
 		}
-		for _, most := range [...]int{limit, b.portion} {
+		for _, most := range [...]int{limit, b.Portion} {
 			if most <= 0 || end-start <= most {
 				continue
 			}
@@ -192,13 +207,13 @@ func (b *batch) commit(s *socket, generation uint32) (transactions int, err erro
 		if end-start > limit {
 			return transactions, fmt.Errorf("a batch of %d bytes is too large for the socket (%d bytes): give CAP_NET_ADMIN, or raise the sysctl net.core.wmem_max", end-start, limit)
 		}
-		err := b.transact(s, b.msgs[start:end], b.what[first:messages], generation)
-		for try := 1; errors.Is(err, errStale) && try < maxTries; try++ {
+		err := b.transact(b.msgs[start:end], b.what[first:messages], generation)
+		for try := 1; errors.Is(err, ErrStale) && try < MaxTries; try++ {
 			calm := false
-			if generation, calm = s.calm(b.since); !calm {
+			if generation, calm = b.sock.calm(b.Since); !calm {
 				break
 			}
-			err = b.transact(s, b.msgs[start:end], b.what[first:messages], generation)
+			err = b.transact(b.msgs[start:end], b.what[first:messages], generation)
 		}
 		if err != nil {
 			return transactions, err
@@ -207,19 +222,28 @@ func (b *batch) commit(s *socket, generation uint32) (transactions int, err erro
 		if generation != 0 {
 			generation++
 		}
-		if start, first = end, messages; start < len(b.msgs) && b.between != nil {
-			b.between()
+		if start, first = end, messages; start < len(b.msgs) && b.Between != nil {
+			b.Between()
 		}
 	}
 	return transactions, nil
 }
 
-// errStale says that the ruleset is no longer what the batch was made for.
-var errStale = errors.New("the ruleset changed meanwhile")
+// MaxTries is how often a change starts anew because somebody else changed the
+// ruleset at the same time.
+const MaxTries = 10
+
+// A RefusedError is why the kernel refused a transaction, of which it made nothing.
+type RefusedError struct{ error }
+
+func (e RefusedError) Unwrap() error { return e.error }
+
+// ErrStale says that the ruleset is no longer what the batch was made for.
+var ErrStale = errors.New("the ruleset changed meanwhile")
 
 // transact sends one transaction and waits for the answer.
-func (b *batch) transact(s *socket, msgs []byte, what []what, generation uint32) error {
-	begin := b.seq()
+func (b *Batch) transact(msgs []byte, what []what, generation uint32) error {
+	begin := b.sock.next()
 	out := frame(make([]byte, 0, len(msgs)+256), unix.NFNL_MSG_BATCH_BEGIN, begin, generation)
 	at := len(out)
 	out = append(out, msgs...)
@@ -229,11 +253,11 @@ func (b *batch) transact(s *socket, msgs []byte, what []what, generation uint32)
 	}
 	flags := binary.NativeEndian.Uint16(out[at+6:])
 	binary.NativeEndian.PutUint16(out[at+6:], flags|unix.NLM_F_ACK)
-	out = frame(out, unix.NFNL_MSG_BATCH_END, b.seq(), 0)
-	if err := s.send(out); err != nil {
+	out = frame(out, unix.NFNL_MSG_BATCH_END, b.sock.next(), 0)
+	if err := b.sock.send(out); err != nil {
 		return err
 	}
-	return await(s, begin, what)
+	return await(b.sock, begin, what)
 }
 
 // await reads answers until the last message's.
@@ -252,12 +276,12 @@ func await(s *socket, begin uint32, what []what) error {
 			err := errnoOf(body)
 			if err != nil && h.seq == begin {
 				if errors.Is(err, unix.ERESTART) {
-					return errStale
+					return ErrStale
 				}
 				return fmt.Errorf("begin a transaction: %w", err)
 			}
 			if err != nil && first == nil {
-				first = refusedError{describe(what, h.seq, err)}
+				first = RefusedError{describe(what, h.seq, err)}
 			}
 			if h.seq == last {
 				return first

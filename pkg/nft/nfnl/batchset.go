@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package nfnl
 
 import (
 	"encoding/binary"
-	"strings"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -48,14 +48,14 @@ func typeNumber(t table.Type) uint32 {
 	return 0
 }
 
-// shape is all that makes a set what it is.
-type shape struct {
+// Shape is all that makes a set what it is.
+type Shape struct {
 	flags, keyType, keySize, dataType, dataSize uint32
 	counts                                      bool
 }
 
-func shapeOf(s *table.Set) shape {
-	out := shape{keySize: uint32(table.KeySize(s.Key)), counts: s.Count}
+func ShapeOf(s *table.Set) Shape {
+	out := Shape{keySize: uint32(table.KeySize(s.Key)), counts: s.Count}
 	for _, t := range s.Key {
 		out.keyType = out.keyType<<6 | typeNumber(t)
 	}
@@ -90,14 +90,27 @@ const (
 
 const setExpr = 17 // NFTA_SET_EXPR: of every element
 
-func (b *batch) addSet(s table.Set, flags, id uint32) {
-	kind := shapeOf(&s)
+// AddSet adds a set, which nothing asks yet, with elements. The batch may be cut between them.
+func (b *Batch) AddSet(s table.Set, elements []Element) {
+	b.Writes += 1 + len(elements)
+	b.set(s, 0)
+	b.MayCut()
+	for chunk := range slices.Chunk(elements, maxElements) {
+		b.AddElements(s, chunk)
+		b.MayCut()
+	}
+}
+
+// set adds a set of a new ID.
+func (b *Batch) set(s table.Set, flags uint32) {
+	b.setID++
+	kind := ShapeOf(&s)
 	at := b.open(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, "add set", s.Name)
 	b.named(s.Name)
 	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_FLAGS, kind.flags|flags)
 	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_KEY_TYPE, kind.keyType)
 	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_KEY_LEN, kind.keySize)
-	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_ID, id)
+	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_ID, b.setID)
 	if s.Data != "" {
 		b.msgs = appendUint32(b.msgs, unix.NFTA_SET_DATA_TYPE, kind.dataType)
 		b.msgs = appendUint32(b.msgs, unix.NFTA_SET_DATA_LEN, kind.dataSize)
@@ -122,56 +135,53 @@ func (b *batch) addSet(s table.Set, flags, id uint32) {
 	b.close(at)
 }
 
-func (b *batch) deleteSet(name string) {
-	b.writes++
+// DeleteSet deletes a set that nothing asks.
+func (b *Batch) DeleteSet(name string) {
+	b.Writes++
 	at := b.open(unix.NFT_MSG_DELSET, 0, "delete set", name)
 	b.named(name)
 	b.close(at)
 }
 
-// flushSet deletes all elements.
-func (b *batch) flushSet(name string) {
+// FlushSet deletes all elements of a set.
+func (b *Batch) FlushSet(name string) {
 	at := b.open(unix.NFT_MSG_DELSETELEM, 0, "flush set", name)
 	b.named(name)
 	b.close(at)
 }
 
-// rawElement is an element as one message has it.
-type rawElement struct {
-	key, data string
-	end       bool
+// Element is an element as the kernel has it, where each end of a range is one.
+type Element struct {
+	Key, Data string // as table.Element has them
+	End       bool   // of a set of ranges: the key isn't the first of a range, but the first after it
 }
 
 // elementsOf are the elements of an anonymous set.
-func elementsOf(s table.Set) []rawElement {
-	var out []rawElement
+func elementsOf(s table.Set) []Element {
+	var out []Element
 	for _, e := range s.Elements {
-		out = append(out, rawElement{key: e.Key, data: e.Data})
+		out = append(out, Element{Key: e.Key, Data: e.Data})
 		if s.Interval && e.End != "" {
-			out = append(out, rawElement{key: e.End, end: true})
+			out = append(out, Element{Key: e.End, End: true})
 		}
 	}
 	return out
 }
 
-// rawOf makes an element of a key as the desired state has it.
-func rawOf(def *table.Set, key, data string) rawElement {
-	if !def.Interval {
-		return rawElement{key: key, data: data}
-	}
-	k := key[:len(key)-1]
-	return rawElement{key: k, data: data, end: strings.HasSuffix(key, endEnd)}
-}
+// AddElements adds elements to a set that is there.
+func (b *Batch) AddElements(s table.Set, elements []Element) { b.add(s, 0, elements) }
 
-func (b *batch) addElements(s table.Set, id uint32, elements []rawElement) {
+// add adds elements to a set that is there, id 0, or that the batch adds.
+func (b *Batch) add(s table.Set, id uint32, elements []Element) {
 	b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "add elements to set", s, id, elements)
 }
 
-func (b *batch) deleteElements(s table.Set, elements []rawElement) {
+// DeleteElements deletes elements of a set.
+func (b *Batch) DeleteElements(s table.Set, elements []Element) {
 	b.elements(unix.NFT_MSG_DELSETELEM, 0, "delete elements of set", s, 0, elements)
 }
 
-func (b *batch) elements(kind int, flags uint16, op string, s table.Set, id uint32, elements []rawElement) {
+func (b *Batch) elements(kind int, flags uint16, op string, s table.Set, id uint32, elements []Element) {
 	for len(elements) > 0 {
 		n := min(len(elements), maxElements)
 		m := b.open(kind, flags, op, s.Name)
@@ -186,31 +196,31 @@ func (b *batch) elements(kind int, flags uint16, op string, s table.Set, id uint
 }
 
 // appendElements appends a list of elements.
-func appendElements(b []byte, s *table.Set, elements []rawElement) []byte {
+func appendElements(b []byte, s *table.Set, elements []Element) []byte {
 	b, list := openAttr(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 	for _, e := range elements {
 		var one, part int
 		b, one = openAttr(b, unix.NFTA_LIST_ELEM)
-		if e.end {
+		if e.End {
 			b = appendUint32(b, unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 		}
 		b, part = openAttr(b, unix.NFTA_SET_ELEM_KEY)
-		b = appendAttr(b, unix.NFTA_DATA_VALUE, []byte(e.key))
+		b = appendAttr(b, unix.NFTA_DATA_VALUE, []byte(e.Key))
 		b = closeAttr(b, part)
-		if e.data != "" && s.Data == "" {
-			user := append([]byte{udataComment, byte(len(e.data) + 1)}, e.data...)
+		if e.Data != "" && s.Data == "" {
+			user := append([]byte{udataComment, byte(len(e.Data) + 1)}, e.Data...)
 			b = appendAttr(b, unix.NFTA_SET_ELEM_USERDATA, append(user, 0))
-		} else if e.data != "" {
+		} else if e.Data != "" {
 			b, part = openAttr(b, unix.NFTA_SET_ELEM_DATA)
 			if s.Data == table.TypeVerdict {
 				var v int
 				b, v = openAttr(b, unix.NFTA_DATA_VERDICT)
 				code := int32(verdictOf(s))
 				b = appendUint32(b, unix.NFTA_VERDICT_CODE, uint32(code))
-				b = appendString(b, unix.NFTA_VERDICT_CHAIN, e.data)
+				b = appendString(b, unix.NFTA_VERDICT_CHAIN, e.Data)
 				b = closeAttr(b, v)
 			} else {
-				b = appendAttr(b, unix.NFTA_DATA_VALUE, []byte(e.data))
+				b = appendAttr(b, unix.NFTA_DATA_VALUE, []byte(e.Data))
 			}
 			b = closeAttr(b, part)
 		}

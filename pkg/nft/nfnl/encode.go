@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package nfnl
 
 import (
 	"crypto/sha256"
@@ -16,16 +16,21 @@ import (
 
 // This file and encodestatement.go turn values into what the kernel takes.
 
-// hash stands for the content of a rule. It is kept in the rule's user data, so
+// Hash stands for the content of a rule. It is kept in the rule's user data, so
 // that a rule that is read can be told from one that has changed.
-type hash [8]byte
+type Hash [8]byte
 
-// encodedRule is a rule as it is sent.
-type encodedRule struct {
-	hash     hash
+// Rule is a rule as it is sent.
+type Rule struct {
+	Hash     Hash
 	exprs    []byte // attributes of NFTA_RULE_EXPRESSIONS
 	userdata []byte
 	sets     []anonymous
+}
+
+// Ranges says whether it has a set of ranges of its own.
+func (r *Rule) Ranges() bool {
+	return slices.ContainsFunc(r.sets, func(s anonymous) bool { return s.Interval })
 }
 
 // anonymous is a set that lives and dies with its rule.
@@ -59,8 +64,8 @@ func expressionSize(x expr.Any) int {
 	return 64
 }
 
-// fits says whether the kernel takes a rule of these statements.
-func fits(do ...table.Statement) bool {
+// Fits says whether the kernel takes a rule of these statements.
+func Fits(do ...table.Statement) bool {
 	e := encoder{}
 	for _, s := range do {
 		e.encode(s)
@@ -70,8 +75,8 @@ func fits(do ...table.Statement) bool {
 
 func (e *encoder) fits() bool { return e.count <= maxExpressions && e.size <= maxRuleSize }
 
-// encodeRule encodes a rule. An error is a mistake of this package.
-func encodeRule(r table.Rule) (*encodedRule, error) {
+// EncodeRule encodes a rule. An error is a mistake of who made it.
+func EncodeRule(r table.Rule) (*Rule, error) {
 	e := encoder{}
 	for _, s := range r.Do {
 		e.encode(s)
@@ -92,20 +97,20 @@ func encodeRule(r table.Rule) (*encodedRule, error) {
 		}
 	}
 	h.Write([]byte(r.Comment))
-	copy(out.hash[:], h.Sum(nil))
+	copy(out.Hash[:], h.Sum(nil))
 	if r.Comment != "" {
 		out.userdata = append(out.userdata, udataComment, byte(len(r.Comment)+1))
 		out.userdata = append(out.userdata, r.Comment...)
 		out.userdata = append(out.userdata, 0)
 	}
-	out.userdata = append(out.userdata, udataHash, byte(len(out.hash)))
-	out.userdata = append(out.userdata, out.hash[:]...)
+	out.userdata = append(out.userdata, udataHash, byte(len(out.Hash)))
+	out.userdata = append(out.userdata, out.Hash[:]...)
 	return &out, nil
 }
 
 // encoder makes the expressions of one rule.
 type encoder struct {
-	out              encodedRule
+	out              Rule
 	family, protocol byte          // the packet is known to be of
 	ether            bool          // the packet is known to have an Ethernet header
 	loaded           []table.Field // what the registers hold one after the other, where that is known

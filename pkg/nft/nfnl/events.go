@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package nfnl
 
 import (
 	"context"
@@ -18,9 +18,10 @@ const groupNFTables = 7 // NFNLGRP_NFTABLES
 
 // eventSocket hears of changes of the ruleset once it has joined the group.
 type eventSocket struct {
-	file *os.File
-	fd   int
-	own  uint32 // port of the socket that makes our changes
+	file  *os.File
+	fd    int
+	own   uint32 // port of the socket that makes our changes
+	table string // the name of ours
 
 	mu      sync.Mutex
 	running bool          // it has joined the group
@@ -30,12 +31,12 @@ type eventSocket struct {
 	more    chan struct{} // closed when more was heard
 }
 
-func openEvents(own uint32) (*eventSocket, error) {
+func openEvents(own uint32, table string) (*eventSocket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	e := &eventSocket{file: os.NewFile(uintptr(fd), "nftables events"), fd: fd, own: own, more: make(chan struct{})}
+	e := &eventSocket{file: os.NewFile(uintptr(fd), "nftables events"), fd: fd, own: own, table: table, more: make(chan struct{})}
 	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		_ = e.file.Close()
@@ -54,8 +55,10 @@ func (e *eventSocket) close() error {
 // patience is how long quiet waits for what is under way.
 const patience = 200 * time.Millisecond
 
-// quiet says whether it is certain that nobody else changed our table since
-// mark returned a number, up to a generation.
+// Quiet says whether it is certain that nobody else changed the table since Mark
+// returned a number, up to a generation.
+func (c *Conn) Quiet(since int, generation uint32) bool { return c.events.quiet(since, generation) }
+
 func (e *eventSocket) quiet(since int, generation uint32) bool {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -77,7 +80,9 @@ func (e *eventSocket) quiet(since int, generation uint32) bool {
 	}
 }
 
-// mark is called before something is read.
+// Mark is called before something is read: Quiet tells of what has happened since.
+func (c *Conn) Mark() int { return c.events.mark() }
+
 func (e *eventSocket) mark() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -92,27 +97,21 @@ func (e *eventSocket) note(change func()) {
 	e.more = make(chan struct{})
 }
 
-// Subscribe tells when somebody else changes or removes our table. While nobody
-// receives, events become one. It may be called once; the channel is closed when
-// the context ends or the Firewall is closed.
-func (f *Firewall) Subscribe(ctx context.Context) (<-chan Event, error) {
-	if err := unix.SetsockoptInt(f.events.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNFTables); err != nil {
-		return nil, os.NewSyscallError("subscribe to changes of nftables: setsockopt", err)
+// Listen tells when somebody else changes or removes the table, until the context ends or the conn is
+// closed. Join must come before.
+func (c *Conn) Listen(ctx context.Context, log *slog.Logger, tell func()) {
+	stop := context.AfterFunc(ctx, func() { _ = c.events.close() }) // ends the read
+	defer stop()
+	c.events.run(ctx, log, tell)
+}
+
+// Join has the kernel tell of changes from now on. It may be called once.
+func (c *Conn) Join() error {
+	if err := unix.SetsockoptInt(c.events.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, groupNFTables); err != nil {
+		return os.NewSyscallError("setsockopt", err)
 	}
-	f.events.note(func() { f.events.running, f.events.touched = true, f.events.touched+1 }) // what was before isn't known
-	out := make(chan Event, 1)
-	stop := context.AfterFunc(ctx, func() { _ = f.events.close() }) // ends the read
-	go func() {
-		defer close(out)
-		defer stop()
-		f.events.run(ctx, f.cfg.Logger, func() {
-			select {
-			case out <- Event{}:
-			default: // one waits already
-			}
-		})
-	}()
-	return out, nil
+	c.events.note(func() { c.events.running, c.events.touched = true, c.events.touched+1 }) // what was before isn't known
+	return nil
 }
 
 // run reads until the socket is closed.
@@ -167,7 +166,7 @@ func (e *eventSocket) foreign(b []byte) bool {
 		switch {
 		case h.kind&0xff == unix.NFT_MSG_NEWGEN: // the end of a transaction
 			generation = uint32(number(attr(body[familySize:], unix.NFTA_GEN_ID)))
-		case h.port != e.own && body[0] == unix.NFPROTO_INET && text(attr(body[familySize:], attrTable)) == TableName:
+		case h.port != e.own && body[0] == unix.NFPROTO_INET && text(attr(body[familySize:], attrTable)) == e.table:
 			foreign = true
 		}
 	}
