@@ -31,7 +31,7 @@ const (
 
 // layers names the layer of every package; a new package must be given its place here.
 var layers = map[string]layer{
-	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/policy/scale": layerPure, "pkg/nft/table": layerPure,
+	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/policy/scale": layerPure, "pkg/nft/table": layerPure, "pkg/nft/render": layerPure,
 	"netconf":   layerConf,
 	"pkg/store": layerEdge, "pkg/store/wire": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/bgp": layerEdge,
 	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
@@ -72,6 +72,7 @@ var bans = []ban{
 	{module + "pkg/kernel/hostpath", []string{"pkg/agent/...", "test/..."}, "the host's side of workloads is the agent's: the ways to other hosts, and the plugin, know nothing of it"},
 	{module + "pkg/kernel/fabric", []string{"pkg/agent/...", "pkg/kernel/hostnet", "test/..."}, "the ways to other hosts are the agent's; who reads the host's own routes must know them"},
 	{module + "pkg/nft/table", []string{"pkg/nft/...", "test/..."}, "a table is what the firewall is made of: the rest says what policy is"},
+	{module + "pkg/nft/render", []string{"pkg/nft"}, "how policy is rendered is the business of the firewall: the rest says what policy is"},
 	{module + "pkg/nft/nfnl", []string{"pkg/nft"}, "what the kernel is told is the business of the firewall, which knows what it holds"},
 	{"github.com/google/nftables/...", []string{"pkg/nft/nfnl", "test/..."}, "one package knows nftables' bytecode; the rest reads and writes policy"},
 	{"github.com/osrg/gobgp/...", []string{"pkg/bgp"}, "one package knows the BGP library; the rest knows neighbours, prefixes and next hops"},

@@ -37,8 +37,8 @@ func TestCut(t *testing.T) {
 		var flows, fromHost []Flow
 		for v := range own {
 			flows = append(flows,
-				Flow{model.ProtocolUDP, a.ep.Addrs[v], b.ep.Addrs[v], 1000, 80, false}, Flow{253, a.ep.Addrs[v], b.ep.Addrs[v], 0, 0, false})
-			fromHost = append(fromHost, Flow{model.ProtocolUDP, own[v], b.ep.Addrs[v], 1000, 80, false})
+				Flow{Protocol: model.ProtocolUDP, Src: a.ep.Addrs[v], Dst: b.ep.Addrs[v], SrcPort: 1000, DstPort: 80}, Flow{Protocol: 253, Src: a.ep.Addrs[v], Dst: b.ep.Addrs[v], SrcPort: 0, DstPort: 0})
+			fromHost = append(fromHost, Flow{Protocol: model.ProtocolUDP, Src: own[v], Dst: b.ep.Addrs[v], SrcPort: 1000, DstPort: 80})
 		}
 		flows = append(flows, fromHost...)
 		f.Cut(flows, nil)
@@ -107,35 +107,6 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// TestFlowKeys: each flow is read as it was written, that of ports 0 too.
-func TestFlowKeys(t *testing.T) {
-	d := newDesired()
-	for _, addrs := range [][2]netip.Addr{{ip("10.0.0.1"), ip("10.0.0.2")}, {ip("fd00::1"), ip("fd00::2")}} {
-		src, dst := addrs[0], addrs[1]
-		for name, flow := range map[string]Flow{
-			"cut":           {model.ProtocolUDP, src, dst, 0, 0, false},
-			"cut-portless":  {model.ProtocolUDP, src, dst, 0, 0, true},
-			"cut-from-port": {Protocol: model.ProtocolUDP, Src: src},
-			"cut-to-port":   {Protocol: model.ProtocolUDP, Dst: dst},
-			"cut-from":      {Protocol: model.ProtocolUDP, Src: src, AnyPorts: true},
-			"cut-to":        {Protocol: model.ProtocolUDP, Dst: dst, AnyPorts: true},
-		} {
-			set := d.cut(flow)
-			if set != d.sets[name+"4"] && set != d.sets[name+"6"] {
-				t.Errorf("%+v is not in set %s", flow, name)
-			}
-			if got, ok := parseFlow(set.def, flow.key()); got != flow || !ok || got.IsCoarse() != (name != "cut") {
-				t.Errorf("%+v is read as %+v, %t", flow, got, ok)
-			}
-		}
-		for _, other := range []Flow{{Protocol: 253, Src: src, Dst: dst}, {Protocol: 253, Src: src}, {Protocol: 253, Dst: dst}} {
-			if got, ok := parseFlow(d.cut(other).def, other.key()); got != other || !ok || got.IsCoarse() == (other.Src.IsValid() && other.Dst.IsValid()) {
-				t.Errorf("%+v is read as %+v, %t", other, got, ok)
-			}
-		}
-	}
-}
-
 // TestReadCutNothing reads where there is no table, or one of another make.
 func TestReadCutNothing(t *testing.T) {
 	inHost(t, func() {
@@ -160,7 +131,7 @@ func TestLargeCut(t *testing.T) {
 		mustApply(t, f)
 		var flows []Flow
 		for i := range n {
-			flows = append(flows, Flow{model.ProtocolTCP, ip("fd00::1"), ip("fd00::2"), 80, uint16(i), false})
+			flows = append(flows, Flow{Protocol: model.ProtocolTCP, Src: ip("fd00::1"), Dst: ip("fd00::2"), SrcPort: 80, DstPort: uint16(i)})
 		}
 		f.Cut(flows, nil)
 		wantWrites(t, f, n, 0)
@@ -239,7 +210,7 @@ func TestCoarseCut(t *testing.T) {
 			} {
 				udp, tcp := test.flow, test.flow
 				udp.Protocol, tcp.Protocol = model.ProtocolUDP, model.ProtocolTCP
-				if got := (Flow{model.ProtocolUDP, of(&a), of(&b), test.flow.SrcPort, 2, false}).Coarser(); !udp.IsCoarse() || !slices.Contains(got, udp) {
+				if got := (Flow{Protocol: model.ProtocolUDP, Src: of(&a), Dst: of(&b), SrcPort: test.flow.SrcPort, DstPort: 2}).Coarser(); !udp.IsCoarse() || !slices.Contains(got, udp) {
 					t.Errorf("%s: %v is not one of %v", test.name, udp, got)
 				}
 				f.Cut([]Flow{udp, tcp}, nil)

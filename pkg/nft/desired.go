@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/nfnl"
+	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -22,8 +23,8 @@ type desired struct {
 	setUsers  map[policy.SetID]map[policy.RulesID]struct{} // rules that ask a set
 	known     map[policy.SetID]policy.SetKind
 	pools     policy.Pools
-	tunnels   tunnels
-	uses      uses
+	tunnels   render.Tunnels
+	uses      render.Uses
 
 	interfaces map[string][]string // paths of those that claim a workload interface, sorted
 	hosts      map[string][]string // the same of a host's interface
@@ -51,7 +52,7 @@ func newDesired() *desired {
 		chains: make(map[string]*chain), sets: make(map[string]*set),
 		dirty: make(map[string]bool), changed: make(map[string]bool), touched: make(map[string]bool),
 	}
-	for _, s := range baseSets() {
+	for _, s := range render.Sets() {
 		d.addSet(s)
 	}
 	return d
@@ -77,8 +78,8 @@ func (d *desired) holds(c *chain, rules []nfnl.Installed) {
 	c.have = rules
 }
 
-func (d *desired) renderer() renderer {
-	return renderer{settings: d.settings, tunnels: d.tunnels, known: func(id policy.SetID) bool { _, ok := d.known[id]; return ok }}
+func (d *desired) renderer() render.Renderer {
+	return render.Renderer{Settings: d.settings, Tunnels: d.tunnels, Fits: nfnl.Fits, Known: func(id policy.SetID) bool { _, ok := d.known[id]; return ok }}
 }
 
 // putChain says how a chain is rendered.
@@ -118,14 +119,14 @@ func (d *desired) configure(s policy.Settings) {
 
 func (d *desired) putBase() {
 	needed := make(map[string]bool)
-	for _, c := range d.renderer().base(d.uses) {
+	for _, c := range d.renderer().Base(d.uses) {
 		needed[c.Name] = true
 		d.putChain(c.Name, func() table.Chain {
-			all := d.renderer().base(d.uses)
+			all := d.renderer().Base(d.uses)
 			return all[slices.IndexFunc(all, func(o table.Chain) bool { return o.Name == c.Name })]
 		})
 	}
-	for _, c := range d.renderer().base(everything) {
+	for _, c := range d.renderer().Everything() {
 		if !needed[c.Name] {
 			d.removeChain(c.Name)
 		}
@@ -155,8 +156,8 @@ func (d *desired) update(c policy.Changes) {
 	if c.Pools != nil {
 		d.pools = *c.Pools
 		for _, version := range [...]int{4, 6} {
-			d.replace(versioned(setPools, version), intervals(d.pools.All, version))
-			d.replace(versioned(setMasquerade, version), intervals(d.pools.Masquerade, version))
+			d.replace(render.Versioned(render.SetPools, version), intervals(d.pools.All, version))
+			d.replace(render.Versioned(render.SetMasquerade, version), intervals(d.pools.Masquerade, version))
 		}
 	}
 	d.dropUnused(c)
@@ -165,12 +166,12 @@ func (d *desired) update(c policy.Changes) {
 
 // putUses renders the chains that every packet passes again where others are needed.
 func (d *desired) putUses() {
-	u := uses{
+	u := render.Uses{
 		Wildcard: len(d.wildcards) > 0, Hosts: len(d.hosts) > 0,
-		NAT:        len(d.sets[versioned(mapDNAT, 4)].elems)+len(d.sets[versioned(mapDNAT, 6)].elems) > 0,
-		Untracked:  len(d.sets[mapUntrackIn].elems)+len(d.sets[mapUntrackOut].elems) > 0,
+		NAT:        len(d.sets[render.Versioned(render.MapDNAT, 4)].elems)+len(d.sets[render.Versioned(render.MapDNAT, 6)].elems) > 0,
+		Untracked:  len(d.sets[render.MapUntrackIn].elems)+len(d.sets[render.MapUntrackOut].elems) > 0,
 		Masquerade: len(d.pools.Masquerade) > 0,
-		Shut:       len(d.sets[setShut].elems) > 0,
+		Shut:       len(d.sets[render.SetShut].elems) > 0,
 		Tunnels:    d.tunnels,
 	}
 	u.Translated = d.uses.Translated || u.NAT || u.Masquerade
@@ -182,7 +183,7 @@ func (d *desired) putUses() {
 
 // keepTranslating has connections go on as they are that another run of this program translated.
 func (d *desired) keepTranslating(t nfnl.Contents) {
-	if _, there := t.Chains[chainSNAT]; there && !d.uses.Translated {
+	if _, there := t.Chains[render.ChainSNAT]; there && !d.uses.Translated {
 		d.uses.Translated = true
 		d.putBase()
 	}
@@ -194,7 +195,7 @@ func (d *desired) putRules(id policy.RulesID, r *policy.Rules) {
 		delete(d.setUsers[s], id)
 	}
 	for _, direction := range [...]model.Direction{model.Inbound, model.Outbound} {
-		if effectOf(d.rules[id], direction) != effectOf(r, direction) {
+		if render.EffectOf(d.rules[id], direction) != render.EffectOf(r, direction) {
 			d.dirtyGroups(id, direction)
 		}
 	}
@@ -217,7 +218,7 @@ func (d *desired) putRules(id policy.RulesID, r *policy.Rules) {
 // asks what isn't there, they drop.
 func (d *desired) putRulesChains(id policy.RulesID) {
 	for _, direction := range [...]model.Direction{model.Inbound, model.Outbound} {
-		d.putChain(rulesChain(id, direction), func() table.Chain { return d.renderer().rules(id, d.rules[id], direction) })
+		d.putChain(render.RulesChain(id, direction), func() table.Chain { return d.renderer().Rules(id, d.rules[id], direction) })
 	}
 }
 
@@ -240,8 +241,8 @@ func (d *desired) dropRules(id policy.RulesID) {
 		return
 	}
 	delete(d.groups.asked, id)
-	d.removeChain(rulesChain(id, model.Inbound))
-	d.removeChain(rulesChain(id, model.Outbound))
+	d.removeChain(render.RulesChain(id, model.Inbound))
+	d.removeChain(render.RulesChain(id, model.Outbound))
 }
 
 // setsOf are the sets that rules ask.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -67,9 +68,9 @@ func (d *desired) putEndpoint(path string, ep *policy.Endpoint) {
 	case ep.Dropped == "":
 		d.claimNAT(path, ep)
 	case d.isWorkload(ep.Interface):
-		d.claim(path, map[slot]claim{{setClosed, table.NameBytes(ep.Interface)}: {path, path, comment(path, "")}})
+		d.claim(path, map[slot]claim{{render.SetClosed, table.NameBytes(ep.Interface)}: {path, path, render.Comment(path, "")}})
 	case ep.Interface != policy.Loopback && len(ep.Interface) <= table.MaxInterface:
-		d.claim(path, map[slot]claim{{setShut, table.NameBytes(ep.Interface)}: {path, path, comment(path, "")}})
+		d.claim(path, map[slot]claim{{render.SetShut, table.NameBytes(ep.Interface)}: {path, path, render.Comment(path, "")}})
 	}
 }
 
@@ -139,7 +140,7 @@ func (d *desired) putWorkload(name string) {
 	owners := d.interfaces[name]
 	key := table.NameBytes(name)
 	if len(owners) == 0 {
-		for _, set := range [...]string{setWorkloads, setDeniedFrom, setDeniedTo} {
+		for _, set := range [...]string{render.SetWorkloads, render.SetDeniedFrom, render.SetDeniedTo} {
 			d.sets[set].remove(key)
 		}
 		d.join(name, nil, model.Outbound)
@@ -149,13 +150,13 @@ func (d *desired) putWorkload(name string) {
 			d.touched[other] = true
 		}
 		ep := d.endpoints[owners[0]]
-		d.sets[setWorkloads].put(key, comment(owners[0], ""))
-		d.sets[setDeniedFrom].put(key, "")
-		d.sets[setDeniedTo].put(key, "")
+		d.sets[render.SetWorkloads].put(key, render.Comment(owners[0], ""))
+		d.sets[render.SetDeniedFrom].put(key, "")
+		d.sets[render.SetDeniedTo].put(key, "")
 		d.join(name, &ep.Outbound, model.Outbound)
 		d.join(name, &ep.Inbound, model.Inbound)
 	}
-	for _, set := range [...]string{setWorkloads, setDeniedFrom, setDeniedTo} {
+	for _, set := range [...]string{render.SetWorkloads, render.SetDeniedFrom, render.SetDeniedTo} {
 		d.changed[set] = true
 	}
 	d.putSources(name)
@@ -172,12 +173,12 @@ func (d *desired) putSources(name string) {
 			if a.Is4() {
 				version = 4
 			}
-			slots = append(slots, slot{versioned(setSources, version), table.Concat(table.NameBytes(name), table.AddrBytes(a))})
+			slots = append(slots, slot{render.Versioned(render.SetSources, version), table.Concat(table.NameBytes(name), table.AddrBytes(a))})
 		}
 		if ep.MAC.IsZero() {
-			slots = append(slots, slot{setAnyMAC, table.NameBytes(name)})
+			slots = append(slots, slot{render.SetAnyMAC, table.NameBytes(name)})
 		} else {
-			slots = append(slots, slot{setMACs, table.Concat(table.NameBytes(name), string(ep.MAC[:]))})
+			slots = append(slots, slot{render.SetMACs, table.Concat(table.NameBytes(name), string(ep.MAC[:]))})
 		}
 	}
 	key := "interface\x00" + name // no path looks like this
@@ -202,7 +203,7 @@ func (d *desired) putHost(name string) {
 	if name == "" {
 		return
 	}
-	key, id := table.NameBytes(name), identifier(name)
+	key := table.NameBytes(name)
 	owners := d.hosts[name]
 	var ep *policy.Endpoint
 	path := ""
@@ -212,48 +213,22 @@ func (d *desired) putHost(name string) {
 			d.touched[other] = true
 		}
 	}
+	in, out := model.Inbound, model.Outbound
 	for _, side := range [...]struct {
 		direction           model.Direction
 		dispatch, untracked string
-		chain, raw          string
+		raw                 bool
 	}{
-		{model.Inbound, mapHostIn, mapUntrackIn, "host-in-" + id, "untracked-in-" + id},
-		{model.Outbound, mapHostOut, mapUntrackOut, "host-out-" + id, "untracked-out-" + id},
+		{in, render.MapHostIn, render.MapUntrackIn, ep != nil && len(ep.UntrackedInbound) > 0},
+		{out, render.MapHostOut, render.MapUntrackOut, ep != nil && len(ep.UntrackedOutbound) > 0},
 	} {
-		verdicts := func() (policy.Verdicts, []policy.RulesID) {
-			if ep := d.endpoints[path]; side.direction == model.Inbound {
-				return ep.Inbound, ep.UntrackedInbound
-			}
-			ep := d.endpoints[path]
-			return ep.Outbound, ep.UntrackedOutbound
-		}
-		d.offer(ep != nil, side.dispatch, key, side.chain, func() table.Chain {
-			v, _ := verdicts()
-			return table.Chain{
-				Name: side.chain, Comment: comment("host endpoint of "+name, ", "+string(side.direction)),
-				Rules: owned(d.renderer().host(v, side.direction), path),
-			}
+		d.offer(ep != nil, side.dispatch, key, render.HostChain(name, side.direction), func() table.Chain {
+			return d.renderer().Host(name, d.endpoints[path], side.direction)
 		})
-		raw := false
-		if ep != nil {
-			_, ids := verdicts()
-			raw = len(ids) > 0
-		}
-		d.offer(raw, side.untracked, key, side.raw, func() table.Chain {
-			_, ids := verdicts()
-			return table.Chain{
-				Name: side.raw, Comment: comment("untracked policies of the host endpoint of "+name, ", "+string(side.direction)),
-				Rules: d.renderer().untracked(ids, side.direction),
-			}
+		d.offer(side.raw, side.untracked, key, render.UntrackedChain(name, side.direction), func() table.Chain {
+			return d.renderer().Untracked(name, d.endpoints[path], side.direction)
 		})
 	}
-}
-
-// owned names the endpoint whose chain it is, in its first rule: the comment of
-// a chain can't be changed, and another endpoint may come to have the chain.
-func owned(rules []table.Rule, path string) []table.Rule {
-	rules[0].Comment = comment(path, "")
-	return rules
 }
 
 // offer puts a chain and its element in a verdict map, or removes both.
@@ -269,18 +244,15 @@ func (d *desired) offer(wanted bool, dispatch, key, name string, render func() t
 }
 
 func (d *desired) putWildcard() {
-	if len(d.wildcards) == 0 {
-		d.removeChain(chainWildIn)
-		d.removeChain(chainWildOut)
-		return
+	for _, direction := range [...]model.Direction{model.Inbound, model.Outbound} {
+		name := render.WildcardChain(direction)
+		if len(d.wildcards) == 0 {
+			d.removeChain(name)
+			continue
+		}
+		path := d.wildcards[0]
+		d.putChain(name, func() table.Chain { return render.Wildcard(d.endpoints[path], direction) })
 	}
-	path := d.wildcards[0]
-	d.putChain(chainWildIn, func() table.Chain {
-		return table.Chain{Name: chainWildIn, Comment: "host endpoint *, inbound", Rules: owned(asks(d.endpoints[path].Inbound, model.Inbound), path)}
-	})
-	d.putChain(chainWildOut, func() table.Chain {
-		return table.Chain{Name: chainWildOut, Comment: "host endpoint *, outbound", Rules: owned(asks(d.endpoints[path].Outbound, model.Outbound), path)}
-	})
 }
 
 // problem says why an endpoint is not enforced, nil where it is or need not be.

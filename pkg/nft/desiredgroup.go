@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/nfnl"
+	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -34,7 +35,7 @@ type groups struct {
 // asked is what the chains of groups need of one policy or profile. It is made anew
 // when that changes.
 type asked struct {
-	effects [2]effect // inbound, outbound
+	effects [2]render.Effect // inbound, outbound
 	jumps   []jumpRule
 }
 
@@ -98,9 +99,9 @@ func groupPrefix(d model.Direction) string {
 
 func dispatchOf(d model.Direction) string {
 	if d == model.Outbound {
-		return mapFrom
+		return render.MapFrom
 	}
-	return mapTo
+	return render.MapTo
 }
 
 // header is a group's chain without its rules. The comment is every group's: what
@@ -111,19 +112,19 @@ func (g *group) header() table.Chain {
 
 // asks are a group's questions. A packet comes back from them, marked if it is
 // allowed, or not at all.
-func (d *desired) asks(g *group) []ask {
+func (d *desired) asks(g *group) []render.Ask {
 	at := 0
 	if g.direction == model.Outbound {
 		at = 1
 	}
-	return choices(g.verdicts, g.direction == model.Inbound, func(id policy.RulesID) effect { return d.asked(id).effects[at] })
+	return render.Choices(g.verdicts, g.direction == model.Inbound, func(id policy.RulesID) render.Effect { return d.asked(id).effects[at] })
 }
 
 func (d *desired) asked(id policy.RulesID) *asked {
 	a := d.groups.asked[id]
 	if a == nil {
 		r := d.rules[id]
-		a = &asked{effects: [2]effect{effectOf(r, model.Inbound), effectOf(r, model.Outbound)}}
+		a = &asked{effects: [2]render.Effect{render.EffectOf(r, model.Inbound), render.EffectOf(r, model.Outbound)}}
 		d.groups.asked[id] = a
 	}
 	return a
@@ -131,22 +132,24 @@ func (d *desired) asked(id policy.RulesID) *asked {
 
 // jump is the rule of an ask. It is the same in all chains, which are many where a
 // policy comes to all endpoints.
-func (a *asked) jump(x ask, direction model.Direction) (*nfnl.Rule, error) {
+func (a *asked) jump(x render.Ask, direction model.Direction) (*nfnl.Rule, error) {
 	for i := range a.jumps {
-		if j := &a.jumps[i]; j.mark == x.mark && j.direction == direction {
+		if j := &a.jumps[i]; j.mark == x.Mark && j.direction == direction {
 			return j.rule, nil
 		}
 	}
-	rule, err := nfnl.EncodeRule(x.rule(direction))
+	rule, err := nfnl.EncodeRule(x.Rule(direction))
 	if err == nil {
-		a.jumps = append(a.jumps, jumpRule{direction, x.mark, rule})
+		a.jumps = append(a.jumps, jumpRule{direction, x.Mark, rule})
 	}
 	return rule, err
 }
 
 func (d *desired) renderGroup(g *group) table.Chain {
 	c := g.header()
-	c.Rules = choiceRules(d.asks(g), g.direction)
+	for _, a := range d.asks(g) {
+		c.Rules = append(c.Rules, a.Rule(g.direction))
+	}
 	return c
 }
 
@@ -155,41 +158,13 @@ func (d *desired) encodeGroup(g *group) (table.Chain, []*nfnl.Rule, error) {
 	list := d.asks(g)
 	out := make([]*nfnl.Rule, len(list))
 	for i, a := range list {
-		rule, err := d.asked(a.id).jump(a, g.direction)
+		rule, err := d.asked(a.ID).jump(a, g.direction)
 		if err != nil {
 			return table.Chain{}, nil, err
 		}
 		out[i] = rule
 	}
 	return g.header(), out, nil
-}
-
-// effect is what the rules of a policy or profile may do.
-type effect int
-
-const (
-	decides effect = iota // allow or deny
-	passes                // that, or send a packet on to the profiles
-	nothing               // there are none, but in the other direction
-)
-
-// effectOf is that in one direction. What isn't there, or isn't valid, denies. One without
-// any rules is there to close what it applies to, and people look for it.
-func effectOf(r *policy.Rules, d model.Direction) effect {
-	if r == nil || r.Invalid != "" {
-		return decides
-	}
-	list := r.Inbound
-	if d == model.Outbound {
-		list = r.Outbound
-	}
-	switch {
-	case len(list) == 0 && len(r.Inbound)+len(r.Outbound) > 0:
-		return nothing
-	case slices.ContainsFunc(list, func(r policy.Rule) bool { return r.Action == model.ActionNextTier }):
-		return passes
-	}
-	return decides
 }
 
 // dirtyGroups renders again the chains that ask a policy or profile.

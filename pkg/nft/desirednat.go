@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -25,7 +26,7 @@ func (d *desired) claimNAT(path string, ep *policy.Endpoint) {
 		if ext.Is4() {
 			version = 4
 		}
-		out := slot{versioned(mapDNAT, version), table.AddrBytes(ext)}
+		out := slot{render.Versioned(render.MapDNAT, version), table.AddrBytes(ext)}
 		if _, first := wants[out]; !first {
 			wants[out] = claim{fmt.Sprintf("%s\x00%06d", path, i), path, table.AddrBytes(inner)}
 		}
@@ -34,7 +35,7 @@ func (d *desired) claimNAT(path string, ep *policy.Endpoint) {
 			if a.Is4() != ext.Is4() {
 				continue
 			}
-			self := slot{versioned(mapHairpin, version), table.Concat(table.AddrBytes(a), table.AddrBytes(inner))}
+			self := slot{render.Versioned(render.MapHairpin, version), table.Concat(table.AddrBytes(a), table.AddrBytes(inner))}
 			c := claim{table.AddrBytes(ext) + path, path, table.AddrBytes(ext)}
 			if have, ok := wants[self]; !ok || c.order < have.order {
 				wants[self] = c

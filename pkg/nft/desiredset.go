@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/nft/nfnl"
+	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -122,7 +123,7 @@ func intervals(prefixes []netip.Prefix, version int) map[string]string {
 			nets = append(nets, p)
 		}
 	}
-	return ends(prefixRanges(merge(nets)))
+	return ends(table.Ranges(nets))
 }
 
 // ends are the elements that the kernel has for ranges.
@@ -140,14 +141,14 @@ func ends(ranges []table.Element) map[string]string {
 // changeSet folds what happened to a set of policy, which is one of ours for
 // each IP version.
 func (d *desired) changeSet(id policy.SetID, c *policy.SetChange) {
-	name := addrSet
-	if kind, ok := d.known[id]; c.Kind == policy.KindPorts || ok && !c.New && kind == policy.KindPorts {
-		name = portSet
+	kind, there := d.known[id]
+	if c.Kind == policy.KindPorts || !there || c.New {
+		kind = c.Kind
 	}
 	if c.Gone {
 		delete(d.known, id)
-		d.removeSet(name(4, id))
-		d.removeSet(name(6, id))
+		d.removeSet(render.PolicySetName(4, id, kind))
+		d.removeSet(render.PolicySetName(6, id, kind))
 		d.dirtyUsers(id)
 		return
 	}
@@ -155,28 +156,24 @@ func (d *desired) changeSet(id policy.SetID, c *policy.SetChange) {
 		d.known[id] = c.Kind
 		d.dirtyUsers(id)
 		for _, version := range [...]int{4, 6} {
-			def := table.Set{Name: name(version, id), Key: []table.Type{address(version, false).Type}, Comment: comment(c.Text, "")}
-			if c.Kind == policy.KindPorts {
-				def.Key = append(def.Key, table.TypeProtocol, table.TypeService)
-			}
-			d.addSet(def)
+			d.addSet(render.PolicySet(version, id, c.Kind, c.Text))
 		}
 	}
 	for _, m := range c.Removed {
-		if s, key, ok := d.member(name, id, m); ok {
+		if s, key, ok := d.member(id, kind, m); ok {
 			s.remove(key)
 		}
 	}
 	for _, m := range c.Added {
-		if s, key, ok := d.member(name, id, m); ok {
+		if s, key, ok := d.member(id, kind, m); ok {
 			s.put(key, "")
 		}
 	}
-	d.changed[name(4, id)], d.changed[name(6, id)] = true, true
+	d.changed[render.PolicySetName(4, id, kind)], d.changed[render.PolicySetName(6, id, kind)] = true, true
 }
 
 // member finds where a member belongs.
-func (d *desired) member(name func(int, policy.SetID) string, id policy.SetID, m policy.Member) (*set, string, bool) {
+func (d *desired) member(id policy.SetID, kind policy.SetKind, m policy.Member) (*set, string, bool) {
 	if !m.Addr.IsValid() {
 		return nil, "", false
 	}
@@ -185,7 +182,7 @@ func (d *desired) member(name func(int, policy.SetID) string, id policy.SetID, m
 	if a.Is4() {
 		version = 4
 	}
-	s := d.sets[name(version, id)]
+	s := d.sets[render.PolicySetName(version, id, kind)]
 	if s == nil {
 		return nil, "", false
 	}

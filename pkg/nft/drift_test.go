@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -50,11 +51,11 @@ func TestDrift(t *testing.T) {
 	}{
 		{"rule added", nft("add", "rule", "inet", TableName, "from-workload", "accept"), 1},
 		{"rule inserted in a hook", nft("insert", "rule", "inet", TableName, "filter-forward", "accept"), 1},
-		{"rule deleted", on("delete", "from-workload", noneAllows), 1},
-		{"rule replaced", on("replace", "to-workload", noneAllows, "accept"), 1},
+		{"rule deleted", on("delete", "from-workload", "no policy or profile allows it"), 1},
+		{"rule replaced", on("replace", "to-workload", "no policy or profile allows it", "accept"), 1},
 		{"chain flushed", nft("flush", "chain", "inet", TableName, groupChain(workload(1, "web").Inbound, model.Inbound)), 1},
 		{"chain of a group renamed", nft("rename", "chain", "inet", TableName, groupChain(workload(1, "web").Inbound, model.Inbound), "other"), 3},
-		{"chain of a policy renamed", nft("rename", "chain", "inet", TableName, rulesChain(policyID("web"), model.Inbound), "other"), 0},
+		{"chain of a policy renamed", nft("rename", "chain", "inet", TableName, render.RulesChain(policyID("web"), model.Inbound), "other"), 0},
 		{"chain of all renamed", nft("rename", "chain", "inet", TableName, "allow", "other"), 0},
 		{"base chain renamed", nft("rename", "chain", "inet", TableName, "filter-forward", "other"), 0},
 		{"chain added", nft("add", "chain", "inet", TableName, "other"), 1},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,18 +88,20 @@ func compiled(t *testing.T, list ...model.Rule) policy.Changes {
 }
 
 // wantShort expects no rule that the kernel would refuse, and none that is less than the
-// policy says.
+// policy says, be they few or many.
 func wantShort(t *testing.T, list []policy.Rule) {
 	t.Helper()
 	s := settings()
 	s.FlowLogGroup = 1
-	for _, limit := range []int{maxExpand, maxExpandMany} {
-		x := renderer{settings: s, known: func(policy.SetID) bool { return true }, expand: limit}
-		for i := range list {
-			for _, r := range x.rule(list[i], func(why string) string { return "rule" + why }) {
-				if !nfnl.Fits(r.Do...) || r.Comment != "rule" {
-					t.Fatalf("the kernel has no room for: %s", r)
-				}
+	d := newDesired()
+	d.settings = s
+	x := d.renderer()
+	x.Known = func(policy.SetID) bool { return true }
+	for _, more := range []int{0, 500} {
+		all := slices.Concat(list, slices.Repeat([]policy.Rule{{Action: model.ActionDeny}}, more))
+		for _, r := range x.Rules(policyID("p"), &policy.Rules{Inbound: all}, model.Inbound).Rules {
+			if !nfnl.Fits(r.Do...) || strings.Contains(r.Comment, "cannot be expressed") {
+				t.Fatalf("the kernel has no room for: %s", r)
 			}
 		}
 	}
@@ -175,25 +178,6 @@ func TestManyPrefixes(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-}
-
-// TestTooLong: a rule that is too long, as none that the data model lets pass, drops what a part of it matches.
-func TestTooLong(t *testing.T) {
-	r := policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{Protocol: model.ProtocolTCP, SrcNets: cidrs("10.0.0.0/8")}}
-	for i := range 200 {
-		r.Not.SrcSets = append(r.Not.SrcSets, policy.SetID(fmt.Sprint(i)))
-	}
-	x := renderer{settings: settings(), known: func(policy.SetID) bool { return true }, expand: maxExpand}
-	got := x.rule(r, func(why string) string { return "rule" + why })
-	if len(got) != 1 || !nfnl.Fits(got[0].Do...) {
-		t.Fatalf("got %v", got)
-	}
-	text := got[0].String()
-	for _, want := range []string{"meta l4proto tcp ip saddr 10.0.0.0/8 ip saddr != @s4-0 ", "counter drop", `comment "rule, cannot be expressed: it is too long"`} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%s lacks %s", text, want)
-		}
-	}
 }
 
 // TestVerifyEmpty misses a set that isn't there, of few and of many.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/nfnl"
+	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -114,7 +115,7 @@ func TestPortions(t *testing.T) {
 		f.Update(policy.Changes{Endpoints: endpoints(workload(1)), Rules: rules(policy.Rules{ID: profileID("prod")})})
 		mustApply(t, f)
 		leads := func() string {
-			return run(t, "nft", "list", "map", "inet", TableName, mapTo) + run(t, "nft", "list", "chain", "inet", TableName, f.desired.sets[mapTo].elems[table.NameBytes("cali1")])
+			return run(t, "nft", "list", "map", "inet", TableName, render.MapTo) + run(t, "nft", "list", "chain", "inet", TableName, f.desired.sets[render.MapTo].elems[table.NameBytes("cali1")])
 		}
 		before, cuts := leads(), 0
 		f.cfg.Between = func() {

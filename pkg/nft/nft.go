@@ -16,16 +16,6 @@ import (
 // TableName is that of the table that is all ours. Nothing else is touched.
 const TableName = "calico"
 
-// The bits of a packet's mark that are ours. They are cleared where a packet
-// enters, and mean something within the table alone.
-const (
-	markAllowed   uint32 = 0x01000000 // a policy or profile allowed it
-	markNextTier  uint32 = 0x02000000 // a policy sent it on to the profiles
-	markUntracked uint32 = 0x04000000 // an untracked policy allowed it
-	markLast      uint32 = 0x08000000 // nobody else is to be asked
-	markAll              = markAllowed | markNextTier | markUntracked | markLast
-)
-
 // Config is what a Firewall needs.
 type Config struct {
 	Logger *slog.Logger

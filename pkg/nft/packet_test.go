@@ -292,8 +292,8 @@ func TestPackets(t *testing.T) {
 				}
 			}
 		}
-		waitCount(t, f, chainSpoof, "spoofed source", 2)
-		waitCount(t, f, chainUntracked, "", 2)
+		waitCount(t, f, "workload-source", "spoofed source", 2)
+		waitCount(t, f, "accept-untracked", "", 2)
 		testToHost(t, f, a, own, ports["host"])
 		testGone(t, f, a, b, ports["b"])
 	})

@@ -38,10 +38,10 @@ func TestForged(t *testing.T) {
 			atSink, atHost := sink.listen(int(ports[1])), listen(t, int(ports[1]))
 			from := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, ports[0]) }
 			toSink, toHost := netip.AddrPortFrom(sink.ep.Addrs[v], ports[1]), netip.AddrPortFrom(own[v], ports[1])
-			spoofed := count(t, f, chainForward, "spoofed source")
+			spoofed := count(t, f, "forward-calico", "spoofed source")
 
 			send(t, thief, from(victim.ep.Addrs[v]), toSink)
-			waitCount(t, f, chainForward, "spoofed source", spoofed+1)
+			waitCount(t, f, "forward-calico", "spoofed source", spoofed+1)
 			// Not even as part of a connection that the victim has.
 			send(t, victim, from(victim.ep.Addrs[v]), toSink)
 			if _, _, err := readWithin(atSink, buf); err != nil {
@@ -53,7 +53,7 @@ func TestForged(t *testing.T) {
 				}
 			})
 			send(t, thief, from(victim.ep.Addrs[v]), toSink)
-			waitCount(t, f, chainForward, "spoofed source", spoofed+2)
+			waitCount(t, f, "forward-calico", "spoofed source", spoofed+2)
 			if waits(t, atSink) {
 				t.Error("it came to another pod")
 			}
@@ -70,9 +70,9 @@ func TestForged(t *testing.T) {
 			if _, err := atHost.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(from(out.ep.Addrs[v]))); !isPerm(err) {
 				t.Errorf("an answer to whom it claims to be from: %v, want that policy denies it", err)
 			}
-			denied := count(t, f, "host-in-eth0", noneAllows)
+			denied := count(t, f, "host-in-eth0", "no policy or profile allows it")
 			send(t, out, from(out.ep.Addrs[v]), toHost)
-			waitCount(t, f, "host-in-eth0", noneAllows, denied+1)
+			waitCount(t, f, "host-in-eth0", "no policy or profile allows it", denied+1)
 			send(t, thief, from(thief.ep.Addrs[v]), toHost)
 			if _, _, err := readWithin(atHost, buf); err != nil {
 				t.Errorf("to the host from its own address: %v", err)

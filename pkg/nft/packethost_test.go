@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -30,10 +31,10 @@ func testToHost(t *testing.T, f *Firewall, a space, own []netip.Addr, at map[int
 		f.Configure(s)
 		mustApply(t, f)
 		for v, to := range own {
-			dropped := count(t, f, chainToHost, "endpoint to host action DROP")
+			dropped := count(t, f, "workload-to-host", "endpoint to host action DROP")
 			send(t, a, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(to, 200))
 			if !c.want {
-				waitCount(t, f, chainToHost, "endpoint to host action DROP", dropped+1)
+				waitCount(t, f, "workload-to-host", "endpoint to host action DROP", dropped+1)
 				continue
 			}
 			if _, _, err := readWithin(at[200], make([]byte, 10)); err != nil {
@@ -77,7 +78,7 @@ func TestToLoopback(t *testing.T) {
 			t.Errorf("translated: %v", err)
 		}
 		send(t, pod, netip.AddrPortFrom(pod.ep.Addrs[0], 1001), netip.AddrPortFrom(ip("127.0.0.1"), 200))
-		waitCount(t, f, chainToHost, "the host's loopback, by its own address", 1)
+		waitCount(t, f, "workload-to-host", "the host's loopback, by its own address", 1)
 		if waits(t, at) {
 			t.Error("what was sent to the loopback as it is came there")
 		}
@@ -92,9 +93,9 @@ func testGone(t *testing.T, f *Firewall, a, b space, at map[int]net.PacketConn) 
 		f.Update(policy.Changes{Endpoints: map[string]*policy.Endpoint{a.ep.Path: ep}})
 		mustApply(t, f)
 		for v := range a.ep.Addrs {
-			before := count(t, f, chainSpoof, "no endpoint has the interface")
+			before := count(t, f, "workload-source", "no endpoint has the interface")
 			send(t, a, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(b.ep.Addrs[v], fencePort))
-			waitCount(t, f, chainSpoof, "no endpoint has the interface", before+1)
+			waitCount(t, f, "workload-source", "no endpoint has the interface", before+1)
 		}
 	}
 	f.Update(policy.Changes{Endpoints: endpoints(a.ep)})
@@ -162,7 +163,7 @@ func TestLoopback(t *testing.T) {
 	d.configure(settings())
 	ep := &policy.Endpoint{Path: "/calico/v1/host/h/endpoint/1", Interface: policy.Loopback, UntrackedInbound: []policy.RulesID{{Kind: policy.KindPolicy, Name: "p"}}}
 	d.update(policy.Changes{Endpoints: endpoints(ep)})
-	for _, name := range [...]string{mapHostIn, mapHostOut, mapUntrackIn, mapUntrackOut} {
+	for _, name := range [...]string{render.MapHostIn, render.MapHostOut, render.MapUntrackIn, render.MapUntrackOut} {
 		if n := len(d.sets[name].elems); n > 0 {
 			t.Errorf("%s has %d elements, want none", name, n)
 		}

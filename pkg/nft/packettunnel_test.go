@@ -144,14 +144,14 @@ func TestImitations(t *testing.T) {
 			mustApply(t, f)
 			run(t, "conntrack", "-F")
 			const noVXLAN, noIPIP = "VXLAN of a workload's own, to outside of all pools", "IPIP of a workload's own, to outside of all pools"
-			vxlans, ipips := count(t, f, chainForward, noVXLAN), count(t, f, chainForward, noIPIP)
+			vxlans, ipips := count(t, f, "forward-calico", noVXLAN), count(t, f, "forward-calico", noIPIP)
 			for v, a := range step.to.ep.Addrs {
 				send(t, pod, netip.AddrPortFrom(pod.ep.Addrs[v], uint16(2000+n)), netip.AddrPortFrom(a, vxlanPort))
 			}
 			pod.do(func() { sendIPIP(t, pod.ep.Addrs[0], step.to.ep.Addrs[0]) })
 			if !step.passes {
-				waitCount(t, f, chainForward, noVXLAN, vxlans+2)
-				waitCount(t, f, chainForward, noIPIP, ipips+1)
+				waitCount(t, f, "forward-calico", noVXLAN, vxlans+2)
+				waitCount(t, f, "forward-calico", noIPIP, ipips+1)
 				continue
 			}
 			from := own

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/nft/nfnl"
+	"github.com/calico-go/calico/pkg/nft/render"
 )
 
 // separate gives groups other chains where somebody would come to one, or leave it, in
@@ -18,7 +19,7 @@ import (
 // new rules behind the old element.
 func (d *desired) separate() error {
 	crossed := make(map[string]bool) // names of chains
-	for _, name := range [...]string{mapFrom, mapTo} {
+	for _, name := range [...]string{render.MapFrom, render.MapTo} {
 		s := d.sets[name]
 		for key, was := range s.was {
 			if to, wanted := s.elems[key]; wanted && to != was.data {
@@ -60,7 +61,7 @@ func (d *desired) move(chains []planned) bool {
 			fresh[c.name] = true
 		}
 	}
-	for _, name := range [...]string{mapFrom, mapTo} {
+	for _, name := range [...]string{render.MapFrom, render.MapTo} {
 		s := d.sets[name]
 		for key, was := range s.was {
 			if to := s.elems[key]; was.there && to != was.data && fresh[to] {

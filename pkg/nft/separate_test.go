@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/nft/nfnl"
+	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -21,12 +22,12 @@ func meddle(t *testing.T, f *Firewall, r *rand.Rand) {
 	t.Helper()
 	var chains, keys []string
 	for name, rules := range leadsNow(t, f).rules {
-		if strings.HasPrefix(name, "to-") && len(rules) > 0 && name != chainTo {
+		if strings.HasPrefix(name, "to-") && len(rules) > 0 && name != "to-workload" {
 			chains = append(chains, name)
 		}
 	}
 	for at := range leadsNow(t, f).chains {
-		if at.set == mapTo {
+		if at.set == render.MapTo {
 			keys = append(keys, strings.TrimRight(at.key, "\x00"))
 		}
 	}
@@ -114,7 +115,7 @@ func leadsNow(t *testing.T, f *Firewall) leading {
 			l.rules[name] = append(l.rules[name], r.Hash)
 		}
 	}
-	for _, name := range [...]string{mapFrom, mapTo} {
+	for _, name := range [...]string{render.MapFrom, render.MapTo} {
 		if _, there := kernel.Sets[name]; !there {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -66,7 +67,7 @@ func TestStageRefused(t *testing.T) {
 			if _, err := f.Apply(t.Context()); err == nil {
 				t.Fatal("a rule that leads nowhere was taken")
 			}
-			counts = append(counts, strings.Count(run(t, "nft", "list", "chain", "inet", TableName, rulesChain(policyID("web"), model.Inbound)), "policy web rule 0"))
+			counts = append(counts, strings.Count(run(t, "nft", "list", "chain", "inet", TableName, render.RulesChain(policyID("web"), model.Inbound)), "policy web rule 0"))
 		}
 		if diff := cmp.Diff([]int{2, 2, 2, 2}, counts); diff != "" {
 			t.Errorf("rules in the chain, -want +got:\n%s", diff)
@@ -87,7 +88,7 @@ func TestStageBetween(t *testing.T) {
 		f.Update(manyRanges(1))
 		mustApply(t, f)
 		in := func() string {
-			rules, _, _ := strings.Cut(counters.ReplaceAllString(run(t, "nft", "list", "chain", "inet", TableName, rulesChain(policyID("web"), model.Inbound)), ""), "\t\treturn")
+			rules, _, _ := strings.Cut(counters.ReplaceAllString(run(t, "nft", "list", "chain", "inet", TableName, render.RulesChain(policyID("web"), model.Inbound)), ""), "\t\treturn")
 			return strings.TrimSuffix(rules, "\t}\n}\n")
 		}
 		before, told := in(), 0

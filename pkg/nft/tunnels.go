@@ -3,7 +3,7 @@
 package nft
 
 import (
-	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -29,9 +29,9 @@ func (d *desired) setTunnels(t policy.Tunnels) {
 		}
 	}
 	for version, elements := range hosts {
-		d.replace(versioned(setHosts, version), elements)
+		d.replace(render.Versioned(render.SetHosts, version), elements)
 	}
-	if now := (tunnels{t.VXLANPort, t.IPIP}); now != d.tunnels {
+	if now := (render.Tunnels{VXLANPort: t.VXLANPort, IPIP: t.IPIP}); now != d.tunnels {
 		d.tunnels = now
 		for name := range d.hosts { // untracked policies are asked before anything else
 			d.putHost(name)
@@ -39,75 +39,3 @@ func (d *desired) setTunnels(t policy.Tunnels) {
 	}
 	d.putUses()
 }
-
-// tunnels are those that rules are made for.
-type tunnels struct {
-	vxlanPort uint16
-	ipip      bool
-}
-
-// strangers drops what would come out of a tunnel and wasn't put in by a host of
-// the cluster: whoever could send that would have any source address, and pass as
-// any endpoint. It is looked at where packets for the host itself come by, when
-// fragments have been put together and before the tunnel's device has them, so
-// that what is forwarded pays nothing.
-func strangers(t tunnels) []table.Rule {
-	var out []table.Rule
-	for _, p := range t.packets() {
-		r := drop(p.kind + " from no host of the cluster")
-		host := table.InSet{Fields: []table.Field{address(p.version, false)}, Not: true, Set: versioned(setHosts, p.version)}
-		r.Do = append([]table.Statement{p.match, host}, r.Do...)
-		out = append(out, r)
-	}
-	return out
-}
-
-// imitations drops what a workload sends to where it would be masqueraded, by us or
-// by somebody else, as if a tunnel of this host had sent it: with the host's address
-// as its source the other hosts would take it for that.
-func (x renderer) imitations(t tunnels) []table.Rule {
-	var out []table.Rule
-	for _, p := range t.packets() {
-		outside := table.InSet{Fields: []table.Field{address(p.version, true)}, Not: true, Set: versioned(setPools, p.version)}
-		out = append(out, x.workload(inName, func(from table.Statement) table.Rule {
-			r := drop(p.kind + " of a workload's own, to outside of all pools")
-			r.Do = append([]table.Statement{from, p.match, outside}, r.Do...)
-			return r
-		})...)
-	}
-	return out
-}
-
-// between lets pass what tunnels carry between hosts, from them or to them, before a
-// host endpoint's policy is asked: that is about the host itself, and what is inside
-// has policies of its own.
-func between(t tunnels, toHosts bool, kind table.VerdictKind) []table.Rule {
-	var out []table.Rule
-	for _, p := range t.packets() {
-		host := table.InSet{Fields: []table.Field{address(p.version, toHosts)}, Set: versioned(setHosts, p.version)}
-		out = append(out, accept(kind, p.kind+" between hosts of the cluster", p.match, host))
-	}
-	return out
-}
-
-// tunnelPackets are those of one kind of tunnel over one version of IP.
-type tunnelPackets struct {
-	kind    string
-	version int
-	match   table.Statement
-}
-
-// packets are those of the tunnels that there are.
-func (t tunnels) packets() []tunnelPackets {
-	var out []tunnelPackets
-	if t.vxlanPort != 0 {
-		to := table.Is{Field: port(model.ProtocolUDP, true), Value: table.PortBytes(t.vxlanPort)}
-		out = append(out, tunnelPackets{"VXLAN", 4, to}, tunnelPackets{"VXLAN", 6, to})
-	}
-	if t.ipip {
-		out = append(out, tunnelPackets{"IPIP", 4, table.Is{Field: l4proto, Value: string([]byte{protocolIPIP})}})
-	}
-	return out
-}
-
-const protocolIPIP = 4 // IP in IP, RFC 2003

@@ -261,7 +261,7 @@ func (d *desired) unfit(t nfnl.Contents) bool {
 		return true
 	}
 	hooks := make(map[string]nfnl.Hook)
-	for _, c := range d.renderer().base(everything) {
+	for _, c := range d.renderer().Everything() {
 		hooks[c.Name] = nfnl.HookOf(c.Hook)
 	}
 	for name, at := range t.Chains {

@@ -171,7 +171,7 @@ func elementsOf(s table.Set) []Element {
 // AddElements adds elements to a set that is there.
 func (b *Batch) AddElements(s table.Set, elements []Element) { b.add(s, 0, elements) }
 
-// add adds elements to a set that is there, id 0, or that the batch adds.
+// add adds elements to a set that is there, or by its ID to one that the batch adds.
 func (b *Batch) add(s table.Set, id uint32, elements []Element) {
 	b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "add elements to set", s, id, elements)
 }

@@ -97,7 +97,7 @@ func (e *eventSocket) note(change func()) {
 	e.more = make(chan struct{})
 }
 
-// Listen tells when somebody else changes or removes the table, until the context ends or the conn is
+// Listen tells when somebody else changes or removes the table, until the context ends or the Conn is
 // closed. Join must come before.
 func (c *Conn) Listen(ctx context.Context, log *slog.Logger, tell func()) {
 	stop := context.AfterFunc(ctx, func() { _ = c.events.close() }) // ends the read

@@ -60,8 +60,44 @@ func (e Element) Last() string {
 	return string(b)
 }
 
-// Range is the range of the addresses of a prefix.
-func Range(p netip.Prefix) Element {
+// Ranges are the addresses of prefixes as ranges that are sorted and don't touch: the
+// kernel takes neighbours for an overlap of their ends.
+func Ranges(nets []netip.Prefix) []Element {
+	var out []Element
+	for _, p := range merge(nets) {
+		r := rangeOf(p)
+		if n := len(out); n > 0 && out[n-1].End == r.Key {
+			out[n-1].End = r.End
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// merge is the same addresses in prefixes that are sorted, none inside another.
+func merge(nets []netip.Prefix) []netip.Prefix {
+	masked := make([]netip.Prefix, 0, len(nets))
+	for _, p := range nets {
+		masked = append(masked, p.Masked())
+	}
+	slices.SortFunc(masked, func(a, b netip.Prefix) int {
+		if c := a.Addr().Compare(b.Addr()); c != 0 {
+			return c
+		}
+		return a.Bits() - b.Bits()
+	})
+	out := masked[:0]
+	for _, p := range masked {
+		if len(out) == 0 || !out[len(out)-1].Contains(p.Addr()) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// rangeOf is the range of the addresses of a prefix.
+func rangeOf(p netip.Prefix) Element {
 	return Element{Key: AddrBytes(p.Masked().Addr()), End: endOf(p)}
 }
 

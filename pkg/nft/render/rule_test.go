@@ -1,73 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package render
 
 import (
-	"flag"
-	"net/netip"
-	"os"
-	"path/filepath"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-// golden compares text with a file of testdata.
-func golden(tb testing.TB, name, got string) {
-	tb.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		tb.Errorf("%s (-update writes it): -want +got:\n%s", path, diff)
-	}
-}
-
-// TestTables holds whole tables.
-func TestTables(t *testing.T) {
-	accept := settings()
-	accept.EndpointToHost, accept.EndpointDNS, accept.Prefixes = policy.ToHostAccept, true, []string{"cali", "tap"}
-	for name, c := range map[string]struct {
-		settings policy.Settings
-		changes  policy.Changes
-	}{
-		"empty.nft":    {settings(), policy.Changes{}},
-		"sample.nft":   {settings(), sample()},
-		"accept.nft":   {accept, policy.Changes{}},
-		"workload.nft": {settings(), policy.Changes{Endpoints: endpoints(workload(1, "web", "tier")), Rules: sample().Rules, Sets: sample().Sets}},
-		"shut.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
-			Path: "/calico/v1/host/here/workload/k8s/w/endpoint/e", Workload: true, Interface: "tap1", Dropped: "no prefix covers it",
-		}, &policy.Endpoint{Path: "/calico/v1/host/here/endpoint/tap1", Interface: "tap1", UntrackedInbound: []policy.RulesID{policyID("fast")}})}},
-		"tunnels.nft": {settings(), policy.Changes{}},
-		"tunnels-closed.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
-			Path: "/calico/v1/host/here/endpoint/eth0", Interface: "eth0",
-		})}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := &Firewall{desired: newDesired()}
-			f.Configure(c.settings)
-			f.Update(c.changes)
-			if strings.HasPrefix(name, "tunnels") {
-				f.Tunnels(policy.Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{ip("192.0.2.1"), ip("2001:db8::1")}})
-			}
-			golden(t, name, f.Table().String())
-		})
-	}
-}
 
 func rendered(list []table.Rule) string {
 	var b strings.Builder
@@ -147,7 +93,7 @@ func TestRules(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := settings()
 			s.FlowLogGroup = 2
-			x := renderer{settings: s, known: func(id policy.SetID) bool { return id != "gone" }, expand: maxExpand}
+			x := Renderer{Settings: s, Known: func(id policy.SetID) bool { return id != "gone" }, expand: maxExpand, Fits: nfnl.Fits}
 			got := rendered(x.rule(c.rule, func(why string) string { return "rule" + why }))
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
@@ -157,13 +103,13 @@ func TestRules(t *testing.T) {
 }
 
 func TestInvalidAndMissingDeny(t *testing.T) {
-	x := renderer{settings: settings()}
+	x := Renderer{Settings: settings(), Fits: nfnl.Fits}
 	want := "\tchain in-policy-p {\n\t\tcomment \"policy p, inbound\"\n\t\tcounter drop comment \"policy p: field action is unknown\"\n\t}\n"
-	if got := x.rules(policyID("p"), &policy.Rules{Invalid: "field action is unknown"}, model.Inbound).String(); got != want {
+	if got := x.Rules(policyID("p"), &policy.Rules{Invalid: "field action is unknown"}, model.Inbound).String(); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 	want = "\tchain out-profile-p {\n\t\tcomment \"profile p, outbound\"\n\t\tcounter drop comment \"profile p: it is not there\"\n\t}\n"
-	if got := x.rules(profileID("p"), nil, model.Outbound).String(); got != want {
+	if got := x.Rules(profileID("p"), nil, model.Outbound).String(); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
@@ -171,7 +117,7 @@ func TestInvalidAndMissingDeny(t *testing.T) {
 func TestNames(t *testing.T) {
 	seen := make(map[string]string)
 	for _, name := range []string{"", "web", "web_x", "web x", "web/x", "wéb", "\x00", "\xff", "a\nb", `"`, strings.Repeat("x", 64), strings.Repeat("x", 65), strings.Repeat("x", 1024), "web_x/0123456789abcdef"} {
-		got := rulesChain(policyID(name), model.Inbound)
+		got := RulesChain(policyID(name), model.Inbound)
 		if other, dup := seen[got]; dup {
 			t.Errorf("%q and %q are both %q", name, other, got)
 		}
@@ -179,42 +125,27 @@ func TestNames(t *testing.T) {
 		if len(got) > 127 || strings.Trim(got, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") != "" {
 			t.Errorf("%q becomes %q", name, got)
 		}
-		if c := comment("policy "+name, strings.Repeat(" rule 7", 30)); len(c) > table.MaxComment || strings.ContainsAny(c, "\"\n\\") {
+		if c := Comment("policy "+name, strings.Repeat(" rule 7", 30)); len(c) > table.MaxComment || strings.ContainsAny(c, "\"\n\\") {
 			t.Errorf("comment of %q is %q", name, c)
 		}
 	}
 }
 
-// TestMerge compares prefixes with every address near their ends.
-func TestMerge(t *testing.T) {
-	nets := cidrs("10.0.0.0/24", "10.0.1.0/24", "10.0.0.128/25", "10.0.3.0/32", "255.255.255.0/24", "0.0.0.0/30")
-	in := func(a netip.Addr, ranges []table.Element) bool {
-		b := table.AddrBytes(a)
-		for _, r := range ranges {
-			if r.Key <= b && (r.End == "" || b < r.End) {
-				return true
-			}
-		}
-		return false
+// TestTooLong: a rule that is too long, as none that the data model lets pass, drops what a part of it matches.
+func TestTooLong(t *testing.T) {
+	r := policy.Rule{Action: model.ActionAllow, IPVersion: 4, Match: policy.Criteria{Protocol: model.ProtocolTCP, SrcNets: cidrs("10.0.0.0/8")}}
+	for i := range 200 {
+		r.Not.SrcSets = append(r.Not.SrcSets, policy.SetID(fmt.Sprint(i)))
 	}
-	ranges := prefixRanges(merge(nets))
-	for _, p := range nets {
-		for _, a := range []netip.Addr{p.Addr(), p.Addr().Prev(), p.Addr().Next()} {
-			if !a.IsValid() {
-				continue
-			}
-			want := false
-			for _, q := range nets {
-				want = want || q.Contains(a)
-			}
-			if got := in(a, ranges); got != want {
-				t.Errorf("%s: got %t, want %t", a, got, want)
-			}
-		}
+	x := Renderer{Settings: settings(), Known: func(policy.SetID) bool { return true }, expand: maxExpand, Fits: nfnl.Fits}
+	got := x.rule(r, func(why string) string { return "rule" + why })
+	if len(got) != 1 || !nfnl.Fits(got[0].Do...) {
+		t.Fatalf("got %v", got)
 	}
-	for i := 1; i < len(ranges); i++ {
-		if ranges[i-1].End >= ranges[i].Key {
-			t.Errorf("ranges %d and %d touch", i-1, i)
+	text := got[0].String()
+	for _, want := range []string{"meta l4proto tcp ip saddr 10.0.0.0/8 ip saddr != @s4-0 ", "counter drop", `comment "rule, cannot be expressed: it is too long"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s lacks %s", text, want)
 		}
 	}
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package render
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -16,28 +15,30 @@ import (
 // apart. One that would need more is one that can't be expressed.
 const maxAlternatives = 256
 
-// renderer makes rules of policy. Its fields are all that rules depend on
+// Renderer makes rules of policy. Its fields are all that rules depend on
 // besides the policy itself.
-type renderer struct {
-	settings policy.Settings
-	tunnels  tunnels
-	// known says whether the set is there.
-	known func(policy.SetID) bool
+type Renderer struct {
+	Settings policy.Settings
+	Tunnels  Tunnels
+	// Known says whether the set is there.
+	Known func(policy.SetID) bool
 	// expand is how many rules may take the place of a set.
 	expand int
+	// Fits says whether the kernel takes a rule of these statements.
+	Fits func(do ...table.Statement) bool
 }
 
-// rules is the chain of one direction of a policy or profile; r is nil where
+// Rules is the chain of one direction of a policy or profile; r is nil where
 // there is no such thing.
-func (x renderer) rules(id policy.RulesID, r *policy.Rules, d model.Direction) table.Chain {
+func (x Renderer) Rules(id policy.RulesID, r *policy.Rules, d model.Direction) table.Chain {
 	what := string(id.Kind) + " " + id.Name
-	c := table.Chain{Name: rulesChain(id, d), Comment: comment(what, ", "+string(d))}
+	c := table.Chain{Name: RulesChain(id, d), Comment: Comment(what, ", "+string(d))}
 	if r == nil || r.Invalid != "" {
 		why := ": it is not there"
 		if r != nil {
 			why = ": " + r.Invalid
 		}
-		c.Rules = []table.Rule{{Do: []table.Statement{table.Count{}, table.Verdict{Kind: table.Drop}}, Comment: comment(what, why)}}
+		c.Rules = []table.Rule{{Do: []table.Statement{table.Count{}, table.Verdict{Kind: table.Drop}}, Comment: Comment(what, why)}}
 		return c
 	}
 	list := r.Inbound
@@ -50,7 +51,7 @@ func (x renderer) rules(id policy.RulesID, r *policy.Rules, d model.Direction) t
 	}
 	for i := range list {
 		c.Rules = append(c.Rules, x.rule(list[i], func(why string) string {
-			return comment(what, fmt.Sprintf(" rule %d%s", i, why))
+			return Comment(what, fmt.Sprintf(" rule %d%s", i, why))
 		})...)
 	}
 	return c
@@ -58,7 +59,7 @@ func (x renderer) rules(id policy.RulesID, r *policy.Rules, d model.Direction) t
 
 // rule renders one rule of a policy. It is one rule of nftables where the IP
 // version doesn't matter, else one for each.
-func (x renderer) rule(r policy.Rule, name func(why string) string) []table.Rule {
+func (x Renderer) rule(r policy.Rule, name func(why string) string) []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
 		f, ok := r.Family(version)
@@ -96,7 +97,7 @@ func neutral(r policy.Rule) bool {
 
 // present reduces a rule to the sets that are there. As with policy.Rule.Reduced,
 // a rule that had to be reduced drops; err is what had to be before.
-func (x renderer) present(r policy.Rule, err error) (policy.Rule, error) {
+func (x Renderer) present(r policy.Rule, err error) (policy.Rule, error) {
 	for _, c := range [...]*policy.Criteria{&r.Match, &r.Not} {
 		for _, sets := range [...]*[]policy.SetID{&c.SrcSets, &c.DstSets} {
 			*sets = slices.DeleteFunc(slices.Clone(*sets), func(id policy.SetID) bool { return x.missing(id, &err) })
@@ -126,8 +127,8 @@ func (x renderer) present(r policy.Rule, err error) (policy.Rule, error) {
 	return r, err
 }
 
-func (x renderer) missing(id policy.SetID, err *error) bool {
-	if x.known(id) {
+func (x Renderer) missing(id policy.SetID, err *error) bool {
+	if x.Known(id) {
 		return false
 	}
 	if *err == nil {
@@ -137,7 +138,7 @@ func (x renderer) missing(id policy.SetID, err *error) bool {
 }
 
 // family renders a rule for one IP version.
-func (x renderer) family(r policy.Rule, version int, name string) []table.Rule {
+func (x Renderer) family(r policy.Rule, version int, name string) []table.Rule {
 	m := matcher{version: version, protocol: r.Match.Protocol}
 	m.addresses(r.Match.SrcSets, r.Match.SrcNets, false, false)
 	m.addresses(r.Match.DstSets, r.Match.DstNets, true, false)
@@ -159,7 +160,7 @@ func (x renderer) family(r policy.Rule, version int, name string) []table.Rule {
 	var out []table.Rule
 	for _, ports := range product(m.ports(r.Match.SrcPorts, r.Match.SrcPortSets, false), m.ports(r.Match.DstPorts, r.Match.DstPortSets, true), r.Action == model.ActionLog) {
 		for _, match := range expand(slices.Concat(m.match, ports), x.expand) {
-			out = append(out, fit(slices.Concat(m.demands(match, !neutral(r)), match), x.action(r), name))
+			out = append(out, x.fit(slices.Concat(m.demands(match, !neutral(r)), match), x.action(r), name))
 		}
 	}
 	return out
@@ -167,13 +168,13 @@ func (x renderer) family(r policy.Rule, version int, name string) []table.Rule {
 
 // fit makes a rule that the kernel takes. One that is too long drops all that a part of
 // it matches, which is more. The data model has bounds that keep rules from that.
-func fit(match, action []table.Statement, name string) table.Rule {
+func (x Renderer) fit(match, action []table.Statement, name string) table.Rule {
 	r := table.Rule{Do: slices.Concat(match, []table.Statement{table.Count{}}, action), Comment: name}
-	if len(r.Do) <= surelyFit || nfnl.Fits(r.Do...) {
+	if len(r.Do) <= surelyFit || x.Fits(r.Do...) {
 		return r
 	}
 	last := []table.Statement{table.Count{}, table.Verdict{Kind: table.Drop}}
-	for !nfnl.Fits(slices.Concat(match, last)...) {
+	for !x.Fits(slices.Concat(match, last)...) {
 		match = match[:len(match)-1]
 	}
 	return table.Rule{Do: slices.Concat(match, last), Comment: name + ", cannot be expressed: it is too long"}
@@ -184,17 +185,17 @@ func fit(match, action []table.Statement, name string) table.Rule {
 const surelyFit = 28
 
 // action is what a rule that matches does.
-func (x renderer) action(r policy.Rule) []table.Statement {
+func (x Renderer) action(r policy.Rule) []table.Statement {
 	var do []table.Statement
 	if r.LogPrefix != "" || r.Action == model.ActionLog {
 		prefix := r.LogPrefix
 		if prefix == "" {
-			prefix = x.settings.LogPrefix
+			prefix = x.Settings.LogPrefix
 		}
 		prefix = policy.LogPrefix(prefix)
 		do = append(do, table.Log{Prefix: prefix + ": "})
-		if x.settings.FlowLogGroup != 0 {
-			do = append(do, table.Log{Prefix: prefix, Group: x.settings.FlowLogGroup})
+		if x.Settings.FlowLogGroup != 0 {
+			do = append(do, table.Log{Prefix: prefix, Group: x.Settings.FlowLogGroup})
 		}
 	}
 	switch r.Action {

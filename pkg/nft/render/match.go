@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package render
 
 import (
 	"net/netip"
@@ -26,7 +26,7 @@ func (m *matcher) add(s table.Statement) { m.match = append(m.match, s) }
 func (m *matcher) addresses(sets []policy.SetID, nets []netip.Prefix, destination, not bool) {
 	field := address(m.version, destination)
 	if len(nets) > 0 {
-		ranges := prefixRanges(merge(nets))
+		ranges := table.Ranges(nets)
 		switch {
 		case isAll(ranges[0]):
 			m.never = m.never || not
@@ -37,44 +37,8 @@ func (m *matcher) addresses(sets []policy.SetID, nets []netip.Prefix, destinatio
 		}
 	}
 	for _, id := range sets {
-		m.add(table.InSet{Fields: []table.Field{field}, Not: not, Set: addrSet(m.version, id)})
+		m.add(table.InSet{Fields: []table.Field{field}, Not: not, Set: PolicySetName(m.version, id, policy.KindAddrs)})
 	}
-}
-
-// merge is the same addresses in prefixes that are sorted, none inside another.
-func merge(nets []netip.Prefix) []netip.Prefix {
-	masked := make([]netip.Prefix, 0, len(nets))
-	for _, p := range nets {
-		masked = append(masked, p.Masked())
-	}
-	slices.SortFunc(masked, func(a, b netip.Prefix) int {
-		if c := a.Addr().Compare(b.Addr()); c != 0 {
-			return c
-		}
-		return a.Bits() - b.Bits()
-	})
-	out := masked[:0]
-	for _, p := range masked {
-		if len(out) == 0 || !out[len(out)-1].Contains(p.Addr()) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// prefixRanges are prefixes that merge made, as ranges that don't touch: the
-// kernel takes neighbours for an overlap of their ends.
-func prefixRanges(nets []netip.Prefix) []table.Element {
-	var out []table.Element
-	for _, p := range nets {
-		r := table.Range(p)
-		if n := len(out); n > 0 && out[n-1].End == r.Key {
-			out[n-1].End = r.End
-			continue
-		}
-		out = append(out, r)
-	}
-	return out
 }
 
 // isAll says of a range of addresses that each is in it, as with both halves of all
@@ -119,7 +83,7 @@ func (m *matcher) ports(ports []model.Port, sets []policy.SetID, destination boo
 	}
 	for _, id := range sets {
 		fields := []table.Field{address(m.version, destination), l4proto, field}
-		name := portSet(m.version, id)
+		name := PolicySetName(m.version, id, policy.KindPorts)
 		out = append(out, alternative{table.InSet{Fields: fields, Set: name}, table.InSet{Fields: fields, Not: true, Set: name}})
 	}
 	return out

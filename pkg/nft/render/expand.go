@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package render
 
 import "github.com/calico-go/calico/pkg/nft/table"
 

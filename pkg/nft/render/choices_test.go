@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+package render
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 // decider is a policy or profile, and what it says of a packet.
 type decider struct {
 	says string // "allow", "deny", "next-tier", or nothing
-	has  effect // what its rules say of this packet or of another
+	has  Effect // what its rules say of this packet or of another
 }
 
 // lists are all lists of up to n of some.
@@ -65,17 +65,17 @@ func TestChoices(t *testing.T) {
 			chains, known := map[string]decider{}, map[policy.RulesID]decider{}
 			for i, p := range ps {
 				v.Policies = append(v.Policies, policyID(fmt.Sprint(i)))
-				chains[rulesChain(v.Policies[i], model.Inbound)], known[v.Policies[i]] = p, p
+				chains[RulesChain(v.Policies[i], model.Inbound)], known[v.Policies[i]] = p, p
 			}
 			for i, p := range fs {
 				v.Profiles = append(v.Profiles, profileID(fmt.Sprint(i)))
-				chains[rulesChain(v.Profiles[i], model.Inbound)], known[v.Profiles[i]] = p, p
+				chains[RulesChain(v.Profiles[i], model.Inbound)], known[v.Profiles[i]] = p, p
 			}
-			effect := func(id policy.RulesID) effect { return known[id].has }
+			effect := func(id policy.RulesID) Effect { return known[id].has }
 			want := allows(ps, fs)
 			for name, list := range map[string][]table.Rule{
-				"asked last":  append([]table.Rule{unmarkLast()}, choiceRules(choices(v, true, effect), model.Inbound)...),
-				"asked first": append([]table.Rule{unmark()}, choiceRules(choices(v, false, effect), model.Inbound)...),
+				"asked last":  append([]table.Rule{unmarkLast()}, choiceRules(Choices(v, true, effect), model.Inbound)...),
+				"asked first": append([]table.Rule{unmark()}, choiceRules(Choices(v, false, effect), model.Inbound)...),
 				"by itself":   asks(v, model.Inbound),
 			} {
 				for _, mark := range []uint32{0, 0xffffffff, markLast, markAllowed | markNextTier} {

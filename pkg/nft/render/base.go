@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nft
+// Package render makes the chains, rules and sets of the firewall of what policy says.
+package render
 
 import (
 	"net/netip"
@@ -11,22 +12,24 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// uses are what the chains that every packet passes are needed for; what isn't
+// Uses are what the chains that every packet passes are needed for; what isn't
 // needed costs nothing: an empty chain of a hook isn't free.
-type uses struct {
+type Uses struct {
 	Wildcard, Hosts, Untracked, NAT, Masquerade, Shut bool
 	// Translated is that there was NAT or Masquerade once: without any chain of kind nat the
 	// kernel translates no packet of the connections that run, and these leave by the workload's own address.
 	Translated bool
-	Tunnels    tunnels
+	Tunnels    Tunnels
 }
 
-// everything needs all chains that there can be.
-var everything = uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, Masquerade: true, Translated: true, Shut: true}
+// Everything are all chains that Base may have.
+func (x Renderer) Everything() []table.Chain {
+	return x.Base(Uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, Masquerade: true, Translated: true, Shut: true})
+}
 
-// base are the chains that don't belong to an endpoint, policy or profile. They
+// Base are the chains that don't belong to an endpoint, policy or profile. They
 // follow the order of policy.Evaluate.
-func (x renderer) base(u uses) []table.Chain {
+func (x Renderer) Base(u Uses) []table.Chain {
 	last := accepted("both sides allow it")
 	last.Do = slices.Insert(last.Do, 0, table.Statement(table.MarkIs{Mask: markLast, Value: markLast}))
 	chains := []table.Chain{
@@ -59,25 +62,35 @@ func (x renderer) base(u uses) []table.Chain {
 			table.Chain{Name: "nat-output", Hook: table.Hook{Type: "nat", At: "output", Priority: "-100"}, Comment: "1:1 NAT of what the host sends", Rules: dnat()})
 	}
 	if u.Translated {
-		chains = append(chains, table.Chain{Name: chainSNAT, Hook: table.Hook{Type: "nat", At: "postrouting", Priority: "srcnat"}, Rules: snat(u),
+		chains = append(chains, table.Chain{Name: ChainSNAT, Hook: table.Hook{Type: "nat", At: "postrouting", Priority: "srcnat"}, Rules: snat(u),
 			Comment: "source addresses of what leaves; without rules, for connections that were translated"})
 	}
 	return chains
 }
 
+// The bits of a packet's mark that are ours. They are cleared where a packet
+// enters, and mean something within the table alone.
+const (
+	markAllowed   uint32 = 0x01000000 // a policy or profile allowed it
+	markNextTier  uint32 = 0x02000000 // a policy sent it on to the profiles
+	markUntracked uint32 = 0x04000000 // an untracked policy allowed it
+	markLast      uint32 = 0x08000000 // nobody else is to be asked
+	markAll              = markAllowed | markNextTier | markUntracked | markLast
+)
+
 // fromWorkload and toWorkload are a rule per prefix of workload interfaces.
-func (x renderer) workload(f table.Field, rule func(table.Statement) table.Rule) []table.Rule {
+func (x Renderer) workload(f table.Field, rule func(table.Statement) table.Rule) []table.Rule {
 	var out []table.Rule
-	for _, p := range x.settings.Prefixes {
+	for _, p := range x.Settings.Prefixes {
 		out = append(out, rule(table.HasPrefix{Field: f, Prefix: p}))
 	}
 	return out
 }
 
 // notWorkload matches every other interface.
-func (x renderer) notWorkload(f table.Field) []table.Statement {
+func (x Renderer) notWorkload(f table.Field) []table.Statement {
 	var out []table.Statement
-	for _, p := range x.settings.Prefixes {
+	for _, p := range x.Settings.Prefixes {
 		out = append(out, table.HasPrefix{Field: f, Not: true, Prefix: p})
 	}
 	return out
@@ -92,16 +105,16 @@ func verdict(kind table.VerdictKind, chain string) func(table.Statement) table.R
 // noEndpoint drops what goes to a workload interface that no endpoint has.
 func noEndpoint(s table.Statement) table.Rule {
 	r := drop("no endpoint has the interface")
-	r.Do = append([]table.Statement{s, table.InSet{Fields: []table.Field{outName}, Not: true, Set: setWorkloads}}, r.Do...)
+	r.Do = append([]table.Statement{s, table.InSet{Fields: []table.Field{outName}, Not: true, Set: SetWorkloads}}, r.Do...)
 	return r
 }
 
 // rawIn is short: it is for what comes from anywhere.
-func (x renderer) rawIn(u uses) []table.Rule {
+func (x Renderer) rawIn(u Uses) []table.Rule {
 	out := append(x.workload(inName, verdict(table.Goto, chainSpoof)), shut(u, inName)...)
 	if u.Untracked {
 		local := table.Is{Field: destType, Not: true, Value: "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
-		out = append(out, clearMarks(), table.Rule{Do: []table.Statement{local, table.Dispatch{Field: inName, Map: mapUntrackIn}}, Comment: "for the host itself"})
+		out = append(out, clearMarks(), table.Rule{Do: []table.Statement{local, table.Dispatch{Field: inName, Map: MapUntrackIn}}, Comment: "for the host itself"})
 	}
 	return out
 }
@@ -118,21 +131,21 @@ func clearMarks() table.Rule {
 
 // shut drops what an interface passes whose endpoint no prefix covers: to all else it
 // would be the host's own. Where there is none it costs nothing.
-func shut(u uses, f table.Field) []table.Rule {
+func shut(u Uses, f table.Field) []table.Rule {
 	if !u.Shut {
 		return nil
 	}
 	r := drop("no prefix covers the interface of its endpoint")
-	r.Do = append([]table.Statement{table.InSet{Fields: []table.Field{f}, Set: setShut}}, r.Do...)
+	r.Do = append([]table.Statement{table.InSet{Fields: []table.Field{f}, Set: SetShut}}, r.Do...)
 	return []table.Rule{r}
 }
 
-func (x renderer) rawOut(u uses) []table.Rule {
+func (x Renderer) rawOut(u Uses) []table.Rule {
 	out := x.workload(outName, func(s table.Statement) table.Rule { return accept(table.Return, "", s) })
 	if u.Shut {
-		out = append(out, accept(table.Return, "", table.InSet{Fields: []table.Field{outName}, Set: setShut}))
+		out = append(out, accept(table.Return, "", table.InSet{Fields: []table.Field{outName}, Set: SetShut}))
 	}
-	return append(out, clearMarks(), table.Rule{Do: []table.Statement{table.Dispatch{Field: outName, Map: mapUntrackOut}}})
+	return append(out, clearMarks(), table.Rule{Do: []table.Statement{table.Dispatch{Field: outName, Map: MapUntrackOut}}})
 }
 
 // sources let pass at once what a workload sends from its own addresses, as most
@@ -141,20 +154,20 @@ func sources() []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
 		fields := []table.Field{inName, address(version, false)}
-		out = append(out, accept(table.Accept, "", table.InSet{Fields: fields, Set: versioned(setSources, version)}))
+		out = append(out, accept(table.Accept, "", table.InSet{Fields: fields, Set: Versioned(SetSources, version)}))
 	}
 	none := drop("no endpoint has the interface")
-	none.Do = append([]table.Statement{table.InSet{Fields: []table.Field{inName}, Not: true, Set: setWorkloads}}, none.Do...)
+	none.Do = append([]table.Statement{table.InSet{Fields: []table.Field{inName}, Not: true, Set: SetWorkloads}}, none.Do...)
 	out = append(append(out, notTracked(dhcpBefore()), none), exempt(notTracked)...)
 	return append(out, drop("spoofed source"))
 }
 
 // foreign is sources again, without what is exempt: that is for the host itself, and
 // nothing that is forwarded needs it.
-func (x renderer) foreign() []table.Rule {
+func (x Renderer) foreign() []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
-		own := table.InSet{Fields: []table.Field{inName, address(version, false)}, Not: true, Set: versioned(setSources, version)}
+		own := table.InSet{Fields: []table.Field{inName, address(version, false)}, Not: true, Set: Versioned(SetSources, version)}
 		out = append(out, x.workload(inName, func(from table.Statement) table.Rule {
 			r := drop("spoofed source")
 			r.Do = append([]table.Statement{from, own}, r.Do...)
@@ -168,8 +181,8 @@ func (x renderer) foreign() []table.Rule {
 // small one 2 % of its way, and those that follow are of what was accepted.
 func macs() []table.Rule {
 	out := []table.Rule{
-		accept(table.Return, "", table.InSet{Fields: []table.Field{inName, etherSource}, Set: setMACs}),
-		accept(table.Return, "of unknown MAC address", table.InSet{Fields: []table.Field{inName}, Set: setAnyMAC}),
+		accept(table.Return, "", table.InSet{Fields: []table.Field{inName, etherSource}, Set: SetMACs}),
+		accept(table.Return, "of unknown MAC address", table.InSet{Fields: []table.Field{inName}, Set: SetAnyMAC}),
 	}
 	out = append(out, exempt(func(r table.Rule) table.Rule { return r })...)
 	return append(out, drop("spoofed MAC address"))
@@ -195,7 +208,7 @@ func notTracked(r table.Rule) table.Rule {
 // forwardHook is short for what most packets are, those of connections that were
 // accepted. What isn't decided here goes on in one place: with every change of a
 // rule the kernel walks all that a hook can reach.
-func (x renderer) forwardHook(u uses) []table.Rule {
+func (x Renderer) forwardHook(u Uses) []table.Rule {
 	out := append(connected(), x.workload(outName, noEndpoint)...)
 	out = append(out, shut(u, outName)...)
 	if !u.Wildcard {
@@ -205,7 +218,7 @@ func (x renderer) forwardHook(u uses) []table.Rule {
 }
 
 // forward is for packets of connections that are new, or invalid.
-func (x renderer) forward(u uses) []table.Rule {
+func (x Renderer) forward(u Uses) []table.Rule {
 	out := append([]table.Rule{dropInvalid()}, x.imitations(u.Tunnels)...)
 	out = append(append(out, jump(chainCut, "")), x.foreign()...)
 	out = append(out, x.workload(inName, verdict(table.Jump, chainMAC))...)
@@ -238,11 +251,11 @@ func connected() []table.Rule {
 // related is for errors of ICMP about connections that were accepted. They come from its
 // ends, and from routers, which workloads are not: theirs would shrink the path MTU of
 // anybody. Connections that a helper of the tracker's expects have the workload as an end.
-func (x renderer) related() []table.Rule {
+func (x Renderer) related() []table.Rule {
 	out := []table.Rule{accept(table.Accept, "", x.notWorkload(inName)...)}
 	for _, version := range [...]int{4, 6} {
 		for _, end := range connEnds(version) {
-			out = append(out, accept(table.Accept, "", table.InSet{Fields: []table.Field{inName, end}, Set: versioned(setSources, version)}))
+			out = append(out, accept(table.Accept, "", table.InSet{Fields: []table.Field{inName, end}, Set: Versioned(SetSources, version)}))
 		}
 	}
 	return append(out, drop(othersConnection))
@@ -265,23 +278,23 @@ func asksCut(chain string, match ...table.Statement) table.Rule {
 	return table.Rule{Do: append(match, table.State{Invalid: true, New: true}, table.Verdict{Kind: table.Jump, Chain: chain})}
 }
 
-func (x renderer) input(u uses) []table.Rule {
+func (x Renderer) input(u Uses) []table.Rule {
 	out := append(strangers(u.Tunnels), x.workload(inName, verdict(table.Goto, chainToHost))...)
 	if u.Hosts {
 		out = append(out, between(u.Tunnels, false, table.Accept)...)
-		out = append(out, asksCut(chainCutIn), table.Rule{Do: []table.Statement{table.Dispatch{Field: inName, Map: mapHostIn}}})
+		out = append(out, asksCut(chainCutIn), table.Rule{Do: []table.Statement{table.Dispatch{Field: inName, Map: MapHostIn}}})
 	}
 	return out
 }
 
-func (x renderer) output(u uses) []table.Rule {
+func (x Renderer) output(u Uses) []table.Rule {
 	out := x.workload(outName, dhcpAnswer)
 	out = append(append(out, x.workload(outName, noEndpoint)...), shut(u, outName)...)
 	out = append(out, x.workload(outName, func(s table.Statement) table.Rule { return asksCut(chainCut, s) })...)
 	if u.Hosts {
 		out = append(out, x.workload(outName, func(s table.Statement) table.Rule { return accept(table.Accept, "to the host's own workloads", s) })...)
 		out = append(out, between(u.Tunnels, true, table.Accept)...)
-		out = append(out, asksCut(chainCutOut), table.Rule{Do: []table.Statement{table.Dispatch{Field: outName, Map: mapHostOut}}})
+		out = append(out, asksCut(chainCutOut), table.Rule{Do: []table.Statement{table.Dispatch{Field: outName, Map: MapHostOut}}})
 	}
 	return out
 }
@@ -290,23 +303,23 @@ func (x renderer) output(u uses) []table.Rule {
 // translated to it: so the connection's own destination tells, before any translation.
 var loopbackIPv4 = netip.MustParsePrefix("127.0.0.0/8")
 
-func (x renderer) toHost() []table.Rule {
+func (x Renderer) toHost() []table.Rule {
 	out := append(connected(), dropInvalid(), jump(chainCut, ""))
 	out = append(out, dhcp(table.Accept)...)
 	out = append(out, accept(table.Accept, "neighbour discovery", neighbours(true)))
-	if x.settings.EndpointDNS || x.settings.EndpointToHost != policy.ToHostDrop {
+	if x.Settings.EndpointDNS || x.Settings.EndpointToHost != policy.ToHostDrop {
 		r := drop("the host's loopback, by its own address")
 		r.Do = append([]table.Statement{table.Within{Field: calledIPv4, Prefix: loopbackIPv4}}, r.Do...)
 		out = append(out, r)
 	}
 	out = append(out, jump(chainMAC, ""))
-	if x.settings.EndpointDNS {
+	if x.Settings.EndpointDNS {
 		dns := []policy.ProtoPort{{Protocol: model.ProtocolTCP, Port: 53}, {Protocol: model.ProtocolUDP, Port: 53}}
 		out = append(out, failsafe(dns, true, table.Accept, "DNS")...)
 	}
-	switch x.settings.EndpointToHost {
+	switch x.Settings.EndpointToHost {
 	case policy.ToHostAccept, policy.ToHostReturn:
-		return append(out, jump(chainFrom, ""), accepted("endpoint to host action "+string(x.settings.EndpointToHost)))
+		return append(out, jump(chainFrom, ""), accepted("endpoint to host action "+string(x.Settings.EndpointToHost)))
 	}
 	// Policy isn't asked: it could only log. With each commit the kernel walks all
 	// that a hook reaches, for each hook.
@@ -316,12 +329,12 @@ func (x renderer) toHost() []table.Rule {
 func dnat() []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
-		out = append(out, table.Rule{Do: []table.Statement{table.Translate{Destination: true, Fields: []table.Field{address(version, true)}, Map: versioned(mapDNAT, version)}}})
+		out = append(out, table.Rule{Do: []table.Statement{table.Translate{Destination: true, Fields: []table.Field{address(version, true)}, Map: Versioned(MapDNAT, version)}}})
 	}
 	return out
 }
 
-func snat(u uses) []table.Rule {
+func snat(u Uses) []table.Rule {
 	if !u.NAT && !u.Masquerade {
 		return nil
 	}
@@ -329,48 +342,18 @@ func snat(u uses) []table.Rule {
 	for _, version := range [...]int{4, 6} {
 		if u.NAT {
 			fields := []table.Field{address(version, false), address(version, true)}
-			out = append(out, table.Rule{Do: []table.Statement{table.Translate{Fields: fields, Map: versioned(mapHairpin, version)}},
+			out = append(out, table.Rule{Do: []table.Statement{table.Translate{Fields: fields, Map: Versioned(MapHairpin, version)}},
 				Comment: "an endpoint calls itself"})
 		}
 	}
 	for _, version := range [...]int{4, 6} {
 		if u.Masquerade {
 			out = append(out, table.Rule{Do: []table.Statement{
-				table.InSet{Fields: []table.Field{address(version, false)}, Set: versioned(setMasquerade, version)},
-				table.InSet{Fields: []table.Field{address(version, true)}, Not: true, Set: versioned(setPools, version)},
+				table.InSet{Fields: []table.Field{address(version, false)}, Set: Versioned(SetMasquerade, version)},
+				table.InSet{Fields: []table.Field{address(version, true)}, Not: true, Set: Versioned(SetPools, version)},
 				table.Count{}, table.Masquerade{},
 			}, Comment: "from a pool to outside of all pools"})
 		}
 	}
 	return out
-}
-
-// baseSets are the sets that there always are, empty.
-func baseSets() []table.Set {
-	sets := []table.Set{
-		{Name: setWorkloads, Key: []table.Type{table.TypeInterface}, Comment: "the workloads' interfaces, and whose they are"},
-		{Name: setClosed, Key: []table.Type{table.TypeInterface}, Comment: "whose endpoint is inactive: not even DHCP"},
-		{Name: setShut, Key: []table.Type{table.TypeInterface}, Comment: "interfaces of endpoints that no prefix of workloads' covers: nothing passes"},
-		{Name: mapFrom, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Jump: true, Comment: "what is asked about what the endpoint sends"},
-		{Name: mapTo, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Jump: true, Comment: "what is asked about what the endpoint receives"},
-		{Name: setDeniedFrom, Key: []table.Type{table.TypeInterface}, Count: true, Comment: "what nothing allowed the endpoint to send"},
-		{Name: setDeniedTo, Key: []table.Type{table.TypeInterface}, Count: true, Comment: "what nothing allowed the endpoint to receive"},
-		{Name: setMACs, Key: []table.Type{table.TypeInterface, table.TypeEther}, Comment: "the MAC address that the endpoint sends from"},
-		{Name: setAnyMAC, Key: []table.Type{table.TypeInterface}, Comment: "whose endpoint says no MAC address"},
-		{Name: mapHostIn, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints, for the host itself"},
-		{Name: mapHostOut, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints, from the host itself"},
-		{Name: mapUntrackIn, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints with untracked policies, for the host itself"},
-		{Name: mapUntrackOut, Key: []table.Type{table.TypeInterface}, Data: table.TypeVerdict, Comment: "host endpoints with untracked policies, from the host itself"},
-	}
-	for _, version := range [...]int{4, 6} {
-		addr := address(version, false).Type
-		sets = append(sets,
-			table.Set{Name: versioned(setHosts, version), Key: []table.Type{addr}, Comment: "the other hosts, from which tunnels take packets"},
-			table.Set{Name: versioned(setSources, version), Key: []table.Type{table.TypeInterface, addr}, Comment: "the addresses that the endpoint sends from"},
-			table.Set{Name: versioned(mapDNAT, version), Key: []table.Type{addr}, Data: addr, Comment: "1:1 NAT: the endpoint's own address by its outer one"},
-			table.Set{Name: versioned(mapHairpin, version), Key: []table.Type{addr, addr}, Data: addr, Comment: "1:1 NAT: the outer address by which an endpoint calls itself"},
-			table.Set{Name: versioned(setPools, version), Key: []table.Type{addr}, Interval: true, Comment: "all pools"},
-			table.Set{Name: versioned(setMasquerade, version), Key: []table.Type{addr}, Interval: true, Comment: "pools whose addresses are masqueraded outside of all pools"})
-	}
-	return append(sets, cutSets()...)
 }

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// The sets and maps that there always are, and that whoever has endpoints, pools and
+// tunnels fills.
+const (
+	SetWorkloads  = "workloads"      // interfaces with an endpoint
+	SetClosed     = "closed"         // those whose endpoint is inactive
+	SetShut       = "shut"           // those that an endpoint names and no prefix covers
+	MapFrom       = "workloads-from" // what their endpoints send
+	MapTo         = "workloads-to"   // what is for their endpoints
+	SetDeniedFrom = "denied-from"    // counts what nothing allowed them to send
+	SetDeniedTo   = "denied-to"      // and to receive
+	SetMACs       = "macs"           // interface and MAC
+	SetAnyMAC     = "any-mac"        // interfaces whose endpoint has none
+	MapHostIn     = "hosts-in"       // what comes for the host itself, by interfaces of host endpoints
+	MapHostOut    = "hosts-out"      // and what it sends
+	MapUntrackIn  = "untracked-in"   // the same, before connection tracking
+	MapUntrackOut = "untracked-out"
+)
+
+// Those of which there is one per IP version: see Versioned.
+const (
+	SetHosts      = "hosts"      // addresses of other hosts
+	SetSources    = "sources"    // interface and address
+	MapDNAT       = "dnat"       // 1:1 NAT: own address by the outer one
+	MapHairpin    = "hairpin"    // of an endpoint that calls itself by it
+	SetPools      = "pools"      // all
+	SetMasquerade = "masquerade" // those whose addresses are masqueraded
+)
+
+// Sets per IP version that are named here alone.
+const (
+	setCut         = "cut" // flows that can't begin a connection
+	setCutPortless = "cut-portless"
+	setCutFrom     = "cut-from" // the same, by one of its addresses
+	setCutTo       = "cut-to"
+	cutByPort      = "-port" // after the name of either: and by the port that sends
+	setAddrs       = "s"     // + IP version - ID
+	setPorts       = "p"     // + IP version - ID
+)
+
+// ChainSNAT is the chain that translates sources.
+const ChainSNAT = "nat-postrouting"
+
+const (
+	chainSpoof     = "workload-source"
+	chainMAC       = "workload-mac"
+	chainFrom      = "from-workload"
+	chainTo        = "to-workload"
+	chainToHost    = "workload-to-host"
+	chainRelated   = "related-packets"
+	chainCut       = "cut-connections"
+	chainCutIn     = "cut-input"
+	chainCutOut    = "cut-output"
+	chainForward   = "forward-calico"
+	chainAllow     = "allow"
+	chainNextTier  = "next-tier"
+	chainUntracked = "accept-untracked"
+	chainWildIn    = "wildcard-in"
+	chainWildOut   = "wildcard-out"
+)
+
+// Versioned is the name of what there is one of per IP version.
+func Versioned(name string, version int) string {
+	if version == 6 {
+		return name + "6"
+	}
+	return name + "4"
+}
+
+// PolicySetName is the name of policy's set of one IP version.
+func PolicySetName(version int, id policy.SetID, kind policy.SetKind) string {
+	name := setAddrs
+	if kind == policy.KindPorts {
+		name = setPorts
+	}
+	return Versioned(name, version) + "-" + string(id)
+}
+
+// RulesChain is the chain of one direction of a policy or profile.
+func RulesChain(id policy.RulesID, d model.Direction) string {
+	prefix := "in-"
+	if d == model.Outbound {
+		prefix = "out-"
+	}
+	return prefix + string(id.Kind) + "-" + identifier(id.Name)
+}
+
+// HostChain is the chain of one direction of the host endpoint that has an interface.
+func HostChain(name string, d model.Direction) string { return directed("host", d) + identifier(name) }
+
+// UntrackedChain is that of its untracked policies.
+func UntrackedChain(name string, d model.Direction) string {
+	return directed("untracked", d) + identifier(name)
+}
+
+func directed(name string, d model.Direction) string {
+	if d == model.Outbound {
+		return name + "-out-"
+	}
+	return name + "-in-"
+}
+
+// WildcardChain is the chain of one direction of the host endpoint of all interfaces.
+func WildcardChain(d model.Direction) string {
+	if d == model.Outbound {
+		return chainWildOut
+	}
+	return chainWildIn
+}
+
+const maxIdentifier = 64
+
+// identifier makes of any bytes what nft takes in a name. What had to be changed
+// ends with a slash and a hash, which nothing else does.
+func identifier(s string) string {
+	clean := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		}
+		return '_'
+	}, s)
+	if clean == s && len(s) <= maxIdentifier {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return clean[:min(len(clean), maxIdentifier/2)] + "/" + hex.EncodeToString(sum[:8])
+}
+
+// Comment fits two texts into one: the name, shortened in its middle, and what follows.
+func Comment(name, rest string) string {
+	name, rest = table.Plain(name), table.Plain(rest)
+	rest = rest[:min(len(rest), table.MaxComment/2)]
+	if room := table.MaxComment - len(rest); len(name) > room {
+		half := (room - 3) / 2
+		name = name[:half] + "..." + name[len(name)-half:]
+	}
+	return name + rest
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package render
+
+import (
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/table"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+func drop(why string) table.Rule {
+	return table.Rule{Do: []table.Statement{table.Count{}, table.Verdict{Kind: table.Drop}}, Comment: why}
+}
+
+func jump(chain, why string) table.Rule {
+	return table.Rule{Do: []table.Statement{table.Verdict{Kind: table.Jump, Chain: chain}}, Comment: why}
+}
+
+var allowed = table.MarkIs{Mask: markAllowed, Value: markAllowed}
+
+func unmark() table.Rule {
+	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markAllowed | markNextTier | markLast}}, Comment: "nothing is decided"}
+}
+
+// unmarkLast is unmark for those who are asked last: what they allow is accepted.
+func unmarkLast() table.Rule {
+	return table.Rule{Do: []table.Statement{table.MarkSet{Clear: markAllowed | markNextTier, Set: markLast}}, Comment: "nothing is decided, and nobody is asked after this one"}
+}
+
+// asksSender are the rules that ask what the endpoint of the interface asks that
+// a packet comes from: it comes back with a mark, or is dropped.
+func asksSender() []table.Rule {
+	out := []table.Rule{unmark(), {Do: []table.Statement{table.Dispatch{Field: inName, Map: MapFrom}}}, accept(table.Return, "allowed", allowed)}
+	return append(out, denied(inName, SetDeniedFrom)...)
+}
+
+// asksReceiver are those of the endpoint that a packet goes to. It is asked last.
+func asksReceiver() []table.Rule {
+	out := []table.Rule{unmarkLast(), {Do: []table.Statement{table.Dispatch{Field: outName, Map: MapTo}}}}
+	return append(out, denied(outName, SetDeniedTo)...)
+}
+
+// denied are the rules that drop what comes back from an endpoint's chain, and
+// count it with the endpoint.
+func denied(f table.Field, set string) []table.Rule {
+	nobody := drop(noneAllows)
+	nobody.Do = slices.Insert(nobody.Do, 0, table.Statement(table.InSet{Fields: []table.Field{f}, Set: set}))
+	return []table.Rule{nobody, drop("no endpoint has the interface")}
+}
+
+// accept is a rule that ends with a verdict where all of the matches hold.
+func accept(kind table.VerdictKind, why string, match ...table.Statement) table.Rule {
+	return table.Rule{Do: append(match, table.Verdict{Kind: kind}), Comment: why}
+}
+
+// neighbours are the messages of neighbour discovery and MLD. A workload is no router.
+func neighbours(workload bool) table.Statement {
+	types := []byte{130, 131, 132, 133, 134, 135, 136, 143}
+	if workload {
+		types = slices.DeleteFunc(types, func(t byte) bool { return t == 134 })
+	}
+	s := table.Among{Fields: []table.Field{icmp(6, false)}}
+	for _, t := range types {
+		s.Values = append(s.Values, table.Element{Key: string([]byte{t})})
+	}
+	return s
+}
+
+// dhcp are the requests of a DHCP client, for both IP versions.
+func dhcp(kind table.VerdictKind) []table.Rule {
+	return []table.Rule{
+		accept(kind, "DHCP", udpBetween(4, 68, 67)...),
+		accept(kind, "DHCPv6", udpBetween(6, 546, 547)...),
+	}
+}
+
+// dhcpBefore and dhcpAnswer are for an interface without an endpoint yet, whose address is asked for.
+func dhcpBefore() table.Rule {
+	return accept(table.Return, "DHCP asks for the endpoint's address", append(udpBetween(4, 68, 67), table.InSet{Fields: []table.Field{inName}, Not: true, Set: SetClosed})...)
+}
+
+func dhcpAnswer(to table.Statement) table.Rule {
+	return accept(table.Accept, "DHCP's answer", append(append([]table.Statement{to}, udpBetween(4, 67, 68)...), table.InSet{Fields: []table.Field{outName}, Not: true, Set: SetClosed})...)
+}
+
+func udpBetween(version int, source, destination uint16) []table.Statement {
+	return []table.Statement{
+		isFamily(version),
+		table.Is{Field: port(model.ProtocolUDP, false), Value: table.PortBytes(source)},
+		table.Is{Field: port(model.ProtocolUDP, true), Value: table.PortBytes(destination)},
+	}
+}
+
+// failsafe are rules for ports that policy must never close.
+func failsafe(ports []policy.ProtoPort, destination bool, kind table.VerdictKind, why string) []table.Rule {
+	var out []table.Rule
+	for _, p := range [...]model.Protocol{model.ProtocolTCP, model.ProtocolUDP} {
+		var list []model.Port
+		for _, f := range ports {
+			if f.Protocol == p {
+				list = append(list, model.Port{Min: f.Port, Max: f.Port})
+			}
+		}
+		if len(list) == 0 {
+			continue
+		}
+		m := matcher{version: 4, protocol: p}
+		out = append(out, accept(kind, why, m.ports(list, nil, destination)[0].in))
+	}
+	return out
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// golden compares text with a file of testdata.
+func golden(tb testing.TB, name, got string) {
+	tb.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		tb.Errorf("%s (-update writes it): -want +got:\n%s", path, diff)
+	}
+}
+
+// TestTables holds whole tables.
+func TestTables(t *testing.T) {
+	accept := settings()
+	accept.EndpointToHost, accept.EndpointDNS, accept.Prefixes = policy.ToHostAccept, true, []string{"cali", "tap"}
+	for name, c := range map[string]struct {
+		settings policy.Settings
+		changes  policy.Changes
+	}{
+		"empty.nft":    {settings(), policy.Changes{}},
+		"sample.nft":   {settings(), sample()},
+		"accept.nft":   {accept, policy.Changes{}},
+		"workload.nft": {settings(), policy.Changes{Endpoints: endpoints(workload(1, "web", "tier")), Rules: sample().Rules, Sets: sample().Sets}},
+		"shut.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
+			Path: "/calico/v1/host/here/workload/k8s/w/endpoint/e", Workload: true, Interface: "tap1", Dropped: "no prefix covers it",
+		}, &policy.Endpoint{Path: "/calico/v1/host/here/endpoint/tap1", Interface: "tap1", UntrackedInbound: []policy.RulesID{policyID("fast")}})}},
+		"tunnels.nft": {settings(), policy.Changes{}},
+		"tunnels-closed.nft": {settings(), policy.Changes{Endpoints: endpoints(&policy.Endpoint{
+			Path: "/calico/v1/host/here/endpoint/eth0", Interface: "eth0",
+		})}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &Firewall{desired: newDesired()}
+			f.Configure(c.settings)
+			f.Update(c.changes)
+			if strings.HasPrefix(name, "tunnels") {
+				f.Tunnels(policy.Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{ip("192.0.2.1"), ip("2001:db8::1")}})
+			}
+			golden(t, name, f.Table().String())
+		})
+	}
+}
