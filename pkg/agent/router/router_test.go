@@ -582,8 +582,16 @@ func TestRouterWithdrawsLater(t *testing.T) {
 		time.Sleep(time.Second)
 		modes(c, "10.2.0.0/16", model.EncapNever, 7)
 		time.Sleep(time.Minute)
+		modes(c, "10.3.0.0/16", model.EncapNever, 8)
+		time.Sleep(time.Minute)
+		modes(c, "10.2.0.0/16", model.EncapAlways, 9)
+		time.Sleep(time.Second)
+		modes(c, "10.3.0.0/16", model.EncapAlways, 10)
+		time.Sleep(500 * time.Millisecond)
+		modes(c, "10.2.0.0/16", model.EncapNever, 11) // what was to go first stays
+		time.Sleep(time.Minute)
 		c.with(func() {
-			want := []string{"[10.2.0.0/26 10.3.0.0/26] 0s", "[10.3.0.0/26] 1m2s", "[] 1m3s", "[10.2.0.0/26] 2m1.5s"}
+			want := []string{"[10.2.0.0/26 10.3.0.0/26] 0s", "[10.3.0.0/26] 1m2s", "[] 1m3s", "[10.2.0.0/26] 2m1.5s", "[10.2.0.0/26 10.3.0.0/26] 4m2.5s", "[10.2.0.0/26] 5m5.5s"}
 			if diff := cmp.Diff(want, c.meshed); diff != "" {
 				t.Errorf("what the mesh is told (-want +got):\n%s", diff)
 			}

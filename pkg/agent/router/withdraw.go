@@ -16,7 +16,6 @@ const withdrawTime = 2 * time.Second
 
 // keepTelling notes what the changes would have BGP withdraw from the mesh. It comes before the changes are applied.
 func (r *Router) keepTelling(c plan.Changes, now time.Time) {
-	before := len(r.withdraws)
 	for p, ad := range c.Advertisements {
 		was, had := r.state.Advertisements[p]
 		switch {
@@ -25,9 +24,6 @@ func (r *Router) keepTelling(c plan.Changes, now time.Time) {
 		case had && !was.NoMesh:
 			r.withdraws[p] = now.Add(withdrawTime)
 		}
-	}
-	if before == 0 && len(r.withdraws) > 0 {
-		r.withdrawing.Reset(withdrawTime)
 	}
 }
 
@@ -42,13 +38,10 @@ func (r *Router) withdraw(now time.Time) bool {
 		}
 		return true
 	})
-	if len(r.withdraws) == before {
-		return false
-	}
 	if len(r.withdraws) > 0 {
 		r.withdrawing.Reset(next)
 	}
-	return true
+	return len(r.withdraws) < before
 }
 
 // advertisements are those that BGP is to tell of now.
