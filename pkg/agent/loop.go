@@ -349,6 +349,9 @@ func (l *loop) turn(ctx context.Context) error {
 		l.firewall.Update(l.wall.follow(l.desired, touched))
 		l.reviewCuts()
 		l.sayInvalid()
+		if len(l.strays.said) > 0 && len(touched) > 0 {
+			l.sayStrays(now) // one may have its endpoint back
+		}
 		l.adoption.SayMisfit(l.state.misfit())
 	}
 	// While there is something to wait for, what was desired before stays, and

@@ -52,6 +52,7 @@ type clockwork struct {
 	tracked  time.Duration // how long it takes to delete connections
 	changed  bool          // a look at it shows that it changed
 	doubtful []string      // that an audit finds
+	strays   []hostpath.Stray
 	audits   sync.WaitGroup
 }
 
@@ -59,7 +60,7 @@ func (c *clockwork) call(what string, endpoints []hostpath.Endpoint) (hostpath.R
 	c.mu.Lock()
 	c.calls = append(c.calls, what+" "+time.Since(c.start).String())
 	refuse, fail, hold := c.refuse, c.fail, c.hold
-	var r hostpath.Report
+	r := hostpath.Report{Strays: c.strays}
 	c.mu.Unlock()
 	time.Sleep(hold)
 	for _, e := range endpoints {
