@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,6 +67,10 @@ func newReader(data []byte) (*reader, error) {
 		err := json.Unmarshal(data, &v)
 		var se *json.SyntaxError
 		if errors.As(err, &se) {
+			// Unmarshal takes the end inside of a word, a number or an escape for a space there.
+			if cut := json.NewDecoder(bytes.NewReader(data)).Decode(&v); errors.Is(cut, io.ErrUnexpectedEOF) {
+				return nil, fmt.Errorf("not JSON: at byte %d: unexpected end of JSON input", len(data))
+			}
 			return nil, fmt.Errorf("not JSON: at byte %d: %w", se.Offset, err)
 		}
 		return nil, fmt.Errorf("not JSON: %w", err)
