@@ -3,11 +3,8 @@
 package nft
 
 import (
-	"errors"
-	"os"
-
-	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/render"
+	"github.com/calico-go/calico/pkg/nft/table"
 )
 
 // Flow is one direction of a connection, as policy sees its packets, or many of them.
@@ -35,27 +32,15 @@ func (f *Firewall) Cut(added, removed []Flow) {
 func (f *Firewall) ReadCut() (map[Flow]uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var err error
-	for range nfnl.MaxTries {
-		out := make(map[Flow]uint64)
-		for _, def := range render.CutSets() {
-			err = f.conn.ReadCounted(&def, func(key string, packets uint64) {
-				if flow, ok := render.ParseFlow(def, key); ok {
-					out[flow] = packets
-				}
-			})
-			if errors.Is(err, os.ErrNotExist) { // the table is still to be made
-				err = nil
+	out := make(map[Flow]uint64)
+	err := readSets(render.CutSets(), func() { clear(out) }, func(def *table.Set) error {
+		return f.conn.ReadCounted(def, func(key string, packets uint64) {
+			if flow, ok := render.ParseFlow(*def, key); ok {
+				out[flow] = packets
 			}
-			if err != nil {
-				break
-			}
-		}
-		if !errors.Is(err, nfnl.ErrInterrupted) {
-			return out, err
-		}
-	}
-	return nil, err
+		})
+	})
+	return out, err
 }
 
 // cut is the set that a flow belongs to, nil where it is of no IP version.

@@ -168,12 +168,8 @@ func (d *desired) putSources(name string) {
 	if owners := d.interfaces[name]; len(owners) > 0 {
 		ep := d.endpoints[owners[0]]
 		for _, a := range ep.Addrs {
-			a = a.Unmap()
-			version := 6
-			if a.Is4() {
-				version = 4
-			}
-			slots = append(slots, slot{render.Versioned(render.SetSources, version), table.Concat(table.NameBytes(name), table.AddrBytes(a))})
+			s := render.Source{Interface: name, Addr: a.Unmap()}
+			slots = append(slots, slot{s.Set(), s.Key()})
 		}
 		if ep.MAC.IsZero() {
 			slots = append(slots, slot{render.SetAnyMAC, table.NameBytes(name)})

@@ -154,7 +154,7 @@ func sources() []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
 		fields := []table.Field{inName, address(version, false)}
-		out = append(out, accept(table.Accept, "", table.InSet{Fields: fields, Set: Versioned(SetSources, version)}))
+		out = append(out, accept(table.Accept, "", table.InSet{Fields: fields, Set: Versioned(setSources, version)}))
 	}
 	none := drop("no endpoint has the interface")
 	none.Do = append([]table.Statement{table.InSet{Fields: []table.Field{inName}, Not: true, Set: SetWorkloads}}, none.Do...)
@@ -167,7 +167,7 @@ func sources() []table.Rule {
 func (x Renderer) foreign() []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {
-		own := table.InSet{Fields: []table.Field{inName, address(version, false)}, Not: true, Set: Versioned(SetSources, version)}
+		own := table.InSet{Fields: []table.Field{inName, address(version, false)}, Not: true, Set: Versioned(setSources, version)}
 		out = append(out, x.workload(inName, func(from table.Statement) table.Rule {
 			r := drop("spoofed source")
 			r.Do = append([]table.Statement{from, own}, r.Do...)
@@ -255,7 +255,7 @@ func (x Renderer) related() []table.Rule {
 	out := []table.Rule{accept(table.Accept, "", x.notWorkload(inName)...)}
 	for _, version := range [...]int{4, 6} {
 		for _, end := range connEnds(version) {
-			out = append(out, accept(table.Accept, "", table.InSet{Fields: []table.Field{inName, end}, Set: Versioned(SetSources, version)}))
+			out = append(out, accept(table.Accept, "", table.InSet{Fields: []table.Field{inName, end}, Set: Versioned(setSources, version)}))
 		}
 	}
 	return append(out, drop(othersConnection))

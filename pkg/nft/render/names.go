@@ -33,7 +33,6 @@ const (
 // Those of which there is one per IP version: see Versioned.
 const (
 	SetHosts      = "hosts"      // addresses of other hosts
-	SetSources    = "sources"    // interface and address
 	MapDNAT       = "dnat"       // 1:1 NAT: own address by the outer one
 	MapHairpin    = "hairpin"    // of an endpoint that calls itself by it
 	SetPools      = "pools"      // all
@@ -42,7 +41,8 @@ const (
 
 // Sets per IP version that are named here alone.
 const (
-	setCut         = "cut" // flows that can't begin a connection
+	setSources     = "sources" // see Source
+	setCut         = "cut"     // flows that can't begin a connection
 	setCutPortless = "cut-portless"
 	setCutFrom     = "cut-from" // the same, by one of its addresses
 	setCutTo       = "cut-to"
