@@ -120,6 +120,7 @@ type loop struct {
 	drifted   map[string]struct{}     // interfaces to read
 	recount   bool                    // endpoints changed their status
 	lost      map[netip.Addr]struct{} // conntrack entries to delete
+	former    []nft.Source            // addresses of a former run's endpoints, until the firewall is applied
 	cuts      cuts
 	strays    strays
 	expiry    *time.Timer // of the next of them

@@ -63,7 +63,6 @@ func (l *loop) noteRoutes() {
 	l.route.news = n
 	maps.Copy(l.dirty, l.state.setHosts(n.Hosts).endpoints)
 	l.readNeeded()
-	l.lose(l.state.unclaimed(n.Vacant))
 	l.setTunnels(n.Tunnels)
 	l.route.unsaid = append(l.route.unsaid, n.Stands)
 	if before != nil && before.MTU == n.MTU {

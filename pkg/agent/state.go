@@ -228,12 +228,6 @@ func (s *state) unclaim(ep *endpoint, e *effect) {
 	}
 }
 
-// unclaimed leaves out the addresses that endpoints have: they may have come since it was
-// found that nobody has them.
-func (s *state) unclaimed(addrs []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(s.notOwn(addrs), func(a netip.Addr) bool { return len(s.claims[claim{addr: a}]) > 0 })
-}
-
 // claimsOf lists what an endpoint claims: nothing where it cannot be.
 func claimsOf(ep *endpoint) []claim {
 	if ep.refused != nil {

@@ -173,9 +173,6 @@ func (r *Router) tellLoop(ctx context.Context) {
 	if r.toldOnce && n.equal(r.told) {
 		return
 	}
-	if !r.toldOnce {
-		n.Vacant = r.engine.Vacant()
-	}
 	opens := n.Tunnels.IPIP && !r.told.Tunnels.IPIP || n.Tunnels.VXLANPort != 0 && n.Tunnels.VXLANPort != r.told.Tunnels.VXLANPort
 	r.told, r.toldOnce = n, true
 	stands := r.handover.Tell(n)

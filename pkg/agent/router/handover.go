@@ -28,9 +28,6 @@ type News struct {
 	MTU     int                   // of workloads, 0 = not known
 	Hosts   map[netip.Addr]string // the other hosts' names, by address
 	Routers map[netip.Addr]string // the links to the host's own next hops, by address
-	// Vacant are plan.Engine's, in what is told first alone: nobody has heard of who left
-	// them while no agent ran.
-	Vacant []netip.Addr
 	// Stands is closed by the loop when the firewall stands with these tunnels. Tell makes it.
 	Stands chan struct{}
 }
@@ -53,7 +50,6 @@ func (x *Handover) Tell(n News) <-chan struct{} {
 	defer x.mu.Unlock()
 	if x.news != nil {
 		n.Stands = x.news.Stands
-		n.Vacant = append(x.news.Vacant, n.Vacant...)
 	} else {
 		n.Stands = make(chan struct{})
 	}
