@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // cluster is n endpoints and n policies, of which each endpoint has two, with
@@ -51,7 +52,7 @@ func loaded(b *testing.B, n int) *Firewall {
 func BenchmarkFirst(b *testing.B) {
 	c := cluster(1000)
 	for b.Loop() {
-		inHost(b, func() {
+		netns.Host(b, func() {
 			f := open(b)
 			f.Update(c)
 			r := mustApply(b, f)
@@ -82,7 +83,7 @@ func BenchmarkChange(b *testing.B) {
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
-			inHost(b, func() {
+			netns.Host(b, func() {
 				f := loaded(b, 1000)
 				i := 0
 				for b.Loop() {
@@ -102,7 +103,7 @@ func BenchmarkChange(b *testing.B) {
 // and after a restart.
 func BenchmarkAudit(b *testing.B) {
 	b.Run("unchanged", func(b *testing.B) {
-		inHost(b, func() {
+		netns.Host(b, func() {
 			f := loaded(b, 1000)
 			for b.Loop() {
 				f.Audit()
@@ -111,7 +112,7 @@ func BenchmarkAudit(b *testing.B) {
 		})
 	})
 	b.Run("another table changed", func(b *testing.B) {
-		inHost(b, func() {
+		netns.Host(b, func() {
 			f := loaded(b, 1000)
 			for b.Loop() {
 				f.generation = 0 // as it is after somebody's transaction
@@ -122,7 +123,7 @@ func BenchmarkAudit(b *testing.B) {
 	})
 	b.Run("restart", func(b *testing.B) {
 		c := cluster(1000)
-		inHost(b, func() {
+		netns.Host(b, func() {
 			loaded(b, 1000)
 			for b.Loop() {
 				f := open(b)

@@ -8,6 +8,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/pkg/policy/scale"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // BenchmarkShared changes one thing beside 1,000 endpoints of 200 applications
@@ -35,7 +36,7 @@ func BenchmarkShared(b *testing.B) {
 		"the same, of both directions":      func(i int) model.Entry { return everybody(i, true) },
 	} {
 		b.Run(name, func(b *testing.B) {
-			inHost(b, func() {
+			netns.Host(b, func() {
 				e := policy.NewEngine(scale.Host)
 				e.SetPrefixes([]string{"cali"})
 				for _, entries := range [][]model.Entry{c.Pools, c.Profiles, c.Policies, c.Endpoints[:1000]} {

@@ -17,11 +17,12 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // TestCut drops what would begin a connection of flows that are cut, and nothing else.
 func TestCut(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		asHost(t)
 		a, b := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
@@ -109,7 +110,7 @@ func TestCut(t *testing.T) {
 
 // TestReadCutNothing reads where there is no table, or one of another make.
 func TestReadCutNothing(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		for _, table := range []string{"add table inet calico", "add set inet calico cut4 { type ipv4_addr; elements = { 192.0.2.1 }; }"} {
 			if got, err := f.ReadCut(); len(got) != 0 || err != nil {
@@ -126,7 +127,7 @@ func TestReadCutNothing(t *testing.T) {
 // TestLargeCut cuts as many as the agent keeps at once.
 func TestLargeCut(t *testing.T) {
 	const n = 1 << 16
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		mustApply(t, f)
 		var flows []Flow
@@ -148,7 +149,7 @@ func TestLargeCut(t *testing.T) {
 
 // TestCoarseCut drops what goes on of coarse flows, and what begins any but of TCP.
 func TestCoarseCut(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		asHost(t)
 		a, b, c := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "cali3")
 		all := policy.Rule{Action: model.ActionAllow}

@@ -10,11 +10,12 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // TestCutFailsafe: what was cut, however much, closes no fail-safe port of the host.
 func TestCutFailsafe(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		asHost(t)
 		far := newSpace(t, 3, "far0")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}

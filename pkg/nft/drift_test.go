@@ -19,6 +19,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // handleOf finds the handle of the rule of a chain that holds the text.
@@ -78,7 +79,7 @@ func TestDrift(t *testing.T) {
 		{"everything flushed", nft("flush", "ruleset"), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inHost(t, func() {
+			netns.Host(t, func() {
 				f := open(t)
 				f.Update(sample())
 				mustApply(t, f)
@@ -119,7 +120,7 @@ func comes[T any](t *testing.T, what string, from <-chan T) {
 // TestRepairWithChange expects a foreign change to be found when our own change
 // meets it, without an audit.
 func TestRepairWithChange(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(sample())
 		mustApply(t, f)
@@ -139,7 +140,7 @@ func TestRepairWithChange(t *testing.T) {
 // TestRepairsOfAFailedTry expects each foreign change to be counted once where a set can't be
 // read at first, as while others change theirs.
 func TestRepairsOfAFailedTry(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(sample())
 		mustApply(t, f)
@@ -162,7 +163,7 @@ func TestRepairsOfAFailedTry(t *testing.T) {
 // TestOwnChangesAreNoEvents expects silence about what we do ourselves, and
 // about other tables: of all changes only the last is told.
 func TestOwnChangesAreNoEvents(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		events, err := f.Subscribe(t.Context())
 		if err != nil {
@@ -187,7 +188,7 @@ func TestOwnChangesAreNoEvents(t *testing.T) {
 // TestQuietAudit expects an audit to read nothing but the generation where events
 // say that only the tables of others changed.
 func TestQuietAudit(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		if _, err := f.Subscribe(t.Context()); err != nil {
 			t.Fatal(err)
@@ -217,7 +218,7 @@ func TestQuietAudit(t *testing.T) {
 
 // TestEventsAreInsured has an audit read now and then where the events say that it needn't.
 func TestEventsAreInsured(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		if _, err := f.Subscribe(t.Context()); err != nil {
 			t.Fatal(err)
@@ -306,7 +307,7 @@ func TestOthersChangeTheirs(t *testing.T) {
 		Endpoints: endpoints(workload(1, "many")), Rules: rules(many, policy.Rules{ID: profileID("prod")}),
 		Sets: map[policy.SetID]*policy.SetChange{"large": {Kind: policy.KindAddrs, New: true, Added: members(0, 5000)}},
 	}
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(change)
 		mustApply(t, f)
@@ -333,7 +334,7 @@ func TestOthersChangeTheirs(t *testing.T) {
 }
 
 func TestBadSettings(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		for _, prefixes := range [][]string{nil, {""}, {"cali", "sixteen-bytes-xx"}} {
 			f.Configure(policy.Settings{Prefixes: prefixes})
@@ -349,7 +350,7 @@ func TestBadSettings(t *testing.T) {
 // TestRestart expects a new Firewall to find an existing table right, and to
 // remove what is stale.
 func TestRestart(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(sample())
 		mustApply(t, f)
@@ -376,7 +377,7 @@ func TestRestart(t *testing.T) {
 
 // TestForeignTables expects the tables of others to stay as they are, whatever we do.
 func TestForeignTables(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		run(t, "nft", `add table inet other; add chain inet other in { type filter hook input priority 0; }; add rule inet other in counter;
 			add set inet other s { type ipv4_addr; }; add element inet other s { 10.0.0.1 }; add table ip calico; add chain ip calico x`)
 		other := func() string {

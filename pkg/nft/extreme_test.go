@@ -16,6 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/pkg/policy/scale"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // extreme is a rule with much of all that there may be.
@@ -136,7 +137,7 @@ func FuzzExtreme(f *testing.F) {
 // TestKernelTakesTheWorst has the kernel take the longest rules, and the nft tool print them
 // as we do.
 func TestKernelTakesTheWorst(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		c := compiled(t, worst()...)
 		r := c.Rules[policyID("p")]
 		if r == nil || r.Invalid != "" {
@@ -160,7 +161,7 @@ func TestManyPrefixes(t *testing.T) {
 	for i := range MaxPrefixes {
 		s.Prefixes = append(s.Prefixes, fmt.Sprintf("workload-nr-%03d", i))
 	}
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Configure(s)
 		mustApply(t, f)
@@ -182,7 +183,7 @@ func TestManyPrefixes(t *testing.T) {
 
 // TestVerifyEmpty misses a set that isn't there, of few and of many.
 func TestVerifyEmpty(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		c := policy.Changes{Sets: make(map[policy.SetID]*policy.SetChange)}
 		for i := range manyEmpty {

@@ -15,6 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // TestGroups has endpoints come, go and ask other policies at random, some or all
@@ -42,7 +43,7 @@ func TestGroups(t *testing.T) {
 		}
 		lists = append(lists, list)
 	}
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(policy.Changes{Rules: all})
 		have := make(map[string]*policy.Endpoint)
@@ -175,7 +176,7 @@ func numbered(tb testing.TB, path string, policies []string) *policy.Endpoint {
 // rule more, and stays the one that it was. Whoever comes in the same transaction gets
 // a chain of which no packet can see the old rules.
 func TestGroupKeepsItsChain(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		c := sample()
 		c.Endpoints = endpoints(workload(1, "web"), workload(2, "web"))

@@ -13,12 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // TestKernelHasWhatIsPrinted writes a bit of everything and expects the nft tool
 // to print what we print.
 func TestKernelHasWhatIsPrinted(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(sample())
 		f.Tunnels(policy.Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{ip("192.0.2.1"), ip("::ffff:192.0.2.2"), ip("2001:db8::1")}})
@@ -33,7 +34,7 @@ func TestKernelHasWhatIsPrinted(t *testing.T) {
 
 // TestSetsThatChangeMostComeFirst reads the order in which the kernel looks sets up.
 func TestSetsThatChangeMostComeFirst(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(cluster(30))
 		mustApply(t, f)
@@ -55,7 +56,7 @@ func TestSetsThatChangeMostComeFirst(t *testing.T) {
 // TestRanges replaces pools by ones that lie between, inside and around them,
 // often enough for any order of their ends.
 func TestRanges(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		lists := [][]string{
 			{"10.0.0.0/24", "10.65.0.0/16", "192.0.2.0/24"},
@@ -78,7 +79,7 @@ func TestRanges(t *testing.T) {
 // TestUnneededChainsGo has chains of hooks come when they are needed and go when
 // they aren't, also in the middle of an audit.
 func TestUnneededChainsGo(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		mustApply(t, f)
 		before := listed(t)
@@ -116,7 +117,7 @@ func TestUnneededChainsGo(t *testing.T) {
 // TestHostInterfaceOfAnother gives interfaces of the host to another endpoint: what the
 // nft tool prints names that one.
 func TestHostInterfaceOfAnother(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(sample())
 		mustApply(t, f)

@@ -12,6 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // members are n addresses of each IP version.
@@ -27,7 +28,7 @@ func members(from, n int) []policy.Member {
 // TestLargeSet expects every one of 100,000 elements.
 func TestLargeSet(t *testing.T) {
 	const n = 100_000
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		c := sample()
 		c.Sets["clients"] = &policy.SetChange{Kind: policy.KindAddrs, New: true, Added: members(0, n)}
@@ -73,7 +74,7 @@ func TestManyRules(t *testing.T) {
 			Protocol: model.ProtocolTCP, DstPorts: []model.Port{{Min: 80, Max: 80}, {Min: 8080, Max: 8080}},
 		}})
 	}
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(policy.Changes{Endpoints: endpoints(workload(1, "many")), Rules: rules(many, policy.Rules{ID: profileID("prod")})})
 		mustApply(t, f)
@@ -110,7 +111,7 @@ func TestPortions(t *testing.T) {
 		many.Inbound = append(many.Inbound, policy.Rule{Action: model.ActionAllow, Match: policy.Criteria{SrcSets: []policy.SetID{id}}})
 	}
 	c.Rules = rules(many)
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(policy.Changes{Endpoints: endpoints(workload(1)), Rules: rules(policy.Rules{ID: profileID("prod")})})
 		mustApply(t, f)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // space is a network namespace wired to the host's; do runs fn in it.
@@ -224,7 +225,7 @@ func udpTo(action model.Action, port uint16) policy.Rule {
 
 // TestPackets sends real packets between two workloads, the host and the outside.
 func TestPackets(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		asHost(t)
 		a, b, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "eth0")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}

@@ -10,12 +10,13 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // TestForged sends what looks like DHCP from another's address. It comes to the host
 // alone, and opens nothing for who has that address.
 func TestForged(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		asHost(t)
 		thief, victim, sink, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "cali3"), newSpace(t, 4, "eth0")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}

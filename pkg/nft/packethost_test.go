@@ -12,6 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // testToHost: a workload's way to the host is closed, but for DNS where that is
@@ -47,7 +48,7 @@ func testToHost(t *testing.T, f *Firewall, a space, own []netip.Addr, at map[int
 // TestToLoopback: what somebody else's rules translate to the host's loopback comes there,
 // and what is sent there as it is doesn't.
 func TestToLoopback(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		asHost(t)
 		pod := newSpace(t, 1, "cali1")
 		own := ip("10.9.9.9")

@@ -11,12 +11,13 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // TestErrors sends errors of ICMP about connections: from an end of them and from a
 // router they pass, from a workload that has no part in them they don't.
 func TestErrors(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		asHost(t)
 		a, b, third, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "cali3"), newSpace(t, 4, "eth0")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}

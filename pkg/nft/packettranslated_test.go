@@ -10,12 +10,13 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // TestTranslatedConnections has the last pool stop masquerading. What runs by the host's address
 // goes on by it, also where the program starts anew meanwhile; what is new has the workload's.
 func TestTranslatedConnections(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		asHost(t)
 		a, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "eth0")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 // TestTunnels sends packets through real VXLAN devices, and IPIP packets, from a
 // host of the cluster, from a stranger, and from a workload of this host.
 func TestTunnels(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		asHost(t)
 		pod, other := newSpace(t, 1, "cali1"), newSpace(t, 2, "eth0")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}
@@ -91,7 +92,7 @@ func TestTunnels(t *testing.T) {
 // TestImitations has a workload send VXLAN and IPIP packets of its own, which would be
 // masqueraded, to another host, and to an address of a pool.
 func TestImitations(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		asHost(t)
 		pod, other, pooled := newSpace(t, 1, "cali1"), newSpace(t, 2, "eth0"), newSpace(t, 3, "eth1")
 		own := []netip.Addr{ip("10.9.9.9"), ip("fd09::9")}

@@ -14,6 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // dice turns bytes into choices; when they run out, everything is 0.
@@ -140,7 +141,7 @@ func TestKernelTakesAnyRules(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, seed))
 	d := dice{func() byte { return byte(random.Uint32()) }}
 	for round := range 20 {
-		inHost(t, func() {
+		netns.Host(t, func() {
 			f := open(t)
 			s := settings()
 			s.FlowLogGroup = uint16(round % 2)

@@ -15,6 +15,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // meddle is somebody else who changes what leads to groups' chains, or what they ask.
@@ -146,7 +147,7 @@ func noneComes(t *testing.T, before, after leading) {
 // on its way there: the chain and its rules come in a transaction before. Not so where
 // the chain is there, or stays, or nothing led anywhere.
 func TestMoveIsWhole(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		c := sample()
 		c.Endpoints = endpoints(workload(1, "web"), workload(2, "web"))

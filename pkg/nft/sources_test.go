@@ -8,11 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/calico-go/calico/test/netns"
 )
 
 // TestReadSources reads whose addresses another run has left in the kernel, whatever this one wants.
 func TestReadSources(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		var want []Source
 		f := open(t)
 		for _, ep := range sample().Endpoints {

@@ -13,6 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/nft/render"
 	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // manyRanges is policy web with one rule of six networks, beginning at 10.n.0.0.
@@ -27,7 +28,7 @@ func manyRanges(n int) policy.Changes {
 
 // TestStageNotReadBack has rules be staged, and nothing known of it.
 func TestStageNotReadBack(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(manyRanges(1))
 		mustApply(t, f)
@@ -53,7 +54,7 @@ func TestStageNotReadBack(t *testing.T) {
 // TestStageRefused has the kernel refuse what comes after rules were staged, again and again:
 // they don't become more.
 func TestStageRefused(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(manyRanges(0))
 		mustApply(t, f)
@@ -83,7 +84,7 @@ func TestStageRefused(t *testing.T) {
 
 // TestStageBetween has the caller told between the two transactions, and what is staged count for nothing yet.
 func TestStageBetween(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		f := open(t)
 		f.Update(manyRanges(1))
 		mustApply(t, f)

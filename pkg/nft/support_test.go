@@ -9,31 +9,12 @@ import (
 	"net/netip"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
-
-// inHost runs fn on a thread in a fresh network namespace, which goes with it.
-func inHost(tb testing.TB, fn func()) {
-	tb.Helper()
-	done := make(chan struct{})
-	go func() { // the thread is never unlocked: it dies with the goroutine
-		defer close(done)
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			tb.Errorf("make a network namespace (tests need root, or a user namespace): %v", err)
-			return
-		}
-		fn()
-	}()
-	<-done
-}
 
 // run runs a command in the current namespace.
 func run(tb testing.TB, args ...string) string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/nft/table"
+	"github.com/calico-go/calico/test/netns"
 )
 
 // TestSmallBuffers expects every one of 100,000 elements, with about the buffers that
@@ -19,7 +20,7 @@ func TestSmallBuffers(t *testing.T) {
 	for i := range n {
 		elements = append(elements, Element{Key: string(binary.BigEndian.AppendUint32(nil, uint32(i)))})
 	}
-	inHost(t, func() {
+	netns.Host(t, func() {
 		c := open(t)
 		c.sock.most = 200_000
 		set := table.Set{Name: "large", Key: []table.Type{table.TypeIPv4}}

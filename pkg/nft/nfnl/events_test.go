@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/netns"
 )
 
 // patienceOfTests is how long the kernel may take on a busy machine.
@@ -16,7 +18,7 @@ const patienceOfTests = time.Minute
 // TestOverrun has the kernel drop what it tells, as in a flood of changes: whoever read before all that
 // was queued has been heard is not told that nothing has happened since.
 func TestOverrun(t *testing.T) {
-	inHost(t, func() {
+	netns.Host(t, func() {
 		c := open(t)
 		nft(t, "add table inet calico; add chain inet calico x")
 		if err := unix.SetsockoptInt(c.events.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil { // the least there is
