@@ -124,9 +124,11 @@ func TestStatusOutlivesAgent(t *testing.T) {
 		}
 		return e.Kv.Lease != first
 	})
+	last := model.LastStatusKey{Host: h.name}
+	h.until("the last status, which is written after it", func() bool { return h.get(last) != nil })
 	stop()
 	h.until("status is gone", func() bool { return h.get(key) == nil })
-	if h.get(model.LastStatusKey{Host: h.name}) == nil {
+	if h.get(last) == nil {
 		t.Error("the last status is gone as well")
 	}
 }
