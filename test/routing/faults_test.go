@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
 )
@@ -118,18 +120,40 @@ func poolOverlaps(r *rig) {
 	}
 	r.Delete(key)
 	r.well("pool-overlap")
+	r.comesTo(r.a, before)
 	across.StopWhole()
+}
+
+// comesTo waits until a host has these routes and no others.
+func (r *rig) comesTo(h *lab.Host, want []string) {
+	r.Helper()
+	r.Until("the routes of host "+h.Name(), func() error {
+		if diff := cmp.Diff(want, r.Routes(h)); diff != "" {
+			return fmt.Errorf("they differ (-want +got):\n%s", diff)
+		}
+		return nil
+	})
 }
 
 // The blocks of a pool that was deleted are nobody's business any more but those of
 // the pods that have them: these talk on, on their host.
 func poolDeleted(r *rig) {
 	key := model.PoolKey{CIDR: r.v4}
+	before := map[*lab.Host][]string{r.a: r.Routes(r.a), r.b: r.Routes(r.b)}
 	r.Delete(key)
 	r.wrong("no-pool")
+	for h, other := range map[*lab.Host]*lab.Host{r.a: r.b, r.b: r.a} {
+		// All else stays: what leads to its own pods, and the other family's.
+		r.comesTo(h, slices.DeleteFunc(slices.Clone(before[h]), func(line string) bool {
+			return strings.Contains(line, " via "+other.IPv4().String()+" ")
+		}))
+	}
 	r.Reaches(r.here, r.near)
 	r.Put(model.Put{Key: key, Value: model.Pool{CIDR: key.CIDR, IPAM: true}})
 	r.well("no-pool")
+	for h, routes := range before {
+		r.comesTo(h, routes)
+	}
 	r.Reaches(r.here, r.far)
 }
 
@@ -146,12 +170,7 @@ func linkFlaps(r *rig) {
 	}
 	r.wrong("flapping-link")
 	r.Reaches(r.here, r.far)
-	r.Until("the routes of before", func() error {
-		if got := r.Routes(r.a); !slices.Equal(got, before) {
-			return fmt.Errorf("they are %q, before %q", got, before)
-		}
-		return nil
-	})
+	r.comesTo(r.a, before)
 	for _, h := range r.Hosts() {
 		r.Established(h, 2)
 	}
