@@ -91,9 +91,13 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 			f.again = sooner(f.again, mostPause)
 		}
 		there := hasAddress(n.links.Links, former)
+		// After a start, a former one that could be used and isn't chosen is not the method's, which
+		// somebody has changed. Only where a target is reached from may change for a moment.
+		unfit := !own.IsValid() && id.Addr.Addr() != former && isUsable(n.links.Links, former)
 		left := time.Duration(0)
 		if lookup == nil {
-			left = i.leaving(family, m, id.Addr.Addr(), former, there || i.isElsewhere(n, family, former, id))
+			returns := there || i.isElsewhere(n, family, former, id)
+			left = i.leaving(family, m, id.Addr.Addr(), former, returns && (!unfit || m.Kind == plan.MethodCanReach))
 		} else {
 			i.departing[family] = time.Time{} // nothing says that it has to go
 		}
@@ -101,6 +105,9 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 		case lookup != nil && there, left > 0:
 			// It stays as it was. After a start n.own is none, and what etcd says is kept.
 			f.own[family], f.keep[family], f.errs[family] = n.own[family], true, lookup
+			if unfit {
+				f.errs[family] = err
+			}
 			f.again = sooner(f.again, left)
 		case err != nil:
 			f.errs[family] = err
@@ -165,6 +172,13 @@ func (i *Keeper) leaving(family int, m plan.Method, found, former netip.Addr, re
 func hasAddress(links []plan.Link, a netip.Addr) bool {
 	return slices.ContainsFunc(links, func(l plan.Link) bool {
 		return slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+}
+
+// isUsable reports whether a link that is up has the address, and the kernel uses it.
+func isUsable(links []plan.Link, a netip.Addr) bool {
+	return slices.ContainsFunc(links, func(l plan.Link) bool {
+		return l.Up && !slices.Contains(l.Pending, a) && hasAddress([]plan.Link{l}, a)
 	})
 }
 

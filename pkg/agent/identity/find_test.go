@@ -136,7 +136,19 @@ func TestFindPatience(t *testing.T) {
 			{0, bare(both(true)), "keep 10s"},
 			{10 * time.Second, bare(both(true)), "172.19.0.1/24"},
 		}},
-		"after a boot, with another one of its subnet": {"", "172.18.0.9/24", []step{{0, both(true), "172.18.0.1/24"}}},
+		"after a boot, with another one of its subnet":  {"", "172.18.0.9/24", []step{{0, both(true), "172.18.0.1/24"}}},
+		"after a restart with another interface":        {"interface=eth1", "172.18.0.1/24", []step{{0, both(true), "172.19.0.1/24"}}},
+		"after a restart without its interface":         {"skip-interface=eth0", "172.18.0.1/24", []step{{0, both(true), "172.19.0.1/24"}}},
+		"after a restart with another CIDR":             {"cidr=172.19.0.0/16", "172.18.0.1", []step{{0, both(true), "172.19.0.1/24"}}},
+		"after a restart with a CIDR, when its is down": {"cidr=172.19.0.0/16", "172.18.0.1/24", []step{{0, both(false), "keep 10s"}}},
+		"after a restart with what finds nothing": {"interface=nope", "172.18.0.1/24", []step{
+			{0, both(true), "keep 10s interface=nope finds no IPv4 address"},
+			{10 * time.Second, both(true), "interface=nope finds no IPv4 address"},
+		}},
+		"after a restart with a target that is reached otherwise": {"can-reach=192.0.2.1", "172.18.0.1/24", []step{
+			{0, both(true), "keep 10s"},
+			{10 * time.Second, both(true), "172.19.0.1/24"},
+		}},
 		"is told": {"172.18.0.7", "172.18.0.9", []step{
 			{0, eth0("172.18.0.9/24"), "172.18.0.7/32 no link has 172.18.0.7"},
 			{0, eth0("172.18.0.9/24", "172.18.0.7/24"), "172.18.0.7/24"},
@@ -145,6 +157,7 @@ func TestFindPatience(t *testing.T) {
 	}
 	for name, tt := range tests {
 		f := newFinder(t, tt.method)
+		f.reach = func(context.Context, string, bool) (netip.Addr, error) { return netip.MustParseAddr("172.19.0.1"), nil }
 		if tt.stored != "" {
 			f.note.stored = map[string]model.Entry{}
 			put := func(field model.BGPHostField, text string) {
