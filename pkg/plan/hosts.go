@@ -172,7 +172,7 @@ func (e *Engine) settle(name string) {
 		}
 		reason := ""
 		if owned := e.owned[name]; owned != nil && owned[f] > 0 && h.exists && !said.addr.IsValid() {
-			reason = fmt.Sprintf("host %s holds %s blocks but has no address that can be read: they are not routed until its agent has written one: start that with %[3]s, such as %[3]s=first-found, where it isn't set or finds none",
+			reason = fmt.Sprintf("host %s holds %s blocks but has no address that can be read: they are not routed until its agent has written one: its /debug/invalid says by %[3]s what keeps it from that; where it doesn't, start it with %[3]s, such as %[3]s=first-found",
 				name, familyName(f), addrSetting(f))
 		}
 		e.report(NoHostAddress, model.BGPHostKey{Host: name, Field: addrField(f)}.Path(), reason)
