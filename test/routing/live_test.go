@@ -5,7 +5,6 @@ package routing
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -16,76 +15,6 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/lab"
 )
-
-// TestModeChanges has pools change their encapsulation while pods talk.
-func TestModeChanges(t *testing.T) {
-	r := newTrio(t, lab.Config{Pool: encap(model.EncapNever)})
-	r.all()
-	for _, p := range r.pods { // a process of each is how the agent finds its namespace
-		if _, err := p.Start("sleep-"+p.Name(), "sleep", "600"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var streams []*stream
-	for _, a := range r.pods[1].Addrs() {
-		streams = append(streams, r.stream(r.pods[0], a))
-	}
-	slowest := make([]int, len(streams)) // requests that were sent while a mode changed
-	for _, mode := range []model.EncapMode{model.EncapAlways, model.EncapCrossSubnet, model.EncapAlways, model.EncapNever} {
-		before := requests(streams)
-		for _, p := range lab.DefaultPools() {
-			r.setMode(p, mode)
-		}
-		device := "dev eth0"
-		if mode == model.EncapAlways {
-			device = "calico"
-		}
-		r.until("routes of mode "+nameOf(mode), func() bool {
-			for i := range r.hosts {
-				for j := range r.hosts {
-					if routes := r.routesTo(i, j); i != j && (len(routes) != 2 || strings.Count(strings.Join(routes, "\n"), device) != 2) {
-						return false
-					}
-				}
-			}
-			return true
-		})
-		for i, n := range requests(streams) {
-			slowest[i] = max(slowest[i], n-before[i])
-		}
-		for _, s := range streams {
-			lost, longest := r.settled(s)
-			t.Logf("to %s, mode %s: %d of %d lost so far, %d in a row", s.to, nameOf(mode), lost, s.requests(), longest)
-		}
-		r.all()
-		if mode == model.EncapAlways {
-			r.until("running pods have the smaller MTU", func() bool {
-				for _, p := range r.pods {
-					out, err := p.Exec(r.ctx(), "ip", "-o", "link", "show", "eth0")
-					if err != nil || !strings.Contains(string(out), " mtu 1430 ") {
-						return false
-					}
-				}
-				return true
-			})
-		}
-	}
-	for i, s := range streams {
-		// None is lost where hosts change within the time that tunnels take packets without
-		// sending any. A busy machine may take longer, and loses some by itself.
-		if _, longest := r.settled(s); longest > max(200, slowest[i]) {
-			t.Errorf("to %s: %d requests in a row were lost; while a mode changed %d were sent at most", s.to, longest, slowest[i])
-		}
-	}
-	for i, h := range r.hosts {
-		r.until("no tunnel on host "+h.Name(), func() bool { return !strings.Contains(r.run(i, "ip", "-o", "link"), "vxlan") })
-	}
-}
-
-func (r *trio) setMode(p netip.Prefix, mode model.EncapMode) {
-	r.Helper()
-	r.commit(model.Change{Puts: []model.Put{{Key: model.PoolKey{CIDR: p}, Value: model.Pool{CIDR: p, VXLANMode: mode, IPIPMode: model.EncapNever, IPAM: true, BlockSize: model.DefaultBlockSize(p.Addr().Is6())}}}})
-}
 
 func (r *trio) commit(c model.Change) {
 	r.Helper()
