@@ -22,6 +22,7 @@ import (
 type history struct {
 	*etcd
 	dice      dice
+	hosts     []string
 	now       time.Time
 	held      map[string]map[netip.Addr]bool // by handle
 	freeSince map[netip.Addr]int64           // the revision
@@ -54,7 +55,8 @@ type operation struct {
 	truthful func(err error)
 }
 
-var historyHosts = []string{"a", "b", "c"}
+// historyHosts are how many hosts there are: few meet in few blocks, of many most have none of their own.
+var historyHosts = [...]int{3, 3, 8, 20}
 
 // historyPools are places that never overlap; each is one of its values at a time.
 var historyPools = [][]model.Pool{
@@ -86,7 +88,9 @@ func newHistory(t testing.TB, data []byte) *history {
 	for _, p := range historyPools {
 		h.pool(p[0])
 	}
-	for i, host := range historyHosts {
+	for i := range historyHosts[h.dice.roll(len(historyHosts))] {
+		host := fmt.Sprintf("h%d", i)
+		h.hosts = append(h.hosts, host)
 		h.put(model.HostMetadataKey{Host: host}, model.HostMetadata{Labels: map[string]string{"rack": fmt.Sprint(i % 2)}})
 	}
 	return h
@@ -167,7 +171,7 @@ func (o *operation) step() bool {
 func (h *history) container() (name, handle, host string) {
 	n := h.dice.roll(40)
 	name = fmt.Sprintf("c%d", n)
-	return name, "net." + name + ".eth0", historyHosts[n%len(historyHosts)]
+	return name, "net." + name + ".eth0", h.hosts[n%len(h.hosts)]
 }
 
 func (h *history) beginAssign() {
@@ -245,7 +249,7 @@ func containerOf(handle string) string { return handle[len("net.") : len(handle)
 func (h *history) endpoint(c *model.Change, name string, addrs map[netip.Addr]bool) {
 	var n int
 	_, _ = fmt.Sscanf(name, "c%d", &n)
-	k := model.WorkloadEndpointKey{Host: historyHosts[n%len(historyHosts)], Orchestrator: "cni", Workload: name, Endpoint: "eth0"}
+	k := model.WorkloadEndpointKey{Host: h.hosts[n%len(h.hosts)], Orchestrator: "cni", Workload: name, Endpoint: "eth0"}
 	if len(addrs) == 0 {
 		c.Deletes = append(c.Deletes, k)
 		return

@@ -35,7 +35,7 @@ func (h *history) changePool() {
 }
 
 func (h *history) changeNode() {
-	host := historyHosts[h.dice.roll(len(historyHosts))]
+	host := h.hosts[h.dice.roll(len(h.hosts))]
 	if k := (model.HostMetadataKey{Host: host}); h.dice.roll(2) == 0 {
 		h.delete(k)
 	} else {
