@@ -98,8 +98,8 @@ func (l *loop) take(ctx context.Context, c connected) {
 	}
 	l.sayProblems(report.Problems)
 	if c.whole {
-		l.strays.found = report.Strays
-		l.sayStrays(time.Now())
+		l.strays.found, l.strays.read = report.Strays, time.Now()
+		l.sayStrays()
 	}
 	for _, t := range l.desired.read(report.Endpoints) {
 		l.tellTarget(t)

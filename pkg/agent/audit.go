@@ -30,7 +30,8 @@ func (l *loop) audit(ctx context.Context) {
 		return // the one before still runs
 	}
 	if same, err := l.path.Unchanged(ctx); same && err == nil && !l.whole {
-		l.sayStrays(time.Now())
+		l.strays.read = time.Now()
+		l.sayStrays()
 		return
 	}
 	l.readInterfaces()

@@ -351,7 +351,7 @@ func (l *loop) turn(ctx context.Context) error {
 		l.reviewCuts()
 		l.sayInvalid()
 		if len(l.strays.said) > 0 && len(touched) > 0 {
-			l.sayStrays(now) // one may have its endpoint back
+			l.sayStrays() // one may have its endpoint back
 		}
 		l.adoption.SayMisfit(l.state.misfit())
 	}

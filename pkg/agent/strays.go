@@ -23,6 +23,7 @@ const strayPatience = 15 * time.Second
 // containers run and are cut off, as where etcd was restored from a backup.
 type strays struct {
 	found []hostpath.Stray // when all was read last
+	read  time.Time        // when they were last known to be there
 	since map[string]time.Time
 	said  map[string]string // what was said of which
 }
@@ -45,7 +46,7 @@ func (x *strays) judge(named func(hostpath.Stray) bool, unread bool, now time.Ti
 			first = now
 		}
 		since[f.Interface] = first
-		if now.Sub(first) >= strayPatience {
+		if x.read.Sub(first) >= strayPatience {
 			say[f.Interface] = fmt.Sprintf("%s %s, so its container is cut off: %s. Its handle is %s: <network>.<container>.<interface>",
 				what, f.Interface, todo, handle)
 		}
@@ -66,7 +67,7 @@ func (s *state) interfaces() (containers map[string][]string, unread bool) {
 }
 
 // sayStrays says of which interfaces etcd holds no endpoint, and of which it does again.
-func (l *loop) sayStrays(now time.Time) {
+func (l *loop) sayStrays() {
 	if !l.applied || l.frozenBy() != "" {
 		return
 	}
@@ -77,7 +78,7 @@ func (l *loop) sayStrays(now time.Time) {
 	containers, unread := l.state.interfaces()
 	say := x.judge(func(f hostpath.Stray) bool {
 		return slices.ContainsFunc(containers[f.Interface], func(c string) bool { return !link.IsAnothers(f.Alias, c) })
-	}, unread, now)
+	}, unread, time.Now())
 	if maps.Equal(say, x.said) {
 		return
 	}

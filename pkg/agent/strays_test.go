@@ -24,7 +24,8 @@ func TestStraysJudged(t *testing.T) {
 	x := strays{found: []hostpath.Stray{{Interface: "cali1", Alias: "calico net.c1.eth0"}, {Interface: "cali2", Alias: "calico net.c2.eth0"}, {Interface: "cali3", Alias: "somebody's"}}}
 	expect := func(after time.Duration, want ...string) map[string]string {
 		t.Helper()
-		say := x.judge(func(f hostpath.Stray) bool { return named[f.Interface] }, false, noon.Add(after))
+		x.read = noon.Add(after)
+		say := x.judge(func(f hostpath.Stray) bool { return named[f.Interface] }, false, x.read)
 		if got := slices.Sorted(maps.Keys(say)); !slices.Equal(got, want) {
 			t.Errorf("after %s: said of %v, want %v", after, got, want)
 		}
@@ -49,6 +50,42 @@ func TestStraysJudged(t *testing.T) {
 	expect(2*strayPatience + 3)
 	x.found = []hostpath.Stray{{Interface: "cali1", Alias: "calico net.c9.eth0"}}
 	expect(2*strayPatience + 4)
+}
+
+// TestStraysBetween: what comes and goes in etcd between two readings says nothing new of interfaces, which may be gone.
+func TestStraysBetween(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startClockwork(t, func(c *clockwork) {
+			c.first = append(c.first, put(model.GlobalConfigKey{Name: "RouteRefreshInterval"}, model.Text("60"), 1))
+			c.strays = []hostpath.Stray{{Interface: "cali8", Alias: "calico net.c8.eth0"}}
+		})
+		said := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			var got []string
+			for _, p := range c.problems.All() {
+				got = append(got, p.Path)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("after %v it is said of %v, want %v", time.Since(c.start), got, want)
+			}
+		}
+		time.Sleep(time.Minute + time.Second)
+		said("interface cali8")
+		// The ADD that has just made it fails, which nobody reads.
+		c.with(func() {
+			c.changed, c.strays = true, append(c.strays, hostpath.Stray{Interface: "cali9", Alias: "calico net.c9.eth0"})
+		})
+		time.Sleep(time.Minute)
+		for revision := int64(2); revision < 4; revision++ {
+			time.Sleep(20 * time.Second)
+			c.updates <- store.Update{Revision: revision, Entries: []model.Entry{put(testKey("b"), testSpec("cali2", "10.0.0.2"), revision)}}
+			said("interface cali8")
+		}
+		c.with(func() { c.changed = false })
+		time.Sleep(time.Minute)
+		said("interface cali8", "interface cali9") // it is there still
+	})
 }
 
 // TestStrayReturns: what is said of an interface ends with what was wrong, not with the next audit.
