@@ -150,6 +150,9 @@ func (s *session) etcdStatus(ctx context.Context) error {
 		change.Puts = append(change.Puts, model.Put{Key: id.key, Value: s.endpoint(id, podMAC(id.cid), s.mtu(), nil, model.WorkloadEndpoint{})})
 		change.Merge(s.profile(v))
 	}
+	if len(change.Puts) == 0 { // nothing could be chosen: every ADD writes a handle
+		change.Puts = []model.Put{{Key: model.HandleKey{ID: request.Handle}, Value: model.Handle{ID: request.Handle}}}
+	}
 	return s.writable(ctx, change)
 }
 
@@ -172,9 +175,6 @@ func (s *session) writable(ctx context.Context, change model.Change) error {
 		} else {
 			change.Puts = append(change.Puts, p)
 		}
-	}
-	if len(change.Puts) == 0 {
-		change.Puts = []model.Put{{Key: model.ReadyKey{}, Value: model.Ready(true)}}
 	}
 	_, err := s.client.Commit(ctx, change)
 	if _, ok := errors.AsType[*store.ConflictError](err); ok {

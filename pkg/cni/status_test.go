@@ -337,8 +337,12 @@ func TestStatusDenied(t *testing.T) {
 		r.failsLike(c, 101, says)
 		grant(prefix, all)
 	}
-	r.add(c)
+	got := r.add(c)
 	r.must(verb("STATUS", c))
+	// The address that is configured is taken: there is nothing to choose.
+	taken := verb("STATUS", c)
+	taken.Plugin, taken.Stdin = "calico-ipam", r.conf(map[string]any{"args": map[string]any{"cni": map[string]any{"ips": []string{got.IPs[0].Address.IP.String()}}}})
+	r.must(taken)
 	r.must(verb("DEL", c))
 	r.empty()
 }
