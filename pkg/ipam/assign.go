@@ -90,7 +90,7 @@ func (a *assignment) check() error {
 func (a *assignment) ahead() {
 	for _, addr := range a.Addrs {
 		c, known := a.holding(&a.needs, addr)
-		if p := a.view.poolOf(netip.PrefixFrom(addr, addr.BitLen())); p != nil && !known && !c.IsValid() {
+		if p := a.view.poolOf(netip.PrefixFrom(addr, addr.BitLen())); p != nil && p.err == nil && !known && !c.IsValid() {
 			a.needs.addAll(overlapWants(p.blockOf(addr)))
 		}
 	}
