@@ -74,8 +74,9 @@ func changeModes(t *testing.T, others []netip.Prefix) {
 		// None is lost where a tunnel is there, and where hosts have a new one within the time that it takes packets
 		// without any being sent. A busy machine may take longer for that.
 		if len(others) > 0 && !late {
-			if lost := r.lost(s); lost > 0 {
-				t.Errorf("to %s: %d of %d requests were lost", s.to, lost, s.requests())
+			// What a busy machine drops by itself is one here and there; without a route it was 40 and more.
+			if lost, longest := r.settled(s); longest > 3 {
+				t.Errorf("to %s: %d of %d requests were lost, %d in a row", s.to, lost, s.requests(), longest)
 			}
 		} else if _, longest := r.settled(s); longest > max(200, slowest[i]) {
 			t.Errorf("to %s: %d requests in a row were lost; while a mode changed %d were sent at most", s.to, longest, slowest[i])
