@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fuzzes every target of the given packages for FUZZTIME each. Run by `make fuzz`, which builds bin/tools/isolate.
+# Fuzzes every target of the given packages for FUZZTIME each, as many at a time as there are processors. Run by
+# `make fuzz`, which builds bin/tools/isolate. `fuzz.sh -target PKG DIR TARGET` fuzzes one.
 #
 # Inputs come from three places: f.Add in the target; testdata/fuzz/TARGET beside it, a few small ones that together
 # reach what long runs did, and where an input that fails is written (both run with every `go test`); and Go's cache
@@ -9,7 +10,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 go=${GO:-go} time=${FUZZTIME:-30s}
-targets=0 failed=()
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 out=$work/out
@@ -21,7 +21,7 @@ inputs() { ls "$dir/testdata/fuzz/$target" 2>/dev/null || true; }
 fuzz() {
 	local status=0
 	inputs >"$work/before"
-	bin/tools/isolate "$go" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 10x "$pkg" >"$out" 2>&1 || status=$?
+	bin/tools/isolate "$go" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 10x -parallel 1 "$pkg" >"$out" 2>&1 || status=$?
 	found=$(inputs | comm -13 "$work/before" -)
 	return "$status"
 }
@@ -43,38 +43,55 @@ late() {
 	done
 }
 
+# one fuzzes a target, and says at once all that there is to say of it.
+one() {
+	pkg=$1 dir=$2 target=$3
+	local try name
+	echo "fuzz: $pkg $target"
+	for try in 1 2; do
+		if fuzz; then
+			tail -n 2 "$out"
+			return
+		elif timeUp; then
+			echo "fuzz: $target: time was up in the middle of an input; no input failed"
+			return
+		elif [ "$try" = 1 ] && cp "$out" "$work/first" && late >"$work/late" 2>&1; then
+			cat "$work/first"
+			echo "fuzz: $target: what hung passes by itself: the machine is busy; once more, and then it is a failure"
+			for name in $found; do
+				head -c 4000 "$dir/testdata/fuzz/$target/$name"
+				rm "$dir/testdata/fuzz/$target/$name"
+			done
+		else
+			cat "$out"
+			echo "fuzz: $target: failed"
+			return 1
+		fi
+	done
+}
+
+if [ "${1:-}" = -target ]; then
+	shift
+	status=0
+	one "$@" >"$work/said" || status=$?
+	cat "$work/said"
+	exit "$status"
+fi
+
 for pkg in $("$go" list "${@:-./...}"); do
 	dir=$("$go" list -f '{{.Dir}}' "$pkg")
 	# Most packages have no target: they aren't built only to find that out.
 	grep -qs '^func Fuzz' "$dir"/*_test.go || continue
 	"$go" test -list '^Fuzz' "$pkg" >"$out"
 	for target in $(grep '^Fuzz' "$out"); do
-		echo "fuzz: $pkg $target"
-		targets=$((targets + 1))
-		for try in 1 2; do
-			if fuzz; then
-				tail -n 2 "$out"
-			elif timeUp; then
-				echo "fuzz: $target: time was up in the middle of an input; no input failed"
-			elif [ "$try" = 1 ] && cp "$out" "$work/first" && late >"$work/late" 2>&1; then
-				cat "$work/first"
-				echo "fuzz: $target: what hung passes by itself: the machine is busy; once more, and then it is a failure"
-				for name in $found; do
-					head -c 4000 "$dir/testdata/fuzz/$target/$name"
-					rm "$dir/testdata/fuzz/$target/$name"
-				done
-				continue
-			else
-				cat "$out"
-				failed+=("$target")
-			fi
-			break
-		done
+		printf '%s\n' "$pkg" "$dir" "$target" >>"$work/targets"
 	done
 done
-if [ "$targets" = 0 ]; then
+if ! [ -s "$work/targets" ]; then
 	echo 'fuzz: no target found' >&2
 	exit 1
 fi
-echo "fuzz: $targets targets, $time each; failed: ${failed[*]:-none}"
-[ "${#failed[@]}" = 0 ]
+status=0
+xargs -d '\n' -n 3 -P "$(nproc)" scripts/fuzz.sh -target <"$work/targets" || status=1
+echo "fuzz: $(($(wc -l <"$work/targets") / 3)) targets, $time each$([ "$status" = 0 ] || echo '; some failed: see above')"
+exit "$status"
