@@ -244,25 +244,42 @@ func claimsOf(ep *endpoint) []claim {
 // access. Of two that claim one thing, the one that was made first has it: a
 // newcomer takes nothing away. An endpoint that lost one claim still holds its
 // others against later ones, so that verdicts depend on what is in etcd and not
-// on the order in which it was heard of.
+// on the order in which it was heard of. One that has lost an ext_ip alone goes without that NAT.
 func (s *state) verdict(ep *endpoint) (hostpath.Endpoint, error) {
 	if ep.refused != nil {
 		return hostpath.Endpoint{}, ep.refused
 	}
 	addrs := ep.spec.Addrs()
 	for _, c := range claimsOf(ep) {
-		if whose := s.hostOf(c.addr); whose != "" && slices.Contains(addrs, c.addr) {
+		if c.addr.IsValid() && !slices.Contains(addrs, c.addr) {
+			continue // an ext_ip
+		}
+		if whose := s.hostOf(c.addr); whose != "" {
 			return hostpath.Endpoint{}, fmt.Errorf("%s is that of %s: delete the endpoint, and the pool that overlaps the hosts' addresses", c, whose)
 		}
-		if owner := slices.MinFunc(s.claims[c], byAge); owner != ep {
-			return hostpath.Endpoint{}, fmt.Errorf("%s belongs to an older endpoint, %s: delete the one that is wrong", c, owner.path)
+		if older := s.olderThan(ep, c); older != nil {
+			return hostpath.Endpoint{}, fmt.Errorf("%s belongs to an older endpoint, %s: delete the one that is wrong", c, older.path)
 		}
 	}
 	want := ep.want
 	if s.untranslated(ep) != nil {
-		want.Addrs = slices.DeleteFunc(slices.Clone(want.Addrs), func(a netip.Addr) bool { return s.hostOf(a) != "" })
+		want.Addrs = slices.DeleteFunc(slices.Clone(want.Addrs), func(a netip.Addr) bool {
+			return s.hostOf(a) != "" || s.olderThan(ep, claim{addr: a}) != nil
+		})
 	}
 	return want, nil
+}
+
+// olderThan is the endpoint that was made before ep and has what both claim, nil = ep has it.
+func (s *state) olderThan(ep *endpoint, c claim) *endpoint {
+	all := s.claims[c]
+	if len(all) == 0 {
+		return nil // ep can't be, and claims nothing
+	}
+	if owner := slices.MinFunc(all, byAge); owner != ep {
+		return owner
+	}
+	return nil
 }
 
 // byAge orders endpoints by age, and those of one transaction by name.

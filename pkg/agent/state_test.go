@@ -175,7 +175,11 @@ func TestFoldOrder(t *testing.T) {
 			case 1:
 				entry = put(key, errors.New("bad"), revision)
 			default:
-				entry = put(key, testSpec(fmt.Sprint("cali", rng.IntN(4)), fmt.Sprint("10.0.0.", rng.IntN(4)+1), fmt.Sprint("10.0.0.", rng.IntN(4)+1)), revision)
+				spec := testSpec(fmt.Sprint("cali", rng.IntN(4)), fmt.Sprint("10.0.0.", rng.IntN(4)+1), fmt.Sprint("10.0.0.", rng.IntN(4)+1))
+				if rng.IntN(2) == 0 {
+					spec.IPv4NAT = []model.NAT{{IntIP: spec.IPv4Nets[0].Addr(), ExtIP: netip.MustParseAddr(fmt.Sprint("10.0.0.", rng.IntN(4)+4))}}
+				}
+				entry = put(key, spec, revision)
 			}
 			if entry.Exists() {
 				if old, ok := entries[key.Path()]; ok {

@@ -3,12 +3,11 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/calico-go/calico/pkg/model"
 )
 
 // setHosts takes in the addresses of the other hosts.
@@ -62,20 +61,24 @@ func (s *state) hostOf(a netip.Addr) string {
 }
 
 // untranslated says which 1:1 NAT the endpoint goes without: to an ext_ip that is a
-// host's, whose connections would be the workload's. nil = it has all.
+// host's, whose connections would be the workload's, or an older endpoint's. nil = it has all.
 func (s *state) untranslated(ep *endpoint) error {
-	var all []string
-	for _, nats := range [][]model.NAT{ep.spec.IPv4NAT, ep.spec.IPv6NAT} {
-		for _, n := range nats {
-			if whose := s.hostOf(n.ExtIP); whose != "" {
-				all = append(all, fmt.Sprintf("ext_ip %s of int_ip %s is an address of %s", n.ExtIP, n.IntIP, whose))
-			}
+	var hosts, others []string
+	for _, n := range slices.Concat(ep.spec.IPv4NAT, ep.spec.IPv6NAT) {
+		if whose := s.hostOf(n.ExtIP); whose != "" {
+			hosts = append(hosts, fmt.Sprintf("ext_ip %s of int_ip %s is an address of %s", n.ExtIP, n.IntIP, whose))
+		} else if older := s.olderThan(ep, claim{addr: n.ExtIP}); older != nil {
+			others = append(others, fmt.Sprintf("ext_ip %s of int_ip %s belongs to an older endpoint, %s", n.ExtIP, n.IntIP, older.path))
 		}
 	}
-	if all == nil {
-		return nil
+	var errs []error
+	if hosts != nil {
+		errs = append(errs, fmt.Errorf("without this NAT, as what is for the host would go to the workload (want an ext_ip that is no host's): %s", strings.Join(hosts, "; ")))
 	}
-	return fmt.Errorf("without this NAT, as what is for the host would go to the workload (want an ext_ip that is no host's): %s", strings.Join(all, "; "))
+	if others != nil {
+		errs = append(errs, fmt.Errorf("without this NAT (want an ext_ip that no other endpoint of this host has): %s", strings.Join(others, "; ")))
+	}
+	return errors.Join(errs...)
 }
 
 // notOwn leaves out the host's own addresses, and those of what it can't do without: its

@@ -88,6 +88,53 @@ func TestUntranslated(t *testing.T) {
 	}
 }
 
+// TestUntranslatedBesideOlder: of two endpoints with one ext_ip the newer is without that NAT
+// alone, whichever is heard of first, until the older has it no more.
+func TestUntranslatedBesideOlder(t *testing.T) {
+	a, b, c := testKey("a"), testKey("b"), testKey("c")
+	specA, specB, specC := testSpec("calia", "10.0.0.1"), testSpec("calib", "10.0.0.2"), testSpec("calic", "10.0.0.3")
+	specA.IPv4NAT = []model.NAT{nat("10.0.0.1", "192.0.2.1")}
+	specB.IPv4NAT = []model.NAT{nat("10.0.0.2", "192.0.2.1"), nat("10.0.0.2", "192.0.2.2"), nat("10.0.0.2", "10.0.0.1")}
+	specC.IPv4NAT = []model.NAT{nat("10.0.0.3", "192.0.2.2")}
+	s := newState("h", []string{"cali"})
+	for _, step := range []struct {
+		name    string
+		entry   model.Entry
+		touched []string
+		want    map[string]string
+		reasons map[string]string
+	}{
+		{"the newer alone", put(b, specB, 4), []string{b.Path()}, map[string]string{"b": "calib [10.0.0.1 10.0.0.2 192.0.2.1 192.0.2.2]"}, nil},
+		{"an older one beside it", put(a, specA, 3), []string{a.Path(), b.Path()}, map[string]string{"a": "calia [10.0.0.1 192.0.2.1]", "b": "calib [10.0.0.2 192.0.2.2]"}, map[string]string{
+			"b": "without this NAT (want an ext_ip that no other endpoint of this host has): ext_ip 192.0.2.1 of int_ip 10.0.0.2 belongs to an older endpoint, " + a.Path() +
+				"; ext_ip 10.0.0.1 of int_ip 10.0.0.2 belongs to an older endpoint, " + a.Path(),
+		}},
+		{"a third", put(c, specC, 5), []string{b.Path(), c.Path()}, map[string]string{
+			"a": "calia [10.0.0.1 192.0.2.1]", "b": "calib [10.0.0.2 192.0.2.2]", "c": "calic [10.0.0.3]",
+		}, map[string]string{"b": "ext_ip 192.0.2.1 ", "c": "ext_ip 192.0.2.2 of int_ip 10.0.0.3 belongs to an older endpoint, " + b.Path()}},
+		{"one whose address is an older one's ext_ip", put(c, testSpec("calic", "192.0.2.2"), 5), []string{b.Path(), c.Path()}, map[string]string{
+			"a": "calia [10.0.0.1 192.0.2.1]", "b": "calib [10.0.0.2 192.0.2.2]", "c": "address 192.0.2.2 belongs to an older endpoint, " + b.Path() + ": delete the one that is wrong",
+		}, map[string]string{"b": "ext_ip 192.0.2.1 "}},
+		{"the oldest is gone", gone(a), []string{a.Path(), b.Path()}, map[string]string{
+			"b": "calib [10.0.0.1 10.0.0.2 192.0.2.1 192.0.2.2]", "c": "address 192.0.2.2 belongs to an older endpoint, " + b.Path() + ": delete the one that is wrong",
+		}, nil},
+	} {
+		e := s.fold(store.Update{Revision: 9, Entries: []model.Entry{step.entry}})
+		if diff := cmp.Diff(step.touched, paths(e)); diff != "" {
+			t.Errorf("%s: touched (-want +got):\n%s", step.name, diff)
+		}
+		if diff := cmp.Diff(step.want, verdicts(s)); diff != "" {
+			t.Errorf("%s: verdicts (-want +got):\n%s", step.name, diff)
+		}
+		for _, ep := range s.endpoints {
+			reason, want := problems.Reason(s.untranslated(ep)), step.reasons[ep.key.Workload]
+			if (reason == "") != (want == "") || !strings.Contains(reason, want) {
+				t.Errorf("%s: %s: %q, want %q", step.name, ep.key.Workload, reason, want)
+			}
+		}
+	}
+}
+
 // TestTranslatedAs: what is the same as before is no change for the firewall.
 func TestTranslatedAs(t *testing.T) {
 	ep := &policy.Endpoint{Path: "p", Workload: true, NAT: []model.NAT{nat("10.0.0.1", "192.0.2.1"), nat("10.0.0.1", "192.0.2.2")}}
@@ -121,14 +168,7 @@ func TestExtIPOfHost(t *testing.T) {
 		return body
 	}
 	// The workload behind an address answers. The host has no such port, and says so.
-	ask := func(addr string, within time.Duration) error {
-		conn, err := net.Dial("udp", net.JoinHostPort(addr, "7"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-		return exchange(conn.(*net.UDPConn), "hello", within)
-	}
+	ask := func(addr string, within time.Duration) error { return dialEcho(t, addr, within) }
 	p := h.newPod(1)
 	p.wire()
 	p.spec.IPv4NAT = []model.NAT{nat("10.65.0.1", "198.51.100.1"), nat("10.65.0.1", "10.99.0.9")}
@@ -161,4 +201,55 @@ func TestExtIPOfHost(t *testing.T) {
 	h.ip("addr", "del", "10.99.0.9/32", "dev", "ether0")
 	h.until("the end of the report", func() bool { return !strings.Contains(invalid(), "object /") })
 	h.until("the workload has it again", func() bool { return ask("10.99.0.9", patience/9) == nil })
+}
+
+// TestExtIPOfTwo: the older of two endpoints keeps the ext_ip that both have. The newer is up
+// without it, which is said, and has it when the older is gone.
+func TestExtIPOfTwo(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.start()
+	p, q := h.newPod(1), h.newPod(2)
+	p.spec.IPv4NAT = []model.NAT{nat("10.65.0.1", "10.99.0.9")}
+	q.spec.IPv4NAT = []model.NAT{nat("10.65.0.2", "10.99.0.9"), nat("10.65.0.2", "10.99.0.8")}
+	for _, pod := range []*testPod{p, q} {
+		pod.wire()
+		h.mustPass(pod.key, pod.put())
+		if err := pod.ping(); err != nil {
+			t.Errorf("%s: %v", pod.spec.Name, err)
+		}
+	}
+	h.until("the newer is up", func() bool { return h.get(q.statusKey()) == model.EndpointUp })
+	invalid := func() string {
+		_, body := h.fetch(h.health, "/debug/invalid")
+		return body
+	}
+	h.until("report of the newer", func() bool {
+		got := invalid()
+		return strings.Contains(got, "object "+q.key.Path()+"\n") && strings.Contains(got, "ext_ip 10.99.0.9 of int_ip 10.65.0.2 belongs to an older endpoint, "+p.key.Path()) &&
+			!strings.Contains(got, "object "+p.key.Path()+"\n")
+	})
+	for addr, link := range map[string]string{"10.99.0.9": "cali1", "10.99.0.8": "cali2"} {
+		if got := h.ip("route", "show", addr); !strings.Contains(got, "dev "+link+" ") {
+			t.Errorf("%s leads elsewhere than by %s: %q", addr, link, got)
+		}
+		h.until(addr+" answers", func() bool { return dialEcho(t, addr, patience/9) == nil })
+	}
+
+	h.remove(p.key)
+	h.until("the newer has it", func() bool {
+		return strings.Contains(h.ip("route", "show", "10.99.0.9"), "dev cali2 ") && dialEcho(t, "10.99.0.9", patience/9) == nil
+	})
+	h.until("the end of the report", func() bool { return !strings.Contains(invalid(), "object /") })
+}
+
+// dialEcho asks what a workload behind an address answers.
+func dialEcho(t *testing.T, addr string, within time.Duration) error {
+	t.Helper()
+	conn, err := net.Dial("udp", net.JoinHostPort(addr, "7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	return exchange(conn.(*net.UDPConn), "hello", within)
 }

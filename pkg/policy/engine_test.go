@@ -29,6 +29,12 @@ func describe(c Changes) []string {
 		if ep.Dropped != "" {
 			line += " dropped: " + ep.Dropped
 		}
+		for i, n := range ep.NAT {
+			if i == 0 {
+				line += ", NAT"
+			}
+			line += " " + n.ExtIP.String()
+		}
 		for _, l := range []struct {
 			what string
 			ids  []RulesID
@@ -146,6 +152,12 @@ func TestStories(t *testing.T) {
 			{map[string]string{web: ""}, []string{"profile open gone", "web gone", `x on "cali1"`}},
 			{map[string]string{"/calico/v1/host/h1/workload/k8s/y/endpoint/eth0": `{"state": "active", "name": "eth3"}`}, []string{
 				`y on "eth3" dropped: interface eth3: the name of a workload's interface begins with cali here`}},
+		},
+		"an ext_ip that two endpoints have is the older one's, and the newer is without": {
+			{map[string]string{web: natted}, []string{`web on "cali1", NAT 192.0.2.77 192.0.2.66, profiles open`}},
+			{map[string]string{"/calico/v1/host/h1/workload/k8s/x/endpoint/eth0": `{"state": "active", "name": "cali7", "ipv4_nets": ["10.0.0.77/32"], "ipv4_nat": [
+				{"int_ip": "10.0.0.77", "ext_ip": "192.0.2.77"}, {"int_ip": "10.0.0.77", "ext_ip": "192.0.2.55"}]}`}, []string{`x on "cali7", NAT 192.0.2.55`}},
+			{map[string]string{web: ""}, []string{"profile open gone", "web gone", `x on "cali7", NAT 192.0.2.77 192.0.2.55`}},
 		},
 		"pools": {
 			{map[string]string{"/calico/v1/ipam/v4/pool/10.3.0.0-16": `{"cidr": "10.3.0.0/16", "masquerade": true}`}, nil},

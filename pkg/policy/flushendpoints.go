@@ -4,6 +4,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -100,8 +101,15 @@ func (e *Engine) buildWorkload(l *local, ep *Endpoint) {
 		ep.Dropped = fmt.Sprintf("interface %s: the name of a workload's interface begins with %s here", w.Name, strings.Join(e.prefixes, " or "))
 		return
 	}
+	addrs := w.Addrs()
+	var without []netip.Addr // the ext_ip that are another's
 	for _, c := range l.claims {
-		if owner := slices.MinFunc(e.claims[c], byAge); owner != l {
+		owner := slices.MinFunc(e.claims[c], byAge)
+		switch {
+		case owner == l:
+		case c.addr.IsValid() && !slices.Contains(addrs, c.addr):
+			without = append(without, c.addr)
+		default:
 			ep.Dropped = fmt.Sprintf("%s belongs to an older endpoint, %s", c, owner.path)
 			return
 		}
@@ -111,8 +119,8 @@ func (e *Engine) buildWorkload(l *local, ep *Endpoint) {
 		ep.Dropped = "inactive"
 		return
 	}
-	ep.Addrs = w.Addrs()
-	ep.NAT = append(slices.Clone(w.IPv4NAT), w.IPv6NAT...)
+	ep.Addrs = addrs
+	ep.NAT = slices.DeleteFunc(slices.Concat(w.IPv4NAT, w.IPv6NAT), func(n model.NAT) bool { return slices.Contains(without, n.ExtIP) })
 }
 
 // sameBut compares all but the rules; nil is like none.

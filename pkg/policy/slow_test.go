@@ -153,7 +153,11 @@ func (s *slow) endpoint(t thing, things []thing) *Endpoint {
 			return ep
 		}
 		ep.Addrs = w.Addrs()
-		ep.NAT = slices.Concat(w.IPv4NAT, w.IPv6NAT)
+		for _, n := range slices.Concat(w.IPv4NAT, w.IPv6NAT) {
+			if s.oldest(t, things, "address "+n.ExtIP.String()).path == t.path {
+				ep.NAT = append(ep.NAT, n)
+			}
+		}
 	default:
 		ep.Interface = s.placed(t, things)
 		if ep.Interface == "*" {
@@ -186,33 +190,40 @@ func (s *slow) endpoint(t thing, things []thing) *Endpoint {
 	return ep
 }
 
-// loses says which claim an older endpoint of the host holds.
+// loses says which claim an older endpoint of the host holds that this one can't be without.
 func (s *slow) loses(t thing, things []thing) string {
-	claims := func(w *model.WorkloadEndpoint) []string {
-		out := []string{"interface " + w.Name}
-		addrs := w.Addrs()
-		for _, n := range slices.Concat(w.IPv4NAT, w.IPv6NAT) {
-			addrs = append(addrs, n.ExtIP)
-		}
-		slices.SortFunc(addrs, netip.Addr.Compare)
-		for _, a := range addrs {
-			out = append(out, "address "+a.String())
-		}
-		return out
+	claims := []string{"interface " + t.workload.Name}
+	for _, a := range slices.SortedFunc(slices.Values(t.workload.Addrs()), netip.Addr.Compare) {
+		claims = append(claims, "address "+a.String())
 	}
-	for _, c := range claims(t.workload) {
-		oldest := t
-		for _, o := range things {
-			if o.local && o.workload != nil && o.invalid == nil && s.workloadName(o.workload.Name) && slices.Contains(claims(o.workload), c) &&
-				(o.created < oldest.created || o.created == oldest.created && o.path < oldest.path) {
-				oldest = o
-			}
-		}
-		if oldest.path != t.path {
+	for _, c := range claims {
+		if oldest := s.oldest(t, things, c); oldest.path != t.path {
 			return c + " belongs to an older endpoint, " + oldest.path
 		}
 	}
 	return ""
+}
+
+// oldest is the endpoint of the host that has what t claims.
+func (s *slow) oldest(t thing, things []thing, claim string) thing {
+	claims := func(w *model.WorkloadEndpoint) []string {
+		out := []string{"interface " + w.Name}
+		for _, a := range w.Addrs() {
+			out = append(out, "address "+a.String())
+		}
+		for _, n := range slices.Concat(w.IPv4NAT, w.IPv6NAT) {
+			out = append(out, "address "+n.ExtIP.String())
+		}
+		return out
+	}
+	oldest := t
+	for _, o := range things {
+		if o.local && o.workload != nil && o.invalid == nil && s.workloadName(o.workload.Name) && slices.Contains(claims(o.workload), claim) &&
+			(o.created < oldest.created || o.created == oldest.created && o.path < oldest.path) {
+			oldest = o
+		}
+	}
+	return oldest
 }
 
 // placed is the interface that a host endpoint is, or "*".
