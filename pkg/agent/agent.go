@@ -192,7 +192,7 @@ func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *probl
 		inquiries: make(chan inquiry), swept: make(chan sweepReport), rested: make(chan struct{}),
 		handover: router.NewHandover(), asks: make(chan chan string), route: route{done: make(chan shrunk)},
 		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),
-		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{},
+		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{}, absent: map[string]string{},
 		lost: map[netip.Addr]struct{}{}, cuts: newCuts(),
 	}
 	return l

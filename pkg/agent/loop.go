@@ -121,6 +121,7 @@ type loop struct {
 	recount   bool                    // endpoints changed their status
 	lost      map[netip.Addr]struct{} // conntrack entries to delete
 	former    []nft.Source            // addresses of a former run's endpoints, until the firewall is applied
+	absent    map[string]string       // interfaces that host endpoints name and that aren't there, by the endpoint's path
 	cuts      cuts
 	strays    strays
 	expiry    *time.Timer // of the next of them

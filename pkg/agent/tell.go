@@ -6,13 +6,11 @@ import (
 	"cmp"
 	"errors"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/policy"
 )
 
 // tell reports on endpoints that were followed.
@@ -47,27 +45,6 @@ func (l *loop) status(t *target) model.EndpointStatus {
 		return s
 	}
 	return model.EndpointError
-}
-
-// tellHosts reports on the host endpoints that changed, or whose interface did.
-func (l *loop) tellHosts() {
-	for path := range l.wall.hosts {
-		o, there := l.state.objects[path]
-		ep := l.wall.found[path]
-		switch {
-		case !there:
-			l.report.Remove(path)
-		case o.invalid != nil || ep == nil:
-			l.report.Set(path, o.key, model.EndpointError)
-		case !ep.Wildcard && !slices.ContainsFunc(l.interfaces, func(i policy.Interface) bool { return i.Name == ep.Interface }):
-			l.report.Set(path, o.key, model.EndpointDown)
-		case l.wall.stands(path) != nil:
-			l.report.Set(path, o.key, model.EndpointError)
-		default:
-			l.report.Set(path, o.key, model.EndpointUp)
-		}
-	}
-	clear(l.wall.hosts)
 }
 
 // tellTarget reports on an endpoint whose standing in the kernel changed.

@@ -113,7 +113,7 @@ func TestUntilCorrected(t *testing.T) {
 		{`{"name": "lo", "labels": 5}`, slip + "name lo: what a host sends to itself is not policed, so it is not enforced: name the interface by which others reach the host, or delete it"},
 		{`{"name": "cali1", "labels": 5}`, slip + "name cali1: interfaces that begin with cali are workloads', so it is not enforced: name one of the host's own"},
 		{`{"name": "eth1", "labels": 5}`, slip + "interface eth1 is that of " + other + ", so it is not enforced: delete one of the two"},
-		{`{"expected_ipv4_addrs": ["127.0.0.1"], "labels": 5}`, slip + "none of its expected addresses is on an interface of this host other than lo, so it is not enforced: correct them, or give it the name of an interface"},
+		{`{"expected_ipv4_addrs": ["127.0.0.1"], "labels": 5}`, slip + "none of its expected addresses is on an interface of this host other than lo, so it is not enforced: correct them, or give it the name of an interface; it expects 127.0.0.1, and the host has 192.0.2.10 on eth0, 198.51.100.10 on eth1"},
 		{`{"labels": 5}`, slip + "until it is corrected, it has no effect, as it isn't known what it is on"},
 	} {
 		e, st := stateOf(t, map[string]string{uplink: tt.endpoint, other: `{"name": "eth1"}`})
@@ -144,7 +144,7 @@ func TestUnplaced(t *testing.T) {
 		{`{"name": "cali1"}`, "name cali1: interfaces that begin with cali are workloads', so it is not enforced: name one of the host's own"},
 		{`{"name": "eth1"}`, "interface eth1 is that of " + other + ", so it is not enforced: delete one of the two"},
 		{`{"expected_ipv4_addrs": ["127.0.0.1", "198.51.100.10"]}`, "the interface that has one of its addresses is that of " + other + ", so it is not enforced: delete one of the two"},
-		{`{"expected_ipv4_addrs": ["127.0.0.1"]}`, "none of its expected addresses is on an interface of this host other than lo, so it is not enforced: correct them, or give it the name of an interface"},
+		{`{"expected_ipv4_addrs": ["127.0.0.1"]}`, "none of its expected addresses is on an interface of this host other than lo, so it is not enforced: correct them, or give it the name of an interface; it expects 127.0.0.1, and the host has 192.0.2.10 on eth0, 198.51.100.10 on eth1"},
 	} {
 		e, st := stateOf(t, map[string]string{uplink: tt.endpoint, other: `{"name": "eth1"}`})
 		got := ""

@@ -191,5 +191,26 @@ func (e *Engine) findInterface(h *model.HostEndpoint, taken map[string]string) (
 	if owner != "" {
 		return "", fmt.Errorf("the interface that has one of its addresses is that of %s, so it is not enforced: delete one of the two", owner)
 	}
-	return "", fmt.Errorf("none of its expected addresses is on an interface of this host other than %s, so it is not enforced: correct them, or give it the name of an interface", Loopback)
+	return "", fmt.Errorf("none of its expected addresses is on an interface of this host other than %s, so it is not enforced: correct them, or give it the name of an interface; it expects %s, and the host has %s",
+		Loopback, listed(slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs), ""), cmp.Or(e.addresses(), "none at all"))
+}
+
+// addresses are those by which a host endpoint may have an interface, but for link-local ones, which tell little.
+func (e *Engine) addresses() string {
+	var all []string
+	for _, i := range e.interfaces {
+		addrs := slices.DeleteFunc(slices.Clone(i.Addrs), netip.Addr.IsLinkLocalUnicast)
+		if i.Name != Loopback && len(addrs) > 0 {
+			all = append(all, listed(addrs, " on "+i.Name))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func listed(addrs []netip.Addr, suffix string) string {
+	all := make([]string, 0, len(addrs))
+	for _, a := range addrs {
+		all = append(all, a.String()+suffix)
+	}
+	return strings.Join(all, ", ")
 }

@@ -88,7 +88,7 @@ func TestBadInput(t *testing.T) {
 		r.put(test.path, test.good)
 		r.enforced()
 		r.probe(test.name+", put right", expect{client, web, "udp 53", true}, expect{client, other, "udp 53", true})
-		if shown := r.invalid(); strings.Contains(shown, test.path) || r.metric("calico_node_invalid_objects") != before {
+		if shown := r.invalid(); strings.Contains(shown, "object "+test.path+"\n") || r.metric("calico_node_invalid_objects") != before {
 			t.Errorf("%s: is shown when it is right again:\n%.1000s", test.name, shown)
 		}
 		if took := time.Since(start); took > time.Second {
