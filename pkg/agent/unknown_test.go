@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestUnknownFieldsShown: a pool with a misspelt field is a pool, and the slip is shown.
+// TestUnknownFieldsShown: a pool with a misspelt field is a pool, and the slip is shown; so is a misspelt key.
 func TestUnknownFieldsShown(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
@@ -30,6 +30,12 @@ func TestUnknownFieldsShown(t *testing.T) {
 	if n := h.metric("calico_node_invalid_objects"); n != 0 {
 		t.Errorf("%v objects are invalid", n)
 	}
+	slip := model.BGPPrefix() + "global/as_numm"
+	h.raw(clientv3.OpPut(slip, "64513"))
+	h.until("notice of a key", func() bool {
+		return strings.Contains(shown(), "notice "+slip+"\n") && strings.Contains(shown(), "nothing is known of this key")
+	})
+	h.raw(clientv3.OpDelete(slip))
 	h.put(pool, model.Pool{CIDR: pool.CIDR, IPAM: true})
 	h.until("its end", func() bool { return !strings.Contains(shown(), "notice") })
 }

@@ -3,6 +3,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,4 +69,52 @@ func handWritten(k Key) []string {
 		return []string{"enabled"}
 	}
 	return nil
+}
+
+// UnknownBGPKey says of a path below BGPPrefix that nothing is known of it, and what is known there; nil = it
+// is known, if only to another program that keeps its settings there, or doesn't lie there. Host is whose it is, "" = everybody's.
+func UnknownBGPKey(path string) (host string, err error) {
+	rest, ok := strings.CutPrefix(path, Root)
+	if _, bad := ParseKey(path); !ok || !strings.HasPrefix(path, bgpRoot) || !errors.Is(bad, ErrUnknownKey) {
+		return "", nil
+	}
+	if strings.HasPrefix(rest, "bgp/v1/global/custom_filters/") {
+		return "", nil
+	}
+	var names [4]string
+	for _, pattern := range foreignBGP {
+		if _, ok := match(pattern, rest, &names); ok {
+			return "", nil
+		}
+	}
+	const unknown = "nothing is known of this key, and it is passed over: want, below "
+	if of, is := strings.CutPrefix(rest, "bgp/v1/host/"); is {
+		host, _, _ = strings.Cut(of, "/")
+		if name, err := UnescapeName(host); err == nil {
+			host = name
+		}
+		return host, fmt.Errorf("%s%shost/<host>/, one of %s", unknown, bgpRoot, namesBelow("bgp/v1/host/*/"))
+	}
+	if strings.HasPrefix(rest, "bgp/v1/global/") {
+		return "", fmt.Errorf("%s%sglobal/, one of %s", unknown, bgpRoot, namesBelow("bgp/v1/global/"))
+	}
+	return "", fmt.Errorf("%s%s, global/<name> or host/<host>/<name>", unknown, bgpRoot)
+}
+
+// namesBelow lists the keys below a place of the data model that may have an address in their names.
+func namesBelow(place string) string {
+	var all []string
+	for _, s := range shapes {
+		if name, is := strings.CutPrefix(s.pattern, place); is {
+			all = append(all, strings.Replace(name, "*", "<address>", 1))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// foreignBGP are keys of BIRD's templates, calicoctl and the route reflector's container, for which this
+// program has no use.
+var foreignBGP = [...]string{
+	"bgp/v1/global/loglevel", "bgp/v1/host/*/loglevel", "bgp/v1/host/*/network_v6", "bgp/v1/host/*/rr_cluster_id",
+	"bgp/v1/host/*", "bgp/v1/rr_v4/*", "bgp/v1/rr_v6/*",
 }

@@ -58,6 +58,43 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
+func TestUnknownBGPKey(t *testing.T) {
+	const passedOver = "nothing is known of this key, and it is passed over: want, below /calico/bgp/v1/"
+	const global = passedOver + "global/, one of as_num, node_mesh, peer_v4/<address>, peer_v6/<address>"
+	const host = passedOver + "host/<host>/, one of peer_v4/<address>, peer_v6/<address>, ip_addr_v4, ip_addr_v6, as_num, network_v4, route_reflector_cluster_id"
+	for _, tt := range []struct{ path, host, want string }{
+		{"/calico/bgp/v1/global/as_numm", "", global},
+		{"/calico/bgp/v1/global/as_num/", "", global},
+		{"/calico/bgp/v1/global/peers_v4/192.0.2.1", "", global},
+		{"/calico/bgp/v1/global/custom_filter/v4/a", "", global},
+		{"/calico/bgp/v1/host/a/peer_v4", "a", host},
+		{"/calico/bgp/v1/host/a%2fb/as_number", "a/b", host},
+		{"/calico/bgp/v1/host/a%/as_number", "a%", host},
+		{"/calico/bgp/v1/hosts/a/as_num", "", passedOver + ", global/<name> or host/<host>/<name>"},
+		{"/calico/bgp/v1/as_num", "", passedOver + ", global/<name> or host/<host>/<name>"},
+		{path: "/calico/bgp/v1/global/as_num"},
+		{path: "/calico/bgp/v1/host/a/as_num"},
+		{path: "/calico/bgp/v1/global/peer_v4/x"}, // it says what is wrong with it itself
+		{path: "/calico/bgp/v1/global/loglevel"},
+		{path: "/calico/bgp/v1/global/custom_filters/v4/lo"},
+		{path: "/calico/bgp/v1/host/a"},
+		{path: "/calico/bgp/v1/host/a/network_v6"},
+		{path: "/calico/bgp/v1/rr_v4/192.0.2.1"},
+		{path: "/calico/v1/nothing"},
+		{path: "/other/bgp/v1/global/as_numm"},
+		{path: ""},
+	} {
+		got := ""
+		host, err := model.UnknownBGPKey(tt.path)
+		if err != nil {
+			got = err.Error()
+		}
+		if host != tt.host || got != tt.want {
+			t.Errorf("%s:\n got %q %s\nwant %q %s", tt.path, host, got, tt.host, tt.want)
+		}
+	}
+}
+
 func BenchmarkUnknownFields(b *testing.B) {
 	data := []byte(`{"selector":"a","inbound_rules":[` + strings.Repeat(`{"action":"allow","protocol":"tcp","src_selector":"app == 'front'","dst_ports":[80,"8000:8099"]},`, 9) + `{}]}`)
 	b.SetBytes(int64(len(data)))

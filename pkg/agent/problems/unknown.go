@@ -8,17 +8,17 @@ import (
 )
 
 // Unknown shows the objects of etcd of which fields were passed over because nothing
-// is known of them. A newer version may have written them, so the object is acted upon all
+// is known of them, and such keys of BGP's. A newer version may have written them, so the object is acted upon all
 // the same; but if somebody mistyped one, what they asked for doesn't hold.
 type Unknown struct {
 	host     string
 	problems *Ledger
-	shown    map[string]struct{} // by path
+	shown    map[string]bool // by path
 }
 
 // NewUnknown shows them in a ledger; host is whose objects count.
 func NewUnknown(host string, p *Ledger) *Unknown {
-	return &Unknown{host: host, problems: p, shown: map[string]struct{}{}}
+	return &Unknown{host: host, problems: p, shown: map[string]bool{}}
 }
 
 // Hear takes in one update of the watch.
@@ -30,22 +30,27 @@ func (f *Unknown) Hear(u store.Update) {
 		}
 	}
 	for _, e := range u.Entries {
-		if _, shown := f.shown[e.Path]; shown || e.Unknown != nil && f.concerns(e.Key) {
-			now[e.Path] = e.Unknown
+		if err := f.of(e); err != nil || f.shown[e.Path] {
+			now[e.Path] = err
 		}
 	}
 	lines, unsaid := 0, 0
 	for path, err := range now {
 		before, after := f.problems.Note(Notice, path, err)
-		if f.shown[path] = struct{}{}; err == nil {
+		if f.shown[path] = true; err == nil {
 			delete(f.shown, path)
 		}
 		if before == after {
 			continue
 		}
+		_, bad := model.ParseKey(path)
 		switch lines++; {
 		case lines > MostSaid:
 			unsaid++
+		case bad != nil && after == "":
+			f.problems.log.Info("unknown key in etcd is gone", "key", path)
+		case bad != nil:
+			f.problems.log.Warn("unknown key in etcd is passed over", "key", path, "reason", after)
 		case after == "":
 			f.problems.log.Info("object in etcd has no unknown fields any more", "key", path)
 		default:
@@ -53,8 +58,23 @@ func (f *Unknown) Hear(u store.Update) {
 		}
 	}
 	if unsaid > 0 {
-		f.problems.log.Warn("unknown fields of objects in etcd: more changed than is logged, see /debug/invalid", "more", unsaid)
+		f.problems.log.Warn("unknown fields and keys in etcd: more changed than is logged, see /debug/invalid", "more", unsaid)
 	}
+}
+
+// of says what is unknown of an entry, nil = nothing that is this agent's to report.
+func (f *Unknown) of(e model.Entry) error {
+	if e.Key == nil && e.Exists() {
+		host, err := model.UnknownBGPKey(e.Path)
+		if host != "" && host != f.host {
+			return nil
+		}
+		return err
+	}
+	if !f.concerns(e.Key) {
+		return nil
+	}
+	return e.Unknown
 }
 
 // concerns says whether an object is this agent's to report on: not another host's.

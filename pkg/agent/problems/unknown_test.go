@@ -72,3 +72,45 @@ func TestUnknownFields(t *testing.T) {
 		t.Errorf("%d lines, %d shown of 1000", got, len(p.All()))
 	}
 }
+
+// TestUnknownKeys: misspelt keys of BGP's are shown, those of other hosts by these.
+func TestUnknownKeys(t *testing.T) {
+	var log bytes.Buffer
+	p := New(untimed(&log, nil))
+	f := NewUnknown("a", p)
+	entry := func(path string, revision int64) model.Entry {
+		e := model.Entry{Path: path, Revision: revision}
+		if e.Key, e.Err = model.ParseKey(path); e.Err != nil {
+			e.Key = nil
+		}
+		return e
+	}
+	const slip, mine, others, wrong = "/calico/bgp/v1/global/as_numm", "/calico/bgp/v1/host/a/as_number", "/calico/bgp/v1/host/b/as_number", "/calico/bgp/v1/global/peer_v4/x"
+	for i, step := range []struct {
+		resync  bool
+		entries []model.Entry
+		want    []string
+		said    string // in the log
+	}{
+		{true, []model.Entry{entry(slip, 5), entry(others, 5), entry(wrong, 5), entry("/calico/v1/nothing", 5)}, []string{slip}, "level=WARN msg=\"unknown key in etcd is passed over\" key=" + slip},
+		{false, []model.Entry{entry(mine, 6), entry(slip, 6)}, []string{slip, mine}, "level=WARN msg=\"unknown key in etcd is passed over\" key=" + mine},
+		{false, []model.Entry{entry(slip, 0), entry(others, 0)}, []string{mine}, "level=INFO msg=\"unknown key in etcd is gone\" key=" + slip},
+		{true, nil, nil, "level=INFO msg=\"unknown key in etcd is gone\" key=" + mine},
+	} {
+		log.Reset()
+		f.Hear(store.Update{Resync: step.resync, Entries: step.entries})
+		var got []string
+		for _, o := range p.All() {
+			got = append(got, o.Path)
+			if o.Kind != Notice {
+				t.Errorf("step %d: kind %s", i, o.Kind)
+			}
+		}
+		if diff := cmp.Diff(step.want, got); diff != "" {
+			t.Errorf("step %d (-want +got):\n%s", i, diff)
+		}
+		if !strings.HasPrefix(log.String(), step.said) || strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("step %d: the log has %s, want %s", i, &log, step.said)
+		}
+	}
+}
