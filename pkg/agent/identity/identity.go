@@ -56,6 +56,7 @@ type Keeper struct {
 
 	// The rest is run's alone.
 	keys      effort
+	former    effort                   // to end the status of a former life
 	tunnels   map[string]*tunnelEffort // by handle
 	looked    [2]sight                 // by family
 	departing [2]time.Time             // since when another address than the former is found

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -57,6 +58,7 @@ func (i *Keeper) turnName(ctx context.Context, n note) (named, free bool, again 
 		i.pause()
 		return i.take(ctx, n, t, over)
 	case nameClaim:
+		i.former = effort{}
 		i.pause()
 		tell.Permit(over, n.revision, true)
 	case nameAwait:
@@ -65,11 +67,7 @@ func (i *Keeper) turnName(ctx context.Context, n note) (named, free bool, again 
 		if left := i.objection - since; left > 0 {
 			return false, false, left
 		}
-		if err := i.confirm(ctx, t.claimed); err != nil {
-			i.log.Warn("the host's former status could not be ended, trying again", "err", err)
-			return false, false, leastPause
-		}
-		return false, false, 0
+		return false, false, i.end(ctx, t.claimed)
 	case nameRefused:
 		i.refuse(n, t)
 	}
@@ -158,6 +156,16 @@ func (i *Keeper) take(ctx context.Context, n note, t tenure, over report.Permiss
 	})
 	i.tell(problemKeys, i.keys.err)
 	return false, false, max(i.keys.after(), time.Millisecond)
+}
+
+// end has the lease of a former life end, and says after how long to try again, 0 = not. Why it failed is said once.
+func (i *Keeper) end(ctx context.Context, claimed int64) (again time.Duration) {
+	before := i.former.err
+	i.former.run(func() error { return i.confirm(ctx, claimed) })
+	if err := i.former.err; err != nil && ctx.Err() == nil && problems.Reason(err) != problems.Reason(before) {
+		i.log.Warn("the host's former status could not be ended, trying again", "err", err)
+	}
+	return i.former.after()
 }
 
 // confirm ends the lease of a former life, when nobody has objected: what lives and

@@ -3,12 +3,16 @@
 package identity
 
 import (
+	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestSilentClaims: a host of which etcd is to say nothing has its name again as others
@@ -52,5 +56,37 @@ func TestOwnQuestioned(t *testing.T) {
 	i.own(i.notes(), before, report.Permission{})
 	if reason := i.naming.Waits(); reason != "" {
 		t.Errorf("its own again, but: %s", reason)
+	}
+}
+
+// TestEndIsTriedQuietly: a former status that can't be ended while etcd is away is tried again
+// ever more seldom, and logged once.
+func TestEndIsTriedQuietly(t *testing.T) {
+	c := newFleet(t)
+	client, err := store.Open(t.Context(), store.Config{Endpoints: []string{"http://" + c.Addr()}, RefusedTimeout: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	var log strings.Builder
+	i := &Keeper{log: slog.New(slog.NewTextHandler(&log, nil)), host: "a", store: client, life: lifeOf(Config{})}
+	said := func() int { return strings.Count(log.String(), "the host's former status could not be ended") }
+	c.Stop()
+	for n, want := range []time.Duration{leastPause, 2 * leastPause, 4 * leastPause} {
+		if again := i.end(t.Context(), 0); again != want || said() != 1 {
+			t.Errorf("try %d: again after %v, want %v; the log has\n%s", n, again, want, &log)
+		}
+	}
+	c.Start()
+	c.Until("etcd answers", func() bool { return i.end(t.Context(), 0) == 0 })
+	before := said()
+	over, end := context.WithCancel(t.Context())
+	end()
+	if i.end(over, 0); said() != before {
+		t.Errorf("when the agent ended it was logged: %s", &log)
+	}
+	c.Stop()
+	if i.end(t.Context(), 0); said() != before+1 {
+		t.Errorf("that it failed anew wasn't logged: %s", &log)
 	}
 }
