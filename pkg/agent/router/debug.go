@@ -99,7 +99,9 @@ func (r *Router) picture() string {
 	if !r.acts {
 		_, _ = fmt.Fprintln(&b, "nothing of this is done")
 	}
-	_, _ = b.WriteString(r.state.String())
+	state := r.state
+	state.Advertisements = r.advertisements()
+	_, _ = b.WriteString(state.String())
 	_, _ = fmt.Fprintln(&b, "# not programmed")
 	for _, subject := range slices.Sorted(maps.Keys(r.lacks)) {
 		_, _ = fmt.Fprintf(&b, "%s: %s\n", subject, problems.Indent(r.lacks[subject].Error()))

@@ -12,7 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestPeersTable counts as used what became a route: one of two prefixes that a neighbour sends is
@@ -36,6 +38,30 @@ address    as     kind  host  state        for  received  used  refused  sent  l
 `
 		if diff := cmp.Diff(want, b.String()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestPictureWithdraws: what BGP is to withdraw later it tells until then, and that is shown.
+func TestPictureWithdraws(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrossroads(t, func(*crossroads) {})
+		told := func() string {
+			answer := make(chan string, 1)
+			c.Asks <- answer
+			_, rest, _ := strings.Cut(<-answer, "route 10.2.0.0/26 next hop 192.0.2.1")
+			line, _, _ := strings.Cut(rest, "\n")
+			return line
+		}
+		time.Sleep(time.Minute)
+		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
+		time.Sleep(withdrawTime - time.Millisecond)
+		if got := told(); got != "" {
+			t.Errorf("while BGP tells the mesh of it: %q", got)
+		}
+		time.Sleep(time.Second)
+		if got := told(); got != ", not to the mesh" {
+			t.Errorf("afterwards: %q", got)
 		}
 	})
 }
