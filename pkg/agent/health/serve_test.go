@@ -115,6 +115,13 @@ func TestServing(t *testing.T) {
 		until("each at its own", func() bool { return ask(b) == "health" && ask(a) == "metrics" && p.Count() == 0 })
 	}
 
+	// a port of both where neither was: health goes there, and metrics stay, as where somebody else has the port
+	s.Configure(params.Params{Health: at(c), Metrics: at(c)})
+	until("health at the port of both, and a report", func() bool { return ask(c) == "health" && p.Count() == 1 })
+	if got := p.All()[0]; got.Path != "PrometheusMetricsPort" || got.Used != a || ask(a) != "metrics" {
+		t.Errorf("%+v, and at the former port %q", got, ask(a))
+	}
+
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

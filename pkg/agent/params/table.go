@@ -144,7 +144,7 @@ func Table() []Param {
 		{
 			Name: "PrometheusMetricsPort", Initial: "9091", Effect: atOnce,
 			Values: number(1, 65535, func(p *Params) *uint16 { return &p.Metrics.Port }),
-			Does:   "The TCP port of the same. Where it is HealthPort, that counts, and /metrics is not served there.",
+			Does:   "The TCP port of the same. Where it is HealthPort, that counts: /metrics stays where it was served before, or is not served.",
 		},
 	}, routingTable()...)
 }
