@@ -80,7 +80,8 @@ func (n *node) audit() error {
 
 // listing is the table without what its rules counted, its parts sorted. It is
 // without the comments of chains as well: the kernel keeps the one that a chain
-// was made with, which may have been another endpoint's.
+// was made with, which may have been another endpoint's. And it is without the chain
+// for source NAT where that is empty: it stays when nothing is translated any more.
 func listing() (string, error) {
 	out, err := exec.Command("nft", "list", "table", "inet", nft.TableName).CombinedOutput()
 	if err != nil {
@@ -88,6 +89,7 @@ func listing() (string, error) {
 	}
 	text := regexp.MustCompile(`counter packets \d+ bytes \d+`).ReplaceAllString(string(out), "counter")
 	text = regexp.MustCompile(`(chain \S+ {\n)\t\tcomment "[^"\n]*"\n`).ReplaceAllString(text, "$1")
+	text = strings.Replace(text, "\tchain nat-postrouting {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n\t}\n\n", "", 1)
 	text = namedByMembers(text)
 	parts := strings.Split(strings.TrimPrefix(text, "table inet "+nft.TableName+" {\n"), "\n\t}\n")
 	for i, part := range parts {
