@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -127,7 +128,7 @@ func (p *places) routed(f nft.Flow) (ins, outs []string) {
 	switch {
 	case from || to:
 	case p.isMine(f.Dst):
-		return p.other(way{f.Src, f.Dst}), host
+		return p.arrives(f), host
 	case p.isMine(f.Src):
 		return host, p.other(way{f.Dst, f.Src})
 	case slices.Equal(p.other(way{to: f.Dst}), host): // by a route alone
@@ -136,6 +137,22 @@ func (p *places) routed(f nft.Flow) (ins, outs []string) {
 		return host, p.other(way{f.Dst, f.Src})
 	}
 	return p.interfacesOf(f.Src), p.interfacesOf(f.Dst)
+}
+
+// arrives are the interfaces by which comes what is for an address of the host: those that
+// lead back, but where that is a tunnel and the address isn't the tunnel's. Others send into
+// it what is for pods and tunnels alone, so that comes by the link that has the address, and
+// the answers to a pod go by the tunnel.
+func (p *places) arrives(f nft.Flow) []string {
+	back := p.other(way{f.Src, f.Dst})
+	near := slices.DeleteFunc(p.with(f.Dst), func(name string) bool { return name == policy.Loopback })
+	if slices.ContainsFunc(near, link.IsTunnelName) || !slices.ContainsFunc(back, link.IsTunnelName) {
+		return back
+	}
+	if len(near) == 0 {
+		return p.unknown()
+	}
+	return near
 }
 
 func (p *places) isMine(a netip.Addr) bool {
@@ -218,8 +235,17 @@ func (p *places) interfacesOf(a netip.Addr) []string {
 	return p.other(way{to: a})
 }
 
+// unknown are the interfaces where nobody knows: all count that can be closed, as what is
+// denied must not go on.
+func (p *places) unknown() []string {
+	if len(p.closable) == 0 {
+		return []string{elsewhere}
+	}
+	return p.closable
+}
+
 // other are the host's own interfaces that lead to an address, "" where that is
-// the host's. Where nobody knows, all count that can be closed: what is denied must not go on.
+// the host's.
 func (p *places) other(w way) []string {
 	if p.isMine(w.to) {
 		return []string{""}
@@ -228,9 +254,7 @@ func (p *places) other(w way) []string {
 	if !known {
 		var err error
 		if names, err = p.ways.To(w.to, w.from); err != nil {
-			if names = p.closable; len(names) == 0 {
-				names = []string{elsewhere}
-			}
+			names = p.unknown()
 		}
 		p.others[w] = names
 	}

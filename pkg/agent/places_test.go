@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
@@ -110,6 +111,33 @@ func TestDeniesRouted(t *testing.T) {
 	f := nft.Flow{Protocol: model.ProtocolTCP, Src: addr("192.0.2.1"), Dst: addr("203.0.113.1"), SrcPort: 1000, DstPort: 80}
 	if !newPlaces(both, nil, own, routes).denies(params.Resolve().Params.Firewall(), f, query{}) {
 		t.Error("by two next hops, both closed: allowed")
+	}
+}
+
+// TestDeniesTunnelled has a pod of another host beyond a tunnel. What it sends to the
+// host's own address comes by eth0, and what it sends to the tunnel's by the tunnel.
+func TestDeniesTunnelled(t *testing.T) {
+	addr := netip.MustParseAddr
+	pod, host, tunnel, loopback := addr("10.0.1.1"), addr("192.0.2.1"), addr("10.0.0.0"), addr("203.0.113.1")
+	own := []policy.Interface{{Name: "lo", Addrs: []netip.Addr{loopback}}, {Name: "eth0", Addrs: []netip.Addr{host}}, {Name: link.VXLAN4, Addrs: []netip.Addr{tunnel}}}
+	routes := testWays(func(netip.Addr, netip.Addr) ([]string, error) { return []string{link.VXLAN4}, nil })
+	for _, test := range []struct {
+		src, dst    netip.Addr
+		eth0, vxlan bool // denied where the one is closed
+	}{
+		{pod, host, true, false},
+		{pod, tunnel, false, true},
+		{pod, loopback, true, true}, // by whichever can be closed
+		{host, pod, false, true},
+		{tunnel, pod, false, true},
+	} {
+		f := nft.Flow{Protocol: model.ProtocolTCP, Src: test.src, Dst: test.dst, SrcPort: 1000, DstPort: 80}
+		for name, want := range map[string]bool{"eth0": test.eth0, link.VXLAN4: test.vxlan, "eth1": test.dst == loopback} {
+			st := &policy.State{Endpoints: map[string]*policy.Endpoint{"/": {Path: "/", Interface: name}}}
+			if got := newPlaces(st, nil, own, routes).denies(params.Resolve().Params.Firewall(), f, query{}); got != want {
+				t.Errorf("%s to %s, closed %s: denied %t", f.Src, f.Dst, name, got)
+			}
+		}
 	}
 }
 
