@@ -76,7 +76,18 @@ func (c chance) nets() []netip.Prefix {
 	for c.in(2) {
 		out = append(out, c.net())
 	}
+	for range c.more() {
+		out = append(out, c.net())
+	}
 	return out
+}
+
+// more is how many values more a list has, now and then: many are a set in the kernel.
+func (c chance) more() int {
+	if c.in(12) {
+		return 15 + c.IntN(40)
+	}
+	return 0
 }
 
 // port is often one that something is about.
@@ -97,6 +108,10 @@ func (c chance) ports() []model.Port {
 		default:
 			out = append(out, model.Port{Min: p, Max: p})
 		}
+	}
+	for range c.more() {
+		p := one(c, c.port(), uint16(c.IntN(65536)))
+		out = append(out, model.Port{Min: p, Max: p + uint16(c.IntN(min(3, int(65535-p)+1)))})
 	}
 	return out
 }
