@@ -44,9 +44,10 @@ import (
 
 // Names of files in the run and the var directory.
 const (
-	SocketName   = "agent.sock"
-	NodenameName = "nodename"
-	MTUName      = "mtu"
+	SocketName    = "agent.sock"
+	AddressesName = "addresses"
+	NodenameName  = "nodename"
+	MTUName       = "mtu"
 )
 
 // refusedTimeout is when the log says that nothing listens where etcd should be.
@@ -57,7 +58,7 @@ const refusedTimeout = 3 * time.Second
 type Config struct {
 	Node   string // this host's name in the data model
 	Store  store.Config
-	RunDir string // where the gate's socket is made
+	RunDir string // where the gate's socket is made, and the addresses of pods are on record
 	VarDir string // where the node's name and MTU are left for the plugin
 	// Health and Metrics are where these are served, host:port, whatever the
 	// parameters say; 0 = nowhere, "" = as they say.
@@ -225,6 +226,7 @@ func hostSystem(cfg Config) system {
 		ways:              func() ways { return &hostnet.Ways{} },
 		roles:             hostnet.Roles,
 		writeNode:         func() error { return writeNode(cfg) },
+		addresses:         statefile.Addresses(filepath.Join(cfg.RunDir, AddressesName)),
 		writeMTU: func(mtu int) error {
 			return statefile.Write(filepath.Join(cfg.VarDir, MTUName), []byte(strconv.Itoa(mtu)+"\n"))
 		},

@@ -17,6 +17,7 @@ import (
 // new to it, or are connected as they were, are so at the same time: what it
 // doesn't know passes nothing.
 func (l *loop) enforce(ctx context.Context, w work, now time.Time) {
+	l.loseFormer()
 	connect := l.connect(ctx, &w, now)
 	beside := w.fresh && l.wall.applied && l.wall.err == nil && !l.suspicious && connect != nil
 	if beside {
@@ -54,7 +55,7 @@ func (l *loop) connect(ctx context.Context, w *work, now time.Time) func() conne
 	path := l.path
 	if l.whole || !l.applied {
 		w.fresh = false
-		all := l.desired.all()
+		all := l.record(l.desired.all())
 		return func() connected {
 			began := time.Now()
 			report, err := path.Apply(ctx, all)
@@ -65,7 +66,7 @@ func (l *loop) connect(ctx context.Context, w *work, now time.Time) func() conne
 	if w.empty() {
 		return nil
 	}
-	changed, removed := w.changed, w.removed
+	changed, removed := l.record(w.changed), w.removed
 	return func() connected {
 		began := time.Now()
 		report, err := path.ApplySome(ctx, changed, removed)

@@ -24,7 +24,6 @@ type firewall interface {
 	Tunnels(policy.Tunnels)
 	Cut(added, removed []nft.Flow)
 	ReadCut() (map[nft.Flow]uint64, error)
-	ReadSources() ([]nft.Source, error)
 	Apply(context.Context) (nft.Report, error)
 	Audit()
 	Subscribe(context.Context) (<-chan nft.Event, error)
@@ -35,7 +34,6 @@ type firewall interface {
 // nothing is connected, and what it doesn't know yet passes nothing.
 func (l *loop) fence(ctx context.Context, now time.Time) bool {
 	w := l.wall
-	l.loseFormer() // before the firewall forgets them
 	l.auditTampered(now)
 	report, err := l.firewall.Apply(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -146,10 +144,6 @@ func (l *loop) openFirewall(ctx context.Context) error {
 	if err := l.adoptCuts(); err != nil {
 		_ = fw.Close() // nothing was written
 		return fmt.Errorf("read what the firewall has of cut connections: %w", err)
-	}
-	if l.former, err = fw.ReadSources(); err != nil {
-		_ = fw.Close() // nothing was written
-		return fmt.Errorf("read whose addresses the firewall has: %w", err)
 	}
 	return nil
 }

@@ -34,7 +34,6 @@ type wallside struct {
 	updates  []policy.Changes
 	audits   int
 	cut      map[nft.Flow]uint64 // packets dropped
-	sources  []nft.Source        // of a former run
 	failCut  error               // of calls with something cut
 	repairs  int                 // of the next call
 	tampered chan nft.Event
@@ -73,9 +72,6 @@ func (w *wallside) ReadCut() (map[nft.Flow]uint64, error) {
 	defer w.mu.Unlock()
 	return maps.Clone(w.cut), nil
 }
-
-// ReadSources is of firewall.
-func (w *wallside) ReadSources() ([]nft.Source, error) { return w.sources, nil }
 
 // Apply is of firewall.
 func (w *wallside) Apply(context.Context) (nft.Report, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/settings"
+	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
@@ -60,6 +61,7 @@ type system struct {
 	roles             func(prefixes []string) ([]hostnet.Role, error)
 	writeMTU          func(mtu int) error
 	writeNode         func() error
+	addresses         statefile.Addresses
 }
 
 // loop is the one goroutine that owns the state: it takes in what happened, all
@@ -96,7 +98,7 @@ type loop struct {
 	waiting  map[*wait]struct{}
 
 	// What was logged last of each.
-	waitsFor, hostProblem, nameProblem, mtuProblem, interfaceProblem string
+	waitsFor, hostProblem, nameProblem, mtuProblem, interfaceProblem, recordProblem string
 
 	firewall   firewall
 	tampered   <-chan nft.Event
@@ -120,8 +122,9 @@ type loop struct {
 	drifted   map[string]struct{}     // interfaces to read
 	recount   bool                    // endpoints changed their status
 	lost      map[netip.Addr]struct{} // conntrack entries to delete
-	former    []nft.Source            // addresses of a former run's endpoints, until the firewall is applied
 	absent    map[string]string       // interfaces that host endpoints name and that aren't there, by the endpoint's path
+	// recorded are the addresses on record, nil = it has not been read: see loseFormer.
+	recorded  map[statefile.Address]struct{}
 	cuts      cuts
 	strays    strays
 	expiry    *time.Timer // of the next of them

@@ -21,6 +21,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
@@ -141,6 +142,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 		},
 		writeMTU:  func(int) error { return nil },
 		writeNode: func() error { return nil },
+		addresses: statefile.Addresses(t.TempDir()),
 	}
 	c.params.FirewallInterval = time.Hour // its audit would be a turn like any other
 	c.first = []model.Entry{put(model.ReadyKey{}, model.Ready(true), 1), put(testKey("a"), testSpec("cali1", "10.0.0.1"), 1)}

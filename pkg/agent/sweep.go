@@ -206,6 +206,7 @@ func (l *loop) noteSwept(r sweepReport) {
 		l.again()
 	}
 	l.sweeps.lost = nil
+	l.forget()
 }
 
 // lostAreAwaited says that somebody waits at the gate for a lost address.

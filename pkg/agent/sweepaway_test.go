@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"errors"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -11,11 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/nft"
 )
 
 // block writes a block of a host whose addresses are all free but those taken, by this one.
@@ -51,8 +54,8 @@ func (h *host) trackedWith(addrs ...string) (with []string) {
 }
 
 // TestAway has pods go, and one be made again with the address that it had, while no agent
-// runs: connections of those that went are deleted by the next, whoever gave them their
-// addresses, and no others.
+// runs and the firewall is gone: connections of those that went are deleted by the next agent,
+// whoever gave them their addresses, and no others.
 func TestAway(t *testing.T) {
 	h := newHost(t)
 	h.Cleanup(func() {
@@ -72,7 +75,7 @@ func TestAway(t *testing.T) {
 		h.block("fd00::100/124", "host-2", others...)
 	}
 	blocks([]int{1, 2, 3, 4}, []int{5})
-	stop := h.start()
+	first := h.spawn()
 	h.ready()
 	others := h.newPod(6) // with addresses of another IPAM plugin's
 	others.spec.IPv4Nets, others.spec.IPv6Nets = []netip.Prefix{netip.MustParsePrefix("192.168.7.6/32")}, []netip.Prefix{netip.MustParsePrefix("fd07::6/128")}
@@ -104,7 +107,10 @@ func TestAway(t *testing.T) {
 	if got := h.trackedWith(all...); len(got) != len(all) {
 		t.Fatalf("connections of %v are tracked, want %v", got, all)
 	}
-	stop()
+	h.kill(first)
+	if out, err := exec.Command("nft", "delete", "table", "inet", "calico").CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v: %s", err, out)
+	}
 	for _, p := range went {
 		p.unwire()
 		h.remove(p.key)
@@ -117,7 +123,7 @@ func TestAway(t *testing.T) {
 	revision := again.put()
 
 	h.start()
-	h.mustPass(again.key, revision)
+	h.until("an address that is given again passes the gate", func() bool { return h.ask(again.key, revision, patience) == nil })
 	if _, v6 := podAddrs(2); len(h.trackedWith("10.65.0.2", v6.String())) != 0 {
 		t.Error("an address is given again, and passes the gate with the connections of who had it before")
 	}
@@ -130,35 +136,32 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestFormer says of which addresses that the last agent left in the firewall connections
-// are over.
+// TestFormer says of which addresses that the last agent left on record connections are over.
 func TestFormer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newCutting(t, func(x *cutting) {
-			stays, nat, moved := testSpec("cali1", "10.0.0.1"), testSpec("cali3", "10.0.0.3"), testSpec("cali4", "10.0.0.4")
-			stays.ProfileIDs, nat.ProfileIDs, moved.ProfileIDs = []string{"open"}, []string{"open"}, []string{"open"} // else policy cuts theirs
+			stays, nat, moved, again := testSpec("cali1", "10.0.0.1"), testSpec("cali3", "10.0.0.3"), testSpec("cali4", "10.0.0.4"), testSpec("cali6", "10.0.0.6")
+			for _, ep := range []*model.WorkloadEndpoint{&stays, &nat, &moved, &again} {
+				ep.ProfileIDs = []string{"open"} // else policy cuts theirs
+			}
 			nat.IPv4NAT = []model.NAT{{IntIP: netip.MustParseAddr("10.0.0.3"), ExtIP: netip.MustParseAddr("10.0.0.33")}}
+			nat.ContainerID, again.ContainerID = "n", "y"
 			inactive := testSpec("cali5", "10.0.0.5")
 			inactive.State = model.StateInactive
 			open := model.Rules{Inbound: []model.Rule{{Action: model.ActionAllow}}, Outbound: []model.Rule{{Action: model.ActionAllow}}}
 			x.first = []model.Entry{put(model.ReadyKey{}, model.Ready(true), 1), put(model.ProfileRulesKey{Profile: "open"}, open, 1), put(testKey("a"), stays, 1),
-				put(testKey("nat"), nat, 1), put(testKey("moved"), moved, 1), put(testKey("inactive"), inactive, 1)}
+				put(testKey("nat"), nat, 1), put(testKey("moved"), moved, 1), put(testKey("inactive"), inactive, 1), put(testKey("again"), again, 1)}
 			x.system.interfaces = func([]string) ([]hostnet.Interface, error) {
 				return []hostnet.Interface{{Name: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.9")}}}, nil
 			}
-			for name, addrs := range map[string][]string{
-				"cali1": {"10.0.0.1", "10.0.0.11"}, "cali3": {"10.0.0.3", "10.0.0.33"}, "cali44": {"10.0.0.4"}, "cali5": {"10.0.0.5"}, "tap8": {"10.0.0.8", "10.0.0.9"},
-			} {
-				for _, a := range addrs {
-					x.wallside.sources = append(x.wallside.sources, nft.Source{Interface: name, Addr: netip.MustParseAddr(a)})
-				}
-			}
+			x.onRecord("10.0.0.1 cali1", "10.0.0.11 cali1", "10.0.0.3 cali3 n", "10.0.0.33 cali3 n", "10.0.0.4 cali44", "10.0.0.5 cali5", "10.0.0.6 cali6 x", "10.0.0.8 tap8", "10.0.0.9 tap8")
 			from := func(port uint16, addr string) conntrack.Tracked { return tcp(addr, port, "192.0.2.1", 80) }
-			x.set(from(1001, "10.0.0.1"), from(1011, "10.0.0.11"), from(1003, "10.0.0.3"), from(1033, "10.0.0.33"),
-				from(1004, "10.0.0.4"), from(1005, "10.0.0.5"), from(1008, "10.0.0.8"), from(1009, "10.0.0.9"))
+			x.set(from(1001, "10.0.0.1"), from(1011, "10.0.0.11"), from(1003, "10.0.0.3"), from(1033, "10.0.0.33"), from(1007, "10.0.0.7"),
+				from(1004, "10.0.0.4"), from(1005, "10.0.0.5"), from(1006, "10.0.0.6"), from(1008, "10.0.0.8"), from(1009, "10.0.0.9"))
 		})
 		time.Sleep(time.Second)
-		x.expectCut("those that lead where they led are left, and the host's own", []uint16{1001, 1003, 1033, 1009})
+		x.expectCut("those that lead where they led are left, those of nobody on record, and the host's own", []uint16{1001, 1003, 1033, 1007, 1009})
+		x.expectRecord("of who is there", "10.0.0.1 cali1", "10.0.0.2 cali2", "10.0.0.3 cali3 n", "10.0.0.33 cali3 n", "10.0.0.4 cali4", "10.0.0.6 cali6 y")
 	})
 }
 
@@ -171,7 +174,7 @@ func TestFormerIsGiven(t *testing.T) {
 				return x.connections(keep)
 			}
 			x.set(tcp("192.0.2.1", 1000, "10.0.0.9", 80))
-			x.wallside.sources = []nft.Source{{Interface: "cali9", Addr: netip.MustParseAddr("10.0.0.9")}}
+			x.onRecord("10.0.0.9 cali9")
 		})
 		c := testKey("c")
 		x.write(put(c, testSpec("cali3", "10.0.0.9"), 1))
@@ -180,4 +183,55 @@ func TestFormerIsGiven(t *testing.T) {
 		}
 		x.expectCut("at the gate", nil)
 	})
+}
+
+// TestRecord keeps on record who left until the tracker was walked, for an agent that is killed before.
+func TestRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(*cutting) {})
+		c := testSpec("cali3", "10.0.0.3")
+		c.ContainerID = "x"
+		x.write(put(testKey("c"), c, 1))
+		time.Sleep(2 * maxSweepRest)
+		x.expectRecord("all are there", "10.0.0.1 cali1", "10.0.0.2 cali2", "10.0.0.3 cali3 x")
+		x.fails(errors.New("broken"))
+		c.ContainerID = "y"
+		x.write(gone(testKey("a")), put(testKey("c"), c, 1))
+		time.Sleep(time.Second)
+		x.expectRecord("the tracker can't be read", "10.0.0.1 cali1", "10.0.0.2 cali2", "10.0.0.3 cali3 x", "10.0.0.3 cali3 y")
+		x.fails(nil)
+		time.Sleep(time.Minute)
+		x.expectRecord("it was read", "10.0.0.2 cali2", "10.0.0.3 cali3 y")
+	})
+}
+
+// onRecord is what a former run left.
+func (x *cutting) onRecord(names ...string) {
+	x.t.Helper()
+	for _, name := range names {
+		a, err := statefile.ParseAddress(name)
+		if err == nil {
+			err = x.system.addresses.Add(a)
+		}
+		if err != nil {
+			x.t.Fatal(err)
+		}
+	}
+}
+
+func (x *cutting) expectRecord(name string, want ...string) {
+	x.t.Helper()
+	synctest.Wait()
+	all, err := x.system.addresses.Read()
+	if err != nil {
+		x.t.Error(err)
+	}
+	var got []string
+	for _, a := range all {
+		got = append(got, a.String())
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		x.t.Errorf("on record, %s (-want +got):\n%s", name, diff)
+	}
 }

@@ -26,7 +26,7 @@ import (
 func cutLive(t *testing.T, prepare func(*loop), entries []model.Entry, what string, met func() bool) {
 	t.Helper()
 	h, log := health.New(), slog.New(slog.NewTextHandler(t.Output(), nil))
-	cfg := Config{Node: "h", Logger: log, Level: new(slog.LevelVar), VarDir: t.TempDir()}
+	cfg := Config{Node: "h", Logger: log, Level: new(slog.LevelVar), RunDir: t.TempDir(), VarDir: t.TempDir()}
 	l := newLoop(cfg, params.Resolve().Params, h, problems.New(log), report.New(log, nil, "h", h))
 	l.system.open = func([]string) (hostPath, error) { return &clockwork{start: time.Now()}, nil }
 	l.system.interfaces = func([]string) ([]hostnet.Interface, error) { return nil, nil }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statefile writes the small files that the agent leaves on its host.
+// Package statefile writes and reads the small files that the agent leaves on its host.
 package statefile
 
 import (
