@@ -3,8 +3,11 @@
 package nft
 
 import (
+	"errors"
+	"os"
+
+	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/render"
-	"github.com/calico-go/calico/pkg/nft/table"
 )
 
 // Flow is one direction of a connection, as policy sees its packets, or many of them.
@@ -32,15 +35,27 @@ func (f *Firewall) Cut(added, removed []Flow) {
 func (f *Firewall) ReadCut() (map[Flow]uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := make(map[Flow]uint64)
-	err := readSets(render.CutSets(), func() { clear(out) }, func(def *table.Set) error {
-		return f.conn.ReadCounted(def, func(key string, packets uint64) {
-			if flow, ok := render.ParseFlow(*def, key); ok {
-				out[flow] = packets
+	var err error
+	for range nfnl.MaxTries {
+		out := make(map[Flow]uint64)
+		for _, def := range render.CutSets() {
+			err = f.conn.ReadCounted(&def, func(key string, packets uint64) {
+				if flow, ok := render.ParseFlow(def, key); ok {
+					out[flow] = packets
+				}
+			})
+			if errors.Is(err, os.ErrNotExist) { // the table is still to be made
+				err = nil
 			}
-		})
-	})
-	return out, err
+			if err != nil {
+				break
+			}
+		}
+		if !errors.Is(err, nfnl.ErrInterrupted) {
+			return out, err
+		}
+	}
+	return nil, err
 }
 
 // cut is the set that a flow belongs to, nil where it is of no IP version.

@@ -4,7 +4,6 @@ package render
 
 import (
 	"net/netip"
-	"strings"
 
 	"github.com/calico-go/calico/pkg/nft/table"
 )
@@ -27,19 +26,6 @@ func (s Source) Set() string {
 func (s Source) Key() string {
 	return table.Concat(table.NameBytes(s.Interface), table.AddrBytes(s.Addr))
 }
-
-// ParseSource reads what Key writes; another make of the set may have other keys.
-func ParseSource(set table.Set, key string) (Source, bool) {
-	if len(key) != table.KeySize(set.Key) {
-		return Source{}, false
-	}
-	n := table.TypeInterface.Size()
-	a, ok := netip.AddrFromSlice([]byte(key[n:]))
-	return Source{Interface: strings.TrimRight(key[:n], "\x00"), Addr: a}, ok
-}
-
-// SourceSets are the sets of sources, empty.
-func SourceSets() []table.Set { return []table.Set{sourceSet(4), sourceSet(6)} }
 
 func sourceSet(version int) table.Set {
 	return table.Set{
