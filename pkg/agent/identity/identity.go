@@ -53,6 +53,8 @@ type Keeper struct {
 	mu     sync.Mutex
 	note   note
 	tenure tenure
+	// outdated ends a write that follows from other links than those of the note, nil = none is at work.
+	outdated context.CancelFunc
 
 	// The rest is run's alone.
 	keys      effort
@@ -220,7 +222,7 @@ func (i *Keeper) Want(w Wish) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := &i.note
-	changed := n.look(w.Links)
+	changed := i.look(w.Links)
 	if !n.linked || !reflect.DeepEqual(n.devices, w.Devices) {
 		n.linked, n.devices, changed = true, cloneDevices(w.Devices), true
 	}
@@ -247,7 +249,7 @@ func (i *Keeper) Want(w Wish) {
 func (i *Keeper) See(l plan.Links) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.note.look(l) {
+	if i.look(l) {
 		nudge(i.wake)
 	}
 }
@@ -261,6 +263,33 @@ func (n *note) look(l plan.Links) bool {
 		n.sight++
 	}
 	return !same
+}
+
+// look is the note's, and ends what follows from other links.
+func (i *Keeper) look(l plan.Links) bool {
+	changed := i.note.look(l)
+	if changed && i.outdated != nil {
+		i.outdated()
+	}
+	return changed
+}
+
+// whileSeen is a context that ends when other links are seen: a write that waits for etcd, which may be away because the
+// host's link is, must not say when both are back that the host has no address.
+func (i *Keeper) whileSeen(ctx context.Context, sight int) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.outdated = cancel
+	if i.note.sight != sight {
+		cancel()
+	}
+	return ctx, func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.outdated = nil
+		cancel()
+	}
 }
 
 // Found receives when another address was found: it is used once Want was called.

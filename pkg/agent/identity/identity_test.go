@@ -4,6 +4,7 @@ package identity
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -199,6 +200,53 @@ func TestIdentityOutage(t *testing.T) {
 	c.Start()
 	c.Until("address", func() bool { return c.Field("a", model.BGPHostIPv4) == "172.18.0.2" })
 	c.Until("well", func() bool { return p.problem(problemKeys) == "" })
+}
+
+// TestIdentityBack: a host whose link is back says nothing of its loss, though it was about to when etcd was away.
+func TestIdentityBack(t *testing.T) {
+	c := newFleet(t)
+	var later atomic.Int64
+	start := time.Now()
+	p := c.person("a", eth0("172.18.0.1/24"), func(_ *Config, i *Keeper) {
+		if i != nil {
+			i.now = func() time.Time { return start.Add(time.Duration(later.Load())) }
+		}
+	})
+	c.Until("address", func() bool { return c.Field("a", model.BGPHostIPv4) == "172.18.0.1" })
+	p.move(plan.Links{})
+	c.Until("it is waited for", func() bool { return len(p.id.notes().links.Links) == 0 })
+	first := c.revisions("a")
+	c.Stop()
+	hang, err := net.Listen("tcp", c.Addr()) // etcd takes connections, and doesn't answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 1)
+	go func() {
+		for {
+			conn, err := hang.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			nudge(asked)
+		}
+	}()
+	later.Store(int64(departure))
+	p.move(plan.Links{Links: []plan.Link{{Name: "eth1"}}})
+	c.Until("it is missed", func() bool { return p.problem("IP") != "" })
+	<-asked
+	p.move(eth0("172.18.0.1/24"))
+	c.Until("it is back", func() bool { return len(p.id.notes().links.Links[0].Addrs) > 0 })
+	hang.Close()
+	c.Start()
+	known := c.Put(model.PoolKey{CIDR: netip.MustParsePrefix("10.65.0.0/16")}, model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/16"), IPAM: true})
+	c.Until("well", func() bool {
+		return p.id.notes().revision >= known && p.problem("IP") == "" && p.problem(problemKeys) == ""
+	})
+	if diff := cmp.Diff(first, c.revisions("a")); diff != "" {
+		t.Errorf("written (-before +after):\n%s", diff)
+	}
 }
 
 // TestSameAddress: the second of two hosts with one address refuses it, names the

@@ -73,7 +73,12 @@ func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 		return again
 	}
 	if !change.Empty() {
-		i.keys.run(func() error { return i.write(ctx, f.own, change) })
+		seen, done := i.whileSeen(ctx, n.sight)
+		defer done()
+		i.keys.run(func() error { return i.write(seen, f.own, change) })
+		if seen.Err() != nil {
+			return leastPause // what it said is of the past
+		}
 		i.tell(problemKeys, i.keys.err)
 		return sooner(again, i.keys.after())
 	}
