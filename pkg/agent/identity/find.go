@@ -62,6 +62,12 @@ type sight struct {
 	at    time.Time
 }
 
+// place is the link that has, or had, the host's address.
+type place struct {
+	link string
+	up   bool // when it was last looked at
+}
+
 // find finds the host's addresses.
 func (i *Keeper) find(ctx context.Context, n note) finding {
 	var f finding
@@ -97,6 +103,9 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 		left := time.Duration(0)
 		if lookup == nil {
 			returns := there || i.isElsewhere(n, family, former, id)
+			if i.isBack(n, family, former) {
+				i.departing[family] = time.Time{}
+			}
 			left = i.leaving(family, m, id.Addr.Addr(), former, returns && (!unfit || m.Kind == plan.MethodCanReach))
 		} else {
 			i.departing[family] = time.Time{} // nothing says that it has to go
@@ -105,7 +114,7 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 		case lookup != nil && there, left > 0:
 			// It stays as it was. After a start n.own is none, and what etcd says is kept.
 			f.own[family], f.keep[family], f.errs[family] = n.own[family], true, lookup
-			if unfit {
+			if unfit || i.missed[family] {
 				f.errs[family] = err
 			}
 			f.again = sooner(f.again, left)
@@ -117,6 +126,7 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 				f.errs[family] = fmt.Errorf("no link has %s: other hosts cannot reach this one by it; give it to a link, or choose another", id.Addr.Addr())
 			}
 		}
+		i.missed[family] = f.errs[family] != nil && lookup == nil
 		if f.errs[family] == nil || m.Kind == plan.MethodAddress {
 			f.errs[family] = cmp.Or(refused(n.links.Links, m, family), f.errs[family])
 		}
@@ -148,6 +158,24 @@ func (i *Keeper) isElsewhere(n note, family int, former netip.Addr, found plan.I
 	text, _ := n.stored[model.BGPHostKey{Host: i.host, Field: model.BGPHostNetworkV4}.Path()].Value.(model.Text)
 	subnet, err := netip.ParsePrefix(string(text)) // what can't be read says nothing
 	return err == nil && subnet.Contains(former) && !subnet.Contains(found.Addr.Addr())
+}
+
+// isBack says whether the former address may be about to come back, so that it is to be waited for anew: the link that
+// had it has come up, or the kernel asks whether another host has it. A link gets its addresses one after the other,
+// which takes DHCP or the kernel's question a second or two.
+func (i *Keeper) isBack(n note, family int, former netip.Addr) bool {
+	home := &i.home[family]
+	if link := n.own[family].Link; link != "" && link != home.link {
+		*home = place{link: link, up: true}
+	}
+	up, asked := false, false
+	for _, l := range n.links.Links {
+		up = up || l.Up && l.Name == home.link
+		asked = asked || l.Up && slices.Contains(l.Pending, former)
+	}
+	came := up && !home.up
+	home.up = up
+	return came || asked
 }
 
 // leaving says how long the former address is yet waited for. returns says that it may be

@@ -63,6 +63,14 @@ func bare(l plan.Links) plan.Links {
 	return l
 }
 
+// asked has the kernel not know yet whether another host has the first link's addresses.
+func asked(l plan.Links) plan.Links {
+	for _, p := range l.Links[0].Addrs {
+		l.Links[0].Pending = append(l.Links[0].Pending, p.Addr())
+	}
+	return l
+}
+
 // TestFindPatience: a link or an address that goes for a moment moves nothing; one that
 // stays away does, and one that has another in its place isn't waited for.
 func TestFindPatience(t *testing.T) {
@@ -88,6 +96,22 @@ func TestFindPatience(t *testing.T) {
 			{time.Second, plan.Links{}, "172.18.0.1/24 keep 10s"},
 			{10 * time.Second, plan.Links{}, "finds no IPv4 address"},
 			{0, eth0("172.18.0.2/24"), "172.18.0.2/24"},
+		}},
+		"its link is back before it": {"", "172.18.0.1", []step{
+			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
+			{0, down(bare(eth0("172.18.0.1/24"))), "172.18.0.1/24 keep 10s"},
+			{10 * time.Second, down(bare(eth0("172.18.0.1/24"))), "finds no IPv4 address"},
+			{10 * time.Second, bare(eth0("172.18.0.1/24")), "keep 10s first-found finds no IPv4 address on a link that is up; there are: none"},
+			{9 * time.Second, bare(eth0("172.18.0.1/24")), "keep 1s first-found finds no IPv4 address on a link that is up; there are: none"},
+			{0, asked(eth0("172.18.0.1/24")), "keep 10s first-found finds no IPv4 address on a link that is up; there are: 172.18.0.1 on eth0, of which the kernel has yet to find out whether another host has it"},
+			{time.Second, eth0("172.18.0.1/24"), "172.18.0.1/24"},
+		}},
+		"its link is back without it": {"", "172.18.0.1", []step{
+			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
+			{0, down(bare(eth0("172.18.0.1/24"))), "172.18.0.1/24 keep 10s"},
+			{10 * time.Second, down(bare(eth0("172.18.0.1/24"))), "finds no IPv4 address"},
+			{0, bare(eth0("172.18.0.1/24")), "keep 10s first-found finds no IPv4 address on a link that is up; there are: none"},
+			{10 * time.Second, bare(eth0("172.18.0.1/24")), "first-found finds no IPv4 address on a link that is up; there are: none"},
 		}},
 		"is another": {"", "", []step{
 			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},

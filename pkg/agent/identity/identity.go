@@ -62,6 +62,8 @@ type Keeper struct {
 	tunnels   map[string]*tunnelEffort // by handle
 	looked    [2]sight                 // by family
 	departing [2]time.Time             // since when another address than the former is found
+	home      [2]place                 // by family
+	missed    [2]bool                  // the last find had no address of the family to offer
 	stood     [2]netip.Addr            // the host's own that was last in etcd as such
 	unsettled bool                     // life isn't on disk
 }
