@@ -5,11 +5,13 @@ package fabric
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
@@ -251,5 +253,50 @@ func TestFabricProblems(t *testing.T) {
 			t.Errorf("the hop that there is has no route: %q", held)
 		}
 		netns.IP(t, "link", "show", "vxlan.calico", "type", "bridge") // is still there
+	})
+}
+
+// A VXLAN that can't be as something else has its VNI or its port says what that is, and what to do.
+func TestVXLANTaken(t *testing.T) {
+	netns.Host(t, func() {
+		pods.Uplink(t)
+		local := netip.MustParseAddr("192.0.2.1")
+		st := plan.State{Tunnels: []plan.Tunnel{
+			{Kind: plan.VXLAN4, Device: link.VXLAN4, VNI: 1, Port: 4789, Local: local, Parent: "up0"},
+			{Kind: plan.VXLAN6, Device: link.VXLAN6, VNI: 1, Port: 4789, Local: netip.MustParseAddr("2001:db8::1"), Parent: "up0"},
+		}}
+		f := newFabric(t)
+		problem := func(want string) {
+			t.Helper()
+			var got string
+			for range 2 {
+				r, err := f.Apply(context.Background(), st)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = ""
+				for _, p := range r.Problems {
+					got += p.Subject + ": " + p.Err.Error()
+				}
+			}
+			if got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+		netns.IP(t, "link", "add", "theirs", "type", "vxlan", "id", "1", "dstport", "4789", "local", "192.0.2.1", "dev", "up0")
+		problem("vxlan.calico: make the device: file exists (A VXLAN device with the specified VNI already exists): " +
+			"link theirs has VNI 1 and port 4789: delete it, or set VXLANVNI or VXLANPort for all hosts")
+		netns.IP(t, "link", "del", "theirs")
+		problem("")
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{Port: 4790})
+		if err != nil {
+			t.Fatal(err)
+		}
+		st.Tunnels = st.Tunnels[:1]
+		st.Tunnels[0].Port = 4790
+		problem("vxlan.calico: bring up: address already in use: something else has UDP port 4790: see `ss -lunp sport = :4790` " +
+			"and `ip -d link show type vxlan`, and stop it, or set VXLANPort for all hosts")
+		conn.Close()
+		problem("")
 	})
 }

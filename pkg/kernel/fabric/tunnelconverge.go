@@ -116,8 +116,28 @@ func (p *pass) tunnelWrite(t plan.Tunnel, s deviceStep, drifted bool) (done bool
 	if err != nil && !errors.As(err, &refused) {
 		return false, err
 	}
+	if cure := p.takenBy(t, refused); cure != "" {
+		err = fmt.Errorf("%w: %s", err, cure)
+	}
 	p.wrote(&change{Change: rtnl.Change{What: s.what, Err: err}, subject: t.Device, drifted: drifted})
 	return err == nil, nil
+}
+
+// takenBy says what has what the kernel refuses to a VXLAN, and what to do; "" = it isn't for that.
+func (p *pass) takenBy(t plan.Tunnel, refused unix.Errno) (cure string) {
+	switch {
+	case t.Kind == plan.IPIP:
+	case refused == unix.EADDRINUSE:
+		return fmt.Sprintf("something else has UDP port %d: see `ss -lunp sport = :%[1]d` and `ip -d link show type vxlan`, and stop it, or set VXLANPort for all hosts", t.Port)
+	case refused == unix.EEXIST:
+		_ = p.sock.Walk(link.ListMessage(), func() { cure = "" }, func(m rtnl.Received) { // what isn't found has no name
+			l, ok := parseTunnel(m.Body)
+			if ok && m.Kind == unix.RTM_NEWLINK && l.Kind == "vxlan" && l.Name != link.VXLAN4 && l.Name != link.VXLAN6 && l.vni == t.VNI && l.port == t.Port {
+				cure = fmt.Sprintf("link %s has VNI %d and port %d: delete it, or set VXLANVNI or VXLANPort for all hosts", l.Name, t.VNI, t.Port)
+			}
+		})
+	}
+	return cure
 }
 
 func deleteMessage(index int) *rtnl.Message {
