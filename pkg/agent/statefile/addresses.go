@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,11 +23,15 @@ type Address struct {
 	Container string // "" = not known
 }
 
-// String is the name of its file: no interface has a blank in its name, nor an address.
+// maxContainer bounds what a container's ID takes of a file's name, 255 bytes at most. No runtime's is longer.
+const maxContainer = 128
+
+// String is the name of its file: no interface has a blank or a slash in its name, nor an address.
+// A container's ID is what somebody wrote to etcd; one that is too long counts as not known.
 func (a Address) String() string {
 	s := a.Addr.String() + " " + a.Interface
-	if a.Container != "" {
-		s += " " + a.Container
+	if id := url.PathEscape(a.Container); id != "" && len(id) <= maxContainer {
+		s += " " + id
 	}
 	return s
 }
@@ -36,10 +41,11 @@ func ParseAddress(s string) (Address, error) {
 	addr, rest, _ := strings.Cut(s, " ")
 	name, container, _ := strings.Cut(rest, " ")
 	a, err := netip.ParseAddr(addr)
-	if err == nil && name == "" {
+	id, bad := url.PathUnescape(container)
+	if err == nil && (name == "" || bad != nil || len(url.PathEscape(id)) > maxContainer) {
 		err = fmt.Errorf("%q: want an address, an interface and perhaps a container", s)
 	}
-	return Address{a, name, container}, err
+	return Address{a, name, id}, err
 }
 
 // Read returns the addresses on record, and passes over other files.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -39,6 +40,15 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	expect("one is off", b, c)
+	outside, long := c, c
+	outside.Container, long.Container = "/../../outside", strings.Repeat("c", 300)
+	for _, a := range []Address{outside, long} {
+		if err := dir.Add(a); err != nil {
+			t.Error(err)
+		}
+	}
+	c.Container = ""
+	expect("a path, and one that is too long for a name", b, c, outside, Address{c.Addr, c.Interface, "c1"})
 	if err := Addresses("/proc/self/none").Add(a); err == nil || err.Error() != "write to /proc/self/none: no such file or directory" {
 		t.Errorf("%v", err)
 	}
