@@ -9,10 +9,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
 	"github.com/calico-go/calico/pkg/store/wire"
@@ -72,7 +70,7 @@ func (c *Client) call(ctx context.Context, r request) error {
 		if refusals++; !isRefusedText(f.reason) {
 			served, refusals = time.Now(), 0
 		}
-		if f.next == renew {
+		if f.next == renew && !f.left {
 			if renewals++; renewals > maxRenewals {
 				f.next = stop
 			}
@@ -110,9 +108,15 @@ func (c *Client) attempt(ctx context.Context, m *member, ring int, r request) (f
 		ctx, cancel = context.WithTimeout(ctx, answerPatience)
 		defer cancel()
 	}
-	authCtx, f, err := c.authenticate(ctx, m, conn)
+	authCtx, used, f, err := c.authenticate(ctx, m, conn, !r.once)
 	if err != nil {
 		return f, err
+	}
+	sendCtx := authCtx
+	if used.left {
+		var cancel context.CancelFunc
+		sendCtx, cancel = context.WithTimeout(authCtx, share(ctx, c.trial))
+		defer cancel()
 	}
 	if !r.alongside {
 		c.roundTrips.Add(1)
@@ -120,15 +124,17 @@ func (c *Client) attempt(ctx context.Context, m *member, ring int, r request) (f
 	// WaitForReady stays off: a connection that failed is an error now, with its
 	// reason, and call decides. While it connects, grpc waits.
 	var p peer.Peer
-	err = r.send(authCtx, conn, grpc.Peer(&p))
+	err = r.send(sendCtx, conn, grpc.Peer(&p))
 	if err == nil {
+		c.tokenServed(used)
 		return failure{}, nil
 	}
 	// grpc fills in the peer when the request got a stream of its own: without
 	// one, nothing was sent.
 	f = judge(m.url, err, p.Addr != nil, c.username != "")
-	if f.next == renew {
-		c.forgetToken()
+	f.left = used.left
+	if f.next == renew || f.sent && sendCtx.Err() != nil && authCtx.Err() == nil {
+		c.forgetToken(used)
 	}
 	if f.kind == ErrDenied {
 		f.reason = c.denied(authCtx, conn, r.ops, f.reason)
@@ -156,49 +162,6 @@ func (m *member) connect(ctx context.Context, others bool) (*grpc.ClientConn, er
 			return nil, fmt.Errorf("not connected: %w", context.DeadlineExceeded)
 		}
 	}
-}
-
-// authenticate returns a context that carries what each request carries: the
-// user's token, and the demand that the member has a leader. A member that is
-// cut off from the others then says so instead of keeping the request.
-func (c *Client) authenticate(ctx context.Context, m *member, conn grpc.ClientConnInterface) (context.Context, failure, error) {
-	md := metadata.MD{rpctypes.MetadataRequireLeaderKey: {rpctypes.MetadataHasLeader}}
-	if c.username == "" {
-		return metadata.NewOutgoingContext(ctx, md), failure{}, nil
-	}
-	c.mu.Lock()
-	token, off := c.token, c.noAuth
-	c.mu.Unlock()
-	if token == "" && !off {
-		password, err := readPassword(c.passwordFile)
-		if err != nil {
-			return nil, failure{member: m.url, reason: err.Error(), err: err, kind: ErrAuth}, err
-		}
-		c.roundTrips.Add(1)
-		resp, err := wire.Authenticate(metadata.NewOutgoingContext(ctx, md), conn,
-			&wire.AuthenticateRequest{Name: c.username, Password: password})
-		switch {
-		case errors.Is(rpctypes.Error(err), rpctypes.ErrAuthNotEnabled):
-			off = true
-		case err != nil:
-			return nil, judge(m.url, err, false, true), err
-		default:
-			token = resp.Token
-		}
-		c.mu.Lock()
-		c.token, c.noAuth = token, off
-		c.mu.Unlock()
-	}
-	if token != "" {
-		md[rpctypes.TokenFieldNameGRPC] = []string{token}
-	}
-	return metadata.NewOutgoingContext(ctx, md), failure{}, nil
-}
-
-func (c *Client) forgetToken() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.token, c.noAuth = "", false
 }
 
 // final is the error of a request that etcd answered.

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,9 @@ type clusterOptions struct {
 	tls      *transport.TLSInfo // for clients
 	grpcOnly bool               // HTTP has an address of its own
 	quota    int64
-	narrow   bool // takes two operations in a transaction, and 2 KiB
+	narrow   bool   // takes two operations in a transaction, and 2 KiB
+	token    string // as etcd's --auth-token
+	tokenTTL uint   // seconds, of simple ones
 }
 
 type server struct {
@@ -57,6 +60,7 @@ type server struct {
 	asked      sync.RWMutex // held by requests for the member's status
 	halted     bool
 	mute       atomic.Bool // its streams say nothing
+	passwords  atomic.Int64
 }
 
 func startCluster(t testing.TB, opts clusterOptions) *cluster {
@@ -82,6 +86,7 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 		}
 		cfg.UnsafeNoFsync = true
 		cfg.BcryptCost = 4
+		cfg.AuthToken, cfg.AuthTokenTTL = cmp.Or(opts.token, cfg.AuthToken), cmp.Or(opts.tokenTTL, cfg.AuthTokenTTL)
 		cfg.QuotaBackendBytes = opts.quota
 		if opts.narrow {
 			cfg.MaxTxnOps, cfg.MaxRequestBytes = 2, 2<<10
@@ -131,8 +136,11 @@ func startCluster(t testing.TB, opts clusterOptions) *cluster {
 
 // serve keeps requests for the status from a member that is halted: etcd answers
 // them from its database without looking whether that is closed, which here
-// would end the test process.
+// would end the test process. And it counts the passwords that it is asked to look at.
 func (m *server) serve(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if info.FullMethod == pb.Auth_Authenticate_FullMethodName {
+		m.passwords.Add(1)
+	}
 	if info.FullMethod != pb.Maintenance_Status_FullMethodName {
 		return handler(ctx, req)
 	}

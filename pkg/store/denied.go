@@ -57,7 +57,7 @@ func (w *watch) denied(ctx context.Context, m *member, ring int, reason string) 
 	if err != nil {
 		return reason
 	}
-	ctx, _, err = w.c.authenticate(ctx, m, conn)
+	ctx, _, _, err = w.c.authenticate(ctx, m, conn, false)
 	if err != nil {
 		return reason
 	}

@@ -76,6 +76,7 @@ type failure struct {
 	kind   error // one of the sentinels above, nil for errors of the request itself
 	next   next
 	sent   bool // the request may have reached etcd
+	left   bool // its token was of an earlier process
 }
 
 // refused tells a refusal of access from a token that has ended, as all do when

@@ -4,6 +4,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
@@ -20,13 +21,42 @@ import (
 // maxSession bounds what is read. A session has etcd's certificates, and its ticket ours.
 const maxSession = 64 << 10
 
-// The file of a session begins with the digest of all that follows: what the session belongs
-// to, when it was made (seconds since 1970), the length of the ticket, the ticket, and the
-// session as crypto/tls writes it. Numbers are big-endian.
+// A file begins with the digest of all that follows: what its content belongs to, when that was
+// made (seconds since 1970), and the content. That of a session is the length of the ticket, the
+// ticket, and the session as crypto/tls writes it. Numbers are big-endian.
 const (
 	sessionMadeAt   = 2 * sha256.Size
-	sessionTicketAt = sessionMadeAt + 8 + 4
+	sessionAt       = sessionMadeAt + 8
+	sessionTicketAt = sessionAt + 4
 )
+
+func seal(content []byte, belongs [sha256.Size]byte, now time.Time) []byte {
+	data := append(make([]byte, sha256.Size), belongs[:]...)
+	data = binary.BigEndian.AppendUint64(data, uint64(now.Unix()))
+	data = append(data, content...)
+	sum := sha256.Sum256(data[sha256.Size:])
+	copy(data, sum[:])
+	return data
+}
+
+// unseal fails for what is not whole, belongs to something else or is too old. A single wrong bit
+// of a session would have etcd refuse the handshake, hence the digest.
+func unseal(data []byte, belongs [sha256.Size]byte, now time.Time) ([]byte, error) {
+	if len(data) <= sessionAt {
+		return nil, errors.New("it is too short")
+	}
+	if sum := sha256.Sum256(data[sha256.Size:]); !bytes.Equal(sum[:], data[:sha256.Size]) {
+		return nil, errors.New("it is damaged")
+	}
+	if !bytes.Equal(data[sha256.Size:sessionMadeAt], belongs[:]) {
+		return nil, errors.New("it is of other settings or files")
+	}
+	made := time.Unix(int64(binary.BigEndian.Uint64(data[sessionMadeAt:])), 0)
+	if age := now.Sub(made); age < 0 || age >= sessionLife {
+		return nil, fmt.Errorf("it is of %v", made)
+	}
+	return data[sessionAt:], nil
+}
 
 func formatSession(state *tls.ClientSessionState, belongs [sha256.Size]byte, now time.Time) ([]byte, error) {
 	ticket, session, err := state.ResumptionState()
@@ -37,32 +67,21 @@ func formatSession(state *tls.ClientSessionState, belongs [sha256.Size]byte, now
 	if err != nil {
 		return nil, err
 	}
-	data := append(make([]byte, sha256.Size), belongs[:]...)
-	data = binary.BigEndian.AppendUint64(data, uint64(now.Unix()))
-	data = binary.BigEndian.AppendUint32(data, uint32(len(ticket)))
-	data = append(append(data, ticket...), encoded...)
-	sum := sha256.Sum256(data[sha256.Size:])
-	copy(data, sum[:])
-	return data, nil
+	content := binary.BigEndian.AppendUint32(nil, uint32(len(ticket)))
+	content = append(append(content, ticket...), encoded...)
+	return seal(content, belongs, now), nil
 }
 
-// parseSession fails for what is not whole, belongs to something else or is too old. A single
-// wrong bit would have etcd refuse the handshake, hence the digest.
+// parseSession fails for what unseal does, and for what is no session.
 func parseSession(data []byte, belongs [sha256.Size]byte, now time.Time) (*tls.ClientSessionState, error) {
-	if len(data) < sessionTicketAt {
+	content, err := unseal(data, belongs, now)
+	if err != nil {
+		return nil, err
+	}
+	if len(content) < 4 {
 		return nil, errors.New("it is too short")
 	}
-	if sum := sha256.Sum256(data[sha256.Size:]); !bytes.Equal(sum[:], data[:sha256.Size]) {
-		return nil, errors.New("it is damaged")
-	}
-	if !bytes.Equal(data[sha256.Size:sessionMadeAt], belongs[:]) {
-		return nil, errors.New("it is of other certificates")
-	}
-	made := time.Unix(int64(binary.BigEndian.Uint64(data[sessionMadeAt:])), 0)
-	if age := now.Sub(made); age < 0 || age >= sessionLife {
-		return nil, fmt.Errorf("it is of %v", made)
-	}
-	ticket, rest := data[sessionTicketAt:], uint64(binary.BigEndian.Uint32(data[sessionTicketAt-4:]))
+	ticket, rest := content[4:], uint64(binary.BigEndian.Uint32(content))
 	if rest > uint64(len(ticket)) {
 		return nil, errors.New("it is too short for its ticket")
 	}
@@ -107,10 +126,7 @@ func (f sessionFile) read() ([]byte, error) {
 
 // write replaces the file in one step, and removes those that nobody has replaced since the time.
 func (f sessionFile) write(data []byte, since time.Time) error {
-	if err := os.Mkdir(f.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	if err := f.checkDir(); err != nil {
+	if err := f.makeDir(); err != nil {
 		return err
 	}
 	file, err := os.CreateTemp(f.dir, "."+f.name+".*") // mode 0600
@@ -134,9 +150,47 @@ func (f sessionFile) write(data []byte, since time.Time) error {
 	return nil
 }
 
+// lock waits until no other process has the directory locked, or ctx ends.
+func (f sessionFile) lock(ctx context.Context) (unlock func(), err error) {
+	if err := f.makeDir(); err != nil {
+		return nil, err
+	}
+	dir, err := os.OpenFile(f.dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	// The kernel knows no timeout. A wait that is given up drops the lock as soon as it has it.
+	locked := make(chan error, 1)
+	go func() {
+		err := error(syscall.EINTR)
+		for errors.Is(err, syscall.EINTR) {
+			err = syscall.Flock(int(dir.Fd()), syscall.LOCK_EX)
+		}
+		locked <- err
+	}()
+	select {
+	case err := <-locked:
+		if err != nil {
+			_ = dir.Close()
+			return nil, err
+		}
+		return func() { _ = dir.Close() }, nil
+	case <-ctx.Done():
+		go func() { <-locked; _ = dir.Close() }()
+		return nil, fmt.Errorf("%s: locked by another call: %w", f.dir, ctx.Err())
+	}
+}
+
 func (f sessionFile) remove() { _ = os.Remove(f.path()) }
 
 func (f sessionFile) path() string { return filepath.Join(f.dir, f.name) }
+
+func (f sessionFile) makeDir() error {
+	if err := os.Mkdir(f.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return f.checkDir()
+}
 
 func (f sessionFile) checkDir() error {
 	info, err := os.Lstat(f.dir)

@@ -4,9 +4,11 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -79,9 +81,10 @@ func TestSessionFormat(t *testing.T) {
 		{"nearly old", nil, belongs, sessionLife - time.Second, ""},
 		{"old", nil, belongs, sessionLife, "it is of "},
 		{"of the future", nil, belongs, -time.Second, "it is of "},
-		{"of other certificates", nil, digest([]byte("those")), 0, "other certificates"},
+		{"of other certificates", nil, digest([]byte("those")), 0, "of other settings or files"},
 		{"empty", func([]byte) []byte { return nil }, belongs, 0, "too short"},
-		{"the head alone", func(d []byte) []byte { return d[:sessionTicketAt-1] }, belongs, 0, "too short"},
+		{"the head alone", func(d []byte) []byte { return resum(d[:sessionAt]) }, belongs, 0, "too short"},
+		{"half a length", func(d []byte) []byte { return resum(d[:sessionTicketAt-1]) }, belongs, 0, "too short"},
 		{"torn", func(d []byte) []byte { return d[:len(d)-1] }, belongs, 0, "damaged"},
 		{"one bit of the digest", at(0, 1), belongs, 0, "damaged"},
 		{"one bit further on", at(len(good)-500, 1), belongs, 0, "damaged"},
@@ -247,6 +250,36 @@ func TestSessionFileUnlisted(t *testing.T) {
 	<-done
 	if err := os.Chmod(f.dir, 0o700); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSessionFileLock has others wait, and none for longer than it wants to.
+func TestSessionFileLock(t *testing.T) {
+	f := sessionFile{filepath.Join(t.TempDir(), "sessions"), "name", os.Geteuid()}
+	unlock, err := f.lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.lock(within(t, 10*time.Millisecond)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("locked twice: %v", err)
+	}
+	got := make(chan error)
+	go func() {
+		unlock, err := f.lock(t.Context())
+		if err == nil {
+			unlock()
+		}
+		got <- err
+	}()
+	unlock()
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if err := os.Chmod(f.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.lock(t.Context()); err == nil || !strings.Contains(err.Error(), "not a directory of this user's") {
+		t.Errorf("others may enter: %v", err)
 	}
 }
 

@@ -35,11 +35,11 @@ type Config struct {
 	// CAFile verifies etcd, instead of the system's roots; CertFile and KeyFile
 	// are this client's own. PEM.
 	CAFile, CertFile, KeyFile string
-	// SessionDir, "" = none, is where a process that ends soon leaves its TLS sessions
-	// for the next. It is made; its parent must be there, and nobody else's to write to.
+	// SessionDir, "" = none, is where a process that ends soon leaves its TLS sessions and its
+	// user's token for the next. It is made; its parent must be there, and nobody else's to write to.
 	SessionDir string
 	// Username and the password in PasswordFile, which is trimmed and read
-	// again at each authentication.
+	// again at each authentication. A token of SessionDir's is used where the file is as it was.
 	Username, PasswordFile string
 
 	// DialTimeout is how long a request tries to reach etcd. 0: until its
@@ -67,9 +67,11 @@ type Client struct {
 	username     string
 	passwordFile string
 	sessionDir   string
+	tokens       *tokenFile // nil: none is left for other processes
 	dialTimeout  time.Duration
 	refused      time.Duration
-	oldEtcd      bool // tests: take every etcd for one of before 3.4.25
+	trial        time.Duration // bounds a request with a token that an earlier process left
+	oldEtcd      bool          // tests: take every etcd for one of before 3.4.25
 	log          *slog.Logger
 
 	done chan struct{}  // closed when Close begins
@@ -79,10 +81,12 @@ type Client struct {
 	members []*member
 	current int
 	stale   bool // discovered members don't answer: ask DNS again
-	token   string
-	noAuth  bool // the server said that authentication is off
-	closing bool // no new leases
-	closed  bool // no new requests
+	token   token
+	noAuth  bool   // the server said that authentication is off
+	useless string // the token that etcd didn't know last
+	trials  int    // of tokens that earlier processes left
+	closing bool   // no new leases
+	closed  bool   // no new requests
 
 	roundTrips, bytesRead, commits, conflicts atomic.Int64
 	interrupted                               atomic.Pointer[interruption] // nil: no watch is
@@ -105,6 +109,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		sessionDir:   cfg.SessionDir,
 		dialTimeout:  cfg.DialTimeout,
 		refused:      cfg.RefusedTimeout,
+		trial:        trialPatience,
 		log:          cfg.Logger,
 		done:         make(chan struct{}),
 	}
@@ -123,7 +128,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("the etcd user name %s is set but no password file: set both or neither", cfg.Username)
 	}
 	if cfg.Username != "" {
-		if _, err := readPassword(cfg.PasswordFile); err != nil {
+		if _, _, err := readPassword(cfg.PasswordFile); err != nil {
 			return nil, err
 		}
 	}
@@ -132,6 +137,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c.tls = files
+	c.tokens = newTokenFile(cfg, files, c.log)
 	for _, e := range cfg.Endpoints {
 		m, err := parseEndpoint(e, files)
 		if err != nil {
@@ -188,8 +194,8 @@ func (c *Client) isClosing() bool {
 
 // Counters are totals since Open.
 type Counters struct {
-	// RoundTrips are requests to etcd, those of leases and of authentication and
-	// those that found no connection included; a watch's stream is not one. Those
+	// RoundTrips are requests to etcd, those of leases and of authentication,
+	// those with a token that etcd has forgotten and those that found no connection included; a watch's stream is not one. Those
 	// that ReadWants has under way at the same time are one.
 	RoundTrips int64
 	// BytesRead are the keys and values that etcd sent, watches included.

@@ -71,7 +71,7 @@ func (w *watch) follow(ctx context.Context) error {
 	w.c.failover(m)
 	f := judge(m.url, err, true, w.c.username != "")
 	if f.next == renew {
-		w.c.forgetToken()
+		w.c.forgetToken(w.token)
 		if w.renewals++; w.renewals <= maxRenewals {
 			f.kind = ErrUnavailable // until the next token is there
 		}
@@ -96,7 +96,7 @@ func (w *watch) followMember(ctx context.Context, m *member, ring int) error {
 	}
 	// The context demands a leader: a member that is cut off from the others
 	// ends the stream instead of keeping silent.
-	ctx, _, err = w.c.authenticate(ctx, m, conn)
+	ctx, w.token, _, err = w.c.authenticate(ctx, m, conn, false)
 	if err != nil {
 		return err
 	}

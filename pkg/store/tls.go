@@ -3,7 +3,6 @@
 package store
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -135,17 +134,4 @@ func (f *tlsFiles) config() (*tls.Config, error) {
 		}
 	}
 	return cfg, nil
-}
-
-// readPassword reads the file, without the white space around it.
-func readPassword(file string) (string, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("etcd password file: %w: name a file that this process may read", err)
-	}
-	b = bytes.TrimSpace(b)
-	if len(b) == 0 {
-		return "", fmt.Errorf("etcd password file %s is empty: write the password into it", file)
-	}
-	return string(b), nil
 }

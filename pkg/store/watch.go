@@ -51,6 +51,7 @@ type watch struct {
 	cluster  uint64      // etcd's cluster id
 	last     *wire.Event // since the snapshot; nil = none
 	trouble  string      // the last that was logged, "" = none
+	token    token       // of the last stream
 	renewals int         // of the token, since all was well
 }
 

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/test/lab"
+)
+
+// TestToken has etcd look at the password once: the calls after that make no more round trips than without one.
+func TestToken(t *testing.T) {
+	cfg := small()
+	cfg.Auth = true
+	r := newRig(t, cfg)
+	info, err := os.Stat(r.lab.EtcdPasswordFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for time.Since(info.ModTime()) < 2*time.Second {
+		time.Sleep(10 * time.Millisecond) // one that was written just now may be changed unseen
+	}
+	pod := r.pod("pod")
+	var calls []lab.Call
+	var trips []int
+	// The first ADD claims a block; one that isn't answered for two seconds has etcd look at the password again.
+	for i := range 10 {
+		c := call(pod, r.conf(nil))
+		c.Plugin, c.ContainerID = "calico-ipam", fmt.Sprintf("c%d", i)
+		r.must(c)
+		calls, trips = append(calls, c), append(trips, r.roundTrips())
+		if i > 0 && trips[i] == 2 {
+			break
+		}
+	}
+	if trips[len(trips)-1] != 2 {
+		t.Errorf("round trips: %v, want 2 at last", trips)
+	}
+	for _, c := range calls {
+		r.must(verb("DEL", c))
+	}
+	r.empty()
+}
