@@ -304,14 +304,12 @@ func (a *attachment) freeHandle(plan *ipam.Plan, v *view, former identity, also 
 	if err != nil {
 		return nil, err
 	}
-	held, err := v.ipam.Held(former.handle, blocks...)
-	if err != nil {
+	// What is to be read for it.
+	if _, err := ipam.NewPlan(v.ipam).Release(former.handle, a.s.started, blocks...); err != nil {
 		return nil, err
 	}
-	for _, h := range held {
-		if others, err := a.s.othersAddress(v, former, h.Attributes); err != nil || others {
-			return nil, err
-		}
+	if others, err := a.s.othersHave(v, former); err != nil || others {
+		return nil, err
 	}
 	return plan.Release(former.handle, a.s.started, blocks...)
 }

@@ -22,16 +22,26 @@ func TestDelOfWhatIsGone(t *testing.T) {
 	conf := r.conf(nil)
 	pod := r.pod("pod")
 	key := model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"}
+	handle := model.HandleKey{ID: "net1.c1.eth0"}
 	for name, lose := range map[string]func(*lab.Call){
 		"nothing":     func(*lab.Call) {},
 		"netns":       func(c *lab.Call) { c.Netns = "/run/netns/gone" },
 		"empty netns": func(c *lab.Call) { c.Netns = "" },
 		"link":        func(*lab.Call) { r.sh("ip link del " + r.links()[0]) },
 		"endpoint":    func(*lab.Call) { r.delete(key) },
-		"handle":      func(*lab.Call) { r.delete(model.HandleKey{ID: "net1.c1.eth0"}) },
+		"handle":      func(*lab.Call) { r.delete(handle) },
 		"handle and link": func(*lab.Call) {
-			r.delete(model.HandleKey{ID: "net1.c1.eth0"})
+			r.delete(handle)
 			r.sh("ip link del " + r.links()[0])
+		},
+		"handle and endpoint":  func(*lab.Call) { r.delete(handle); r.delete(key) },
+		"what the handle says": func(*lab.Call) { r.putText(handle, "7") },
+		"what the handle says, and the block isn't known": func(*lab.Call) {
+			r.putText(handle, "7")
+			r.sh("rm " + filepath.Join(r.host.RunDir(), "cni.lock"))
+		},
+		"what the handle in its older place says": func(*lab.Call) {
+			r.putText(model.HandleKey{ID: handle.ID, Legacy: true}, "7")
 		},
 		"all of etcd but the pools": func(*lab.Call) {
 			var c model.Change
@@ -101,14 +111,19 @@ func TestDelWithoutHandle(t *testing.T) {
 	// The pod's next sandbox frees it.
 	first := call(r.pod("one"), r.conf(nil))
 	first.Args = k8sArgs
-	r.add(first)
-	r.delete(handle("c1"))
 	second := first
 	second.Netns, second.ContainerID = r.pod("two"), "c2"
-	r.add(second)
-	r.must(verb("DEL", first))
-	r.must(verb("DEL", second))
-	r.empty()
+	for _, lose := range []func(){
+		func() { r.delete(handle("c1")) },
+		func() { r.putText(handle("c1"), "7") },
+	} {
+		r.add(first)
+		lose()
+		r.add(second)
+		r.must(verb("DEL", first))
+		r.must(verb("DEL", second))
+		r.empty()
+	}
 }
 
 func TestDelByAnotherName(t *testing.T) {
@@ -336,8 +351,9 @@ func TestGC(t *testing.T) {
 	if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Deletes: []model.Key{model.HandleKey{ID: "net1.c3.eth0"}}}); err != nil {
 		t.Fatal(err)
 	}
-	// c1's link is lost, and there are links that etcd never heard of.
+	// c1's link is lost, and its handle says nothing; and there are links that etcd never heard of.
 	r.sh("ip link del " + r.add(calls[1]).Interfaces[0].Name)
+	r.putText(model.HandleKey{ID: "net1.c1.eth0"}, "7")
 	r.sh(`ip link add cali00000000001 type veth peer name p1 && ip link set cali00000000001 alias "calico net1.leak.eth0"
 		ip link add cali00000000002 type veth peer name p2`)
 	gc := func(valid ...string) {

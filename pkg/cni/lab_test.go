@@ -18,6 +18,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/google/go-cmp/cmp"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
@@ -187,6 +189,19 @@ func (r *rig) handles() []string {
 func (r *rig) put(k model.Key, v any) {
 	r.Helper()
 	if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Puts: []model.Put{{Key: k, Value: v}}}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// putText writes what needn't parse, as a person may.
+func (r *rig) putText(k model.Key, text string) {
+	r.Helper()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: r.lab.EtcdSockets(), Logger: zap.NewNop()})
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer func() { _ = etcd.Close() }() // nothing is in flight
+	if _, err := etcd.Put(r.ctx(), k.Path(), text); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -33,6 +33,7 @@ type draft struct {
 type draftHandle struct {
 	blocks            map[netip.Prefix]int
 	canonical, legacy int64 // the revisions of its two places
+	invalid           error // of one of them
 	changed           bool
 }
 
@@ -176,15 +177,25 @@ func (p *Plan) own(d *draft, host string) {
 // handle is what the handle holds, for looking and for changing: from here on
 // the plan depends on it. Both its places must be known.
 func (p *Plan) handle(id string) (*draftHandle, error) {
+	h := p.anyHandle(id)
+	if h.invalid != nil {
+		delete(p.handles, id)
+		return nil, h.invalid
+	}
+	return h, nil
+}
+
+// anyHandle is handle also where one of its places is not valid: that says nothing.
+func (p *Plan) anyHandle(id string) *draftHandle {
 	if h := p.handles[id]; h != nil {
-		return h, nil
+		return h
 	}
 	h := &draftHandle{blocks: map[netip.Prefix]int{}}
 	// Where both places exist, the canonical one is right on each block.
 	for _, k := range []model.HandleKey{{ID: id, Legacy: true}, {ID: id}} {
 		e := p.view.handles[k]
 		if e.Err != nil {
-			return nil, &InvalidError{Path: k.Path(), Err: e.Err}
+			h.invalid = &InvalidError{Path: k.Path(), Err: e.Err}
 		}
 		if k.Legacy {
 			h.legacy = e.Revision
@@ -199,7 +210,7 @@ func (p *Plan) handle(id string) (*draftHandle, error) {
 		}
 	}
 	p.handles[id] = h
-	return h, nil
+	return h
 }
 
 // recount makes the handle's count of a block what the block says.

@@ -11,9 +11,9 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Release frees every address of the handle, and deletes the handle. A handle
-// that doesn't exist has none, unless it is in one of the blocks also: those may
-// name it although somebody has deleted it.
+// Release frees every address of the handle, and deletes the handle. One that
+// doesn't exist, as somebody has deleted it, or that isn't valid has what is its
+// in the blocks that were read, and in those of also; without any it is left alone.
 //
 // A block that becomes empty and has affinity to a host stays that host's, with
 // the time; another host may take it over later. It is given back, that is
@@ -28,11 +28,8 @@ func (p *Plan) Release(handle string, now time.Time, also ...netip.Prefix) ([]ne
 	if !n.addAll(FirstReadRelease(handle)) {
 		return nil, n.err()
 	}
-	h, err := p.handle(handle)
-	if err != nil {
-		return nil, err
-	}
-	blocks := h.with(also)
+	h := p.anyHandle(handle)
+	blocks := h.with(append(p.naming(handle), also...))
 	for _, c := range blocks {
 		n.block(c)
 	}
@@ -44,6 +41,7 @@ func (p *Plan) Release(handle string, now time.Time, also ...netip.Prefix) ([]ne
 			return nil, err
 		}
 	}
+	h.invalid = nil // it goes with what is found
 	var freed []netip.Addr
 	for _, c := range blocks {
 		if !p.exists(c) {
@@ -131,6 +129,21 @@ func (p *Plan) BlocksOf(handle string, addrs []netip.Addr) ([]netip.Prefix, erro
 	return found, nil
 }
 
+// naming are the blocks that were read and have addresses of the handle, whether or not it names them.
+func (p *Plan) naming(handle string) (blocks []netip.Prefix) {
+	for c, b := range p.view.blocks {
+		m, _ := b.entry.Value.(model.Block)
+		if !slices.ContainsFunc(m.Attributes, func(a model.Attributes) bool { return a.HandleID == handle }) {
+			continue
+		}
+		if m, err := p.peek(c); err == nil && m != nil && len(heldBy(m, handle)) > 0 {
+			blocks = append(blocks, c)
+		}
+	}
+	slices.SortFunc(blocks, netip.Prefix.Compare)
+	return blocks
+}
+
 // find is the block in which an address is allocated, and where; nil = it isn't.
 func (p *Plan) find(addr netip.Addr) (*model.Block, int, error) {
 	n := &needs{v: p.view}
@@ -186,11 +199,10 @@ func (p *Plan) wanted(b *model.Block) bool {
 	return pool.err != nil || pool.IPAM && !pool.Disabled && pool.BlockSize == b.CIDR.Bits()
 }
 
-// Held are the addresses of a handle as the view has them, with those that it has in the blocks
-// also, as in Release.
+// Held are the addresses of a handle as the view has them.
 //
-// Errors: as Release.
-func (v *View) Held(handle string, also ...netip.Prefix) ([]Assigned, error) {
+// Errors: as Release, and *InvalidError where the handle isn't valid.
+func (v *View) Held(handle string) ([]Assigned, error) {
 	p := NewPlan(v)
 	n := &needs{v: v}
 	if !n.addAll(FirstReadRelease(handle)) {
@@ -200,15 +212,14 @@ func (v *View) Held(handle string, also ...netip.Prefix) ([]Assigned, error) {
 	if err != nil {
 		return nil, err
 	}
-	blocks := h.with(also)
-	for _, c := range blocks {
+	for _, c := range h.sorted() {
 		n.block(c)
 	}
 	if err := n.err(); err != nil {
 		return nil, err
 	}
 	var out []Assigned
-	for _, c := range blocks {
+	for _, c := range h.sorted() {
 		b, err := p.peek(c)
 		if err != nil {
 			return nil, err

@@ -92,6 +92,21 @@ func TestReleaseOddTrees(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 
+	// A handle that isn't valid goes, with what is its in a block that was read.
+	s.putText("/calico/ipam/v2/handle/x.10.0.0.9", "7")
+	var freed []netip.Addr
+	wants := append(FirstReadRelease("x.10.0.0.9"), Want{Key: model.BlockKey{CIDR: cidr("10.0.0.8/30")}})
+	p, err = s.plan(wants, func(p *Plan) error { freed, err = p.Release("x.10.0.0.9", noon); return err })
+	if err == nil {
+		err = s.commit(p.Change())
+	}
+	if err != nil || !slices.Equal(freed, []netip.Addr{addr("10.0.0.9")}) {
+		t.Errorf("freed %v, %v", freed, err)
+	}
+	if _, ok := s.keys["/calico/ipam/v2/handle/x.10.0.0.9"]; ok {
+		t.Error("the handle is left")
+	}
+
 	// A handle in its older place goes too.
 	s.delete(model.HandleKey{ID: "x.10.0.0.8"})
 	s.putText("/calico/ipam/v2/assignment/handle/x.10.0.0.8", `{"id":"x.10.0.0.8","block":{"10.0.0.8/30":1}}`)
