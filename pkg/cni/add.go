@@ -234,7 +234,11 @@ func (a *attachment) decide(v *view) (model.Change, error) {
 		}
 	}
 	if !a.delegated {
-		choice, err := assign(plan, v, a.s.request(a.id))
+		var had []netip.Addr
+		if valid && old.ContainerID == a.id.cid {
+			had = old.Addrs()
+		}
+		choice, err := assign(plan, v, a.s.request(a.id), had...)
 		if err != nil {
 			return model.Change{}, err
 		}

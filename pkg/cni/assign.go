@@ -61,9 +61,15 @@ func fits(choice ipam.Choice) error {
 
 // assign gives a handle its addresses. What it has is what an earlier ADD for the
 // same interface has reported, and is all that this one gets, whatever is
-// configured by now: nothing is allocated twice.
-func assign(plan *ipam.Plan, v *view, r ipam.Request) (ipam.Choice, error) {
+// configured by now: nothing is allocated twice. Where somebody has deleted the handle it is
+// made anew, of what the blocks that were read say, and those of the addresses that it had.
+func assign(plan *ipam.Plan, v *view, r ipam.Request, had ...netip.Addr) (ipam.Choice, error) {
 	held, err := v.ipam.Held(r.Handle)
+	if err == nil && len(held) == 0 && len(had) > 0 {
+		if _, err = plan.BlocksOf(r.Handle, had); err == nil {
+			held, err = v.ipam.Held(r.Handle)
+		}
+	}
 	if err != nil {
 		return ipam.Choice{}, err
 	}
@@ -100,5 +106,5 @@ func assign(plan *ipam.Plan, v *view, r ipam.Request) (ipam.Choice, error) {
 	slices.SortStableFunc(held, func(a, b ipam.Assigned) int {
 		return cmp.Or(cmp.Compare(a.Addr.BitLen(), b.Addr.BitLen()), cmp.Compare(place(a.Addr), place(b.Addr)))
 	})
-	return ipam.Choice{Addrs: held}, nil
+	return ipam.Choice{Addrs: held}, plan.Restore(r.Handle, held)
 }

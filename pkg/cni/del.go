@@ -174,30 +174,36 @@ func (r *removal) decide(v *view) (model.Change, error) {
 	return change, nil
 }
 
-// free frees what the handle has. Where somebody has deleted the handle, the blocks of the
-// endpoint's addresses tell which of those are its.
+// free frees what the handle has, and what its endpoint's addresses show that it has.
 func (r *removal) free(plan *ipam.Plan, v *view) ([]netip.Addr, error) {
-	freed, err := plan.Release(r.id.handle, r.s.started, r.id.blocks...)
-	if err != nil || r.unlocked {
-		return freed, err
+	if r.unlocked {
+		return plan.Release(r.id.handle, r.s.started, r.id.blocks...)
 	}
-	var missing []netip.Addr
+	var had []netip.Addr
 	for _, key := range r.known() {
-		ep, ok := v.get(key).Value.(model.WorkloadEndpoint)
-		if !ok || !r.owns(v.get(key), nil) {
-			continue
-		}
-		for _, addr := range ep.Addrs() {
-			if !slices.Contains(freed, addr) {
-				missing = append(missing, addr)
-			}
+		if ep, ok := v.get(key).Value.(model.WorkloadEndpoint); ok && r.owns(v.get(key), nil) {
+			had = append(had, ep.Addrs()...)
 		}
 	}
-	blocks, err := plan.BlocksOf(r.id.handle, missing)
+	return r.s.free(plan, r.id, had)
+}
+
+// free frees what the handle has. Where somebody has deleted the handle, the blocks of the
+// addresses that its container had tell which of those are its: a runtime passes the ADD's result.
+func (s *session) free(plan *ipam.Plan, id identity, had []netip.Addr) ([]netip.Addr, error) {
+	freed, err := plan.Release(id.handle, s.started, id.blocks...)
+	if err != nil {
+		return nil, err
+	}
+	if previous, err := s.prevResult(id); err == nil && s.env.command == "DEL" {
+		had = append(had, previous.addrs...)
+	}
+	missing := slices.DeleteFunc(had, func(a netip.Addr) bool { return slices.Contains(freed, a) })
+	blocks, err := plan.BlocksOf(id.handle, missing)
 	if err != nil || len(blocks) == 0 {
 		return freed, err
 	}
-	more, err := plan.Release(r.id.handle, r.s.started, blocks...)
+	more, err := plan.Release(id.handle, s.started, blocks...)
 	return append(freed, more...), err
 }
 

@@ -126,6 +126,52 @@ func TestDelWithoutHandle(t *testing.T) {
 	}
 }
 
+// TestWithoutHandle has ADD and DEL asked again when somebody has deleted the handle.
+func TestWithoutHandle(t *testing.T) {
+	r := newRig(t, lab.Config{})
+	handle := model.HandleKey{ID: "net1.c1.eth0"}
+	pod := r.pod("pod")
+	forget := func() { r.sh("rm " + filepath.Join(r.host.RunDir(), "cni.lock")) }
+	for _, tt := range []struct {
+		plugin, name string
+		before       func() // the next call
+		again        bool   // an ADD is
+		knows        bool   // DEL has the ADD's result
+	}{
+		{"calico", "again", func() {}, true, false},
+		{"calico", "again, and the block isn't known", forget, true, false},
+		{"calico", "no endpoint, and the block isn't known", func() {
+			r.delete(model.WorkloadEndpointKey{Host: "a", Orchestrator: "cni", Workload: "c1", Endpoint: "eth0"})
+			forget()
+		}, false, true},
+		{"calico-ipam", "again", func() {}, true, false},
+		{"calico-ipam", "deleted", func() {}, false, false},
+		{"calico-ipam", "deleted, and the block isn't known", forget, false, true},
+	} {
+		t.Run(tt.plugin+" "+tt.name, func(t *testing.T) {
+			r := &rig{t, r.lab, r.host}
+			c := call(pod, r.conf(nil))
+			c.Plugin = tt.plugin
+			first := r.must(c)
+			r.delete(handle)
+			tt.before()
+			if tt.again {
+				again := r.must(c)
+				if d := cmp.Diff(string(first.Stdout), string(again.Stdout)); d != "" {
+					t.Errorf("ADD again (-first +again):\n%s", d)
+				}
+				r.must(verb("CHECK", withResult(r, c, first)))
+				r.sound()
+			}
+			if tt.knows {
+				c = withResult(r, c, first)
+			}
+			r.must(verb("DEL", c))
+			r.empty()
+		})
+	}
+}
+
 func TestDelByAnotherName(t *testing.T) {
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(nil))

@@ -258,7 +258,7 @@ func (s *session) releaseHandle(ctx context.Context, id identity) error {
 				return model.Change{}, v.checkReady()
 			}
 			plan := ipam.NewPlan(v.ipam)
-			freed, err := plan.Release(id.handle, s.started, id.blocks...)
+			freed, err := s.free(plan, id, nil)
 			if err != nil {
 				s.askAhead()
 				return model.Change{}, err

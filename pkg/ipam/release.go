@@ -199,7 +199,8 @@ func (p *Plan) wanted(b *model.Block) bool {
 	return pool.err != nil || pool.IPAM && !pool.Disabled && pool.BlockSize == b.CIDR.Bits()
 }
 
-// Held are the addresses of a handle as the view has them.
+// Held are the addresses of a handle as the view has them, those too that it doesn't name, as
+// somebody has deleted it.
 //
 // Errors: as Release, and *InvalidError where the handle isn't valid.
 func (v *View) Held(handle string) ([]Assigned, error) {
@@ -212,14 +213,15 @@ func (v *View) Held(handle string) ([]Assigned, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range h.sorted() {
+	blocks := h.with(p.naming(handle))
+	for _, c := range blocks {
 		n.block(c)
 	}
 	if err := n.err(); err != nil {
 		return nil, err
 	}
 	var out []Assigned
-	for _, c := range h.sorted() {
+	for _, c := range blocks {
 		b, err := p.peek(c)
 		if err != nil {
 			return nil, err
@@ -237,4 +239,28 @@ func (v *View) Held(handle string) ([]Assigned, error) {
 		}
 	}
 	return out, nil
+}
+
+// Restore has the handle name the blocks of what it holds.
+//
+// Errors: as Held.
+func (p *Plan) Restore(handle string, held []Assigned) error {
+	h, err := p.handle(handle)
+	if err != nil {
+		return err
+	}
+	for _, a := range held {
+		if h.blocks[a.Block] > 0 {
+			continue
+		}
+		b, err := p.peek(a.Block)
+		if err != nil {
+			return err
+		}
+		h.blocks[a.Block], h.changed = len(heldBy(b, handle)), true
+		if p.blocks[a.Block] == nil {
+			p.compares[model.BlockKey{CIDR: a.Block}] = p.view.blocks[a.Block].entry.Revision
+		}
+	}
+	return nil
 }

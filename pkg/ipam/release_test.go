@@ -118,6 +118,32 @@ func TestReleaseOddTrees(t *testing.T) {
 	}
 }
 
+// Somebody has deleted a handle.
+func TestRestore(t *testing.T) {
+	s := world(t)
+	s.fill("10.0.0.4/30", "a", 2)
+	s.delete(model.HandleKey{ID: "x.10.0.0.4"})
+	wants := append(FirstReadRelease("x.10.0.0.4"), Want{Key: model.BlockKey{CIDR: cidr("10.0.0.4/30")}})
+	p, err := s.plan(wants, func(p *Plan) error {
+		held, err := p.view.Held("x.10.0.0.4")
+		if len(held) != 1 || held[0].Addr != addr("10.0.0.4") {
+			t.Errorf("held %v", held)
+		}
+		return errors.Join(err, p.Restore("x.10.0.0.4", held))
+	})
+	if err == nil {
+		err = s.commit(p.Change())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mustBeSound()
+	if freed, err := s.release("x.10.0.0.4", noon); err != nil || len(freed) != 1 {
+		t.Errorf("freed %v, %v", freed, err)
+	}
+	s.mustBeSound()
+}
+
 func TestReleaseAddr(t *testing.T) {
 	s := world(t)
 	s.fill("10.0.0.4/30", "a", 2)
