@@ -191,7 +191,7 @@ func (d *desired) answer(s *state, r gate.Request) (done bool, err error) {
 	ep := s.endpoints[path]
 	known := s.synced && s.revision >= r.Revision
 	switch {
-	case ep == nil && known:
+	case ep == nil && known && !s.deaf:
 		return true, &gate.RejectedError{Reason: "endpoint " + path + " has been deleted since"}
 	case ep == nil, ep.revision < r.Revision && !known:
 		return false, nil

@@ -135,6 +135,8 @@ func (l *loop) lacks(r gate.Request) string {
 			reason += ": " + deaf
 		}
 		return reason
+	case l.state.endpoints[path] == nil && l.state.deaf:
+		return cmp.Or(l.health.Deaf(0), "etcd was away until now") + ": endpoint " + path + " isn't known"
 	case t != nil && t.problem != nil:
 		return "endpoint " + path + " is not programmed: " + t.problem.Error()
 	case l.waitsForTracker(r):

@@ -230,6 +230,7 @@ func (l *loop) run(ctx context.Context) error {
 			continue
 		}
 		l.alive()
+		l.state.deaf = l.health.Deaf(0) != "" // before what ends it is taken in
 		l.drain()
 		if err := l.turn(ctx); err != nil {
 			return err

@@ -427,6 +427,37 @@ func TestGateLeave(t *testing.T) {
 	})
 }
 
+// TestGateRestored has etcd restored from a backup: what was written to it since has a revision that
+// the agent has seen of its former history.
+func TestGateRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away error
+		c := startClockwork(t, func(c *clockwork) {
+			c.health.Interrupted = func() (time.Time, error) { return c.start, away }
+		})
+		c.updates <- store.Update{Revision: 9}
+		synctest.Wait()
+		b := testKey("b")
+		ask := func(within time.Duration) error {
+			ctx, cancel := context.WithTimeout(c.ctx, within)
+			defer cancel()
+			return gatekeeper{c.loop}.Wait(ctx, gate.Request{Endpoint: b, Revision: 2})
+		}
+		away = errors.New("etcd is away")
+		if err := ask(time.Second); !isNotYet(err, "etcd is away: endpoint "+b.Path()+" isn't known") {
+			t.Errorf("while etcd is away: %v", err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- ask(time.Minute) }()
+		synctest.Wait()
+		away = nil
+		c.updates <- store.Update{Revision: 2, Resync: true, Entries: append(c.first, put(b, testSpec("cali2", "10.0.0.2"), 2))}
+		if err := <-done; err != nil {
+			t.Errorf("etcd is back: %v", err)
+		}
+	})
+}
+
 // TestGateLate has somebody wait for a revision that etcd has and the watch doesn't tell of: the
 // watch is told, again and again, and not for those who wait no longer than usual.
 func TestGateLate(t *testing.T) {

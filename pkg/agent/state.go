@@ -32,6 +32,7 @@ type state struct {
 	// revision is the latest that has been folded: what was written up to it
 	// below the watched prefixes is known.
 	revision  int64
+	deaf      bool // etcd is away: it may be another when it is back, restored from a backup
 	objects   map[string]object
 	endpoints map[string]*endpoint
 	claims    map[claim][]*endpoint

@@ -343,6 +343,9 @@ func TestAnswer(t *testing.T) {
 	expect("not read back", "waits", ask(a, 5))
 	expect("never was", "endpoint "+testKey("no").Path()+" has been deleted since", ask(testKey("no"), 5))
 	expect("to come", "waits", ask(testKey("no"), 6))
+	s.deaf = true
+	expect("etcd may come back restored", "waits", ask(testKey("no"), 4))
+	s.deaf = false
 	d.read([]hostpath.Status{{Interface: "cali1", Err: &link.DownError{Interface: "cali1", Why: "is not there"}}})
 	expect("no interface", "waits", ask(a, 5))
 	d.read([]hostpath.Status{{Interface: "cali1"}})

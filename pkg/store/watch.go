@@ -118,11 +118,11 @@ func (w *watch) run(ctx context.Context) error {
 			return err
 		}
 		w.page = pageSize
-		w.recovered()
 		w.merger, w.cluster, w.last = newMerger(len(w.prefixes), p.Revision), p.cluster, nil
 		if err := w.fn(Update{Revision: p.Revision, Resync: true, Entries: p.Entries()}); err != nil {
 			return callbackError{err}
 		}
+		w.recovered() // only now: what was known before may be of another history
 	}
 	return w.follow(ctx)
 }
