@@ -313,7 +313,7 @@ func (r *removal) unlink(ctx context.Context, reading *reading) error {
 		}
 		r.linked = true
 		return deleteLink(l)
-	case l.Alias == "" && l.Kind == "veth":
+	case unnamed(l):
 		r.nameless = &l
 	default:
 		r.elsewhere = r.id.sameInterface(l.Alias)

@@ -300,6 +300,11 @@ func TestLinksOfOthers(t *testing.T) {
 	r.fails(c, 106, "host interface "+hostIf+` exists and is not one of calico's (kind "bridge", alias "")`)
 	r.must(verb("DEL", c))
 	r.sh("ip link del " + hostIf)
+	r.sh("ip link add " + hostIf + " type veth peer name peer0")
+	r.fails(c, 106, "host interface "+hostIf+" exists and is not one of calico's (a veth with both ends on the host)")
+	r.must(verb("DEL", c))
+	r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: c.Stdin}))
+	r.sh("ip link del " + hostIf)
 
 	// Another live endpoint has it.
 	r.sh("ip link add " + hostIf + " type veth peer name peer0; ip link set " + hostIf + " alias 'calico net1.other.eth0'")
@@ -318,10 +323,11 @@ func TestLinksOfOthers(t *testing.T) {
 	r.must(verb("DEL", c))
 
 	// A process died before it had set the alias.
-	r.sh("ip link add " + hostIf + " type veth peer name peer0")
+	half := "ip link add " + hostIf + " type veth peer name peer0 netns " + c.Netns
+	r.sh(half)
 	r.add(c)
 	r.must(verb("DEL", c))
-	r.sh("ip link add " + hostIf + " type veth peer name peer0")
+	r.sh(half)
 	r.must(verb("DEL", c))
 
 	// The pod has an interface of the name.
@@ -401,7 +407,7 @@ func TestGC(t *testing.T) {
 	r.sh("ip link del " + r.add(calls[1]).Interfaces[0].Name)
 	r.putText(model.HandleKey{ID: "net1.c1.eth0"}, "7")
 	r.sh(`ip link add cali00000000001 type veth peer name p1 && ip link set cali00000000001 alias "calico net1.leak.eth0"
-		ip link add cali00000000002 type veth peer name p2`)
+		ip link add cali00000000002 type veth peer name p2 netns ` + calls[0].Netns)
 	gc := func(valid ...string) {
 		t.Helper()
 		list := []map[string]string{}

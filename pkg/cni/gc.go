@@ -174,8 +174,12 @@ func (g *collection) findDelegations() error {
 // say whose it is: that takes a second message to the kernel. Others, too, have
 // links whose names begin as ours do.
 func halfMade(l link.Link) bool {
-	return l.Alias == "" && !l.Up && l.Kind == "veth" && isHostInterface(l.Name)
+	return unnamed(l) && !l.Up && isHostInterface(l.Name)
 }
+
+// unnamed reports whether a link may be one of ours that says nothing of whose it is. It never
+// has its other end on the host: that is made in the pod's namespace, and ends with it.
+func unnamed(l link.Link) bool { return l.Alias == "" && l.Kind == "veth" && !l.BothEndsHere() }
 
 // isHostInterface reports whether a name has the form of those that hostInterface
 // makes.

@@ -89,9 +89,13 @@ func TestGCCounts(t *testing.T) {
 func TestGCOfStrangersLinks(t *testing.T) {
 	r := newRig(t, small())
 	strangers := []string{"calibration", "cali-backup", "cali0123456789", "cali0123456789A", "cali0123456789g"}
+	pod := r.pod("pod")
 	for i, name := range append(strangers, "cali0123456789a") {
-		r.sh(fmt.Sprintf("ip link add %s type veth peer name peer%d", name, i))
+		r.sh(fmt.Sprintf("ip link add %s type veth peer name peer%d netns %s", name, i, pod))
 	}
+	const both = "calibbbbbbbbbbb" // with both ends on the host
+	r.sh("ip link add " + both + " type veth peer name peer")
+	strangers = append(strangers, both)
 	r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: r.conf(nil)}))
 	got := r.links()
 	slices.Sort(got)

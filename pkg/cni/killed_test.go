@@ -346,7 +346,7 @@ func TestGCOfWhatDiedYoung(t *testing.T) {
 	}
 	// The link was made anew for the endpoint, and has no alias yet.
 	r.add(c)
-	r.sh("ip link del " + hostIf + " && ip link add " + hostIf + " type veth peer name p1")
+	r.sh("ip link del " + hostIf + " && ip link add " + hostIf + " type veth peer name p1 netns " + c.Netns)
 	r.must(gc)
 	r.empty()
 	// The link is a later sandbox's, which comes first in the alphabet.

@@ -230,8 +230,12 @@ func (w *wire) refuse(l link.Link) error {
 
 // foreign says why a link is none of calico's.
 func foreign(l link.Link) error {
-	if l.Kind == "veth" && (l.Alias == "" || isOurAlias(l.Alias)) {
+	if l.Kind == "veth" && isOurAlias(l.Alias) || unnamed(l) {
 		return nil
+	}
+	if l.Alias == "" && l.BothEndsHere() {
+		return failf(CodeInterface, "delete it with `ip link del "+l.Name+"`, if nothing needs it",
+			"host interface %s exists and is not one of calico's (a veth with both ends on the host)", l.Name)
 	}
 	return failf(CodeInterface, "delete it with `ip link del "+l.Name+"`, if nothing needs it",
 		"host interface %s exists and is not one of calico's (kind %q, alias %q)", l.Name, l.Kind, l.Alias)

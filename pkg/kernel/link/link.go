@@ -27,6 +27,7 @@ type Link struct {
 	Kind     string // "veth", "bridge", …; "" for hardware
 	Parent   int    // index of a veth's peer in the peer's namespace; 0 without
 	PeerNSID int    // the id that this namespace has for the peer's namespace; -1 without
+	apart    bool   // the peer is in another namespace, also where that is ending and has no id any more
 	Conf4    Settings
 	Conf6    Settings
 	AddrGen  uint8
@@ -34,6 +35,9 @@ type Link struct {
 	Carrier  bool // Running says no a moment longer, and always of links that don't tell
 	Inet6    bool // the link speaks IPv6 at all
 }
+
+// BothEndsHere reports whether the other end of a veth is in the same namespace.
+func (l Link) BothEndsHere() bool { return l.Kind == "veth" && l.Parent != 0 && !l.apart }
 
 // Settings is a kernel array of an interface's sysctls.
 type Settings []byte
@@ -129,7 +133,7 @@ func Parse(b []byte) (Link, bool) {
 			// leave by; until then they are dropped (linkwatch_do_dev).
 			l.Running = len(data) > 0 && data[0] == operUp
 		case unix.IFLA_LINK_NETNSID:
-			l.PeerNSID = int(int32(rtnl.Uint32(data)))
+			l.PeerNSID, l.apart = int(int32(rtnl.Uint32(data))), true
 		case unix.IFLA_LINKINFO:
 			rtnl.Attributes(data, func(kind uint16, data []byte) {
 				if kind == unix.IFLA_INFO_KIND {
