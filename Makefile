@@ -8,6 +8,8 @@ PKG      ?= ./...
 FUZZTIME ?= 30s
 # How long the tests of one package may take.
 TIMEOUT  ?= 20m
+# Of how many packages tests run at the same time: mostly they wait.
+PACKAGES ?= $(shell expr 2 \* $$(nproc))
 
 # The race detector needs a C compiler; everything else is built without one.
 RACE     := $(shell command -v $$($(GO) env CC | cut -d' ' -f1) >/dev/null 2>&1 && echo -race)
@@ -29,7 +31,7 @@ ifeq ($(RACE),)
 	@echo 'test: no C compiler ($(shell $(GO) env CC)): running without the race detector'
 endif
 	CALICO_BIN_DIR="$(CURDIR)/bin" GORACE='suppressions="$(CURDIR)/scripts/race-suppressions.txt"' \
-		CGO_ENABLED=$(if $(RACE),1,0) $(ISOLATE) $(GO) test $(RACE) -count=1 -timeout $(TIMEOUT) $(PKG)
+		CGO_ENABLED=$(if $(RACE),1,0) $(ISOLATE) $(GO) test $(RACE) -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(PKG)
 
 e2e: build isolate modules tools
 	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) test -tags e2e -count=1 -timeout $(TIMEOUT) $(E2EFLAGS) ./test/e2e/... ./pkg/bgp
