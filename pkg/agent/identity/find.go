@@ -64,8 +64,8 @@ type sight struct {
 
 // place is the link that has, or had, the host's address.
 type place struct {
-	link string
-	up   bool // when it was last looked at
+	link    string
+	carries bool // did when it was last looked at
 }
 
 // find finds the host's addresses.
@@ -162,19 +162,21 @@ func (i *Keeper) isElsewhere(n note, family int, former netip.Addr, found plan.I
 
 // isBack says whether the former address may be about to come back, so that it is to be waited for anew: the link that
 // had it has come up, or the kernel asks whether another host has it. A link gets its addresses one after the other,
-// which takes DHCP or the kernel's question a second or two.
+// which takes DHCP or the kernel's question a second or two. Before it has a carrier neither begins.
 func (i *Keeper) isBack(n note, family int, former netip.Addr) bool {
 	home := &i.home[family]
 	if link := n.own[family].Link; link != "" && link != home.link {
-		*home = place{link: link, up: true}
+		*home = place{link: link, carries: true}
 	}
-	up, asked := false, false
+	carries, asked := false, false
 	for _, l := range n.links.Links {
-		up = up || l.Up && l.Name == home.link
-		asked = asked || l.Up && slices.Contains(l.Pending, former)
+		if l.Up && !l.NoCarrier {
+			carries = carries || l.Name == home.link
+			asked = asked || slices.Contains(l.Pending, former)
+		}
 	}
-	came := up && !home.up
-	home.up = up
+	came := carries && !home.carries
+	home.carries = carries
 	return came || asked
 }
 

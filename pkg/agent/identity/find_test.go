@@ -43,7 +43,7 @@ func (f *finder) see(after time.Duration, links plan.Links) finding {
 	return found
 }
 
-// down takes a link's carrier away.
+// down has the first link down.
 func down(l plan.Links) plan.Links {
 	l.Links[0].Up = false
 	return l
@@ -68,6 +68,12 @@ func asked(l plan.Links) plan.Links {
 	for _, p := range l.Links[0].Addrs {
 		l.Links[0].Pending = append(l.Links[0].Pending, p.Addr())
 	}
+	return l
+}
+
+// unplugged has nothing at the first link's other end.
+func unplugged(l plan.Links) plan.Links {
+	l.Links[0].NoCarrier = true
 	return l
 }
 
@@ -112,6 +118,16 @@ func TestFindPatience(t *testing.T) {
 			{10 * time.Second, down(bare(eth0("172.18.0.1/24"))), "finds no IPv4 address"},
 			{0, bare(eth0("172.18.0.1/24")), "keep 10s first-found finds no IPv4 address on a link that is up; there are: none"},
 			{10 * time.Second, bare(eth0("172.18.0.1/24")), "first-found finds no IPv4 address on a link that is up; there are: none"},
+		}},
+		"its link has its carrier back before it": {"", "172.18.0.1", []step{
+			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
+			{0, unplugged(bare(eth0("172.18.0.1/24"))), "172.18.0.1/24 keep 10s"},
+			{10 * time.Second, unplugged(bare(eth0("172.18.0.1/24"))), "finds no IPv4 address"},
+			{10 * time.Second, bare(eth0("172.18.0.1/24")), "keep 10s first-found finds no IPv4 address on a link that is up; there are: none"},
+		}},
+		"after a boot, when the first link has no carrier to ask by": {"", "172.18.0.1/24", []step{
+			{0, unplugged(asked(both(true))), "keep 10s"},
+			{10 * time.Second, unplugged(asked(both(true))), "172.19.0.1/24"},
 		}},
 		"is another": {"", "", []step{
 			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
