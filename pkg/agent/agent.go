@@ -187,7 +187,7 @@ func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *probl
 		metrics: m, health: h, report: r, problems: trouble,
 		adoption: settings.New(known, trouble), serving: health.NewServers(trouble, h.Handler(trouble), m.handler()),
 		updates: make(chan store.Update, updateBuffer),
-		waits:   make(chan *wait), leaves: make(chan *wait),
+		waits:   make(chan *wait), leaves: make(chan *wait), late: make(chan struct{}),
 		stopped:   make(chan struct{}),
 		expect:    func(int64) {},
 		inquiries: make(chan inquiry), swept: make(chan sweepReport), rested: make(chan struct{}),

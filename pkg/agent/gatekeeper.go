@@ -52,6 +52,10 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 			return err
 		case <-late.C:
 			g.loop.expect(r.Revision)
+			select {
+			case g.loop.late <- struct{}{}:
+			default: // it turns
+			}
 		case <-ctx.Done():
 		}
 	}

@@ -77,6 +77,7 @@ type loop struct {
 	updates chan store.Update
 	waits   chan *wait
 	leaves  chan *wait
+	late    chan struct{} // somebody has waited at the gate for long
 	// These come from what runs beside the loop to cut connections.
 	inquiries chan inquiry
 	swept     chan sweepReport
@@ -190,6 +191,11 @@ func (l *loop) run(ctx context.Context) error {
 		case w := <-l.leaves:
 			l.leave(w)
 			continue
+		case <-l.late:
+			if !l.state.deaf {
+				continue
+			}
+			// Of etcd being back nobody tells, where nothing has changed there.
 		case q := <-l.inquiries:
 			l.judge(ctx, q)
 		case r := <-l.swept:

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -454,6 +455,35 @@ func TestGateRestored(t *testing.T) {
 		c.updates <- store.Update{Revision: 2, Resync: true, Entries: append(c.first, put(b, testSpec("cali2", "10.0.0.2"), 2))}
 		if err := <-done; err != nil {
 			t.Errorf("etcd is back: %v", err)
+		}
+	})
+}
+
+// TestGateBack has etcd be back as it was: who waits for an endpoint that is gone is told soon, though nothing else happens.
+func TestGateBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var back atomic.Bool
+		c := startClockwork(t, func(c *clockwork) {
+			c.health.Interrupted = func() (time.Time, error) {
+				if back.Load() {
+					return time.Time{}, nil
+				}
+				return c.start, errors.New("etcd is away")
+			}
+		})
+		done := make(chan error, 1)
+		go func() { done <- gatekeeper{c.loop}.Wait(c.ctx, gate.Request{Endpoint: testKey("b"), Revision: 1}) }()
+		synctest.Wait()
+		back.Store(true)
+		time.Sleep(lateAfter)
+		synctest.Wait()
+		select {
+		case err := <-done:
+			if rejected, ok := errors.AsType[*gate.RejectedError](err); !ok || rejected.Retry {
+				t.Errorf("%v", err)
+			}
+		default:
+			t.Error("who waits is told nothing")
 		}
 	})
 }
