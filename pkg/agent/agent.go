@@ -206,7 +206,11 @@ func (l *loop) runToEnd(ctx context.Context) error {
 	defer close(l.stopped)
 	err := l.run(ctx)
 	if len(l.lost) > 0 { // they came while a sweep ran, or rested
-		l.sayCut(l.walk(sweep{lost: l.lost}))
+		r := l.walk(sweep{lost: l.lost})
+		if l.sayCut(r); r.err == nil {
+			clear(l.lost)
+			l.forget()
+		}
 	}
 	return err
 }

@@ -205,6 +205,19 @@ func TestRecord(t *testing.T) {
 	})
 }
 
+// TestRecordAtEnd leaves nothing on record of who left before the agent was told to end, and has no connections any more.
+func TestRecordAtEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(*cutting) {})
+		time.Sleep(2 * maxSweepRest)
+		x.write(gone(testKey("a")))
+		x.expectRecord("before the end", "10.0.0.1 cali1", "10.0.0.2 cali2")
+		x.cancel()
+		<-x.stopped
+		x.expectRecord("at the end", "10.0.0.2 cali2")
+	})
+}
+
 // onRecord is what a former run left.
 func (x *cutting) onRecord(names ...string) {
 	x.t.Helper()
