@@ -134,6 +134,16 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 	return f
 }
 
+// moves says whether the host has another address than etcd says, or none.
+func (f *finding) moves(stored map[string]model.Entry, host string) bool {
+	for family, own := range f.own {
+		if former := storedAddress(stored, host, family); former.IsValid() && own.Addr.Addr() != former && !f.keep[family] {
+			return true
+		}
+	}
+	return false
+}
+
 // refused says that the kernel refuses an address of this host, nil = none. Where no
 // address of the family is wished nobody asks.
 func refused(links []plan.Link, m plan.Method, family int) error {

@@ -73,7 +73,10 @@ func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 		return again
 	}
 	if !change.Empty() {
-		seen, done := i.whileSeen(ctx, n.sight)
+		seen, done := ctx, func() {}
+		if f.moves(n.stored, i.host) {
+			seen, done = i.whileSeen(ctx, n.sight)
+		}
 		defer done()
 		i.keys.run(func() error { return i.write(seen, f.own, change) })
 		if seen.Err() != nil {
