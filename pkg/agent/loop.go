@@ -125,18 +125,19 @@ type loop struct {
 	lost      map[netip.Addr]struct{} // conntrack entries to delete
 	absent    map[string]string       // interfaces that host endpoints name and that aren't there, by the endpoint's path
 	// recorded are the addresses on record, nil = it has not been read: see loseFormer.
-	recorded  map[statefile.Address]struct{}
-	cuts      cuts
-	strays    strays
-	expiry    *time.Timer // of the next of them
-	retry     *time.Timer
-	pause     time.Duration // before the last retry
-	lookAgain *time.Timer
-	gather    *time.Timer   // until connections in no hurry are looked at
-	looked    time.Time     // when the host's own links were read for a notice
-	lookPause time.Duration // how long no notice has them read again
-	lastDrift time.Time
-	flushes   sync.WaitGroup
+	recorded   map[statefile.Address]struct{}
+	unrecorded bool // some could not be put there
+	cuts       cuts
+	strays     strays
+	expiry     *time.Timer // of the next of them
+	retry      *time.Timer
+	pause      time.Duration // before the last retry
+	lookAgain  *time.Timer
+	gather     *time.Timer   // until connections in no hurry are looked at
+	looked     time.Time     // when the host's own links were read for a notice
+	lookPause  time.Duration // how long no notice has them read again
+	lastDrift  time.Time
+	flushes    sync.WaitGroup
 }
 
 // run turns until the context ends. What is programmed stays.

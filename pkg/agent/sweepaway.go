@@ -46,6 +46,7 @@ func (l *loop) hasLeft(a statefile.Address) bool {
 
 // record puts the addresses of endpoints on record, and returns these.
 func (l *loop) record(endpoints []hostpath.Endpoint) []hostpath.Endpoint {
+	var failed error
 	for _, e := range endpoints {
 		for _, addr := range e.Addrs {
 			a := statefile.Address{Addr: addr, Interface: e.Interface, Container: e.Container}
@@ -55,11 +56,21 @@ func (l *loop) record(endpoints []hostpath.Endpoint) []hostpath.Endpoint {
 			err := l.system.addresses.Add(a)
 			if err == nil {
 				l.recorded[a] = struct{}{}
+			} else {
+				failed, l.unrecorded = err, true
 			}
-			l.sayRecord(err)
 		}
 	}
+	l.sayRecord(failed)
 	return endpoints
+}
+
+// recordAgain puts on record what could not be.
+func (l *loop) recordAgain() {
+	if l.unrecorded {
+		l.unrecorded = false
+		l.record(l.desired.all())
+	}
 }
 
 // forget takes off the record who left and has no connections any more.

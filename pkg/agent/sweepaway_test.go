@@ -5,7 +5,9 @@ package agent
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -215,6 +217,24 @@ func TestRecordAtEnd(t *testing.T) {
 		x.cancel()
 		<-x.stopped
 		x.expectRecord("at the end", "10.0.0.2 cali2")
+	})
+}
+
+// TestRecordAgain has no room for addresses when they come.
+func TestRecordAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(x *cutting) {
+			x.system.addresses = statefile.Addresses(filepath.Join(t.TempDir(), "addresses"))
+			if err := os.WriteFile(string(x.system.addresses), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		})
+		synctest.Wait()
+		if err := os.Remove(string(x.system.addresses)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(x.params.RefreshInterval)
+		x.expectRecord("there is room again", "10.0.0.1 cali1", "10.0.0.2 cali2")
 	})
 }
 
