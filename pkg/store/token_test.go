@@ -238,6 +238,10 @@ func TestPasswordVersion(t *testing.T) {
 	if version := read(); version != "" {
 		t.Error("a pipe has a version")
 	}
+	writeAll(t, map[string][]byte{path + ".long": bytes.Repeat([]byte("p"), maxPassword+1)})
+	if _, _, err := readPassword(path + ".long"); err == nil || !strings.Contains(err.Error(), path+".long has more than 4096 bytes") {
+		t.Errorf("a file that is no password: %v", err)
+	}
 }
 
 // TestTokenUnknown has a token that etcd doesn't know. Such a call makes three round trips: the request is

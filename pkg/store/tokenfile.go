@@ -104,6 +104,9 @@ func (t *tokenFile) remove() {
 // 6.13 count these by their ticks, and some file systems by seconds.
 const settled = time.Second
 
+// maxPassword bounds what is read: a wrong name may be that of a device without an end. No password is so long.
+const maxPassword = 4 << 10
+
 // readPassword reads the file, without the white space around it. version is another where the file
 // is another, "" where that wouldn't show. It says nothing of the password: what could be compared with
 // the password itself would let who finds it guess.
@@ -117,9 +120,12 @@ func readPassword(path string) (password, version string, err error) {
 	if err != nil {
 		return "", "", passwordError(err)
 	}
-	b, err := io.ReadAll(f)
+	b, err := io.ReadAll(io.LimitReader(f, maxPassword+1))
 	if err != nil {
 		return "", "", passwordError(err)
+	}
+	if len(b) > maxPassword {
+		return "", "", fmt.Errorf("etcd password file %s has more than %d bytes: name a file that has the password alone", path, maxPassword)
 	}
 	b = bytes.TrimSpace(b)
 	if len(b) == 0 {
