@@ -200,11 +200,16 @@ func (s *session) free(plan *ipam.Plan, id identity, had []netip.Addr) ([]netip.
 	}
 	missing := slices.DeleteFunc(had, func(a netip.Addr) bool { return slices.Contains(freed, a) })
 	blocks, err := plan.BlocksOf(id.handle, missing)
-	if err != nil || len(blocks) == 0 {
-		return freed, err
+	switch {
+	case err != nil:
+		return nil, err
+	case len(blocks) > 0:
+		more, err := plan.Release(id.handle, s.started, blocks...)
+		return append(freed, more...), err
+	case len(freed) == 0:
+		return nil, plan.ReadOwn(id.handle, s.node)
 	}
-	more, err := plan.Release(id.handle, s.started, blocks...)
-	return append(freed, more...), err
+	return freed, nil
 }
 
 // isAnother reports whether an endpoint that the container is said to have is another node's.

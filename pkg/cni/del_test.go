@@ -147,6 +147,10 @@ func TestWithoutHandle(t *testing.T) {
 		{"calico-ipam", "again", func() {}, true, false},
 		{"calico-ipam", "deleted", func() {}, false, false},
 		{"calico-ipam", "deleted, and the block isn't known", forget, false, true},
+		{"calico-ipam", "it doesn't parse, and nothing is known", func() {
+			r.putText(handle, "7")
+			forget()
+		}, false, false},
 	} {
 		t.Run(tt.plugin+" "+tt.name, func(t *testing.T) {
 			r := &rig{t, r.lab, r.host}

@@ -41,7 +41,9 @@ func (p *Plan) Release(handle string, now time.Time, also ...netip.Prefix) ([]ne
 			return nil, err
 		}
 	}
-	h.invalid = nil // it goes with what is found
+	if len(blocks) > 0 {
+		h.invalid = nil // it goes with what is found
+	}
 	var freed []netip.Addr
 	for _, c := range blocks {
 		if !p.exists(c) {
@@ -127,6 +129,20 @@ func (p *Plan) BlocksOf(handle string, addrs []netip.Addr) ([]netip.Prefix, erro
 		return nil, needed
 	}
 	return found, nil
+}
+
+// ReadOwn has the host's own blocks be read where the handle isn't valid and nothing of it was found yet.
+//
+// Errors: as Release.
+func (p *Plan) ReadOwn(handle, host string) error {
+	n := &needs{v: p.view}
+	if p.anyHandle(handle).invalid == nil || !n.add(Want{Prefix: model.AffinityPrefix(host), KeysOnly: true}) {
+		return n.err()
+	}
+	for _, a := range p.view.affinities(host) {
+		n.block(a.cidr)
+	}
+	return n.err()
 }
 
 // naming are the blocks that were read and have addresses of the handle, whether or not it names them.
