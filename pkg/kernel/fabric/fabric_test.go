@@ -5,6 +5,7 @@ package fabric
 import (
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// bridgeFDB is a device's forwarding table, as iproute2 prints it.
+// bridgeFDB is a device's forwarding table, as iproute2 prints it, but sorted: the kernel keeps no order.
 func bridgeFDB(tb testing.TB, device string) []string {
 	tb.Helper()
 	out, err := exec.Command("bridge", "fdb", "show", "dev", device).CombinedOutput()
@@ -24,6 +25,7 @@ func bridgeFDB(tb testing.TB, device string) []string {
 	for line := range strings.Lines(string(out)) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))
 	}
+	slices.Sort(lines)
 	return lines
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
@@ -186,7 +187,8 @@ func heldByFabric(tb testing.TB) []string {
 		if _, err := os.Stat("/proc/sys/net/ipv4/conf/" + device); err != nil {
 			continue
 		}
-		lines = append(lines, netns.IP(tb, "neigh", "show", "nud", "permanent", "dev", device)...)
+		// The kernel's order of neighbours changes where its table, which is all namespaces', grows.
+		lines = append(lines, slices.Sorted(slices.Values(netns.IP(tb, "neigh", "show", "nud", "permanent", "dev", device)))...)
 		lines = append(lines, netns.IP(tb, "-o", "addr", "show", "dev", device, "scope", "global")...)
 		lines = append(lines, bridgeFDB(tb, device)...)
 	}

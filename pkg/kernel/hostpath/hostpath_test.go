@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +23,13 @@ func held(tb testing.TB) []string {
 	lines := netns.IP(tb, "-4", "route", "show", "proto", "80")
 	lines = append(lines, netns.IP(tb, "-4", "route", "show", "table", "local", "proto", "80")...)
 	lines = append(lines, netns.IP(tb, "-6", "route", "show", "proto", "80")...)
-	return append(lines, netns.IP(tb, "neigh", "show", "nud", "permanent")...)
+	return append(lines, neighbours(tb)...)
+}
+
+// neighbours are sorted: the kernel's order changes where its table, which is all namespaces', grows.
+func neighbours(tb testing.TB) []string {
+	tb.Helper()
+	return slices.Sorted(slices.Values(netns.IP(tb, "neigh", "show", "nud", "permanent")))
 }
 
 func TestHostPathHolds(t *testing.T) {
@@ -171,7 +178,7 @@ func TestLeavesForeignStateAlone(t *testing.T) {
 		netns.IP(t, "route", "add", "10.65.0.77", "dev", "cali1", "proto", "80")                // stale: ours
 		mustApply(t, h, a.endpoint)
 		mustApply(t, h)
-		got := strings.ReplaceAll(strings.Join(append(netns.IP(t, "-4", "route"), netns.IP(t, "neigh", "show", "nud", "permanent")...), "\n"), " linkdown", "")
+		got := strings.ReplaceAll(strings.Join(append(netns.IP(t, "-4", "route"), neighbours(t)...), "\n"), " linkdown", "")
 		want := strings.Join([]string{
 			"10.1.0.0/16 dev cali1 scope link",
 			"10.2.0.2 dev other0 proto 80 scope link",
