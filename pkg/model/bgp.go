@@ -57,8 +57,13 @@ func parseHostText(field BGPHostField, data []byte) (Text, error) {
 	}
 	var err error
 	switch field {
-	case BGPHostIPv4, BGPHostReflector:
+	case BGPHostIPv4:
 		_, err = parseIPName(s, false)
+	case BGPHostReflector:
+		var a netip.Addr
+		if a, err = parseIPName(s, false); err == nil && a.IsUnspecified() {
+			err = fmt.Errorf("%s: want any other number, in the form of an IPv4 address", a)
+		}
 	case BGPHostIPv6:
 		_, err = parseIPName(s, true)
 	case BGPHostAS:

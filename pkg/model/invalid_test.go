@@ -78,6 +78,7 @@ func TestInvalidValues(t *testing.T) {
 		{"bgp-host-network", `10.0.0.1/33`, `"10.0.0.1/33": want a CIDR like 10.0.0.0/8 or fd00::/8`},
 		{"bgp-host-network", `fd00::/8`, `fd00::: want IPv4`},
 		{"bgp-host-reflector", `1`, `"1": want an IP address`},
+		{"bgp-host-reflector", `0.0.0.0`, `0.0.0.0: want any other number, in the form of an IPv4 address`},
 
 		{"workload-endpoint", `{}`, "state: missing"},
 		{"workload-endpoint", `{"state": null}`, "state: want a string, have null"},

@@ -132,6 +132,22 @@ func TestReflectorPassword(t *testing.T) {
 	}
 }
 
+// TestClusterID: a cluster id is a number; that no host could have it as an address is nothing against it.
+func TestClusterID(t *testing.T) {
+	e, w := tellGolden(t, "reflector")
+	key := model.BGPHostKey{Host: "host-1", Field: model.BGPHostReflector}
+	for i, id := range []string{"224.0.0.1", "127.0.0.1", "169.254.0.1", "255.255.255.255"} {
+		entry := model.Entry{Path: key.Path(), Key: key, Value: model.Text(id), Revision: int64(90 + i), Created: 9}
+		w.put(entry)
+		e.Update(entry)
+		e.told.Apply(e.Flush())
+		check(t, w, Settings{}, e.told)
+		if got := e.told.Speaker.ClusterID.String(); got != id {
+			t.Errorf("%s: host-1 reflects as %s", id, got)
+		}
+	}
+}
+
 // Of what neighbours send, only what became a route is used.
 func TestUsed(t *testing.T) {
 	e, _ := tellGolden(t, "taken-over")

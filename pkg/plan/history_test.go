@@ -115,7 +115,7 @@ func (h *history) hostText(field model.BGPHostField) model.Text {
 		case model.BGPHostAS:
 			return model.Text(pick(h, "", "64512", "65001"))
 		case model.BGPHostReflector:
-			return model.Text(pick(h, "", "1.1.1.1", "2.2.2.2"))
+			return model.Text(pick(h, "", "1.1.1.1", "224.0.0.1"))
 		}
 		if a, err := netip.ParseAddr(s); err != nil || a.Is6() == (field == model.BGPHostIPv6) {
 			return model.Text(s)

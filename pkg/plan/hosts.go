@@ -51,7 +51,9 @@ func (e *Engine) readHost(name string) host {
 	if o := e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostAS}]; o != nil {
 		h.as, _ = model.ParseASNumber(valueOf[string](o))
 	}
-	h.cluster = addrOf(e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostReflector}], true).addr
+	if o := e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostReflector}]; o != nil {
+		h.cluster, _ = netip.ParseAddr(valueOf[string](o)) // a number in an address's form, not a host's: 224.0.0.1 is one
+	}
 	return h
 }
 

@@ -167,7 +167,7 @@ func (s *slow) as(name string) model.ASNumber {
 func (s *slow) cluster(name string) netip.Addr {
 	text, _ := s.text(model.BGPHostKey{Host: name, Field: model.BGPHostReflector})
 	a, _ := netip.ParseAddr(text)
-	if !slices.Contains(s.names, name) || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() {
+	if !slices.Contains(s.names, name) {
 		return netip.Addr{}
 	}
 	return a
