@@ -148,6 +148,10 @@ func TestKeyErrors(t *testing.T) {
 		{"/calico/bgp/v1/global/peer_v4/2001:db8::1", "2001:db8::1: want IPv4"},
 		{"/calico/bgp/v1/global/peer_v6/fe80::1%25eth0", "fe80::1%eth0 is link-local, which the address of a BGP peer can't be"},
 		{"/calico/bgp/v1/host/a/peer_v6/fe80::1", "fe80::1 is link-local, which the address of a BGP peer can't be"},
+		{"/calico/bgp/v1/global/peer_v4/0.0.0.0", "0.0.0.0 is nobody's address, so it can't be that of a BGP peer"},
+		{"/calico/bgp/v1/host/a/peer_v4/224.0.0.5", "224.0.0.5 is nobody's address, so it can't be that of a BGP peer"},
+		{"/calico/bgp/v1/host/a/peer_v4/255.255.255.255", "255.255.255.255 is nobody's address, so it can't be that of a BGP peer"},
+		{"/calico/bgp/v1/global/peer_v6/::", ":: is nobody's address, so it can't be that of a BGP peer"},
 		{"/calico/bgp/v1/global/peer_v6/fd00::1%25eth0", "fd00::1%eth0: an address here has no zone"},
 	} {
 		k, err := model.ParseKey(tt.path)
