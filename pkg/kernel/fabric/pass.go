@@ -119,7 +119,10 @@ func (p *pass) wrote(c *change) {
 		if c.route != nil {
 			what = "set route " + c.route.String()
 		}
-		p.refusals[c.subject] = errors.Join(p.refusals[c.subject], fmt.Errorf("%s: %w", what, c.Err))
+		err, was := fmt.Errorf("%s: %w", what, c.Err), p.refusals[c.subject]
+		if was == nil || !slices.Contains(strings.Split(was.Error(), "\n"), err.Error()) { // a tunnel is gone over several times
+			p.refusals[c.subject] = errors.Join(was, err)
+		}
 		return
 	}
 	p.writes++

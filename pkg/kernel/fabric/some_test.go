@@ -300,3 +300,25 @@ func TestVXLANTaken(t *testing.T) {
 		problem("")
 	})
 }
+
+// TestTunnelTooSmall: what the kernel refuses to a tunnel is said once, though each change of the tunnel's has it tried again.
+func TestTunnelTooSmall(t *testing.T) {
+	netns.Host(t, func() {
+		pods.Uplink(t)
+		f, tunnel := newFabric(t), plan.Tunnel{
+			Kind: plan.VXLAN6, Device: link.VXLAN6, VNI: 1, Port: 4789, Local: netip.MustParseAddr("2001:db8::1"), Parent: "up0",
+			Addr: netip.MustParseAddr("fd00:65::"), MTU: 1400,
+		}
+		mustHold(t, f, plan.State{Tunnels: []plan.Tunnel{tunnel}})
+		tunnel.MTU = 1270 // less than IPv6 needs
+		for _, when := range []string{"as the MTU shrinks", "later"} {
+			r, err := f.Apply(context.Background(), plan.State{Tunnels: []plan.Tunnel{tunnel}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Problems) != 1 || r.Problems[0].Err.Error() != "add address fd00:65::/128: invalid argument" {
+				t.Errorf("%s: %v", when, r.Problems)
+			}
+		}
+	})
+}
