@@ -24,9 +24,10 @@ func (s Settings) withDefaults() Settings {
 	s.VXLANPort = cmp.Or(s.VXLANPort, 4789)
 	s.VXLANVNI = cmp.Or(s.VXLANVNI, 4096)
 	s.ListenPort = cmp.Or(s.ListenPort, 179)
-	s.HoldTime = cmp.Or(s.HoldTime, 90*time.Second)
-	s.KeepaliveTime = cmp.Or(s.KeepaliveTime, s.HoldTime/3)
-	s.RestartTime = max(0, cmp.Or(s.RestartTime, 120*time.Second))
+	// BGP tells whole seconds (RFC 4271, 4.2; RFC 4724, 3).
+	s.HoldTime = cmp.Or(s.HoldTime, 90*time.Second).Truncate(time.Second)
+	s.KeepaliveTime = cmp.Or(s.KeepaliveTime, s.HoldTime/3).Truncate(time.Second)
+	s.RestartTime = max(0, cmp.Or(s.RestartTime, 120*time.Second)).Truncate(time.Second)
 	s.MaxPrefixes = cmp.Or(s.MaxPrefixes, 50000)
 	s.Listen, s.TunnelMTU = slices.Clone(s.Listen), maps.Clone(s.TunnelMTU)
 	return s

@@ -4,7 +4,9 @@ package plan
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -144,6 +146,25 @@ func TestClusterID(t *testing.T) {
 		check(t, w, Settings{}, e.told)
 		if got := e.told.Speaker.ClusterID.String(); got != id {
 			t.Errorf("%s: host-1 reflects as %s", id, got)
+		}
+	}
+}
+
+// TestTimers: the times that are shown are those that BGP uses, whole seconds.
+func TestTimers(t *testing.T) {
+	c := &cluster{}
+	for want, settings := range map[string]Settings{
+		"hold time 4; keepalive time 1; graceful restart time 1;":     {HoldTime: 4 * time.Second, RestartTime: 1900 * time.Millisecond},
+		"hold time 3; keepalive time 1; graceful restart time 120;":   {HoldTime: 3500 * time.Millisecond, KeepaliveTime: 1100 * time.Millisecond},
+		"hold time 90; keepalive time 30; graceful restart time 120;": {},
+	} {
+		e := NewEngine("h0", settings)
+		e.SetLinks(benchLinks())
+		e.Update(c.entries(2)...)
+		var st State
+		st.Apply(e.Flush())
+		if got := st.Speaker.String(); !strings.Contains(got, want) {
+			t.Errorf("%s: want %s", got, want)
 		}
 	}
 }
