@@ -15,6 +15,12 @@ const (
 	minBlockSizeV4, minBlockSizeV6 = 20, 116
 )
 
+// noWorkloads are the networks of the loopback, of single links, and of groups (RFC 6890, RFC 5771, RFC 4291).
+var noWorkloads = [...]netip.Prefix{
+	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("224.0.0.0/4"),
+	netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+}
+
 // defaultBlockSize of a pool smaller than a usual block is the whole pool.
 func defaultBlockSize(cidr netip.Prefix) int {
 	return max(DefaultBlockSize(isV6(cidr)), cidr.Bits())
@@ -87,6 +93,11 @@ func (p *Pool) check() error {
 	}
 	if p.CIDR != p.CIDR.Masked() {
 		return inField("cidr", fmt.Errorf("%s has host bits set: write %s", p.CIDR, p.CIDR.Masked()))
+	}
+	for _, no := range noWorkloads {
+		if p.CIDR.Overlaps(no) {
+			return inField("cidr", fmt.Errorf("%s has addresses of %s inside, which no workload can have", p.CIDR, no))
+		}
 	}
 	if p.IPIP != "" {
 		if v6 {

@@ -3,6 +3,7 @@
 package model_test
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -91,6 +92,24 @@ func TestFormatPoolDefaults(t *testing.T) {
 	got, err := model.FormatValue(model.Pool{CIDR: cidr("10.0.0.0/16"), IPAM: true})
 	if want := `{"cidr":"10.0.0.0/16","masquerade":false}`; err != nil || string(got) != want {
 		t.Errorf("%s, %v, want %s", got, err, want)
+	}
+}
+
+// TestPoolOfNoWorkload: what is the loopback's, one link's or a group's is no pool, nor is what has it inside.
+func TestPoolOfNoWorkload(t *testing.T) {
+	for _, tt := range []struct{ pool, inside string }{
+		{"127.1.0.0/16", "127.0.0.0/8"}, {"169.254.128.0/17", "169.254.0.0/16"}, {"224.0.0.0/4", "224.0.0.0/4"},
+		{"0.0.0.0/0", "127.0.0.0/8"}, {"fe80::/64", "fe80::/10"}, {"ff05::/16", "ff00::/8"},
+	} {
+		_, err := model.ParseValue(model.PoolKey{CIDR: cidr(tt.pool)}, []byte(`{}`))
+		if want := fmt.Sprintf("cidr: %s has addresses of %s inside, which no workload can have", tt.pool, tt.inside); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", tt.pool, err, want)
+		}
+	}
+	for _, pool := range []string{"10.0.0.0/8", "169.0.0.0/9", "240.0.0.0/8", "fd00::/8", "2001:db8::/32"} {
+		if _, err := model.ParseValue(model.PoolKey{CIDR: cidr(pool)}, []byte(`{}`)); err != nil {
+			t.Errorf("%s: %v", pool, err)
+		}
 	}
 }
 
