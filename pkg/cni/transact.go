@@ -74,7 +74,7 @@ func (v *view) compare(k model.Key) model.Compare {
 
 // read reads what is wanted into the view, in one round trip.
 func (s *session) read(ctx context.Context, v *view, wants []ipam.Want) error {
-	snapshot, err := s.client.ReadWants(ctx, wants)
+	snapshot, wants, err := s.client.ReadWants(ctx, wants)
 	if err != nil {
 		return err
 	}

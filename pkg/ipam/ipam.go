@@ -13,7 +13,7 @@
 //	view := ipam.NewView()
 //	wants := ipam.FirstRead(request)
 //	for {
-//		for each w of wants: view.Add(w, entries of w)
+//		for each w of wants whose condition holds: view.Add(w, entries of w)
 //		choice, err := ipam.NewPlan(view).Assign(request)
 //		if need, ok := errors.AsType[*ipam.NeedError](err); ok {
 //			wants = need.Wants
@@ -23,7 +23,8 @@
 //	}
 //
 // Reads of one view must not go back in time: each round is read at the
-// revision of the round before or a later one.
+// revision of the round before or a later one. Where a round is several
+// requests, none may be of an earlier revision than the one that has the pools.
 package ipam
 
 import (

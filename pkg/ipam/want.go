@@ -21,7 +21,13 @@ type Want struct {
 	Limit int64
 	// KeysOnly: the values are not needed.
 	KeysOnly bool
+	// If is where to read it only; nil: in any case.
+	If *Condition
 }
+
+// Condition is that keys exist, as of the revision at which the wants that have it are read, together.
+// Where it doesn't hold a view is told nothing of them.
+type Condition struct{ Exist []model.Key }
 
 // NeedError says that a decision needs more to be read.
 type NeedError struct {

@@ -109,7 +109,7 @@ func (c *Client) Read(ctx context.Context, ranges ...Range) (Snapshot, error) {
 	return p.Snapshot, err
 }
 
-// page is a snapshot and what else the answer said.
+// page is a snapshot and what else the answer said. Where nothing was read it has no ranges.
 type page struct {
 	Snapshot
 	cluster uint64
@@ -117,8 +117,9 @@ type page struct {
 }
 
 type readOptions struct {
-	revision  int64 // 0 = the latest
-	alongside bool  // another request is under way: together they are one round trip
+	revision  int64       // 0 = the latest
+	alongside bool        // another request is under way: together they are one round trip
+	exist     []model.Key // where one of them doesn't, nothing is read
 }
 
 // readAt reads several ranges at one revision.
@@ -131,6 +132,9 @@ func (c *Client) readAt(ctx context.Context, o readOptions, ranges []Range) (pag
 		return page{}, nil
 	}
 	txn := &wire.TxnRequest{Success: make([]wire.Op, len(ranges))}
+	for _, k := range o.exist {
+		txn.Compare = append(txn.Compare, wire.Compare{Key: k.Path(), Later: true})
+	}
 	for i, r := range ranges {
 		req, err := r.request()
 		if err != nil {
@@ -147,6 +151,9 @@ func (c *Client) readAt(ctx context.Context, o readOptions, ranges []Range) (pag
 	}})
 	if err != nil {
 		return page{}, err
+	}
+	if !resp.Succeeded && len(o.exist) > 0 {
+		return page{Snapshot: Snapshot{Revision: resp.Header.Revision}}, nil
 	}
 	if len(resp.Responses) != len(ranges) {
 		return page{}, fmt.Errorf("%s: etcd answered %d: is this an etcd?", what, len(resp.Responses))

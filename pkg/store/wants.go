@@ -10,34 +10,65 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/model"
 )
 
-// ReadWants reads what address management wants. More than etcd takes in one transaction is several that are
+// ReadWants reads what address management wants, but for that of which the condition doesn't hold. It returns the wants
+// that were read, in the order of the snapshot's ranges. What has a condition, and more than etcd takes in one transaction, is several that are
 // under way at the same time, each of a revision of its own: the snapshot's is the lowest. A decision
 // compares whatever it relies on.
-func (c *Client) ReadWants(ctx context.Context, wants []ipam.Want) (Snapshot, error) {
-	all := ranges(wants)
-	if len(all) <= maxOps {
-		return c.Read(ctx, all...)
+func (c *Client) ReadWants(ctx context.Context, wants []ipam.Want) (Snapshot, []ipam.Want, error) {
+	parts := transactions(wants)
+	if len(parts) == 0 {
+		return Snapshot{}, nil, nil
 	}
-	parts := slices.Collect(slices.Chunk(all, maxOps))
 	pages, errs := make([]page, len(parts)), make([]error, len(parts))
+	read := func(i int, alongside bool) {
+		o := readOptions{alongside: alongside}
+		if cond := parts[i][0].If; cond != nil {
+			o.exist = cond.Exist
+		}
+		pages[i], errs[i] = c.readAt(ctx, o, ranges(parts[i]))
+	}
 	var wg sync.WaitGroup
-	for i, part := range parts {
-		wg.Go(func() { pages[i], errs[i] = c.readAt(ctx, readOptions{alongside: i > 0}, part) })
+	for i := range parts {
+		wg.Go(func() { read(i, i > 0) })
 	}
 	wg.Wait()
-	whole := pages[0].Snapshot
-	for i, p := range pages {
-		if errs[i] != nil {
-			return Snapshot{}, errs[i]
+	// Of what size blocks can be is judged by the pools, and so which there are is read not before these.
+	judged := slices.ContainsFunc(parts[0], func(w ipam.Want) bool { return w.Prefix == model.PoolPrefix() })
+	whole, known := Snapshot{Revision: pages[0].Revision}, []ipam.Want(nil)
+	for i := range parts {
+		if judged && errs[i] == nil && pages[i].Revision < pages[0].Revision {
+			read(i, false)
 		}
-		if i > 0 {
-			whole.Revision = min(whole.Revision, p.Revision)
-			whole.Ranges = append(whole.Ranges, p.Ranges...)
+		if errs[i] != nil {
+			return Snapshot{}, nil, errs[i]
+		}
+		whole.Revision = min(whole.Revision, pages[i].Revision)
+		if pages[i].Ranges != nil {
+			whole.Ranges = append(whole.Ranges, pages[i].Ranges...)
+			known = append(known, parts[i]...)
 		}
 	}
-	return whole, nil
+	return whole, known, nil
+}
+
+// transactions are the wants by what is read together.
+func transactions(wants []ipam.Want) [][]ipam.Want {
+	var conditions []*ipam.Condition
+	of := map[*ipam.Condition][]ipam.Want{}
+	for _, w := range wants {
+		if len(of[w.If]) == 0 {
+			conditions = append(conditions, w.If)
+		}
+		of[w.If] = append(of[w.If], w)
+	}
+	var parts [][]ipam.Want
+	for _, c := range conditions {
+		parts = slices.AppendSeq(parts, slices.Chunk(of[c], maxOps))
+	}
+	return parts
 }
 
 func ranges(wants []ipam.Want) []Range {

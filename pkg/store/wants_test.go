@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,7 +45,7 @@ func TestReadWants(t *testing.T) {
 		}
 	}
 	before := s.Counters().RoundTrips
-	snapshot, err := s.ReadWants(ctx, wants)
+	snapshot, _, err := s.ReadWants(ctx, wants)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +61,73 @@ func TestReadWants(t *testing.T) {
 		}
 	}
 	wants[n-1] = ipam.Want{}
-	if _, err := s.ReadWants(ctx, wants); err == nil {
+	if _, _, err := s.ReadWants(ctx, wants); err == nil {
 		t.Error("the last of several requests failed, and nothing is said")
+	}
+}
+
+// TestReadWantsOnCondition reads what has a condition only where that holds, in the same round trip.
+func TestReadWantsOnCondition(t *testing.T) {
+	s := open(t, Config{Endpoints: startCluster(t, clusterOptions{}).endpoints()})
+	ctx := within(t, patienceOfTests)
+	if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("a", "1"), put("b", "2")}}); err != nil {
+		t.Fatal(err)
+	}
+	exist := func(names ...string) *ipam.Condition {
+		c := &ipam.Condition{}
+		for _, name := range names {
+			c.Exist = append(c.Exist, configKey(name))
+		}
+		return c
+	}
+	met, unmet := exist("a", "b"), exist("a", "none")
+	want := []ipam.Want{{Key: configKey("a")}, {Key: configKey("b"), If: met}, {Key: configKey("none"), If: met}}
+	before := s.Counters().RoundTrips
+	snapshot, read, err := s.ReadWants(ctx, slices.Insert(slices.Clone(want), 1, ipam.Want{Key: configKey("b"), If: unmet}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, read); diff != "" {
+		t.Errorf("read (-want +got):\n%s", diff)
+	}
+	if got := s.Counters().RoundTrips - before; got != 1 {
+		t.Errorf("%d round trips, want 1", got)
+	}
+	var found []int
+	for _, entries := range snapshot.Ranges {
+		found = append(found, len(entries))
+	}
+	if diff := cmp.Diff([]int{1, 1, 0}, found); diff != "" {
+		t.Errorf("found (-want +got):\n%s", diff)
+	}
+}
+
+// TestReadWantsNotBeforeThePools has each request of a round that reads the pools show no less than the one with the pools.
+func TestReadWantsNotBeforeThePools(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	s, other := open(t, Config{Endpoints: c.endpoints()}), open(t, Config{Endpoints: c.endpoints()})
+	ctx, cancel := context.WithCancel(within(t, patienceOfTests))
+	change := model.Change{Puts: []model.Put{put("a", "1")}}
+	if _, err := s.Commit(ctx, change); err != nil {
+		t.Fatal(err)
+	}
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = other.Commit(ctx, change)
+		}
+	})
+	defer writer.Wait()
+	defer cancel()
+	k := configKey("a")
+	for range 300 {
+		snapshot, _, err := s.ReadWants(ctx, []ipam.Want{{Prefix: model.PoolPrefix()}, {Key: k}, {Key: k, If: &ipam.Condition{Exist: []model.Key{k}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pools, blocks := snapshot.Ranges[1][0].Revision, snapshot.Ranges[2][0].Revision; blocks < pools {
+			t.Fatalf("the blocks are as of revision %d, the pools as of %d", blocks, pools)
+		}
 	}
 }
 

@@ -155,13 +155,13 @@ func (i *Keeper) attempt(ctx context.Context, need tunnelNeed, config model.Host
 	var stored model.Entry
 	var revision int64
 	for range maxRounds {
-		s, err := i.store.ReadWants(ctx, wants)
+		s, read, err := i.store.ReadWants(ctx, wants)
 		if err != nil {
 			return 0, netip.Addr{}, err
 		}
 		revision = s.Revision
 		for at, entries := range s.Ranges {
-			view.Add(wants[at], entries)
+			view.Add(read[at], entries)
 		}
 		if e, ok := s.Get(config); ok {
 			stored = e

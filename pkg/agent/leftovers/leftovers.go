@@ -108,7 +108,7 @@ func (k *Keeper) delete(ctx context.Context, block netip.Prefix) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	wants := append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstReadGiveBack(block)...)
-	s, err := k.store.ReadWants(ctx, wants)
+	s, wants, err := k.store.ReadWants(ctx, wants)
 	if err != nil {
 		return fmt.Errorf("read block %s: %w", block, err)
 	}

@@ -64,10 +64,14 @@ func (o Op) appendTo(b []byte) []byte {
 type Compare struct {
 	Key         string
 	ModRevision int64
+	Later       bool // any later one, in place of this one
 }
 
 func (c Compare) appendTo(b []byte) []byte {
-	const mod = 2 // Compare_MOD; that the result be equal is 0
+	const greater, mod = 1, 2 // Compare_GREATER, where equal is 0; Compare_MOD
+	if c.Later {
+		b = appendInt(b, 1, greater)
+	}
 	b = appendInt(b, 2, mod)
 	b = appendString(b, 3, c.Key)
 	b = protowire.AppendTag(b, 6, protowire.VarintType) // also for 0: it is one of several that may stand here

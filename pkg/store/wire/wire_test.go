@@ -28,7 +28,7 @@ func TestRequests(t *testing.T) {
 			&pb.RangeRequest{Key: []byte(long), RangeEnd: []byte{0}, Limit: 88, Revision: math.MaxInt64, KeysOnly: true}},
 		{"negative", &RangeRequest{Key: "k", Revision: -1}, &pb.RangeRequest{Key: []byte("k"), Revision: -1}},
 		{"transaction", &TxnRequest{
-			Compare: []Compare{{Key: long, ModRevision: 0}, {Key: "b", ModRevision: 300}},
+			Compare: []Compare{{Key: long, ModRevision: 0}, {Key: "b", ModRevision: 300}, {Key: "c", Later: true}},
 			Success: []Op{
 				{Put: &PutRequest{Key: "a", Value: []byte(long), Lease: math.MinInt64}},
 				{Put: &PutRequest{Key: "empty"}},
@@ -40,6 +40,7 @@ func TestRequests(t *testing.T) {
 			Compare: []*pb.Compare{
 				{Key: []byte(long), Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, TargetUnion: &pb.Compare_ModRevision{ModRevision: 0}},
 				{Key: []byte("b"), Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, TargetUnion: &pb.Compare_ModRevision{ModRevision: 300}},
+				{Key: []byte("c"), Target: pb.Compare_MOD, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_ModRevision{ModRevision: 0}},
 			},
 			Success: []*pb.RequestOp{
 				{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("a"), Value: []byte(long), Lease: math.MinInt64}}},
