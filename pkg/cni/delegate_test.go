@@ -475,6 +475,64 @@ func TestRoundTripsWithGateways(t *testing.T) {
 	r.sound()
 }
 
+// TestRoundTripsInFullPools has the last block of each family found in three round trips, and where there is none
+// addresses of another host's, once and again.
+func TestRoundTripsInFullPools(t *testing.T) {
+	r := newRig(t, lab.Config{})
+	for i, tt := range []struct {
+		name, plugin string
+		main         string // the type of the network
+		last         bool
+	}{
+		{"last blocks", "calico", "calico", true},
+		{"last blocks, and gateways", "calico-ipam", "ptp", true},
+		{"all blocks are taken", "calico", "calico", false},
+		{"all blocks are taken, and gateways", "calico-ipam", "ptp", false},
+	} {
+		pools := []string{fmt.Sprintf("10.%d.0.0/19", i), fmt.Sprintf("fd0%d::/115", i)}
+		for _, p := range pools {
+			r.crowded(prefix(p), tt.last)
+		}
+		conf := map[string]any{"type": tt.main, "ipam": map[string]any{"type": "calico-ipam", "assign_ipv6": true, "ipv4_pools": pools[:1], "ipv6_pools": pools[1:]}}
+		c := call(r.pod(fmt.Sprint("pod", i)), r.conf(conf))
+		c.Plugin = tt.plugin
+		for n := range 2 {
+			c.ContainerID = fmt.Sprintf("c%d-%d", i, n)
+			r.must(c)
+			if got := r.roundTrips(); got > 3 {
+				t.Errorf("%s: ADD %d: %d round trips, want 3", tt.name, n, got)
+			}
+			c.IfName = "eth1"
+		}
+	}
+}
+
+// crowded makes a pool of 128 blocks that another node has, but for one if that is to be free. Each has room for a few.
+func (r *rig) crowded(cidr netip.Prefix, but bool) {
+	r.Helper()
+	pool := model.Pool{CIDR: cidr, BlockSize: cidr.Bits() + 7, IPAM: true}
+	puts := []model.Put{{Key: model.PoolKey{CIDR: cidr}, Value: pool}}
+	b := model.Block{Affinity: "other", Allocations: make([]int, 64), Attributes: []model.Attributes{{HandleID: "x"}}}
+	for _, free := range []int{0, 1, 62, 63} {
+		b.Allocations[free], b.Unallocated = model.Free, append(b.Unallocated, free)
+	}
+	at := cidr.Addr()
+	for n := range 128 {
+		b.CIDR = netip.PrefixFrom(at, pool.BlockSize)
+		if n != 77 || !but {
+			puts = append(puts, model.Put{Key: model.BlockKey{CIDR: b.CIDR}, Value: b})
+		}
+		for range b.Allocations {
+			at = at.Next()
+		}
+	}
+	for part := range slices.Chunk(puts, 100) {
+		if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Puts: part}); err != nil {
+			r.Fatal(err)
+		}
+	}
+}
+
 // with is a configuration with one more field.
 func with(conf map[string]any, name string, value any) map[string]any {
 	out := maps.Clone(conf)

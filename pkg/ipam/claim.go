@@ -10,24 +10,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// lastWindow is how far a walk goes, in units, before the pool is listed.
-const lastWindow = 17
-
-// windows are how far a walk goes with one round of reading each, in units. The first is of as many blocks as
-// are hardly ever all taken before the pool is nearly full: 16, or a region of smaller ones. Of larger ones it is fewer, in as many regions.
-func (w walk) windows() [2]int {
-	regions := max(0, regionBits(isV6(w.pool.CIDR))-w.unit) // of a unit, as a power of two
-	return [...]int{max(1, 16>>(w.innerBits+regions)), lastWindow}
-}
-
 // fromNew picks from a block that doesn't exist yet. known is false where more
 // must be read to tell.
 func (a *assignment) fromNew(e *eligible) (got *pick, known bool) {
 	if c, p, known := a.orphan(e); p != nil || !known {
 		return newPick(c, p), known
 	}
-	for _, p := range e.pools {
-		c, found, known := a.gap(p)
+	for i, p := range e.pools {
+		c, found, known := a.gap(e.pools[i:])
 		if !known {
 			return nil, false
 		}
@@ -70,34 +60,36 @@ func (a *assignment) orphan(e *eligible) (c netip.Prefix, p *pool, known bool) {
 	return c, nil, true
 }
 
-// gap finds a block of the pool's size that overlaps nothing: the first of
-// the host's walk.
-func (a *assignment) gap(p *pool) (c netip.Prefix, found, known bool) {
+// gap finds a block of the first pool's size that overlaps nothing: the first of
+// the host's walk. The other pools are those that come next.
+func (a *assignment) gap(pools []*pool) (c netip.Prefix, found, known bool) {
+	p := pools[0]
 	w := walkOf(a.Host, p)
-	from := 0
-	for _, window := range w.windows() {
-		to, pending := w.units(window), false
-		for i := from; i < to; i++ {
-			wants := overlapWants(w.at(i))
-			if slices.ContainsFunc(wants, a.view.overflowed) {
-				return a.listedGap(w)
-			}
-			if !a.needs.addAll(wants) {
-				pending = true
-				continue
-			}
-			for c := range func(yield func(netip.Prefix) bool) { w.within(i, yield) } {
-				if a.vacant(c, p) {
-					return c, true, true
-				}
+	near, wide := a.windows(w)
+	known = true
+	for i, u := range wide.units {
+		wants, ahead := overlapWants(u), i >= len(near.units)
+		if ahead && !known {
+			break
+		}
+		if slices.ContainsFunc(wants, func(want Want) bool { return a.view.overflowed(want) || ahead && !a.view.knows(want) }) {
+			return a.listedGap(w)
+		}
+		if !a.needs.addAll(wants) {
+			known = false
+			continue
+		}
+		for _, c := range wide.blocks {
+			if u.Overlaps(c) && a.vacant(c, p) {
+				return c, true, true
 			}
 		}
-		if pending {
-			return c, false, false
-		}
-		from = to
 	}
-	if w.units(lastWindow+1) <= lastWindow {
+	switch {
+	case !known:
+		a.ifFull(pools)
+		return c, false, false
+	case wide.whole:
 		return c, false, true
 	}
 	return a.listedGap(w)
@@ -151,7 +143,7 @@ func (p *Plan) overlapping(c netip.Prefix) iter.Seq[netip.Prefix] {
 	}
 }
 
-// listedGap is the gap after all blocks of the pool have been listed, page by page.
+// listedGap is the gap after all blocks of the pool have been listed.
 func (a *assignment) listedGap(w walk) (c netip.Prefix, found, known bool) {
 	list := a.view.poolWant(w.pool.CIDR)
 	if !a.needs.add(list) {

@@ -126,11 +126,7 @@ func TestViewReadAgain(t *testing.T) {
 	keys := Want{Prefix: model.BlockPrefix(false), KeysOnly: true}
 	first := FirstRead(Request{Host: "a", Handle: "h"})
 	v := NewView()
-	read := func(wants ...Want) {
-		for i, entries := range s.read(wants) {
-			v.Add(wants[i], entries)
-		}
-	}
+	read := func(wants ...Want) { s.show(v, wants) }
 	read(append(first, keys)...)
 	if v.knows(key) {
 		t.Error("the key alone has been read, and the value is known")

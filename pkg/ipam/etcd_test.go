@@ -64,33 +64,52 @@ func (s *etcd) entry(path string, keysOnly bool) model.Entry {
 // maxPerRound is what etcd takes in one transaction. Only a host's own blocks may be more.
 const maxPerRound = 128
 
-func (s *etcd) read(wants []Want) [][]model.Entry {
+// show reads in one round and tells the view.
+func (s *etcd) show(v *View, wants []Want) {
 	blocks := 0
+	conditions := map[*Condition]int{}
 	for _, w := range wants {
-		if _, is := w.Key.(model.BlockKey); is {
+		if _, is := w.Key.(model.BlockKey); is && w.If == nil {
 			blocks++
 		}
+		conditions[w.If]++
 	}
-	if len(wants) == 0 || len(wants)-blocks > maxPerRound || len(wants) > maxPerRound+ownRound {
-		s.t.Fatalf("%d ranges in one round", len(wants))
+	plain := conditions[nil]
+	delete(conditions, nil)
+	for c, n := range conditions {
+		if n > maxPerRound || len(c.Exist) > maxPerRound {
+			s.t.Fatalf("%d ranges where %d keys exist, in one transaction", n, len(c.Exist))
+		}
+	}
+	if len(wants) == 0 || plain-blocks > maxPerRound || plain > maxPerRound+ownRound {
+		s.t.Fatalf("%d ranges in one round", plain)
 	}
 	s.rounds++
-	out := make([][]model.Entry, len(wants))
-	for i, w := range wants {
-		if w.Key != nil {
-			if _, ok := s.keys[w.Key.Path()]; ok {
-				out[i] = []model.Entry{s.entry(w.Key.Path(), w.KeysOnly)}
-			}
-			continue
+	for _, w := range wants {
+		if s.holds(w.If) {
+			v.Add(w, s.read(w))
 		}
-		paths := s.paths()
-		first, _ := slices.BinarySearch(paths, max(w.Prefix, w.From))
-		for _, path := range paths[first:] {
-			if !strings.HasPrefix(path, w.Prefix) || w.Limit > 0 && int64(len(out[i])) == w.Limit {
-				break
-			}
-			out[i] = append(out[i], s.entry(path, w.KeysOnly))
+	}
+}
+
+func (s *etcd) holds(c *Condition) bool {
+	return c == nil || !slices.ContainsFunc(c.Exist, func(k model.Key) bool { return s.keys[k.Path()].modified == 0 })
+}
+
+func (s *etcd) read(w Want) (out []model.Entry) {
+	if w.Key != nil {
+		if _, ok := s.keys[w.Key.Path()]; ok {
+			out = append(out, s.entry(w.Key.Path(), w.KeysOnly))
 		}
+		return out
+	}
+	paths := s.paths()
+	first, _ := slices.BinarySearch(paths, max(w.Prefix, w.From))
+	for _, path := range paths[first:] {
+		if !strings.HasPrefix(path, w.Prefix) || w.Limit > 0 && int64(len(out)) == w.Limit {
+			break
+		}
+		out = append(out, s.entry(path, w.KeysOnly))
 	}
 	return out
 }
@@ -191,9 +210,7 @@ func (s *etcd) plan(first []Want, f func(*Plan) error) (*Plan, error) {
 	v := NewView()
 	wants := first
 	for range 1000 {
-		for i, entries := range s.read(wants) {
-			v.Add(wants[i], entries)
-		}
+		s.show(v, wants)
 		p := NewPlan(v)
 		err := f(p)
 		need, ok := errors.AsType[*NeedError](err)

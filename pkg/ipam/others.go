@@ -11,24 +11,30 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// The first round of looking into other hosts' blocks, and those after it.
-const (
-	othersFirst = 16
-	othersNext  = 96
-)
+// othersAtOnce is how many blocks of others are read in one round: so many times those of a near window.
+const othersAtOnce = 6
 
-// fromOthers picks from blocks of other hosts, in the order of the walk. They
-// are looked at some at a time; of those, an empty one that may be taken over
-// goes before one to borrow from. Nil without an error: more must be read.
+// fromOthers picks from blocks of other hosts: of those that have been read, such as the one that the host
+// borrowed from last, and of more, some at a time in the order of the walk. Of those that are looked at in a pool an empty
+// one that may be taken over goes before one to borrow from. Nil without an error: more must be read.
 func (a *assignment) fromOthers(e *eligible, config model.IPAMConfig) (*pick, error) {
-	failed := &ExhaustedError{IPv6: e.v6, Pools: slices.Clone(e.refused)}
+	var searches []*search
 	for _, p := range e.pools {
-		s := search{assignment: a, pool: p, config: config}
-		got, known := s.run()
-		if got != nil || !known {
+		s := &search{assignment: a, pool: p, config: config}
+		if got, known := s.run(); got != nil || !known {
 			return got, nil
 		}
-		failed.Pools = append(failed.Pools, PoolReason{p.CIDR, s.why()})
+		searches = append(searches, s)
+	}
+	failed := &ExhaustedError{IPv6: e.v6, Pools: slices.Clone(e.refused)}
+	for _, s := range searches {
+		for _, c := range s.unread[:min(len(s.unread), othersAtOnce*walkOf(s.Host, s.pool).atOnce())] {
+			s.needs.block(c)
+		}
+		if len(s.unread) > 0 {
+			return nil, nil
+		}
+		failed.Pools = append(failed.Pools, PoolReason{s.pool.CIDR, s.why()})
 	}
 	return nil, failed
 }
@@ -38,11 +44,13 @@ type search struct {
 	*assignment
 	pool   *pool
 	config model.IPAMConfig
+	unread []netip.Prefix
 	// What was found, for the reason why nothing was.
 	blocks, full, invalid, strict, young int
 	inTheWay                             []netip.Prefix // of another size than the pool's
 }
 
+// run looks at the blocks that have been read.
 func (s *search) run() (got *pick, known bool) {
 	if !s.config.AutoAllocateBlocks && s.config.StrictAffinity {
 		return nil, true
@@ -50,16 +58,16 @@ func (s *search) run() (got *pick, known bool) {
 	if !s.config.AutoAllocateBlocks && !s.needs.add(s.view.poolWant(s.pool.CIDR)) {
 		return nil, false // claiming has listed the pool otherwise
 	}
-	all := s.inPool()
-	s.blocks = len(all)
-	for size := othersFirst; len(all) > 0; size = othersNext {
-		n := min(size, len(all))
-		if got, known := s.look(all[:n]); got != nil || !known {
-			return got, known
+	var read []netip.Prefix
+	for _, c := range s.inPool() {
+		if s.Plan.blocks[c] != nil || s.view.knows(Want{Key: model.BlockKey{CIDR: c}}) {
+			read = append(read, c)
+		} else {
+			s.unread = append(s.unread, c)
 		}
-		all = all[n:]
 	}
-	return nil, true
+	s.blocks = len(read) + len(s.unread)
+	return s.look(read)
 }
 
 // inPool are the known blocks whose pool it is, or that it lies in, by the walk.
@@ -88,14 +96,6 @@ func (s *search) around(c netip.Prefix) bool { return c.Bits() < s.pool.CIDR.Bit
 
 func (s *search) look(some []netip.Prefix) (got *pick, known bool) {
 	known = true
-	for _, c := range some {
-		if !s.needs.block(c) {
-			known = false
-		}
-	}
-	if !known {
-		return nil, false
-	}
 	var borrow *pick
 	for _, c := range some {
 		b, err := s.peek(c)

@@ -20,8 +20,8 @@ import (
 // makes it longer, the pool is listed instead.
 const regionLimit = 300
 
-// listLimit is the length of a page when a whole pool is listed.
-const listLimit = 1000
+// listLimit is the length of a page when a whole pool is listed: as good as all have one.
+const listLimit = 1 << 15
 
 func regionBits(v6 bool) int {
 	if v6 {

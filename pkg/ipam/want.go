@@ -5,6 +5,7 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -66,11 +67,15 @@ func handleWants(handle string) []Want {
 // the caller may have some of its own. What is beyond is read in the next round.
 const maxWants = 112
 
+// maxCompares is how many keys a condition may name: etcd takes no more.
+const maxCompares = 128
+
 // needs collects what must be read and isn't known yet.
 type needs struct {
 	v         *View
 	wants     []Want
-	unbounded int // of wants: the host's own blocks
+	unbounded int    // of wants: the host's own blocks
+	ahead     []Want // with a condition
 }
 
 // add reports whether w is known; if not it is wanted.
@@ -111,10 +116,21 @@ func (n *needs) addAll(ws []Want) bool {
 // block reports whether the block's content is known, or its absence.
 func (n *needs) block(p netip.Prefix) bool { return n.add(Want{Key: model.BlockKey{CIDR: p}}) }
 
+// onCondition wants what of ws isn't known, where all the keys exist.
+func (n *needs) onCondition(exist []model.Key, ws []Want) {
+	c := &Condition{Exist: exist}
+	for _, w := range ws {
+		known := n.v.knows(w)
+		if w.If = c; !known && !slices.Contains(n.ahead, w) {
+			n.ahead = append(n.ahead, w)
+		}
+	}
+}
+
 // err is nil where nothing is needed.
 func (n *needs) err() error {
 	if len(n.wants) == 0 {
 		return nil
 	}
-	return &NeedError{Wants: n.wants}
+	return &NeedError{Wants: slices.Concat(n.wants, n.ahead)}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -128,6 +129,61 @@ func TestReadWantsNotBeforeThePools(t *testing.T) {
 		if pools, blocks := snapshot.Ranges[1][0].Revision, snapshot.Ranges[2][0].Revision; blocks < pools {
 			t.Fatalf("the blocks are as of revision %d, the pools as of %d", blocks, pools)
 		}
+	}
+}
+
+// TestAssignRoundTrips finds the last block of a pool, and then an address in another host's, in three round trips each.
+func TestAssignRoundTrips(t *testing.T) {
+	s := open(t, Config{Endpoints: startCluster(t, clusterOptions{}).endpoints()})
+	ctx := within(t, patienceOfTests)
+	pool := model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/16"), BlockSize: 26, IPAM: true}
+	first := netip.PrefixFrom(pool.CIDR.Addr(), pool.BlockSize)
+	puts := []model.Put{{Key: model.PoolKey{CIDR: pool.CIDR}, Value: pool}}
+	block := model.Block{Affinity: "other", Allocations: make([]int, 64), Attributes: []model.Attributes{{HandleID: "x"}}}
+	block.Allocations[63], block.Unallocated = model.Free, []int{63}
+	for n := 1; n < 1<<10; n++ {
+		block.CIDR = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 65, byte(n >> 2), byte(n << 6)}), 26)
+		puts = append(puts, model.Put{Key: model.BlockKey{CIDR: block.CIDR}, Value: block})
+	}
+	for part := range slices.Chunk(puts, maxOps) {
+		if _, err := s.Commit(ctx, model.Change{Puts: part}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, host := range []string{"a", "b"} {
+		before := s.Counters().RoundTrips
+		r := ipam.Request{Host: host, Handle: fmt.Sprint("h", i), IPv4: true, Now: time.Now()}
+		addr, err := assign(ctx, s, r)
+		if got := s.Counters().RoundTrips - before; err != nil || got != 3 || first.Contains(addr) != (host == "a") {
+			t.Errorf("%s has %s after %d round trips, want 3: %v", host, addr, got, err)
+		}
+	}
+}
+
+// assign is what a plugin does in etcd.
+func assign(ctx context.Context, s *Client, r ipam.Request) (netip.Addr, error) {
+	view, wants := ipam.NewView(), ipam.FirstRead(r)
+	for {
+		snapshot, read, err := s.ReadWants(ctx, wants)
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		for i, entries := range snapshot.Ranges {
+			view.Add(read[i], entries)
+		}
+		p := ipam.NewPlan(view)
+		choice, err := p.Assign(r)
+		if need, more := errors.AsType[*ipam.NeedError](err); more {
+			wants = need.Wants
+			continue
+		}
+		if err == nil {
+			_, err = s.Commit(ctx, p.Change())
+		}
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		return choice.Addrs[0].Addr, nil
 	}
 }
 
