@@ -131,6 +131,7 @@ func (w *watcher) learn() error {
 	for _, l := range links {
 		w.seen[l.Index] = sightOf(l)
 	}
+	w.path.indexes.learn(w.seen)
 	return nil
 }
 
@@ -138,6 +139,7 @@ func sightOf(l link.Link) sight { return sight{l.Name, l.Up, l.Running, l.Alias,
 
 // run reads until the socket is closed.
 func (w *watcher) run(ctx context.Context, out chan<- Event) {
+	defer w.path.indexes.learn(nil)
 	for {
 		n, err := w.file.Read(w.buf)
 		if errors.Is(err, unix.ENOBUFS) {
@@ -145,6 +147,7 @@ func (w *watcher) run(ctx context.Context, out chan<- Event) {
 			// once it tells of all again.
 			if err := errors.Join(rtnl.Discard(w.file, w.buf), w.path.ns.Enter(w.learn)); err != nil {
 				w.path.cfg.Logger.Error("read the links after events were lost", "error", err)
+				w.path.indexes.learn(nil)
 			}
 			out <- Event{All: true, Host: true}
 			continue
@@ -222,9 +225,11 @@ func (w *watcher) noteLink(e *Event, kind uint16, body []byte) {
 			return
 		}
 		delete(w.seen, l.Index)
+		w.path.indexes.move(l.Index, before.name, "")
 		e.Interfaces = append(e.Interfaces, before.name)
 	case !known || before != now:
 		w.seen[l.Index] = now
+		w.path.indexes.move(l.Index, before.name, l.Name)
 		e.Interfaces = append(e.Interfaces, l.Name)
 		if known && before.name != l.Name {
 			e.Interfaces = append(e.Interfaces, before.name)

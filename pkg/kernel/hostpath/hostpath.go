@@ -54,6 +54,8 @@ type Path struct {
 	ns   rtnl.Netns
 	port func() uint32 // of sock, to know our own changes among the events
 
+	indexes indexes
+
 	auditing sync.Mutex // comes before mu
 	auditor  reader
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostpath
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/test/netns"
+)
+
+// TestIndexes has links come, go, come again by the same name, and be renamed. Each time an event must name those
+// whose index is another, and they must be known by then.
+func TestIndexes(t *testing.T) {
+	netns.Host(t, func() {
+		h := newHostPath(t)
+		if n := h.Indexes("cali1")["cali1"]; n != 0 {
+			t.Errorf("index %d before anything was told", n)
+		}
+		netns.IP(t, "link", "add", "cali0", "type", "veth", "peer", "name", "peer0")
+		ctx, cancel := context.WithCancel(t.Context())
+		events, err := h.Subscribe(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := []string{"cali0", "cali1", "cali2", "other1", "peer1"}
+		was := h.Indexes(names...)
+		if was["cali0"] == 0 {
+			t.Error("a link that was there before is not known")
+		}
+		for _, args := range [][]string{
+			{"link", "add", "cali1", "type", "veth", "peer", "name", "peer1"},
+			{"link", "set", "cali1", "up"},
+			{"link", "set", "cali1", "name", "cali2"},
+			{"link", "set", "cali2", "name", "other1"},
+			{"link", "add", "cali1", "type", "veth", "peer", "name", "peer2"},
+			{"link", "del", "cali1"},
+			{"link", "add", "cali1", "index", "4711", "type", "veth", "peer", "name", "peer2"},
+			{"link", "set", "other1", "name", "cali2"},
+			{"link", "del", "cali1"},
+			{"link", "set", "cali0", "name", "cali1"},
+			{"link", "set", "cali2", "name", "cali0"},
+			{"link", "del", "peer0"},
+		} {
+			netns.IP(t, args...)
+			now := map[string]int{}
+			for _, name := range names {
+				if l, err := link.Find(name); err == nil && h.owns(name) {
+					now[name] = l.Index
+				}
+			}
+			others := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return was[n] == now[n] })
+			for timeout := time.After(netns.Patience); len(others) > 0; {
+				select {
+				case e := <-events:
+					// One that tells of something before may come first.
+					known := h.Indexes(names...)
+					others = slices.DeleteFunc(others, func(n string) bool { return known[n] == now[n] && (e.All || slices.Contains(e.Interfaces, n)) })
+				case <-timeout:
+					t.Fatalf("%q: of %q is not told, or too early; known are %v, want %v", args, others, h.Indexes(names...), now)
+				}
+			}
+			was = now
+		}
+		cancel()
+		for range events { // until nothing is told any more
+		}
+		for name, index := range h.Indexes(names...) {
+			if index != 0 {
+				t.Errorf("%s has index %d, and nobody would tell of another", name, index)
+			}
+		}
+	})
+}
