@@ -44,8 +44,17 @@ func clusterRules(i int, port uint16) policy.Rules {
 func loaded(b *testing.B, n int) *Firewall {
 	f := open(b)
 	f.Update(cluster(n))
+	f.Links(loadedLinks(n))
 	mustApply(b, f)
 	return f
+}
+
+func loadedLinks(n int) map[string]int {
+	links := make(map[string]int)
+	for i := range n {
+		links[fmt.Sprint("cali", i)] = 100000 + i
+	}
+	return links
 }
 
 // BenchmarkFirst writes 1,000 endpoints and 1,000 policies to an empty kernel.
@@ -55,6 +64,7 @@ func BenchmarkFirst(b *testing.B) {
 		netns.Host(b, func() {
 			f := open(b)
 			f.Update(c)
+			f.Links(loadedLinks(1000))
 			r := mustApply(b, f)
 			b.ReportMetric(float64(r.Rules), "rules")
 		})
@@ -64,22 +74,25 @@ func BenchmarkFirst(b *testing.B) {
 // BenchmarkChange changes one thing beside 1,000 endpoints and 1,000 policies,
 // from Update to read back.
 func BenchmarkChange(b *testing.B) {
-	for name, change := range map[string]func(i int) policy.Changes{
-		"element": func(i int) policy.Changes {
+	for name, change := range map[string]func(i int) (policy.Changes, map[string]int){
+		"element": func(i int) (policy.Changes, map[string]int) {
 			c := &policy.SetChange{Added: members(1<<20, 1)}
 			if i%2 == 1 {
 				c.Added, c.Removed = nil, c.Added
 			}
-			return policy.Changes{Sets: map[policy.SetID]*policy.SetChange{"set-7": c}}
+			return policy.Changes{Sets: map[policy.SetID]*policy.SetChange{"set-7": c}}, nil
 		},
-		"rule": func(i int) policy.Changes { return policy.Changes{Rules: rules(clusterRules(7, uint16(81+i%1000)))} },
-		"endpoint": func(i int) policy.Changes {
+		"rule": func(i int) (policy.Changes, map[string]int) {
+			return policy.Changes{Rules: rules(clusterRules(7, uint16(81+i%1000)))}, nil
+		},
+		"link": func(i int) (policy.Changes, map[string]int) { return policy.Changes{}, map[string]int{"cali7": i % 2} },
+		"endpoint": func(i int) (policy.Changes, map[string]int) {
 			ep := workload(1<<15, "policy-7", "policy-8")
 			c := policy.Changes{Endpoints: endpoints(ep)}
 			if i%2 == 1 {
 				c.Endpoints[ep.Path] = nil
 			}
-			return c
+			return c, map[string]int{ep.Interface: 200000}
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
@@ -87,7 +100,9 @@ func BenchmarkChange(b *testing.B) {
 				f := loaded(b, 1000)
 				i := 0
 				for b.Loop() {
-					f.Update(change(i))
+					c, links := change(i)
+					f.Update(c)
+					f.Links(links)
 					if r := mustApply(b, f); r.Writes == 0 {
 						b.Fatal("nothing was written")
 					}
@@ -128,6 +143,7 @@ func BenchmarkAudit(b *testing.B) {
 			for b.Loop() {
 				f := open(b)
 				f.Update(c)
+				f.Links(loadedLinks(1000))
 				if r := mustApply(b, f); r.Writes != 0 {
 					b.Fatalf("%d writes", r.Writes)
 				}

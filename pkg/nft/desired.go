@@ -27,6 +27,7 @@ type desired struct {
 	uses      render.Uses
 
 	interfaces map[string][]string // paths of those that claim a workload interface, sorted
+	indexes    map[string]int      // of their links, 0 = it is not known
 	hosts      map[string][]string // the same of a host's interface
 	wildcards  []string
 	groups     groups
@@ -47,7 +48,7 @@ func newDesired() *desired {
 	d := &desired{
 		endpoints: make(map[string]*policy.Endpoint), rules: make(map[policy.RulesID]*policy.Rules),
 		users: make(map[policy.RulesID]int), setUsers: make(map[policy.SetID]map[policy.RulesID]struct{}),
-		known: make(map[policy.SetID]policy.SetKind), interfaces: make(map[string][]string), hosts: make(map[string][]string),
+		known: make(map[policy.SetID]policy.SetKind), interfaces: make(map[string][]string), indexes: make(map[string]int), hosts: make(map[string][]string),
 		groups: newGroups(), claims: make(map[slot][]claim), claimed: make(map[string][]slot),
 		chains: make(map[string]*chain), sets: make(map[string]*set),
 		dirty: make(map[string]bool), changed: make(map[string]bool), touched: make(map[string]bool),

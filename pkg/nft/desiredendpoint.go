@@ -165,11 +165,16 @@ func (d *desired) putWorkload(name string) {
 // putSources are the addresses, and the MAC, that the owner of an interface may send from.
 func (d *desired) putSources(name string) {
 	var slots []slot
-	if owners := d.interfaces[name]; len(owners) > 0 {
+	if owners := d.interfaces[name]; len(owners) == 0 {
+		delete(d.indexes, name)
+	} else {
 		ep := d.endpoints[owners[0]]
 		for _, a := range ep.Addrs {
-			s := render.Source{Interface: name, Addr: a.Unmap()}
+			s := render.Source{Interface: name, Index: d.indexes[name], Addr: a.Unmap()}
 			slots = append(slots, slot{s.Set(), s.Key()})
+			if s.Index != 0 {
+				slots = append(slots, slot{s.IndexedSet(), s.IndexedKey()})
+			}
 		}
 		if ep.MAC.IsZero() {
 			slots = append(slots, slot{render.SetAnyMAC, table.NameBytes(name)})

@@ -70,6 +70,8 @@ func TestDrift(t *testing.T) {
 		{"verdict changed", func(tb testing.TB) {
 			run(tb, "nft", "delete element inet calico workloads-from { cali1 }; add element inet calico workloads-from { cali1 : accept }")
 		}, 1},
+		{"index added", nft("add", "element", "inet", TableName, "sources-by-index4", "{ 100009 . 10.65.0.1 }"), 1},
+		{"index deleted", nft("delete", "element", "inet", TableName, "sources-by-index6", "{ 100001 . fd00::1 }"), 1},
 		{"nat deleted", nft("delete", "element", "inet", TableName, "dnat4", "{ 192.0.2.7 }"), 1},
 		{"set added", nft("add", "set", "inet", TableName, "other", "{ type ipv4_addr; }"), 1},
 		{"counter added", nft("add", "counter", "inet", TableName, "other"), 0},
@@ -82,6 +84,7 @@ func TestDrift(t *testing.T) {
 			netns.Host(t, func() {
 				f := open(t)
 				f.Update(sample())
+				f.Links(sampleLinks())
 				mustApply(t, f)
 				ctx, stop := context.WithCancel(t.Context())
 				defer stop()

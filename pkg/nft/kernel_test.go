@@ -23,6 +23,7 @@ func TestKernelHasWhatIsPrinted(t *testing.T) {
 		f := open(t)
 		f.Update(sample())
 		f.Tunnels(policy.Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{ip("192.0.2.1"), ip("::ffff:192.0.2.2"), ip("2001:db8::1")}})
+		f.Links(sampleLinks())
 		mustApply(t, f)
 		if diff := cmp.Diff(canonical(f.Table().String()), canonical(listed(t))); diff != "" {
 			t.Errorf("-ours +nft's:\n%s", diff)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,12 @@ type space struct {
 // static neighbours. The host's end has the MAC address 2:1:….
 func newSpace(tb testing.TB, n int, iface string) space {
 	tb.Helper()
+	return newSpaceBy(tb, n, iface)
+}
+
+// newSpaceBy is newSpace, with more that is said of the link, such as its index.
+func newSpaceBy(tb testing.TB, n int, iface string, link ...string) space {
+	tb.Helper()
 	work, path := make(chan func()), make(chan string)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the namespace ends with it
@@ -53,7 +60,7 @@ func newSpace(tb testing.TB, n int, iface string) space {
 		}
 	}}
 	hostMAC := fmt.Sprintf("02:01:00:00:00:%02x", n)
-	run(tb, "ip", "link", "add", iface, "address", hostMAC, "type", "veth", "peer", "name", "eth0", "address", ep.MAC.String(), "netns", <-path)
+	run(tb, slices.Concat([]string{"ip", "link", "add", iface}, link, []string{"address", hostMAC, "type", "veth", "peer", "name", "eth0", "address", ep.MAC.String(), "netns", <-path})...)
 	run(tb, "ip", "link", "set", iface, "addrgenmode", "none", "up")
 	s.do(func() {
 		// What the kernel says of itself, at times of its own, would be counted like what tests send.
@@ -224,7 +231,9 @@ func udpTo(action model.Action, port uint16) policy.Rule {
 }
 
 // TestPackets sends real packets between two workloads, the host and the outside.
-func TestPackets(t *testing.T) {
+func TestPackets(t *testing.T) { bothWays(t, testPackets) }
+
+func testPackets(t *testing.T, tell func(*Firewall)) {
 	netns.Host(t, func() {
 		asHost(t)
 		a, b, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "eth0")
@@ -255,6 +264,7 @@ func TestPackets(t *testing.T) {
 			Sets:  map[policy.SetID]*policy.SetChange{"friends": {Kind: policy.KindAddrs, New: true, Added: []policy.Member{{Addr: a.ep.Addrs[0]}, {Addr: a.ep.Addrs[1]}, {Addr: ip("192.0.2.2")}, {Addr: b.ep.Addrs[0]}, {Addr: b.ep.Addrs[1]}}}},
 			Pools: &policy.Pools{All: cidrs("10.65.0.0/31", "10.65.0.2/32", "fd00::/127", "fd00::2/128"), Masquerade: cidrs("10.65.0.1/32", "fd00::1/128")},
 		})
+		tell(f)
 		mustApply(t, f)
 		ports := map[string]map[int]net.PacketConn{"b": {}, "out": {}, "host": {}}
 		for _, port := range []int{fencePort, 80, 81, 200, 9000, 22} {

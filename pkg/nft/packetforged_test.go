@@ -15,7 +15,9 @@ import (
 
 // TestForged sends what looks like DHCP from another's address. It comes to the host
 // alone, and opens nothing for who has that address.
-func TestForged(t *testing.T) {
+func TestForged(t *testing.T) { bothWays(t, testForged) }
+
+func testForged(t *testing.T, tell func(*Firewall)) {
 	netns.Host(t, func() {
 		asHost(t)
 		thief, victim, sink, out := newSpace(t, 1, "cali1"), newSpace(t, 2, "cali2"), newSpace(t, 3, "cali3"), newSpace(t, 4, "eth0")
@@ -33,6 +35,7 @@ func TestForged(t *testing.T) {
 			s.ep.Inbound, s.ep.Outbound = policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}, policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
 		}
 		f.Update(policy.Changes{Endpoints: endpoints(thief.ep, victim.ep, sink.ep, host), Rules: rules(policy.Rules{ID: profileID("prod"), Inbound: []policy.Rule{all}, Outbound: []policy.Rule{all}})})
+		tell(f)
 		mustApply(t, f)
 		buf := make([]byte, 10)
 		for v, ports := range [][2]uint16{{68, 67}, {546, 547}} {

@@ -128,6 +128,12 @@ func rules(list ...policy.Rules) map[policy.RulesID]*policy.Rules {
 	return out
 }
 
+// sampleLinks are the indexes of links of sample, of which no endpoint has the last two, and
+// no link of a test's.
+func sampleLinks() map[string]int {
+	return map[string]int{"cali1": 100001, "cali2": 100002, "cali3": 0, "cali4": 100004, "eth0": 100005}
+}
+
 // sample is a bit of everything.
 func sample() policy.Changes {
 	tcp, udp := model.ProtocolTCP, model.ProtocolUDP

@@ -59,6 +59,7 @@ func TestTables(t *testing.T) {
 			f := &Firewall{desired: newDesired()}
 			f.Configure(c.settings)
 			f.Update(c.changes)
+			f.Links(sampleLinks())
 			if strings.HasPrefix(name, "tunnels") {
 				f.Tunnels(policy.Tunnels{VXLANPort: 4789, IPIP: true, Hosts: []netip.Addr{ip("192.0.2.1"), ip("2001:db8::1")}})
 			}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -54,6 +55,7 @@ type node struct {
 	engine *policy.Engine
 	state  policy.State
 	wall   *nft.Firewall
+	links  map[string]int // their indexes, as the firewall was told
 }
 
 // newNode makes a node that knows of nothing, in the current namespace.
@@ -90,7 +92,24 @@ func (n *node) become(w world) error {
 	n.wall.Configure(cloneSettings(w.Settings))
 	n.wall.Tunnels(w.Tunnels)
 	n.wall.Update(changes)
+	if err := n.tellLinks(); err != nil {
+		return err
+	}
 	return apply(n.wall)
+}
+
+// tellLinks tells the firewall of the links that there are.
+func (n *node) tellLinks() error {
+	links, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	n.links = map[string]int{}
+	for _, l := range links {
+		n.links[l.Name] = l.Index
+	}
+	n.wall.Links(n.links)
+	return nil
 }
 
 func apply(wall *nft.Firewall) error {

@@ -32,6 +32,8 @@ func typeNumber(t table.Type) uint32 {
 		return 13
 	case table.TypeICMP:
 		return 14
+	case table.TypeIndex:
+		return 20
 	case table.TypeICMP6:
 		return 29
 	case table.TypeICMPCode:
@@ -122,7 +124,7 @@ func (b *Batch) set(s table.Set, flags uint32) {
 		b.msgs = closeAttr(b.msgs, at)
 	}
 	order := uint32(orderBig)
-	if s.Key[0] == table.TypeInterface {
+	if s.Key[0] == table.TypeInterface || s.Key[0] == table.TypeIndex {
 		order = orderHost
 	}
 	user := binary.NativeEndian.AppendUint32([]byte{udataKeyOrder, 4}, order)

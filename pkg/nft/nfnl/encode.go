@@ -181,6 +181,8 @@ func (e *encoder) loadPart(f table.Field, into uint32, size int) {
 	switch f.From {
 	case table.FromInName:
 		e.add(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: into})
+	case table.FromInIndex:
+		e.add(&expr.Meta{Key: expr.MetaKeyIIF, Register: into})
 	case table.FromOutName:
 		e.add(&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: into})
 	case table.FromNFProto:

@@ -111,7 +111,8 @@ func noEndpoint(s table.Statement) table.Rule {
 
 // rawIn is short: it is for what comes from anywhere.
 func (x Renderer) rawIn(u Uses) []table.Rule {
-	out := append(x.workload(inName, verdict(table.Goto, chainSpoof)), shut(u, inName)...)
+	out := append(indexedSources(), x.workload(inName, verdict(table.Goto, chainSpoof))...)
+	out = append(out, shut(u, inName)...)
 	if u.Untracked {
 		local := table.Is{Field: destType, Not: true, Value: "\x01\x00\x00\x00"} // RTN_UNICAST, in the host's order
 		out = append(out, clearMarks(), table.Rule{Do: []table.Statement{local, table.Dispatch{Field: inName, Map: MapUntrackIn}}, Comment: "for the host itself"})
@@ -148,8 +149,18 @@ func (x Renderer) rawOut(u Uses) []table.Rule {
 	return append(out, clearMarks(), table.Rule{Do: []table.Statement{table.Dispatch{Field: outName, Map: MapUntrackOut}}})
 }
 
-// sources let pass at once what a workload sends from its own addresses, as most
-// packets are.
+// indexedSources let pass at once what a workload sends from its own addresses, as most
+// packets are. The rest, and what is sent by a link whose index isn't known yet, is for sources.
+func indexedSources() []table.Rule {
+	var out []table.Rule
+	for _, version := range [...]int{4, 6} {
+		fields := []table.Field{inIndex, address(version, false)}
+		out = append(out, accept(table.Accept, "", table.InSet{Fields: fields, Set: Versioned(setIndexed, version)}))
+	}
+	return out
+}
+
+// sources let pass what a workload sends from its own addresses.
 func sources() []table.Rule {
 	var out []table.Rule
 	for _, version := range [...]int{4, 6} {

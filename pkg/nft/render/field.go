@@ -11,6 +11,7 @@ import (
 
 var (
 	inName      = table.Field{Text: "iifname", Type: table.TypeInterface, From: table.FromInName}
+	inIndex     = table.Field{Text: "iif", Type: table.TypeIndex, From: table.FromInIndex}
 	outName     = table.Field{Text: "oifname", Type: table.TypeInterface, From: table.FromOutName}
 	nfproto     = table.Field{Text: "meta nfproto", Type: table.TypeNFProto, From: table.FromNFProto}
 	l4proto     = table.Field{Text: "meta l4proto", Type: table.TypeProtocol, From: table.FromL4Proto}

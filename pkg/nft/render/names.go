@@ -42,7 +42,8 @@ const (
 // Sets per IP version that are named here alone.
 const (
 	setSources     = "sources" // see Source
-	setCut         = "cut"     // flows that can't begin a connection
+	setIndexed     = "sources-by-index"
+	setCut         = "cut" // flows that can't begin a connection
 	setCutPortless = "cut-portless"
 	setCutFrom     = "cut-from" // the same, by one of its addresses
 	setCutTo       = "cut-to"

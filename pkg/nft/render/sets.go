@@ -29,6 +29,7 @@ func Sets() []table.Set {
 		sets = append(sets,
 			table.Set{Name: Versioned(SetHosts, version), Key: []table.Type{addr}, Comment: "the other hosts, from which tunnels take packets"},
 			sourceSet(version),
+			indexedSet(version),
 			table.Set{Name: Versioned(MapDNAT, version), Key: []table.Type{addr}, Data: addr, Comment: "1:1 NAT: the endpoint's own address by its outer one"},
 			table.Set{Name: Versioned(MapHairpin, version), Key: []table.Type{addr, addr}, Data: addr, Comment: "1:1 NAT: the outer address by which an endpoint calls itself"},
 			table.Set{Name: Versioned(SetPools, version), Key: []table.Type{addr}, Interval: true, Comment: "all pools"},

@@ -11,15 +11,21 @@ import (
 // Source is an address that the endpoint of an interface sends from.
 type Source struct {
 	Interface string
+	Index     int        // that its link has; 0 = it isn't known
 	Addr      netip.Addr // not IPv4 in IPv6
 }
 
 // Set is the name of the set that it belongs to.
-func (s Source) Set() string {
+func (s Source) Set() string { return Versioned(setSources, s.version()) }
+
+// IndexedSet is the name of the one that has it by the link's index.
+func (s Source) IndexedSet() string { return Versioned(setIndexed, s.version()) }
+
+func (s Source) version() int {
 	if s.Addr.Is4() {
-		return Versioned(setSources, 4)
+		return 4
 	}
-	return Versioned(setSources, 6)
+	return 6
 }
 
 // Key is that of its element in the set.
@@ -27,9 +33,22 @@ func (s Source) Key() string {
 	return table.Concat(table.NameBytes(s.Interface), table.AddrBytes(s.Addr))
 }
 
+// IndexedKey is that of its element in IndexedSet.
+func (s Source) IndexedKey() string {
+	return table.Concat(table.IndexBytes(s.Index), table.AddrBytes(s.Addr))
+}
+
 func sourceSet(version int) table.Set {
 	return table.Set{
 		Name: Versioned(setSources, version), Key: []table.Type{table.TypeInterface, address(version, false).Type},
 		Comment: "the addresses that the endpoint sends from",
+	}
+}
+
+// indexedSet is for speed alone. Its elements are of sources, none more: what it lacks is looked up there.
+func indexedSet(version int) table.Set {
+	return table.Set{
+		Name: Versioned(setIndexed, version), Key: []table.Type{table.TypeIndex, address(version, false).Type},
+		Comment: "the addresses that the endpoint sends from, by its link's index: looked up first, as that is faster",
 	}
 }

@@ -42,6 +42,11 @@ func NameBytes(name string) string {
 	return string(b[:])
 }
 
+// IndexBytes is the index of a link.
+func IndexBytes(index int) string {
+	return string(binary.NativeEndian.AppendUint32(nil, uint32(index)))
+}
+
 // PortBytes is a port in network order.
 func PortBytes(p uint16) string { return string(binary.BigEndian.AppendUint16(nil, p)) }
 

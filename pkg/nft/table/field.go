@@ -26,6 +26,7 @@ type Source byte
 // The sources of fields.
 const (
 	FromInName Source = iota
+	FromInIndex
 	FromOutName
 	FromNFProto
 	FromL4Proto

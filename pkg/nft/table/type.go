@@ -21,6 +21,7 @@ const (
 	TypeProtocol  Type = "inet_proto"
 	TypeService   Type = "inet_service"
 	TypeInterface Type = "ifname"
+	TypeIndex     Type = "iface_index"
 	TypeEther     Type = "ether_addr"
 	TypeICMP      Type = "icmp_type"
 	TypeICMPCode  Type = "icmp_code"
@@ -34,7 +35,7 @@ const (
 // Size is that of a datum in bytes.
 func (t Type) Size() int {
 	switch t {
-	case TypeIPv4, TypeFibType:
+	case TypeIPv4, TypeFibType, TypeIndex:
 		return 4
 	case TypeIPv6, TypeInterface:
 		return 16
@@ -69,6 +70,8 @@ func (t Type) Text(b string) string {
 		return a.String()
 	case TypeInterface:
 		return quote(strings.TrimRight(b, "\x00"))
+	case TypeIndex:
+		return fmt.Sprint(binary.NativeEndian.Uint32([]byte(b)))
 	case TypeEther:
 		var m model.MAC
 		copy(m[:], b)
