@@ -184,6 +184,7 @@ func (l *loop) settle(ctx context.Context) error {
 	if err := l.openPath(ctx); err != nil {
 		return err
 	}
+	l.indexAll()
 	l.lookAgain.Reset(0) // what became of the host's own links since the prefixes were judged nobody tells
 	return nil
 }

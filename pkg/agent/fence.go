@@ -22,6 +22,7 @@ type firewall interface {
 	Configure(policy.Settings)
 	Update(policy.Changes)
 	Tunnels(policy.Tunnels)
+	Links(indexes map[string]int)
 	Cut(added, removed []nft.Flow)
 	ReadCut() (map[nft.Flow]uint64, error)
 	Apply(context.Context) (nft.Report, error)

@@ -32,6 +32,8 @@ type wallside struct {
 	fail     error            // of every call
 	hold     time.Duration    // of every call
 	updates  []policy.Changes
+	links    map[string]int // their indexes, as told
+	applied  map[string]int // the same, when it was applied last
 	audits   int
 	cut      map[nft.Flow]uint64 // packets dropped
 	failCut  error               // of calls with something cut
@@ -53,6 +55,18 @@ func (w *wallside) Update(c policy.Changes) {
 
 // Tunnels is of firewall.
 func (w *wallside) Tunnels(policy.Tunnels) {}
+
+// Links is of firewall.
+func (w *wallside) Links(indexes map[string]int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, index := range indexes {
+		if w.links == nil {
+			w.links = map[string]int{}
+		}
+		w.links[name] = index
+	}
+}
 
 // Cut is of firewall.
 func (w *wallside) Cut(added, removed []nft.Flow) {
@@ -81,6 +95,7 @@ func (w *wallside) Apply(context.Context) (nft.Report, error) {
 	time.Sleep(hold)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.applied = maps.Clone(w.links)
 	if w.fail != nil {
 		return nft.Report{}, w.fail
 	}

@@ -46,6 +46,7 @@ type hostPath interface {
 	Audit(ctx context.Context) (report hostpath.Report, doubtful []string, err error)
 	Unchanged(ctx context.Context) (bool, error)
 	Subscribe(ctx context.Context) (<-chan hostpath.Event, error)
+	Indexes(names ...string) map[string]int
 	ShrinkMTU(ctx context.Context, mtu int) (changed int, err error)
 	Close()
 }
@@ -300,7 +301,13 @@ func (l *loop) fold(u store.Update) {
 func (l *loop) note(e hostpath.Event, ok bool) {
 	if !ok {
 		l.events = nil // the timer remains
+		l.indexAll()
 		return
+	}
+	if e.All {
+		l.indexAll()
+	} else {
+		l.index(e.Interfaces)
 	}
 	l.whole = l.whole || e.All
 	l.route.fresh = l.route.fresh || e.All || len(e.Interfaces) > 0
@@ -359,7 +366,9 @@ func (l *loop) turn(ctx context.Context) error {
 		l.lose(w.lost)
 		l.forgetCuts(w.gone)
 		l.judgeShut(touched)
-		l.firewall.Update(l.wall.follow(l.desired, touched))
+		changes := l.wall.follow(l.desired, touched)
+		l.firewall.Update(changes)
+		l.index(interfacesOf(changes))
 		l.reviewCuts()
 		l.sayInvalid()
 		if len(l.strays.said) > 0 && len(touched) > 0 {

@@ -55,6 +55,7 @@ type clockwork struct {
 	changed  bool          // a look at it shows that it changed
 	doubtful []string      // that an audit finds
 	strays   []hostpath.Stray
+	links    map[string]int // their indexes
 	audits   sync.WaitGroup
 }
 
@@ -99,6 +100,17 @@ func (c *clockwork) Unchanged(context.Context) (bool, error) {
 
 // Subscribe is of hostPath.
 func (c *clockwork) Subscribe(context.Context) (<-chan hostpath.Event, error) { return c.events, nil }
+
+// Indexes is of hostPath.
+func (c *clockwork) Indexes(names ...string) map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := map[string]int{}
+	for _, name := range names {
+		found[name] = c.links[name]
+	}
+	return found
+}
 
 // Close is of hostPath.
 func (c *clockwork) Close() { c.audits.Wait() }
