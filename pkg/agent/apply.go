@@ -35,6 +35,7 @@ func (l *loop) enforce(ctx context.Context, w work, now time.Time) {
 		if c.err == nil && c.whole {
 			l.whole = false
 			clear(l.drifted)
+			l.unrouted = false
 		}
 		l.take(ctx, c)
 	}
@@ -118,10 +119,10 @@ func (l *loop) again() {
 	l.retry.Reset(l.pause)
 }
 
-// addDrift adds the interfaces that somebody else changed, unless some were
-// repaired just now: then later.
+// addDrift adds the interfaces that somebody else changed, and the host's forwarding,
+// unless some were repaired just now: then later.
 func (l *loop) addDrift(w *work, now time.Time) {
-	if len(l.drifted) == 0 {
+	if len(l.drifted) == 0 && !l.unrouted {
 		return
 	}
 	if since := now.Sub(l.lastDrift); since < driftPause {
@@ -129,6 +130,7 @@ func (l *loop) addDrift(w *work, now time.Time) {
 		return
 	}
 	l.lastDrift, w.fresh = now, false
+	w.host, l.unrouted = l.unrouted, false
 	for name := range l.drifted {
 		t := l.desired.interfaces[name]
 		if t != nil && !slices.ContainsFunc(w.changed, func(e hostpath.Endpoint) bool { return e.Interface == name }) {

@@ -41,6 +41,8 @@ type target struct {
 // work is what follows from a change of the desired state.
 type work struct {
 	changed, removed []hostpath.Endpoint
+	// host: of the host as a whole something drifted.
+	host bool
 	// fresh: the firewall decides whether what changed is connected. Interfaces
 	// that no endpoint had before are closed, and others keep the access they have.
 	fresh bool
@@ -49,7 +51,7 @@ type work struct {
 	lost, gone []netip.Addr
 }
 
-func (w work) empty() bool { return len(w.changed) == 0 && len(w.removed) == 0 }
+func (w work) empty() bool { return len(w.changed) == 0 && len(w.removed) == 0 && !w.host }
 
 func newDesired() *desired {
 	return &desired{targets: map[string]*target{}, interfaces: map[string]*target{}, failing: map[string]struct{}{}}

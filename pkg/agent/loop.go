@@ -122,6 +122,7 @@ type loop struct {
 	applied   bool                    // it has been applied once
 	dirty     map[string]struct{}     // endpoints to follow
 	drifted   map[string]struct{}     // interfaces to read
+	unrouted  bool                    // something switched the host's forwarding off
 	recount   bool                    // endpoints changed their status
 	lost      map[netip.Addr]struct{} // conntrack entries to delete
 	absent    map[string]string       // interfaces that host endpoints name and that aren't there, by the endpoint's path
@@ -299,6 +300,7 @@ func (l *loop) fold(u store.Update) {
 
 // note takes in an event of the kernel.
 func (l *loop) note(e hostpath.Event, ok bool) {
+	l.unrouted = l.unrouted || e.Forwarding
 	if !ok {
 		l.events = nil // the timer remains
 		l.indexAll()

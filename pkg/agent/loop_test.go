@@ -284,6 +284,12 @@ func TestDriftPause(t *testing.T) {
 		c.expect(t, "event of an interface that nobody wants")
 		c.events <- hostpath.Event{All: true}
 		c.expect(t, "event of everything", "whole 2.025s")
+		for range 5 {
+			c.events <- hostpath.Event{Forwarding: true}
+			time.Sleep(5 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		c.expect(t, "the host's forwarding is switched off again and again", "some 2.025s", "some 2.045s", "some 2.065s")
 		close(c.events)
 		time.Sleep(9 * time.Second)
 		c.expect(t, "no events any more", "look 10s")

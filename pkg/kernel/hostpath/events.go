@@ -20,12 +20,14 @@ type Event struct {
 	Interfaces []string // workload interfaces, sorted
 	All        bool     // or any: events were lost, or the host's default route changed
 	Host       bool     // links that are no workload's, their addresses, or what shows that a link isn't
+	Forwarding bool     // the host's forwarding was switched off
 }
 
 // Subscribe reports what others change on the workload interfaces: links that
 // come, go, or go up or down, routes and permanent neighbours on them, HostGatewayLL taken
-// from them, and routes by any link, or by none, to the addresses of active endpoints; and that the host's
-// own links or their addresses changed. While nobody receives, events become one.
+// from them, and routes by any link, or by none, to the addresses of active endpoints; that the host's
+// own links or their addresses changed; and sysctls that the kernel tells of, where they are
+// not as wanted. While nobody receives, events become one.
 // What this Path changes itself is not reported. The channel is closed when the
 // context ends.
 func (h *Path) Subscribe(ctx context.Context) (<-chan Event, error) {
@@ -53,25 +55,25 @@ func coalesce(ctx context.Context, in <-chan Event, out chan<- Event) {
 		}
 	}()
 	names := make(map[string]bool)
-	all, host := false, false
+	all, host, forwarding := false, false, false
 	for {
 		var ready chan<- Event
 		var next Event
-		if all || host || len(names) > 0 {
+		if all || host || forwarding || len(names) > 0 {
 			ready = out
-			next = Event{slices.Sorted(maps.Keys(names)), all, host}
+			next = Event{slices.Sorted(maps.Keys(names)), all, host, forwarding}
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case ready <- next:
 			clear(names)
-			all, host = false, false
+			all, host, forwarding = false, false, false
 		case e, ok := <-in:
 			if !ok {
 				return
 			}
-			all, host = all || e.All, host || e.Host
+			all, host, forwarding = all || e.All, host || e.Host, forwarding || e.Forwarding
 			for _, n := range e.Interfaces {
 				names[n] = true
 			}
@@ -108,7 +110,7 @@ func (w *watcher) open() error {
 		_ = w.file.Close()
 		return os.NewSyscallError("attach a filter", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: rtnl.Groups}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: rtnl.Groups | rtnl.ConfGroups}); err != nil {
 		_ = w.file.Close()
 		return os.NewSyscallError("bind", err)
 	}
@@ -160,7 +162,7 @@ func (w *watcher) run(ctx context.Context, out chan<- Event) {
 		}
 		var e Event
 		rtnl.Messages(w.buf[:n], func(h rtnl.Header, body []byte) { w.note(&e, h, body) })
-		if e.All || e.Host || len(e.Interfaces) > 0 {
+		if e.All || e.Host || e.Forwarding || len(e.Interfaces) > 0 {
 			out <- e
 		}
 	}
@@ -202,6 +204,8 @@ func (w *watcher) note(e *Event, h rtnl.Header, body []byte) {
 			_, ours := w.seen[index]
 			e.Host = e.Host || !ours || p.Addr().IsGlobalUnicast() // see hostnet.Role
 		}
+	case unix.RTM_NEWNETCONF:
+		w.noteConf(e, body)
 	}
 }
 

@@ -20,6 +20,7 @@ func FuzzNotices(f *testing.F) {
 		rtnl.AddAddr(3, netip.MustParsePrefix("fd00::1/128")),
 		rtnl.AddRoute(endpointRoute(80, 3, netip.MustParseAddr("fd00::1")), 0),
 		setDelay(delayKey{3, unix.AF_INET}, 0),
+		rtnl.NewMessage(unix.RTM_NEWNETCONF, 0, (*getConf(unix.AF_INET, allLinks))[unix.SizeofNlMsghdr:]),
 	} {
 		b := []byte(*m)
 		b[0] = byte(len(b)) // a socket stamps it

@@ -76,7 +76,7 @@ func (h *Path) matters(m rtnl.Header, body []byte) bool {
 func (r *reader) glance(since *glance) (glance, error) {
 	var g glance
 	// By netlink, as files would have a thread go into the namespace and back.
-	answers, err := r.sock.Do(getForwarding(unix.AF_INET), getForwarding(unix.AF_INET6), rtnl.FindRoute(link.HostGateway(), 0))
+	answers, err := r.sock.Do(getConf(unix.AF_INET, allLinks), getConf(unix.AF_INET6, allLinks), rtnl.FindRoute(link.HostGateway(), 0))
 	if err != nil {
 		return g, err
 	}
@@ -84,7 +84,7 @@ func (r *reader) glance(since *glance) (glance, error) {
 		if a.Err != nil && !errors.Is(a.Err, unix.EOPNOTSUPP) { // no IPv6
 			return g, fmt.Errorf("read forwarding: %w", a.Err)
 		}
-		g.forwards[i] = forwardingOf(a.Data)
+		g.forwards[i] = confOf(a.Data).values[netconfaForwarding]
 	}
 	g.gateway, g.reached = rtnl.FoundRoute(answers[2], link.HostGateway())
 	type part struct {
@@ -117,36 +117,6 @@ func (r *reader) glance(since *glance) (glance, error) {
 		*part.into += sum
 	}
 	return g, nil
-}
-
-// Of linux/netconf.h.
-const (
-	netconfaIfIndex    = 1
-	netconfaForwarding = 2
-	netconfaIfIndexAll = ^uint32(0)
-	sizeofNetconfMsg   = 4 // a byte, aligned
-)
-
-// getForwarding asks whether a family is forwarded at all: ip_forward, and of IPv6
-// conf/all/forwarding.
-func getForwarding(family uint8) *rtnl.Message {
-	m := rtnl.NewMessage(unix.RTM_GETNETCONF, 0, []byte{family, 0, 0, 0})
-	m.Attr32(netconfaIfIndex, netconfaIfIndexAll)
-	return m
-}
-
-func forwardingOf(data []rtnl.Received) (value uint32) {
-	for _, m := range data {
-		if m.Kind != unix.RTM_NEWNETCONF || len(m.Body) < sizeofNetconfMsg {
-			continue
-		}
-		rtnl.Attributes(m.Body[sizeofNetconfMsg:], func(kind uint16, data []byte) {
-			if kind == netconfaForwarding {
-				value = rtnl.Uint32(data)
-			}
-		})
-	}
-	return value
 }
 
 func (r *reader) routeDigest(m rtnl.Received) uint64 {

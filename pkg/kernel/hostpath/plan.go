@@ -18,28 +18,41 @@ import (
 
 // setting is a sysctl of a workload interface: its number in the kernel's array
 // (linux/ip.h counts from 1, linux/ipv6.h from 0), its name, the value it shall
-// have.
+// have, and the attribute by which the kernel tells of it, 0 = it doesn't.
 type setting struct {
 	number int
 	name   string
 	value  int32
+	told   uint16
 }
 
 func settings4() []setting {
 	return []setting{
-		{1, "forwarding", 1},
-		{3, "proxy_arp", 1}, // the host end answers for HostGateway
-		{8, "rp_filter", 1},
-		{26, "route_localnet", 1},
+		{1, "forwarding", 1, netconfaForwarding},
+		{3, "proxy_arp", 1, netconfaProxyNeigh}, // the host end answers for HostGateway
+		{8, "rp_filter", 1, netconfaRPFilter},
+		{26, "route_localnet", 1, 0},
 	}
 }
 
 func settings6() []setting {
 	return []setting{
-		{0, "forwarding", 1},
-		{3, "accept_ra", 0}, // a workload is no router to the host
-		{22, "proxy_ndp", 1},
+		{0, "forwarding", 1, netconfaForwarding},
+		{3, "accept_ra", 0, 0}, // a workload is no router to the host
+		{22, "proxy_ndp", 1, netconfaProxyNeigh},
 	}
+}
+
+// settings are those of a family that the endpoint's interface shall have.
+func (e Endpoint) settings(family uint8) []setting {
+	switch {
+	case family == unix.AF_INET:
+		return settings4()
+	case e.hasIPv6():
+		return settings6()
+	}
+	// Forwarding makes a router of the host: see forwardIPv6.
+	return slices.DeleteFunc(settings6(), func(s setting) bool { return s.name == "forwarding" })
 }
 
 // plan compares the desired state with the kernel's, for the interfaces in
@@ -133,7 +146,7 @@ func (p *interfacePlan) write(c rtnl.Change) { p.add(change{Change: c}) }
 func (p *interfacePlan) settings(e Endpoint, l link.Link, st *state) {
 	var wrong []string
 	var differ []setting
-	for _, s := range settings4() {
+	for _, s := range e.settings(unix.AF_INET) {
 		if v, ok := l.Conf4.At(s.number - 1); ok && v != s.value {
 			differ = append(differ, s)
 			wrong = append(wrong, fmt.Sprintf("%s=%d", s.name, s.value))
@@ -145,10 +158,7 @@ func (p *interfacePlan) settings(e Endpoint, l link.Link, st *state) {
 			Requests: []*rtnl.Message{setConf4(l.Index, differ)},
 		})
 	}
-	for _, s := range settings6() {
-		if s.name == "forwarding" && !e.hasIPv6() {
-			continue // it makes a router of the host: see forwardIPv6
-		}
+	for _, s := range e.settings(unix.AF_INET6) {
 		if v, ok := l.Conf6.At(s.number); ok && v != s.value {
 			p.add(change{
 				Change: rtnl.Change{What: fmt.Sprintf("set sysctl net.ipv6.conf.%s: %s=%d", l.Name, s.name, s.value)},

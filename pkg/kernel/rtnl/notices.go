@@ -19,9 +19,14 @@ const (
 	groupRoute4 = 1 << 6
 	groupAddr6  = 1 << 8
 	groupRoute6 = 1 << 10
+	groupConf4  = 1 << 23
+	groupConf6  = 1 << 24
 
 	// Groups are all that tell of links, addresses, routes and neighbours.
 	Groups = groupLink | groupNeigh | groupAddr4 | groupRoute4 | groupAddr6 | groupRoute6
+
+	// ConfGroups tell of those sysctls that RTM_NEWNETCONF has.
+	ConfGroups = groupConf4 | groupConf6
 
 	// NoticeBuffer holds what the kernel tells while nobody reads, in bytes.
 	NoticeBuffer = 4 << 20

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// TestForwardingByHand switches off what pods' packets need. The agent repairs it when the kernel
+// tells of it: it reads all back once an hour here.
+func TestForwardingByHand(t *testing.T) {
+	l := ForTest(t, Config{Hosts: []string{"a"}})
+	interval := model.Put{Key: model.GlobalConfigKey{Name: "RouteRefreshInterval"}, Value: model.Text("3600")}
+	if _, err := l.Etcd().Commit(soon(t), model.Change{Puts: []model.Put{interval}}); err != nil {
+		t.Fatal(err)
+	}
+	a := l.Host("a")
+	web, db := a.Pod("web"), a.Pod("db")
+	reach := func() {
+		t.Helper()
+		if err := web.Ping(soon(t), db); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reach()
+	links, err := a.Exec(soon(t), "ls", "/proc/sys/net/ipv4/conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ofPods []string
+	for _, name := range strings.Fields(string(links)) {
+		if strings.HasPrefix(name, "cali") {
+			ofPods = append(ofPods, name)
+		}
+	}
+	if len(ofPods) != 2 {
+		t.Fatalf("links of pods: %q", ofPods)
+	}
+	for _, sysctl := range []string{
+		"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding",
+		"net.ipv4.conf." + ofPods[0] + ".forwarding", "net.ipv6.conf." + ofPods[1] + ".forwarding",
+	} {
+		if _, err := a.Exec(soon(t), "sysctl", "-qw", sysctl+"=0"); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		reach()
+		t.Logf("%s=0: pods reach each other after %s", sysctl, time.Since(began).Round(time.Millisecond))
+		err := Until(soon(t), sysctl+" is back", func() error {
+			if got, err := a.Exec(soon(t), "sysctl", "-n", sysctl); err != nil || strings.TrimSpace(string(got)) != "1" {
+				return fmt.Errorf("it is %q, %v", got, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
