@@ -25,6 +25,9 @@ func (s *session) add(ctx context.Context) (types.Result, error) {
 	if err := s.checkAdd(id); err != nil {
 		return nil, err
 	}
+	if err := s.checkAgentsName(ctx, id.key); err != nil {
+		return nil, err
+	}
 	etcd, cancel := context.WithTimeout(ctx, s.conf.DatastoreTimeout)
 	defer cancel()
 	if err := s.lockInterface(etcd, id.hostIf); err != nil {

@@ -45,7 +45,7 @@ func (s *session) waitAtGate(ctx context.Context, key model.WorkloadEndpointKey,
 				return nil
 			}
 		case errors.As(err, &rejected) && !rejected.Retry:
-			return failf(CodeRejected, "see the agent's log", "endpoint %s: %w", key.Path(), err)
+			return refused(key, err)
 		}
 		if why == nil || ctx.Err() == nil {
 			why = err
@@ -61,4 +61,9 @@ func (s *session) waitAtGate(ctx context.Context, key model.WorkloadEndpointKey,
 		case <-time.After(askAgain):
 		}
 	}
+}
+
+// refused says that the agent will never confirm the endpoint.
+func refused(key model.WorkloadEndpointKey, err error) error {
+	return failf(CodeRejected, "see the agent's log", "endpoint %s: %w", key.Path(), err)
 }

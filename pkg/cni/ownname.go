@@ -5,11 +5,15 @@ package cni
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // checkName refuses to take away what etcd has under this node's name where that may be
@@ -44,6 +48,27 @@ func (s *session) checkName(v *view) error {
 	}
 	return failf(CodeTryAgain, hint, "whether node %s is this one isn't known: etcd has the address %s of it, and this host hasn't (%w)",
 		s.node, addrs[0], says)
+}
+
+// checkAgentsName refuses an ADD by a name that isn't the agent's before anything is written
+// under it: the gate would refuse the pod, and a block that was claimed for the name would stay.
+// Where the file that the agent wrote has the name nobody is asked; what else an agent has to
+// say, it says at the gate.
+func (s *session) checkAgentsName(ctx context.Context, key model.WorkloadEndpointKey) error {
+	if s.conf.PolicySetupTimeout == 0 {
+		return nil
+	}
+	wrote, err := os.ReadFile(filepath.Join(s.env.varDir, "nodename"))
+	if err == nil && strings.TrimSpace(string(wrote)) == s.node {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(statusTimeout, s.conf.PolicySetupTimeout))
+	defer cancel()
+	err = gate.Ping(ctx, s.conf.AgentSocket, s.node)
+	if rejected, ok := errors.AsType[*gate.RejectedError](err); ok && !rejected.Retry {
+		return refused(key, err)
+	}
+	return nil
 }
 
 // askAhead asks the agent before the host's lock is held, as the answer may take a while.

@@ -111,6 +111,52 @@ func TestNameUndecided(t *testing.T) {
 	}
 }
 
+// TestNameOfNoHost has a network configuration that names the node otherwise than its agent does, as by the
+// name with its domain: nothing is written under the wrong name, no block is claimed for it.
+func TestNameOfNoHost(t *testing.T) {
+	r := newRig(t, small())
+	r.agentRan()
+	no := &gate.RejectedError{Reason: "this is the agent of host a, not of zz"}
+	a := &agent{ready: no, wait: func(_ context.Context, q gate.Request) error {
+		if q.Endpoint.Host != "a" {
+			return no
+		}
+		return nil
+	}}
+	r.serve(a)
+	wrong := call(r.pod("wrong"), r.conf(map[string]any{"nodename": "zz", "policy_setup_timeout_seconds": 60}))
+	r.fails(wrong, 109, "endpoint /calico/v1/host/zz/workload/cni/c1/endpoint/eth0: the agent refused: this is the agent of host a, not of zz")
+	r.must(verb("DEL", wrong))
+	if got := shown(r); len(got) > 0 {
+		t.Errorf("after an ADD by a wrong name and its DEL etcd has %v", got)
+	}
+	if a.asked != "zz" {
+		t.Errorf("asked whether the agent is ready for host %q", a.asked)
+	}
+
+	// One that isn't ready is waited for at the gate, and none is asked where its file has the name.
+	a.ready, a.asked = &gate.RejectedError{Reason: "not in sync with etcd", Retry: true}, ""
+	right := call(r.pod("right"), r.conf(map[string]any{"policy_setup_timeout_seconds": 60}))
+	r.must(right)
+	if a.asked != "" {
+		t.Errorf("asked whether the agent is ready for host %q", a.asked)
+	}
+	r.must(verb("DEL", right))
+	if err := os.Remove(filepath.Join(r.host.VarDir(), "nodename")); err != nil {
+		t.Fatal(err)
+	}
+	r.must(right)
+	if a.asked != "a" {
+		t.Errorf("asked whether the agent is ready for host %q", a.asked)
+	}
+	r.must(verb("DEL", right))
+
+	// Who doesn't wait at the gate isn't refused there.
+	a.ready = no
+	free := call(r.pod("free"), r.conf(map[string]any{"nodename": "zz", "policy_setup_timeout_seconds": 0}))
+	r.must(free)
+}
+
 // shown is what etcd has of pods.
 func shown(r *rig) (all []string) {
 	r.Helper()
