@@ -172,13 +172,8 @@ func ParseConfig(args, environ []string, hostname string, out io.Writer) (Invoca
 
 // checkNode refuses what other parts could not take as a host's name.
 func checkNode(name string) error {
-	switch {
-	case name == "":
+	if name == "" {
 		return errors.New("the host has no name: set NODENAME")
-	case len(name) > 253:
-		return fmt.Errorf("host name of %d characters: at most 253", len(name))
-	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' }):
-		return fmt.Errorf("host name %q: want letters, digits, '.', '-' and '_'", name)
 	}
-	return nil
+	return model.CheckHost(name)
 }

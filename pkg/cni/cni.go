@@ -146,12 +146,12 @@ func (s *session) call(ctx context.Context, stdout io.Writer) (err error) {
 		}
 		s.finish(err)
 	}()
-	s.node, err = nodename(s.conf.Nodename, s.log)
+	s.node, s.nodeFrom, err = nodename(s.conf.Nodename, s.log)
 	if err != nil && s.env.command == "DEL" {
 		// It takes away what there is without the file, too: what an ADD has left names the node.
 		s.log.Warn("going on by the system's host name", "error", err)
 		s.conf.Nodename.FileOptional, s.conf.Nodename.FileRequired, s.guessed = true, false, true
-		s.node, err = nodename(s.conf.Nodename, s.log)
+		s.node, s.nodeFrom, err = nodename(s.conf.Nodename, s.log)
 	}
 	if err != nil {
 		if s.env.command == "STATUS" {
@@ -275,19 +275,20 @@ func checkVersion(v, command string) error {
 
 // session is the state of one call.
 type session struct {
-	env     environ
-	conf    *netconf.Config
-	log     *slog.Logger
-	locks   locks
-	plugin  Plugin
-	started time.Time
-	exits   bool
-	lock    *os.File // holds the lock of the call's interface, nil before
-	node    string
-	guessed bool         // node may be another's name, or none
-	named   bool         // node is known to be this host's name
-	agent   func() error // asks the agent, once, whether it is
-	undo    undoStack
-	cleanup []func() // run at the end, after undo, last first
-	client  *store.Client
+	env      environ
+	conf     *netconf.Config
+	log      *slog.Logger
+	locks    locks
+	plugin   Plugin
+	started  time.Time
+	exits    bool
+	lock     *os.File // holds the lock of the call's interface, nil before
+	node     string
+	nodeFrom nameSource
+	guessed  bool         // node may be another's name, or none
+	named    bool         // node is known to be this host's name
+	agent    func() error // asks the agent, once, whether it is
+	undo     undoStack
+	cleanup  []func() // run at the end, after undo, last first
+	client   *store.Client
 }

@@ -57,9 +57,8 @@ func (s *session) checkNames() error {
 	if n := len(s.conf.Name); n > maxNetwork {
 		return failf(CodeConfig, "give the network a shorter name", "name: of %d bytes: at most %d", n, maxNetwork)
 	}
-	if n := len(s.node); n > model.MaxName {
-		return failf(CodeConfig, "give this node a shorter name, in the network configuration or in the nodename file",
-			"nodename: of %d bytes: at most %d", n, model.MaxName)
+	if err := model.CheckHost(s.node); err != nil {
+		return failf(CodeConfig, s.nodeFrom.hint, "%s: %w", s.nodeFrom.what, err)
 	}
 	return nil
 }

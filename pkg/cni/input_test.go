@@ -57,7 +57,8 @@ func TestBadInput(t *testing.T) {
 			c.Plugin, c.Stdin = "calico-ipam", r.conf(map[string]any{"name": strings.Repeat("x", 944)})
 		}), 7, "name: of 944 bytes: at most 943"},
 		{"an MTU too small for IPv6", field("mtu", 1279), 7, "mtu: IPv6 needs 1280 bytes, and it is 1279"},
-		{"long node", field("nodename", strings.Repeat("x", 1025)), 7, "nodename: of 1025 bytes: at most 1024"},
+		{"long node", field("nodename", strings.Repeat("x", 254)), 7, "nodename: host name of 254 characters: at most 253"},
+		{"two nodes", field("nodename", "a\nb"), 7, `nodename: host name "a\nb": want letters, digits, '.', '-' and '_'`},
 		{"MAC of many", with(func(c *lab.Call) { c.Args = "MAC=ff:ff:ff:ff:ff:ff" }), 4,
 			"CNI_ARGS: MAC: MAC address ff:ff:ff:ff:ff:ff: want that of a single interface, like 02:00:00:00:00:01"},
 		{"MAC of the host's end", with(func(c *lab.Call) { c.Args = "MAC=ee:ee:ee:ee:ee:ee" }), 4,

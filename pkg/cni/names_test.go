@@ -4,6 +4,8 @@ package cni_test
 
 import (
 	"bytes"
+	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -187,6 +189,44 @@ func TestNodenameIsRequired(t *testing.T) {
 	c.Stdin = r.conf(fields)
 	r.must(verb("DEL", c))
 	r.empty()
+}
+
+// TestNodenameOfSeveralLines has a file that somebody has written. It is no host's name, and yet what an ADD has
+// left can be taken away.
+func TestNodenameOfSeveralLines(t *testing.T) {
+	r := newRig(t, small())
+	file := filepath.Join(r.host.VarDir(), "name")
+	for _, named := range []struct {
+		fields        map[string]any
+		content, want string
+	}{
+		{map[string]any{"nodename_file": file}, "a\nb\n", "nodename_file " + file + `: host name "a\nb"`},
+		{map[string]any{"nodename_file": file}, "a # rack 7\n", "nodename_file " + file + `: host name "a # rack 7"`},
+		{map[string]any{"nodename_file": file}, "a\x00b", "nodename_file " + file + `: host name "a\x00b"`},
+		{map[string]any{"nodename_file": "", "hostname": "a\tb"}, "a\n", `hostname: host name "a\tb"`},
+	} {
+		fields := map[string]any{"nodename": "", "policy_setup_timeout_seconds": 0}
+		maps.Copy(fields, named.fields)
+		if err := os.WriteFile(file, []byte("a\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		made := call(r.pod(fmt.Sprint("made", len(named.content))), r.conf(map[string]any{"policy_setup_timeout_seconds": 0}))
+		r.add(made)
+		if err := os.WriteFile(file, []byte(named.content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c := made
+		c.Stdin = r.conf(fields)
+		for _, plugin := range []string{"calico", "calico-ipam"} {
+			c.Plugin = plugin
+			for _, verbName := range []string{"ADD", "STATUS"} {
+				r.fails(verb(verbName, c), 7, named.want+": want letters, digits, '.', '-' and '_'")
+			}
+		}
+		c.Plugin = "calico"
+		r.must(verb("DEL", c))
+		r.empty()
+	}
 }
 
 // TestGatewayOfAnother has the gateway of ptp in the block of another host, of which this one may borrow nothing.

@@ -40,7 +40,7 @@ func TestNodename(t *testing.T) {
 		{in: netconf.Nodename{File: empty, FileSet: true}, code: CodeTryAgain},
 		{in: netconf.Nodename{File: missing, FileRequired: true}, code: CodeTryAgain},
 	} {
-		got, err := nodename(tt.in, quiet())
+		got, _, err := nodename(tt.in, quiet())
 		if tt.code != 0 {
 			if err == nil || explain(err).Code != tt.code {
 				t.Errorf("%+v: %v", tt.in, err)

@@ -206,7 +206,7 @@ func TestStatus(t *testing.T) {
 		named.Plugin, named.Stdin = plugin, r.conf(map[string]any{"name": strings.Repeat("x", 1000)})
 		r.fails(named, 7, "name: of 1000 bytes: at most 943")
 		named.Stdin = r.conf(map[string]any{"nodename": strings.Repeat("x", 2000)})
-		r.fails(named, 7, "nodename: of 2000 bytes: at most 1024")
+		r.fails(named, 7, "nodename: host name of 2000 characters: at most 253")
 		none := c
 		none.Plugin = plugin
 		none.Stdin = r.conf(map[string]any{"ipam": map[string]any{"type": "calico-ipam", "ipv4_pools": []string{"10.99.0.0/16"}}})

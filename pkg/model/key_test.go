@@ -250,3 +250,20 @@ func BenchmarkParseKey(b *testing.B) {
 		}
 	}
 }
+
+func TestCheckHost(t *testing.T) {
+	for name, want := range map[string]string{
+		"node-1": "", "Node_1.example.org": "", strings.Repeat("x", 253): "",
+		"":                       "host name is empty",
+		strings.Repeat("x", 254): "host name of 254 characters: at most 253",
+		"a\nb":                   `host name "a\nb": want letters, digits, '.', '-' and '_'`,
+		"a b":                    `host name "a b": want letters, digits, '.', '-' and '_'`,
+		"a/b":                    `host name "a/b": want letters, digits, '.', '-' and '_'`,
+		"a\x7f":                  `host name "a\x7f": want letters, digits, '.', '-' and '_'`,
+		"bücher":                 `host name "bücher": want letters, digits, '.', '-' and '_'`,
+	} {
+		if err := model.CheckHost(name); err == nil && want != "" || err != nil && err.Error() != want {
+			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+	}
+}

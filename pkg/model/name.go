@@ -14,6 +14,23 @@ import (
 // 128 that other names need.
 const MaxName = 1024
 
+// maxHost is how long the name of a host may be, as DNS has it.
+const maxHost = 253
+
+// CheckHost refuses what is no name of a host to agent and plugin. What other software calls its
+// hosts may be read all the same.
+func CheckHost(name string) error {
+	switch {
+	case name == "":
+		return errors.New("host name is empty")
+	case len(name) > maxHost:
+		return fmt.Errorf("host name of %d characters: at most %d", len(name), maxHost)
+	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' }):
+		return fmt.Errorf("host name %q: want letters, digits, '.', '-' and '_'", name)
+	}
+	return nil
+}
+
 const (
 	upperHex = "0123456789ABCDEF"
 	lowerHex = "0123456789abcdef"
