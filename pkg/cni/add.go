@@ -197,7 +197,7 @@ type attachment struct {
 	mtu       int  // of the endpoint
 	addrs     []netip.Addr
 	blocks    []netip.Prefix // of the addresses
-	routes    []netip.Prefix // in place of the default routes
+	routes    []pod.Route    // in place of the default routes
 	dns       types.DNS
 
 	unchanged int64 // the endpoint's revision, where there was nothing to write
@@ -356,36 +356,24 @@ func (a *attachment) podNet() pod.Net {
 	if len(a.routes) == 0 || a.s.conf.IncludeDefaultRoutes {
 		p.DefaultV4, p.DefaultV6 = v4, v6
 	}
-	for _, dst := range a.routes {
+	for _, r := range a.routes {
+		plain := r == pod.Route{Dst: r.Dst}
 		switch {
-		case dst == defaultV4():
+		case plain && r.Dst == defaultV4():
 			p.DefaultV4 = v4
-		case dst == defaultV6():
+		case plain && r.Dst == defaultV6():
 			p.DefaultV6 = v6
-		case dst.Addr().Is4() && v4, dst.Addr().Is6() && v6:
-			p.Routes = append(p.Routes, pod.Route{Dst: dst})
+		case r.Dst.Addr().Is4() && v4, r.Dst.Addr().Is6() && v6:
+			p.Routes = append(p.Routes, r)
+		}
+	}
+	for _, r := range p.Routes {
+		if r.Table == 0 && r.Metric == 0 { // it is that default route
+			p.DefaultV4 = p.DefaultV4 && r.Dst != defaultV4()
+			p.DefaultV6 = p.DefaultV6 && r.Dst != defaultV6()
 		}
 	}
 	return p
-}
-
-// resultRoutes are the same routes as the result lists them.
-func (a *attachment) resultRoutes() []*types.Route {
-	var out []*types.Route
-	p := a.podNet()
-	add := func(dst netip.Prefix) {
-		out = append(out, &types.Route{Dst: ipNet(dst), GW: gateway(dst.Addr().Is6()).AsSlice()})
-	}
-	if p.DefaultV4 {
-		add(defaultV4())
-	}
-	if p.DefaultV6 {
-		add(defaultV6())
-	}
-	for _, r := range p.Routes {
-		add(r.Dst)
-	}
-	return out
 }
 
 // undo takes back what this call has written to etcd, or may have: a commit

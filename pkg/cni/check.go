@@ -19,6 +19,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
+	"golang.org/x/sys/unix"
 )
 
 // previous is what CHECK compares with.
@@ -148,7 +149,7 @@ func checkKernel(id identity, ns *pod.Namespace, p *previous) error {
 		// It may be smaller: the agent lets workloads follow what the network has.
 		return differs("host interface %s has an MTU of %d, more than the %d of its ADD", id.hostIf, l.MTU, p.host.Mtu)
 	}
-	held, err := pod.Read(ns, id.ifName)
+	held, err := pod.Read(ns, id.ifName, p.tables()...)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return differs("the container has no interface %s", id.ifName)
@@ -172,6 +173,30 @@ func checkKernel(id identity, ns *pod.Namespace, p *previous) error {
 	for _, a := range held.Astray {
 		return differs("what the container sends from %s does not leave by %s: the routing rule for that, or its table, is gone", a, id.ifName)
 	}
+	return checkRoutes(p, held)
+}
+
+// tables are those of the routes that aren't in the main one.
+func (p *previous) tables() (out []uint32) {
+	for _, r := range p.Routes {
+		if t := tableOf(r); t != 0 && !slices.Contains(out, t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// tableOf is a route's table, 0 for the main one.
+func tableOf(r *types.Route) uint32 {
+	if r.Table == nil || *r.Table == unix.RT_TABLE_MAIN {
+		return 0
+	}
+	return uint32(*r.Table)
+}
+
+// checkRoutes looks for the routes of the ADD. What metrics and the like they have isn't looked at: another
+// interface's routes change the one, and the network's operator may change the other.
+func checkRoutes(p *previous, held pod.State) error {
 	for _, r := range p.Routes {
 		dst, ok := prefixOf(r.Dst)
 		if !ok {
@@ -179,15 +204,13 @@ func checkKernel(id identity, ns *pod.Namespace, p *previous) error {
 		}
 		gw, hasGW := addrOf(r.GW)
 		found := slices.ContainsFunc(held.Routes, func(have pod.Route) bool {
-			return have.Dst == dst.Masked() && (!hasGW || have.Gateway == gw)
+			return have.Dst == dst.Masked() && have.Table == tableOf(r) && (!hasGW || have.Gateway == gw)
 		})
-		switch {
-		case found:
-		case hasGW:
-			return differs("the container has no route to %s by %s", dst, gw)
-		default:
-			return differs("the container has no route to %s", dst)
+		if found {
+			continue
 		}
+		missing := pod.Route{Dst: dst, Gateway: gw, Table: tableOf(r)}
+		return differs("the container has no %s", missing)
 	}
 	return nil
 }

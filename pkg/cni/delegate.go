@@ -141,8 +141,12 @@ func (a *attachment) take(r *types100.Result) error {
 	}
 	a.addrs = addrs
 	for _, route := range r.Routes {
-		if dst, ok := prefixOf(route.Dst); ok {
-			a.routes = append(a.routes, dst.Masked())
+		r, ok, err := routeOf(route)
+		if err != nil {
+			return failf(CodeConfig, "correct the routes of the ipam section of the network configuration", "the IPAM plugin %s gave a %w", s.conf.IPAM.Type, err)
+		}
+		if ok {
+			a.routes = append(a.routes, r)
 		}
 	}
 	if a.dns = dns(s.conf.DNS); a.dns.IsEmpty() {

@@ -47,14 +47,17 @@ func foundOthers(answers []rtnl.Answer) bool {
 	return v4 || v6
 }
 
-// metrics are the least and the greatest that the routes to one destination have.
-type metrics struct{ first, last uint32 }
+// metrics are those that the routes to one destination have, at least one.
+type metrics []uint32
 
-// routeMetrics reads the metrics of the link's routes and of all others.
-func (n *Namespace) routeMetrics(index int) (mine, others map[netip.Prefix]metrics, err error) {
+func (m metrics) first() uint32 { return slices.Min(m) }
+func (m metrics) last() uint32  { return slices.Max(m) }
+
+// routeMetrics reads the metrics of the link's routes in a table, and of all others there.
+func (n *Namespace) routeMetrics(index int, table uint32) (mine, others map[netip.Prefix]metrics, err error) {
 	mine, others = make(map[netip.Prefix]metrics), make(map[netip.Prefix]metrics)
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := n.sock.Routes(rtnl.RouteFilter{Family: family})
+		routes, err := n.sock.Routes(rtnl.RouteFilter{Family: family, Table: table})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -63,11 +66,7 @@ func (n *Namespace) routeMetrics(index int) (mine, others map[netip.Prefix]metri
 			if r.Index == index {
 				of = mine
 			}
-			m, ok := of[r.Dst.Masked()]
-			if !ok {
-				m = metrics{r.Metric, r.Metric}
-			}
-			of[r.Dst.Masked()] = metrics{min(m.first, r.Metric), max(m.last, r.Metric)}
+			of[r.Dst.Masked()] = append(of[r.Dst.Masked()], r.Metric)
 		}
 	}
 	return mine, others, nil
@@ -76,14 +75,14 @@ func (n *Namespace) routeMetrics(index int) (mine, others map[netip.Prefix]metri
 // isBeside reports whether another link's routes come before those of a link that may
 // have some already.
 func (n *Namespace) isBeside(index int) (bool, error) {
-	mine, others, err := n.routeMetrics(index)
+	mine, others, err := n.routeMetrics(index, 0)
 	if err != nil {
 		return false, err
 	}
 	for _, dst := range []netip.Prefix{rtnl.HostPrefix(link.HostGateway()), defaultRoute(true), defaultRoute(false)} {
 		other, taken := others[dst]
 		own, there := mine[dst]
-		if taken && (!there || own.first > other.first) {
+		if taken && (!there || own.first() > other.first()) {
 			return true, nil
 		}
 	}
@@ -92,27 +91,45 @@ func (n *Namespace) isBeside(index int) (bool, error) {
 
 // putBeside makes the steps' routes replace those of the same link. Another link's
 // stay, and come first, as they were there first: these get a higher metric than any of
-// them. Where the link comes after another in all, every route gets one, by which Read
-// knows.
+// them, unless they are to have one that is free. Where the link comes after another in all,
+// every other route of the main table gets one, by which Read knows.
 func (n *Namespace) putBeside(index int, steps []netStep, all bool) error {
-	mine, others, err := n.routeMetrics(index)
-	if err != nil {
-		return err
-	}
+	type have struct{ mine, others map[netip.Prefix]metrics }
+	tables := make(map[uint32]have)
 	for i, s := range steps {
 		if s.route == nil {
 			continue
 		}
-		dst := s.route.Dst.Masked()
-		own, there := mine[dst]
-		other, taken := others[dst]
-		metric := own.first
-		if !there && (all || taken) {
-			metric = max(rtnl.DefaultMetric6+uint32(index), min(other.last, math.MaxUint32-1)+1)
+		t, read := tables[s.route.Table]
+		if !read {
+			var err error
+			if t.mine, t.others, err = n.routeMetrics(index, s.route.Table); err != nil {
+				return err
+			}
+			tables[s.route.Table] = t
 		}
+		dst := s.route.Dst.Masked()
+		metric := besideMetric(index, *s.route, t.mine[dst], t.others[dst], all)
 		steps[i].request = addRoute(index, *s.route, metric, unix.NLM_F_REPLACE)
 	}
 	return nil
+}
+
+// besideMetric is the metric of a route beside those to its destination that the link and
+// others have in the table.
+func besideMetric(index int, r Route, own, other metrics, all bool) uint32 {
+	switch {
+	case r.Metric != 0 && (slices.Contains(own, r.Metric) || !slices.Contains(other, r.Metric)):
+		return r.Metric
+	case r.Metric == 0 && len(own) > 0:
+		return own.first()
+	case len(other) > 0:
+		after := max(rtnl.DefaultMetric6+uint32(index), min(other.last(), math.MaxUint32-1)+1)
+		return after + min(r.Metric, math.MaxUint32-after) // the link's own stay in their order
+	case all && r.isMain():
+		return rtnl.DefaultMetric6 + uint32(index)
+	}
+	return 0
 }
 
 // hostGateway is the next hop of a workload.
@@ -146,11 +163,8 @@ func (n *Namespace) answerSteps(index int, addrs []netip.Addr) ([]netStep, error
 		if !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is4() == v4 }) {
 			continue
 		}
-		r := Route{Dst: defaultRoute(v4), Gateway: hostGateway(v4)}
-		request := addRoute(index, r, 0, unix.NLM_F_REPLACE)
-		(*request)[unix.SizeofNlMsghdr+4] = unix.RT_TABLE_UNSPEC
-		request.Attr32(unix.RTA_TABLE, uint32(besideTable+index))
-		steps = append(steps, netStep{step{fmt.Sprintf("add route to %s by %s to table %d", r.Dst, r.Gateway, besideTable+index), request}, nil})
+		r := Route{Dst: defaultRoute(v4), Gateway: hostGateway(v4), Table: uint32(besideTable + index)}
+		steps = append(steps, netStep{step{"add " + r.String(), addRoute(index, r, 0, unix.NLM_F_REPLACE)}, nil})
 	}
 	for _, r := range have {
 		switch ours := slices.Contains(addrs, r.from); {

@@ -18,12 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Route is a route inside a workload.
-type Route struct {
-	Dst     netip.Prefix
-	Gateway netip.Addr // invalid: Configure takes the host end; Read found a route without one
-}
-
 // Net says what Configure sets in the workload's namespace.
 type Net struct {
 	IfName               string
@@ -55,8 +49,8 @@ func (p Net) check() error {
 		}
 	}
 	for _, r := range p.Routes {
-		if !r.Dst.IsValid() || r.Gateway.IsValid() && r.Gateway.Is4() != r.Dst.Addr().Is4() {
-			return fmt.Errorf("route to %s by %s: not of one family", r.Dst, r.Gateway)
+		if err := r.Check(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -98,6 +92,7 @@ func (n *Namespace) configure(p Net) error {
 			return err
 		}
 	}
+	p.Routes = within(p.Routes, pod.MTU)
 	v4, v6 := p.families()
 	if v6 && n.made.hostV6 != nil {
 		return n.made.hostV6
@@ -195,13 +190,13 @@ func netSteps(index int, p Net, v4 bool) []netStep {
 		steps = append(steps, netStep{step{"add " + a.String(), rtnl.AddAddr(index, rtnl.HostPrefix(a))}, nil})
 	}
 	add := func(what string, r Route) {
-		steps = append(steps, netStep{step{what, addRoute(index, r, 0, unix.NLM_F_EXCL)}, &r})
+		steps = append(steps, netStep{step{what, addRoute(index, r, r.Metric, unix.NLM_F_EXCL)}, &r})
 	}
 	route := func(r Route) {
-		if !r.Gateway.IsValid() {
+		if !r.Gateway.IsValid() && !r.OnLink() {
 			r.Gateway = hostGateway(r.Dst.Addr().Is4())
 		}
-		add(fmt.Sprintf("add route to %s by %s", r.Dst, r.Gateway), r)
+		add("add "+r.String(), r)
 	}
 	if v4 {
 		add("add route to "+link.HostGateway().String(), Route{Dst: rtnl.HostPrefix(link.HostGateway())})
@@ -245,29 +240,6 @@ func (n *Namespace) take(steps []netStep) (taken bool, err error) {
 		return true, nil
 	}
 	return false, failed
-}
-
-// addRoute adds a route; one without a gateway is for the link itself. The flag says
-// what becomes of one that there is, metric 0 is the family's own.
-func addRoute(index int, r Route, metric uint32, flag uint16) *rtnl.Message {
-	scope := uint8(unix.RT_SCOPE_UNIVERSE)
-	if !r.Gateway.IsValid() && r.Dst.Addr().Is4() {
-		scope = unix.RT_SCOPE_LINK
-	}
-	dst := r.Dst.Masked()
-	m := rtnl.NewMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|flag,
-		rtnl.RouteBody(rtnl.FamilyOf(dst.Addr()), dst.Bits(), unix.RTPROT_BOOT, scope))
-	if dst.Bits() > 0 {
-		m.AttrAddr(unix.RTA_DST, dst.Addr())
-	}
-	if r.Gateway.IsValid() {
-		m.AttrAddr(unix.RTA_GATEWAY, r.Gateway)
-	}
-	m.Attr32(unix.RTA_OIF, uint32(index))
-	if metric != 0 {
-		m.Attr32(unix.RTA_PRIORITY, metric)
-	}
-	return m
 }
 
 // enableIPv6 turns IPv6 on in a namespace whose runtime turned it off.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Route is a unicast route of the main table.
+// Route is a unicast route, of the main table unless it was asked for another.
 type Route struct {
 	Dst      netip.Prefix
 	Gateway  netip.Addr // of either family
@@ -30,21 +30,26 @@ type RouteFilter struct {
 	Family   uint8
 	Protocol uint8
 	Index    int
+	Table    uint32 // 0 = main
 }
 
-// Request is for a dump of the main table. The kernel filters, where it can;
+// Request is for a dump of the table. The kernel filters, where it can;
 // older ones send all.
 func (f RouteFilter) Request() *Message {
 	body := make([]byte, unix.SizeofRtMsg)
 	body[0], body[4], body[5], body[7] = f.Family, unix.RT_TABLE_MAIN, f.Protocol, unix.RTN_UNICAST
 	m := NewMessage(unix.RTM_GETROUTE, 0, body)
+	if f.Table != 0 {
+		(*m)[unix.SizeofNlMsghdr+4] = unix.RT_TABLE_UNSPEC
+		m.Attr32(unix.RTA_TABLE, f.Table)
+	}
 	if f.Index != 0 {
 		m.Attr32(unix.RTA_OIF, uint32(f.Index))
 	}
 	return m
 }
 
-// Routes reads the main table; a route with several next hops comes as one for
+// Routes reads the table; a route with several next hops comes as one for
 // each.
 func (s *Socket) Routes(f RouteFilter) ([]Route, error) {
 	all, err := s.Dump(f.Request())
@@ -56,8 +61,8 @@ func (s *Socket) Routes(f RouteFilter) ([]Route, error) {
 	}
 	var routes []Route
 	for _, m := range all {
-		r, ok := ParseRoute(m.Body)
-		if !ok || m.Kind != unix.RTM_NEWROUTE || f.Protocol != 0 && r.Protocol != f.Protocol {
+		r, table, ok := parseRoute(m.Body)
+		if !ok || table != cmp.Or(f.Table, unix.RT_TABLE_MAIN) || m.Kind != unix.RTM_NEWROUTE || f.Protocol != 0 && r.Protocol != f.Protocol {
 			continue
 		}
 		if r.Index == 0 {
@@ -101,14 +106,21 @@ func ParseHops(r Route, b []byte) []Route {
 // ParseRoute reads struct rtmsg and its attributes; false for what is not a
 // unicast route of the main table. One with several next hops has no index.
 func ParseRoute(b []byte) (Route, bool) {
+	r, table, ok := parseRoute(b)
+	return r, ok && table == unix.RT_TABLE_MAIN
+}
+
+// parseRoute is the same of any table.
+func parseRoute(b []byte) (r Route, table uint32, ok bool) {
 	if len(b) < unix.SizeofRtMsg || b[7] != unix.RTN_UNICAST {
-		return Route{}, false
+		return Route{}, 0, false
 	}
-	dst, bits, table := Unspecified(b[0]), int(b[1]), uint32(b[4])
+	dst, bits := Unspecified(b[0]), int(b[1])
 	if !dst.IsValid() {
-		return Route{}, false
+		return Route{}, 0, false
 	}
-	r := Route{Protocol: b[5], Scope: b[6], OnLink: Uint32(b[8:])&unix.RTNH_F_ONLINK != 0}
+	table = uint32(b[4])
+	r = Route{Protocol: b[5], Scope: b[6], OnLink: Uint32(b[8:])&unix.RTNH_F_ONLINK != 0}
 	Attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
 		switch kind {
 		case unix.RTA_DST:
@@ -126,7 +138,7 @@ func ParseRoute(b []byte) (Route, bool) {
 		}
 	})
 	r.Dst = netip.PrefixFrom(dst, bits)
-	return r, table == unix.RT_TABLE_MAIN && r.Dst.IsValid()
+	return r, table, r.Dst.IsValid()
 }
 
 // ParseVia reads struct rtvia of linux/rtnetlink.h: a gateway that is of another family than
