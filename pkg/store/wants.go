@@ -23,25 +23,34 @@ func (c *Client) ReadWants(ctx context.Context, wants []ipam.Want) (Snapshot, []
 		return Snapshot{}, nil, nil
 	}
 	pages, errs := make([]page, len(parts)), make([]error, len(parts))
-	read := func(i int, alongside bool) {
-		o := readOptions{alongside: alongside}
-		if cond := parts[i][0].If; cond != nil {
-			o.exist = cond.Exist
+	read := func(which []int) {
+		var wg sync.WaitGroup
+		for n, i := range which {
+			wg.Go(func() {
+				o := readOptions{alongside: n > 0}
+				if cond := parts[i][0].If; cond != nil {
+					o.exist = cond.Exist
+				}
+				pages[i], errs[i] = c.readAt(ctx, o, ranges(parts[i]))
+			})
 		}
-		pages[i], errs[i] = c.readAt(ctx, o, ranges(parts[i]))
+		wg.Wait()
 	}
-	var wg sync.WaitGroup
+	all, again := []int(nil), []int(nil)
 	for i := range parts {
-		wg.Go(func() { read(i, i > 0) })
+		all = append(all, i)
 	}
-	wg.Wait()
+	read(all)
 	// Of what size blocks can be is judged by the pools, and so which there are is read not before these.
 	judged := slices.ContainsFunc(parts[0], func(w ipam.Want) bool { return w.Prefix == model.PoolPrefix() })
+	for i := range parts {
+		if judged && pages[i].Ranges != nil && pages[i].Revision < pages[0].Revision {
+			again = append(again, i)
+		}
+	}
+	read(again)
 	whole, known := Snapshot{Revision: pages[0].Revision}, []ipam.Want(nil)
 	for i := range parts {
-		if judged && errs[i] == nil && pages[i].Revision < pages[0].Revision {
-			read(i, false)
-		}
 		if errs[i] != nil {
 			return Snapshot{}, nil, errs[i]
 		}

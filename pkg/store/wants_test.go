@@ -121,13 +121,29 @@ func TestReadWantsNotBeforeThePools(t *testing.T) {
 	defer writer.Wait()
 	defer cancel()
 	k := configKey("a")
+	met, unmet := &ipam.Condition{Exist: []model.Key{k}}, &ipam.Condition{Exist: []model.Key{configKey("none")}}
+	pools := ipam.Want{Prefix: model.PoolPrefix()}
 	for range 300 {
-		snapshot, _, err := s.ReadWants(ctx, []ipam.Want{{Prefix: model.PoolPrefix()}, {Key: k}, {Key: k, If: &ipam.Condition{Exist: []model.Key{k}}}})
+		before := s.Counters().RoundTrips
+		snapshot, _, err := s.ReadWants(ctx, []ipam.Want{pools, {Key: k}, {Key: k, If: met}, {Key: k, If: &ipam.Condition{Exist: met.Exist}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if pools, blocks := snapshot.Ranges[1][0].Revision, snapshot.Ranges[2][0].Revision; blocks < pools {
-			t.Fatalf("the blocks are as of revision %d, the pools as of %d", blocks, pools)
+		pool := snapshot.Ranges[1][0].Revision
+		for _, blocks := range snapshot.Ranges[2:] {
+			if blocks[0].Revision < pool {
+				t.Fatalf("the blocks are as of revision %d, the pools as of %d", blocks[0].Revision, pool)
+			}
+		}
+		if got := s.Counters().RoundTrips - before; got > 2 {
+			t.Fatalf("%d round trips, want 2 at most", got)
+		}
+		before = s.Counters().RoundTrips
+		if _, _, err := s.ReadWants(ctx, []ipam.Want{pools, {Key: k, If: unmet}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Counters().RoundTrips - before; got != 1 {
+			t.Fatalf("%d round trips where a condition doesn't hold, want 1", got)
 		}
 	}
 }
