@@ -50,13 +50,10 @@ type search struct {
 	inTheWay                             []netip.Prefix // of another size than the pool's
 }
 
-// run looks at the blocks that have been read.
+// run looks at the blocks that have been read. Claiming has listed which there are.
 func (s *search) run() (got *pick, known bool) {
-	if !s.config.AutoAllocateBlocks && s.config.StrictAffinity {
-		return nil, true
-	}
-	if !s.config.AutoAllocateBlocks && !s.needs.add(s.view.poolWant(s.pool.CIDR)) {
-		return nil, false // claiming has listed the pool otherwise
+	if !s.config.AutoAllocateBlocks {
+		return nil, true // nothing may be borrowed either: affinity is strict then
 	}
 	var read []netip.Prefix
 	for _, c := range s.inPool() {

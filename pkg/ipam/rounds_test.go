@@ -105,9 +105,17 @@ func TestRounds(t *testing.T) {
 		{"borrow, from the second pool", []model.Pool{v4, of("10.9.0.0/16", 26)}, func(s *etcd) { full(s, v4); borrow(of("10.9.0.0/16", 26), 0)(s) }, 2, "of other"},
 		{"borrow where four pools are full", fourth, func(s *etcd) { full(s, fourth...); s.room(nth(host, v4, 3)) }, 2, "of other"},
 		{"full blocks of its own", []model.Pool{v4}, func(s *etcd) { own(s, 40) }, 2, "new"},
+		{"no blocks but its own", []model.Pool{v4}, func(s *etcd) {
+			own(s, 40)
+			s.fill(nth(host, v4, 40).String(), host, 63)
+			s.config(true, false)
+		}, 2, "of " + host},
 		{"full blocks of its own, last block", []model.Pool{v4}, func(s *etcd) { last(v4)(s); own(s, 40) }, 2, "new"},
 
 		{"borrow, not of the first sixteen", []model.Pool{v4}, borrow(v4, 16), 3, "of other"},
+		{"another pool where it looks first", []model.Pool{v4}, func(s *etcd) {
+			s.pool(model.Pool{CIDR: netip.PrefixFrom(nth(host, v4, 0).Addr(), 18).Masked(), Disabled: true})
+		}, 3, "new"},
 		{"its host left the cluster a moment ago", []model.Pool{v4}, func(s *etcd) { full(s, v4); s.empty(nth(host, v4, 0), 0) }, 3, "taken over from other"},
 		{"last block among those of another size", []model.Pool{v4}, func(s *etcd) {
 			full(s, of("10.0.0.0/16", 27))
