@@ -31,7 +31,7 @@ type Event struct {
 // What this Path changes itself is not reported. The channel is closed when the
 // context ends.
 func (h *Path) Subscribe(ctx context.Context) (<-chan Event, error) {
-	w := &watcher{path: h, seen: make(map[int]sight)}
+	w := &watcher{path: h, seen: make(map[int]sight), off: make(map[uint8]bool)}
 	if err := h.ns.Enter(w.open); err != nil {
 		return nil, fmt.Errorf("subscribe to changes of links, routes and neighbours: %w", err)
 	}
@@ -93,7 +93,8 @@ type sight struct {
 type watcher struct {
 	path *Path
 	file *os.File
-	seen map[int]sight // links, by index
+	seen map[int]sight  // links, by index
+	off  map[uint8]bool // families that the host doesn't forward, as was told last
 	buf  []byte
 }
 
@@ -118,8 +119,9 @@ func (w *watcher) open() error {
 	return w.learn()
 }
 
-// learn notes the links that there are.
+// learn notes the links that there are, and forgets what was told.
 func (w *watcher) learn() error {
+	clear(w.off)
 	s, err := rtnl.Open()
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func FuzzNotices(f *testing.F) {
 				l.Conf6.At(22)
 			}
 			parseDelay(body)
-			w := watcher{path: &Path{port: func() uint32 { return 1 }, reader: reader{cfg: Config{Prefixes: []string{"cali"}}}}, seen: map[int]sight{}}
+			w := watcher{path: &Path{port: func() uint32 { return 1 }, reader: reader{cfg: Config{Prefixes: []string{"cali"}}}}, seen: map[int]sight{}, off: map[uint8]bool{}}
 			var e Event
 			w.note(&e, h, body)
 		})

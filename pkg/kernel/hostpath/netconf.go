@@ -65,7 +65,7 @@ func parseConf(body []byte) conf {
 // isOff says whether the host doesn't forward, as far as was told.
 func (c conf) isOff() bool {
 	v, told := c.values[netconfaForwarding]
-	return told && v != 1
+	return told && v == 0
 }
 
 // isFor says whether all that was told of a link is as the endpoint wants it.
@@ -77,15 +77,28 @@ func (c conf) isFor(e Endpoint) bool {
 }
 
 // noteConf takes in what is told of sysctls. The kernel tells of our own writes as of
-// others', and of all that each new link has, so only what isn't as wanted is an event.
+// others', and of all that each new link has, so only what isn't as wanted is an event. Nor is
+// a link's forwarding while the host is known not to forward: a fight over that is one of thousands of notices.
 func (w *watcher) noteConf(e *Event, body []byte) {
 	told := parseConf(body)
 	s, ours := w.seen[told.index]
 	if !ours && told.index != allLinks {
 		return
 	}
+	switch _, switched := told.values[netconfaForwarding]; {
+	case !switched:
+	case told.index == allLinks:
+		w.off[told.family] = told.isOff()
+	case w.off[told.family]:
+		delete(told.values, netconfaForwarding) // it goes with the host's, and comes with it
+	}
+	if len(told.values) == 0 {
+		return
+	}
 	link, host := w.path.misset(s.name, told)
-	e.Forwarding = e.Forwarding || host
+	if host {
+		e.Forwarding, w.off[told.family] = true, true
+	}
 	if link {
 		e.Interfaces = append(e.Interfaces, s.name)
 	}
@@ -103,8 +116,8 @@ func (h *Path) misset(name string, told conf) (link, host bool) {
 	if !e.Active || told.isFor(e) {
 		return false, false
 	}
-	// The host's switch is that of every link too, and is told of for each: a thousand links
-	// needn't be read because of it, neither before the host forwards again nor when it does.
+	// The host's switch is that of every link too, and is told of for each, of IPv6 before the host's own:
+	// a thousand links needn't be read because of it, neither before the host forwards again nor when it does.
 	answers, err := h.sock.Do(getConf(told.family, told.index), getConf(told.family, allLinks))
 	if err != nil {
 		return true, false

@@ -18,7 +18,7 @@ import (
 // confWatcher is a watcher that a test reads.
 func confWatcher(t *testing.T, h *Path) *watcher {
 	t.Helper()
-	w := &watcher{path: h, seen: make(map[int]sight)}
+	w := &watcher{path: h, seen: make(map[int]sight), off: make(map[uint8]bool)}
 	if err := w.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -140,6 +140,37 @@ func TestConfSwitched(t *testing.T) {
 		netns.SetSysctl(t, "ipv4/ip_forward", "0")
 		netns.SetSysctl(t, "ipv4/conf/cali1/rp_filter", "2")
 		want("a link's own besides", Event{Forwarding: true, Interfaces: []string{"cali1"}})
+	})
+}
+
+// TestConfFollows: while the host is known not to forward, no link is asked about because of that; afterwards
+// each is its own.
+func TestConfFollows(t *testing.T) {
+	netns.Host(t, func() {
+		h := newHostPath(t)
+		a, b := wire(t, 1), wire(t, 2)
+		mustApply(t, h, a.endpoint, b.endpoint)
+		w := confWatcher(t, h)
+		want := func(after string, want Event) {
+			t.Helper()
+			if _, got := heard(t, w); !cmp.Equal(want, got) {
+				t.Errorf("%s (-want +got):\n%s", after, cmp.Diff(want, got))
+			}
+		}
+		h.sock.Close() // a link that can't be asked about is to be read
+		netns.SetSysctl(t, "ipv4/ip_forward", "0")
+		want("off", Event{Forwarding: true})
+		netns.SetSysctl(t, "ipv4/ip_forward", "1")
+		netns.SetSysctl(t, "ipv4/conf/cali1/forwarding", "0")
+		want("on, and a link off", Event{Interfaces: []string{"cali1"}})
+		netns.SetSysctl(t, "ipv4/ip_forward", "0")
+		want("off again", Event{Forwarding: true})
+		netns.SetSysctl(t, "ipv4/ip_forward", "1")
+		if err := errors.Join(rtnl.Discard(w.file, w.buf), w.learn()); err != nil { // as where notices were lost
+			t.Fatal(err)
+		}
+		netns.SetSysctl(t, "ipv4/conf/cali2/forwarding", "0")
+		want("on, and another link off", Event{Interfaces: []string{"cali2"}})
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 func TestEventsLost(t *testing.T) {
 	netns.Host(t, func() {
 		h := newHostPath(t)
-		w := &watcher{path: h, seen: make(map[int]sight)}
+		w := &watcher{path: h, seen: make(map[int]sight), off: make(map[uint8]bool)}
 		if err := w.open(); err != nil {
 			t.Fatal(err)
 		}
