@@ -34,6 +34,7 @@ func FuzzNotices(f *testing.F) {
 			}
 			parseDelay(body)
 			w := watcher{path: &Path{port: func() uint32 { return 1 }, reader: reader{cfg: Config{Prefixes: []string{"cali"}}}}, seen: map[int]sight{}, off: map[uint8]bool{}}
+			w.path.indexes.learn(w.seen) // as when it subscribes
 			var e Event
 			w.note(&e, h, body)
 		})
