@@ -33,7 +33,6 @@ func TestIndexes(t *testing.T) {
 		}
 		for _, args := range [][]string{
 			{"link", "add", "cali1", "type", "veth", "peer", "name", "peer1"},
-			{"link", "set", "cali1", "up"},
 			{"link", "set", "cali1", "name", "cali2"},
 			{"link", "set", "cali2", "name", "other1"},
 			{"link", "add", "cali1", "type", "veth", "peer", "name", "peer2"},
@@ -43,6 +42,7 @@ func TestIndexes(t *testing.T) {
 			{"link", "del", "cali1"},
 			{"link", "set", "cali0", "name", "cali1"},
 			{"link", "set", "cali2", "name", "cali0"},
+			{"link", "set", "cali1", "up"},
 			{"link", "del", "peer0"},
 		} {
 			netns.IP(t, args...)
