@@ -49,6 +49,7 @@ func (b *block) free() int {
 // affinities are the blocks that one host has affinity to, newest first.
 type affinities struct {
 	blocks []affinity
+	at     map[netip.Prefix]int // places in blocks, once they are sorted
 	sorted bool
 }
 
@@ -224,6 +225,10 @@ func (v *View) affinities(host string) []affinity {
 			return cmp.Or(cmp.Compare(y.created, x.created), x.cidr.Compare(y.cidr))
 		})
 		a.blocks = slices.CompactFunc(a.blocks, func(x, y affinity) bool { return x.cidr == y.cidr })
+		a.at = make(map[netip.Prefix]int, len(a.blocks))
+		for i, own := range a.blocks {
+			a.at[own.cidr] = i
+		}
 		a.sorted = true
 	}
 	for i := range a.blocks {
@@ -232,6 +237,18 @@ func (v *View) affinities(host string) []affinity {
 		}
 	}
 	return a.blocks
+}
+
+// isOwn tells of any block whether the host has affinity to it, and it isn't known not to exist.
+func (v *View) isOwn(host string) func(c netip.Prefix) bool {
+	blocks := v.affinities(host)
+	return func(c netip.Prefix) bool {
+		if len(blocks) == 0 {
+			return false
+		}
+		i, ok := v.own[host].at[c]
+		return ok && (blocks[i].state == nil || blocks[i].state.exists())
+	}
 }
 
 // knows reports whether w has been read, by itself or as part of something.

@@ -29,16 +29,13 @@ func (a *assignment) windows(w walk) (near, wide window) {
 
 // window has at least n blocks, if the pool has, and whole units. One in which all is the host's own is left out.
 func (a *assignment) window(w walk, n int) window {
-	mine := map[netip.Prefix]bool{}
-	for _, own := range a.view.affinities(a.Host) {
-		mine[own.cidr] = own.state == nil || own.state.exists()
-	}
+	mine := a.view.isOwn(a.Host)
 	var out window
 	i := 0
 	for ; len(out.blocks) < n && i < w.units(i+1); i++ {
 		before := len(out.blocks)
 		for c := range func(yield func(netip.Prefix) bool) { w.within(i, yield) } {
-			if !mine[c] {
+			if !mine(c) {
 				out.blocks = append(out.blocks, c)
 			}
 		}
