@@ -9,11 +9,8 @@ import (
 	"strings"
 )
 
-const (
-	fabricRounds = 60
-	// trackOnly is the least that has the kernel track connections.
-	trackOnly = "table inet t { chain forward { type filter hook forward priority 0; ct state established accept; }; }"
-)
+// trackOnly is the least that has the kernel track connections.
+const trackOnly = "table inet t { chain forward { type filter hook forward priority 0; ct state established accept; }; }"
 
 // fabricTraffic compares packets between pods of two hosts with those between
 // the hosts themselves, and with what is wired by hand, by what they cost: the
@@ -39,26 +36,23 @@ func fabricTraffic(ctx context.Context, b *bench) (_ result, err error) {
 	if err != nil {
 		return result{}, err
 	}
-	kinds, rounds := trafficKinds[:3], min(b.count, fabricRounds)
-	for range rounds {
-		err := f.round(ctx, func(l *lane) error {
-			for _, k := range kinds {
+	kinds := trafficKinds[:3]
+	for range b.count {
+		for _, k := range kinds {
+			err := f.round(ctx, func(l *lane) error {
 				t, err := k.measure(course{l.from, l.to, l.at, k.time, pinned})
-				if err != nil {
-					return fmt.Errorf("%s: %w", k.name, err)
-				}
 				l.runs[k.name] = append(l.runs[k.name], t)
+				return err
+			})
+			if err != nil {
+				return result{}, fmt.Errorf("%s: %w", k.name, err)
 			}
-			return nil
-		})
-		if err != nil {
-			return result{}, err
 		}
 	}
 	t := laneTable{
 		title: "Packets between two hosts",
-		note: fmt.Sprintf("%d rounds, in a new order each, %v for requests, %v for a stream; both ends on one processor. What is wired by hand has the same MTU, veths and routes; without rules there is no connection tracking either, on the same hosts there are ours. "+
-			"Streams go by the machine's own congestion control, and by %s. Figures are medians; ratios are the medians of the rounds' ratios.", rounds, packetTime, streamTime, congestionControl),
+		note: fmt.Sprintf("%d rounds, in each the ways in a new order for one kind of traffic after the other, %v for requests, %v for a stream; both ends on one processor. What is wired by hand has the same MTU, veths and routes; without rules there is no connection tracking either, on the same hosts there are ours. "+
+			"Streams go by the machine's own congestion control, and by %s. Figures are medians; ratios are the medians of the rounds' ratios.", b.count, packetTime, streamTime, congestionControl),
 		first: "traffic",
 		last:  "ratio per second of CPU",
 		lastOf: func(s series, l, over *lane) string {

@@ -16,7 +16,7 @@ import (
 
 const (
 	packetEndpoints = 1000
-	packetRounds    = 60
+	packetRounds    = 300
 )
 
 // road is a host with two pods, between which packets are counted.
@@ -58,12 +58,14 @@ func packets(ctx context.Context, b *bench) (_ result, err error) {
 		}
 	}
 	for range packetRounds {
-		for _, i := range rand.Perm(len(roads)) {
-			if err := ctx.Err(); err != nil {
-				return result{}, err
-			}
-			if err := roads[i].drive(); err != nil {
-				return result{}, fmt.Errorf("host %s: %w", roads[i].name, err)
+		for _, k := range trafficKinds {
+			for _, i := range rand.Perm(len(roads)) {
+				if err := ctx.Err(); err != nil {
+					return result{}, err
+				}
+				if err := roads[i].drive(k); err != nil {
+					return result{}, fmt.Errorf("host %s: %s: %w", roads[i].name, k.name, err)
+				}
 			}
 		}
 	}
@@ -152,22 +154,17 @@ func (r *road) endpoint(s *scale, i int) model.Put {
 	}}
 }
 
-// drive measures each kind of traffic once.
-func (r *road) drive() error {
-	for _, k := range trafficKinds {
-		t, err := k.measure(course{r.pods[0].Namespace(), r.pods[1].Namespace(), r.pods[1].Addrs()[0], k.time, pinned})
-		if err != nil {
-			return fmt.Errorf("%s: %w", k.name, err)
-		}
-		r.runs[k.name] = append(r.runs[k.name], t)
-	}
-	return nil
+// drive measures a kind of traffic once.
+func (r *road) drive(k trafficKind) error {
+	t, err := k.measure(course{r.pods[0].Namespace(), r.pods[1].Namespace(), r.pods[1].Addrs()[0], k.time, pinned})
+	r.runs[k.name] = append(r.runs[k.name], t)
+	return err
 }
 
 func packetResult(roads []*road) result {
 	t := table{
 		title: fmt.Sprintf("Packets between two pods of a host with %d other endpoints", packetEndpoints),
-		note: fmt.Sprintf("%d rounds, the hosts in a new order each, %v for each kind of traffic, %v for a stream; both ends on one processor. The policies apply to the other endpoints, not to the pods, "+
+		note: fmt.Sprintf("%d rounds, in each the hosts in a new order for one kind of traffic after the other, %v for each, %v for a stream; both ends on one processor. The policies apply to the other endpoints, not to the pods, "+
 			"which have the network's own profile. Without any rules there is no connection tracking either; with it alone, one rule accepts what is established. Streams go by the machine's own congestion control, and by %s. Figures are medians; ratios are the medians of the rounds' ratios.", packetRounds, packetTime, streamTime, congestionControl),
 		header: []string{"traffic", "rules for", "rate", "over 1 policy", "over no rules", "per second of CPU", "over 1 policy", "over no rules"},
 	}

@@ -17,8 +17,10 @@ import (
 
 const (
 	trafficPort = 9000
-	packetTime  = 150 * time.Millisecond // of one flow
-	streamTime  = 300 * time.Millisecond // of a stream, which takes a while to come to its rate
+	// Flows are short, and those that are compared follow each other at once: a machine that others
+	// share has another speed a second later.
+	packetTime = 40 * time.Millisecond // of one flow
+	streamTime = 80 * time.Millisecond // of a stream, which takes a while to come to its rate
 	// congestionControl is what Linux comes with. Namespaces have what the machine is
 	// set to, which may pace: then a stream shows less of what packets cost.
 	congestionControl = "cubic"
