@@ -12,7 +12,7 @@ import (
 // window is where a claim looks, as far as it has come.
 type window struct {
 	units  []netip.Prefix
-	blocks []netip.Prefix // of the units, but for the host's own
+	blocks []netip.Prefix // of the units, but for the host's own and those of which another pool has a part
 	whole  bool           // the pool has no more
 }
 
@@ -27,15 +27,18 @@ func (a *assignment) windows(w walk) (near, wide window) {
 	return a.window(w, w.atOnce()), a.window(w, 4*w.atOnce())
 }
 
-// window has at least n blocks, if the pool has, and whole units. One in which all is the host's own is left out.
+// maxSkipped bounds how many units a window leaves out: another pool may have most of this one.
+const maxSkipped = 1 << 12
+
+// window has at least n blocks, if the pool has, and whole units. One of which no block is left is left out.
 func (a *assignment) window(w walk, n int) window {
 	mine := a.view.isOwn(a.Host)
 	var out window
 	i := 0
-	for ; len(out.blocks) < n && i < w.units(i+1); i++ {
+	for ; len(out.blocks) < n && i < w.units(i+1) && i-len(out.units) < maxSkipped; i++ {
 		before := len(out.blocks)
 		for c := range func(yield func(netip.Prefix) bool) { w.within(i, yield) } {
-			if !mine(c) {
+			if !mine(c) && a.view.alone(c, w.pool) {
 				out.blocks = append(out.blocks, c)
 			}
 		}
