@@ -243,49 +243,62 @@ func claimsOf(ep *endpoint) []claim {
 
 // verdict says what the kernel shall hold for an endpoint, or why it keeps no
 // access. Of two that claim one thing, the one that was made first has it: a
-// newcomer takes nothing away. An endpoint that lost one claim still holds its
-// others against later ones, so that verdicts depend on what is in etcd and not
-// on the order in which it was heard of. One that has lost an ext_ip alone goes without that NAT.
+// newcomer takes nothing away but another's ext_ip that is its own address. An
+// endpoint that lost one claim still holds its others, so that verdicts depend on
+// what is in etcd and not on the order in which it was heard of. One that has lost
+// an ext_ip alone goes without that NAT.
 func (s *state) verdict(ep *endpoint) (hostpath.Endpoint, error) {
 	if ep.refused != nil {
 		return hostpath.Endpoint{}, ep.refused
 	}
-	addrs := ep.spec.Addrs()
 	for _, c := range claimsOf(ep) {
-		if c.addr.IsValid() && !slices.Contains(addrs, c.addr) {
+		if !ep.is(c) {
 			continue // an ext_ip
 		}
 		if whose := s.hostOf(c.addr); whose != "" {
 			return hostpath.Endpoint{}, fmt.Errorf("%s is that of %s: delete the endpoint, and the pool that overlaps the hosts' addresses", c, whose)
 		}
-		if older := s.olderThan(ep, c); older != nil {
+		if older := s.holder(ep, c); older != nil {
 			return hostpath.Endpoint{}, fmt.Errorf("%s belongs to an older endpoint, %s: delete the one that is wrong", c, older.path)
 		}
 	}
 	want := ep.want
 	if s.untranslated(ep) != nil {
 		want.Addrs = slices.DeleteFunc(slices.Clone(want.Addrs), func(a netip.Addr) bool {
-			return s.hostOf(a) != "" || s.olderThan(ep, claim{addr: a}) != nil
+			return s.hostOf(a) != "" || s.holder(ep, claim{addr: a}) != nil
 		})
 	}
 	return want, nil
 }
 
-// olderThan is the endpoint that was made before ep and has what both claim, nil = ep has it.
-func (s *state) olderThan(ep *endpoint, c claim) *endpoint {
+// holder is the other endpoint that has what ep claims too, nil = ep has it.
+func (s *state) holder(ep *endpoint, c claim) *endpoint {
 	all := s.claims[c]
 	if len(all) == 0 {
 		return nil // ep can't be, and claims nothing
 	}
-	if owner := slices.MinFunc(all, byAge); owner != ep {
-		return owner
+	if first := slices.MinFunc(all, c.compare); first != ep {
+		return first
 	}
 	return nil
 }
 
-// byAge orders endpoints by age, and those of one transaction by name.
-func byAge(a, b *endpoint) int {
+// compare orders endpoints that claim one thing: first those that can't be without,
+// then by age, and those of one transaction by name.
+func (c claim) compare(a, b *endpoint) int {
+	if is := a.is(c); is != b.is(c) {
+		if is {
+			return -1
+		}
+		return 1
+	}
 	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.path, b.path))
+}
+
+// is says that the endpoint can't be without what it claims: its interface or an
+// address of its own, not an ext_ip.
+func (ep *endpoint) is(c claim) bool {
+	return !c.addr.IsValid() || slices.Contains(ep.spec.Addrs(), c.addr)
 }
 
 // setPrefixes changes which interfaces are workloads' and judges every endpoint anew.

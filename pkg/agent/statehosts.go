@@ -61,14 +61,21 @@ func (s *state) hostOf(a netip.Addr) string {
 }
 
 // untranslated says which 1:1 NAT the endpoint goes without: to an ext_ip that is a
-// host's, whose connections would be the workload's, or an older endpoint's. nil = it has all.
+// host's, whose connections would be the workload's, another endpoint's own address, or
+// an older one's ext_ip. nil = it has all.
 func (s *state) untranslated(ep *endpoint) error {
 	var hosts, others []string
 	for _, n := range slices.Concat(ep.spec.IPv4NAT, ep.spec.IPv6NAT) {
-		if whose := s.hostOf(n.ExtIP); whose != "" {
+		c := claim{addr: n.ExtIP}
+		whose, holder := s.hostOf(n.ExtIP), s.holder(ep, c)
+		switch {
+		case whose != "":
 			hosts = append(hosts, fmt.Sprintf("ext_ip %s of int_ip %s is an address of %s", n.ExtIP, n.IntIP, whose))
-		} else if older := s.olderThan(ep, claim{addr: n.ExtIP}); older != nil {
-			others = append(others, fmt.Sprintf("ext_ip %s of int_ip %s belongs to an older endpoint, %s", n.ExtIP, n.IntIP, older.path))
+		case holder == nil:
+		case holder.is(c):
+			others = append(others, fmt.Sprintf("ext_ip %s of int_ip %s is the own address of another endpoint, %s", n.ExtIP, n.IntIP, holder.path))
+		default:
+			others = append(others, fmt.Sprintf("ext_ip %s of int_ip %s belongs to an older endpoint, %s", n.ExtIP, n.IntIP, holder.path))
 		}
 	}
 	var errs []error

@@ -88,14 +88,20 @@ func TestUntranslated(t *testing.T) {
 	}
 }
 
-// TestUntranslatedBesideOlder: of two endpoints with one ext_ip the newer is without that NAT
-// alone, whichever is heard of first, until the older has it no more.
-func TestUntranslatedBesideOlder(t *testing.T) {
+// TestUntranslatedBeside: an endpoint is without the NAT alone whose ext_ip an older one has, or
+// is another's own address, whichever is heard of first, until the other has it no more.
+func TestUntranslatedBeside(t *testing.T) {
 	a, b, c := testKey("a"), testKey("b"), testKey("c")
 	specA, specB, specC := testSpec("calia", "10.0.0.1"), testSpec("calib", "10.0.0.2"), testSpec("calic", "10.0.0.3")
 	specA.IPv4NAT = []model.NAT{nat("10.0.0.1", "192.0.2.1")}
 	specB.IPv4NAT = []model.NAT{nat("10.0.0.2", "192.0.2.1"), nat("10.0.0.2", "192.0.2.2"), nat("10.0.0.2", "10.0.0.1")}
+	own := func(what, of string, whose model.WorkloadEndpointKey) string {
+		return "ext_ip " + what + " of int_ip " + of + " is the own address of another endpoint, " + whose.Path()
+	}
 	specC.IPv4NAT = []model.NAT{nat("10.0.0.3", "192.0.2.2")}
+	specB6, inactive := testSpec("calib", "fd00::b"), testSpec("calic", "fd00::c")
+	specB6.IPv6NAT = []model.NAT{nat("fd00::b", "fd00::c")}
+	inactive.State = model.StateInactive
 	s := newState("h", []string{"cali"})
 	for _, step := range []struct {
 		name    string
@@ -107,17 +113,24 @@ func TestUntranslatedBesideOlder(t *testing.T) {
 		{"the newer alone", put(b, specB, 4), []string{b.Path()}, map[string]string{"b": "calib [10.0.0.1 10.0.0.2 192.0.2.1 192.0.2.2]"}, nil},
 		{"an older one beside it", put(a, specA, 3), []string{a.Path(), b.Path()}, map[string]string{"a": "calia [10.0.0.1 192.0.2.1]", "b": "calib [10.0.0.2 192.0.2.2]"}, map[string]string{
 			"b": "without this NAT (want an ext_ip that no other endpoint of this host has): ext_ip 192.0.2.1 of int_ip 10.0.0.2 belongs to an older endpoint, " + a.Path() +
-				"; ext_ip 10.0.0.1 of int_ip 10.0.0.2 belongs to an older endpoint, " + a.Path(),
+				"; " + own("10.0.0.1", "10.0.0.2", a),
 		}},
 		{"a third", put(c, specC, 5), []string{b.Path(), c.Path()}, map[string]string{
 			"a": "calia [10.0.0.1 192.0.2.1]", "b": "calib [10.0.0.2 192.0.2.2]", "c": "calic [10.0.0.3]",
 		}, map[string]string{"b": "ext_ip 192.0.2.1 ", "c": "ext_ip 192.0.2.2 of int_ip 10.0.0.3 belongs to an older endpoint, " + b.Path()}},
 		{"one whose address is an older one's ext_ip", put(c, testSpec("calic", "192.0.2.2"), 5), []string{b.Path(), c.Path()}, map[string]string{
-			"a": "calia [10.0.0.1 192.0.2.1]", "b": "calib [10.0.0.2 192.0.2.2]", "c": "address 192.0.2.2 belongs to an older endpoint, " + b.Path() + ": delete the one that is wrong",
-		}, map[string]string{"b": "ext_ip 192.0.2.1 "}},
+			"a": "calia [10.0.0.1 192.0.2.1]", "b": "calib [10.0.0.2]", "c": "calic [192.0.2.2]",
+		}, map[string]string{"b": own("192.0.2.2", "10.0.0.2", c)}},
 		{"the oldest is gone", gone(a), []string{a.Path(), b.Path()}, map[string]string{
-			"b": "calib [10.0.0.1 10.0.0.2 192.0.2.1 192.0.2.2]", "c": "address 192.0.2.2 belongs to an older endpoint, " + b.Path() + ": delete the one that is wrong",
+			"b": "calib [10.0.0.1 10.0.0.2 192.0.2.1]", "c": "calic [192.0.2.2]",
+		}, map[string]string{"b": own("192.0.2.2", "10.0.0.2", c)}},
+		{"the newer has another address", put(c, testSpec("calic", "fd00::c"), 5), []string{b.Path(), c.Path()}, map[string]string{
+			"b": "calib [10.0.0.1 10.0.0.2 192.0.2.1 192.0.2.2]", "c": "calic [fd00::c]",
 		}, nil},
+		{"another's ext_ip comes to be its address", put(b, specB6, 4), []string{b.Path(), c.Path()}, map[string]string{"b": "calib [fd00::b]", "c": "calic [fd00::c]"},
+			map[string]string{"b": own("fd00::c", "fd00::b", c)}},
+		{"it is inactive", put(c, inactive, 5), []string{b.Path(), c.Path()}, map[string]string{"b": "calib [fd00::b]", "c": "calic [fd00::c]"}, map[string]string{"b": own("fd00::c", "fd00::b", c)}},
+		{"it is gone", gone(c), []string{b.Path(), c.Path()}, map[string]string{"b": "calib [fd00::b fd00::c]"}, nil},
 	} {
 		e := s.fold(store.Update{Revision: 9, Entries: []model.Entry{step.entry}})
 		if diff := cmp.Diff(step.touched, paths(e)); diff != "" {
@@ -241,6 +254,82 @@ func TestExtIPOfTwo(t *testing.T) {
 		return strings.Contains(h.ip("route", "show", "10.99.0.9"), "dev cali2 ") && dialEcho(t, "10.99.0.9", patience/9) == nil
 	})
 	h.until("the end of the report", func() bool { return !strings.Contains(invalid(), "object /") })
+}
+
+// TestExtIPOfAddress: an endpoint's own address is never another's ext_ip, however old that is:
+// each pod has its network, the other is without this NAT alone, and has it when the address is free.
+func TestExtIPOfAddress(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.ip("addr", "add", "2001:db8::100/128", "dev", "lo") // the host's own
+	h.Cleanup(func() { h.ip("addr", "del", "2001:db8::100/128", "dev", "lo") })
+	stop := h.start()
+	p, q := h.newPod(1), h.newPod(2)
+	p.spec.IPv4NAT = []model.NAT{nat("10.65.0.1", "10.65.0.2"), nat("10.65.0.1", "10.99.0.9")}
+	p.spec.IPv6NAT = []model.NAT{nat("fd00::1", "fd00::2")}
+	leads := func(pod *testPod, addrs ...string) {
+		t.Helper()
+		for _, addr := range addrs {
+			h.until(addr+" leads to "+pod.spec.Name, func() bool {
+				before := pod.heard.Load()
+				return dialEcho(t, addr, patience/9) == nil && pod.heard.Load() > before
+			})
+		}
+	}
+	reported := func() bool {
+		_, body := h.fetch(h.health, "/debug/invalid")
+		const is = " is the own address of another endpoint, "
+		return strings.Contains(body, "object "+p.key.Path()+"\n") && !strings.Contains(body, "object "+q.key.Path()+"\n") &&
+			strings.Contains(body, "ext_ip 10.65.0.2 of int_ip 10.65.0.1"+is+q.key.Path()) && strings.Contains(body, "ext_ip fd00::2 of int_ip fd00::1"+is+q.key.Path())
+	}
+	apart := func() {
+		t.Helper()
+		h.until("report of the conflict", reported)
+		leads(q, "10.65.0.2", "fd00::2")
+		leads(p, "10.65.0.1", "fd00::1", "10.99.0.9")
+		for _, pod := range []*testPod{p, q} {
+			h.until(pod.spec.Name+" is up", func() bool { return h.get(pod.statusKey()) == model.EndpointUp })
+		}
+	}
+	free := func() {
+		t.Helper()
+		leads(p, "10.65.0.2", "fd00::2", "10.65.0.1", "10.99.0.9")
+		h.until("the end of the report", func() bool {
+			_, body := h.fetch(h.health, "/debug/invalid")
+			return !strings.Contains(body, "object /")
+		})
+	}
+	p.wire()
+	h.mustPass(p.key, p.put())
+	free()
+	q.wire()
+	h.mustPass(q.key, q.put())
+	apart()
+	stop()
+	stop = h.start()
+	apart()
+	h.remove(q.key)
+	free()
+
+	// The other way round: the address is there first.
+	h.remove(p.key)
+	h.mustPass(q.key, q.put())
+	h.mustPass(p.key, p.put())
+	apart()
+	nats := p.spec.IPv4NAT
+	p.spec.IPv4NAT, p.spec.IPv6NAT = nats[1:], nil
+	h.mustPass(p.key, p.put())
+	h.until("the end of the report", func() bool { return !reported() })
+	leads(q, "10.65.0.2", "fd00::2")
+	p.spec.IPv4NAT, p.spec.IPv6NAT = nats, []model.NAT{nat("fd00::1", "fd00::2")}
+	h.mustPass(p.key, p.put())
+	apart()
+
+	// The agent finds that the address has gone meanwhile.
+	stop()
+	h.remove(q.key)
+	h.start()
+	free()
 }
 
 // dialEcho asks what a workload behind an address answers.

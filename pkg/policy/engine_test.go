@@ -159,6 +159,11 @@ func TestStories(t *testing.T) {
 				{"int_ip": "10.0.0.77", "ext_ip": "192.0.2.77"}, {"int_ip": "10.0.0.77", "ext_ip": "192.0.2.55"}]}`}, []string{`x on "cali7", NAT 192.0.2.55`}},
 			{map[string]string{web: ""}, []string{"profile open gone", "web gone", `x on "cali7", NAT 192.0.2.77 192.0.2.55`}},
 		},
+		"an ext_ip that is a newer endpoint's own address is that one's": {
+			{map[string]string{web: natted}, []string{`web on "cali1", NAT 192.0.2.77 192.0.2.66, profiles open`}},
+			{map[string]string{"/calico/v1/host/h1/workload/k8s/x/endpoint/eth0": `{"state": "active", "name": "cali7", "ipv4_nets": ["192.0.2.77/32"]}`}, []string{`web on "cali1", NAT 192.0.2.66, profiles open`, `x on "cali7"`}},
+			{map[string]string{"/calico/v1/host/h1/workload/k8s/x/endpoint/eth0": `{"state": "active", "name": "cali7", "ipv4_nets": ["192.0.2.88/32"]}`}, []string{`web on "cali1", NAT 192.0.2.77 192.0.2.66, profiles open`, `x on "cali7"`}},
+		},
 		"pools": {
 			{map[string]string{"/calico/v1/ipam/v4/pool/10.3.0.0-16": `{"cidr": "10.3.0.0/16", "masquerade": true}`}, nil},
 			{map[string]string{"/calico/v1/ipam/v4/pool/10.0.0.0-8": ""}, []string{"pools [10.3.0.0/16 172.16.0.0/12] masquerade [10.3.0.0/16]"}},

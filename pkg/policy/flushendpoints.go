@@ -101,13 +101,12 @@ func (e *Engine) buildWorkload(l *local, ep *Endpoint) {
 		ep.Dropped = fmt.Sprintf("interface %s: the name of a workload's interface begins with %s here", w.Name, strings.Join(e.prefixes, " or "))
 		return
 	}
-	addrs := w.Addrs()
 	var without []netip.Addr // the ext_ip that are another's
 	for _, c := range l.claims {
-		owner := slices.MinFunc(e.claims[c], byAge)
+		owner := slices.MinFunc(e.claims[c], c.compare)
 		switch {
 		case owner == l:
-		case c.addr.IsValid() && !slices.Contains(addrs, c.addr):
+		case !l.is(c):
 			without = append(without, c.addr)
 		default:
 			ep.Dropped = fmt.Sprintf("%s belongs to an older endpoint, %s", c, owner.path)
@@ -119,7 +118,7 @@ func (e *Engine) buildWorkload(l *local, ep *Endpoint) {
 		ep.Dropped = "inactive"
 		return
 	}
-	ep.Addrs = addrs
+	ep.Addrs = w.Addrs()
 	ep.NAT = slices.DeleteFunc(slices.Concat(w.IPv4NAT, w.IPv6NAT), func(n model.NAT) bool { return slices.Contains(without, n.ExtIP) })
 }
 

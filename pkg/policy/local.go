@@ -57,9 +57,22 @@ func (c claim) String() string {
 	return "interface " + c.iface
 }
 
-// byAge orders endpoints by age, and those of one transaction by path.
-func byAge(a, b *local) int {
+// compare orders endpoints that claim one thing: first those that can't be without,
+// whichever is older, then by age, and those of one transaction by path.
+func (c claim) compare(a, b *local) int {
+	if is := a.is(c); is != b.is(c) {
+		if is {
+			return -1
+		}
+		return 1
+	}
 	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.path, b.path))
+}
+
+// is says that the workload can't be without what it claims: its interface or an
+// address of its own, not an ext_ip.
+func (l *local) is(c claim) bool {
+	return !c.addr.IsValid() || slices.Contains(l.workload.Addrs(), c.addr)
 }
 
 // claim enters what a workload endpoint claims, instead of what it did.

@@ -98,7 +98,7 @@ type Endpoint struct {
 	Dropped                             string
 	MAC                                 model.MAC
 	Addrs                               []netip.Addr // that it may send from; none of a host endpoint's
-	NAT                                 []model.NAT
+	NAT                                 []model.NAT  // to an ExtIP that is no other's
 	Inbound, Outbound                   Verdicts
 	UntrackedInbound, UntrackedOutbound []RulesID // host endpoints only
 }

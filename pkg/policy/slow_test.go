@@ -154,7 +154,7 @@ func (s *slow) endpoint(t thing, things []thing) *Endpoint {
 		}
 		ep.Addrs = w.Addrs()
 		for _, n := range slices.Concat(w.IPv4NAT, w.IPv6NAT) {
-			if s.oldest(t, things, "address "+n.ExtIP.String()).path == t.path {
+			if s.holder(t, things, "address "+n.ExtIP.String()).path == t.path {
 				ep.NAT = append(ep.NAT, n)
 			}
 		}
@@ -192,38 +192,45 @@ func (s *slow) endpoint(t thing, things []thing) *Endpoint {
 
 // loses says which claim an older endpoint of the host holds that this one can't be without.
 func (s *slow) loses(t thing, things []thing) string {
-	claims := []string{"interface " + t.workload.Name}
-	for _, a := range slices.SortedFunc(slices.Values(t.workload.Addrs()), netip.Addr.Compare) {
-		claims = append(claims, "address "+a.String())
-	}
-	for _, c := range claims {
-		if oldest := s.oldest(t, things, c); oldest.path != t.path {
-			return c + " belongs to an older endpoint, " + oldest.path
+	for _, c := range slowClaims(t.workload) {
+		if holder := s.holder(t, things, c); holder.path != t.path {
+			return c + " belongs to an older endpoint, " + holder.path
 		}
 	}
 	return ""
 }
 
-// oldest is the endpoint of the host that has what t claims.
-func (s *slow) oldest(t thing, things []thing, claim string) thing {
-	claims := func(w *model.WorkloadEndpoint) []string {
-		out := []string{"interface " + w.Name}
-		for _, a := range w.Addrs() {
-			out = append(out, "address "+a.String())
-		}
-		for _, n := range slices.Concat(w.IPv4NAT, w.IPv6NAT) {
-			out = append(out, "address "+n.ExtIP.String())
-		}
-		return out
+// slowClaims are what an endpoint can't be without.
+func slowClaims(w *model.WorkloadEndpoint) []string {
+	claims := []string{"interface " + w.Name}
+	for _, a := range slices.SortedFunc(slices.Values(w.Addrs()), netip.Addr.Compare) {
+		claims = append(claims, "address "+a.String())
 	}
-	oldest := t
+	return claims
+}
+
+// holder is the endpoint of the host that has what t claims: the oldest that can't be
+// without, or else the oldest that has it as ext_ip.
+func (s *slow) holder(t thing, things []thing, claim string) thing {
+	var can, cannot []thing
 	for _, o := range things {
-		if o.local && o.workload != nil && o.invalid == nil && s.workloadName(o.workload.Name) && slices.Contains(claims(o.workload), claim) &&
-			(o.created < oldest.created || o.created == oldest.created && o.path < oldest.path) {
-			oldest = o
+		if !o.local || o.workload == nil || o.invalid != nil || !s.workloadName(o.workload.Name) {
+			continue
+		}
+		if slices.Contains(slowClaims(o.workload), claim) {
+			cannot = append(cannot, o)
+		}
+		for _, n := range slices.Concat(o.workload.IPv4NAT, o.workload.IPv6NAT) {
+			if claim == "address "+n.ExtIP.String() {
+				can = append(can, o)
+			}
 		}
 	}
-	return oldest
+	older := func(a, b thing) int { return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.path, b.path)) }
+	if len(cannot) > 0 {
+		return slices.MinFunc(cannot, older)
+	}
+	return slices.MinFunc(can, older)
 }
 
 // placed is the interface that a host endpoint is, or "*".

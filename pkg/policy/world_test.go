@@ -83,7 +83,10 @@ func (w world) workload() model.WorkloadEndpoint {
 		e.IPv6Nets = append(e.IPv6Nets, netip.PrefixFrom(a, 128))
 	}
 	if len(e.IPv4Nets) > 0 && w.pick(4) == 0 {
-		e.IPv4NAT = []model.NAT{{IntIP: e.IPv4Nets[0].Addr(), ExtIP: one(w, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"))}}
+		e.IPv4NAT = []model.NAT{{IntIP: e.IPv4Nets[0].Addr(), ExtIP: one(w, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), one(w, worldV4...))}}
+	}
+	if len(e.IPv6Nets) > 0 && w.pick(4) == 0 {
+		e.IPv6NAT = []model.NAT{{IntIP: e.IPv6Nets[0].Addr(), ExtIP: one(w, netip.MustParseAddr("2001:db8::1"), one(w, worldV6...))}}
 	}
 	return e
 }
