@@ -174,6 +174,7 @@ func TestExtIPOfHost(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.world(250, "ether0", "198.51.100.1/24")
+	h.ip("addr", "add", "2001:db8:77::1/64", "dev", "ether0", "nodad")
 	h.start()
 	h.ready()
 	invalid := func() string {
@@ -185,22 +186,26 @@ func TestExtIPOfHost(t *testing.T) {
 	p := h.newPod(1)
 	p.wire()
 	p.spec.IPv4NAT = []model.NAT{nat("10.65.0.1", "198.51.100.1"), nat("10.65.0.1", "10.99.0.9")}
+	p.spec.IPv6NAT = []model.NAT{nat("fd00::1", "2001:db8:77::1"), nat("fd00::1", "2001:db8:99::9")}
 	h.mustPass(p.key, p.put())
 	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
 	if err := p.ping(); err != nil {
 		t.Errorf("the workload: %v", err)
 	}
-	if err := ask("10.99.0.9", patience); err != nil {
-		t.Errorf("the NAT that is in order: %v", err)
+	for _, addr := range []string{"10.99.0.9", "2001:db8:99::9"} {
+		h.until("the NAT that is in order, of "+addr, func() bool { return ask(addr, patience/9) == nil })
 	}
-	if err := ask("198.51.100.1", patience); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("what was for the host did not come to it: %v", err)
+	for _, addr := range []string{"198.51.100.1", "2001:db8:77::1"} {
+		if err := ask(addr, patience); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("what was for %s of the host did not come to it: %v", addr, err)
+		}
 	}
 	h.until("report of the other", func() bool {
 		got := invalid()
-		return strings.Contains(got, "object "+p.key.Path()+"\n") && strings.Contains(got, "ext_ip 198.51.100.1 of int_ip 10.65.0.1 is an address of this host, on ether0")
+		return strings.Contains(got, "object "+p.key.Path()+"\n") && strings.Contains(got, "ext_ip 198.51.100.1 of int_ip 10.65.0.1 is an address of this host, on ether0") &&
+			strings.Contains(got, "ext_ip 2001:db8:77::1 of int_ip fd00::1 is an address of this host, on ether0")
 	})
-	p.spec.IPv4NAT = p.spec.IPv4NAT[1:]
+	p.spec.IPv4NAT, p.spec.IPv6NAT = p.spec.IPv4NAT[1:], p.spec.IPv6NAT[1:]
 	h.mustPass(p.key, p.put())
 	h.until("the end of the report", func() bool { return !strings.Contains(invalid(), "object /") })
 
