@@ -42,21 +42,21 @@ func (e *Engine) changedEndpoint(host string, before, now endpointFact) {
 		if slices.Contains(now, a) {
 			continue
 		}
-		hosts := e.ends[a]
-		i := slices.Index(hosts, host)
-		if hosts = slices.Delete(slices.Clone(hosts), i, i+1); len(hosts) == 0 {
-			delete(e.ends, a)
+		ends := e.ends[a.addr]
+		i := slices.Index(ends, end{host, a.ext})
+		if ends = slices.Delete(slices.Clone(ends), i, i+1); len(ends) == 0 {
+			delete(e.ends, a.addr)
 		} else {
-			e.ends[a] = hosts
+			e.ends[a.addr] = ends
 		}
-		e.touch(single(a))
-		e.fix(a)
+		e.touch(single(a.addr))
+		e.fix(a.addr)
 	}
 	for _, a := range now {
 		if !slices.Contains(before, a) {
-			e.ends[a] = append(slices.Clone(e.ends[a]), host)
-			e.touch(single(a))
-			e.fix(a)
+			e.ends[a.addr] = append(slices.Clone(e.ends[a.addr]), end{host, a.ext})
+			e.touch(single(a.addr))
+			e.fix(a.addr)
 		}
 	}
 }

@@ -31,7 +31,7 @@ type Engine struct {
 	mine   map[netip.Prefix]struct{}  // of blocks, those with affinity to this host
 	owned  map[string]*[2]int         // how many blocks of IPv4 and IPv6 have affinity to a host
 	holds  groups[string, heldAddr]   // addresses of our tunnels by handle
-	ends   map[netip.Addr][]string    // hosts of the active endpoints with an address
+	ends   map[netip.Addr][]end       // the active endpoints with an address
 	pools  index[poolFact]            // with those that can't be read
 	peers  groups[netip.Addr, string] // hosts with an explicit peer of this address, "" = all
 
@@ -91,7 +91,7 @@ func NewEngine(self string, settings Settings) *Engine {
 		objects: map[model.Key]*object{}, odd: map[model.Key]map[string]*object{},
 		hosts: map[string]host{}, claims: groups[netip.Addr, string]{},
 		blocks: newIndex[*blockFact](), mine: map[netip.Prefix]struct{}{}, owned: map[string]*[2]int{}, holds: groups[string, heldAddr]{},
-		ends: map[netip.Addr][]string{}, pools: newIndex[poolFact](), peers: groups[netip.Addr, string]{},
+		ends: map[netip.Addr][]end{}, pools: newIndex[poolFact](), peers: groups[netip.Addr, string]{},
 		learned: newIndex[bgpFact](), awaited: [2]map[netip.Prefix]string{{}, {}},
 		byHost: groups[string, netip.Prefix]{}, byGateway: groups[netip.Addr, netip.Prefix]{},
 		byPeer: groups[netip.Addr, netip.Prefix]{}, hopUsers: groups[netip.Addr, netip.Prefix]{}, needs: map[netip.Prefix]needs{}, passed: map[netip.Prefix]struct{}{}, reached: map[netip.Addr]reach{},

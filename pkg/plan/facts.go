@@ -77,7 +77,13 @@ func (e *Engine) blockFact(b model.Block) *blockFact {
 
 // endpointFact is the addresses of an active endpoint, those that are translated
 // to its own included: packets for them must come to its host, too.
-type endpointFact []netip.Addr
+type endpointFact []endpointAddr
+
+// endpointAddr is one of them.
+type endpointAddr struct {
+	addr netip.Addr
+	ext  bool // the ext_ip of a NAT, and not its own
+}
 
 func endpointFacts(w model.WorkloadEndpoint) endpointFact {
 	if w.State != model.StateActive {
@@ -86,15 +92,17 @@ func endpointFacts(w model.WorkloadEndpoint) endpointFact {
 	var f endpointFact
 	for _, nets := range [][]netip.Prefix{w.IPv4Nets, w.IPv6Nets} {
 		for _, p := range nets {
-			f = append(f, p.Addr())
+			f = append(f, endpointAddr{addr: p.Addr()})
 		}
 	}
 	for _, nats := range [][]model.NAT{w.IPv4NAT, w.IPv6NAT} {
 		for _, n := range nats {
-			f = append(f, n.ExtIP)
+			if a := (endpointAddr{addr: n.ExtIP, ext: true}); !slices.Contains(f, endpointAddr{addr: n.ExtIP}) && !slices.Contains(f, a) {
+				f = append(f, a)
+			}
 		}
 	}
-	slices.SortFunc(f, netip.Addr.Compare)
+	slices.SortFunc(f, func(a, b endpointAddr) int { return a.addr.Compare(b.addr) })
 	return slices.Compact(f)
 }
 

@@ -191,7 +191,7 @@ func (e *Engine) holder(p netip.Prefix) (host string, ours bool) {
 	if p.IsSingleIP() {
 		owner := e.owner(p.Addr())
 		switch {
-		case owner != e.self && slices.Contains(e.ends[p.Addr()], e.self):
+		case owner != e.self && slices.ContainsFunc(e.ends[p.Addr()], func(n end) bool { return n.host == e.self }):
 			return "", true // two hosts have it: here it is led to our endpoint
 		case owner != "" && (exact || owner != affinity):
 			return owner, owner == e.self
@@ -209,9 +209,25 @@ func (e *Engine) inBlock(p netip.Prefix) bool {
 	return ok && at != p && block.affinity != ""
 }
 
-// owner is the host that has an address: the one whose endpoint has it, else the
-// one for which it is allocated. Of several that have endpoints with it, the one
-// for which it is allocated, else the first by name.
+// end is that the active endpoint of a host has an address.
+type end struct {
+	host string
+	ext  bool // as ext_ip, not for its own
+}
+
+// endsAt are the hosts of the active endpoints with an address, in order.
+func (e *Engine) endsAt(a netip.Addr) []string {
+	var hosts []string
+	for _, end := range e.ends[a] {
+		hosts = append(hosts, end.host)
+	}
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}
+
+// owner is the host that has an address: the one whose endpoint has it, be it as ext_ip
+// where it is no endpoint's own, else the one for which it is allocated. Of several that
+// have such endpoints, the one for which it is allocated, else the first by name.
 func (e *Engine) owner(a netip.Addr) string {
 	allocated := ""
 	if at, block, ok := e.blocks.longest(single(a)); ok && block.isTaken(ordinal(at, a)) {
@@ -220,10 +236,18 @@ func (e *Engine) owner(a netip.Addr) string {
 		}
 	}
 	ends := e.ends[a]
-	if len(ends) == 0 || slices.Contains(ends, allocated) {
-		return allocated
+	own := slices.ContainsFunc(ends, func(n end) bool { return !n.ext })
+	first := ""
+	for _, n := range ends {
+		switch {
+		case own && n.ext:
+		case n.host == allocated:
+			return allocated
+		case first == "" || n.host < first:
+			first = n.host
+		}
 	}
-	return slices.Min(ends)
+	return cmp.Or(first, allocated)
 }
 
 // ordinal is the place of an address in its block, which has 2^12 at most.
@@ -274,9 +298,15 @@ func (e *Engine) reportPrefix(p netip.Prefix, inPool bool, hit string) {
 		return
 	}
 	reason = ""
-	if hosts := slices.Compact(slices.Sorted(slices.Values(e.ends[p.Addr()]))); len(hosts) > 1 {
-		reason = fmt.Sprintf("endpoints of hosts %s have %s: packets go to %s; delete the others",
-			strings.Join(hosts, ", "), p.Addr(), e.owner(p.Addr()))
+	if hosts := e.endsAt(p.Addr()); len(hosts) > 1 {
+		others := "the others"
+		for i, host := range hosts {
+			if !slices.Contains(e.ends[p.Addr()], end{host: host}) {
+				hosts[i], others = host+" (as ext_ip)", "the others, or their ext_ip"
+			}
+		}
+		reason = fmt.Sprintf("endpoints of hosts %s have %s: packets go to %s; delete %s",
+			strings.Join(hosts, ", "), p.Addr(), e.owner(p.Addr()), others)
 	}
 	e.report(SameEndpointAddress, p.Addr().String(), reason)
 }

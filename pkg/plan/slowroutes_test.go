@@ -98,7 +98,7 @@ func (s *slow) prefixes() map[netip.Prefix]bool {
 	for _, entry := range s.objects {
 		if w, ok := entry.Value.(model.WorkloadEndpoint); ok {
 			for _, a := range endpointFacts(w) {
-				all[single(a)] = true
+				all[single(a.addr)] = true
 			}
 		}
 	}
@@ -157,12 +157,24 @@ func (s *slow) awaited() {
 func (s *slow) ends(a netip.Addr) []string {
 	var hosts []string
 	for key, entry := range s.objects {
-		if w, ok := entry.Value.(model.WorkloadEndpoint); ok && slices.Contains(endpointFacts(w), a) {
+		if w, ok := entry.Value.(model.WorkloadEndpoint); ok && slices.ContainsFunc(endpointFacts(w), func(f endpointAddr) bool { return f.addr == a }) {
 			hosts = append(hosts, key.(model.WorkloadEndpointKey).Host)
 		}
 	}
 	slices.Sort(hosts)
 	return slices.Compact(hosts)
+}
+
+// owns are those of which an endpoint has it for its own.
+func (s *slow) owns(a netip.Addr) []string {
+	return slices.DeleteFunc(s.ends(a), func(host string) bool {
+		for key, entry := range s.objects {
+			if w, ok := entry.Value.(model.WorkloadEndpoint); ok && key.(model.WorkloadEndpointKey).Host == host && w.State == model.StateActive && slices.Contains(w.Addrs(), a) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // block is the smallest block around a prefix.
@@ -190,7 +202,10 @@ func (s *slow) owner(a netip.Addr) string {
 			}
 		}
 	}
-	ends := s.ends(a)
+	ends := s.owns(a)
+	if len(ends) == 0 {
+		ends = s.ends(a)
+	}
 	if len(ends) == 0 || slices.Contains(ends, allocated) {
 		return allocated
 	}
