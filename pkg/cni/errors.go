@@ -24,7 +24,8 @@ import (
 //	  5  reading stdin, writing the result, or a file failed
 //	  6  the network configuration is not JSON, or larger than is sensible
 //	  7  a field of the network configuration is missing or wrong
-//	 11  not now: etcd is unreachable or not ready, or the agent didn't confirm in time
+//	 11  not now: etcd is unreachable, not ready or has limits below its defaults, the agent
+//	     didn't confirm in time, or this node's name may be another host's
 //	 50  STATUS: an ADD would fail now
 //	 51  STATUS: an ADD would fail now, and pods that exist may have limited connectivity
 //	100  a bug in the plugin

@@ -54,7 +54,7 @@ func burst(ctx context.Context, b *bench) (_ result, err error) {
 func (f *field) bursts(all []bursts) result {
 	t := table{
 		title: fmt.Sprintf("%d ADDs, %d at a time", burstSize, burstWidth),
-		note: fmt.Sprintf("%d bursts of each, in a new order each round. Throughput and its ratio to the first line are those of the median round; "+
+		note: fmt.Sprintf("%d bursts of each, in a new order each round. Throughput is that of the median round, and its ratio to the first line the median of the rounds' ratios; "+
 			"percentiles and round trips are of all %d ADDs.", burstRounds, burstRounds*burstSize),
 		header: []string{"plugin", "ADDs per second", "ratio", "median", "p99", "p99 / median", "round trips, median", "at most", "conflicts"},
 	}
