@@ -49,9 +49,6 @@ func run() int {
 	level := new(slog.LevelVar)
 	file := logfile.New()
 	log := slog.New(slog.NewMultiHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}), file.Handler()))
-	if len(in.Unknown) > 0 {
-		log.Warn("these variables name no parameter that is known, and are not used", "variables", in.Unknown)
-	}
 	in.Config.Version, in.Config.Logger, in.Config.Level, in.Config.LogFile = version, log, level, file
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

@@ -119,8 +119,6 @@ func (e *UsageError) Unwrap() error { return e.err }
 type Invocation struct {
 	Config  Config
 	Version bool // only the version is asked for
-	// Unknown are FELIX_ variables that name no parameter.
-	Unknown []string
 }
 
 // ParseConfig reads the command line and the environment: flags win. hostname
@@ -166,7 +164,7 @@ func ParseConfig(args, environ []string, hostname string, out io.Writer) (Invoca
 		}
 		in.Config.Store.Endpoints = []string{scheme + "://127.0.0.1:2379"}
 	}
-	in.Config.Felix, in.Unknown = params.Environ(environ)
+	in.Config.Felix = params.Environ(environ)
 	return in, nil
 }
 

@@ -256,31 +256,18 @@ func (p Param) spellings(folded map[string][]string) []string {
 	return all
 }
 
-// Environ picks the FELIX_ variables, by name without FELIX_; an
-// empty one is not set. unknown are the variables that name no parameter of ours, nor one of Calico's
-// that this agent has no use for.
-func Environ(environ []string) (known map[string]string, unknown []string) {
-	known = map[string]string{}
+// Environ picks the FELIX_ variables, by name without FELIX_, also those that name no
+// parameter; an empty one is not set.
+func Environ(environ []string) map[string]string {
+	out := map[string]string{}
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		param, ok := cutPrefixFold(name, "FELIX_")
-		switch {
-		case !ok || value == "":
-		case isParam(param):
-			known[param] = value
-		case IsForeign(param): // a manifest written for Calico sets some
-		default:
-			unknown = append(unknown, name)
+		if ok && value != "" && !IsForeign(param) { // a manifest written for Calico sets some
+			out[param] = value
 		}
 	}
-	slices.Sort(unknown)
-	return known, unknown
-}
-
-func isParam(name string) bool {
-	return slices.ContainsFunc(Table(), func(p Param) bool {
-		return slices.ContainsFunc(p.Names(), func(n string) bool { return strings.EqualFold(n, name) })
-	})
+	return out
 }
 
 func cutPrefixFold(s, prefix string) (string, bool) {

@@ -138,7 +138,7 @@ level=INFO msg="setting is without effect: a stronger one stands before it until
 
 // TestAdopt follows what is said as etcd changes.
 func TestAdopt(t *testing.T) {
-	a := newAdopter(t, Config{Felix: map[string]string{"LOGPREFIX": "mine"}, File: map[string]string{"InterfacePrefix": "tap", "Bogus": "1"}})
+	a := newAdopter(t, Config{Felix: map[string]string{"LOGPREFIX": "mine", "BOGUS3": "1"}, File: map[string]string{"InterfacePrefix": "tap", "Bogus": "1"}})
 	odd := global("RouteRefreshInterval", "5")
 	odd.Path = "/calico/v1/config/%52outeRefreshInterval"
 	huge := put(model.GlobalConfigKey{Name: "LogSeverityScreen"}, errors.New("too large"), 1)
@@ -153,9 +153,10 @@ func TestAdopt(t *testing.T) {
 		{"process only", nil, func(*params.Params) {},
 			`level=INFO msg=setting name=InterfacePrefix value=tap from=/etc/felix.cfg was=cali applies="at once"
 level=INFO msg=setting name=LogPrefix value=mine from=environment was=calico-packet applies="at once"
+level=WARN msg="setting names no parameter that is known, and is not used" setting=FELIX_BOGUS3
 level=WARN msg="setting names no parameter that is known, and is not used" setting="/etc/felix.cfg: Bogus"
-`, []string{"notice /etc/felix.cfg: Bogus"}},
-		{"again", nil, func(*params.Params) {}, "", []string{"notice /etc/felix.cfg: Bogus"}},
+`, []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
+		{"again", nil, func(*params.Params) {}, "", []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 		{"all kinds", []model.Entry{refresh("soon"), global("IpInIpEnabled", "true"), local("marker", "x"), global("Bogus2", ""), global("LogPrefix", "mine"),
 			local("InterfacePrefix", "veth"), global("IptablesRefreshInterval", "60"), huge},
 			func(p *params.Params) { p.FirewallInterval = time.Minute },
@@ -166,24 +167,24 @@ level=INFO msg="setting is without effect: a stronger one stands before it until
 level=DEBUG msg="setting is not this agent's" setting=/calico/v1/host/h/config/marker
 level=WARN msg="setting names no parameter that is known, and is not used" setting=/calico/v1/config/Bogus2
 level=DEBUG msg="setting is not this agent's" setting=/calico/v1/config/IpInIpEnabled
-`, []string{"notice /calico/v1/config/Bogus2", "/calico/v1/config/LogSeverityScreen", "/calico/v1/config/RouteRefreshInterval", "notice /etc/felix.cfg: Bogus"}},
+`, []string{"notice /calico/v1/config/Bogus2", "/calico/v1/config/LogSeverityScreen", "/calico/v1/config/RouteRefreshInterval", "notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 		{"worse, others gone", []model.Entry{refresh("0"), global("Bogus2", "other")}, func(*params.Params) {},
 			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"0\": want seconds, 1 to 3600" instead="\"10\", default"
 level=INFO msg="setting is in order again" setting=/calico/v1/config/LogSeverityScreen
 level=INFO msg=setting name=NftablesRefreshInterval value=10 from=default was=60 applies="at once"
-`, []string{"notice /calico/v1/config/Bogus2", "/calico/v1/config/RouteRefreshInterval", "notice /etc/felix.cfg: Bogus"}},
+`, []string{"notice /calico/v1/config/Bogus2", "/calico/v1/config/RouteRefreshInterval", "notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 		{"right", []model.Entry{refresh("20\n")}, func(p *params.Params) { p.RefreshInterval = 20 * time.Second },
 			`level=INFO msg="setting is in order again" setting=/calico/v1/config/RouteRefreshInterval
 level=INFO msg=setting name=RouteRefreshInterval value="20\n" from=/calico/v1/config/ was=10 applies="at once"
-`, []string{"notice /etc/felix.cfg: Bogus"}},
+`, []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 		{"the host's own", []model.Entry{refresh("20\n"), local("ROUTEREFRESHINTERVAL", "30")}, func(p *params.Params) { p.RefreshInterval = 30 * time.Second },
 			`level=INFO msg=setting name=RouteRefreshInterval value=30 from=/calico/v1/host/h/config/ was="20\n" applies="at once"
-`, []string{"notice /etc/felix.cfg: Bogus"}},
+`, []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 		{"another spelling of the key", []model.Entry{odd}, func(*params.Params) {},
 			`level=WARN msg="setting is not used" setting=/calico/v1/config/%52outeRefreshInterval reason="the key isn't spelled as it should be" instead="as if it were not there"
 level=INFO msg=setting name=RouteRefreshInterval value=10 from=default was=30 applies="at once"
-`, []string{"/calico/v1/config/%52outeRefreshInterval", "notice /etc/felix.cfg: Bogus"}},
-		{"empty", nil, func(*params.Params) {}, "level=INFO msg=\"setting is in order again\" setting=/calico/v1/config/%52outeRefreshInterval\n", []string{"notice /etc/felix.cfg: Bogus"}},
+`, []string{"/calico/v1/config/%52outeRefreshInterval", "notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
+		{"empty", nil, func(*params.Params) {}, "level=INFO msg=\"setting is in order again\" setting=/calico/v1/config/%52outeRefreshInterval\n", []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 	}
 	for _, step := range steps {
 		want := params.Resolve().Params
