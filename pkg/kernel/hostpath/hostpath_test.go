@@ -49,17 +49,18 @@ func TestHostPathHolds(t *testing.T) {
 			t.Errorf("routes and neighbours (-want +got):\n%s", diff)
 		}
 		sysctls := map[string]string{
-			"ipv4/ip_forward":                "1",
-			"ipv4/conf/cali1/rp_filter":      "1",
-			"ipv4/conf/cali1/route_localnet": "1",
-			"ipv4/conf/cali1/proxy_arp":      "1",
-			"ipv4/conf/cali1/forwarding":     "1",
-			"ipv4/neigh/cali1/proxy_delay":   "0",
-			"ipv6/conf/all/forwarding":       "1",
-			"ipv6/conf/cali1/proxy_ndp":      "1",
-			"ipv6/conf/cali1/accept_ra":      "0",
-			"ipv6/conf/cali1/forwarding":     "1",
-			"ipv6/neigh/cali1/proxy_delay":   "0",
+			"ipv4/ip_forward":                     "1",
+			"ipv4/conf/cali1/accept_source_route": "0",
+			"ipv4/conf/cali1/rp_filter":           "1",
+			"ipv4/conf/cali1/route_localnet":      "1",
+			"ipv4/conf/cali1/proxy_arp":           "1",
+			"ipv4/conf/cali1/forwarding":          "1",
+			"ipv4/neigh/cali1/proxy_delay":        "0",
+			"ipv6/conf/all/forwarding":            "1",
+			"ipv6/conf/cali1/proxy_ndp":           "1",
+			"ipv6/conf/cali1/accept_ra":           "0",
+			"ipv6/conf/cali1/forwarding":          "1",
+			"ipv6/neigh/cali1/proxy_delay":        "0",
 		}
 		for name, want := range sysctls {
 			got, err := os.ReadFile("/proc/sys/net/" + name)
@@ -105,6 +106,7 @@ func breakages() []breakage {
 		{"IPv6 sysctl changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv6/conf/cali1/proxy_ndp", "0") }},
 		{"accept_ra changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv6/conf/cali1/accept_ra", "1") }},
 		{"route_localnet changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/conf/cali1/route_localnet", "0") }},
+		{"accept_source_route changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/conf/cali1/accept_source_route", "1") }},
 		{"proxy delay changed", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/neigh/cali1/proxy_delay", "80") }},
 		{"forwarding off", func(tb testing.TB) { netns.SetSysctl(tb, "ipv4/conf/all/forwarding", "0") }},
 		{"gateway's route deleted", func(tb testing.TB) { netns.IP(tb, "route", "del", "local", "169.254.1.1", "table", "local") }},

@@ -31,6 +31,7 @@ func settings4() []setting {
 		{1, "forwarding", 1, netconfaForwarding},
 		{3, "proxy_arp", 1, netconfaProxyNeigh}, // the host end answers for HostGateway
 		{8, "rp_filter", 1, netconfaRPFilter},
+		{9, "accept_source_route", 0, 0}, // else a workload writes the way into the packet, and policy sees its first stop for the destination
 		{26, "route_localnet", 1, 0},
 	}
 }
