@@ -75,6 +75,34 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
+func TestParseDEL(t *testing.T) {
+	for _, tt := range []struct{ in, passed, err, raw string }{
+		{`{"name": "n", "prevResult": {}}`, "", "", `{"name": "n", "prevResult": {}}`},
+		{`{"name": "n", "runtimeConfig": {"mac": "x", "ips": ["y"]}, "args": []}`,
+			"runtimeConfig.ips[0]: want an IP address, got \"y\"\n" +
+				"runtimeConfig.mac: MAC address \"x\": want six bytes like 02:00:00:00:00:01\nargs: want an object, got list",
+			"", `{"name":"n"}`},
+		{`{"name": "n", "prevResult": [], "args": {"cni": {}}}`, "prevResult: want an object, got list", "", `{"args":{"cni":{}},"name":"n"}`},
+		{`{"name": "n", "prevResult": [], "mtu": "x"}`, "prevResult: want an object, got list", "mtu: want a whole number, got string", `{"mtu":"x","name":"n"}`},
+		{`{"mtu": "x", "name": "n"}`, "", "mtu: want a whole number, got string", `{"mtu": "x", "name": "n"}`},
+	} {
+		c, passed, err := ParseDEL([]byte(tt.in))
+		if diff := cmp.Diff([]string{tt.passed, tt.err, tt.raw}, []string{text(passed), text(err), string(c.Raw)}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.in, diff)
+		}
+	}
+	if c, _, err := ParseDEL([]byte("[]")); c != nil || err == nil {
+		t.Errorf("a list: %v, %v", c, err)
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 func TestParseName(t *testing.T) {
 	for in, want := range map[string]string{
 		`{}`:              "name: missing: every network needs a name",

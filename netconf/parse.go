@@ -3,6 +3,7 @@
 package netconf
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -63,6 +64,40 @@ func Parse(stdin []byte) (*Config, error) {
 		o.fail("prevResult", "want an object, got %s", kind(c.PrevResult))
 	}
 	return c, errors.Join(errs...)
+}
+
+// ParseDEL is Parse for a DEL, which takes away what there is whatever was wanted: where what the
+// runtime passes for the one container makes no sense, that is left out, of Raw, too, and passed
+// says why. Nobody can correct it, and no ADD was done with it.
+func ParseDEL(stdin []byte) (c *Config, passed, err error) {
+	c, err = Parse(stdin)
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || c == nil {
+		return c, nil, err
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(stdin, &fields) != nil {
+		return c, nil, err
+	}
+	var wrong []error
+	for _, one := range joined.Unwrap() {
+		if field, ok := errors.AsType[*FieldError](one); ok {
+			switch top, _, _ := strings.Cut(field.Field, "."); top {
+			case "runtimeConfig", "args", "prevResult":
+				delete(fields, top)
+				wrong = append(wrong, one)
+			}
+		}
+	}
+	if len(wrong) == 0 {
+		return c, nil, err
+	}
+	rest, jsonErr := json.Marshal(fields)
+	if jsonErr != nil {
+		return c, nil, err
+	}
+	c, err = Parse(rest)
+	return c, errors.Join(wrong...), err
 }
 
 const nameCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"

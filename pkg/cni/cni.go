@@ -93,7 +93,8 @@ func (c Call) run(ctx context.Context, conf *netconf.Config) error {
 	if env.command == "VERSION" {
 		return supported().Encode(c.Stdout)
 	}
-	if err := readConfig(conf, c.Stdin, env.command); err != nil {
+	passed, err := readConfig(conf, c.Stdin, env.command)
+	if err != nil {
 		return err
 	}
 	if err := checkVersion(conf.CNIVersion, env.command); err != nil {
@@ -123,8 +124,8 @@ func (c Call) run(ctx context.Context, conf *netconf.Config) error {
 	if logErr != nil {
 		log.Warn("no log file; stderr has the log", "error", logErr)
 	}
-	if env.argsErr != nil {
-		log.Warn("arguments that an ADD refuses", "error", env.argsErr)
+	if err := errors.Join(env.argsErr, passed); err != nil {
+		log.Warn("arguments that an ADD refuses", "error", err)
 	}
 	s := &session{env: env, conf: conf, log: log, locks: newLocks(env.runDir), plugin: c.Plugin, started: now, exits: c.exits}
 	return s.call(ctx, c.Stdout)
@@ -229,8 +230,9 @@ const (
 	maxStdinGC = 16 << 20
 )
 
-// readConfig leaves in conf what could be read, with an error too.
-func readConfig(conf *netconf.Config, stdin io.Reader, command string) error {
+// readConfig leaves in conf what could be read, with an error too. Of a DEL passed says what
+// of it is left out.
+func readConfig(conf *netconf.Config, stdin io.Reader, command string) (passed, err error) {
 	limit := maxStdin
 	if command == "GC" {
 		limit = maxStdinGC
@@ -238,24 +240,29 @@ func readConfig(conf *netconf.Config, stdin io.Reader, command string) error {
 	data, err := io.ReadAll(io.LimitReader(stdin, int64(limit)+1))
 	switch {
 	case err != nil:
-		return failf(CodeIO, "", "read the network configuration from stdin: %w", err)
+		return nil, failf(CodeIO, "", "read the network configuration from stdin: %w", err)
 	case len(data) > limit:
-		return failf(CodeDecode, "pass one plugin's network configuration on stdin, and nothing else",
+		return nil, failf(CodeDecode, "pass one plugin's network configuration on stdin, and nothing else",
 			"network configuration: stdin has more than %d KiB", limit>>10)
 	}
-	parsed, err := netconf.Parse(data)
+	var parsed *netconf.Config
+	if command == "DEL" {
+		parsed, passed, err = netconf.ParseDEL(data)
+	} else {
+		parsed, err = netconf.Parse(data)
+	}
 	var syntax *netconf.SyntaxError
 	if errors.As(err, &syntax) {
-		return fail(CodeDecode, err, "pass one plugin's network configuration on stdin, as JSON")
+		return nil, fail(CodeDecode, err, "pass one plugin's network configuration on stdin, as JSON")
 	}
 	*conf = *parsed
 	if conf.CNIVersion == "" {
 		conf.CNIVersion = "0.1.0"
 	}
 	if err != nil {
-		return fail(CodeConfig, err, "correct the network configuration, most often in /etc/cni/net.d")
+		return nil, fail(CodeConfig, err, "correct the network configuration, most often in /etc/cni/net.d")
 	}
-	return nil
+	return passed, nil
 }
 
 // since is the version that introduced a verb.

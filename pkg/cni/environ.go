@@ -90,11 +90,11 @@ func parseEnviron(getenv func(string) string) (environ, error) {
 	if err := utils.ValidateInterfaceName(e.ifName); err != nil {
 		return e, failf(CodeEnvironment, "give an interface name of at most 15 characters, without /, : and white space", "CNI_IFNAME %q: %s", e.ifName, err.Msg)
 	}
-	if strings.Contains(e.ifName, "%") || e.ifName == "all" || e.ifName == "default" {
+	if e.command != "DEL" && (strings.Contains(e.ifName, "%") || e.ifName == "all" || e.ifName == "default") {
 		return e, failf(CodeEnvironment, "give another name, without %", "CNI_IFNAME %q: the kernel has no interface of that name", e.ifName)
 	}
 	e.args, e.argsErr = netconf.ParseArgs(e.rawArgs)
-	// A pod that no ADD was done for because of its arguments must be deletable.
+	// A pod that no ADD was done for because of its arguments, or of such a name, must be deletable.
 	if e.argsErr != nil && e.command != "DEL" {
 		return e, fail(CodeEnvironment, e.argsErr, "the container runtime must set it")
 	}

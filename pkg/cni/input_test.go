@@ -79,6 +79,24 @@ func TestBadInput(t *testing.T) {
 			r.fails(tt.call, tt.code, tt.msg)
 		})
 	}
+	// What is one container's alone can't be corrected any more when it goes.
+	for _, name := range []string{"all", "eth%d"} {
+		refused := with(func(c *lab.Call) { c.IfName = name })
+		r.failsLike(refused, 4, ".*the kernel has no interface of that name")
+		r.must(verb("DEL", refused))
+	}
+	for name, value := range map[string]any{
+		"runtimeConfig": map[string]any{"ips": []any{"192.168.005.5"}, "mac": "x"},
+		"args":          map[string]any{"cni": map[string]any{"ips": "192.168.5.5"}},
+		"prevResult":    []any{},
+	} {
+		refused := field(name, value)
+		r.failsLike(refused, 7, name+".*want .*")
+		r.must(verb("DEL", refused))
+		refused.Plugin = "calico-ipam"
+		r.must(verb("DEL", refused))
+	}
+	r.fails(verb("DEL", field("mtu", "x")), 7, "mtu: want a whole number, got string")
 	// The longest names that go together.
 	longest := field("name", strings.Repeat("n", 943))
 	longest.ContainerID, longest.IfName = strings.Repeat("c", 64), "interface-name5"
