@@ -102,9 +102,11 @@ func newState(host string, prefixes []string) *state {
 }
 
 // watched are the prefixes that fold, policy and the router understand. Endpoints
-// of other hosts are members of the sets that rules refer to.
+// of other hosts are members of the sets that rules refer to. What address management's
+// settings say is for plugins, which end before anybody asks them what is wrong.
 func watched() []string {
-	return append(inbox.RoutesOnly(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix())
+	return append(inbox.RoutesOnly(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix(),
+		model.IPAMConfigKey{}.Path())
 }
 
 // concerns says whether an object is this agent's to report on: not another host's.

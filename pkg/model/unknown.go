@@ -67,6 +67,8 @@ func handWritten(k Key) []string {
 		return []string{"ip", "as_num", "password_file", "ebgp_multihop", "import", "export"}
 	case BGPMeshKey:
 		return []string{"enabled"}
+	case IPAMConfigKey:
+		return []string{"strict_affinity", "auto_allocate_blocks"}
 	}
 	return nil
 }

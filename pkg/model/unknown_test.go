@@ -34,6 +34,7 @@ func TestUnknownFields(t *testing.T) {
 		{"/calico/v1/host/a/endpoint/e", `{"name":"eth0","profiles":[]}`, "profiles: "},
 		{"/calico/bgp/v1/global/peer_v4/192.0.2.1", `{"as_num":1,"imports":[]}`, "imports: "},
 		{"/calico/bgp/v1/global/node_mesh", `{"enabled":true,"x":1}`, "x: "},
+		{"/calico/ipam/v2/config", `{"strictAffinity":true}`, "strictAffinity: unknown, and passed over: want one of strict_affinity, auto_allocate_blocks"},
 
 		{policy, `{"selector":"","inbound_rules":[{"x":1}]}`, ""}, // the rule is invalid
 		{policy, `{"selector":`, ""},
