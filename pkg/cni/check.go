@@ -143,7 +143,7 @@ func checkKernel(id identity, ns *pod.Namespace, p *previous) error {
 		return differs("host interface %s has the alias %q, not %q", id.hostIf, l.Alias, id.alias)
 	case !l.Up:
 		return differs("host interface %s is down", id.hostIf)
-	case p.host != nil && p.host.Mac != "" && l.MAC.String() != p.host.Mac:
+	case p.host != nil && !isMAC(l.MAC, p.host.Mac):
 		return differs("host interface %s has the MAC address %s, not %s", id.hostIf, l.MAC, p.host.Mac)
 	case p.host != nil && p.host.Mtu != 0 && l.MTU > p.host.Mtu:
 		// It may be smaller: the agent lets workloads follow what the network has.
@@ -162,7 +162,7 @@ func checkKernel(id identity, ns *pod.Namespace, p *previous) error {
 	case held.MTU > l.MTU:
 		return differs("the container's %s has an MTU of %d, more than the %d of host interface %s, which drops what is larger",
 			id.ifName, held.MTU, l.MTU, id.hostIf)
-	case p.pod != nil && p.pod.Mac != "" && held.MAC.String() != p.pod.Mac:
+	case p.pod != nil && !isMAC(held.MAC, p.pod.Mac):
 		return differs("the container's %s has the MAC address %s, not %s", id.ifName, held.MAC, p.pod.Mac)
 	}
 	for _, a := range p.addrs {
@@ -174,6 +174,13 @@ func checkKernel(id identity, ns *pod.Namespace, p *previous) error {
 		return differs("what the container sends from %s does not leave by %s: the routing rule for that, or its table, is gone", a, id.ifName)
 	}
 	return checkRoutes(p, held)
+}
+
+// isMAC reports whether a result says so, or doesn't say. Chained plugins write an address as they were
+// given it: in upper case, or with dashes.
+func isMAC(mac model.MAC, said string) bool {
+	parsed, err := model.ParseMAC(said)
+	return said == "" || err == nil && parsed == mac
 }
 
 // tables are those of the routes that aren't in the main one.
@@ -242,7 +249,7 @@ func (s *session) checkEtcd(ctx context.Context, id identity, p *previous, deleg
 		return 0, differs("endpoint %s is %s", entryPath(id), endpoint.State)
 	case endpoint.Name != id.hostIf:
 		return 0, differs("endpoint %s is on interface %s, not %s", entryPath(id), endpoint.Name, id.hostIf)
-	case p.pod != nil && p.pod.Mac != "" && endpoint.MAC.String() != p.pod.Mac:
+	case p.pod != nil && !isMAC(endpoint.MAC, p.pod.Mac):
 		return 0, differs("endpoint %s has the MAC address %s, not %s", entryPath(id), endpoint.MAC, p.pod.Mac)
 	}
 	if a, ok := difference(endpoint.Addrs(), p.addrs); ok {

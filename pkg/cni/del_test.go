@@ -487,6 +487,10 @@ func TestCheck(t *testing.T) {
 		altered.Stdout = []byte(strings.Replace(string(reply.Stdout), tt.was, tt.is, 1))
 		r.fails(verb("CHECK", withResult(r, c, altered)), tt.code, tt.want)
 	}
+	// As a chained plugin writes the address that the runtime gave it.
+	upper, mac := reply, r.result(reply).Interfaces[1].Mac
+	upper.Stdout = []byte(strings.ReplaceAll(string(reply.Stdout), mac, strings.ToUpper(mac)))
+	r.must(verb("CHECK", withResult(r, c, upper)))
 	inPod := func(command string) { r.sh("nsenter --net=" + c.Netns + " " + command) }
 	// As the agent does when the network's MTU shrinks.
 	inPod("ip link set eth0 mtu 1400")
