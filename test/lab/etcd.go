@@ -54,13 +54,17 @@ func (l *Lab) etcdURL(i int) string {
 }
 
 // etcdSocket is the URL by which a process outside the fabric reaches member i.
-// The last element of the path is the name that its certificate is checked for.
+// The last element of the path is the name that its certificate is checked for, or, by 3.4, all of it.
 func (l *Lab) etcdSocket(i int) string {
 	scheme := "unix"
 	if l.state.TLS {
 		scheme = "unixs"
 	}
-	return fmt.Sprintf("%s://%s", scheme, filepath.Join(l.dir, "etcd", fmt.Sprintf("etcd%d", i)))
+	return scheme + "://" + l.socketFile(i)
+}
+
+func (l *Lab) socketFile(i int) string {
+	return filepath.Join(l.dir, "etcd", fmt.Sprintf("etcd%d", i))
 }
 
 // EtcdEndpoints are etcd's client URLs as the hosts see them.

@@ -43,7 +43,8 @@ func (l *Lab) makeCertificates() error {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	for i := 1; i <= l.cfg.EtcdMembers; i++ {
-		member.DNSNames = append(member.DNSNames, fmt.Sprintf("etcd%d", i))
+		// Clients of etcd 3.4, such as its etcdctl, check for the whole path of the socket.
+		member.DNSNames = append(member.DNSNames, fmt.Sprintf("etcd%d", i), l.socketFile(i))
 		for _, v6 := range []bool{false, true} {
 			member.IPAddresses = append(member.IPAddresses, memberAddr(v6, i).Addr().AsSlice())
 		}
