@@ -68,10 +68,11 @@ func parseMAC(s string) (model.MAC, error) {
 }
 
 // parseAttachments reads what GC keeps. An entry that doesn't say whose it is
-// would let GC take away what is in use.
+// would let GC take away what is in use. null is a list without entries: so libcni writes what
+// CRI-O passes for a network without pods, as after a reboot.
 func (c *Config) parseAttachments(o object) {
 	const field = "cni.dev/valid-attachments"
-	raw := o.get(field)
+	raw := o.fields[field]
 	if raw == nil {
 		return
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -102,6 +104,23 @@ func TestGCOfStrangersLinks(t *testing.T) {
 	slices.Sort(strangers)
 	if !slices.Equal(got, strangers) {
 		t.Errorf("links %v, want %v", got, strangers)
+	}
+}
+
+// TestGCOfNoPods has GC as libcni asks for it where the runtime has no pod of the network: the list of CRI-O is nil then.
+func TestGCOfNoPods(t *testing.T) {
+	r := newRig(t, small())
+	for _, plugin := range []string{"calico", "calico-ipam"} {
+		c := call(r.pod(plugin), r.conf(nil))
+		c.Plugin = plugin
+		r.must(c)
+		raw, err := libcni.InjectConf(&libcni.PluginConfig{Network: &types.PluginConf{}, Bytes: c.Stdin},
+			map[string]any{"cni.dev/valid-attachments": []types.GCAttachment(nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.must(lab.Call{Plugin: plugin, Verb: "GC", Stdin: raw.Bytes})
+		r.empty()
 	}
 }
 
