@@ -151,6 +151,66 @@ func TestReflector(t *testing.T) {
 	clients[0].close()
 }
 
+// TestTwoReflectors has two that are neighbours of each other, and clients of both and of one. They
+// hear of each other and nothing of their own, and what one withdraws is gone everywhere.
+func TestTwoReflectors(t *testing.T) {
+	t.Parallel()
+	for _, clusters := range [][]string{{"1.0.0.1", "1.0.0.1"}, {"1.0.0.1", "1.0.0.2"}} {
+		f := newFabric(t)
+		hosts := []*host{f.host(t, 1), f.host(t, 2), f.host(t, 3), f.host(t, 4)} // the first two reflect
+		var desired []Desired
+		for i, h := range hosts {
+			d := h.desired()
+			for j, other := range hosts {
+				if i == j || i >= 2 && j >= 2 || i+j == 3 && i*j == 0 {
+					continue // the last is a client of the second alone
+				}
+				n := h.meets(d, other)
+				n.Kind, n.Client, n.Reflector = plan.FromGlobal, i < 2 && j >= 2, i < 2 && j < 2
+				d.Neighbours[other.v4] = n
+			}
+			if i < 2 {
+				d.Speaker.ClusterID = netip.MustParseAddr(clusters[i])
+			}
+			desired = append(desired, d)
+		}
+		hosts[0].has(desired[0], "10.1.1.0/26")
+		hosts[2].has(desired[2], "10.1.3.0/26")
+		var speakers []*speaker
+		for i, h := range hosts {
+			speakers = append(speakers, h.start(t))
+			speakers[i].apply(desired[i])
+		}
+		for _, s := range speakers {
+			eventually(t, s.name+" has its sessions", true, func() bool {
+				for _, p := range s.look().Status {
+					if p.State != Established {
+						return false
+					}
+				}
+				return true
+			})
+		}
+		hosts[3].has(desired[3], "10.1.4.0/26")
+		speakers[3].apply(desired[3])
+		speakers[2].mustLearn("10.1.1.0/26 via 10.0.0.1 via 10.0.0.1 from 10.0.0.2", "10.1.4.0/26 via 10.0.0.4 from 10.0.0.1 via 10.0.0.4 from 10.0.0.2")
+		speakers[3].mustLearn("10.1.1.0/26 via 10.0.0.1 from 10.0.0.2", "10.1.3.0/26 via 10.0.0.3 from 10.0.0.2")
+		for _, p := range speakers[2].look().Status {
+			if p.Refused > 0 {
+				t.Errorf("clusters %s: %s sends a client %d routes of its own", clusters, p.Address, p.Refused)
+			}
+		}
+		delete(desired[2].Advertisements, prefix("10.1.3.0/26"))
+		speakers[2].apply(desired[2])
+		speakers[0].mustLearn("10.1.4.0/26 via 10.0.0.4 from 10.0.0.2")
+		speakers[1].mustLearn("10.1.1.0/26 via 10.0.0.1", "10.1.4.0/26 via 10.0.0.4")
+		speakers[3].mustLearn("10.1.1.0/26 via 10.0.0.1 from 10.0.0.2")
+		for _, s := range speakers {
+			s.close()
+		}
+	}
+}
+
 // TestMultipath has two neighbours that know two ways to a prefix, equally good.
 func TestMultipath(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ type session struct {
 	as             uint32
 	password       string
 	multihop       int
-	clusterID      netip.Addr // of a client; invalid = it is none
+	clusterID      netip.Addr // what is reflected to it gets this one; invalid = nothing is
 	port           uint16
 	// These are said when a session begins: a change of them waits for it to end.
 	terms terms
@@ -46,8 +46,14 @@ func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
 		address: n.Address, local: n.Local, as: uint32(n.AS), multihop: n.Multihop, port: 179,
 		terms: terms{speaker.HoldTime, speaker.KeepaliveTime, speaker.RestartTime},
 	}
-	if n.Client {
+	switch {
+	case n.Client:
 		s.clusterID = speaker.ClusterID
+	case n.Reflector:
+		// The library names originators to clients alone, and two that are none keep for good what
+		// they have told each other: so it is one, and the policies say what it gets. What has the
+		// session's cluster id in its list is never withdrawn from it, and it may have ours.
+		s.clusterID = speaker.RouterID
 	}
 	if n.Host != "" && speaker.ListenPort != 0 {
 		s.port = speaker.ListenPort // our own hosts listen where we do
@@ -65,8 +71,8 @@ func newSession(speaker plan.Speaker, n plan.Neighbour) (session, error) {
 		return s, fmt.Errorf("%d hops: want 0 to 255", n.Multihop)
 	case n.MaxPrefixes < 0 || n.MaxPrefixes > 1<<31:
 		return s, fmt.Errorf("at most %d prefixes: want 0 (any number) to %d", n.MaxPrefixes, 1<<31)
-	case n.Client && !speaker.ClusterID.Is4():
-		return s, errors.New("it is a client, but this host is no route reflector: set its cluster id")
+	case (n.Client || n.Reflector) && !speaker.ClusterID.Is4():
+		return s, errors.New("it is a client or a reflector, but this host is no route reflector: set its cluster id")
 	}
 	for _, f := range n.Import {
 		if !f.CIDR.IsValid() {

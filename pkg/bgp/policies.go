@@ -29,11 +29,16 @@ const (
 	nobody = api.OriginType_ORIGIN_TYPE_EGP        // it is for nobody
 )
 
+// unreflected marks what came by iBGP from who is no client of ours, which others that are none aren't
+// told of (RFC 4456, section 6). Its AS number is nobody's (RFC 7300), and it never leaves.
+const unreflected = "4294967295:0:1"
+
 // filters is what the policies are made of: they are made anew when it changes.
 type filters struct {
 	importFrom []netip.Prefix
 	reflector  bool
 	mesh       []netip.Addr // sorted
+	nonClients []netip.Addr // of iBGP, sorted, where another reflector is among them
 	neighbours []neighbourFilters
 }
 
@@ -46,14 +51,21 @@ type neighbourFilters struct {
 // filtersOf finds what of the desired state is policy.
 func filtersOf(speaker plan.Speaker, neighbours map[netip.Addr]plan.Neighbour) filters {
 	f := filters{importFrom: speaker.Import, reflector: speaker.ClusterID.IsValid()}
+	others := false
 	for _, a := range slices.SortedFunc(maps.Keys(neighbours), netip.Addr.Compare) {
 		n := neighbours[a]
 		if n.Kind == plan.FromMesh {
 			f.mesh = append(f.mesh, a)
 		}
+		if others = others || n.Reflector; f.reflector && n.AS == speaker.AS && !n.Client {
+			f.nonClients = append(f.nonClients, a)
+		}
 		if len(n.Import) > 0 || len(n.Export) > 0 {
 			f.neighbours = append(f.neighbours, neighbourFilters{a, n.Import, n.Export})
 		}
+	}
+	if !others { // the library tells the others apart by itself
+		f.nonClients = nil
 	}
 	return f
 }
@@ -61,14 +73,14 @@ func filtersOf(speaker plan.Speaker, neighbours map[netip.Addr]plan.Neighbour) f
 // sameImport and sameExport say whether what has been received, or sent, must be
 // looked at again.
 func (f filters) sameImport(g filters) bool {
-	return slices.Equal(f.importFrom, g.importFrom) &&
+	return slices.Equal(f.importFrom, g.importFrom) && slices.Equal(f.nonClients, g.nonClients) &&
 		slices.EqualFunc(f.neighbours, g.neighbours, func(a, b neighbourFilters) bool {
 			return a.address == b.address && slices.Equal(a.in, b.in)
 		})
 }
 
 func (f filters) sameExport(g filters) bool {
-	return f.reflector == g.reflector && slices.Equal(f.mesh, g.mesh) &&
+	return f.reflector == g.reflector && slices.Equal(f.mesh, g.mesh) && slices.Equal(f.nonClients, g.nonClients) &&
 		slices.EqualFunc(f.neighbours, g.neighbours, func(a, b neighbourFilters) bool {
 			return a.address == b.address && slices.Equal(a.out, b.out)
 		})
@@ -154,6 +166,11 @@ func (f filters) policies() *api.SetPoliciesRequest {
 	for _, p := range []string{"0.0.0.0/0", "::/0"} {
 		b.add(&api.Conditions{PrefixSet: b.exactly(netip.MustParsePrefix(p))}, decide(false))
 	}
+	mark := &api.CommunityAction{Type: api.CommunityAction_TYPE_ADD, Communities: []string{unreflected}}
+	internal := api.Conditions_ROUTE_TYPE_INTERNAL
+	if len(f.nonClients) > 0 {
+		b.add(&api.Conditions{RouteType: internal, NeighborSet: b.neighbours(f.nonClients...)}, &api.Actions{LargeCommunity: mark})
+	}
 	for _, n := range f.neighbours {
 		b.filter(n.address, n.in)
 	}
@@ -170,7 +187,14 @@ func (f filters) policies() *api.SetPoliciesRequest {
 		LocalPref:    &api.LocalPrefAction{Value: defaultPreference},
 		OriginAction: &api.OriginAction{Origin: api.OriginType_ORIGIN_TYPE_IGP},
 	})
-	for _, learned := range []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_INTERNAL, api.Conditions_ROUTE_TYPE_EXTERNAL} {
+	if len(f.nonClients) > 0 {
+		marked := b.set(&api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, List: []string{unreflected}})
+		b.add(&api.Conditions{RouteType: internal, NeighborSet: b.neighbours(f.nonClients...), LargeCommunitySet: marked}, decide(false))
+		b.add(&api.Conditions{RouteType: internal, LargeCommunitySet: marked}, &api.Actions{
+			LargeCommunity: &api.CommunityAction{Type: api.CommunityAction_TYPE_REMOVE, Communities: mark.Communities},
+		})
+	}
+	for _, learned := range []api.Conditions_RouteType{internal, api.Conditions_ROUTE_TYPE_EXTERNAL} {
 		c := &api.Conditions{RouteType: learned}
 		if f.reflector {
 			b.add(c, &api.Actions{Nexthop: &api.NexthopAction{Unchanged: true}})

@@ -84,7 +84,7 @@ func (e *Engine) neighbourNow(a netip.Addr) (Neighbour, bool) {
 
 func (n Neighbour) equal(o Neighbour) bool {
 	return n.Address == o.Address && n.AS == o.AS && n.Local == o.Local && n.Kind == o.Kind && n.Host == o.Host &&
-		n.PasswordFile == o.PasswordFile && n.Multihop == o.Multihop && n.Client == o.Client &&
+		n.PasswordFile == o.PasswordFile && n.Multihop == o.Multihop && n.Client == o.Client && n.Reflector == o.Reflector &&
 		slices.Equal(n.Import, o.Import) && slices.Equal(n.Export, o.Export) && n.MaxPrefixes == o.MaxPrefixes
 }
 
@@ -122,7 +122,8 @@ func (e *Engine) neighbour(a netip.Addr, name string) *Neighbour {
 	}
 	if n.AS == e.speaker.AS {
 		n.Multihop = 0 // iBGP takes any number
-		n.Client = me.cluster.IsValid() && n.Kind != FromMesh && !e.hosts[name].cluster.IsValid()
+		n.Reflector = me.cluster.IsValid() && e.hosts[name].cluster.IsValid()
+		n.Client = me.cluster.IsValid() && n.Kind != FromMesh && !n.Reflector
 	}
 	return n
 }

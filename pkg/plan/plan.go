@@ -174,6 +174,9 @@ type Neighbour struct {
 	Multihop int
 	// Client: we reflect to it (RFC 4456).
 	Client bool
+	// Reflector: it reflects as we do, so what our clients and its own say goes both ways, and
+	// nothing else that came by iBGP. A file that an earlier agent wrote hasn't it.
+	Reflector bool `json:",omitempty"`
 	// Import decides first about what it sends: the first filter that has the
 	// prefix inside. If none does: Speaker.Import. Export decides about what it is
 	// sent; what none has inside is sent.

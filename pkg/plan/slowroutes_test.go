@@ -75,6 +75,7 @@ func (s *slow) neighbours(settings Settings) {
 		if n.AS == s.st.Speaker.AS {
 			n.Multihop = 0
 			n.Client = s.cluster(s.self).IsValid() && n.Kind != FromMesh && !s.cluster(name).IsValid()
+			n.Reflector = s.cluster(s.self).IsValid() && s.cluster(name).IsValid()
 		}
 		if n.AS != 0 {
 			s.st.Neighbours[a] = n

@@ -128,6 +128,9 @@ func (n Neighbour) String() string {
 	if n.Client {
 		b.WriteString("; rr client")
 	}
+	if n.Reflector {
+		b.WriteString("; rr as well")
+	}
 	if n.PasswordFile != "" {
 		fmt.Fprintf(&b, "; password from %s", n.PasswordFile)
 	}

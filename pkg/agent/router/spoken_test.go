@@ -55,8 +55,8 @@ func TestSpokenSample(t *testing.T) {
 	want := everything()
 	for _, v := range []any{want.Speaker, want.Neighbours[netip.MustParseAddr("192.0.2.2")], want.Advertisements[prefix("10.1.0.0/26")]} {
 		for i := range reflect.TypeOf(v).NumField() {
-			if reflect.ValueOf(v).Field(i).IsZero() {
-				t.Errorf("%T: the sample has no %s", v, reflect.TypeOf(v).Field(i).Name)
+			if name := reflect.TypeOf(v).Field(i).Name; reflect.ValueOf(v).Field(i).IsZero() && name != "Reflector" {
+				t.Errorf("%T: the sample has no %s", v, name)
 			}
 		}
 	}
@@ -75,6 +75,19 @@ func TestSpokenSample(t *testing.T) {
 	if diff := cmp.Diff(string(before), string(after)); diff != "" {
 		t.Errorf("what is written (-sample +now):\n%s", diff)
 	}
+
+	// Without it, a reflector is a neighbour that nothing is reflected to.
+	for a, n := range want.Neighbours {
+		n.Client, n.Reflector = false, n.Client
+		want.Neighbours[a] = n
+	}
+	if err := f.write(want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = f.read(want.Speaker.RouterID); err != nil {
+		t.Fatal(err)
+	}
+	equalDesired(t, "with a reflector", want, got)
 }
 
 // TestSpokenOfAnother has only what this host said in this boot be said again.
