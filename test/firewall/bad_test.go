@@ -66,6 +66,8 @@ func TestBadInput(t *testing.T) {
 		{"a rule's selector of 1 MB", policyPath("bad"), rules(`{"action": "allow", "src_selector": "role == '` + long + `'"}`), good, "src_selector", false, true},
 		{"a selector nested too deep", policyPath("bad"), `{"selector": "` + strings.Repeat("(", 100_000) + `", "inbound_rules": []}`, good, "selector", true, true},
 		{"a profile of a wrong type", profilePath(profileName), `{"inbound_rules": {}}`, `{"inbound_rules": [{"action": "allow", "src_tag": "calico-lab"}], "outbound_rules": [{"action": "allow"}]}`, "inbound_rules", false, false},
+		{"tags of a wrong type", "/calico/v1/policy/profile/" + profileName + "/tags", `{"calico-lab": true}`, `["calico-lab"]`, "list", false, false},
+		{"labels of a wrong type", "/calico/v1/policy/profile/" + profileName + "/labels", `{"a": 1}`, `{"a": "1"}`, "a", false, false},
 		{"a host endpoint of nothing", hostPath("bad"), `{"profile_ids": []}`, `{"name": "eth9", "profile_ids": []}`, "name", true, true},
 		{"a pool of nothing", "/calico/v1/ipam/v4/pool/10.99.0.0-16", `{"cidr": "10.99.0.0/99"}`, `{"cidr": "10.99.0.0/16"}`, "cidr", true, true},
 	} {
@@ -94,7 +96,7 @@ func TestBadInput(t *testing.T) {
 		if took := time.Since(start); took > time.Second {
 			t.Logf("%s: %v", test.name, took.Round(time.Millisecond))
 		}
-		if test.path != profilePath(profileName) {
+		if !strings.Contains(test.path, profileName) {
 			r.del(test.path)
 		}
 	}
@@ -117,6 +119,11 @@ func TestBadInput(t *testing.T) {
 		r.del(policyPath("closes"))
 		r.enforced()
 		r.probe("it is deleted", expect{client, web, "udp 53", true})
+	})
+
+	t.Run("an endpoint that can't be read", func(t *testing.T) {
+		r.T = t
+		r.unreadable(web, client, other)
 	})
 
 	t.Run("a profile that doesn't exist", func(t *testing.T) {
@@ -180,4 +187,44 @@ func TestBadInput(t *testing.T) {
 		r.clear()
 		r.probe("without them", expect{client, web, "udp 54", true})
 	})
+}
+
+// unreadable writes a pod's endpoint in ways that can't be read: it keeps no access, whatever it had.
+func (r *rig) unreadable(web, client, other *place) {
+	r.Helper()
+	path := web.key.Path()
+	good := r.value(path)
+	for name, value := range map[string]string{
+		"malformed JSON":             strings.TrimSuffix(good, "}"),
+		"no UTF-8":                   strings.Replace(good, `"role"`, "\"\xff\"", 1),
+		"a state of no sense":        strings.Replace(good, `"active"`, `"asleep"`, 1),
+		"nets of a wrong type":       strings.Replace(good, `"ipv4_nets":[`, `"ipv4_nets":[7,`, 1),
+		"labels of a wrong type":     strings.Replace(good, `"labels":{`, `"labels":{"a":[],`, 1),
+		"a MAC address that is none": strings.Replace(good, `"mac":"`, `"mac":"zz:`, 1),
+	} {
+		if value == good {
+			r.Fatalf("%s: nothing to change in %s", name, good)
+		}
+		warned := r.logged("is not acted upon", path)
+		for range 2 {
+			r.put(path, value)
+			r.enforced()
+		}
+		r.probe(name, expect{client, web, "udp 53", false}, expect{web, r.outside, "udp 53", false}, expect{client, other, "udp 53", true})
+		if shown := r.invalid(); !strings.Contains(shown, "object "+path+"\n") {
+			r.Errorf("%s: /debug/invalid does not say so:\n%.1000s", name, shown)
+		}
+		if n := r.logged("is not acted upon", path) - warned; n != 1 {
+			r.Errorf("%s: logged %d times", name, n)
+		}
+		r.put(path, good)
+		r.witness = web
+		r.enforced()
+		r.witness = other
+		r.probe(name+", put right", expect{client, web, "udp 53", true}, expect{web, r.outside, "udp 53", true})
+		if shown := r.invalid(); strings.Contains(shown, path) {
+			r.Errorf("%s: is shown when it is right again:\n%.1000s", name, shown)
+		}
+	}
+	r.written = nil
 }

@@ -174,6 +174,16 @@ func (r *rig) put(path, value string) {
 	r.written = append(r.written, path)
 }
 
+// value is what etcd has at a path.
+func (r *rig) value(path string) string {
+	r.Helper()
+	resp, err := r.etcd.Get(r.ctx(), path)
+	if err != nil || len(resp.Kvs) != 1 {
+		r.Fatalf("%s: %v, %v", path, resp, err)
+	}
+	return string(resp.Kvs[0].Value)
+}
+
 func (r *rig) del(path string) {
 	r.Helper()
 	resp, err := r.etcd.Delete(r.ctx(), path)
