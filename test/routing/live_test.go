@@ -200,6 +200,31 @@ func TestHostDies(t *testing.T) {
 	}
 }
 
+// TestHostDeleted has a host die whose entry is deleted from etcd: nobody waits for its lease or its session to end.
+func TestHostDeleted(t *testing.T) {
+	for _, mode := range []model.EncapMode{model.EncapNever, model.EncapAlways} {
+		t.Run(nameOf(mode), func(t *testing.T) {
+			r := newTrio(t, lab.Config{Pool: encap(mode)}, "FELIX_BGPHoldTimeSecs=600", "FELIX_ReportingTTLSecs=600")
+			r.all()
+			s := r.stream(r.pods[0], r.pods[2].Addrs()[0])
+			before := r.routesTo(0, 1)
+			if err := r.hosts[1].Kill(); err != nil {
+				t.Fatal(err)
+			}
+			r.commit(model.Change{Deletes: []model.Key{model.HostMetadataKey{Host: r.hosts[1].Name()}}})
+			r.until("its routes are gone", func() bool { return len(r.routesTo(0, 1)) == 0 && len(r.routesTo(2, 1)) == 0 })
+			if err := r.hosts[1].Return(r.ctx()); err != nil {
+				t.Fatal(err)
+			}
+			r.until("its routes are back", func() bool { return cmp.Equal(before, r.routesTo(0, 1)) && len(r.routesTo(2, 1)) == 2 })
+			r.all()
+			if lost := r.lost(s); lost > 0 {
+				t.Errorf("between the others %d were lost", lost)
+			}
+		})
+	}
+}
+
 // TestRacks has hosts in racks of their own, whose routers know nothing of pods.
 func TestRacks(t *testing.T) {
 	r := newTrio(t, lab.Config{Racks: [][]string{{"a", "b"}, {"c"}}, Pool: encap(model.EncapCrossSubnet)})
