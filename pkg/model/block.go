@@ -196,12 +196,29 @@ func (b *Block) check() error {
 	return nil
 }
 
+// FullBlock is how the text of a block without a free address begins. Texts of others come before it in the order of
+// bytes, by which etcd can sort: first those of empty ones, the longest empty one first, then those of blocks with free
+// addresses. So the ones that have room among thousands are read without the rest.
+const FullBlock = `{"unallocated":[]`
+
 func (b Block) format(w *writer) error {
 	if err := b.check(); err != nil {
 		return err
 	}
 	w.b = make([]byte, 0, 256+8*len(b.Allocations)+128*len(b.Attributes))
 	w.open('{')
+	if !b.EmptySince.IsZero() {
+		if err := w.time("emptySince", b.EmptySince); err != nil {
+			return err
+		}
+	}
+	w.name("unallocated")
+	w.open('[')
+	for _, o := range b.Unallocated {
+		w.sep()
+		w.b = strconv.AppendInt(w.b, int64(o), 10)
+	}
+	w.close(']')
 	w.prefix("cidr", b.CIDR)
 	if b.Affinity != "" {
 		w.str("affinity", hostPrefix+b.Affinity)
@@ -218,13 +235,6 @@ func (b Block) format(w *writer) error {
 		}
 	}
 	w.close(']')
-	w.name("unallocated")
-	w.open('[')
-	for _, o := range b.Unallocated {
-		w.sep()
-		w.b = strconv.AppendInt(w.b, int64(o), 10)
-	}
-	w.close(']')
 	writeList(w, "attributes", b.Attributes, func(w *writer, a Attributes) {
 		w.open('{')
 		w.optional("handle_id", a.HandleID)
@@ -234,11 +244,6 @@ func (b Block) format(w *writer) error {
 		}
 		w.close('}')
 	})
-	if !b.EmptySince.IsZero() {
-		if err := w.time("emptySince", b.EmptySince); err != nil {
-			return err
-		}
-	}
 	w.close('}')
 	return nil
 }
