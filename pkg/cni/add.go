@@ -95,6 +95,8 @@ func (a *attachment) enter(etcd context.Context) (int64, error) {
 		first:    a.reading,
 		decide:   a.decide,
 		before:   func(*view) error { return a.before(etcd) },
+		ifTaken:  func(v *view, n int64) []ipam.Want { return ipam.NewPlan(v.ipam).IfTaken(a.s.request(a.id), n) },
+		took:     func() []netip.Prefix { return a.blocks },
 		unlocked: a.delegated,
 	})
 	if err != nil {
@@ -103,7 +105,6 @@ func (a *attachment) enter(etcd context.Context) (int64, error) {
 	if a.unchanged != 0 {
 		revision = a.unchanged
 	}
-	a.s.locks.remember(a.blocks)
 	return revision, nil
 }
 

@@ -289,6 +289,13 @@ func TestWantedAddresses(t *testing.T) {
 	if got := addrs(result); got[0] != netip.MustParseAddr("10.1.0.9") || len(got) != 2 || result.Interfaces[1].Mac != "02:00:00:00:00:09" {
 		t.Errorf("addresses %v, MAC %s", got, result.Interfaces[1].Mac)
 	}
+	// Each family on its own: nerdctl passes --ip in CNI_ARGS, and --ip6 in runtimeConfig.
+	both := call(r.pod("both"), r.conf(map[string]any{"runtimeConfig": map[string]any{"ips": []string{"fd01::12"}}}))
+	both.ContainerID, both.Args = "c3", "IP=10.1.0.12,fd01::13"
+	if got, want := addrs(r.add(both)), []netip.Addr{netip.MustParseAddr("10.1.0.12"), netip.MustParseAddr("fd01::12")}; !slices.Equal(got, want) {
+		t.Errorf("addresses %v, want %v", got, want)
+	}
+	r.must(verb("DEL", both))
 	other := call(r.pod("other"), r.conf(nil))
 	other.ContainerID, other.Args = "c2", "IP=10.1.0.9"
 	r.fails(other, 105, "address 10.1.0.9 is taken by handle net1.c1.eth0")

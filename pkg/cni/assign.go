@@ -11,15 +11,20 @@ import (
 	"github.com/calico-go/calico/pkg/ipam"
 )
 
-// wantedAddrs are the addresses that were asked for by number: the first
-// source that names any decides.
+// wantedAddrs are the addresses that were asked for by number: of each family the first
+// source that names any decides. nerdctl passes an IPv4 address in CNI_ARGS, and the IPv6
+// address of the same container in runtimeConfig.
 func (s *session) wantedAddrs() []netip.Addr {
+	var out []netip.Addr
 	for _, addrs := range [][]netip.Addr{s.conf.RuntimeIPs, s.conf.ArgsIPs, s.env.args.IPs} {
-		if len(addrs) > 0 {
-			return addrs
+		v4, v6 := families(out)
+		for _, a := range addrs {
+			if a.Is4() && !v4 || a.Is6() && !v6 {
+				out = append(out, a)
+			}
 		}
 	}
-	return nil
+	return out
 }
 
 // request is what address management is asked for.

@@ -11,11 +11,46 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
 )
+
+// TestRoundTripsAfterAConflict has a call read at once, after a conflict, what it had to read one after the other before.
+func TestRoundTripsAfterAConflict(t *testing.T) {
+	l := lab.ForTest(t, lab.Config{NoAgent: true, NoFsync: true})
+	client := l.Etcd()
+	a, b, c := model.GlobalConfigKey{Name: "a"}, model.GlobalConfigKey{Name: "b"}, model.GlobalConfigKey{Name: "c"}
+	write := func(k model.Key, value string) model.Put { return model.Put{Key: k, Value: model.Text(value)} }
+	s := &session{conf: &netconf.Config{}, log: slog.New(slog.DiscardHandler), client: client}
+	conflicts := 1
+	before := client.Counters().RoundTrips
+	_, err := s.transact(t.Context(), transaction{
+		first: s.begin(t.Context(), []ipam.Want{{Key: a}}),
+		decide: func(v *view) (model.Change, error) {
+			for _, k := range []model.Key{b, c} {
+				if err := v.needs([]model.Key{k}); err != nil {
+					return model.Change{}, err
+				}
+			}
+			return model.Change{Compares: []model.Compare{v.compare(a)}, Puts: []model.Put{write(c, "done")}}, nil
+		},
+		before: func(*view) error {
+			if conflicts--; conflicts < 0 {
+				return nil
+			}
+			_, err := client.Commit(t.Context(), model.Change{Puts: []model.Put{write(a, "meanwhile")}})
+			return err
+		},
+		unlocked: true,
+	})
+	// Three to read, the other's write, and the commit; then one to read and one to commit.
+	if got := client.Counters().RoundTrips - before; err != nil || got != 7 {
+		t.Errorf("%d round trips, want 7: %v", got, err)
+	}
+}
 
 // TestConflictWhileTakingOver has an ADD decide again, after a conflict in etcd, while it
 // takes over the link of the pod's former sandbox, and when it has.

@@ -68,7 +68,7 @@ type removal struct {
 	noted     delegation // as another IPAM plugin was asked for it
 	unlinking *future
 	linked    bool       // its link was here
-	nameless  *link.Link // has the interface's name and no alias
+	nameless  *link.Link // has the interface's name, and none of our aliases
 	elsewhere bool       // the container is in another network by the interface
 	also      []string   // other links that the endpoints live on
 }
@@ -270,9 +270,31 @@ func (r *removal) owns(entry model.Entry, freed []netip.Addr) bool {
 
 // before lets the commit wait until the link is gone.
 func (r *removal) before(v *view) error {
-	if r.unlinking == nil {
+	if r.unlinking != nil {
+		if err := r.unlinkAlso(); err != nil {
+			return err
+		}
+	}
+	if r.nameless == nil {
 		return nil
 	}
+	l := *r.nameless
+	e, ok := v.get(r.id.key).Value.(model.WorkloadEndpoint)
+	switch mine := e.ContainerID == r.id.cid && e.Name == l.Name; {
+	case ok && e.ContainerID != r.id.cid:
+		// The interface has an owner by now.
+		return nil
+	case l.Alias != "" && !mine:
+		r.s.log.Info("leaving a link that is not this container's", "alias", l.Alias)
+		return nil
+	}
+	// Its maker died before it could say whose it is, or somebody has written something else there.
+	r.nameless = nil
+	return deleteLink(l)
+}
+
+// unlinkAlso removes the links that the endpoints live on, when the container's own is gone.
+func (r *removal) unlinkAlso() error {
 	if err := r.unlinking.wait(); err != nil {
 		return err
 	}
@@ -285,17 +307,7 @@ func (r *removal) before(v *view) error {
 			return fail(CodeKernel, err, "")
 		}
 	}
-	if r.nameless == nil {
-		return nil
-	}
-	// Its maker died before it could say whose it is. It goes, unless the
-	// interface has an owner by now.
-	if e, ok := v.get(r.id.key).Value.(model.WorkloadEndpoint); ok && e.ContainerID != r.id.cid {
-		return nil
-	}
-	l := *r.nameless
-	r.nameless = nil
-	return deleteLink(l)
+	return nil
 }
 
 // unlink removes the host's end, and with it the pod's, if it is this
@@ -318,7 +330,7 @@ func (r *removal) unlink(ctx context.Context, reading *reading) error {
 		}
 		r.linked = true
 		return deleteLink(l)
-	case unnamed(l):
+	case unnamed(l), relabelled(l):
 		r.nameless = &l
 	default:
 		r.elsewhere = r.id.sameInterface(l.Alias)

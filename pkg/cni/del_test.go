@@ -341,6 +341,47 @@ func TestLinksOfOthers(t *testing.T) {
 	r.empty()
 }
 
+// TestRelabelled has somebody write another alias on a container's link: the endpoint says whose it is.
+func TestRelabelled(t *testing.T) {
+	r := newRig(t, small())
+	c := call(r.pod("pod"), r.conf(map[string]any{"cniVersion": "1.1.0"}))
+	reply := r.must(c)
+	hostIf := r.result(reply).Interfaces[0].Name
+	relabel := func() { r.sh("ip link set " + hostIf + " alias 'the web server'") }
+
+	relabel()
+	if got, want := addrs(r.add(c)), addrs(r.result(reply)); !slices.Equal(got, want) {
+		t.Errorf("the ADD that is repeated gives %v, want %v", got, want)
+	}
+	r.must(verb("CHECK", withResult(r, c, reply)))
+	for _, end := range []lab.Call{verb("DEL", c), withAttachments(r, lab.Call{Verb: "GC", Stdin: c.Stdin})} {
+		r.add(c)
+		relabel()
+		r.must(end)
+		r.empty()
+	}
+
+	// The pod's next sandbox takes the name, as the one before may still be there.
+	first, second := call(r.pod("one"), c.Stdin), call(r.pod("two"), c.Stdin)
+	second.ContainerID, first.Args, second.Args = "c2", k8sArgs, k8sArgs
+	web := r.add(first).Interfaces[0].Name
+	r.sh("ip link set " + web + " alias 'the web server'")
+	r.add(second)
+	r.must(verb("DEL", first))
+	r.must(verb("DEL", second))
+	r.empty()
+
+	// Nothing says that it is this container's.
+	r.sh("ip link add " + hostIf + " type veth peer name peer0 netns " + c.Netns)
+	relabel()
+	r.fails(c, 106, "host interface "+hostIf+` exists and is not one of calico's (kind "veth", alias "the web server")`)
+	r.must(verb("DEL", c))
+	r.must(withAttachments(r, lab.Call{Verb: "GC", Stdin: c.Stdin}))
+	if got := r.links(); !slices.Equal(got, []string{hostIf}) {
+		t.Errorf("links %v", got)
+	}
+}
+
 // TestTwoNetworks has a container join a second network by the interface that the
 // first one made, and by another.
 func TestTwoNetworks(t *testing.T) {

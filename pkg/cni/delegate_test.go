@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -507,6 +508,31 @@ func TestRoundTripsInFullPools(t *testing.T) {
 	}
 }
 
+// TestRoundTripsInABurst has ADDs wait for each other, while those before them claim one block after the other.
+func TestRoundTripsInABurst(t *testing.T) {
+	r := newRig(t, lab.Config{})
+	r.put(model.PoolKey{CIDR: prefix("10.1.0.0/16")}, model.Pool{CIDR: prefix("10.1.0.0/16"), BlockSize: 28, IPAM: true})
+	c := call(r.pod("pod"), r.conf(map[string]any{"type": "macvlan"}))
+	c.Plugin = "calico-ipam"
+	const calls = 60
+	var all sync.WaitGroup
+	for i := range calls {
+		c := c
+		c.ContainerID = fmt.Sprint("c", i)
+		all.Go(func() {
+			if reply, err := r.host.CNI(r.ctx(), c); err != nil {
+				t.Errorf("%s: %v\n%s", c.ContainerID, err, reply.Stderr)
+			}
+		})
+	}
+	all.Wait()
+	trips := r.allRoundTrips()
+	if len(trips) != calls || slices.Max(trips) > 3 {
+		t.Errorf("%d calls, round trips %v, want 3 at most", len(trips), trips)
+	}
+	r.sound()
+}
+
 // crowded makes a pool of 128 blocks that another node has, but for one if that is to be free. Each has room for a few.
 func (r *rig) crowded(cidr netip.Prefix, but bool) {
 	r.Helper()
@@ -575,6 +601,31 @@ func TestIPAMResult(t *testing.T) {
 	if got := r.handles(); !slices.Equal(got, []string{"gateway.10.1.0.1"}) {
 		t.Errorf("handles %v", got)
 	}
+}
+
+// TestGatewayTaken has a container with the address that the next one's gateway is to have: STATUS
+// says what each ADD would.
+func TestGatewayTaken(t *testing.T) {
+	r := newRig(t, small())
+	former := call(r.pod("former"), r.conf(nil))
+	former.ContainerID, former.Args = "former", "IP=10.1.0.1"
+	r.add(former)
+	for _, tt := range []struct {
+		fields map[string]any
+		what   string
+	}{
+		{map[string]any{"type": "ptp"}, "the gateway of ptp, the first address of its network"},
+		{map[string]any{"type": "macvlan", "ipam": map[string]any{"type": "calico-ipam", "gateway": "10.1.0.1"}}, "ipam.gateway"},
+	} {
+		tt.fields["cniVersion"] = "1.1.0"
+		c := call(r.pod(tt.what[:3]), r.conf(tt.fields))
+		c.Plugin = "calico-ipam"
+		want := "reserve " + tt.what + ": address 10.1.0.1 is taken by handle net1.former.eth0"
+		r.fails(c, 105, want)
+		r.fails(lab.Call{Plugin: c.Plugin, Verb: "STATUS", Stdin: c.Stdin}, 50, want)
+	}
+	r.must(verb("DEL", former))
+	r.empty()
 }
 
 // TestNetworksOwnAddresses fills pools by plugins that put their subnet on the link: what

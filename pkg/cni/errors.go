@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -149,6 +150,8 @@ func classify(err error) *Error {
 		return fail(CodeAddress, err, "ask for another address")
 	case errors.As(err, &invalid):
 		return fail(CodeData, err, "")
+	case errors.As(err, &exhausted) && exhausted.Fixed:
+		return fail(CodeExhausted, err, "set auto_allocate_blocks in "+model.IPAMConfigKey{}.Path()+" to true, or delete pods of this node")
 	case errors.As(err, &exhausted):
 		return fail(CodeExhausted, err, "add a pool, or delete pods")
 	case errors.As(err, &taken):
@@ -162,7 +165,7 @@ func classify(err error) *Error {
 	case errors.Is(err, store.ErrReadOnly):
 		return fail(CodeReadOnly, err, "compact and defragment etcd, then `etcdctl alarm disarm`")
 	case errors.Is(err, store.ErrUnavailable):
-		return fail(CodeTryAgain, err, "check that etcd runs and that etcd_endpoints names it; then try again")
+		return fail(CodeTryAgain, err, "check that etcd runs and that etcd_endpoints, or etcd_discovery_srv, leads to it; then try again")
 	case errors.As(err, &conflict):
 		return fail(CodeTryAgain, err, "another host changed the same data again and again: try again")
 	case errors.Is(err, context.DeadlineExceeded):

@@ -181,6 +181,12 @@ func halfMade(l link.Link) bool {
 // has its other end on the host: that is made in the pod's namespace, and ends with it.
 func unnamed(l link.Link) bool { return l.Alias == "" && l.Kind == "veth" && !l.BothEndsHere() }
 
+// relabelled reports whether a link may be one of ours that somebody has given another alias. Then
+// its endpoint says whose it is.
+func relabelled(l link.Link) bool {
+	return l.Alias != "" && !isOurAlias(l.Alias) && l.Kind == "veth" && !l.BothEndsHere()
+}
+
 // isHostInterface reports whether a name has the form of those that hostInterface
 // makes.
 func isHostInterface(name string) bool {

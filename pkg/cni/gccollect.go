@@ -151,6 +151,9 @@ func (g *collection) unlink(ctx context.Context, r *removal) (left bool, err err
 		return false, nil
 	case err != nil:
 		return false, err
+	case relabelled(l):
+		r.nameless = &l
+		return false, nil
 	case l.Alias != r.id.alias && !halfMade(l):
 		r.elsewhere = r.id.sameInterface(l.Alias)
 		return false, nil

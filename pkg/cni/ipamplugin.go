@@ -64,15 +64,20 @@ func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 			fresh = !slices.ContainsFunc(choice.Addrs, func(a ipam.Assigned) bool { return a.Existing })
 			return plan.Change(), nil
 		},
+		ifTaken: func(v *view, n int64) []ipam.Want { return ipam.NewPlan(v.ipam).IfTaken(request, n) },
+		took: func() (blocks []netip.Prefix) {
+			for _, a := range choice.Addrs {
+				blocks = append(blocks, a.Block)
+			}
+			return blocks
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: dns(s.conf.DNS)}
 	var addrs []netip.Addr
-	var blocks []netip.Prefix
 	for _, a := range choice.Addrs {
-		blocks = append(blocks, a.Block)
 		subnet := netip.PrefixFrom(a.Addr, subnetOf(a).Bits())
 		gw, isDefault := s.gatewayFor(a)
 		r.IPs = append(r.IPs, &types100.IPConfig{Address: ipNet(subnet), Gateway: gw.AsSlice()})
@@ -85,7 +90,6 @@ func (s *session) ipamAdd(ctx context.Context) (types.Result, error) {
 		}
 		addrs = append(addrs, a.Addr)
 	}
-	s.locks.remember(blocks)
 	s.log = s.log.With("addresses", addrs)
 	return r, nil
 }
@@ -154,7 +158,7 @@ func (s *session) reserveGateways(plan *ipam.Plan, v *view, request ipam.Request
 				return choice, err
 			}
 			if err != nil {
-				return choice, fmt.Errorf("reserve the gateway of %s, the first address of its network: %w", s.conf.Type, err)
+				return choice, s.noGateway(err)
 			}
 		}
 		if !hit {
@@ -176,6 +180,18 @@ func (s *session) reserveGateways(plan *ipam.Plan, v *view, request ipam.Request
 		}
 	}
 	return choice, nil
+}
+
+// noGateway says why a gateway can't be reserved.
+func (s *session) noGateway(err error) error {
+	what := "the gateway of " + cmp.Or(s.conf.Type, "the main plugin") + ", the first address of its network"
+	if s.conf.IPAM.Gateway.IsValid() {
+		what = "ipam.gateway"
+	}
+	if _, taken := errors.AsType[*ipam.TakenError](err); taken {
+		return failf(CodeAddress, "delete the container that has it, or set ipam.gateway to the address of another gateway", "reserve %s: %w", what, err)
+	}
+	return fmt.Errorf("reserve %s: %w", what, err)
 }
 
 // gatewayRequest sets a gateway aside for the pods of the request.

@@ -226,13 +226,23 @@ func (r *rig) sh(command string) string {
 // roundTrips are those of the last call, as its line in the log says.
 func (r *rig) roundTrips() int {
 	r.Helper()
-	log := strings.Split(strings.TrimSpace(r.sh("grep round_trips "+filepath.Join(r.host.LogDir(), "cni.log"))), "\n")
-	_, after, _ := strings.Cut(log[len(log)-1], "round_trips=")
-	n, err := strconv.Atoi(strings.Fields(after)[0])
-	if err != nil {
-		r.Fatalf("log: %s", log[len(log)-1])
+	all := r.allRoundTrips()
+	return all[len(all)-1]
+}
+
+// allRoundTrips are those of every call so far.
+func (r *rig) allRoundTrips() []int {
+	r.Helper()
+	var all []int
+	for line := range strings.Lines(r.sh("grep round_trips " + filepath.Join(r.host.LogDir(), "cni.log"))) {
+		_, after, _ := strings.Cut(line, "round_trips=")
+		n, err := strconv.Atoi(strings.Fields(after)[0])
+		if err != nil {
+			r.Fatalf("log: %s", line)
+		}
+		all = append(all, n)
 	}
-	return n
+	return all
 }
 
 // links are the names of the host's workload interfaces.

@@ -132,12 +132,13 @@ func (s *session) etcdStatus(ctx context.Context) error {
 		if ours {
 			plan := ipam.NewPlan(v.ipam)
 			choice, err := assign(plan, v, request)
+			_, taken := errors.AsType[*ipam.TakenError](err)
 			if err == nil && s.plugin == CalicoIPAM {
 				_, err = s.reserveGateways(plan, v, request, choice)
 			}
 			if need, more := errors.AsType[*ipam.NeedError](err); more {
 				wants = need.Wants
-			} else if _, taken := errors.AsType[*ipam.TakenError](err); taken {
+			} else if taken {
 				break // by the very container that the configuration has it for
 			} else if err != nil {
 				return err

@@ -5,6 +5,7 @@ package cni
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,6 +44,7 @@ type view struct {
 	entries  map[model.Key]model.Entry
 	absent   map[model.Key]bool // read, and not there
 	revision int64
+	wants    []ipam.Want // what was read, but for further pages
 }
 
 func newView() *view {
@@ -74,6 +76,11 @@ func (v *view) compare(k model.Key) model.Compare {
 
 // read reads what is wanted into the view, in one round trip.
 func (s *session) read(ctx context.Context, v *view, wants []ipam.Want) error {
+	for _, w := range wants {
+		if w.From == "" {
+			v.wants = append(v.wants, w)
+		}
+	}
 	snapshot, wants, err := s.client.ReadWants(ctx, wants)
 	if err != nil {
 		return err
@@ -92,7 +99,7 @@ func (s *session) read(ctx context.Context, v *view, wants []ipam.Want) error {
 			}
 			v.entries[e.Key] = e
 		}
-		v.ipam.Add(wants[i], entries)
+		v.ipam.Add(wants[i], snapshot.Revision, entries)
 	}
 	return nil
 }
@@ -137,7 +144,9 @@ func (s *session) begin(ctx context.Context, wants []ipam.Want) *reading {
 // withHints adds the blocks that the host took addresses from lately.
 func (s *session) withHints(wants []ipam.Want) []ipam.Want {
 	for _, p := range s.locks.hints() {
-		wants = append(wants, ipam.Want{Key: model.BlockKey{CIDR: p}})
+		if w := (ipam.Want{Key: model.BlockKey{CIDR: p}}); !slices.Contains(wants, w) {
+			wants = append(wants, w)
+		}
 	}
 	return wants
 }
@@ -151,12 +160,20 @@ type transaction struct {
 	decide func(v *view) (model.Change, error)
 	// before runs when the change is decided, before it is committed.
 	before func(v *view) error
+	// ifTaken is what must be read besides, should calls that this one waits for take the last addresses. That took so
+	// many revisions of etcd.
+	ifTaken func(v *view, revisions int64) []ipam.Want
+	// took are the blocks of the addresses that the change gives out, the next call's hints.
+	took func() []netip.Prefix
 	// unlocked: address management is not involved.
 	unlocked bool
 }
 
 // maxRounds bounds the reading of one decision.
 const maxRounds = 1000
+
+// maxAgain bounds what is read at once after a conflict: others may have taken one block after the other from before it.
+const maxAgain = 4000
 
 // transact reads, decides and commits, and does so again where another writer
 // was faster, or a member of etcd hangs, until ctx ends. It returns the revision of the commit, or that
@@ -182,10 +199,14 @@ func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 	defer release()
 	switch {
 	case passed:
-		wants := t.first.wants
-		if more {
-			wants = append(slices.Clone(wants), need.Wants...)
+		wants := slices.Clone(t.first.wants)
+		switch {
+		case more:
+			wants = append(wants, need.Wants...)
+		case t.ifTaken != nil:
+			wants = append(wants, t.ifTaken(v, s.locks.lastCommit()-v.revision)...)
 		}
+		wants = s.withHints(wants) // the call before this one may have made a block
 		v = newView()
 		if err := s.read(ctx, v, wants); err != nil {
 			return 0, err
@@ -199,6 +220,9 @@ func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 		change, revision, failed := s.attempt(ctx, v, t)
 		if failed == nil && !t.unlocked {
 			s.locks.committed(revision)
+			if t.took != nil {
+				s.locks.remember(t.took())
+			}
 		}
 		if !s.mayRepeat(ctx, change, failed) {
 			return revision, failed
@@ -207,8 +231,12 @@ func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 		if err := store.Pause(ctx, attempt); err != nil {
 			return 0, errors.Join(err, failed)
 		}
+		again := v.wants // what was needed before is needed again: it is read at once
+		if len(again) > maxAgain {
+			again = t.first.wants
+		}
 		v = newView()
-		if err := s.read(ctx, v, t.first.wants); err != nil {
+		if err := s.read(ctx, v, again); err != nil {
 			return 0, err
 		}
 	}

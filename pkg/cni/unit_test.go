@@ -156,6 +156,16 @@ func TestExplain(t *testing.T) {
 			t.Errorf("%v: code %d and hint %q, want %d", tt.err, got.Code, got.Hint, tt.code)
 		}
 	}
+	// Either field may be the one that is set.
+	for _, field := range []string{"etcd_endpoints", "etcd_discovery_srv"} {
+		if got := explain(store.ErrUnavailable); !strings.Contains(got.Hint, field) {
+			t.Errorf("the hint %q doesn't name %s", got.Hint, field)
+		}
+	}
+	// Where the host gets no other blocks another pool doesn't help.
+	if got := explain(&ipam.ExhaustedError{Fixed: true}); got.Code != CodeExhausted || !strings.Contains(got.Hint, "auto_allocate_blocks in /calico/ipam/v2/config") {
+		t.Errorf("code %d and hint %q", got.Code, got.Hint)
+	}
 	for i, code := range []uint{100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110} {
 		ours := []uint{
 			CodeInternal, CodeAuth, CodeReadOnly, CodeNoPool, CodeExhausted, CodeAddress,

@@ -196,9 +196,9 @@ func tooSmall(held pod.State, p pod.Net) bool {
 
 // takeOver takes a link that may be another's, if no other endpoint lives on it. One
 // that has not our alias is replaced: left behind by this pod's former sandbox, or by a
-// process that died before it had set the alias.
+// process that died before it had set the alias, or relabelled by somebody.
 func (w *wire) takeOver(ctx context.Context, l link.Link, owned bool) error {
-	if err := foreign(l); err != nil {
+	if err := foreign(l); err != nil && !(owned && relabelled(l)) {
 		return err
 	}
 	if !owned {

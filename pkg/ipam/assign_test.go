@@ -131,7 +131,8 @@ func TestAssign(t *testing.T) {
 			s.fill("10.0.0.8/30", "c", 0)
 			s.edit("10.0.0.8/30", func(b *model.Block) { b.EmptySince = noon.Add(24 * time.Hour) })
 		}, v4, []string{"10.0.0.8 taken over from c"}, nil},
-		{"unless its node has left", func(s *etcd) {
+		{"unless its node has left, and nothing can be borrowed", func(s *etcd) {
+			s.config(true, true)
 			s.fillAll("b", 1, quarters...)
 			s.fill("10.0.0.8/30", "gone", 0)
 			s.edit("10.0.0.8/30", func(b *model.Block) { b.EmptySince = v4.Now })

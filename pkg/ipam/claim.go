@@ -145,8 +145,7 @@ func (p *Plan) overlapping(c netip.Prefix) iter.Seq[netip.Prefix] {
 
 // listedGap is the gap after all blocks of the pool have been listed.
 func (a *assignment) listedGap(w walk) (c netip.Prefix, found, known bool) {
-	list := a.view.poolWant(w.pool.CIDR)
-	if !a.needs.add(list) {
+	if !a.needs.addAll(a.view.poolWants(w.pool)) {
 		return c, false, false
 	}
 	c, found = a.firstGap(w)

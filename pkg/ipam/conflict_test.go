@@ -37,6 +37,7 @@ func TestDependsOn(t *testing.T) {
 	full := func(s *etcd) { s.fillAll("b", 4, quarters...) }
 	borrow := func(s *etcd) { full(s); s.fill("10.0.0.8/30", "b", 2) }
 	left := func(s *etcd) {
+		s.config(true, true)
 		full(s)
 		s.fill("10.0.0.8/30", "gone", 0)
 		s.edit("10.0.0.8/30", func(b *model.Block) { b.EmptySince = r.Now })
@@ -162,7 +163,7 @@ func TestNotCanonical(t *testing.T) {
 	e := s.entry(model.BlockKey{CIDR: cidr("fd00::4/126")}.Path(), false)
 	e.Path = "/calico/ipam/v2/assignment/ipv6/block/fd00:0::4-126"
 	v := NewView()
-	v.Add(Want{Prefix: model.BlockPrefix(true)}, []model.Entry{e})
+	v.Add(Want{Prefix: model.BlockPrefix(true)}, 1, []model.Entry{e})
 	if _, err := NewPlan(v).peek(cidr("fd00::4/126")); !errors.Is(err, errNotCanonical) {
 		t.Errorf("got %v", err)
 	}

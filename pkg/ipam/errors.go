@@ -56,6 +56,8 @@ func (e *UnknownPoolError) Error() string {
 type ExhaustedError struct {
 	IPv6  bool
 	Pools []PoolReason
+	// Fixed: auto_allocate_blocks is false, and the host gets no other blocks than it has.
+	Fixed bool
 }
 
 // Error names each pool that was looked at.

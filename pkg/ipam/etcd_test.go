@@ -77,8 +77,8 @@ func (s *etcd) show(v *View, wants []Want) {
 	plain := conditions[nil]
 	delete(conditions, nil)
 	for c, n := range conditions {
-		if n > maxPerRound || len(c.Exist) > maxPerRound {
-			s.t.Fatalf("%d ranges where %d keys exist, in one transaction", n, len(c.Exist))
+		if len(c.Exist)+len(c.Full) > maxPerRound {
+			s.t.Fatalf("%d ranges where %d keys exist and %d blocks are full, in one transaction", n, len(c.Exist), len(c.Full))
 		}
 	}
 	if len(wants) == 0 || plain-blocks > maxPerRound || plain > maxPerRound+ownRound {
@@ -87,13 +87,31 @@ func (s *etcd) show(v *View, wants []Want) {
 	s.rounds++
 	for _, w := range wants {
 		if s.holds(w.If) {
-			v.Add(w, s.read(w))
+			v.Add(w, s.revision, s.read(w))
 		}
 	}
 }
 
 func (s *etcd) holds(c *Condition) bool {
-	return c == nil || !slices.ContainsFunc(c.Exist, func(k model.Key) bool { return s.keys[k.Path()].modified == 0 })
+	if c == nil {
+		return true
+	}
+	lacks := func(prefix string) bool { return len(s.below(prefix, "")) == 0 }
+	room := func(prefix string) bool {
+		return lacks(prefix) || slices.ContainsFunc(s.below(prefix, ""), func(path string) bool { return string(s.keys[path].data) <= model.FullBlock })
+	}
+	return !slices.ContainsFunc(c.Exist, lacks) && !slices.ContainsFunc(c.Full, room)
+}
+
+// below are the paths that begin with the prefix.
+func (s *etcd) below(prefix, from string) []string {
+	paths := s.paths()
+	first, _ := slices.BinarySearch(paths, max(prefix, from))
+	paths = paths[first:]
+	if n := slices.IndexFunc(paths, func(path string) bool { return !strings.HasPrefix(path, prefix) }); n >= 0 {
+		paths = paths[:n]
+	}
+	return paths
 }
 
 func (s *etcd) read(w Want) (out []model.Entry) {
@@ -103,10 +121,14 @@ func (s *etcd) read(w Want) (out []model.Entry) {
 		}
 		return out
 	}
-	paths := s.paths()
-	first, _ := slices.BinarySearch(paths, max(w.Prefix, w.From))
-	for _, path := range paths[first:] {
-		if !strings.HasPrefix(path, w.Prefix) || w.Limit > 0 && int64(len(out)) == w.Limit {
+	paths := s.below(w.Prefix, w.From)
+	if w.Roomy {
+		data := func(path string) string { return string(s.keys[path].data) }
+		paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return data(path) >= model.FullBlock })
+		slices.SortFunc(paths, func(a, b string) int { return strings.Compare(data(a), data(b)) })
+	}
+	for _, path := range paths {
+		if w.Limit > 0 && int64(len(out)) == w.Limit {
 			break
 		}
 		out = append(out, s.entry(path, w.KeysOnly))

@@ -135,10 +135,17 @@ func (o *operation) step() bool {
 			o.began = h.revision
 		}
 		// What has a condition is read by a request of its own, and so may be at another revision.
-		if i := slices.IndexFunc(o.wants, func(w Want) bool { return w.If != nil }); i > 0 && h.dice.roll(2) == 0 {
-			h.show(o.view, o.wants[:i])
-			o.wants = o.wants[i:]
-			return false
+		if i := slices.IndexFunc(o.wants, func(w Want) bool { return w.If != nil }); i > 0 {
+			now, later := o.wants[:i], o.wants[i:]
+			switch h.dice.roll(3) {
+			case 0:
+				now, later = later, now
+				fallthrough
+			case 1:
+				h.show(o.view, now)
+				o.wants = later
+				return false
+			}
 		}
 		h.show(o.view, o.wants)
 		p := NewPlan(o.view)
@@ -314,7 +321,7 @@ func (h *history) beginReleaseAddr() {
 func (h *history) beginGiveBack() {
 	var blocks []model.Block
 	for _, e := range h.dump() {
-		if b, ok := e.Value.(model.Block); ok && b.Affinity != "" {
+		if b, ok := e.Value.(model.Block); ok && b.Affinity != "" && isEmpty(&b) {
 			blocks = append(blocks, b)
 		}
 	}

@@ -13,7 +13,7 @@
 //	view := ipam.NewView()
 //	wants := ipam.FirstRead(request)
 //	for {
-//		for each w of wants whose condition holds: view.Add(w, entries of w)
+//		for each w of wants whose condition holds: view.Add(w, their revision, entries of w)
 //		choice, err := ipam.NewPlan(view).Assign(request)
 //		if need, ok := errors.AsType[*ipam.NeedError](err); ok {
 //			wants = need.Wants
@@ -24,7 +24,7 @@
 //
 // Reads of one view must not go back in time: each round is read at the
 // revision of the round before or a later one. Where a round is several
-// requests, none may be of an earlier revision than the one that has the pools.
+// requests, none may be of an earlier revision than that at which the pools were written last.
 package ipam
 
 import (

@@ -45,10 +45,11 @@ const maxCleared = 16
 func (a *assignment) room(c netip.Prefix, p *pool) (leftovers []netip.Prefix, ok, known bool) {
 	known = true
 	for _, w := range overlapWants(c) {
+		wants := []Want{w}
 		if a.view.overflowed(w) {
-			w = a.view.poolWant(p.CIDR)
+			wants = a.view.poolWants(p)
 		}
-		if !a.needs.add(w) {
+		if !a.needs.addAll(wants) {
 			known = false
 		}
 	}

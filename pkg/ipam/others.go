@@ -11,11 +11,12 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// othersAtOnce is how many blocks of others are read in one round: so many times those of a near window.
+// othersAtOnce is how many blocks of others are read in a further round: so many times those of a near window.
 const othersAtOnce = 6
 
 // fromOthers picks from blocks of other hosts: of those that have been read, such as the one that the host
-// borrowed from last, and of more, some at a time in the order of the walk. Of those that are looked at in a pool an empty
+// borrowed from last; then of those that have room; then of blocks whose texts don't tell (see model.FullBlock), some at a
+// time in the order of the walk. Of those that are looked at in a pool an empty
 // one that may be taken over goes before one to borrow from. Nil without an error: more must be read.
 func (a *assignment) fromOthers(e *eligible, config model.IPAMConfig) (*pick, error) {
 	var searches []*search
@@ -26,7 +27,15 @@ func (a *assignment) fromOthers(e *eligible, config model.IPAMConfig) (*pick, er
 		}
 		searches = append(searches, s)
 	}
-	failed := &ExhaustedError{IPv6: e.v6, Pools: slices.Clone(e.refused)}
+	for _, s := range searches {
+		if near := walkOf(s.Host, s.pool).atOnce(); len(s.unread) > near {
+			s.needs.addAll(roomyWants(s.pool, near))
+		}
+	}
+	if len(a.needs.wants) > 0 {
+		return nil, nil
+	}
+	failed := &ExhaustedError{IPv6: e.v6, Pools: slices.Clone(e.refused), Fixed: !config.AutoAllocateBlocks}
 	for _, s := range searches {
 		for _, c := range s.unread[:min(len(s.unread), othersAtOnce*walkOf(s.Host, s.pool).atOnce())] {
 			s.needs.block(c)
@@ -57,13 +66,17 @@ func (s *search) run() (got *pick, known bool) {
 	}
 	var read []netip.Prefix
 	for _, c := range s.inPool() {
-		if s.Plan.blocks[c] != nil || s.view.knows(Want{Key: model.BlockKey{CIDR: c}}) {
+		s.blocks++
+		switch {
+		case s.Plan.blocks[c] != nil || s.view.knows(Want{Key: model.BlockKey{CIDR: c}}):
 			read = append(read, c)
-		} else {
+		case s.view.full(c):
+			s.full++
+			s.obstruct(c)
+		default:
 			s.unread = append(s.unread, c)
 		}
 	}
-	s.blocks = len(read) + len(s.unread)
 	return s.look(read)
 }
 
@@ -91,6 +104,13 @@ func (s *search) inPool() []netip.Prefix {
 // around reports whether the pool is a part of the block.
 func (s *search) around(c netip.Prefix) bool { return c.Bits() < s.pool.CIDR.Bits() }
 
+// obstruct notes a block in the place of one of the pool's size.
+func (s *search) obstruct(c netip.Prefix) {
+	if c.Bits() > s.pool.BlockSize || s.around(c) {
+		s.inTheWay = append(s.inTheWay, c)
+	}
+}
+
 func (s *search) look(some []netip.Prefix) (got *pick, known bool) {
 	known = true
 	var borrow *pick
@@ -106,8 +126,8 @@ func (s *search) look(some []netip.Prefix) (got *pick, known bool) {
 				return got, true
 			}
 			known = known && read
-		} else if c.Bits() > s.pool.BlockSize || s.around(c) {
-			s.inTheWay = append(s.inTheWay, c)
+		} else {
+			s.obstruct(c)
 		}
 		if s.around(c) {
 			continue
@@ -158,7 +178,11 @@ func (a *assignment) reclaimable(b *model.Block, config model.IPAMConfig) (take 
 	if b.Affinity == "" || b.EmptySince.IsZero() || a.Now.Sub(b.EmptySince).Abs() >= EmptyBeforeReclaim {
 		return true, "", true
 	}
-	if !a.needs.add(Want{Key: model.HostMetadataKey{Host: b.Affinity}}) {
+	host := Want{Key: model.HostMetadataKey{Host: b.Affinity}}
+	if borrowable(b, config) && !a.view.knows(host) {
+		return false, "", true // one of its addresses does as well, and takes no further round
+	}
+	if !a.needs.add(host) {
 		return false, "", false
 	}
 	if m := a.view.metadata[b.Affinity]; m.Exists() {

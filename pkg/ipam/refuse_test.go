@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -85,6 +86,9 @@ func TestAssignRefuses(t *testing.T) {
 			}
 			if !matches(c.want, err.Error()) {
 				t.Errorf("%s", cmp.Diff(c.want, err.Error()))
+			}
+			if e, ok := errors.AsType[*ExhaustedError](err); ok && e.Fixed != strings.Contains(c.want, "auto_allocate_blocks is false") {
+				t.Errorf("Fixed is %t", e.Fixed)
 			}
 			if !p.Change().Empty() {
 				t.Errorf("writes %v", p.Change())

@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"strings"
 
@@ -20,8 +21,8 @@ import (
 // makes it longer, the pool is listed instead.
 const regionLimit = 300
 
-// listLimit is the length of a page when a whole pool is listed: as good as all have one.
-const listLimit = 1 << 15
+// listLimit is the length of a page when a pool is listed.
+const listLimit = 1 << 16
 
 func regionBits(v6 bool) int {
 	if v6 {
@@ -95,34 +96,85 @@ func nextPrefix(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(a, p.Bits())
 }
 
-// poolWant lists, page by page, every block that may overlap the pool and
-// begins in it; others too, where the text of the pool's addresses isn't theirs alone.
-func (v *View) poolWant(c netip.Prefix) Want {
-	w := Want{Prefix: poolText(c), KeysOnly: true, Limit: listLimit}
-	if l := v.listings[w.Prefix]; l != nil && !l.done {
-		w.From = l.next
+// maxTexts bounds by how many texts a pool is listed.
+const maxTexts = 256
+
+// poolWants list, page by page, every block that begins in the pool; others too, where the text of its addresses isn't
+// theirs alone.
+func (v *View) poolWants(p *pool) []Want {
+	octets := min(p.CIDR.Bits()/8, 3) // names cost little, also those of another pool's blocks
+	for more := octets + 1; more <= 3 && 1<<(8*more-p.CIDR.Bits()) <= maxTexts && 1<<(p.BlockSize-8*octets) > listLimit; more++ {
+		octets = more
 	}
-	return w
+	var wants []Want
+	for _, text := range poolTexts(p.CIDR, octets) {
+		w := Want{Prefix: text, KeysOnly: true, Limit: listLimit}
+		if l := v.listings[text]; l != nil && !l.done {
+			w.From = l.next
+		}
+		wants = append(wants, w)
+	}
+	return wants
 }
 
-func poolText(c netip.Prefix) string {
-	text := model.BlockPrefix(isV6(c))
-	if !isV6(c) {
-		octets := c.Addr().As4()
-		for _, o := range octets[:min(c.Bits()/8, 3)] {
-			text += itoa(o) + "."
-		}
-		return text
+// roomyWants ask for n blocks of the pool that have room, or a few more. Where others may come first it is as many as a region has.
+func roomyWants(p *pool, n int) []Want {
+	texts := poolTexts(p.CIDR, textOctets(p.CIDR))
+	if !isV6(p.CIDR) && p.CIDR.Bits() > regionBits(false) {
+		n = regionLimit
 	}
-	// Groups up to the first zero are written as they are in every address of
-	// the pool: only zeros are ever left out.
+	wants := make([]Want, len(texts))
+	for i, text := range texts {
+		wants[i] = Want{Prefix: text, Roomy: true, Limit: int64(max(1, n/len(texts)))}
+	}
+	return wants
+}
+
+// textOctets is how many octets of an address tell that an IPv4 pool has it, or its region.
+func textOctets(c netip.Prefix) int { return min((c.Bits()+7)/8, 3) }
+
+// poolGroups is what the texts of all addresses of an IPv6 pool begin with. Of two or more groups of zeros in a row the
+// first longest run is left out (RFC 5952, section 4.2), and nothing else.
+func poolGroups(c netip.Prefix) (text string) {
 	bytes := c.Addr().As16()
-	for i := range min(c.Bits()/16, 7) {
-		group := uint16(bytes[2*i])<<8 | uint16(bytes[2*i+1])
-		if group == 0 {
-			break
+	group := func(i int) uint16 { return binary.BigEndian.Uint16(bytes[2*i:]) }
+	fixed := min(c.Bits()/16, 7)
+	for i := 0; i < fixed; i++ {
+		zeros := 0
+		for i+zeros < fixed && group(i+zeros) == 0 {
+			zeros++
 		}
-		text += hex(group) + ":"
+		switch toEnd := i+zeros == fixed; {
+		case toEnd && zeros > 1 && zeros >= 8-fixed-1:
+			// What comes behind has no longer run, as it has another group before it.
+			if i == 0 {
+				text = ":"
+			}
+			return text + ":"
+		case zeros > 1 || zeros == 1 && toEnd:
+			return text
+		}
+		text += hex(group(i)) + ":"
 	}
 	return text
+}
+
+// poolTexts are what the paths of blocks that begin in the pool begin with: for IPv4 so many octets. With textOctets of them
+// blocks of other pools have such paths only where an IPv4 pool is smaller than a region, or for IPv6.
+func poolTexts(c netip.Prefix, octets int) []string {
+	text := model.BlockPrefix(isV6(c))
+	if isV6(c) {
+		return []string{text + poolGroups(c)}
+	}
+	address := c.Addr().As4()
+	first, n := binary.BigEndian.Uint32(address[:])>>(32-8*octets), 1<<max(0, 8*octets-c.Bits())
+	texts := make([]string, n)
+	for i := range texts {
+		t := text
+		for shift := 8 * (octets - 1); shift >= 0; shift -= 8 {
+			t += itoa(byte((first+uint32(i))>>shift)) + "."
+		}
+		texts[i] = t
+	}
+	return texts
 }

@@ -3,6 +3,7 @@
 package ipam
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -49,6 +50,16 @@ func (s *etcd) room(c netip.Prefix) {
 	s.put(model.BlockKey{CIDR: c}, b)
 }
 
+// otherForm has a block in a form that other programs write.
+func (s *etcd) otherForm(c netip.Prefix) {
+	k := model.BlockKey{CIDR: c}
+	var fields map[string]any
+	if err := json.Unmarshal(s.keys[k.Path()].data, &fields); err != nil {
+		s.t.Fatal(err)
+	}
+	s.putText(k.Path(), string(must(json.Marshal(fields))))
+}
+
 // TestRounds has addresses found in two rounds of reading, and so in three round trips, however full the
 // pools are; and what takes one more.
 func TestRounds(t *testing.T) {
@@ -70,8 +81,17 @@ func TestRounds(t *testing.T) {
 			s.fill(nth(host, v4, i).String(), host, 64)
 		}
 	}
+	halves := func(s *etcd, c netip.Prefix) {
+		half := netip.PrefixFrom(c.Addr(), c.Bits()+1)
+		s.delete(model.BlockKey{CIDR: half})
+		s.delete(model.BlockKey{CIDR: nextPrefix(half)})
+	}
 	both := func(first, second func(*etcd)) func(*etcd) { return func(s *etcd) { first(s); second(s) } }
 	fourth := []model.Pool{v4, of("10.2.0.0/19", 28), of("10.3.0.0/20", 32), of("10.4.0.0/16", 26)}
+	var nine []model.Pool
+	for i := range 9 {
+		nine = append(nine, of(fmt.Sprintf("10.%d.0.0/20", i), 26))
+	}
 	for _, tt := range []struct {
 		name   string
 		pools  []model.Pool
@@ -115,14 +135,56 @@ func TestRounds(t *testing.T) {
 		}, 2, "of " + host},
 		{"full blocks of its own, last block", []model.Pool{v4}, func(s *etcd) { last(v4)(s); own(s, 40) }, 2, "new"},
 
-		{"borrow, not of the first sixteen", []model.Pool{v4}, borrow(v4, 16), 3, "of other"},
-		{"its host left the cluster a moment ago", []model.Pool{v4}, func(s *etcd) { full(s, v4); s.empty(nth(host, v4, 0), 0) }, 3, "taken over from other"},
-		{"last block among those of another size", []model.Pool{v4}, func(s *etcd) {
-			full(s, of("10.0.0.0/16", 27))
-			c := nth(host, v4, -2)
-			s.remove(model.BlockKey{CIDR: netip.PrefixFrom(c.Addr(), 27)}.Path())
-			s.remove(model.BlockKey{CIDR: nextPrefix(netip.PrefixFrom(c.Addr(), 27))}.Path())
+		{"borrow, not of the first sixteen", []model.Pool{v4}, borrow(v4, 16), 2, "of other"},
+		{"borrow the last of 65,536 addresses", []model.Pool{v4}, borrow(v4, -1), 2, "of other"},
+		{"borrow, other pools beside it have room", []model.Pool{of("10.0.0.0/17", 26), of("10.0.128.0/17", 26)}, func(s *etcd) {
+			s.pool(model.Pool{CIDR: cidr("10.0.128.0/17"), BlockSize: 26, Disabled: true})
+			for i := range 32 {
+				s.room(nth(host, of("10.0.128.0/17", 26), i))
+			}
+			borrow(of("10.0.0.0/17", 26), 300)(s)
+		}, 2, "of other"},
+		{"borrow, other pools of the /24 have room", []model.Pool{of("10.0.0.0/25", 31), of("10.0.0.128/25", 31)}, func(s *etcd) {
+			s.pool(model.Pool{CIDR: cidr("10.0.0.128/25"), BlockSize: 31, Disabled: true})
+			for i := range 64 {
+				s.room(nth(host, of("10.0.0.128/25", 31), i))
+			}
+			full(s, of("10.0.0.0/25", 31))
+			s.room(cidr("10.0.0.98/31"))
+		}, 2, "of other"},
+		{"take over, not of the first sixteen", []model.Pool{v4}, func(s *etcd) { borrow(v4, 16)(s); s.empty(nth(host, v4, 300), time.Hour) }, 2, "taken over from other"},
+		{"take over where affinity is strict", []model.Pool{v4}, func(s *etcd) {
+			for i := range 1 << 10 {
+				s.room(nth(host, v4, i))
+			}
+			s.empty(nth(host, v4, 300), time.Hour)
+			s.config(true, true)
+		}, 2, "taken over from other"},
+		{"borrow where a block became empty a moment ago", []model.Pool{v4}, func(s *etcd) { full(s, v4); s.empty(nth(host, v4, 0), 0) }, 2, "of other"},
+		{"last block among smaller ones", []model.Pool{v4}, func(s *etcd) { full(s, of("10.0.0.0/16", 27)); halves(s, nth(host, v4, -2)) }, 2, "new"},
+		{"borrow of a smaller block", []model.Pool{v4}, func(s *etcd) { borrow(of("10.0.0.0/16", 27), 600)(s) }, 2, "of other"},
+		{"last of 65,536 blocks", []model.Pool{of("10.0.0.0/10", 26)}, last(of("10.0.0.0/10", 26)), 2, "new"},
+		{"fifth pool", nine, func(s *etcd) { full(s, nine[:4]...) }, 2, "new"},
+		{"last block of the eighth pool", nine, func(s *etcd) { full(s, nine[:7]...); last(nine[7])(s) }, 2, "new"},
+		{"borrow where eight pools are full", nine[:8], func(s *etcd) { full(s, nine[:8]...); s.room(nth(host, nine[4], 60)) }, 2, "of other"},
+		{"ninth pool", nine, func(s *etcd) { full(s, nine[:8]...) }, 2, "new"},
+
+		{"last block of the ninth pool", nine, func(s *etcd) { full(s, nine[:8]...); last(nine[8])(s) }, 3, "new"},
+		{"last block among larger ones", []model.Pool{v4}, func(s *etcd) { s.stuff(of("10.0.0.0/16", 24), netip.PrefixFrom(nth(host, v4, -2).Addr(), 24).Masked()) }, 3, "new"},
+		{"last block among larger ones of half a /16", []model.Pool{of("10.0.0.0/17", 26)}, func(s *etcd) {
+			s.stuff(of("10.0.0.0/17", 24), netip.PrefixFrom(nth(host, of("10.0.0.0/17", 26), -2).Addr(), 24).Masked())
 		}, 3, "new"},
+		{"its host left the cluster a moment ago, affinity is strict", []model.Pool{v4}, func(s *etcd) {
+			full(s, v4)
+			s.empty(nth(host, v4, 0), 0)
+			s.config(true, true)
+		}, 3, "taken over from other"},
+		{"borrow among blocks in a form of others", []model.Pool{v4}, func(s *etcd) {
+			borrow(v4, 200)(s)
+			for i := range 100 {
+				s.otherForm(nth(host, v4, i))
+			}
+		}, 5, "of other"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := world(t, tt.pools...)
@@ -153,6 +215,142 @@ func TestRounds(t *testing.T) {
 	}
 }
 
+// TestFindsWhatThereIs fills a pool with blocks of all kinds: an address is found if there is one that the host may have,
+// and where none is found the reason is right.
+func TestFindsWhatThereIs(t *testing.T) {
+	p := model.Pool{CIDR: cidr("10.0.0.0/20"), BlockSize: 26}
+	outcomes := map[string]int{}
+	for seed := range 300 {
+		random := rand.New(rand.NewPCG(uint64(seed), 3))
+		s := world(t, p)
+		s.stuff(p, netip.Prefix{})
+		strict := random.IntN(3) == 0
+		s.config(strict, true)
+		s.put(model.HostMetadataKey{Host: "other"}, model.HostMetadata{})
+		var some, empty bool // are there addresses for the host, and such blocks to take over
+		for range random.IntN(30) {
+			c := nth("x", p, random.IntN(64))
+			b := s.block(c.String())
+			if b == nil || len(b.Unallocated) > 0 {
+				continue
+			}
+			switch random.IntN(12) {
+			case 0:
+				s.room(c)
+				some = some || !strict
+			case 1:
+				s.room(c)
+				s.edit(c.String(), func(b *model.Block) { b.StrictAffinity = true })
+			case 2:
+				s.empty(c, 0)
+				some = some || !strict
+			case 3:
+				if random.IntN(4) == 0 {
+					s.empty(c, time.Hour)
+					some, empty = true, true
+				}
+			case 4:
+				s.putText(model.BlockKey{CIDR: c}.Path(), []string{"", "[]", "~"}[random.IntN(3)])
+			default:
+				s.otherForm(c)
+				continue
+			}
+			if random.IntN(3) == 0 && s.block(c.String()) != nil {
+				s.otherForm(c)
+			}
+		}
+		choice, plan, err := s.planAssign(Request{Host: "a", Handle: "h", IPv4: true, Now: noon})
+		var none *ExhaustedError
+		switch {
+		case some && err != nil, !some && !errors.As(err, &none):
+			t.Errorf("%d: got %v, %v; there is something: %t", seed, choice, err, some)
+		case err == nil:
+			got, _, _ := strings.Cut(strings.SplitN(s.describe(choice, plan)[0], " ", 2)[1], " other")
+			if outcomes[got]++; strict && !empty {
+				t.Errorf("%d: %s where affinity is strict", seed, got)
+			}
+		default:
+			outcomes["none"]++
+		}
+	}
+	t.Log(outcomes)
+	if len(outcomes) < 3 {
+		t.Errorf("all came to %v", outcomes)
+	}
+}
+
+// TestFullAsOf takes a block for full only if it hasn't changed since those were read that have room.
+func TestFullAsOf(t *testing.T) {
+	s := world(t)
+	s.fill("10.0.0.4/30", "b", 4)
+	c := cidr("10.0.0.4/30")
+	names := Want{Prefix: model.BlockPrefix(false), KeysOnly: true}
+	for before, want := range []bool{true, false} {
+		v := NewView()
+		v.Add(Want{Prefix: names.Prefix, Roomy: true, Limit: 1}, s.revision-int64(before), nil)
+		v.Add(names, s.revision, s.read(names))
+		if got := v.full(c); got != want {
+			t.Errorf("%d revisions later: full %t", before, got)
+		}
+	}
+}
+
+// TestFreedWhileReading has an address freed between the transactions of one round: the one that reads blocks with room sees
+// it, and those that read names are earlier.
+func TestFreedWhileReading(t *testing.T) {
+	p := model.Pool{CIDR: cidr("10.0.0.0/16"), BlockSize: 26}
+	s := world(t, p)
+	s.stuff(p, netip.Prefix{})
+	freed := nth("a", p, 300)
+	r := Request{Host: "a", Handle: "h", IPv4: true, Now: noon}
+	v := NewView()
+	s.show(v, FirstRead(r))
+	_, err := NewPlan(v).Assign(r)
+	need, ok := errors.AsType[*NeedError](err)
+	if !ok {
+		t.Fatal(err)
+	}
+	revision := s.revision
+	read := make([][]model.Entry, len(need.Wants))
+	for _, late := range []bool{false, true} {
+		for i, w := range need.Wants {
+			if w.Roomy == late {
+				read[i] = s.read(w)
+			}
+		}
+		s.room(freed)
+	}
+	for i, w := range need.Wants {
+		v.Add(w, revision, read[i])
+	}
+	choice, err := NewPlan(v).Assign(r)
+	if err != nil || len(choice.Addrs) != 1 || choice.Addrs[0].Block != freed {
+		t.Errorf("got %v, %v, want an address of %s", choice, err, freed)
+	}
+}
+
+// TestAheadOfManyPools bounds what is asked for should all pools be full.
+func TestAheadOfManyPools(t *testing.T) {
+	ahead := func(n int) int {
+		var pools []model.Pool
+		for i := range n {
+			pools = append(pools, model.Pool{CIDR: cidr(fmt.Sprintf("10.%d.0.0/20", i)), BlockSize: 26})
+		}
+		s, v := world(t, pools...), NewView()
+		r := Request{Host: "a", Handle: "h", IPv4: true, Now: noon}
+		s.show(v, FirstRead(r))
+		_, err := NewPlan(v).Assign(r)
+		need, ok := errors.AsType[*NeedError](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		return len(need.Wants)
+	}
+	if some, many := ahead(2*maxAhead), ahead(250); some != many {
+		t.Errorf("%d ranges with %d pools, %d with 250", some, 2*maxAhead, many)
+	}
+}
+
 // TestBorrowsAgain has a host find the block that it borrowed from last, which its caller reads first.
 func TestBorrowsAgain(t *testing.T) {
 	p := model.Pool{CIDR: cidr("10.0.0.0/16"), BlockSize: 26}
@@ -164,7 +362,7 @@ func TestBorrowsAgain(t *testing.T) {
 		s.put(model.BlockKey{CIDR: b.CIDR}, b)
 	}
 	var last []Want
-	for i, want := range []int{5, 2, 2} {
+	for i, want := range []int{2, 2, 2} {
 		s.rounds = 0
 		r := Request{Host: "a", Handle: fmt.Sprint("h", i), IPv4: true, Now: noon}
 		var choice Choice
@@ -237,6 +435,74 @@ func TestLastBlockMeanwhile(t *testing.T) {
 					t.Errorf("conflict: %v", err)
 				}
 				return
+			}
+		})
+	}
+}
+
+// TestRoundsBesideOthers finds the last address of an IPv6 pool beside another one that has room and isn't for the host.
+func TestRoundsBesideOthers(t *testing.T) {
+	for full, other := range map[string]string{"fd00:10:0:1::/112": "fd00:10:0:2::/64", "fd01::/112": "fd01:1::/112"} {
+		p, q := model.Pool{CIDR: cidr(full), BlockSize: 122}, model.Pool{CIDR: cidr(other), BlockSize: 122, NodeSelector: `name == "b"`}
+		s := world(t, p, q)
+		s.stuff(p, netip.Prefix{})
+		last := nth("a", p, 700)
+		s.room(last)
+		for i := range 20 {
+			s.fill(nth("b", q, i).String(), "b", 1)
+		}
+		s.rounds = 0
+		choice, _, err := s.planAssign(Request{Host: "a", Handle: "h", IPv6: true, Now: noon})
+		if err != nil || choice.Addrs[0].Block != last || s.rounds != 2 {
+			t.Errorf("%s beside %s: %v after %d rounds, %v", full, other, choice, s.rounds, err)
+		}
+	}
+}
+
+// TestIfTaken has other calls of a host take what the host's known block has left, while one waits for them: what that reads
+// then is enough.
+func TestIfTaken(t *testing.T) {
+	p := model.Pool{CIDR: cidr("10.0.0.0/20"), BlockSize: 26}
+	full := func(s *etcd) { s.stuff(p, netip.Prefix{}) }
+	for _, tt := range []struct {
+		name   string
+		before func(*etcd)
+		left   int // addresses of the known block
+		want   string
+	}{
+		{"a new block", func(*etcd) {}, 3, "new"},
+		{"a new block, of many left", func(*etcd) {}, 60, "new"},
+		{"another of its own", func(s *etcd) { s.fill("10.0.8.0/26", "a", 63) }, 3, "of a"},
+		{"another of its own, which is full", func(s *etcd) { s.fill("10.0.8.0/26", "a", 64) }, 3, "new"},
+		{"another of its own, and no new ones", func(s *etcd) { s.config(true, false); s.fill("10.0.8.0/26", "a", 63) }, 3, "of a"},
+		{"none of its own in a full pool", func(s *etcd) { full(s); s.fill("10.0.8.0/26", "a", 64); s.room(nth("a", p, 40)) }, 3, "of other"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := world(t, p)
+			tt.before(s)
+			known := nth("a", p, 0)
+			s.fill(known.String(), "a", 64-tt.left)
+			r := Request{Host: "a", Handle: "h", IPv4: true, Now: noon}
+			first := append(FirstRead(r), Want{Key: model.BlockKey{CIDR: known}})
+			v := NewView()
+			s.show(v, first)
+			if choice, err := NewPlan(v).Assign(r); err != nil || choice.Addrs[0].Block != known {
+				t.Fatalf("at first: %v, %v", choice, err)
+			}
+			before := s.revision
+			for i := range tt.left {
+				s.edit(known.String(), func(b *model.Block) { take(b, b.Unallocated[0], model.Attributes{HandleID: fmt.Sprint("o", i)}) })
+			}
+			wants := append(first, NewPlan(v).IfTaken(r, s.revision-before)...)
+			v = NewView()
+			s.show(v, wants)
+			plan := NewPlan(v)
+			choice, err := plan.Assign(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.describe(choice, plan)[0]; !strings.Contains(got, tt.want) {
+				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
 	}

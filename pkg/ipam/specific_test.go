@@ -120,7 +120,7 @@ func TestSpecificAhead(t *testing.T) {
 	wants := func(size int) int {
 		pool := model.Pool{CIDR: cidr("10.0.0.0/8"), BlockSize: size, IPAM: true}
 		v := NewView()
-		v.Add(Want{Prefix: model.PoolPrefix()}, []model.Entry{{Key: model.PoolKey{CIDR: pool.CIDR}, Value: pool, Revision: 1}})
+		v.Add(Want{Prefix: model.PoolPrefix()}, 1, []model.Entry{{Key: model.PoolKey{CIDR: pool.CIDR}, Value: pool, Revision: 1}})
 		_, err := NewPlan(v).Assign(Request{Host: "a", Handle: "h", Now: noon, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}})
 		need, ok := errors.AsType[*NeedError](err)
 		if !ok {

@@ -26,6 +26,7 @@ type View struct {
 	handles  map[model.HandleKey]model.Entry
 	metadata map[string]model.Entry
 	listings map[string]*listing
+	roomy    map[string]roomy
 }
 
 // block is what is known of a block key: that it exists or not, and its value
@@ -65,6 +66,12 @@ type listing struct {
 	next string // where to go on
 }
 
+// roomy says that those blocks of a prefix have been read that have room.
+type roomy struct {
+	revision int64 // up to which that is so
+	all      bool  // the limit left none out
+}
+
 // pool is a pool as stored.
 type pool struct {
 	model.Pool
@@ -84,11 +91,19 @@ func NewView() *View {
 		handles:  map[model.HandleKey]model.Entry{},
 		metadata: map[string]model.Entry{},
 		listings: map[string]*listing{},
+		roomy:    map[string]roomy{},
 	}
 }
 
-// Add tells the view what reading w gave. What isn't in entries doesn't exist.
-func (v *View) Add(w Want, entries []model.Entry) {
+// Add tells the view what reading w at the revision gave, or at a later one. What of it isn't in entries doesn't exist.
+func (v *View) Add(w Want, revision int64, entries []model.Entry) {
+	if w.Roomy {
+		v.roomy[w.Prefix] = roomy{revision, int64(len(entries)) < w.Limit}
+		for _, e := range entries {
+			v.addEntry(e, false)
+		}
+		return
+	}
 	if w.Key != nil {
 		e := model.Entry{Path: w.Key.Path(), Key: w.Key}
 		if len(entries) > 0 {
@@ -192,6 +207,8 @@ func (v *View) addBlock(c netip.Prefix, e model.Entry, read bool) {
 		v.blocks[c] = old
 	case old.read && !read && old.entry.Revision == e.Revision:
 		return // the value is still the one that was read
+	case old.read && e.Exists() && old.entry.Revision > e.Revision && old.entry.Path == e.Path:
+		return // it was read earlier, by another transaction of the round
 	}
 	if e.Exists() && !old.exists() {
 		r := regionOf(c.Addr())
@@ -253,6 +270,10 @@ func (v *View) isOwn(host string) func(c netip.Prefix) bool {
 
 // knows reports whether w has been read, by itself or as part of something.
 func (v *View) knows(w Want) bool {
+	if w.Roomy {
+		_, ok := v.roomy[w.Prefix]
+		return ok
+	}
 	if w.Key == nil {
 		return v.listed(w.Prefix)
 	}
@@ -270,6 +291,17 @@ func (v *View) knows(w Want) bool {
 			return b.read || w.KeysOnly
 		}
 		return v.listed(k.Path())
+	}
+	return false
+}
+
+// full reports whether a block whose value wasn't read is known to have no free address.
+func (v *View) full(c netip.Prefix) bool {
+	path := model.BlockKey{CIDR: c}.Path()
+	for prefix, r := range v.roomy {
+		if r.all && v.blocks[c].entry.Revision <= r.revision && strings.HasPrefix(path, prefix) {
+			return true
+		}
 	}
 	return false
 }

@@ -22,13 +22,20 @@ type Want struct {
 	Limit int64
 	// KeysOnly: the values are not needed.
 	KeysOnly bool
+	// Roomy: only blocks that aren't known by how their texts begin to be full, the empty ones first; see model.FullBlock.
+	Roomy bool
 	// If is where to read it only; nil: in any case.
 	If *Condition
 }
 
-// Condition is that keys exist, as of the revision at which the wants that have it are read, together.
-// Where it doesn't hold a view is told nothing of them.
-type Condition struct{ Exist []model.Key }
+// Condition is what must hold at the revision at which the wants that have it are read, together. Where it doesn't
+// a view is told nothing of them.
+type Condition struct {
+	// Exist are what paths of keys begin with: of each there is one at least.
+	Exist []string
+	// Full are such where in addition all are blocks that have no free address.
+	Full []string
+}
 
 // NeedError says that a decision needs more to be read.
 type NeedError struct {
@@ -67,7 +74,7 @@ func handleWants(handle string) []Want {
 // the caller may have some of its own. What is beyond is read in the next round.
 const maxWants = 112
 
-// maxCompares is how many keys a condition may name: etcd takes no more.
+// maxCompares is how much a condition may name: etcd takes no more.
 const maxCompares = 128
 
 // needs collects what must be read and isn't known yet.
@@ -116,12 +123,12 @@ func (n *needs) addAll(ws []Want) bool {
 // block reports whether the block's content is known, or its absence.
 func (n *needs) block(p netip.Prefix) bool { return n.add(Want{Key: model.BlockKey{CIDR: p}}) }
 
-// onCondition wants what of ws isn't known, where all the keys exist.
-func (n *needs) onCondition(exist []model.Key, ws []Want) {
-	c := &Condition{Exist: exist}
+// onCondition wants what of ws isn't known, where the condition holds.
+func (n *needs) onCondition(c Condition, ws []Want) {
+	before := len(n.ahead)
 	for _, w := range ws {
 		known := n.v.knows(w)
-		if w.If = c; !known && !slices.Contains(n.ahead, w) {
+		if w.If = &c; !known && !slices.Contains(n.ahead[before:], w) {
 			n.ahead = append(n.ahead, w)
 		}
 	}

@@ -5,8 +5,6 @@ package ipam
 import (
 	"net/netip"
 	"slices"
-
-	"github.com/calico-go/calico/pkg/model"
 )
 
 // window is where a claim looks, as far as it has come.
@@ -50,38 +48,66 @@ func (a *assignment) window(w walk, n int) window {
 	return out
 }
 
-// maxAhead is how many pools are asked for at once, should one after the other be full.
-const maxAhead = 4
+// maxAhead is of how many pools it is known in one round whether they are full, and of how many more whether their near
+// windows are.
+const maxAhead = 8
 
 // ifFull asks for what is needed where the near window has no room, on condition that its blocks exist, so that no other round
-// is needed to see that: the wide window; and if that is full too the names of all the pool's blocks, the near window of the next
-// pool and, after the last one, blocks of others to take over or to borrow from.
+// is needed to see that: the wide window; and if that is full too the names of all the pool's blocks and the near window of the
+// next pool. If all are full it is the near windows of as many further pools, and blocks of others: near ones; and if
+// none of those has an address, such as have.
 func (a *assignment) ifFull(pools []*pool) {
-	pools = pools[:min(len(pools), maxAhead)]
+	pools, beyond := pools[:min(len(pools), maxAhead)], pools[min(len(pools), maxAhead):min(len(pools), 2*maxAhead)]
 	near, wide := make([]window, len(pools)), make([]window, len(pools))
 	for i, p := range pools {
 		near[i], wide[i] = a.windows(walkOf(a.Host, p))
 	}
 	n := maxCompares / len(pools)
-	var full []model.Key
+	var full []string
 	for i, p := range pools {
-		a.needs.onCondition(slices.Concat(full, spread(near[i].blocks, n)), unitWants(wide[i].units[len(near[i].units):]))
+		a.needs.onCondition(Condition{Exist: slices.Concat(full, spread(near[i].blocks, n))}, unitWants(wide[i].units[len(near[i].units):]))
 		full = slices.Concat(full, spread(wide[i].blocks, n))
 		var wants []Want
 		if !wide[i].whole {
-			wants = append(wants, a.view.poolWant(p.CIDR))
+			wants = a.view.poolWants(p)
 		}
 		if i+1 < len(pools) {
 			wants = append(wants, unitWants(near[i+1].units)...)
 		} else {
-			for j, q := range pools {
-				for _, c := range near[j].blocks[:min(len(near[j].blocks), walkOf(a.Host, q).atOnce())] {
-					wants = append(wants, Want{Key: model.BlockKey{CIDR: c}})
-				}
+			for _, p := range beyond {
+				w := walkOf(a.Host, p)
+				wants = append(wants, unitWants(a.window(w, w.atOnce()).units)...)
 			}
+			wants = append(wants, a.others(pools, near, full)...)
 		}
-		a.needs.onCondition(full, wants)
+		a.needs.onCondition(Condition{Exist: full}, wants)
 	}
+}
+
+// others are the blocks that are read where all the pools are full. Where these have no address either it asks for such as
+// have, but in a pool that has no more.
+func (a *assignment) others(pools []*pool, near []window, full []string) (first []Want) {
+	config, err := a.view.ipamConfig()
+	strict := err == nil && config.StrictAffinity
+	var roomy []Want
+	none := Condition{Exist: full}
+	for i, p := range pools {
+		some := walkOf(a.Host, p).atOnce()
+		all := near[i].whole && len(near[i].blocks) <= some
+		if !all {
+			roomy = append(roomy, roomyWants(p, some)...)
+		}
+		if strict && !all {
+			continue // most have addresses, but not for this host
+		}
+		none.Full = append(none.Full, spread(near[i].blocks[:min(len(near[i].blocks), some)], maxCompares/2/len(pools))...)
+	}
+	for _, begin := range none.Full {
+		first = append(first, Want{Prefix: begin})
+	}
+	none.Exist = full[:min(len(full), maxCompares-len(none.Full))]
+	a.needs.onCondition(none, roomy)
+	return first
 }
 
 func unitWants(units []netip.Prefix) (wants []Want) {
@@ -91,11 +117,12 @@ func unitWants(units []netip.Prefix) (wants []Want) {
 	return wants
 }
 
-// spread are n of the blocks at most, from all over them.
-func spread(blocks []netip.Prefix, n int) []model.Key {
-	out := make([]model.Key, min(n, len(blocks)))
+// spread are n of the blocks at most, from all over them: what the paths of those begin with, of whatever size, that begin
+// where they do.
+func spread(blocks []netip.Prefix, n int) []string {
+	out := make([]string, min(n, len(blocks)))
 	for i := range out {
-		out[i] = model.BlockKey{CIDR: blocks[i*len(blocks)/len(out)]}
+		out[i] = blockText(blocks[i*len(blocks)/len(out)].Addr()) + "-"
 	}
 	return out
 }

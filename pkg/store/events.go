@@ -128,13 +128,21 @@ func (s *stream) established(ctx context.Context) error {
 	case err != nil:
 		return err
 	case last == nil:
+	case last.Deleted && len(resp.Kvs) == 0:
+		// Most histories have no such key: it must have been there just before.
+		ask.Revision--
+		resp, err = wire.Range(ctx, s.conn, ask)
+		if err != nil && !errors.Is(rpctypes.Error(err), rpctypes.ErrCompacted) {
+			return err
+		}
+		known = err != nil || len(resp.Kvs) == 1
 	case last.Deleted:
-		known = len(resp.Kvs) == 0
+		known = false
 	default:
 		known = len(resp.Kvs) == 1 && resp.Kvs[0].Equal(last.Kv)
 	}
 	if !known {
-		return fmt.Errorf("%w: etcd was restored from a backup: what came of %s at revision %d is not what it has", errResync, ask.Key, ask.Revision)
+		return fmt.Errorf("%w: etcd was restored from a backup: what came of %s at revision %d is not what it has", errResync, last.Kv.Key, last.Kv.ModRevision)
 	}
 	if s.news != nil {
 		s.w.last = s.news

@@ -24,6 +24,7 @@ type Range struct {
 	from     string
 	limit    int64
 	keysOnly bool
+	before   string
 }
 
 // Key is the range of one key.
@@ -38,6 +39,10 @@ func (r Range) KeysOnly() Range { r.keysOnly = true; return r }
 // Limit reads the first n entries only; 0 = all.
 func (r Range) Limit(n int64) Range { r.limit = n; return r }
 
+// Before reads those entries only whose values come before the text in the order of bytes, in that order: a limit leaves
+// the first ones. etcd goes through the values of them all for it. KeysOnly leaves nothing to tell them by.
+func (r Range) Before(value string) Range { r.before = value; return r }
+
 // From begins a prefix's range at path, itself included, for paging: continue
 // after the last entry with its Path + "\x00".
 func (r Range) From(path string) Range { r.from = path; return r }
@@ -46,7 +51,7 @@ func (r Range) request() (*wire.RangeRequest, error) {
 	if r.key == "" {
 		return nil, fmt.Errorf("an empty key or prefix names the whole of etcd: name a part of it, such as %s", model.Root)
 	}
-	req := &wire.RangeRequest{Key: r.key, Limit: r.limit, KeysOnly: r.keysOnly}
+	req := &wire.RangeRequest{Key: r.key, Limit: r.limit, KeysOnly: r.keysOnly, ByValue: r.before != ""}
 	if r.prefix {
 		req.RangeEnd = prefixEnd(r.key)
 		if r.from > r.key {
@@ -117,9 +122,9 @@ type page struct {
 }
 
 type readOptions struct {
-	revision  int64       // 0 = the latest
-	alongside bool        // another request is under way: together they are one round trip
-	exist     []model.Key // where one of them doesn't, nothing is read
+	revision  int64          // 0 = the latest
+	alongside bool           // another request is under way: together they are one round trip
+	condition []wire.Compare // where one doesn't hold, nothing is read
 }
 
 // readAt reads several ranges at one revision.
@@ -131,10 +136,7 @@ func (c *Client) readAt(ctx context.Context, o readOptions, ranges []Range) (pag
 	if len(ranges) == 0 {
 		return page{}, nil
 	}
-	txn := &wire.TxnRequest{Success: make([]wire.Op, len(ranges))}
-	for _, k := range o.exist {
-		txn.Compare = append(txn.Compare, wire.Compare{Key: k.Path(), Later: true})
-	}
+	txn := &wire.TxnRequest{Compare: o.condition, Success: make([]wire.Op, len(ranges))}
 	for i, r := range ranges {
 		req, err := r.request()
 		if err != nil {
@@ -152,7 +154,7 @@ func (c *Client) readAt(ctx context.Context, o readOptions, ranges []Range) (pag
 	if err != nil {
 		return page{}, err
 	}
-	if !resp.Succeeded && len(o.exist) > 0 {
+	if !resp.Succeeded && len(o.condition) > 0 {
 		return page{Snapshot: Snapshot{Revision: resp.Header.Revision}}, nil
 	}
 	if len(resp.Responses) != len(ranges) {
@@ -164,9 +166,11 @@ func (c *Client) readAt(ctx context.Context, o readOptions, ranges []Range) (pag
 		more:     make([]bool, len(ranges)),
 	}
 	for i, r := range resp.Responses {
-		entries := make([]model.Entry, len(r.Range.Kvs))
-		for j, kv := range r.Range.Kvs {
-			entries[j] = c.entry(kv, ranges[i].keysOnly)
+		entries := make([]model.Entry, 0, len(r.Range.Kvs))
+		for _, kv := range r.Range.Kvs {
+			if e := c.entry(kv, ranges[i].keysOnly); ranges[i].before == "" || string(kv.Value) < ranges[i].before {
+				entries = append(entries, e)
+			}
 		}
 		p.Ranges[i], p.more[i] = entries, r.Range.More
 	}

@@ -95,6 +95,27 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestReadBefore reads by value.
+func TestReadBefore(t *testing.T) {
+	s := open(t, Config{Endpoints: startCluster(t, clusterOptions{}).endpoints()})
+	ctx := within(t, patienceOfTests)
+	if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("W", "3"), put("X", "1"), put("Y", "2"), put("Z", "1x")}}); err != nil {
+		t.Fatal(err)
+	}
+	all := Prefix("/calico/v1/config/")
+	snap, err := s.Read(ctx, all.Before("3"), all.Before("3").Limit(2), all.Before("2").Limit(3), all.Before("1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got [][]string
+	for _, r := range snap.Ranges {
+		got = append(got, paths(r))
+	}
+	if d := cmp.Diff([][]string{{"X", "Z", "Y"}, {"X", "Z"}, {"X", "Z"}, nil}, got); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestReadRefuses(t *testing.T) {
 	s := open(t, Config{Endpoints: []string{"127.0.0.1:1"}})
 	var many []Range

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store/wire"
 )
 
 // ReadWants reads what address management wants, but for that of which the condition doesn't hold. It returns the wants
@@ -29,7 +30,7 @@ func (c *Client) ReadWants(ctx context.Context, wants []ipam.Want) (Snapshot, []
 			wg.Go(func() {
 				o := readOptions{alongside: n > 0}
 				if cond := parts[i][0].If; cond != nil {
-					o.exist = cond.Exist
+					o.condition = compares(cond)
 				}
 				pages[i], errs[i] = c.readAt(ctx, o, ranges(parts[i]))
 			})
@@ -41,10 +42,15 @@ func (c *Client) ReadWants(ctx context.Context, wants []ipam.Want) (Snapshot, []
 		all = append(all, i)
 	}
 	read(all)
-	// Of what size blocks can be is judged by the pools, and so which there are is read not before these.
-	judged := slices.ContainsFunc(parts[0], func(w ipam.Want) bool { return w.Prefix == model.PoolPrefix() })
+	// Of what size blocks can be is judged by the pools, and so which there are is read not before these were written.
+	var pools int64
+	if at := slices.IndexFunc(parts[0], func(w ipam.Want) bool { return w.Prefix == model.PoolPrefix() }); at >= 0 && pages[0].Ranges != nil {
+		for _, e := range pages[0].Ranges[at] {
+			pools = max(pools, e.Revision)
+		}
+	}
 	for i := range parts {
-		if judged && pages[i].Ranges != nil && pages[i].Revision < pages[0].Revision {
+		if pages[i].Ranges != nil && pages[i].Revision < pools {
 			again = append(again, i)
 		}
 	}
@@ -80,6 +86,17 @@ func transactions(wants []ipam.Want) [][]ipam.Want {
 	return parts
 }
 
+func compares(c *ipam.Condition) []wire.Compare {
+	var all []wire.Compare
+	for _, prefix := range c.Exist {
+		all = append(all, wire.Compare{Key: prefix, RangeEnd: prefixEnd(prefix), Later: true})
+	}
+	for _, prefix := range c.Full {
+		all = append(all, wire.Compare{Key: prefix, RangeEnd: prefixEnd(prefix), After: model.FullBlock})
+	}
+	return all
+}
+
 func ranges(wants []ipam.Want) []Range {
 	ranges := make([]Range, len(wants))
 	for i, w := range wants {
@@ -90,6 +107,9 @@ func ranges(wants []ipam.Want) []Range {
 		r := Prefix(w.Prefix).Limit(w.Limit)
 		if w.From != "" {
 			r = r.From(w.From)
+		}
+		if w.Roomy {
+			r = r.Before(model.FullBlock)
 		}
 		if w.KeysOnly {
 			r = r.KeysOnly()

@@ -24,8 +24,9 @@ func TestRanges(t *testing.T) {
 		{Key: key},
 		{Prefix: model.PoolPrefix()},
 		{Prefix: "/a/", From: "/a/b", Limit: 7, KeysOnly: true},
+		{Prefix: "/a/", Limit: 16, Roomy: true},
 	})
-	want := []Range{Key(key), Prefix(model.PoolPrefix()), Prefix("/a/").From("/a/b").Limit(7).KeysOnly()}
+	want := []Range{Key(key), Prefix(model.PoolPrefix()), Prefix("/a/").From("/a/b").Limit(7).KeysOnly(), Prefix("/a/").Limit(16).Before(model.FullBlock)}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Range{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -71,20 +72,23 @@ func TestReadWants(t *testing.T) {
 func TestReadWantsOnCondition(t *testing.T) {
 	s := open(t, Config{Endpoints: startCluster(t, clusterOptions{}).endpoints()})
 	ctx := within(t, patienceOfTests)
-	if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("a", "1"), put("b", "2")}}); err != nil {
+	if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("a", "1"), put("b", "2"), put("full", model.FullBlock+"1"), put("full2", model.FullBlock+"2"), put("c", model.FullBlock), put("c2", "3")}}); err != nil {
 		t.Fatal(err)
 	}
-	exist := func(names ...string) *ipam.Condition {
-		c := &ipam.Condition{}
+	paths := func(names ...string) (all []string) {
 		for _, name := range names {
-			c.Exist = append(c.Exist, configKey(name))
+			all = append(all, configKey(name).Path())
 		}
-		return c
+		return all
 	}
-	met, unmet := exist("a", "b"), exist("a", "none")
+	met := &ipam.Condition{Exist: paths("a", "b"), Full: paths("full", "full2")}
 	want := []ipam.Want{{Key: configKey("a")}, {Key: configKey("b"), If: met}, {Key: configKey("none"), If: met}}
 	before := s.Counters().RoundTrips
-	snapshot, read, err := s.ReadWants(ctx, slices.Insert(slices.Clone(want), 1, ipam.Want{Key: configKey("b"), If: unmet}))
+	all := slices.Clone(want)
+	for _, unmet := range []ipam.Condition{{Exist: paths("a", "none")}, {Full: paths("full", "none")}, {Full: paths("full2", "c")}, {Exist: paths("none"), Full: paths("full")}} {
+		all = slices.Insert(all, 1, ipam.Want{Key: configKey("b"), If: &unmet})
+	}
+	snapshot, read, err := s.ReadWants(ctx, all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,75 +107,87 @@ func TestReadWantsOnCondition(t *testing.T) {
 	}
 }
 
-// TestReadWantsNotBeforeThePools has each request of a round that reads the pools show no less than the one with the pools.
+// TestReadWantsNotBeforeThePools has each request of a round that reads the pools show no less than was there when these were
+// written, and reads nothing again for what else is written.
 func TestReadWantsNotBeforeThePools(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s, other := open(t, Config{Endpoints: c.endpoints()}), open(t, Config{Endpoints: c.endpoints()})
-	ctx, cancel := context.WithCancel(within(t, patienceOfTests))
-	change := model.Change{Puts: []model.Put{put("a", "1")}}
-	if _, err := s.Commit(ctx, change); err != nil {
-		t.Fatal(err)
-	}
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for ctx.Err() == nil {
-			_, _ = other.Commit(ctx, change)
-		}
-	})
-	defer writer.Wait()
-	defer cancel()
 	k := configKey("a")
-	met, unmet := &ipam.Condition{Exist: []model.Key{k}}, &ipam.Condition{Exist: []model.Key{configKey("none")}}
 	pools := ipam.Want{Prefix: model.PoolPrefix()}
-	for range 300 {
-		before := s.Counters().RoundTrips
-		snapshot, _, err := s.ReadWants(ctx, []ipam.Want{pools, {Key: k}, {Key: k, If: met}, {Key: k, If: &ipam.Condition{Exist: met.Exist}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pool := snapshot.Ranges[1][0].Revision
-		for _, blocks := range snapshot.Ranges[2:] {
-			if blocks[0].Revision < pool {
-				t.Fatalf("the blocks are as of revision %d, the pools as of %d", blocks[0].Revision, pool)
+	pool := model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/16"), BlockSize: 26, IPAM: true}
+	for _, change := range []model.Change{
+		{Puts: []model.Put{put("a", "1"), {Key: model.PoolKey{CIDR: pool.CIDR}, Value: pool}}},
+		{Puts: []model.Put{put("a", "1")}},
+	} {
+		t.Run(fmt.Sprintf("%d keys", len(change.Puts)), func(t *testing.T) {
+			ctx, cancel := context.WithCancel(within(t, patienceOfTests))
+			if _, err := s.Commit(ctx, change); err != nil {
+				t.Fatal(err)
 			}
-		}
-		if got := s.Counters().RoundTrips - before; got > 2 {
-			t.Fatalf("%d round trips, want 2 at most", got)
-		}
-		before = s.Counters().RoundTrips
-		if _, _, err := s.ReadWants(ctx, []ipam.Want{pools, {Key: k, If: unmet}}); err != nil {
-			t.Fatal(err)
-		}
-		if got := s.Counters().RoundTrips - before; got != 1 {
-			t.Fatalf("%d round trips where a condition doesn't hold, want 1", got)
-		}
+			var writer sync.WaitGroup
+			writer.Go(func() {
+				for ctx.Err() == nil {
+					_, _ = other.Commit(ctx, change)
+				}
+			})
+			defer writer.Wait()
+			defer cancel()
+			met := &ipam.Condition{Exist: []string{k.Path()}}
+			for range 300 {
+				before := s.Counters().RoundTrips
+				snapshot, _, err := s.ReadWants(ctx, []ipam.Want{pools, {Key: k}, {Key: k, If: met}, {Key: k, If: &ipam.Condition{Exist: met.Exist}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				written := snapshot.Ranges[0][0].Revision
+				for _, blocks := range snapshot.Ranges[1:] {
+					if blocks[0].Revision < written {
+						t.Fatalf("the blocks are as of revision %d, the pool was written at %d", blocks[0].Revision, written)
+					}
+				}
+				if got := s.Counters().RoundTrips - before; got > int64(len(change.Puts)) {
+					t.Fatalf("%d round trips where so many keys are written all the time", got)
+				}
+			}
+		})
 	}
 }
 
-// TestAssignRoundTrips finds the last block of a pool, and then an address in another host's, in three round trips each.
+// TestAssignRoundTrips finds the last block of a pool, then the last address, in another host's block, in three round trips each,
+// and that there is no more in two.
 func TestAssignRoundTrips(t *testing.T) {
-	s := open(t, Config{Endpoints: startCluster(t, clusterOptions{}).endpoints()})
+	s := open(t, newTokenRig(t, clusterOptions{}).cfg)
 	ctx := within(t, patienceOfTests)
-	pool := model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/16"), BlockSize: 26, IPAM: true}
-	first := netip.PrefixFrom(pool.CIDR.Addr(), pool.BlockSize)
+	pool := model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/16"), BlockSize: 30, IPAM: true}
 	puts := []model.Put{{Key: model.PoolKey{CIDR: pool.CIDR}, Value: pool}}
-	block := model.Block{Affinity: "other", Allocations: make([]int, 64), Attributes: []model.Attributes{{HandleID: "x"}}}
-	block.Allocations[63], block.Unallocated = model.Free, []int{63}
-	for n := 1; n < 1<<10; n++ {
-		block.CIDR = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 65, byte(n >> 2), byte(n << 6)}), 26)
-		puts = append(puts, model.Put{Key: model.BlockKey{CIDR: block.CIDR}, Value: block})
+	full := func(n int) model.Put {
+		block := model.Block{Affinity: "other", Allocations: make([]int, 4), Attributes: []model.Attributes{{HandleID: "x"}}}
+		block.CIDR = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 65, byte(n >> 6), byte(n << 2)}), 30)
+		if n == 9000 {
+			block.Allocations[3], block.Unallocated = model.Free, []int{3}
+		}
+		return model.Put{Key: model.BlockKey{CIDR: block.CIDR}, Value: block}
+	}
+	for n := 1; n < 1<<14; n++ {
+		puts = append(puts, full(n))
 	}
 	for part := range slices.Chunk(puts, maxOps) {
 		if _, err := s.Commit(ctx, model.Change{Puts: part}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for i, host := range []string{"a", "b"} {
+	for i, tt := range []struct {
+		host, want string
+		trips      int64
+	}{{"a", "10.65.0.0", 3}, {"b", "10.65.140.163", 3}, {"c", "invalid IP", 2}} {
 		before := s.Counters().RoundTrips
-		r := ipam.Request{Host: host, Handle: fmt.Sprint("h", i), IPv4: true, Now: time.Now()}
-		addr, err := assign(ctx, s, r)
-		if got := s.Counters().RoundTrips - before; err != nil || got != 3 || first.Contains(addr) != (host == "a") {
-			t.Errorf("%s has %s after %d round trips, want 3: %v", host, addr, got, err)
+		addr, err := assign(ctx, s, ipam.Request{Host: tt.host, Handle: fmt.Sprint("h", i), IPv4: true, Now: time.Now()})
+		var none *ipam.ExhaustedError
+		if got := s.Counters().RoundTrips - before; got != tt.trips || addr.String() != tt.want || errors.As(err, &none) == addr.IsValid() {
+			t.Errorf("%s has %s after %d round trips, want %s after %d: %v", tt.host, addr, got, tt.want, tt.trips, err)
+		}
+		if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{full(0)}}); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -185,7 +201,7 @@ func assign(ctx context.Context, s *Client, r ipam.Request) (netip.Addr, error) 
 			return netip.Addr{}, err
 		}
 		for i, entries := range snapshot.Ranges {
-			view.Add(read[i], entries)
+			view.Add(read[i], snapshot.Revision, entries)
 		}
 		p := ipam.NewPlan(view)
 		choice, err := p.Assign(r)

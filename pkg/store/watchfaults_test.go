@@ -20,10 +20,11 @@ import (
 // TestWatchRolledBack puts back etcd's data directory, and has other changes take the
 // revisions of those that are gone before a watch is back: it tells one history from the other.
 func TestWatchRolledBack(t *testing.T) {
-	for name, lost := range map[string]model.Change{
-		"put":           {Puts: []model.Put{put("A", "lost"), hostPut("A", "lost")}},
-		"deletion":      {Deletes: []model.Key{configKey("A")}},
-		"put like next": {Puts: []model.Put{put("B", "lost")}},
+	for name, lost := range map[string][]model.Change{
+		"put":                          {{Puts: []model.Put{put("A", "lost"), hostPut("A", "lost")}}},
+		"deletion":                     {{Deletes: []model.Key{configKey("A")}}},
+		"put like next":                {{Puts: []model.Put{put("B", "lost")}}},
+		"deletion of what isn't there": {{Puts: []model.Put{put("L", "lost")}}, {Deletes: []model.Key{configKey("L")}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := startCluster(t, clusterOptions{})
@@ -51,19 +52,22 @@ func TestWatchRolledBack(t *testing.T) {
 			var f folded
 			f.start(t, open(t, Config{Endpoints: []string{wire.addr}}), configs, hosts)
 			eventually(t, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
-			f.reaches(t, commit(lost))
+			for _, ch := range lost {
+				f.reaches(t, commit(ch))
+			}
 			wire.set(refuse)
 			m.stop()
 			m.cfg.Dir = backup
 			if err := m.start(); err != nil {
 				t.Fatal(err)
 			}
-			for i := range 3 {
-				commit(model.Change{Puts: []model.Put{put("B", fmt.Sprint(i))}})
+			commit(model.Change{Puts: []model.Put{put("B", "0"), put("D", "once")}})
+			for i := range 2 {
+				commit(model.Change{Puts: []model.Put{put("B", fmt.Sprint(1+i))}})
 			}
 			wire.set(forward)
 			f.reaches(t, commit(model.Change{Puts: []model.Put{put("C", "last")}}))
-			want := map[string]string{configs + "A": "kept", hosts + "h/config/A": "kept", configs + "B": "2", configs + "C": "last"}
+			want := map[string]string{configs + "A": "kept", hosts + "h/config/A": "kept", configs + "B": "2", configs + "C": "last", configs + "D": "once"}
 			if d := cmp.Diff(want, f.values()); d != "" {
 				t.Error(d)
 			}

@@ -161,7 +161,7 @@ func (i *Keeper) attempt(ctx context.Context, need tunnelNeed, config model.Host
 		}
 		revision = s.Revision
 		for at, entries := range s.Ranges {
-			view.Add(read[at], entries)
+			view.Add(read[at], revision, entries)
 		}
 		if e, ok := s.Get(config); ok {
 			stored = e

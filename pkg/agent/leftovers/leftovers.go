@@ -117,7 +117,7 @@ func (k *Keeper) delete(ctx context.Context, block netip.Prefix) error {
 	}
 	view := ipam.NewView()
 	for i, entries := range s.Ranges {
-		view.Add(wants[i], entries)
+		view.Add(wants[i], s.Revision, entries)
 	}
 	p := ipam.NewPlan(view)
 	if is, err := p.GiveBack(k.host, block); err != nil || !is {

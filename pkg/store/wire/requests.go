@@ -11,6 +11,7 @@ type RangeRequest struct {
 	Limit    int64  // 0 = all
 	Revision int64  // 0 = the latest
 	KeysOnly bool
+	ByValue  bool // in the order of values, which the limit goes by then
 }
 
 func (r *RangeRequest) appendTo(b []byte) []byte {
@@ -18,6 +19,10 @@ func (r *RangeRequest) appendTo(b []byte) []byte {
 	b = appendString(b, 2, r.RangeEnd)
 	b = appendInt(b, 3, r.Limit)
 	b = appendInt(b, 4, r.Revision)
+	if r.ByValue {
+		const ascending, value = 1, 4 // RangeRequest_ASCEND, RangeRequest_VALUE
+		b = appendInt(appendInt(b, 5, ascending), 6, value)
+	}
 	return appendBool(b, 8, r.KeysOnly)
 }
 
@@ -63,17 +68,27 @@ func (o Op) appendTo(b []byte) []byte {
 // Compare demands the revision that a key was last changed at; 0: it does not exist.
 type Compare struct {
 	Key         string
+	RangeEnd    string // as in RangeRequest: it is demanded of all of them. Where Later or After are, there must be one
 	ModRevision int64
-	Later       bool // any later one, in place of this one
+	Later       bool   // any later one, in place of this one
+	After       string // in place of a revision: values that come after this
 }
 
 func (c Compare) appendTo(b []byte) []byte {
-	const greater, mod = 1, 2 // Compare_GREATER, where equal is 0; Compare_MOD
-	if c.Later {
+	const greater, mod, value = 1, 2, 3 // Compare_GREATER, where equal is 0; Compare_MOD; Compare_VALUE
+	if c.Later || c.After != "" {
 		b = appendInt(b, 1, greater)
 	}
-	b = appendInt(b, 2, mod)
+	target := int64(mod)
+	if c.After != "" {
+		target = value
+	}
+	b = appendInt(b, 2, target)
 	b = appendString(b, 3, c.Key)
+	b = appendString(b, 64, c.RangeEnd)
+	if c.After != "" {
+		return appendString(b, 7, c.After)
+	}
 	b = protowire.AppendTag(b, 6, protowire.VarintType) // also for 0: it is one of several that may stand here
 	return protowire.AppendVarint(b, uint64(c.ModRevision))
 }

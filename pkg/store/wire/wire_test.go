@@ -26,9 +26,11 @@ func TestRequests(t *testing.T) {
 		{"range of nothing", &RangeRequest{}, &pb.RangeRequest{}},
 		{"range", &RangeRequest{Key: long, RangeEnd: "\x00", Limit: 88, Revision: math.MaxInt64, KeysOnly: true},
 			&pb.RangeRequest{Key: []byte(long), RangeEnd: []byte{0}, Limit: 88, Revision: math.MaxInt64, KeysOnly: true}},
+		{"range by value", &RangeRequest{Key: "k", Limit: 1, ByValue: true, KeysOnly: true},
+			&pb.RangeRequest{Key: []byte("k"), Limit: 1, SortOrder: pb.RangeRequest_ASCEND, SortTarget: pb.RangeRequest_VALUE, KeysOnly: true}},
 		{"negative", &RangeRequest{Key: "k", Revision: -1}, &pb.RangeRequest{Key: []byte("k"), Revision: -1}},
 		{"transaction", &TxnRequest{
-			Compare: []Compare{{Key: long, ModRevision: 0}, {Key: "b", ModRevision: 300}, {Key: "c", Later: true}},
+			Compare: []Compare{{Key: long, ModRevision: 0}, {Key: "b", ModRevision: 300}, {Key: "c", Later: true}, {Key: "d", RangeEnd: "e", Later: true}, {Key: "f", RangeEnd: "g", After: long}},
 			Success: []Op{
 				{Put: &PutRequest{Key: "a", Value: []byte(long), Lease: math.MinInt64}},
 				{Put: &PutRequest{Key: "empty"}},
@@ -41,6 +43,8 @@ func TestRequests(t *testing.T) {
 				{Key: []byte(long), Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, TargetUnion: &pb.Compare_ModRevision{ModRevision: 0}},
 				{Key: []byte("b"), Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, TargetUnion: &pb.Compare_ModRevision{ModRevision: 300}},
 				{Key: []byte("c"), Target: pb.Compare_MOD, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_ModRevision{ModRevision: 0}},
+				{Key: []byte("d"), RangeEnd: []byte("e"), Target: pb.Compare_MOD, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_ModRevision{ModRevision: 0}},
+				{Key: []byte("f"), RangeEnd: []byte("g"), Target: pb.Compare_VALUE, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_Value{Value: []byte(long)}},
 			},
 			Success: []*pb.RequestOp{
 				{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("a"), Value: []byte(long), Lease: math.MinInt64}}},
