@@ -153,7 +153,7 @@ func run(ctx context.Context, cfg Config) error {
 	l.adopt()
 	l.state.setPrefixes(l.params.InterfacePrefixes) // it has nothing to judge yet
 	errHealth, errMetrics := l.serving.Move()
-	if err := errors.Join(fixed(cfg.Health, errHealth), fixed(cfg.Metrics, errMetrics)); err != nil {
+	if err := errors.Join(fixed("-health (CALICO_HEALTH_ADDRESS)", cfg.Health, errHealth), fixed("-metrics (CALICO_METRICS_ADDRESS)", cfg.Metrics, errMetrics)); err != nil {
 		l.serving.Close()
 		r.Hush(ctx)
 		return err
@@ -268,9 +268,9 @@ func watch(ctx context.Context, client *store.Client, way *etcdway.Way, l *loop,
 
 // fixed is an error that ends the start: that of an address that was asked for
 // when the agent was started. Others may yet change, and are tried again.
-func fixed(flag string, err error) error {
-	if flag == "" {
+func fixed(flag, value string, err error) error {
+	if value == "" || err == nil {
 		return nil
 	}
-	return err
+	return fmt.Errorf("flag %s: %w", flag, err)
 }

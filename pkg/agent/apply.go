@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -84,12 +85,17 @@ func (l *loop) take(ctx context.Context, c connected) {
 	l.metrics.applySeconds.WithLabelValues(kind).Observe(c.took.Seconds())
 	if c.err != nil {
 		if ctx.Err() == nil {
-			l.log.Error("the kernel's state could not be read, trying again", "err", c.err)
+			level := slog.LevelError
+			if l.overtaken.state.Hide(c.err, time.Now()) {
+				level = slog.LevelDebug
+			}
+			l.log.Log(ctx, level, "the kernel's state could not be read, trying again", "err", c.err)
 			l.whole = true
 			l.again()
 		}
 		return
 	}
+	l.overtaken.state.Hide(nil, time.Now())
 	l.metrics.writes.Add(float64(report.Writes))
 	l.metrics.repairs.Add(float64(report.Repairs))
 	l.lose(report.Lost)

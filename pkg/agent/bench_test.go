@@ -130,6 +130,39 @@ func BenchmarkIdle1000(b *testing.B) {
 	b.ReportMetric(peakMemory(b, cmd), "peak-MiB")
 }
 
+// BenchmarkLinksGone1000 is what it takes the agent of a full host that the links of all endpoints are deleted, one by one;
+// an operation is all of them.
+func BenchmarkLinksGone1000(b *testing.B) {
+	h, wire := fill(b)
+	cmd := h.spawn()
+	h.ready()
+	count := func(status string) {
+		b.Helper()
+		h.until("all are "+status, func() bool { return h.metric(`calico_node_endpoints{status="`+status+`"}`) == crowd })
+	}
+	used := time.Duration(0)
+	for b.Loop() {
+		b.StopTimer()
+		count("up")
+		time.Sleep(2 * time.Second) // reports are written meanwhile
+		start := cpuTime(b, cmd)
+		b.StartTimer()
+		for n := 1; n <= crowd; n++ {
+			if err := link.Delete(fmt.Sprintf("cali%d", n)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		count("down")
+		b.StopTimer()
+		used += cpuTime(b, cmd) - start
+		for n := 1; n <= crowd; n++ {
+			wire(n).put()
+		}
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(used.Microseconds())/1000/float64(b.N)/crowd, "cpu-ms/link")
+}
+
 // peakMemory is the most that the process ever had resident, in MiB.
 func peakMemory(b *testing.B, cmd *exec.Cmd) float64 {
 	b.Helper()

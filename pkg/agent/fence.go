@@ -55,15 +55,14 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 		l.again()
 	}
 	if changed {
-		for path, t := range l.desired.targets {
-			l.report.Set(path, t.key, l.status(t))
+		for _, t := range l.desired.targets {
+			l.tellStatus(t)
 		}
 		for path, ep := range w.found {
 			if !ep.Workload {
 				w.hosts[path] = struct{}{}
 			}
 		}
-		l.recount = true
 	}
 	if report.Writes > 0 || report.Whole || err != nil {
 		scope := "some"
@@ -186,6 +185,13 @@ func (l *loop) auditTampered(now time.Time) {
 // readInterfaces learns the host's own interfaces, which host endpoints are found by.
 func (l *loop) readInterfaces() {
 	found, err := l.system.interfaces(l.params.InterfacePrefixes)
+	if err != nil {
+		l.lookAgain.Reset(retryPause)
+	}
+	if l.overtaken.interfaces.Hide(err, time.Now()) {
+		l.log.Debug("the host's interfaces changed while they were read, trying again", "err", err)
+		return
+	}
 	if text := problems.Reason(err); text != l.interfaceProblem {
 		if err != nil {
 			l.log.Warn("the host's interfaces could not be read; host endpoints stay on those that were known", "err", err)

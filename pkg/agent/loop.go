@@ -102,6 +102,9 @@ type loop struct {
 	// What was logged last of each.
 	waitsFor, hostProblem, nameProblem, mtuProblem, interfaceProblem, recordProblem string
 
+	// overtaken are readings that changes overtook.
+	overtaken struct{ state, interfaces problems.Passing }
+
 	firewall   firewall
 	tampered   <-chan nft.Event
 	interfaces []policy.Interface // the host's own
@@ -123,7 +126,6 @@ type loop struct {
 	dirty     map[string]struct{}     // endpoints to follow
 	drifted   map[string]struct{}     // interfaces to read
 	unrouted  bool                    // something switched the host's forwarding off
-	recount   bool                    // endpoints changed their status
 	lost      map[netip.Addr]struct{} // conntrack entries to delete
 	absent    map[string]string       // interfaces that host endpoints name and that aren't there, by the endpoint's path
 	// recorded are the addresses on record, nil = it has not been read: see loseFormer.
@@ -161,6 +163,8 @@ func (l *loop) run(ctx context.Context) error {
 			l.log.Warn("the firewall's socket was not closed", "err", err)
 		}
 	}()
+	l.lookAgain = time.NewTimer(time.Hour)
+	defer l.lookAgain.Stop()
 	l.readInterfaces()
 	l.unsettled = l.adoption.Review() // links may have come since prefixes were judged, and before they were watched
 	l.readNeeded()
@@ -168,8 +172,6 @@ func (l *loop) run(ctx context.Context) error {
 	l.tellHealth()
 	l.retry = time.NewTimer(time.Hour)
 	defer l.retry.Stop()
-	l.lookAgain = time.NewTimer(time.Hour)
-	defer l.lookAgain.Stop()
 	l.gather = time.NewTimer(time.Hour)
 	defer l.gather.Stop()
 	interval := l.params.RefreshInterval

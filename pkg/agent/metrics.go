@@ -38,10 +38,8 @@ func newMetrics(version string, invalid func() int) *metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m := &metrics{
-		registry: prometheus.NewRegistry(),
-		endpoints: endpointGauge{prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "calico_node_endpoints", Help: "Workload endpoints of this host, by what is reported of them.",
-		}, []string{"status"})},
+		registry:  prometheus.NewRegistry(),
+		endpoints: newEndpointGauge(),
 		applySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "calico_node_apply_seconds", Help: "Time to bring the kernel in line and read it back: the whole state, or some endpoints.", Buckets: latencies(),
 		}, []string{"scope"}),
@@ -89,17 +87,37 @@ func (m *metrics) handler() http.Handler {
 	return mux
 }
 
-// endpointGauge counts endpoints by status.
-type endpointGauge struct{ vec *prometheus.GaugeVec }
+// endpointGauge counts endpoints by status. It is told of each that changes: a host has too many to look at all for one.
+type endpointGauge struct {
+	vec *prometheus.GaugeVec
+	of  map[string]model.EndpointStatus // by the endpoint's path
+}
 
-func (g endpointGauge) set(d *desired, statusOf func(*target) model.EndpointStatus) {
-	count := map[model.EndpointStatus]int{model.EndpointUp: 0, model.EndpointDown: 0, model.EndpointError: 0}
-	for _, t := range d.targets {
-		count[statusOf(t)]++
+func newEndpointGauge() endpointGauge {
+	g := endpointGauge{prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "calico_node_endpoints", Help: "Workload endpoints of this host, by what is reported of them.",
+	}, []string{"status"}), map[string]model.EndpointStatus{}}
+	for _, status := range []model.EndpointStatus{model.EndpointUp, model.EndpointDown, model.EndpointError} {
+		g.vec.WithLabelValues(string(status))
 	}
-	for status, n := range count {
-		g.vec.WithLabelValues(string(status)).Set(float64(n))
+	return g
+}
+
+// set notes how an endpoint is, "" = it is gone.
+func (g endpointGauge) set(path string, status model.EndpointStatus) {
+	before := g.of[path]
+	if before == status {
+		return
 	}
+	if before != "" {
+		g.vec.WithLabelValues(string(before)).Dec()
+	}
+	if status == "" {
+		delete(g.of, path)
+		return
+	}
+	g.of[path] = status
+	g.vec.WithLabelValues(string(status)).Inc()
 }
 
 // newWatchMetric tells whether etcd is away.

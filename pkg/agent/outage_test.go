@@ -160,7 +160,7 @@ func TestBindFailure(t *testing.T) {
 	h := newHost(t)
 	h.health = h.etcd.Addr()
 	err := Run(context.Background(), h.config())
-	if err == nil || !strings.Contains(err.Error(), "serve health on "+h.health) || !strings.Contains(err.Error(), "address already in use") {
+	if err == nil || !strings.Contains(err.Error(), "flag -health (CALICO_HEALTH_ADDRESS): serve health on "+h.health) || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("Run: %v", err)
 	}
 }

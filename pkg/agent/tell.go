@@ -20,14 +20,11 @@ func (l *loop) tell(paths map[string]struct{}) {
 		if t == nil {
 			l.problems.Report(path, nil)
 			l.report.Remove(path)
+			l.metrics.endpoints.set(path, "")
 			continue
 		}
 		l.problems.Report(path, l.wrong(t))
-		l.report.Set(path, t.key, l.status(t))
-	}
-	if l.recount || len(paths) > 0 {
-		l.metrics.endpoints.set(l.desired, l.status)
-		l.recount = false
+		l.tellStatus(t)
 	}
 	l.tellHosts()
 	l.tellHealth()
@@ -64,8 +61,14 @@ func (l *loop) tellTarget(t *target) {
 			l.log.Warn("endpoint is not programmed", "key", t.path, "reason", reason)
 		}
 	}
-	l.report.Set(t.path, t.key, l.status(t))
-	l.recount = true
+	l.tellStatus(t)
+}
+
+// tellStatus reports how a workload endpoint is.
+func (l *loop) tellStatus(t *target) {
+	status := l.status(t)
+	l.report.Set(t.path, t.key, status)
+	l.metrics.endpoints.set(t.path, status)
 }
 
 // tellHealth says whether the agent serves its purpose.

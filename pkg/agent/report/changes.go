@@ -3,7 +3,6 @@
 package report
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -19,16 +18,24 @@ func changes(want map[string]endpoint, stored map[string]model.EndpointStatus) [
 			c = model.Change{}
 		}
 	}
-	for _, path := range slices.Sorted(maps.Keys(want)) {
-		if stored[path] != want[path].status {
-			c.Puts = append(c.Puts, model.Put{Key: want[path].key, Value: want[path].status})
-			next()
+	var puts, deletes []string // few of all mostly: only they are sorted
+	for path, e := range want {
+		if stored[path] != e.status {
+			puts = append(puts, path)
 		}
 	}
-	for _, path := range slices.Sorted(maps.Keys(stored)) {
-		if _, stays := want[path]; stays {
-			continue
+	for path := range stored {
+		if _, stays := want[path]; !stays {
+			deletes = append(deletes, path)
 		}
+	}
+	slices.Sort(puts)
+	slices.Sort(deletes)
+	for _, path := range puts {
+		c.Puts = append(c.Puts, model.Put{Key: want[path].key, Value: want[path].status})
+		next()
+	}
+	for _, path := range deletes {
 		if key, err := model.ParseKey(path); err == nil {
 			c.Deletes = append(c.Deletes, key)
 			next()

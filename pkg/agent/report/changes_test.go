@@ -15,7 +15,7 @@ func TestReportChanges(t *testing.T) {
 		return model.WorkloadStatusKey{Host: "h", Orchestrator: "k8s", Workload: "w" + string(rune('a'+n%26)) + strings.Repeat("x", n/26), Endpoint: "eth0"}
 	}
 	for n := range 150 {
-		want[key(n).Path()] = endpoint{key(n), model.EndpointUp}
+		want[key(n).Path()] = endpoint{key(n), key(n).Path(), model.EndpointUp}
 		stored[key(n+100).Path()] = model.EndpointDown // 50 of them are the same keys
 	}
 	puts, deletes := map[string]bool{}, map[string]bool{}

@@ -74,6 +74,7 @@ type Reporter struct {
 // endpoint is what is to be written of one endpoint.
 type endpoint struct {
 	key    model.Key // of the status
+	path   string    // the key's
 	status model.EndpointStatus
 }
 
@@ -99,6 +100,7 @@ func (r *Reporter) Set(path string, key model.Key, status model.EndpointStatus) 
 	default:
 		return
 	}
+	report.path = report.key.Path()
 	r.mu.Lock()
 	changed := r.want[path].status != status
 	r.want[path] = report
@@ -250,7 +252,7 @@ func (r *Reporter) reportEndpoints(ctx context.Context) (err error) {
 	want := make(map[string]endpoint, len(r.want))
 	if r.how.ReportEndpoints {
 		for _, report := range r.want {
-			want[report.key.Path()] = report
+			want[report.path] = report
 		}
 	}
 	speaks := r.first

@@ -136,8 +136,9 @@ type Router struct {
 	lacks     map[string]error // what the kernel doesn't hold, by subject
 	clock     time.Time        // when it was looked at
 	carriers  carriers
-	flapping  []string                     // links, sorted
-	trouble   [troubles]string             // what was logged last
+	flapping  []string         // links, sorted
+	trouble   [troubles]string // what was logged last
+	passing   [troubles]problems.Passing
 	unsaid    map[plan.ProblemID]time.Time // since when there are problems that are said if they last
 	saying    *time.Timer
 }
@@ -371,6 +372,10 @@ func (r *Router) announce(ctx context.Context, c plan.Changes, first bool) {
 
 // well logs what is wrong, when that changes, and says whether nothing is.
 func (r *Router) well(what int, message string, err error) bool {
+	if r.passing[what].Hide(err, time.Now()) {
+		r.log.Debug(message, "err", err)
+		return false
+	}
 	text := problems.Reason(err)
 	if text != r.trouble[what] {
 		if err == nil {

@@ -27,7 +27,7 @@ func (h *Path) Audit(ctx context.Context) (Report, []string, error) {
 		return Report{}, nil, err
 	}
 	var report Report
-	h.convergeHost(&report)
+	h.convergeHostWhole(&report)
 	h.scopeWhole(st)
 	var doubtful []string
 	for _, p := range h.plan(st) {

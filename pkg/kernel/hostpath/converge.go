@@ -38,31 +38,37 @@ type interfacePlan struct {
 // or were replaced since the reading before, which is nobody's mistake.
 const maxRounds = 2
 
-// converge reads, writes the difference and reads again. removed are interfaces
-// that have just left the desired state.
-func (h *Path) converge(ctx context.Context, read func() (*state, error), removed map[string]bool) (Report, error) {
+// extent is how much converge is about.
+type extent struct {
+	host    func(*Report) // sees to the host as a whole
+	read    func() (*state, error)
+	removed map[string]bool // interfaces that have just left the desired state
+}
+
+// converge reads, writes the difference and reads again.
+func (h *Path) converge(ctx context.Context, of extent) (Report, error) {
 	if err := ctx.Err(); err != nil {
 		return Report{}, err
 	}
 	var report Report
 	before := h.right
 	h.right = nil
-	h.convergeHost(&report)
-	st, err := read()
+	of.host(&report)
+	st, err := of.read()
 	if err != nil {
 		return Report{}, err
 	}
 	plans := h.plan(st)
 	failed := make(map[string]error)
 	for round := 1; ; round++ {
-		made, err := h.write(ctx, &report, st, plans, failed, removed)
+		made, err := h.write(ctx, &report, st, plans, failed, of.removed)
 		if err != nil {
 			return Report{}, err
 		}
 		if made == 0 {
 			break
 		}
-		if st, err = read(); err != nil {
+		if st, err = of.read(); err != nil {
 			return Report{}, err
 		}
 		plans = h.plan(st)

@@ -18,7 +18,7 @@ import (
 // Event says that something may have changed. It never says what: read it.
 type Event struct {
 	Interfaces []string // workload interfaces, sorted
-	All        bool     // or any: events were lost, or the host's default route changed
+	All        bool     // or any: events were lost, or the host's route to HostGateway changed, which is the default route mostly
 	Host       bool     // links that are no workload's, their addresses, or what shows that a link isn't
 	Forwarding bool     // the host's forwarding was switched off
 }
@@ -183,7 +183,7 @@ func (w *watcher) note(e *Event, h rtnl.Header, body []byte) {
 		if !ok {
 			return
 		}
-		if r.Dst.Bits() == 0 && r.Dst.Addr().Is4() {
+		if r.Dst.Contains(link.HostGateway()) {
 			e.All = true // it may be what lets the host answer for HostGateway
 		}
 		if _, ours := w.seen[r.Index]; ours && r.Protocol != link.RouteProtocol && (r.Dst.Bits() == 0 || r.Gateway.IsLinkLocalUnicast()) {

@@ -5,7 +5,6 @@ package hostpath
 import (
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 
@@ -21,7 +20,7 @@ import (
 func (h *Path) convergeHost(report *Report) {
 	sysctls := []string{"ipv4/ip_forward"}
 	hadV6 := h.hostV6
-	if h.hostV6 || slices.ContainsFunc(slices.Collect(maps.Values(h.desired)), Endpoint.hasIPv6) {
+	if h.hostV6 || h.wantsIPv6() {
 		h.hostV6 = true
 		sysctls = append(sysctls, forwarding6)
 	}
@@ -43,6 +42,15 @@ func (h *Path) convergeHost(report *Report) {
 	if err := h.ensureGateway(report); err != nil {
 		report.Problems = append(report.Problems, fmt.Errorf("route to %s, without which IPv4 workloads find no gateway: %w", link.HostGateway(), err))
 	}
+}
+
+func (h *Path) wantsIPv6() bool {
+	for _, e := range h.desired {
+		if e.hasIPv6() {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *Path) wroteHost(report *Report, what string) {
@@ -82,16 +90,32 @@ func (h *Path) ensureOne(name string) (made bool, err error) {
 // route by the loopback would do too, but each packet to the gateway itself would
 // go round it until its TTL ends.)
 func (h *Path) ensureGateway(report *Report) error {
-	want := rtnl.Route{Dst: rtnl.HostPrefix(link.HostGateway()), Index: 1, Protocol: h.cfg.Protocol, Scope: unix.RT_SCOPE_HOST, Local: true}
-	found, ok := h.sock.Lookup(link.HostGateway(), 0)
-	if !ok {
-		_, err := h.sock.Ask(rtnl.AddRoute(want, unix.NLM_F_EXCL))
-		if err == nil {
-			h.wroteHost(report, "local route to "+link.HostGateway().String())
-		}
-		return err
+	if _, ok := h.sock.Lookup(link.HostGateway(), 0); ok {
+		return nil
 	}
-	if !found.Local || found.Protocol != h.cfg.Protocol {
+	_, err := h.sock.Ask(rtnl.AddRoute(h.localGateway(), unix.NLM_F_EXCL))
+	if err == nil {
+		h.wroteHost(report, "local route to "+link.HostGateway().String())
+	}
+	return err
+}
+
+func (h *Path) localGateway() rtnl.Route {
+	return rtnl.Route{Dst: rtnl.HostPrefix(link.HostGateway()), Index: 1, Protocol: h.cfg.Protocol, Scope: unix.RT_SCOPE_HOST, Local: true}
+}
+
+// convergeHostWhole is convergeHost, and takes the local route to HostGateway away where the host has
+// another by now. To see that all routes are listed, those to workloads included: a notice says when it is due.
+func (h *Path) convergeHostWhole(report *Report) {
+	h.convergeHost(report)
+	if err := h.withdrawGateway(report); err != nil {
+		report.Problems = append(report.Problems, fmt.Errorf("route to %s, which the host itself answers for no more: %w", link.HostGateway(), err))
+	}
+}
+
+func (h *Path) withdrawGateway(report *Report) error {
+	found, ok := h.sock.Lookup(link.HostGateway(), 0)
+	if !ok || !found.Local || found.Protocol != h.cfg.Protocol {
 		return nil
 	}
 	all, err := h.sock.Routes(rtnl.RouteFilter{Family: unix.AF_INET})
@@ -102,6 +126,6 @@ func (h *Path) ensureGateway(report *Report) error {
 		return nil
 	}
 	report.Writes++
-	_, err = h.sock.Ask(rtnl.DeleteRoute(want))
+	_, err = h.sock.Ask(rtnl.DeleteRoute(h.localGateway()))
 	return err
 }

@@ -255,7 +255,7 @@ func (h *Path) Apply(ctx context.Context, desired []Endpoint) (Report, error) {
 	// Before all is read: what changes later will be seen by one or the other.
 	h.told.Hear(h.sock.Buf, h.matters)
 	seen, unseen := h.glance(nil)
-	report, err := h.converge(ctx, h.readWhole, removed)
+	report, err := h.converge(ctx, extent{h.convergeHostWhole, h.readWhole, removed})
 	if err != nil {
 		return Report{}, err
 	}
@@ -322,7 +322,7 @@ func (h *Path) ApplySome(ctx context.Context, changed, removed []Endpoint) (Repo
 		}
 		read = func() (*state, error) { return h.readSome(names, moved) }
 	}
-	report, err := h.converge(ctx, read, gone)
+	report, err := h.converge(ctx, extent{h.convergeHost, read, gone})
 	if err != nil {
 		return Report{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/calico-go/calico/test/netns"
 	"github.com/google/go-cmp/cmp"
@@ -285,6 +286,42 @@ func TestGatewayRouteGivesWayToADefaultRoute(t *testing.T) {
 		mustApply(t, h)
 		if got := netns.IP(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != 1 {
 			t.Errorf("without a default route again: %q", got)
+		}
+	})
+}
+
+// TestGatewayRouteGivesWayToANarrowRoute: of any route to HostGateway a notice says that the whole is due. What is about a few
+// endpoints doesn't look for one, as it would have to list the routes of all.
+func TestGatewayRouteGivesWayToANarrowRoute(t *testing.T) {
+	netns.Host(t, func() {
+		h := newHostPath(t)
+		events, err := h.Subscribe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustApply(t, h)
+		netns.IP(t, "link", "add", "up0", "type", "veth", "peer", "name", "up1")
+		netns.IP(t, "link", "set", "up0", "up")
+		for _, step := range []struct {
+			change string
+			local  int
+		}{{"add", 0}, {"del", 1}} {
+			netns.IP(t, "route", step.change, "169.254.0.0/16", "dev", "up0")
+			for deadline := time.After(netns.Patience); ; {
+				select {
+				case e := <-events:
+					if !e.All {
+						continue
+					}
+				case <-deadline:
+					t.Fatalf("route %s: no event says that the whole is due", step.change)
+				}
+				break
+			}
+			mustApply(t, h)
+			if got := netns.IP(t, "route", "show", "table", "local", "169.254.1.1"); len(got) != step.local {
+				t.Errorf("route %s: %q", step.change, got)
+			}
 		}
 	})
 }

@@ -93,6 +93,11 @@ func (h *Path) plan(st *state) []interfacePlan {
 			p.neighbours(e, l, st, nil)
 		case wanted && e.Active:
 			p.err = &link.DownError{Interface: name, Why: "is not there"}
+			for _, a := range e.claimed() {
+				if h.winner(a, st) == name {
+					p.astray(a, held[rtnl.HostPrefix(a)], names)
+				}
+			}
 		}
 		plans = append(plans, p)
 	}
@@ -239,11 +244,7 @@ func (p *interfacePlan) routes(protocol uint8, l link.Link, st *state, addrs []n
 			c.Requests = []*rtnl.Message{rtnl.AddRoute(want, 0)}
 		}
 		p.add(c)
-		for _, r := range others {
-			if _, workload := names[r.Index]; !workload { // a workload's has its own plan
-				p.add(change{Change: rtnl.Change{What: fmt.Sprintf("delete route to %s by link %d", r.Dst, r.Index), Requests: []*rtnl.Message{rtnl.DeleteRoute(r)}, Late: true}, lost: r.Dst.Addr()})
-			}
-		}
+		p.astray(a, others, names)
 	}
 	for _, r := range st.routes[l.Index] {
 		if right[r] {
@@ -254,6 +255,16 @@ func (p *interfacePlan) routes(protocol uint8, l link.Link, st *state, addrs []n
 			c.lost = r.Dst.Addr()
 		}
 		p.add(c)
+	}
+}
+
+// astray deletes what of our routes to an address leads by links that are no workload's, where no policy is enforced:
+// such as the endpoint's own link once it was renamed.
+func (p *interfacePlan) astray(a netip.Addr, held []rtnl.Route, names map[int]string) {
+	for _, r := range held {
+		if _, workload := names[r.Index]; !workload { // a workload's has its own plan
+			p.add(change{Change: rtnl.Change{What: fmt.Sprintf("delete route to %s by link %d", r.Dst, r.Index), Requests: []*rtnl.Message{rtnl.DeleteRoute(r)}, Late: true}, lost: a})
+		}
 	}
 }
 

@@ -95,7 +95,7 @@ func (r *reader) readAll() (*state, error) {
 func (h *Path) readSome(names []string, moved map[string][]netip.Addr) (*state, error) {
 	st := newState()
 	st.scope = names
-	var asked []string
+	var asked, missing []string
 	var requests []*rtnl.Message
 	for _, name := range names {
 		if link.CheckName(name) == nil && h.owns(name) {
@@ -109,6 +109,7 @@ func (h *Path) readSome(names []string, moved map[string][]netip.Addr) (*state, 
 	}
 	for i, a := range answers {
 		if errors.Is(a.Err, unix.ENODEV) {
+			missing = append(missing, asked[i])
 			continue
 		}
 		if a.Err != nil {
@@ -119,6 +120,7 @@ func (h *Path) readSome(names []string, moved map[string][]netip.Addr) (*state, 
 			return nil, err
 		}
 		if l.Name != asked[i] {
+			missing = append(missing, asked[i])
 			continue // found by an alternative name: it is not a workload's
 		}
 		if addrs, ok := moved[l.Name]; ok {
@@ -133,10 +135,39 @@ func (h *Path) readSome(names []string, moved map[string][]netip.Addr) (*state, 
 			return nil, err
 		}
 	}
+	if err := h.readAstray(st, missing); err != nil {
+		return nil, err
+	}
 	if err := h.findGateways(st); err != nil {
 		return nil, err
 	}
 	return st, h.ns.Enter(func() error { return readDelayFiles(st) })
+}
+
+// readAstray reads our routes to the addresses of endpoints whose links are not there. The kernel has deleted those by a
+// link that is gone, but not those by one that was renamed.
+func (h *Path) readAstray(st *state, missing []string) error {
+	var addrs []netip.Addr
+	var requests []*rtnl.Message
+	for _, name := range missing {
+		for _, a := range h.desired[name].claimed() {
+			if a.IsValid() && !a.Is4In6() && a.Zone() == "" {
+				addrs = append(addrs, a)
+				requests = append(requests, rtnl.FindRoute(a, 0))
+			}
+		}
+	}
+	answers, err := h.sock.Do(requests...)
+	if err != nil {
+		return err
+	}
+	for i, a := range addrs {
+		r, ok := rtnl.FoundRoute(answers[i], a)
+		if ok && r.Dst.IsSingleIP() && !r.Local && r.Protocol == h.cfg.Protocol && !slices.Contains(st.routes[r.Index], r) {
+			st.routes[r.Index] = append(st.routes[r.Index], r)
+		}
+	}
+	return nil
 }
 
 // readMoved reads the routes to some addresses, and their neighbours on the link:

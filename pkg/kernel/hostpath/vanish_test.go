@@ -45,13 +45,13 @@ func TestLinkThatCameMeanwhile(t *testing.T) {
 		netns.IP(t, "link", "set", "cali2", "down")
 		h.setDesired([]Endpoint{a.endpoint, b.endpoint})
 		reads := 0
-		report, err := h.converge(t.Context(), func() (*state, error) {
+		report, err := h.converge(t.Context(), extent{host: h.convergeHost, read: func() (*state, error) {
 			if reads++; reads == 2 {
 				netns.IP(t, "link", "set", "cali2", "up")
 				pods.AwaitSettled(t, "cali2")
 			}
 			return h.readWhole()
-		}, nil)
+		}})
 		if diff := cmp.Diff(map[string]string{"cali1": "", "cali2": ""}, errorsOf(report)); diff != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
