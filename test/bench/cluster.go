@@ -26,9 +26,12 @@ func clusterSize(ctx context.Context, b *bench) (_ result, err error) {
 	sizes := []int{10, 1000, 10000}
 	contenders := make([]*contender, len(sizes))
 	for i, blocks := range sizes {
-		l, err := b.clusterOf(ctx, blocks, filepath.Join(scratch, fmt.Sprint(blocks)))
+		l, err := b.clusterOf(ctx, netip.MustParsePrefix("10.0.0.0/12"), filepath.Join(scratch, fmt.Sprint(blocks)))
 		if l != nil {
 			defer func() { err = errors.Join(err, l.Close()) }()
+		}
+		if err == nil {
+			err = fillBlocks(ctx, l, blocks)
 		}
 		if err != nil {
 			return result{}, err
@@ -79,23 +82,19 @@ func costs(contenders []*contender, count int) result {
 	return r
 }
 
-// clusterOf starts a lab with so many blocks of other hosts.
-func (b *bench) clusterOf(ctx context.Context, blocks int, dir string) (*lab.Lab, error) {
+// clusterOf starts a lab with a pool and a host, named after the directory that it makes.
+func (b *bench) clusterOf(ctx context.Context, pool netip.Prefix, dir string) (*lab.Lab, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	l, err := lab.Start(ctx, lab.Config{
-		Name: fmt.Sprintf("bench-cluster-%d", blocks), Hosts: []string{"host"}, BinDir: b.bin, DataDir: dir, NoAgent: true,
-		Pools: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/12")},
+	return lab.Start(ctx, lab.Config{
+		Name: "bench-cluster-" + filepath.Base(dir), Hosts: []string{"host"}, BinDir: b.bin, DataDir: dir, NoAgent: true,
+		Pools: []netip.Prefix{pool},
 		Conf: func(_ string, plugin map[string]any) {
 			plugin["policy_setup_timeout_seconds"] = 0
 			plugin["ipam"] = map[string]any{"type": "calico-ipam"}
 		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	return l, fillBlocks(ctx, l, blocks)
 }
 
 // fillBlocks writes full blocks of other hosts, four a host, spread evenly.

@@ -32,6 +32,7 @@ var sections = []section{
 	{"verbs", verbs},
 	{"burst", burst},
 	{"cluster", clusterSize},
+	{"full", fullPool},
 	{"ipam", allocation},
 	{"agent", agentAtScale},
 	{"engine", policyEngine},
