@@ -133,7 +133,8 @@ func (l *loop) expireCuts() {
 // and has the firewall drop what could begin the former anew. Those on which
 // policy has no say are allowed. So are those that ran before the tracker did and
 // whose answers, so it seems, are for a fail-safe port: on a host that has had no
-// firewall these are the agent's own to etcd and the operator's by SSH.
+// firewall these are the agent's own to etcd and the operator's by SSH. Of others, whose
+// ports say that they were begun by who was heard second, both directions must be allowed.
 func (l *loop) judge(ctx context.Context, q inquiry) {
 	at := newPlaces(l.wall.state, l.wall.settings.Prefixes, l.interfaces, l.system.ways())
 	defer at.ways.Close()
@@ -146,7 +147,11 @@ func (l *loop) judge(ctx context.Context, q inquiry) {
 		if l.cuts.flows[f] != nil {
 			f, known = answers(f), true // it was begun by this side, and has gone on
 		}
-		if j.denied[i] = at.denies(l.wall.settings, f, queryOf(t.Connection)); !j.denied[i] {
+		j.denied[i] = at.denies(l.wall.settings, f, queryOf(t.Connection))
+		if back := answers(f); !j.denied[i] && !known && isFromClient(back) {
+			f, j.denied[i] = back, at.denies(l.wall.settings, back, query{})
+		}
+		if !j.denied[i] {
 			continue
 		}
 		if !known && at.failsafe(l.wall.settings, answers(f)) {
@@ -170,6 +175,13 @@ func (l *loop) judge(ctx context.Context, q inquiry) {
 	}
 	q.judged <- j
 }
+
+// ephemeral is the first of the ports that Linux gives to who begins a connection
+// (net.ipv4.ip_local_port_range in kernel documentation, networking/ip-sysctl).
+const ephemeral = 32768
+
+// isFromClient says whether a flow's ports are such as those of who begins a connection.
+func isFromClient(f nft.Flow) bool { return f.SrcPort >= ephemeral && f.DstPort < ephemeral }
 
 // mayBegin says whether the tracker takes any packet for the first of a
 // connection. An answer of ICMP that nobody asked for is invalid.

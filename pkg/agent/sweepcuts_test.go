@@ -199,6 +199,23 @@ func TestCut(t *testing.T) {
 	})
 }
 
+// TestCutPickedUp has connections that began while the tracker was off, and of which it
+// heard who answers first: their ports tell.
+func TestCutPickedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(*cutting) {})
+		reversed, known := tcp("10.0.0.2", 81, "10.0.0.1", 40000), tcp("10.0.0.2", 81, "10.0.0.1", 40001)
+		high, low := tcp("10.0.0.2", 81, "10.0.0.1", 1000), tcp("10.0.0.2", 40002, "10.0.0.1", 40003)
+		allowed := tcp("10.0.0.2", 80, "10.0.0.1", 40004)
+		for _, c := range []*conntrack.Tracked{&reversed, &high, &low, &allowed} {
+			c.PickedUp = true
+		}
+		x.set(reversed, known, high, low, allowed)
+		x.policy("no", to(81), to(40002))
+		x.expectCut("denied", []uint16{40001, 1000, 40003, 40004}, began(reversed.Connection))
+	})
+}
+
 // TestCutNotTaken has the firewall refuse what could begin a connection anew: it
 // goes on until the firewall has it.
 func TestCutNotTaken(t *testing.T) {
