@@ -122,9 +122,9 @@ func (s *etcd) read(w Want) (out []model.Entry) {
 		return out
 	}
 	paths := s.below(w.Prefix, w.From)
-	if w.Roomy {
+	if w.Before != "" {
 		data := func(path string) string { return string(s.keys[path].data) }
-		paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return data(path) >= model.FullBlock })
+		paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return data(path) >= w.Before })
 		slices.SortFunc(paths, func(a, b string) int { return strings.Compare(data(a), data(b)) })
 	}
 	for _, path := range paths {

@@ -28,9 +28,7 @@ func (a *assignment) fromOthers(e *eligible, config model.IPAMConfig) (*pick, er
 		searches = append(searches, s)
 	}
 	for _, s := range searches {
-		if near := walkOf(s.Host, s.pool).atOnce(); len(s.unread) > near {
-			s.needs.addAll(roomyWants(s.pool, near))
-		}
+		s.wantRoomy()
 	}
 	if len(a.needs.wants) > 0 {
 		return nil, nil
@@ -55,8 +53,21 @@ type search struct {
 	config model.IPAMConfig
 	unread []netip.Prefix
 	// What was found, for the reason why nothing was.
-	blocks, full, invalid, strict, young int
-	inTheWay                             []netip.Prefix // of another size than the pool's
+	blocks, full, used, invalid, strict, young int
+	inTheWay                                   []netip.Prefix // of another size than the pool's
+}
+
+// wantRoomy wants blocks that have room, of those that are many and not known, or more of them than were read.
+func (s *search) wantRoomy() {
+	near := walkOf(s.Host, s.pool).atOnce()
+	if len(s.unread) <= near {
+		return
+	}
+	for _, times := range []int{16, 256} {
+		if !s.needs.addAll(roomyWants(s.pool, times*near, s.config.StrictAffinity)) {
+			return
+		}
+	}
 }
 
 // run looks at the blocks that have been read. Claiming has listed which there are.
@@ -70,7 +81,10 @@ func (s *search) run() (got *pick, known bool) {
 		switch {
 		case s.Plan.blocks[c] != nil || s.view.knows(Want{Key: model.BlockKey{CIDR: c}}):
 			read = append(read, c)
-		case s.view.full(c):
+		case s.config.StrictAffinity && s.view.beyond(c, model.UsedBlock):
+			s.used++
+			s.obstruct(c)
+		case s.view.beyond(c, model.FullBlock):
 			s.full++
 			s.obstruct(c)
 		default:
@@ -224,6 +238,7 @@ func (s *search) why() string {
 		}
 	}
 	count(s.full, "are full")
+	count(s.used, "are in use, and what is free there may not be borrowed: affinity is strict")
 	count(s.strict, "have free addresses, and may not be borrowed from: affinity is strict")
 	count(s.young, "have been empty for too short a time to take over")
 	count(s.invalid, "are invalid and left alone")

@@ -117,15 +117,20 @@ func (v *View) poolWants(p *pool) []Want {
 	return wants
 }
 
-// roomyWants ask for n blocks of the pool that have room, or a few more. Where others may come first it is as many as a region has.
-func roomyWants(p *pool, n int) []Want {
+// roomyWants ask for n blocks of the pool that the host may find room in, or a few more: where affinity is strict, empty ones.
+// Where others may come first it is as many as a region has.
+func roomyWants(p *pool, n int, strict bool) []Want {
+	before := model.FullBlock
+	if strict {
+		before = model.UsedBlock
+	}
 	texts := poolTexts(p.CIDR, textOctets(p.CIDR))
 	if !isV6(p.CIDR) && p.CIDR.Bits() > regionBits(false) {
 		n = regionLimit
 	}
 	wants := make([]Want, len(texts))
 	for i, text := range texts {
-		wants[i] = Want{Prefix: text, Roomy: true, Limit: int64(max(1, n/len(texts)))}
+		wants[i] = Want{Prefix: text, Before: before, Limit: int64(max(1, n/len(texts)))}
 	}
 	return wants
 }

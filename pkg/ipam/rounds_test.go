@@ -88,6 +88,16 @@ func TestRounds(t *testing.T) {
 	}
 	both := func(first, second func(*etcd)) func(*etcd) { return func(s *etcd) { first(s); second(s) } }
 	fourth := []model.Pool{v4, of("10.2.0.0/19", 28), of("10.3.0.0/20", 32), of("10.4.0.0/16", 26)}
+	likewise := []model.Pool{of("fd01::/112", 122), of("fd01::1:0/112", 122)}
+	beside := func(n int) func(*etcd) {
+		return func(s *etcd) {
+			s.pool(model.Pool{CIDR: likewise[1].CIDR, BlockSize: 122, NodeSelector: `name == "b"`})
+			for i := range n {
+				s.room(nth("b", likewise[1], i))
+			}
+			borrow(likewise[0], 700)(s)
+		}
+	}
 	var nine []model.Pool
 	for i := range 9 {
 		nine = append(nine, of(fmt.Sprintf("10.%d.0.0/20", i), 26))
@@ -184,7 +194,9 @@ func TestRounds(t *testing.T) {
 			for i := range 100 {
 				s.otherForm(nth(host, v4, i))
 			}
-		}, 5, "of other"},
+		}, 3, "of other"},
+		{"borrow beside a pool whose addresses begin likewise and that has room", likewise[:1], beside(100), 3, "of other"},
+		{"borrow beside one that has very much", likewise[:1], beside(300), 4, "of other"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := world(t, tt.pools...)
@@ -212,6 +224,27 @@ func TestRounds(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRoundsForNothing has it found in two rounds that there is no address, also where others have some that they keep.
+func TestRoundsForNothing(t *testing.T) {
+	p := model.Pool{CIDR: cidr("10.0.0.0/16"), BlockSize: 26}
+	for _, strict := range []bool{false, true} {
+		s := world(t, p)
+		s.stuff(p, netip.Prefix{})
+		want := "1024 of its 1024 blocks are full"
+		if s.config(strict, true); strict {
+			for i := range 1 << 10 {
+				s.room(nth("x", p, i))
+			}
+			want = "1024 of its 1024 blocks are in use, and what is free there may not be borrowed: affinity is strict"
+		}
+		s.rounds = 0
+		_, _, err := s.planAssign(Request{Host: "a", Handle: "h", IPv4: true, Now: noon})
+		if none, ok := errors.AsType[*ExhaustedError](err); !ok || !strings.HasSuffix(none.Pools[0].Reason, want) || s.rounds != 2 {
+			t.Errorf("strict %t: after %d rounds: %v", strict, s.rounds, err)
+		}
 	}
 }
 
@@ -287,9 +320,9 @@ func TestFullAsOf(t *testing.T) {
 	names := Want{Prefix: model.BlockPrefix(false), KeysOnly: true}
 	for before, want := range []bool{true, false} {
 		v := NewView()
-		v.Add(Want{Prefix: names.Prefix, Roomy: true, Limit: 1}, s.revision-int64(before), nil)
+		v.Add(Want{Prefix: names.Prefix, Before: model.FullBlock, Limit: 1}, s.revision-int64(before), nil)
 		v.Add(names, s.revision, s.read(names))
-		if got := v.full(c); got != want {
+		if got := v.beyond(c, model.FullBlock); got != want {
 			t.Errorf("%d revisions later: full %t", before, got)
 		}
 	}
@@ -314,7 +347,7 @@ func TestFreedWhileReading(t *testing.T) {
 	read := make([][]model.Entry, len(need.Wants))
 	for _, late := range []bool{false, true} {
 		for i, w := range need.Wants {
-			if w.Roomy == late {
+			if late == (w.Before != "") {
 				read[i] = s.read(w)
 			}
 		}

@@ -26,7 +26,7 @@ type View struct {
 	handles  map[model.HandleKey]model.Entry
 	metadata map[string]model.Entry
 	listings map[string]*listing
-	roomy    map[string]roomy
+	sorted   map[texts]sorted
 }
 
 // block is what is known of a block key: that it exists or not, and its value
@@ -66,10 +66,14 @@ type listing struct {
 	next string // where to go on
 }
 
-// roomy says that those blocks of a prefix have been read that have room.
-type roomy struct {
+// texts are those of a prefix's blocks that come before one: see Want.Before.
+type texts struct{ prefix, before string }
+
+// sorted says how many of them have been read.
+type sorted struct {
 	revision int64 // up to which that is so
-	all      bool  // the limit left none out
+	limit    int64
+	all      bool // the limit left none out
 }
 
 // pool is a pool as stored.
@@ -91,14 +95,16 @@ func NewView() *View {
 		handles:  map[model.HandleKey]model.Entry{},
 		metadata: map[string]model.Entry{},
 		listings: map[string]*listing{},
-		roomy:    map[string]roomy{},
+		sorted:   map[texts]sorted{},
 	}
 }
 
 // Add tells the view what reading w at the revision gave, or at a later one. What of it isn't in entries doesn't exist.
 func (v *View) Add(w Want, revision int64, entries []model.Entry) {
-	if w.Roomy {
-		v.roomy[w.Prefix] = roomy{revision, int64(len(entries)) < w.Limit}
+	if w.Before != "" {
+		if t := (texts{w.Prefix, w.Before}); w.Limit > v.sorted[t].limit {
+			v.sorted[t] = sorted{revision, w.Limit, int64(len(entries)) < w.Limit}
+		}
 		for _, e := range entries {
 			v.addEntry(e, false)
 		}
@@ -270,9 +276,9 @@ func (v *View) isOwn(host string) func(c netip.Prefix) bool {
 
 // knows reports whether w has been read, by itself or as part of something.
 func (v *View) knows(w Want) bool {
-	if w.Roomy {
-		_, ok := v.roomy[w.Prefix]
-		return ok
+	if w.Before != "" {
+		s := v.sorted[texts{w.Prefix, w.Before}]
+		return s.all || s.limit >= w.Limit
 	}
 	if w.Key == nil {
 		return v.listed(w.Prefix)
@@ -295,11 +301,11 @@ func (v *View) knows(w Want) bool {
 	return false
 }
 
-// full reports whether a block whose value wasn't read is known to have no free address.
-func (v *View) full(c netip.Prefix) bool {
+// beyond reports whether a block whose value wasn't read is known not to come before a text.
+func (v *View) beyond(c netip.Prefix, text string) bool {
 	path := model.BlockKey{CIDR: c}.Path()
-	for prefix, r := range v.roomy {
-		if r.all && v.blocks[c].entry.Revision <= r.revision && strings.HasPrefix(path, prefix) {
+	for t, s := range v.sorted {
+		if t.before == text && s.all && v.blocks[c].entry.Revision <= s.revision && strings.HasPrefix(path, t.prefix) {
 			return true
 		}
 	}

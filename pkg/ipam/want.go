@@ -22,8 +22,9 @@ type Want struct {
 	Limit int64
 	// KeysOnly: the values are not needed.
 	KeysOnly bool
-	// Roomy: only blocks that aren't known by how their texts begin to be full, the empty ones first; see model.FullBlock.
-	Roomy bool
+	// Before: only blocks whose texts come before this one, in the order of the texts: model.FullBlock for those that aren't
+	// known to be full, the empty ones first; model.UsedBlock for those that aren't known not to be empty.
+	Before string
 	// If is where to read it only; nil: in any case.
 	If *Condition
 }

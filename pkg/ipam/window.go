@@ -95,7 +95,7 @@ func (a *assignment) others(pools []*pool, near []window, full []string) (first 
 		some := walkOf(a.Host, p).atOnce()
 		all := near[i].whole && len(near[i].blocks) <= some
 		if !all {
-			roomy = append(roomy, roomyWants(p, some)...)
+			roomy = append(roomy, roomyWants(p, some, strict)...)
 		}
 		if strict && !all {
 			continue // most have addresses, but not for this host

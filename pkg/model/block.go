@@ -201,6 +201,9 @@ func (b *Block) check() error {
 // addresses. So the ones that have room among thousands are read without the rest.
 const FullBlock = `{"unallocated":[]`
 
+// UsedBlock is what the texts of empty blocks come before in that order, and those of other ones that are written here don't.
+const UsedBlock = `{"unallocated"`
+
 func (b Block) format(w *writer) error {
 	if err := b.check(); err != nil {
 		return err

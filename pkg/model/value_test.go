@@ -312,6 +312,9 @@ func FuzzParseValue(f *testing.F) {
 			if full := string(canonical) > model.FullBlock; full == (len(b.Unallocated) > 0) {
 				t.Fatalf("%s sorts as full: %t", canonical, full)
 			}
+			if used := string(canonical) > model.UsedBlock; used == !b.EmptySince.IsZero() {
+				t.Fatalf("%s sorts as used: %t", canonical, used)
+			}
 		}
 	})
 }

@@ -108,8 +108,8 @@ func ranges(wants []ipam.Want) []Range {
 		if w.From != "" {
 			r = r.From(w.From)
 		}
-		if w.Roomy {
-			r = r.Before(model.FullBlock)
+		if w.Before != "" {
+			r = r.Before(w.Before)
 		}
 		if w.KeysOnly {
 			r = r.KeysOnly()

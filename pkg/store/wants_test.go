@@ -24,7 +24,7 @@ func TestRanges(t *testing.T) {
 		{Key: key},
 		{Prefix: model.PoolPrefix()},
 		{Prefix: "/a/", From: "/a/b", Limit: 7, KeysOnly: true},
-		{Prefix: "/a/", Limit: 16, Roomy: true},
+		{Prefix: "/a/", Limit: 16, Before: model.FullBlock},
 	})
 	want := []Range{Key(key), Prefix(model.PoolPrefix()), Prefix("/a/").From("/a/b").Limit(7).KeysOnly(), Prefix("/a/").Limit(16).Before(model.FullBlock)}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Range{})); diff != "" {
