@@ -45,6 +45,7 @@ type view struct {
 	absent   map[model.Key]bool // read, and not there
 	revision int64
 	wants    []ipam.Want // what was read, but for further pages
+	later    *view       // the same where a commit conflicted, but for what costs etcd much
 }
 
 func newView() *view {
@@ -85,6 +86,12 @@ func (s *session) read(ctx context.Context, v *view, wants []ipam.Want) error {
 	if err != nil {
 		return err
 	}
+	s.show(v, wants, snapshot)
+	return nil
+}
+
+// show tells the view what was read.
+func (s *session) show(v *view, wants []ipam.Want, snapshot store.Snapshot) {
 	v.revision = snapshot.Revision
 	for i, entries := range snapshot.Ranges {
 		if k := wants[i].Key; k != nil && len(entries) == 0 {
@@ -101,7 +108,6 @@ func (s *session) read(ctx context.Context, v *view, wants []ipam.Want) error {
 		}
 		v.ipam.Add(wants[i], snapshot.Revision, entries)
 	}
-	return nil
 }
 
 // reading is what a call reads first, under way while it does other things.
@@ -175,6 +181,9 @@ const maxRounds = 1000
 // maxAgain bounds what is read at once after a conflict: others may have taken one block after the other from before it.
 const maxAgain = 4000
 
+// manyNames is how many entries every member of etcd would have to go through for a conflict.
+const manyNames = 1000
+
 // transact reads, decides and commits, and does so again where another writer
 // was faster, or a member of etcd hangs, until ctx ends. It returns the revision of the commit, or that
 // of the reading where there was nothing to change.
@@ -228,6 +237,10 @@ func (s *session) transact(ctx context.Context, t transaction) (int64, error) {
 			return revision, failed
 		}
 		s.log.Debug("again", "reason", failed, "attempt", attempt)
+		if attempt == 0 && v.later != nil {
+			v = v.later
+			continue
+		}
 		if err := store.Pause(ctx, attempt); err != nil {
 			return 0, errors.Join(err, failed)
 		}
@@ -276,10 +289,16 @@ func (s *session) attempt(ctx context.Context, v *view, t transaction) (model.Ch
 			return change, v.revision, nil
 		}
 		step("before commit")
-		revision, err := s.client.Commit(ctx, change)
+		var found store.Snapshot
+		wants := slices.DeleteFunc(slices.Clone(v.wants), func(w ipam.Want) bool { return w.If != nil || w.Before != "" || w.Limit > manyNames })
+		revision, err := s.client.Commit(ctx, change, store.OrRead(wants, &found))
 		switch {
 		case err == nil:
 			step("committed")
+		case found.Ranges != nil:
+			v.later = newView()
+			v.later.wants = wants
+			s.show(v.later, wants, found)
 		case s.env.command == "ADD" && errors.Is(err, store.ErrUnknownOutcome):
 			s.undo.push("commit of unknown outcome", func(ctx context.Context) error { return s.fence(ctx, change) })
 		}

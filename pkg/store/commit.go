@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
+	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store/wire"
 )
@@ -20,12 +21,20 @@ import (
 type CommitOption func(*commitOptions)
 
 type commitOptions struct {
-	lease int64
+	lease  int64
+	orRead []ipam.Want
+	found  *Snapshot
 }
 
 // WithLease binds the puts to the lease: etcd deletes their keys when it ends.
 func WithLease(l *Lease) CommitOption {
 	return func(o *commitOptions) { o.lease = l.id }
+}
+
+// OrRead has a commit that conflicts read what is wanted, at the revision at which it does: found is as of Read. What has a
+// condition isn't for it, and where it is more than etcd takes in the same transaction found stays empty.
+func OrRead(wants []ipam.Want, found *Snapshot) CommitOption {
+	return func(o *commitOptions) { o.orRead, o.found = wants, found }
 }
 
 // Commit makes a change, all of it or nothing, and returns its revision. Where a
@@ -43,6 +52,17 @@ func (c *Client) Commit(ctx context.Context, change model.Change, opts ...Commit
 	}
 	if change.Empty() && len(compares) == 0 {
 		return 0, nil
+	}
+	orRead := ranges(o.orRead)
+	if len(compares)+len(orRead) > maxOps {
+		orRead = nil
+	}
+	for _, r := range orRead {
+		req, err := r.request()
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", commitText(change), err)
+		}
+		txn.Failure = append(txn.Failure, wire.Op{Range: req})
 	}
 	var resp *wire.TxnResponse
 	err = c.call(ctx, request{
@@ -65,6 +85,12 @@ func (c *Client) Commit(ctx context.Context, change model.Change, opts ...Commit
 		return resp.Header.Revision, nil
 	}
 	c.conflicts.Add(1)
+	if len(orRead) > 0 && len(resp.Responses) == len(txn.Failure) {
+		*o.found = Snapshot{Revision: resp.Header.Revision}
+		for i, r := range orRead {
+			o.found.Ranges = append(o.found.Ranges, c.entries(r, resp.Responses[len(compares)+i].Range.Kvs))
+		}
+	}
 	for i, cmp := range compares {
 		if i >= len(resp.Responses) {
 			break

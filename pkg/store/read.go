@@ -166,13 +166,7 @@ func (c *Client) readAt(ctx context.Context, o readOptions, ranges []Range) (pag
 		more:     make([]bool, len(ranges)),
 	}
 	for i, r := range resp.Responses {
-		entries := make([]model.Entry, 0, len(r.Range.Kvs))
-		for _, kv := range r.Range.Kvs {
-			if e := c.entry(kv, ranges[i].keysOnly); ranges[i].before == "" || string(kv.Value) < ranges[i].before {
-				entries = append(entries, e)
-			}
-		}
-		p.Ranges[i], p.more[i] = entries, r.Range.More
+		p.Ranges[i], p.more[i] = c.entries(ranges[i], r.Range.Kvs), r.Range.More
 	}
 	return p, nil
 }
@@ -182,6 +176,17 @@ func readText(ranges []Range) string {
 		return "read " + strings.TrimSuffix(ranges[0].key, "/")
 	}
 	return fmt.Sprintf("read %d ranges", len(ranges))
+}
+
+// entries parses what etcd holds in a range.
+func (c *Client) entries(r Range, kvs []wire.KeyValue) []model.Entry {
+	entries := make([]model.Entry, 0, len(kvs))
+	for _, kv := range kvs {
+		if e := c.entry(kv, r.keysOnly); r.before == "" || string(kv.Value) < r.before {
+			entries = append(entries, e)
+		}
+	}
+	return entries
 }
 
 // entry parses what etcd holds.
