@@ -73,7 +73,7 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 		l.metrics.firewall.read(report, w)
 	}
 	if report.Repairs > 0 {
-		w.all = true // what began while the firewall had a hole runs on as established
+		l.judgeAll() // what began while the firewall had a hole runs on as established
 		l.sayRepaired(report.Repairs, now)
 	}
 	for path, problem := range report.Programmed {
@@ -97,7 +97,8 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 		}
 	}
 	if err == nil && !w.applied {
-		w.applied, w.all = true, true
+		w.applied = true
+		l.judgeAll()
 		l.log.Info("the firewall stands", "endpoints", len(w.state.Endpoints), "rules", report.Rules, "members", report.Members, "changes", report.Writes, "took", time.Since(now))
 	}
 	return w.applied

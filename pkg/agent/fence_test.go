@@ -351,15 +351,22 @@ func TestPlaces(t *testing.T) {
 // TestCutFails has the tracker refuse: it is asked again, later each time.
 func TestCutFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const settled = time.Hour // nothing of the start is judged any more
 		var tries []time.Duration
-		c := startClockwork(t, func(c *clockwork) {
-			c.system.connections = func(func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
-				tries = append(tries, time.Since(c.start))
+		x := newCutting(t, func(x *cutting) {
+			x.system.connections = func(func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
+				since := time.Since(x.start) - settled
+				if since < 0 {
+					return nil, nil
+				}
+				tries = append(tries, since)
 				return nil, errors.New("no")
 			}
 		})
+		time.Sleep(settled)
+		x.policy("no-81", to(81))
 		time.Sleep(9 * time.Second)
-		c.cancel()
+		x.cancel()
 		synctest.Wait()
 		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}
 		if diff := cmp.Diff(want, tries); diff != "" {

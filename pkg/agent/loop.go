@@ -138,6 +138,8 @@ type loop struct {
 	pause      time.Duration // before the last retry
 	lookAgain  *time.Timer
 	gather     *time.Timer   // until connections in no hurry are looked at
+	rejudge    *time.Timer   // until all connections are judged once more
+	rejudged   int           // how often they were, since the firewall had a hole
 	looked     time.Time     // when the host's own links were read for a notice
 	lookPause  time.Duration // how long no notice has them read again
 	lastDrift  time.Time
@@ -174,6 +176,8 @@ func (l *loop) run(ctx context.Context) error {
 	defer l.retry.Stop()
 	l.gather = time.NewTimer(time.Hour)
 	defer l.gather.Stop()
+	l.rejudge = time.NewTimer(time.Hour)
+	defer l.rejudge.Stop()
 	interval := l.params.RefreshInterval
 	audit := time.NewTicker(interval)
 	defer audit.Stop()
@@ -209,6 +213,9 @@ func (l *loop) run(ctx context.Context) error {
 			l.sweeps.busy = false
 		case <-l.gather.C:
 			l.sweeps.due = true
+		case <-l.rejudge.C:
+			l.judgeOnceMore()
+			continue
 		case <-l.expiry.C:
 			l.expireCuts()
 		case _, ok := <-l.tampered:

@@ -77,6 +77,25 @@ const (
 	gatherTime = 100 * time.Millisecond
 )
 
+// rejudgePauses are those after which all connections are judged once more when they were because the firewall had a
+// hole, or stands for the first time. Without its table nothing is tracked: a connection that was
+// silent since isn't found until it is heard again.
+var rejudgePauses = [...]time.Duration{time.Second, 5 * time.Second, time.Minute}
+
+// judgeAll has all connections judged, now and after the pauses.
+func (l *loop) judgeAll() {
+	l.wall.all, l.rejudged = true, 0
+	l.rejudge.Reset(rejudgePauses[0])
+}
+
+func (l *loop) judgeOnceMore() {
+	l.wall.all = true
+	if l.rejudged++; l.rejudged < len(rejudgePauses) {
+		l.rejudge.Reset(rejudgePauses[l.rejudged])
+	}
+	l.sweep()
+}
+
 // sweep has connections ended that are over, or that policy allowed when they
 // began and denies now, beside the loop: the kernel's whole table has to be
 // looked through. It runs once at a time; what comes meanwhile is looked at after.

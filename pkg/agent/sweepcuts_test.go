@@ -216,6 +216,28 @@ func TestCutPickedUp(t *testing.T) {
 	})
 }
 
+// TestCutHeardLater has connections that began while the firewall had a hole, and were silent when it was mended.
+func TestCutHeardLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t, func(*cutting) {})
+		x.policy("no-81", to(81))
+		time.Sleep(time.Hour)
+		x.wallside.set(func() { x.wallside.repairs = 1 })
+		x.wallside.tampered <- nft.Event{}
+		synctest.Wait()
+		var cut []nft.Flow
+		for i, after := range rejudgePauses {
+			heard := tcp("10.0.0.2", 81, "10.0.0.1", uint16(40000+i))
+			heard.PickedUp = true
+			x.set(heard)
+			x.expectCut("silent", []uint16{heard.DstPort}, cut...)
+			time.Sleep(after)
+			cut = append(cut, began(heard.Connection))
+			x.expectCut("heard", nil, cut...)
+		}
+	})
+}
+
 // TestCutNotTaken has the firewall refuse what could begin a connection anew: it
 // goes on until the firewall has it.
 func TestCutNotTaken(t *testing.T) {

@@ -106,6 +106,7 @@ func TestDenied(t *testing.T) {
 		if err := (gatekeeper{c.loop}).Wait(ctx, gate.Request{Endpoint: b, Revision: 3}); !isNotYet(err, want) {
 			t.Errorf("the gate: %v", err)
 		}
+		synctest.Wait()
 		older.Revision, older.Value = 0, nil
 		c.wall.engine.Update(older)
 		c.updates <- store.Update{Revision: 4}
