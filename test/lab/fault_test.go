@@ -155,7 +155,8 @@ func etcdctl(t *testing.T, l *Lab) {
 		return
 	}
 	for _, socket := range l.EtcdSockets() {
-		export := "export " + strings.Join(append(l.EtcdctlEnv(), "ETCDCTL_ENDPOINTS="+socket), " ")
+		// By itself it gives up after two and five seconds: where tests take all processors, comparing its password takes that long.
+		export := "export " + strings.Join(append(l.EtcdctlEnv(), "ETCDCTL_ENDPOINTS="+socket, "ETCDCTL_DIAL_TIMEOUT=1m", "ETCDCTL_COMMAND_TIMEOUT=1m"), " ")
 		out, err := exec.CommandContext(soon(t), "sh", "-c", export+"; etcdctl get --print-value-only "+model.ReadyKey{}.Path()).CombinedOutput()
 		if err != nil || string(out) != "true\n" {
 			t.Errorf("etcdctl get by %s: %v\n%s", socket, err, out)
