@@ -186,7 +186,7 @@ func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *probl
 		system:  hostSystem(cfg),
 		metrics: m, health: h, report: r, problems: trouble,
 		adoption: settings.New(known, trouble), serving: health.NewServers(trouble, h.Handler(trouble), m.handler()),
-		updates: make(chan store.Update, updateBuffer),
+		updates: make(chan model.Update, updateBuffer),
 		waits:   make(chan *wait), leaves: make(chan *wait), late: make(chan struct{}),
 		stopped:   make(chan struct{}),
 		expect:    func(int64) {},
@@ -248,7 +248,7 @@ func watch(ctx context.Context, client *store.Client, way *etcdway.Way, l *loop,
 	others := inbox.RoutesOnly()
 	var before readable
 	unknown := problems.NewUnknown(l.state.host, l.problems)
-	return client.Watch(ctx, watched(), func(u store.Update) error {
+	return client.Watch(ctx, watched(), func(u model.Update) error {
 		before.fill(u)
 		unknown.Hear(u)
 		way.Hear()

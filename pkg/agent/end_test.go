@@ -22,7 +22,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestStopWhileFlushing stops the loop while connections are being deleted for
@@ -32,7 +31,7 @@ func TestStopWhileFlushing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
 		c.with(func() { c.tracked = time.Minute })
-		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{gone(testKey("a"))}}
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{gone(testKey("a"))}}
 		time.Sleep(gatherTime)
 		synctest.Wait()
 		began := time.Now()
@@ -54,7 +53,7 @@ func TestStopWhileTelling(t *testing.T) {
 	h := newHost(t)
 	cfg, health, log := h.config(), health.New(), slog.New(slog.DiscardHandler)
 	l := newLoop(cfg, params.Resolve().Params, health, problems.New(log), report.New(log, h.store, h.name, health))
-	l.updates = make(chan store.Update) // the loop takes none but the first
+	l.updates = make(chan model.Update) // the loop takes none but the first
 	r, _, _ := attach(cfg, h.store, l, nil)
 	defer r.Hush(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -183,7 +182,7 @@ func (h *host) deletion(keys ...model.Key) <-chan int {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- h.store.Watch(ctx, prefixes, func(u store.Update) error {
+		ended <- h.store.Watch(ctx, prefixes, func(u model.Update) error {
 			if u.Resync {
 				close(watching)
 				return nil

@@ -22,7 +22,6 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // wallside is the kernel's side of the firewall. What it does is tested in pkg/nft.
@@ -148,7 +147,7 @@ func TestFenceFirst(t *testing.T) {
 		c.expect(t, "once it stands", "whole 3s")
 		c.wallside.set(func() { c.wallside.fail = errors.New("again") })
 		b := testKey("b")
-		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}}
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}}
 		c.expect(t, "one that stood goes on", "some 3.5s")
 		ctx, cancel := context.WithTimeout(c.ctx, 100*time.Millisecond)
 		defer cancel()
@@ -174,7 +173,7 @@ func TestFenceOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := testKey("a"), testKey("b")
 		c := startClockwork(t, func(c *clockwork) { c.wallside.refuse = map[string]error{b.Path(): errors.New("too many rules")} })
-		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}}
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}}
 		if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: a, Revision: 2}); err != nil {
 			t.Errorf("the other's gate: %v", err)
 		}
@@ -289,12 +288,12 @@ func TestLoserIsHidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
 		b := testKey("b")
-		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali1", "10.0.0.2"), 2)}}
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali1", "10.0.0.2"), 2)}}
 		synctest.Wait()
 		if c.wall.state.Endpoints[b.Path()] != nil {
 			t.Error("the younger endpoint is shown")
 		}
-		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{gone(testKey("a"))}}
+		c.updates <- model.Update{Revision: 3, Entries: []model.Entry{gone(testKey("a"))}}
 		synctest.Wait()
 		if ep := c.wall.state.Endpoints[b.Path()]; ep == nil || ep.Interface != "cali1" {
 			t.Errorf("after the older has gone: %+v", ep)

@@ -266,7 +266,7 @@ func (h *host) sysctl(path string) string {
 // revision is that at which a key was written last.
 func (h *host) revision(key model.Key) int64 {
 	h.Helper()
-	snapshot, err := h.store.Read(context.Background(), store.Key(key))
+	snapshot, err := h.store.Read(context.Background(), model.KeyRange(key))
 	if err != nil {
 		h.Fatal(err)
 	}

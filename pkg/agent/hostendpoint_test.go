@@ -19,7 +19,6 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestInvalidHostEndpoint: what became of it is listed, and follows the interfaces.
@@ -28,8 +27,8 @@ func TestInvalidHostEndpoint(t *testing.T) {
 		var mu sync.Mutex
 		there := []hostnet.Interface{{Name: "eth0"}}
 		key := model.HostEndpointKey{Host: "h", Endpoint: "1"}
-		write := func(value string, revision int64) store.Update {
-			u := store.Update{Revision: revision, Entries: []model.Entry{put(key, nil, revision)}}
+		write := func(value string, revision int64) model.Update {
+			u := model.Update{Revision: revision, Entries: []model.Entry{put(key, nil, revision)}}
 			if u.Entries[0].Value, u.Entries[0].Err = model.ParseValue(key, []byte(value)); u.Entries[0].Err != nil {
 				u.Entries[0].Value = nil
 			}
@@ -125,7 +124,7 @@ func TestAbsentInterface(t *testing.T) {
 			c.events <- hostpath.Event{Host: true}
 			time.Sleep(time.Second)
 			if step.entries != nil {
-				c.updates <- store.Update{Revision: int64(i + 2), Entries: step.entries}
+				c.updates <- model.Update{Revision: int64(i + 2), Entries: step.entries}
 			}
 			synctest.Wait()
 			said := map[string]string{}

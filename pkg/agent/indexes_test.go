@@ -15,7 +15,6 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestIndexesAreTold has links come and go: the firewall is told of them before it is applied.
@@ -35,7 +34,7 @@ func TestIndexesAreTold(t *testing.T) {
 			c.with(func() { c.links = links })
 			c.events <- e
 		}
-		etcd := func(e model.Entry) { c.updates <- store.Update{Revision: e.Revision, Entries: []model.Entry{e}} }
+		etcd := func(e model.Entry) { c.updates <- model.Update{Revision: e.Revision, Entries: []model.Entry{e}} }
 		expect("at the start", map[string]int{"cali1": 5})
 		c.with(func() { c.links = map[string]int{"cali1": 5, "cali2": 6} })
 		etcd(put(testKey("b"), testSpec("cali2", "10.0.0.2"), 2))

@@ -24,7 +24,6 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 const (
@@ -75,7 +74,7 @@ type loop struct {
 	report  *report.Reporter
 	serving *health.Servers
 
-	updates chan store.Update
+	updates chan model.Update
 	waits   chan *wait
 	leaves  chan *wait
 	late    chan struct{} // somebody has waited at the gate for long
@@ -285,7 +284,7 @@ func (l *loop) drain() {
 	}
 }
 
-func (l *loop) fold(u store.Update) {
+func (l *loop) fold(u model.Update) {
 	if u.Resync {
 		l.readNeeded() // what of etcd is a workload may be known now
 		l.metrics.resyncs.Inc()

@@ -30,7 +30,6 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // clockwork is a loop under a clock of the test, whose kernel does what it is
@@ -170,7 +169,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 			t.Errorf("run: %v", err)
 		}
 	})
-	c.updates <- store.Update{Revision: 1, Resync: true, Entries: c.first}
+	c.updates <- model.Update{Revision: 1, Resync: true, Entries: c.first}
 	synctest.Wait()
 	return c
 }
@@ -203,7 +202,7 @@ func TestAudit(t *testing.T) {
 		c.with(func() { c.fail = nil })
 		time.Sleep(10 * time.Second)
 		c.did()
-		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "RouteRefreshInterval"}, model.Text("60"), 2)}}
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "RouteRefreshInterval"}, model.Text("60"), 2)}}
 		time.Sleep(2 * time.Minute)
 		c.expect(t, "another interval", "look 2m21.5s", "look 3m21.5s")
 		if got := c.health.Unready(); got != "" {
@@ -257,10 +256,10 @@ func TestAuditBeside(t *testing.T) {
 			}
 		}
 		policy := model.Policy{Selector: "all()"}
-		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(model.PolicyKey{Tier: "default", Policy: "p"}, policy, 2)}}
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(model.PolicyKey{Tier: "default", Policy: "p"}, policy, 2)}}
 		asks("a policy", testKey("a"), 2, 11*time.Second)
 		b := testKey("b")
-		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 3)}}
+		c.updates <- model.Update{Revision: 3, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 3)}}
 		asks("an endpoint", b, 3, 11*time.Second)
 		c.expect(t, "calls", "look 10s", "audit 10s", "some 11s")
 		c.with(func() { c.changed, c.hold = true, 15*time.Second })
@@ -301,7 +300,7 @@ func TestRetry(t *testing.T) {
 		c := newClockwork(t)
 		c.did()
 		c.with(func() { c.refuse = errors.New("no") })
-		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(testKey("b"), testSpec("cali2", "10.0.0.2"), 2)}}
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(testKey("b"), testSpec("cali2", "10.0.0.2"), 2)}}
 		time.Sleep(9 * time.Second)
 		c.expect(t, "an endpoint that the kernel refuses", "some 0s", "some 1s", "some 3s", "some 7s")
 		c.with(func() { c.refuse = &link.DownError{Interface: "cali2", Why: "is not there"} })
@@ -341,7 +340,7 @@ func TestFlushBeforeAnswer(t *testing.T) {
 		c := newClockwork(t)
 		c.tracked = 3 * time.Second
 		b := testKey("b")
-		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{gone(testKey("a")), put(b, testSpec("cali2", "10.0.0.1"), 2)}}
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{gone(testKey("a")), put(b, testSpec("cali2", "10.0.0.1"), 2)}}
 		if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: b, Revision: 2}); err != nil {
 			t.Errorf("gate: %v", err)
 		}
@@ -438,7 +437,7 @@ func TestGateLeave(t *testing.T) {
 			t.Errorf("Wait: %v", err)
 		}
 		synctest.Wait()
-		c.updates <- store.Update{Revision: 3, Entries: nil}
+		c.updates <- model.Update{Revision: 3, Entries: nil}
 		synctest.Wait()
 		if n := len(c.waiting); n != 0 {
 			t.Errorf("%d still wait", n)
@@ -454,7 +453,7 @@ func TestGateRestored(t *testing.T) {
 		c := startClockwork(t, func(c *clockwork) {
 			c.health.Interrupted = func() (time.Time, error) { return c.start, away }
 		})
-		c.updates <- store.Update{Revision: 9}
+		c.updates <- model.Update{Revision: 9}
 		synctest.Wait()
 		b := testKey("b")
 		ask := func(within time.Duration) error {
@@ -470,7 +469,7 @@ func TestGateRestored(t *testing.T) {
 		go func() { done <- ask(time.Minute) }()
 		synctest.Wait()
 		away = nil
-		c.updates <- store.Update{Revision: 2, Resync: true, Entries: append(c.first, put(b, testSpec("cali2", "10.0.0.2"), 2))}
+		c.updates <- model.Update{Revision: 2, Resync: true, Entries: append(c.first, put(b, testSpec("cali2", "10.0.0.2"), 2))}
 		if err := <-done; err != nil {
 			t.Errorf("etcd is back: %v", err)
 		}
@@ -520,7 +519,7 @@ func TestGateLate(t *testing.T) {
 			return done
 		}
 		tell := func(revision int64) {
-			c.updates <- store.Update{Revision: revision}
+			c.updates <- model.Update{Revision: revision}
 			synctest.Wait()
 		}
 		soon := ask(2)
@@ -546,16 +545,16 @@ func TestFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
 		c.did()
-		c.updates <- store.Update{Revision: 2, Resync: true}
+		c.updates <- model.Update{Revision: 2, Resync: true}
 		c.expect(t, "etcd is empty")
 		if got := c.health.Unready(); got != "/calico/v1/Ready is not true in etcd" {
 			t.Errorf("unready: %q", got)
 		}
 		c.events <- hostpath.Event{Interfaces: []string{"cali1"}}
 		c.expect(t, "drift is repaired all the same", "some 0s")
-		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("tap"), 3)}}
+		c.updates <- model.Update{Revision: 3, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("tap"), 3)}}
 		c.expect(t, "settings are not taken")
-		c.updates <- store.Update{Revision: 4, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(true), 4)}}
+		c.updates <- model.Update{Revision: 4, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(true), 4)}}
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"tap"}, c.params.InterfacePrefixes); diff != "" {
 			t.Error(diff)
@@ -583,7 +582,7 @@ func TestLinkBetweenWatches(t *testing.T) {
 				return []hostnet.Role{{Name: "side0", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}, nil
 			}
 		})
-		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("cali,side"), 2)}}
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("cali,side"), 2)}}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if diff := cmp.Diff([]string{"cali"}, c.params.InterfacePrefixes); diff != "" || opened != 3 {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // ShrinkMTU is of hostPath.
@@ -62,7 +61,7 @@ func TestMTU(t *testing.T) {
 		c.expect(t, "it isn't known any more")
 		c.with(func() { c.unshrunk = errors.New("no") })
 		live := func(is string, revision int64) {
-			c.updates <- store.Update{Revision: revision, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "MTULiveUpdate"}, model.Text(is), revision)}}
+			c.updates <- model.Update{Revision: revision, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "MTULiveUpdate"}, model.Text(is), revision)}}
 		}
 		live("false", 2)
 		c.handover.Tell(router.News{MTU: 1400})

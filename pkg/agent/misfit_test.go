@@ -15,7 +15,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestPrefixMisfit: prefixes that cover no endpoint are told of once, while there are endpoints.
@@ -44,7 +43,7 @@ func TestPrefixMisfit(t *testing.T) {
 		{"all went", "veth", none, false, "in order again"},
 	} {
 		prefixes := put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text(step.prefixes), 1)
-		s.fold(store.Update{Resync: true, Revision: 1, Entries: append(step.entries[:len(step.entries):len(step.entries)], prefixes)})
+		s.fold(model.Update{Resync: true, Revision: 1, Entries: append(step.entries[:len(step.entries):len(step.entries)], prefixes)})
 		s.setPrefixes(a.Adopt(s.settings, s.unreadSettings()).InterfacePrefixes)
 		log.Reset()
 		a.SayMisfit(s.misfit())

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // readable is what the keys that say how hosts reach each other, and whom policy is about,
@@ -19,7 +18,7 @@ type readable map[string]any
 
 // fill gives entries that can't be read what they held before; their errors stay, and say so.
 // Of a key that is new, or was unreadable when the agent started, nothing is known.
-func (r *readable) fill(u store.Update) {
+func (r *readable) fill(u model.Update) {
 	was := *r
 	if u.Resync || was == nil {
 		*r = readable{}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 func TestReadable(t *testing.T) {
@@ -72,7 +71,7 @@ func TestReadable(t *testing.T) {
 		{false, []model.Entry{badPolicy}, []any{model.Policy{Selector: "has(b)"}}},
 		{false, []model.Entry{entry(policy, nil)}, []any{model.Policy{Selector: "has(b)"}}},
 	} {
-		r.fill(store.Update{Resync: step.resync, Entries: step.entries})
+		r.fill(model.Update{Resync: step.resync, Entries: step.entries})
 		for j, e := range step.entries {
 			switch {
 			case !reflect.DeepEqual(e.Value, step.want[j]):
@@ -121,7 +120,7 @@ func TestSlipAmongAddresses(t *testing.T) {
 			for i, value := range tt.values {
 				entry := put(key, nil, int64(i+1))
 				entry.Value, entry.Err = model.ParseValue(key, []byte(value))
-				u := store.Update{Resync: resync, Entries: []model.Entry{entry}}
+				u := model.Update{Resync: resync, Entries: []model.Entry{entry}}
 				r.fill(u)
 				e.Update(u.Entries...)
 				if ep, told := e.Flush().Endpoints[key.Path()]; told {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestShut: what is closed are interfaces that endpoints of this host name and no prefix
@@ -31,11 +30,11 @@ func TestShut(t *testing.T) {
 		if spec != nil {
 			entry = put(key, spec, 20)
 		}
-		for path := range s.fold(store.Update{Revision: 20, Entries: []model.Entry{entry}}).endpoints {
+		for path := range s.fold(model.Update{Revision: 20, Entries: []model.Entry{entry}}).endpoints {
 			x.note(s, path)
 		}
 	}
-	for path := range s.fold(store.Update{Revision: 1, Resync: true, Entries: entries}).endpoints {
+	for path := range s.fold(model.Update{Revision: 1, Resync: true, Entries: entries}).endpoints {
 		x.note(s, path)
 	}
 	eth, bridge := hostnet.Role{Name: "eth0", Index: 2, Uplink: true}, hostnet.Role{Name: "br0", Index: 3, Addrs: addr}

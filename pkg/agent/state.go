@@ -15,7 +15,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // state is what etcd holds, and what follows from it for one host but for policy.
@@ -125,7 +124,7 @@ func (s *state) concerns(key model.Key) bool {
 }
 
 // fold takes in one update of the watch.
-func (s *state) fold(u store.Update) effect {
+func (s *state) fold(u model.Update) effect {
 	e := newEffect()
 	if u.Resync {
 		there := make(map[string]struct{}, len(u.Entries))

@@ -20,7 +20,6 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 func testKey(name string) model.WorkloadEndpointKey {
@@ -70,7 +69,7 @@ func verdicts(s *state) map[string]string {
 func TestSetHosts(t *testing.T) {
 	a, b := testKey("a"), testKey("b")
 	s := newState("h", []string{"cali"})
-	s.fold(store.Update{Revision: 5, Resync: true, Entries: []model.Entry{
+	s.fold(model.Update{Revision: 5, Resync: true, Entries: []model.Entry{
 		put(a, testSpec("calia", "10.0.0.1"), 3), put(b, testSpec("calib", "10.0.0.2", "fd00::2"), 4),
 	}})
 	const refused = " is that of host x: delete the endpoint, and the pool that overlaps the hosts' addresses"
@@ -108,30 +107,30 @@ func TestFold(t *testing.T) {
 	}
 	steps := []struct {
 		name     string
-		update   store.Update
+		update   model.Update
 		touched  []string
 		waitsFor string
 		want     map[string]string
 	}{
-		{"first snapshot", store.Update{Revision: 5, Resync: true, Entries: []model.Entry{
+		{"first snapshot", model.Update{Revision: 5, Resync: true, Entries: []model.Entry{
 			put(a, testSpec("calia", "10.0.0.1"), 3),
 			put(b, testSpec("calib", "10.0.0.2", "fd00::2"), 4),
 		}}, []string{a.Path(), b.Path()}, "/calico/v1/Ready is not true in etcd",
 			map[string]string{"a": "calia [10.0.0.1]", "b": "calib [10.0.0.2 fd00::2]"}},
-		{"ready", store.Update{Revision: 6, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(true), 6)}}, nil, "",
+		{"ready", model.Update{Revision: 6, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(true), 6)}}, nil, "",
 			map[string]string{"a": "calia [10.0.0.1]", "b": "calib [10.0.0.2 fd00::2]"}},
-		{"an address twice", store.Update{Revision: 7, Entries: []model.Entry{put(c, testSpec("calic", "10.0.0.3", "10.0.0.1"), 7)}},
+		{"an address twice", model.Update{Revision: 7, Entries: []model.Entry{put(c, testSpec("calic", "10.0.0.3", "10.0.0.1"), 7)}},
 			[]string{a.Path(), c.Path()}, "",
 			map[string]string{"a": "calia [10.0.0.1]", "b": "calib [10.0.0.2 fd00::2]", "c": "address 10.0.0.1" + held + a.Path() + ": delete the one that is wrong"}},
-		{"the older goes", store.Update{Revision: 8, Entries: []model.Entry{gone(a)}}, []string{a.Path(), c.Path()}, "",
+		{"the older goes", model.Update{Revision: 8, Entries: []model.Entry{gone(a)}}, []string{a.Path(), c.Path()}, "",
 			map[string]string{"b": "calib [10.0.0.2 fd00::2]", "c": "calic [10.0.0.1 10.0.0.3]"}},
-		{"an interface twice", store.Update{Revision: 9, Entries: []model.Entry{put(a, testSpec("calib", "10.0.0.9"), 9)}},
+		{"an interface twice", model.Update{Revision: 9, Entries: []model.Entry{put(a, testSpec("calib", "10.0.0.9"), 9)}},
 			[]string{a.Path(), b.Path()}, "",
 			map[string]string{"a": "interface calib" + held + b.Path() + ": delete the one that is wrong", "b": "calib [10.0.0.2 fd00::2]", "c": "calic [10.0.0.1 10.0.0.3]"}},
-		{"the older no longer parses", store.Update{Revision: 10, Entries: []model.Entry{put(b, errors.New("bad"), 10)}},
+		{"the older no longer parses", model.Update{Revision: 10, Entries: []model.Entry{put(b, errors.New("bad"), 10)}},
 			[]string{a.Path(), b.Path()}, "",
 			map[string]string{"a": "calib [10.0.0.9]", "b": "bad", "c": "calic [10.0.0.1 10.0.0.3]"}},
-		{"a snapshot without c and Ready, at an older revision", store.Update{Revision: 4, Resync: true, Entries: []model.Entry{
+		{"a snapshot without c and Ready, at an older revision", model.Update{Revision: 4, Resync: true, Entries: []model.Entry{
 			put(a, testSpec("calia", "10.0.0.1"), 3),
 			put(b, testSpec("calib", "10.0.0.2"), 4),
 		}}, []string{a.Path(), b.Path(), c.Path()}, "/calico/v1/Ready is not true in etcd",
@@ -188,7 +187,7 @@ func TestFoldOrder(t *testing.T) {
 				entries[key.Path()] = entry
 			}
 			history = append(history, fmt.Sprint(entry))
-			e := s.fold(store.Update{Revision: revision, Entries: []model.Entry{entry}})
+			e := s.fold(model.Update{Revision: revision, Entries: []model.Entry{entry}})
 			after := verdicts(s)
 			for name := range entries {
 				short := strings.TrimSuffix(strings.TrimPrefix(name, "/calico/v1/host/h/workload/k8s/"), "/endpoint/eth0")
@@ -201,7 +200,7 @@ func TestFoldOrder(t *testing.T) {
 		fresh := newState("h", []string{"cali"})
 		shuffled := slices.Collect(maps.Values(entries))
 		rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		fresh.fold(store.Update{Revision: 40, Resync: true, Entries: shuffled})
+		fresh.fold(model.Update{Revision: 40, Resync: true, Entries: shuffled})
 		if diff := cmp.Diff(verdicts(fresh), verdicts(s)); diff != "" {
 			t.Fatalf("round %d: (-from a snapshot +by history %v):\n%s", round, history, diff)
 		}
@@ -298,7 +297,7 @@ func TestFollow(t *testing.T) {
 				step.entries[i].Revision = revision
 			}
 		}
-		e := s.fold(store.Update{Revision: revision, Entries: step.entries})
+		e := s.fold(model.Update{Revision: revision, Entries: step.entries})
 		if got := show(d.follow(s, e.endpoints, time.Time{})); got != step.want {
 			t.Errorf("%s: %s\nwant %s", step.name, got, step.want)
 		}
@@ -336,7 +335,7 @@ func TestAnswer(t *testing.T) {
 		}
 	}
 	expect("nothing known", "waits", ask(a, 5))
-	e := s.fold(store.Update{Revision: 5, Resync: true, Entries: []model.Entry{
+	e := s.fold(model.Update{Revision: 5, Resync: true, Entries: []model.Entry{
 		put(a, testSpec("cali1", "10.0.0.1"), 5), put(bad, testSpec("eth0", "10.0.0.2"), 4)}})
 	expect("not followed", "waits", ask(a, 5))
 	d.follow(s, e.endpoints, time.Time{})
@@ -353,7 +352,7 @@ func TestAnswer(t *testing.T) {
 	expect("of an older revision", "programmed", ask(a, 4))
 	expect("of a newer one", "waits", ask(a, 6))
 	expect("refused", "endpoint "+bad.Path()+` keeps no access: interface "eth0": the name of a workload's interface begins with cali here (InterfacePrefix)`, ask(bad, 4))
-	e = s.fold(store.Update{Revision: 7, Entries: []model.Entry{put(a, testSpec("cali1", "10.0.0.1"), 7)}})
+	e = s.fold(model.Update{Revision: 7, Entries: []model.Entry{put(a, testSpec("cali1", "10.0.0.1"), 7)}})
 	expect("changed and not followed", "waits", ask(a, 5))
 	d.follow(s, e.endpoints, time.Time{})
 	expect("changed and not read back, though the same", "waits", ask(a, 7))
@@ -361,7 +360,7 @@ func TestAnswer(t *testing.T) {
 	expect("changed", "programmed", ask(a, 7))
 	d.read([]hostpath.Status{{Interface: "cali1", Err: errors.New("refused")}})
 	expect("drifted", "waits", ask(a, 7))
-	s.fold(store.Update{Revision: 8, Entries: []model.Entry{gone(a)}})
+	s.fold(model.Update{Revision: 8, Entries: []model.Entry{gone(a)}})
 	expect("deleted", "endpoint "+a.Path()+" has been deleted since", ask(a, 7))
 	other := a
 	other.Host = "other"

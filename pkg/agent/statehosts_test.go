@@ -17,7 +17,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 func nat(inner, outer string) model.NAT {
@@ -32,7 +31,7 @@ func TestUntranslated(t *testing.T) {
 	specA.IPv4NAT = []model.NAT{nat("10.0.0.1", "192.0.2.1"), nat("10.0.0.1", "192.0.2.2")}
 	specA.IPv6NAT = []model.NAT{nat("fd00::1", "2001:db8::1")}
 	s := newState("h", []string{"cali"})
-	s.fold(store.Update{Revision: 5, Resync: true, Entries: []model.Entry{put(a, specA, 3), put(b, specB, 4)}})
+	s.fold(model.Update{Revision: 5, Resync: true, Entries: []model.Entry{put(a, specA, 3), put(b, specB, 4)}})
 	addr := netip.MustParseAddr
 	for _, step := range []struct {
 		name       string
@@ -132,7 +131,7 @@ func TestUntranslatedBeside(t *testing.T) {
 		{"it is inactive", put(c, inactive, 5), []string{b.Path(), c.Path()}, map[string]string{"b": "calib [fd00::b]", "c": "calic [fd00::c]"}, map[string]string{"b": own("fd00::c", "fd00::b", c)}},
 		{"it is gone", gone(c), []string{b.Path(), c.Path()}, map[string]string{"b": "calib [fd00::b fd00::c]"}, nil},
 	} {
-		e := s.fold(store.Update{Revision: 9, Entries: []model.Entry{step.entry}})
+		e := s.fold(model.Update{Revision: 9, Entries: []model.Entry{step.entry}})
 		if diff := cmp.Diff(step.touched, paths(e)); diff != "" {
 			t.Errorf("%s: touched (-want +got):\n%s", step.name, diff)
 		}

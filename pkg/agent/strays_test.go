@@ -14,7 +14,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestStraysJudged: what is said of an interface without an endpoint, and when.
@@ -79,7 +78,7 @@ func TestStraysBetween(t *testing.T) {
 		time.Sleep(time.Minute)
 		for revision := int64(2); revision < 4; revision++ {
 			time.Sleep(20 * time.Second)
-			c.updates <- store.Update{Revision: revision, Entries: []model.Entry{put(testKey("b"), testSpec("cali2", "10.0.0.2"), revision)}}
+			c.updates <- model.Update{Revision: revision, Entries: []model.Entry{put(testKey("b"), testSpec("cali2", "10.0.0.2"), revision)}}
 			said("interface cali8")
 		}
 		c.with(func() { c.changed = false })
@@ -105,7 +104,7 @@ func TestStrayReturns(t *testing.T) {
 		if !said() {
 			t.Fatalf("nothing is said of it: %v", c.problems.All())
 		}
-		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(testKey("a"), spec, 2)}}
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(testKey("a"), spec, 2)}}
 		if said() {
 			t.Error("it has its endpoint again, and is said to be cut off")
 		}

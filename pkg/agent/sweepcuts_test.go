@@ -18,7 +18,6 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // tracker is a connection tracker that does what it is told.
@@ -114,7 +113,7 @@ func (x *cutting) write(entries ...model.Entry) {
 			entries[i].Revision = x.revision
 		}
 	}
-	x.updates <- store.Update{Revision: x.revision, Entries: entries}
+	x.updates <- model.Update{Revision: x.revision, Entries: entries}
 	synctest.Wait()
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // cutLive runs a loop with the real firewall and tracker, and what etcd says,
@@ -35,7 +34,7 @@ func cutLive(t *testing.T, prepare func(*loop), entries []model.Entry, what stri
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- l.runToEnd(ctx) }()
-	l.updates <- store.Update{Revision: 1, Resync: true, Entries: entries}
+	l.updates <- model.Update{Revision: 1, Resync: true, Entries: entries}
 	for deadline := time.Now().Add(patience); !met() && !t.Failed(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Errorf("waited for %v: %s", patience, what)

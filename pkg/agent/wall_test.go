@@ -11,7 +11,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestMisfit has what policy says of itself not fit together: it is reported,
@@ -22,7 +21,7 @@ func TestMisfit(t *testing.T) {
 		picks := model.Policy{Selector: "all()", Inbound: []model.Rule{{
 			Action: model.ActionAllow, Match: model.Match{SrcSelector: "role == 'web'", HasSrcSelector: true},
 		}}}
-		c.updates <- store.Update{Revision: 2, Entries: []model.Entry{put(model.PolicyKey{Tier: "default", Policy: "p"}, picks, 2)}}
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(model.PolicyKey{Tier: "default", Policy: "p"}, picks, 2)}}
 		synctest.Wait()
 		if len(c.wall.state.Sets) != 1 {
 			t.Fatalf("%d sets, want 1", len(c.wall.state.Sets))
@@ -30,7 +29,7 @@ func TestMisfit(t *testing.T) {
 		clear(c.wall.state.Sets)
 		web, b := testSpec("cali1", "10.0.0.1"), testSpec("cali2", "10.0.0.2")
 		web.Labels = map[string]string{"role": "web"}
-		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{put(testKey("a"), web, 3), put(testKey("b"), b, 3)}}
+		c.updates <- model.Update{Revision: 3, Entries: []model.Entry{put(testKey("a"), web, 3), put(testKey("b"), b, 3)}}
 		synctest.Wait()
 		found := ""
 		for _, p := range c.problems.All() {
@@ -61,7 +60,7 @@ func TestOneJudge(t *testing.T) {
 		old.Value, old.Err = model.ParseValue(old.Key, []byte(bad))
 		s, d, w := newState("h", []string{"cali"}), newDesired(), newWall("h")
 		w.engine.SetPrefixes(s.prefixes)
-		e := s.fold(store.Update{Revision: 2, Resync: true, Entries: []model.Entry{old, put(testKey("new"), good, 2)}})
+		e := s.fold(model.Update{Revision: 2, Resync: true, Entries: []model.Entry{old, put(testKey("new"), good, 2)}})
 		w.engine.Update(e.entries...)
 		d.follow(s, e.endpoints, time.Time{})
 		w.follow(d, e.endpoints)
@@ -84,7 +83,7 @@ func TestDenied(t *testing.T) {
 		older := put(testKey("older"), testSpec("cali2", "10.0.0.2"), 1)
 		c.wall.engine.Update(older) // of which nobody else is told
 		b := testKey("b")
-		c.updates <- store.Update{Revision: 3, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 3)}}
+		c.updates <- model.Update{Revision: 3, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 3)}}
 		synctest.Wait()
 		reason := func() string {
 			for _, p := range c.problems.All() {
@@ -109,7 +108,7 @@ func TestDenied(t *testing.T) {
 		synctest.Wait()
 		older.Revision, older.Value = 0, nil
 		c.wall.engine.Update(older)
-		c.updates <- store.Update{Revision: 4}
+		c.updates <- model.Update{Revision: 4}
 		synctest.Wait()
 		if got, status := reason(), c.status(c.desired.targets[b.Path()]); got != "" || status != model.EndpointUp {
 			t.Errorf("without the older one: listed %q, status %s", got, status)

@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // pageSize is how many entries one round trip lists.
@@ -14,10 +13,7 @@ const pageSize = 1000
 
 // list reads everything below a prefix, page by page.
 func (s *session) list(ctx context.Context, prefix string, keysOnly bool) ([]model.Entry, error) {
-	r := store.Prefix(prefix).Limit(pageSize)
-	if keysOnly {
-		r = r.KeysOnly()
-	}
+	r := model.Range{Prefix: prefix, Limit: pageSize, KeysOnly: keysOnly}
 	var all []model.Entry
 	for {
 		snapshot, err := s.client.Read(ctx, r)
@@ -29,7 +25,7 @@ func (s *session) list(ctx context.Context, prefix string, keysOnly bool) ([]mod
 		if len(page) < pageSize {
 			return all, nil
 		}
-		r = r.From(page[len(page)-1].Path + "\x00")
+		r.From = page[len(page)-1].Path + "\x00"
 	}
 }
 

@@ -91,7 +91,7 @@ func (s *session) read(ctx context.Context, v *view, wants []ipam.Want) error {
 }
 
 // show tells the view what was read.
-func (s *session) show(v *view, wants []ipam.Want, snapshot store.Snapshot) {
+func (s *session) show(v *view, wants []ipam.Want, snapshot model.Snapshot) {
 	v.revision = snapshot.Revision
 	for i, entries := range snapshot.Ranges {
 		if k := wants[i].Key; k != nil && len(entries) == 0 {
@@ -289,7 +289,7 @@ func (s *session) attempt(ctx context.Context, v *view, t transaction) (model.Ch
 			return change, v.revision, nil
 		}
 		step("before commit")
-		var found store.Snapshot
+		var found model.Snapshot
 		wants := slices.DeleteFunc(slices.Clone(v.wants), func(w ipam.Want) bool { return w.If != nil || w.Before != "" || w.Limit > manyNames })
 		revision, err := s.client.Commit(ctx, change, store.OrRead(wants, &found))
 		switch {

@@ -44,7 +44,7 @@ func (f firstRead) run(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := s.Read(b.Context(), Key(model.ReadyKey{}), Prefix(configs)); err != nil {
+		if _, err := s.Read(b.Context(), model.KeyRange(model.ReadyKey{}), model.PrefixRange(configs)); err != nil {
 			b.Fatal(err)
 		}
 		s.Close()
@@ -74,7 +74,7 @@ func BenchmarkWatch(b *testing.B) {
 				done <- nil // the commit alone
 			} else {
 				go func() {
-					done <- s.Watch(ctx, prefixes, func(u Update) error { seen <- u.Revision; return nil })
+					done <- s.Watch(ctx, prefixes, func(u model.Update) error { seen <- u.Revision; return nil })
 				}()
 				<-seen
 			}

@@ -23,7 +23,7 @@ type CommitOption func(*commitOptions)
 type commitOptions struct {
 	lease  int64
 	orRead []ipam.Want
-	found  *Snapshot
+	found  *model.Snapshot
 }
 
 // WithLease binds the puts to the lease: etcd deletes their keys when it ends.
@@ -33,7 +33,7 @@ func WithLease(l *Lease) CommitOption {
 
 // OrRead has a commit that conflicts read what is wanted, at the revision at which it does: found is as of Read. What has a
 // condition isn't for it, and where it is more than etcd takes in the same transaction found stays empty.
-func OrRead(wants []ipam.Want, found *Snapshot) CommitOption {
+func OrRead(wants []ipam.Want, found *model.Snapshot) CommitOption {
 	return func(o *commitOptions) { o.orRead, o.found = wants, found }
 }
 
@@ -86,7 +86,7 @@ func (c *Client) Commit(ctx context.Context, change model.Change, opts ...Commit
 	}
 	c.conflicts.Add(1)
 	if len(orRead) > 0 && len(resp.Responses) == len(txn.Failure) {
-		*o.found = Snapshot{Revision: resp.Header.Revision}
+		*o.found = model.Snapshot{Revision: resp.Header.Revision}
 		for i, r := range orRead {
 			o.found.Ranges = append(o.found.Ranges, c.entries(r, resp.Responses[len(compares)+i].Range.Kvs))
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 func ready(ctx context.Context, s *Client) error {
-	_, err := s.Read(ctx, Key(model.ReadyKey{}))
+	_, err := s.Read(ctx, model.KeyRange(model.ReadyKey{}))
 	return err
 }
 
@@ -291,7 +291,7 @@ func TestLimits(t *testing.T) {
 	c := startCluster(t, clusterOptions{narrow: true})
 	s := c.open()
 	ctx := within(t, patienceOfTests)
-	_, err := s.Read(ctx, Prefix(configs), Prefix(hosts), Key(model.ReadyKey{}))
+	_, err := s.Read(ctx, model.PrefixRange(configs), model.PrefixRange(hosts), model.KeyRange(model.ReadyKey{}))
 	wantError(t, err, ErrLimit, "read 3 ranges: ", c.members[0].proxy.addr, "too many operations", "--max-txn-ops=128 or more")
 	for _, size := range []int{4 << 10, 1 << 20} {
 		_, err = s.Commit(ctx, model.Change{Puts: []model.Put{put("A", strings.Repeat("x", size))}})

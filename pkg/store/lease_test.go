@@ -39,7 +39,7 @@ func leased(t *testing.T, s *Client, name string, ttl time.Duration) *Lease {
 
 func exists(t *testing.T, s *Client, name string) bool {
 	t.Helper()
-	snap, err := s.Read(within(t, patienceOfTests), Key(configKey(name)))
+	snap, err := s.Read(within(t, patienceOfTests), model.KeyRange(configKey(name)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func (m *merger) resume() int64 { return slices.Min(m.seen) }
 func (m *merger) waiting() bool { return len(m.pending) > 0 }
 
 // ready takes out the updates that are complete, oldest first.
-func (m *merger) ready() []Update {
+func (m *merger) ready() []model.Update {
 	if len(m.pending) == 0 {
 		return nil
 	}
@@ -72,9 +72,9 @@ func (m *merger) ready() []Update {
 		}
 	}
 	slices.Sort(revisions)
-	var updates []Update
+	var updates []model.Update
 	for _, r := range revisions {
-		updates = append(updates, Update{Revision: r, Entries: m.pending[r]})
+		updates = append(updates, model.Update{Revision: r, Entries: m.pending[r]})
 		delete(m.pending, r)
 		m.delivered = r
 	}

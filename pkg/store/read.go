@@ -16,47 +16,29 @@ import (
 // maxOps is how many operations etcd takes in one transaction (--max-txn-ops).
 const maxOps = 128
 
-// Range is a part of the tree to read: one key, or what is below a prefix. The
-// zero Range is invalid.
-type Range struct {
-	key      string
-	prefix   bool
-	from     string
-	limit    int64
-	keysOnly bool
-	before   string
+// bounded is a range of which those entries only are read whose values come before a text in the order of bytes, in that
+// order: a limit leaves the first ones; "": all.
+type bounded struct {
+	model.Range
+	before string
 }
 
-// Key is the range of one key.
-func Key(k model.Key) Range { return Range{key: k.Path()} }
+func unbounded(ranges []model.Range) []bounded {
+	all := make([]bounded, len(ranges))
+	for i, r := range ranges {
+		all[i].Range = r
+	}
+	return all
+}
 
-// Prefix is the range of all keys that begin with path.
-func Prefix(path string) Range { return Range{key: path, prefix: true} }
-
-// KeysOnly leaves the values out: entries have neither Value nor an error of it.
-func (r Range) KeysOnly() Range { r.keysOnly = true; return r }
-
-// Limit reads the first n entries only; 0 = all.
-func (r Range) Limit(n int64) Range { r.limit = n; return r }
-
-// Before reads those entries only whose values come before the text in the order of bytes, in that order: a limit leaves
-// the first ones. etcd goes through the values of them all for it. KeysOnly leaves nothing to tell them by.
-func (r Range) Before(value string) Range { r.before = value; return r }
-
-// From begins a prefix's range at path, itself included, for paging: continue
-// after the last entry with its Path + "\x00".
-func (r Range) From(path string) Range { r.from = path; return r }
-
-func (r Range) request() (*wire.RangeRequest, error) {
-	if r.key == "" {
+func (r bounded) request() (*wire.RangeRequest, error) {
+	req := &wire.RangeRequest{Key: r.Path(), Limit: r.Limit, KeysOnly: r.KeysOnly, ByValue: r.before != ""}
+	if req.Key == "" {
 		return nil, fmt.Errorf("an empty key or prefix names the whole of etcd: name a part of it, such as %s", model.Root)
 	}
-	req := &wire.RangeRequest{Key: r.key, Limit: r.limit, KeysOnly: r.keysOnly, ByValue: r.before != ""}
-	if r.prefix {
-		req.RangeEnd = prefixEnd(r.key)
-		if r.from > r.key {
-			req.Key = r.from
-		}
+	if r.Key == nil {
+		req.RangeEnd = prefixEnd(r.Prefix)
+		req.Key = max(req.Key, r.From)
 	}
 	return req, nil
 }
@@ -73,50 +55,17 @@ func prefixEnd(prefix string) string {
 	return "\x00" // to the end of the key space
 }
 
-// Snapshot is what the ranges of one Read held at one revision.
-type Snapshot struct {
-	Revision int64
-	// Ranges has the entries of each range, by key. A key that does not exist
-	// has none.
-	Ranges [][]model.Entry
-}
-
-// Entries are those of all ranges, in order.
-func (s Snapshot) Entries() []model.Entry {
-	n := 0
-	for _, r := range s.Ranges {
-		n += len(r)
-	}
-	all := make([]model.Entry, 0, n)
-	for _, r := range s.Ranges {
-		all = append(all, r...)
-	}
-	return all
-}
-
-// Get finds the entry of a key. It looks through all of them.
-func (s Snapshot) Get(k model.Key) (model.Entry, bool) {
-	for _, r := range s.Ranges {
-		for _, e := range r {
-			if e.Key == k {
-				return e, true
-			}
-		}
-	}
-	return model.Entry{}, false
-}
-
 // Read reads several ranges at one revision in one round trip. It sees every
 // write that was acknowledged before it began (etcd's linearizable read). A
 // value that does not parse is an entry with Err.
-func (c *Client) Read(ctx context.Context, ranges ...Range) (Snapshot, error) {
-	p, err := c.readAt(ctx, readOptions{}, ranges)
+func (c *Client) Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error) {
+	p, err := c.readAt(ctx, readOptions{}, unbounded(ranges))
 	return p.Snapshot, err
 }
 
 // page is a snapshot and what else the answer said. Where nothing was read it has no ranges.
 type page struct {
-	Snapshot
+	model.Snapshot
 	cluster uint64
 	more    []bool // per range: the limit cut it short
 }
@@ -128,7 +77,7 @@ type readOptions struct {
 }
 
 // readAt reads several ranges at one revision.
-func (c *Client) readAt(ctx context.Context, o readOptions, ranges []Range) (page, error) {
+func (c *Client) readAt(ctx context.Context, o readOptions, ranges []bounded) (page, error) {
 	what := readText(ranges)
 	if len(ranges) > maxOps {
 		return page{}, fmt.Errorf("%s: etcd takes at most %d in one transaction: read in several rounds", what, maxOps)
@@ -155,13 +104,13 @@ func (c *Client) readAt(ctx context.Context, o readOptions, ranges []Range) (pag
 		return page{}, err
 	}
 	if !resp.Succeeded && len(o.condition) > 0 {
-		return page{Snapshot: Snapshot{Revision: resp.Header.Revision}}, nil
+		return page{Snapshot: model.Snapshot{Revision: resp.Header.Revision}}, nil
 	}
 	if len(resp.Responses) != len(ranges) {
 		return page{}, fmt.Errorf("%s: etcd answered %d: is this an etcd?", what, len(resp.Responses))
 	}
 	p := page{
-		Snapshot: Snapshot{Revision: resp.Header.Revision, Ranges: make([][]model.Entry, len(ranges))},
+		Snapshot: model.Snapshot{Revision: resp.Header.Revision, Ranges: make([][]model.Entry, len(ranges))},
 		cluster:  resp.Header.ClusterID,
 		more:     make([]bool, len(ranges)),
 	}
@@ -171,18 +120,18 @@ func (c *Client) readAt(ctx context.Context, o readOptions, ranges []Range) (pag
 	return p, nil
 }
 
-func readText(ranges []Range) string {
+func readText(ranges []bounded) string {
 	if len(ranges) == 1 {
-		return "read " + strings.TrimSuffix(ranges[0].key, "/")
+		return "read " + strings.TrimSuffix(ranges[0].Path(), "/")
 	}
 	return fmt.Sprintf("read %d ranges", len(ranges))
 }
 
 // entries parses what etcd holds in a range.
-func (c *Client) entries(r Range, kvs []wire.KeyValue) []model.Entry {
+func (c *Client) entries(r bounded, kvs []wire.KeyValue) []model.Entry {
 	entries := make([]model.Entry, 0, len(kvs))
 	for _, kv := range kvs {
-		if e := c.entry(kv, r.keysOnly); r.before == "" || string(kv.Value) < r.before {
+		if e := c.entry(kv, r.KeysOnly); r.before == "" || string(kv.Value) < r.before {
 			entries = append(entries, e)
 		}
 	}

@@ -49,15 +49,15 @@ func TestRead(t *testing.T) {
 	}
 	before := s.Counters().RoundTrips
 	snap, err := s.Read(ctx,
-		Key(configKey("B")),
-		Key(configKey("none")),
-		Prefix("/calico/v1/config/").Limit(2),
-		Prefix("/calico/v1/config/").From(configKey("B").Path()+"\x00"),
-		Prefix("/calico/v1/config/").From("/calico/a"),
-		Prefix("/calico/v1/config/").From("/calico/v2"),
-		Prefix("/calico/v1/config/").KeysOnly().Limit(1),
-		Key(model.ReadyKey{}),
-		Prefix("/calico/n"),
+		model.KeyRange(configKey("B")),
+		model.KeyRange(configKey("none")),
+		model.Range{Prefix: "/calico/v1/config/", Limit: 2},
+		model.Range{Prefix: "/calico/v1/config/", From: configKey("B").Path() + "\x00"},
+		model.Range{Prefix: "/calico/v1/config/", From: "/calico/a"},
+		model.Range{Prefix: "/calico/v1/config/", From: "/calico/v2"},
+		model.Range{Prefix: "/calico/v1/config/", KeysOnly: true, Limit: 1},
+		model.KeyRange(model.ReadyKey{}),
+		model.PrefixRange("/calico/n"),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -97,37 +97,16 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadBefore reads by value.
-func TestReadBefore(t *testing.T) {
-	s := open(t, Config{Endpoints: startCluster(t, clusterOptions{}).endpoints()})
-	ctx := within(t, patienceOfTests)
-	if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("W", "3"), put("X", "1"), put("Y", "2"), put("Z", "1x")}}); err != nil {
-		t.Fatal(err)
-	}
-	all := Prefix("/calico/v1/config/")
-	snap, err := s.Read(ctx, all.Before("3"), all.Before("3").Limit(2), all.Before("2").Limit(3), all.Before("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got [][]string
-	for _, r := range snap.Ranges {
-		got = append(got, paths(r))
-	}
-	if d := cmp.Diff([][]string{{"X", "Z", "Y"}, {"X", "Z"}, {"X", "Z"}, nil}, got); d != "" {
-		t.Error(d)
-	}
-}
-
 func TestReadRefuses(t *testing.T) {
 	s := open(t, Config{Endpoints: []string{"127.0.0.1:1"}})
-	var many []Range
+	var many []model.Range
 	for i := range maxOps + 1 {
-		many = append(many, Key(configKey(fmt.Sprint(i))))
+		many = append(many, model.KeyRange(configKey(fmt.Sprint(i))))
 	}
 	if _, err := s.Read(t.Context(), many...); err == nil || !strings.Contains(err.Error(), "at most 128") {
 		t.Errorf("too many: %v", err)
 	}
-	if _, err := s.Read(t.Context(), Prefix("")); err == nil || errors.Is(err, ErrUnavailable) {
+	if _, err := s.Read(t.Context(), model.PrefixRange("")); err == nil || errors.Is(err, ErrUnavailable) {
 		t.Errorf("empty prefix: %v", err)
 	}
 	if snap, err := s.Read(t.Context()); err != nil || snap.Revision != 0 {
@@ -179,7 +158,7 @@ func TestCommit(t *testing.T) {
 			t.Error(d)
 		}
 	}
-	snap, err := s.Read(ctx, Prefix("/calico/v1/config/"))
+	snap, err := s.Read(ctx, model.PrefixRange("/calico/v1/config/"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +203,7 @@ func TestOrRead(t *testing.T) {
 		{"conflict", 7000, wants, [][]string{{"A"}, nil, {"B"}}},
 		{"none", revision, wants, nil},
 	} {
-		var found Snapshot
+		var found model.Snapshot
 		round := s.Counters().RoundTrips
 		_, err := s.Commit(ctx, model.Change{Compares: []model.Compare{{Key: configKey("A"), Revision: tt.demanded}}, Puts: []model.Put{put("A", "2")}}, OrRead(tt.wants, &found))
 		if _, conflict := errors.AsType[*ConflictError](err); conflict != (tt.demanded != revision) {

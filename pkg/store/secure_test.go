@@ -312,7 +312,7 @@ func TestUserAndPassword(t *testing.T) {
 	}
 	start := time.Now()
 	wantError(t, ready(ctx, c.open()), ErrAuth, "user name is empty", "set the etcd user name")
-	_, err := node.Read(ctx, Prefix("/other/"))
+	_, err := node.Read(ctx, model.PrefixRange("/other/"))
 	wantError(t, err, ErrAuth, "permission denied")
 
 	write("wrong-password")
@@ -345,7 +345,7 @@ func TestUserAndPassword(t *testing.T) {
 	}
 	wctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	err = node.Watch(wctx, []string{"/calico/v1/config/", "/calico/v1/host/"}, func(u Update) error {
+	err = node.Watch(wctx, []string{"/calico/v1/config/", "/calico/v1/host/"}, func(u model.Update) error {
 		if u.Resync {
 			go node.Commit(ctx, model.Change{Puts: []model.Put{put("B", "1")}})
 			return nil
@@ -363,7 +363,7 @@ func TestUserAndPassword(t *testing.T) {
 
 func revision(t *testing.T, s *Client) int64 {
 	t.Helper()
-	snapshot, err := s.Read(within(t, patienceOfTests), Key(model.ReadyKey{}))
+	snapshot, err := s.Read(within(t, patienceOfTests), model.KeyRange(model.ReadyKey{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +395,7 @@ func TestDenied(t *testing.T) {
 	}
 	s := c.open(func(cfg *Config) { cfg.Username, cfg.PasswordFile = "part", file })
 	read := func() error {
-		_, err := s.Read(ctx, Key(model.ReadyKey{}), Prefix(configs), Prefix(hosts))
+		_, err := s.Read(ctx, model.KeyRange(model.ReadyKey{}), model.PrefixRange(configs), model.PrefixRange(hosts))
 		return err
 	}
 	write := func() error {
@@ -408,7 +408,7 @@ func TestDenied(t *testing.T) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		done := make(chan error)
-		go func() { done <- s.Watch(ctx, []string{configs, hosts}, func(Update) error { return nil }) }()
+		go func() { done <- s.Watch(ctx, []string{configs, hosts}, func(model.Update) error { return nil }) }()
 		eventually(t, "the watch is refused", func() bool { _, err = s.WatchTrouble(); return err != nil })
 		cancel()
 		return errors.Join(err, <-done)

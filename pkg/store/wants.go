@@ -18,10 +18,10 @@ import (
 // that were read, in the order of the snapshot's ranges. What has a condition, and more than etcd takes in one transaction, is several that are
 // under way at the same time, each of a revision of its own: the snapshot's is the lowest. A decision
 // compares whatever it relies on.
-func (c *Client) ReadWants(ctx context.Context, wants []ipam.Want) (Snapshot, []ipam.Want, error) {
+func (c *Client) ReadWants(ctx context.Context, wants []ipam.Want) (model.Snapshot, []ipam.Want, error) {
 	parts := transactions(wants)
 	if len(parts) == 0 {
-		return Snapshot{}, nil, nil
+		return model.Snapshot{}, nil, nil
 	}
 	pages, errs := make([]page, len(parts)), make([]error, len(parts))
 	read := func(which []int) {
@@ -55,10 +55,10 @@ func (c *Client) ReadWants(ctx context.Context, wants []ipam.Want) (Snapshot, []
 		}
 	}
 	read(again)
-	whole, known := Snapshot{Revision: pages[0].Revision}, []ipam.Want(nil)
+	whole, known := model.Snapshot{Revision: pages[0].Revision}, []ipam.Want(nil)
 	for i := range parts {
 		if errs[i] != nil {
-			return Snapshot{}, nil, errs[i]
+			return model.Snapshot{}, nil, errs[i]
 		}
 		whole.Revision = min(whole.Revision, pages[i].Revision)
 		if pages[i].Ranges != nil {
@@ -97,24 +97,10 @@ func compares(c *ipam.Condition) []wire.Compare {
 	return all
 }
 
-func ranges(wants []ipam.Want) []Range {
-	ranges := make([]Range, len(wants))
+func ranges(wants []ipam.Want) []bounded {
+	ranges := make([]bounded, len(wants))
 	for i, w := range wants {
-		if w.Key != nil {
-			ranges[i] = Key(w.Key)
-			continue
-		}
-		r := Prefix(w.Prefix).Limit(w.Limit)
-		if w.From != "" {
-			r = r.From(w.From)
-		}
-		if w.Before != "" {
-			r = r.Before(w.Before)
-		}
-		if w.KeysOnly {
-			r = r.KeysOnly()
-		}
-		ranges[i] = r
+		ranges[i] = bounded{model.Range{Key: w.Key, Prefix: w.Prefix, From: w.From, Limit: w.Limit, KeysOnly: w.KeysOnly}, w.Before}
 	}
 	return ranges
 }

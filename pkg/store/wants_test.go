@@ -18,20 +18,6 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-func TestRanges(t *testing.T) {
-	key := model.BlockKey{CIDR: netip.MustParsePrefix("10.65.0.0/26")}
-	got := ranges([]ipam.Want{
-		{Key: key},
-		{Prefix: model.PoolPrefix()},
-		{Prefix: "/a/", From: "/a/b", Limit: 7, KeysOnly: true},
-		{Prefix: "/a/", Limit: 16, Before: model.FullBlock},
-	})
-	want := []Range{Key(key), Prefix(model.PoolPrefix()), Prefix("/a/").From("/a/b").Limit(7).KeysOnly(), Prefix("/a/").Limit(16).Before(model.FullBlock)}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Range{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 // TestReadWants reads more than etcd takes in one transaction.
 func TestReadWants(t *testing.T) {
 	s := open(t, Config{Endpoints: startCluster(t, clusterOptions{}).endpoints()})

@@ -20,19 +20,6 @@ import (
 // pageSize is how many entries of a prefix one request of a snapshot reads.
 const pageSize = 1000
 
-// Update is one step of what the watched prefixes hold.
-type Update struct {
-	// Revision is the etcd revision whose content the reader has after this
-	// update. It increases from one update to the next; only a Resync may repeat
-	// it, or go back where etcd itself was restored from a backup.
-	Revision int64
-	// Resync: Entries is the whole content of the prefixes; what isn't in it is
-	// gone. Otherwise Entries are the changes of one transaction, all of them.
-	Resync bool
-	// Entries with Revision 0 were deleted; of those only Path and Key are set.
-	Entries []model.Entry
-}
-
 // errResync ends a stream that can't be resumed.
 var errResync = errors.New("the watch can't be resumed")
 
@@ -43,7 +30,7 @@ type callbackError struct{ error }
 type watch struct {
 	c        *Client
 	prefixes []string
-	fn       func(Update) error
+	fn       func(model.Update) error
 
 	expected chan int64  // what Expect was told last
 	merger   *merger     // nil: a snapshot is due
@@ -60,7 +47,7 @@ type watch struct {
 // returns that). Leader changes, disconnections and restarts of etcd are ridden
 // out and logged: no change is lost, and none is delivered twice. Where etcd has
 // compacted what was missed, a Resync follows.
-func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(Update) error) error {
+func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Update) error) error {
 	roots, err := disjoint(prefixes)
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
@@ -119,7 +106,7 @@ func (w *watch) run(ctx context.Context) error {
 		}
 		w.page = pageSize
 		w.merger, w.cluster, w.last = newMerger(len(w.prefixes), p.Revision), p.cluster, nil
-		if err := w.fn(Update{Revision: p.Revision, Resync: true, Entries: p.Entries()}); err != nil {
+		if err := w.fn(model.Update{Revision: p.Revision, Resync: true, Entries: p.Entries()}); err != nil {
 			return callbackError{err}
 		}
 		w.recovered() // only now: what was known before may be of another history
@@ -201,18 +188,19 @@ func disjoint(prefixes []string) ([]string, error) {
 // snapshot reads the prefixes in pages, all at one revision. Where etcd compacts
 // that revision meanwhile the error is errResync: begin again.
 func (c *Client) snapshot(ctx context.Context, prefixes []string, limit int64) (page, error) {
-	first := make([]Range, len(prefixes))
+	first := make([]model.Range, len(prefixes))
 	for i, p := range prefixes {
-		first[i] = Prefix(p).Limit(limit)
+		first[i] = model.Range{Prefix: p, Limit: limit}
 	}
-	all, err := c.readAt(ctx, readOptions{}, first)
+	all, err := c.readAt(ctx, readOptions{}, unbounded(first))
 	if err != nil {
 		return page{}, err
 	}
 	for i, r := range first {
 		for all.more[i] {
 			entries := all.Ranges[i]
-			p, err := c.readAt(ctx, readOptions{revision: all.Revision}, []Range{r.From(entries[len(entries)-1].Path + "\x00")})
+			r.From = entries[len(entries)-1].Path + "\x00"
+			p, err := c.readAt(ctx, readOptions{revision: all.Revision}, unbounded([]model.Range{r}))
 			if errors.Is(err, rpctypes.ErrCompacted) {
 				return page{}, fmt.Errorf("%w: etcd compacted revision %d while its snapshot was read", errResync, all.Revision)
 			}

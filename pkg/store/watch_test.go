@@ -37,7 +37,7 @@ type moment struct {
 	state    map[string]model.Entry
 }
 
-func (f *folded) take(u Update) error {
+func (f *folded) take(u model.Update) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if u.Revision < f.revision || u.Revision == f.revision && !u.Resync {
@@ -147,7 +147,7 @@ func TestWatch(t *testing.T) {
 	}
 	commit(model.Change{Puts: []model.Put{put("A", "1"), hostPut("A", "1"), {Key: model.ReadyKey{}, Value: model.Ready(true)}}})
 	for _, prefixes := range [][]string{{configs, hosts}, {"/calico/v1/"}} {
-		var got []Update
+		var got []model.Update
 		wctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		steps := []func(){
@@ -165,7 +165,7 @@ func TestWatch(t *testing.T) {
 			func() { commit(model.Change{Puts: []model.Put{put("A", "1"), hostPut("A", "1")}}) },
 			cancel,
 		}
-		err := s.Watch(wctx, prefixes, func(u Update) error {
+		err := s.Watch(wctx, prefixes, func(u model.Update) error {
 			got = append(got, u)
 			steps[len(got)-1]()
 			return nil
@@ -213,7 +213,7 @@ func TestWatchEnds(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	s := c.open()
 	mine := errors.New("mine")
-	if err := s.Watch(t.Context(), []string{configs}, func(Update) error { return mine }); err != mine {
+	if err := s.Watch(t.Context(), []string{configs}, func(model.Update) error { return mine }); err != mine {
 		t.Errorf("got %v", err)
 	}
 	if err := s.Watch(t.Context(), nil, nil); err == nil {
@@ -318,7 +318,7 @@ func TestWatchOtherCluster(t *testing.T) {
 	wctx, cancel := context.WithCancel(ctx)
 	done := make(chan error)
 	go func() {
-		done <- s.Watch(wctx, []string{configs}, func(u Update) error {
+		done <- s.Watch(wctx, []string{configs}, func(u model.Update) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if u.Resync {

@@ -44,7 +44,7 @@ func (s *Server) commit(change model.Change) (revision int64) {
 // Get reads a key; nil = it isn't there.
 func (s *Server) Get(key model.Key) any {
 	s.Helper()
-	snapshot, err := s.Store.Read(context.Background(), store.Key(key))
+	snapshot, err := s.Store.Read(context.Background(), model.KeyRange(key))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func (s *Server) Setting(host, name string) string {
 // Held are the addresses of a handle, which must all be of a node.
 func (s *Server) Held(handle string) []netip.Addr {
 	s.Helper()
-	snapshot, err := s.Store.Read(context.Background(), store.Prefix(model.BlockPrefix(false)), store.Prefix(model.BlockPrefix(true)))
+	snapshot, err := s.Store.Read(context.Background(), model.PrefixRange(model.BlockPrefix(false)), model.PrefixRange(model.BlockPrefix(true)))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func (s *Server) Held(handle string) []netip.Addr {
 // Check holds what it has to the invariants of the data model.
 func (s *Server) Check() {
 	s.Helper()
-	snapshot, err := s.Store.Read(context.Background(), store.Prefix("/calico/"))
+	snapshot, err := s.Store.Read(context.Background(), model.PrefixRange("/calico/"))
 	if err != nil {
 		s.Fatal(err)
 	}

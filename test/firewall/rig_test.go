@@ -13,7 +13,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -116,7 +115,7 @@ func (r *rig) pod(name string, labels ...[2]string) *place {
 func (r *rig) place(pod *lab.Pod) *place {
 	r.Helper()
 	p := &place{name: pod.Name(), ns: pod.Namespace(), addrs: [2]netip.Addr(pod.Addrs()), pod: pod}
-	entries, err := r.lab.Etcd().Read(r.ctx(), store.Prefix(model.HostPrefix("a")))
+	entries, err := r.lab.Etcd().Read(r.ctx(), model.PrefixRange(model.HostPrefix("a")))
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -135,7 +134,7 @@ func (r *rig) place(pod *lab.Pod) *place {
 // spec is a pod's endpoint in etcd.
 func (r *rig) spec(p *place) model.WorkloadEndpoint {
 	r.Helper()
-	s, err := r.lab.Etcd().Read(r.ctx(), store.Key(p.key))
+	s, err := r.lab.Etcd().Read(r.ctx(), model.KeyRange(p.key))
 	if err != nil {
 		r.Fatal(err)
 	}

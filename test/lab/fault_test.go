@@ -127,7 +127,7 @@ func TestEtcdTLSAndAuth(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			if _, err := c.Read(soon(t), store.Key(model.ReadyKey{})); !errors.Is(err, store.ErrAuth) {
+			if _, err := c.Read(soon(t), model.KeyRange(model.ReadyKey{})); !errors.Is(err, store.ErrAuth) {
 				t.Errorf("got %v, want %v", err, store.ErrAuth)
 			}
 		})

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -58,7 +57,7 @@ func TestEtcdReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	status := model.StatusKey{Host: "a"}
-	snapshot, err := r.Etcd().Read(t.Context(), store.Key(status))
+	snapshot, err := r.Etcd().Read(t.Context(), model.KeyRange(status))
 	if err != nil {
 		t.Fatal(err)
 	}

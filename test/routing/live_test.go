@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -139,7 +138,7 @@ func TestCutOffFromEtcd(t *testing.T) {
 	monitor := r.monitor(0)
 	living := func() (n int) {
 		for _, h := range r.hosts {
-			snapshot, err := r.lab.Etcd().Read(r.ctx(), store.Key(model.StatusKey{Host: h.Name()}))
+			snapshot, err := r.lab.Etcd().Read(r.ctx(), model.KeyRange(model.StatusKey{Host: h.Name()}))
 			if err != nil {
 				t.Fatal(err)
 			}

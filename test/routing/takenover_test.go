@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -50,7 +49,7 @@ func TestTakenOver(t *testing.T) {
 		var change model.Change
 		for _, p := range blocks {
 			key := model.BlockKey{CIDR: p}
-			snapshot, err := r.Etcd().Read(t.Context(), store.Key(key))
+			snapshot, err := r.Etcd().Read(t.Context(), model.KeyRange(key))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // finder is an identity that only finds, and a clock.
@@ -244,26 +243,26 @@ func TestFindStays(t *testing.T) {
 	links.Links[0].Addrs = append(links.Links[0].Addrs, netip.MustParsePrefix("fd18::1/64"))
 	links.Links[1].Addrs = append(links.Links[1].Addrs, netip.MustParsePrefix("fd19::1/64"))
 	for name, tt := range map[string]struct {
-		updates []store.Update // after each of them the host looks twice
+		updates []model.Update // after each of them the host looks twice
 		want    string
 	}{
-		"somebody's hand": {[]store.Update{
+		"somebody's hand": {[]model.Update{
 			{Revision: 5, Resync: true, Entries: says(4, "172.18.0.1", "fd18::1")},
 			{Revision: 6, Entries: says(6, "172.19.0.1", "fd19::1")},
 			{Revision: 7, Entries: says(7, "172.19.0.1", "fd19::1")},
 		}, "172.18.0.1/24 fd18::1/64"},
-		"a backup": {[]store.Update{
+		"a backup": {[]model.Update{
 			{Revision: 5, Resync: true, Entries: says(4, "172.18.0.1", "fd18::1")},
 			{Revision: 3, Resync: true, Entries: says(2, "172.19.0.1", "fd19::1")},
 		}, "172.18.0.1/24 fd18::1/64"},
-		"one family's": {[]store.Update{
+		"one family's": {[]model.Update{
 			{Revision: 5, Resync: true, Entries: says(4, "172.18.0.1", "fd19::1")},
 			{Revision: 6, Entries: says(6, "172.19.0.1", "fd18::1")},
 		}, "172.18.0.1/24 fd19::1/64"},
-		"a start": {[]store.Update{
+		"a start": {[]model.Update{
 			{Revision: 5, Resync: true, Entries: says(4, "172.19.0.1", "fd19::1")},
 		}, "172.19.0.1/24 fd19::1/64"},
-		"it was found before anything was in etcd": {[]store.Update{
+		"it was found before anything was in etcd": {[]model.Update{
 			{Revision: 5, Resync: true},
 			{Revision: 6, Entries: says(6, "172.19.0.1", "fd19::1")},
 		}, "172.19.0.1/24 fd19::1/64"},

@@ -98,7 +98,7 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *Keepe
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	watched := append(inbox.RoutesOnly(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix())
-	updates := make(chan store.Update)
+	updates := make(chan model.Update)
 	for _, run := range []func(context.Context) error{
 		report.Run,
 		func(ctx context.Context) error {
@@ -107,7 +107,7 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *Keepe
 		},
 		func(ctx context.Context) error { return p.route(ctx, updates) },
 		func(ctx context.Context) error {
-			return client.Watch(ctx, watched, func(u store.Update) error {
+			return client.Watch(ctx, watched, func(u model.Update) error {
 				select {
 				case updates <- u:
 				case <-ctx.Done():
@@ -135,7 +135,7 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *Keepe
 }
 
 // route does of what the router does that which the identity needs.
-func (p *person) route(ctx context.Context, updates <-chan store.Update) error {
+func (p *person) route(ctx context.Context, updates <-chan model.Update) error {
 	box, engine := inbox.New(), plan.NewEngine(p.name, plan.Settings{})
 	for {
 		select {
@@ -198,7 +198,7 @@ func (p *person) problem(path string) string {
 // revisions are those of what is written of the host, by path.
 func (c fleet) revisions(name string) map[string]int64 {
 	c.Helper()
-	s, err := c.Store.Read(context.Background(), store.Prefix(model.BGPPrefix()+"host/"+name+"/"), store.Prefix(model.HostPrefix(name)+"config/"))
+	s, err := c.Store.Read(context.Background(), model.PrefixRange(model.BGPPrefix()+"host/"+name+"/"), model.PrefixRange(model.HostPrefix(name)+"config/"))
 	if err != nil {
 		c.Fatal(err)
 	}

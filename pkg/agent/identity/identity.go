@@ -149,7 +149,7 @@ func New(cfg Config, client *store.Client, tells Tells) *Keeper {
 // Fold takes in one update of the watch, which is to cover the host's settings,
 // the pools and /calico/bgp/v1/host/<host>/. The router calls it for each, in
 // their order; it does not wait.
-func (i *Keeper) Fold(u store.Update) {
+func (i *Keeper) Fold(u model.Update) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := &i.note

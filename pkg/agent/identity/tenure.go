@@ -12,7 +12,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // turnName does what is to be done about the host's name. named: it is the host's
@@ -197,7 +196,7 @@ func (i *Keeper) confirm(ctx context.Context, claimed int64) error {
 // stands says whether etcd has the status that this process wrote, now.
 func (i *Keeper) stands(ctx context.Context) (bool, error) {
 	key := model.StatusKey{Host: i.host}
-	s, err := i.store.Read(ctx, store.Key(key))
+	s, err := i.store.Read(ctx, model.KeyRange(key))
 	if err != nil {
 		return false, fmt.Errorf("read the host's status: %w", err)
 	}

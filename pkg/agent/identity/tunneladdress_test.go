@@ -17,7 +17,6 @@ import (
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 func vxlanPool(cidr string) model.Pool {
@@ -226,7 +225,7 @@ func TestTunnelAddressRevisions(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	watched := make(chan error, 1)
 	go func() {
-		watched <- c.Store.Watch(ctx, []string{"/calico/"}, func(u store.Update) error {
+		watched <- c.Store.Watch(ctx, []string{"/calico/"}, func(u model.Update) error {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, e := range u.Entries {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // Inbox is what etcd has told and the router has not taken in yet: of each key
@@ -43,7 +42,7 @@ func New() *Inbox {
 const lateTime = 5 * time.Second
 
 // Put takes in one update of the watch. It doesn't wait.
-func (b *Inbox) Put(u store.Update) {
+func (b *Inbox) Put(u model.Update) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	told := u.Resync
@@ -178,7 +177,7 @@ func RoutesOnly() []string {
 // ForLoop is what of an update is for the loop, false where nothing is. That the
 // loop doesn't hear of the revision then doesn't matter: at the gate one waits for
 // the revision of an endpoint.
-func ForLoop(u store.Update, others []string) (store.Update, bool) {
+func ForLoop(u model.Update, others []string) (model.Update, bool) {
 	isOthers := func(e model.Entry) bool {
 		for _, p := range others {
 			if strings.HasPrefix(e.Path, p) {
@@ -197,7 +196,7 @@ func ForLoop(u store.Update, others []string) (store.Update, bool) {
 	case n == 0:
 		return u, true
 	case n == len(u.Entries) && !u.Resync:
-		return store.Update{}, false
+		return model.Update{}, false
 	}
 	mine := make([]model.Entry, 0, len(u.Entries)-n)
 	for _, e := range u.Entries {

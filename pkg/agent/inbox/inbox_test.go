@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestForLoop keeps what is the router's alone from the loop.
@@ -21,15 +20,15 @@ func TestForLoop(t *testing.T) {
 	block := entry(model.BlockKey{CIDR: netip.MustParsePrefix("10.1.0.0/26")})
 	for _, c := range []struct {
 		name string
-		in   store.Update
+		in   model.Update
 		want []model.Entry
 		ok   bool
 	}{
-		{"both", store.Update{Revision: 2, Entries: []model.Entry{block, endpoint}}, []model.Entry{endpoint}, true},
-		{"the loop's", store.Update{Revision: 2, Entries: []model.Entry{endpoint}}, []model.Entry{endpoint}, true},
-		{"the router's", store.Update{Revision: 2, Entries: []model.Entry{block}}, nil, false},
-		{"a snapshot", store.Update{Revision: 2, Resync: true, Entries: []model.Entry{block}}, []model.Entry{}, true},
-		{"nothing but a revision", store.Update{Revision: 2}, nil, true},
+		{"both", model.Update{Revision: 2, Entries: []model.Entry{block, endpoint}}, []model.Entry{endpoint}, true},
+		{"the loop's", model.Update{Revision: 2, Entries: []model.Entry{endpoint}}, []model.Entry{endpoint}, true},
+		{"the router's", model.Update{Revision: 2, Entries: []model.Entry{block}}, nil, false},
+		{"a snapshot", model.Update{Revision: 2, Resync: true, Entries: []model.Entry{block}}, []model.Entry{}, true},
+		{"nothing but a revision", model.Update{Revision: 2}, nil, true},
 	} {
 		got, ok := ForLoop(c.in, RoutesOnly())
 		if diff := cmp.Diff(c.want, got.Entries); diff != "" || ok != c.ok || ok && (got.Revision != 2 || got.Resync != c.in.Resync) {

@@ -4,7 +4,6 @@ package problems
 
 import (
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // Unknown shows the objects of etcd of which fields were passed over because nothing
@@ -22,7 +21,7 @@ func NewUnknown(host string, p *Ledger) *Unknown {
 }
 
 // Hear takes in one update of the watch.
-func (f *Unknown) Hear(u store.Update) {
+func (f *Unknown) Hear(u model.Update) {
 	now := map[string]error{}
 	if u.Resync {
 		for path := range f.shown {

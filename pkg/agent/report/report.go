@@ -287,7 +287,7 @@ func (r *Reporter) readStored(ctx context.Context) error {
 	if r.stored != nil {
 		return nil
 	}
-	snapshot, err := r.store.Read(ctx, store.Prefix(model.StatusPrefix(r.host)))
+	snapshot, err := r.store.Read(ctx, model.PrefixRange(model.StatusPrefix(r.host)))
 	if err != nil {
 		return fmt.Errorf("read the status of endpoints: %w", err)
 	}

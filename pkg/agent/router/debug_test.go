@@ -14,7 +14,6 @@ import (
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestPeersTable counts as used what became a route: one of two prefixes that a neighbour sends is
@@ -54,7 +53,7 @@ func TestPictureWithdraws(t *testing.T) {
 			return line
 		}
 		time.Sleep(time.Minute)
-		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
+		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
 		time.Sleep(withdrawTime - time.Millisecond)
 		if got := told(); got != "" {
 			t.Errorf("while BGP tells the mesh of it: %q", got)

@@ -18,7 +18,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // TestRouterIDOutlivesAddress has the host's IPv4 address change, go and come: the
@@ -42,7 +41,7 @@ func TestRouterIDOutlivesAddress(t *testing.T) {
 			{"which leaves it", other, "192.0.2.2", "192.0.2.12"},
 		} {
 			revision := int64(i + 2)
-			c.Hear(store.Update{Revision: revision, Entries: []model.Entry{put(step.key, model.Text(step.addr), revision)}})
+			c.Hear(model.Update{Revision: revision, Entries: []model.Entry{put(step.key, model.Text(step.addr), revision)}})
 			synctest.Wait()
 			c.with(func() {
 				if want := netip.MustParseAddr(step.want); c.routerID != want || c.notedID != want {
@@ -114,13 +113,13 @@ func TestUnheard(t *testing.T) {
 		if ready, gate := reply(c.health, "/readiness"), c.health.Unready(); ready != want || gate != "" {
 			t.Errorf("readiness %q, gate %q", ready, gate)
 		}
-		c.Hear(store.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
+		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
 		time.Sleep(20 * time.Second) // longer than the pause between tries
 		c.health.Turn()
 		if got := reply(c.health, "/readiness"); got != "" {
 			t.Errorf("where all is encapsulated: %q", got)
 		}
-		c.Hear(store.Update{Revision: 3, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapNever, 3)}})
+		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapNever, 3)}})
 		time.Sleep(20 * time.Second) // longer than the pause between tries
 		c.health.Turn()
 		if got := reply(c.health, "/readiness"); got != want {

@@ -16,7 +16,6 @@ import (
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 const (
@@ -30,9 +29,9 @@ func TestRecalls(t *testing.T) {
 		"etcd is away": func(*crossroads) {},
 		"etcd is not ready": func(c *crossroads) {
 			c.handover.Configure(params.Resolve().Params)
-			c.Hear(store.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
+			c.Hear(model.Update{Revision: 1, Resync: true, Entries: cluster()[1:]})
 		},
-		"etcd is empty": func(c *crossroads) { c.Hear(store.Update{Revision: 1, Resync: true}) },
+		"etcd is empty": func(c *crossroads) { c.Hear(model.Update{Revision: 1, Resync: true}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -42,7 +41,7 @@ func TestRecalls(t *testing.T) {
 				c.expect(t, "the kernel")
 				c.expectSaid(t, "the speaker", saysFormer+" 2s")
 				c.handover.Configure(params.Resolve().Params)
-				c.Hear(store.Update{Revision: 2, Resync: true, Entries: cluster()})
+				c.Hear(model.Update{Revision: 2, Resync: true, Entries: cluster()})
 				c.expect(t, "the kernel, by etcd", "whole ["+throughTun+", "+ownRoutes+"] 1m0s")
 				c.expectSaid(t, "the speaker, by etcd", saysNow+" 1m0s")
 			})
@@ -86,7 +85,7 @@ func TestTakesBack(t *testing.T) {
 		c.expectSaid(t, "the name isn't known yet", saysFormer+" 2s")
 		c.naming.Set("the name is that of host 192.0.2.9")
 		c.handover.Configure(params.Resolve().Params)
-		c.Hear(store.Update{Revision: 2, Resync: true, Entries: cluster()})
+		c.Hear(model.Update{Revision: 2, Resync: true, Entries: cluster()})
 		c.expectSaid(t, "the name is another's", "as 0 neighbours [] advertises [] 1m0s")
 		c.naming.Set("")
 		time.Sleep(time.Second)
@@ -128,7 +127,7 @@ func TestSilent(t *testing.T) {
 		}
 		c.expectSaid(t, "the speaker")
 		c.handover.Configure(params.Resolve().Params)
-		c.Hear(store.Update{Revision: 2, Resync: true, Entries: cluster()})
+		c.Hear(model.Update{Revision: 2, Resync: true, Entries: cluster()})
 		synctest.Wait()
 		if got := reply(c.health, "/readiness"); got != "" {
 			t.Errorf("it speaks: readiness %q", got)
@@ -164,7 +163,7 @@ func TestRemembers(t *testing.T) {
 		})
 		for i := range 30 {
 			time.Sleep(100 * time.Millisecond)
-			c.Hear(store.Update{Revision: int64(i) + 2, Entries: []model.Entry{testBlock(fmt.Sprintf("10.2.9.%d/26", i/8*64), "h", int64(i)+2)}})
+			c.Hear(model.Update{Revision: int64(i) + 2, Entries: []model.Entry{testBlock(fmt.Sprintf("10.2.9.%d/26", i/8*64), "h", int64(i)+2)}})
 		}
 		time.Sleep(time.Hour)
 		c.with(func() {

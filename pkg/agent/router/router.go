@@ -21,8 +21,8 @@ import (
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/kernel/fabric"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
-	"github.com/calico-go/calico/pkg/store"
 )
 
 // wayOut is what the router drives: fabric.Fabric.
@@ -167,7 +167,7 @@ func New(cfg Config, n Network) *Router {
 }
 
 // Hear takes in one update of the watch. It doesn't wait.
-func (r *Router) Hear(u store.Update) {
+func (r *Router) Hear(u model.Update) {
 	if r.identity != nil {
 		r.identity.Fold(u)
 	}
