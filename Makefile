@@ -2,13 +2,14 @@
 # Needs Go, and root or user namespaces. Everything that touches a network does so in namespaces of its own.
 
 GO       ?= go
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# A release is 0.1.0; a build of another commit has the commit's hash behind it.
+VERSION  ?= 0.1.0$(shell git describe --tags --exact-match >/dev/null 2>&1 || git describe --always --dirty --exclude '*' 2>/dev/null | sed 's/^/+/')
 COMMANDS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
 PKG      ?= ./...
 FUZZTIME ?= 30s
-# How long the tests of one package may take.
+# For the tests of one package.
 TIMEOUT  ?= 20m
-# Of how many packages tests run at the same time: mostly they wait.
+# How many packages are tested at the same time: mostly they wait.
 PACKAGES ?= $(shell expr 2 \* $$(nproc))
 
 # The race detector needs a C compiler; everything else is built without one.
@@ -25,18 +26,18 @@ build:
 demo: build isolate
 	$(ISOLATE) bin/calico-lab demo
 
-# -count=1: what a test finds in the kernel is not part of the cache's key.
+# -count=1: Go's cache doesn't know the kernel, which tests depend on.
 test: programs build isolate modules tools
 ifeq ($(RACE),)
 	@echo 'test: no C compiler ($(shell $(GO) env CC)): running without the race detector'
 endif
-	CALICO_BIN_DIR="$(CURDIR)/bin" GORACE='suppressions="$(CURDIR)/scripts/race-suppressions.txt"' \
+	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH:/usr/sbin:/sbin" GORACE='suppressions="$(CURDIR)/scripts/race-suppressions.txt"' \
 		CGO_ENABLED=$(if $(RACE),1,0) $(ISOLATE) $(GO) test $(RACE) -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(PKG)
 
 e2e: build isolate modules tools
 	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH" $(ISOLATE) $(GO) test -tags e2e -count=1 -timeout $(TIMEOUT) $(E2EFLAGS) ./test/e2e/... ./pkg/bgp
 
-# What this machine's kernel may lack, IPIP first, on Debian's, in an emulated machine. VMFLAGS=-run=IPIP runs a part.
+# Tests of what this machine's kernel may lack, such as IPIP, in an emulated machine with Debian's kernel. VMFLAGS=-run=IPIP runs a part.
 e2e-vm: build modules
 	scripts/vmkernel.sh bin/vm/kernel
 	rm -f bin/vm/*.test
@@ -56,16 +57,19 @@ lint: tools modules
 clean:
 	rm -rf bin
 
+# What tests run besides: nft, conntrack, etcdctl, … Installs it where it can.
 programs:
-	@scripts/programs.sh
+	@GO="$(GO)" scripts/programs.sh
 
 # Linters, and the reference CNI plugins that tests and benchmarks run against: pinned in tools/go.mod, not in ours.
+# etcdctl is pinned there too: scripts/programs.sh builds it where no package brings it.
 tools:
-	CGO_ENABLED=0 $(GO) build -C tools -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/tools/ tool
+	CGO_ENABLED=0 $(GO) build -C tools -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/tools/ \
+		$$($(GO) list -C tools tool | grep -v /etcdctl/)
 
 isolate:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o $(ISOLATE) ./scripts/isolate
 
-# There is no network inside the namespaces: what tests are built from is fetched before.
+# Fetches the modules of the tests: there is no network inside the namespaces.
 modules:
 	@$(GO) list -tags '$(shell scripts/tags.sh)' -deps -test ./... >/dev/null

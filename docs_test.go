@@ -169,3 +169,21 @@ func anchors(page string) []string {
 	}
 	return out
 }
+
+// TestVersion holds the version that each command has without the linker's help to that of the Makefile and the
+// changelog.
+func TestVersion(t *testing.T) {
+	want := found(`(?m)^VERSION +\?= ([0-9.]+)`, readText(t, "Makefile"), 1)
+	mains, err := filepath.Glob("cmd/*/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range mains {
+		if diff := cmp.Diff(want, found(`(?m)^var version = "(.*)"`, readText(t, file), 1)); diff != "" {
+			t.Errorf("version of the Makefile (-) and of %s (+):\n%s", file, diff)
+		}
+	}
+	if diff := cmp.Diff(want, found(`(?m)^## ([0-9.]+)`, readText(t, "CHANGELOG.md"), 1)); diff != "" {
+		t.Errorf("version of the Makefile (-) and of the changelog (+):\n%s", diff)
+	}
+}

@@ -1,12 +1,43 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fails where a program is missing that the tests look at the kernel with, or follow the documents with, and says how to get it.
+# Makes sure of the programs that tests and the documents' commands run. On Debian and Ubuntu, as root, it installs what
+# is missing. Elsewhere it builds etcdctl into bin/tools, and fails with the names of the packages that have the rest.
 set -euo pipefail
-missing=()
-for need in ip:iproute2 nft:nftables conntrack:conntrack etcdctl:etcd-client curl:curl jq:jq sysctl:procps; do
-	PATH="$PATH:/usr/sbin:/sbin" command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
-done
-if [ "${#missing[@]}" -gt 0 ]; then
-	echo "test: programs are missing that the tests need. On Debian: apt-get install --no-install-recommends ${missing[*]}" >&2
+cd "$(dirname "$0")/.."
+export PATH="$PWD/bin/tools:$PATH:/usr/sbin:/sbin" DEBIAN_FRONTEND=noninteractive
+
+# program, Debian's package, Fedora's package
+programs='ip iproute2 iproute
+nft nftables nftables
+conntrack conntrack conntrack-tools
+etcdctl etcd-client etcd
+curl curl curl
+jq jq jq
+sysctl procps procps-ng'
+
+# missing prints one column of the programs that are not in PATH.
+missing() {
+	while read -r program debian fedora; do
+		command -v "$program" >/dev/null || case $1 in
+		program) echo "$program" ;;
+		debian) echo "$debian" ;;
+		*) echo "$program ($debian on Debian, $fedora on Fedora)" ;;
+		esac
+	done <<<"$programs"
+}
+
+packages=$(missing debian | xargs)
+if [ -n "$packages" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	echo "test: installing what tests need: apt-get install $packages"
+	# shellcheck disable=SC2086 # several words
+	{ apt-get update -qq && apt-get install -qq -y --no-install-recommends $packages; } </dev/null >/dev/null || true
+fi
+if missing program | grep -qx etcdctl; then
+	echo 'test: building etcdctl from its Go module into bin/tools'
+	CGO_ENABLED=0 "${GO:-go}" build -C tools -trimpath -buildvcs=false -ldflags '-s -w' -o ../bin/tools/ go.etcd.io/etcd/etcdctl/v3
+fi
+if [ -n "$(missing program)" ]; then
+	echo 'test: tests need programs that are missing here; install these packages:' >&2
+	missing all | sed 's/^/  /' >&2
 	exit 1
 fi

@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/cni"
 )
 
-// version is stamped in by the linker.
-var version = "devel"
+// version is what the linker sets: see the Makefile.
+var version = "0.1.0"
 
 func main() { os.Exit(cni.Main(cni.CalicoIPAM, version)) }

@@ -15,12 +15,16 @@ import (
 	"syscall"
 )
 
-// version is stamped in by the Makefile.
-var version = "unknown"
+// version is what the linker sets: see the Makefile.
+var version = "0.1.0"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command(version).ExecuteContext(ctx)
+	root := command(version)
+	if len(os.Args) == 2 && os.Args[1] == "-version" { // as the other programs have it
+		root.SetArgs([]string{"--version"})
+	}
+	err := root.ExecuteContext(ctx)
 	stop()
 	var exit *exitError
 	switch {

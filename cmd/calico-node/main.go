@@ -17,8 +17,8 @@ import (
 	"github.com/calico-go/calico/pkg/agent/logfile"
 )
 
-// version is stamped in by the linker: -X main.version=…
-var version = "devel"
+// version is what the linker sets: see the Makefile.
+var version = "0.1.0"
 
 func main() { os.Exit(run()) }
 
