@@ -21,12 +21,13 @@ const module = "github.com/calico-go/calico/"
 type layer string
 
 const (
-	layerPure  layer = "pure"
-	layerConf  layer = "netconf"
-	layerEdge  layer = "edge"
-	layerShell layer = "shell"
-	layerMain  layer = "main"
-	layerTest  layer = "test"
+	layerPure   layer = "pure"
+	layerConf   layer = "netconf"
+	layerEdge   layer = "edge"
+	layerDaemon layer = "daemon"
+	layerShell  layer = "shell"
+	layerMain   layer = "main"
+	layerTest   layer = "test"
 )
 
 // layers names the layer of every package; a new package must be given its place here.
@@ -35,22 +36,25 @@ var layers = map[string]layer{
 	"netconf":   layerConf,
 	"pkg/store": layerEdge, "pkg/store/wire": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/bgp": layerEdge,
 	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
+	"pkg/daemon/health": layerDaemon, "pkg/daemon/serving": layerDaemon, "pkg/daemon/metrics": layerDaemon, "pkg/daemon/problems": layerDaemon, "pkg/daemon/logfile": layerDaemon, "pkg/daemon/mailbox": layerDaemon,
 	"pkg/cni": layerShell, "pkg/agent": layerShell,
-	"pkg/agent/params": layerShell, "pkg/agent/settings": layerShell, "pkg/agent/problems": layerShell, "pkg/agent/health": layerShell, "pkg/agent/report": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/inbox": layerShell, "pkg/agent/etcdway": layerShell, "pkg/agent/logfile": layerShell, "pkg/agent/router": layerShell, "pkg/agent/statefile": layerShell, "pkg/agent/leftovers": layerShell,
+	"pkg/agent/params": layerShell, "pkg/agent/settings": layerShell, "pkg/agent/report": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/inbox": layerShell, "pkg/agent/etcdway": layerShell, "pkg/agent/router": layerShell, "pkg/agent/statefile": layerShell, "pkg/agent/leftovers": layerShell,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-lab": layerMain,
 	"scripts/isolate": layerMain,
 	"test/lab/member": layerTest, "test/lab": layerTest, "test/netns": layerTest, "test/eventually": layerTest, "test/pods": layerTest, "test/etcd": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/bench/policyengine": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/vm": layerTest, "test/vm/guest": layerTest, "test/routing": layerTest,
 }
 
-// mayImport is the direction: what isn't here is forbidden. Edges are not in an edge's list: each is one outside system,
+// mayImport is the direction: what isn't here is forbidden. A daemon's package is what every program of ours that lives
+// shares, whatever it does: it knows no outside system but the one that reads its pages. Edges are not in an edge's list: each is one outside system,
 // and what joins two of them is a decision, which belongs in a shell where a test can see it.
 var mayImport = map[layer][]layer{
-	layerPure:  {layerPure},
-	layerConf:  {layerPure},
-	layerEdge:  {layerPure},
-	layerShell: {layerPure, layerConf, layerEdge},
-	layerMain:  {layerPure, layerConf, layerEdge, layerShell},
-	layerTest:  {layerPure, layerConf, layerEdge, layerShell, layerTest},
+	layerPure:   {layerPure},
+	layerConf:   {layerPure},
+	layerEdge:   {layerPure},
+	layerDaemon: {layerPure},
+	layerShell:  {layerPure, layerConf, layerEdge, layerDaemon},
+	layerMain:   {layerPure, layerConf, layerEdge, layerDaemon, layerShell},
+	layerTest:   {layerPure, layerConf, layerEdge, layerDaemon, layerShell, layerTest},
 }
 
 // A ban keeps an import path to the packages named. Both are patterns as go's: "x/..." is x and everything below it.
@@ -78,7 +82,7 @@ var bans = []ban{
 	{"github.com/osrg/gobgp/...", []string{"pkg/bgp"}, "one package knows the BGP library; the rest knows neighbours, prefixes and next hops"},
 	{"github.com/containernetworking/plugins/...", nil, "the reference plugins are programs that tests run, pinned in tools/go.mod"},
 	{"github.com/containernetworking/cni/...", []string{"pkg/cni", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "the CNI protocol is spoken by the plugins and by what calls them"},
-	{"github.com/prometheus/...", []string{"pkg/agent/..."}, "only a process that lives has metrics; an exec'd plugin would pay for the library at each start"},
+	{"github.com/prometheus/...", []string{"pkg/daemon/metrics", "pkg/agent/..."}, "only a process that lives has metrics; an exec'd plugin would pay for the library at each start"},
 	{"github.com/spf13/cobra/...", []string{"cmd/calico-lab"}, "commands with subcommands are for people; the rest has flags"},
 	{"google.golang.org/grpc/...", []string{"pkg/store/...", "test/..."}, "etcd's status codes are turned into our errors in the store; the container runtime is called by tests only"},
 	{"k8s.io/cri-api/...", []string{"test/e2e"}, "the container runtime calls us, not we it"},
@@ -122,6 +126,7 @@ var parts = map[string]string{
 	"pkg/kernel": "the kernel is one outside system; in parts, a plugin is linked with the one that it needs",
 	"pkg/nft":    "nftables is one outside system; in parts, what the kernel is told can be read without what is to be told, and the other way round",
 	"pkg/store":  "etcd is one outside system; in parts, its messages can be held to etcd's own package without the client",
+	"pkg/daemon": "what daemons share are small nouns that know one another: what serves reports problems",
 	"pkg/agent":  "the agent is one process, whose goroutines share what they know; in parts, each can be read and tested by itself",
 }
 
@@ -202,7 +207,7 @@ func direction(pkg, path string) string {
 	if slices.Contains(mayImport[from], to) {
 		return ""
 	}
-	return fmt.Sprintf("%s (%s) imports %s (%s): imports go main → shell → edge and netconf → pure → standard library", pkg, from, own, to)
+	return fmt.Sprintf("%s (%s) imports %s (%s): imports go main → shell → daemon, edge and netconf → pure → standard library", pkg, from, own, to)
 }
 
 func TestImports(t *testing.T) {
@@ -256,6 +261,7 @@ func TestPlugins(t *testing.T) {
 		{"k8s.io/...", nil, "the typed clientset alone needs 8 ms and 12 MB at every start"},
 		{"sigs.k8s.io/...", nil, "nothing of Kubernetes' libraries at every start"},
 		{module + "pkg/agent/...", nil, "the agent is another process"},
+		{module + "pkg/daemon/...", nil, "a plugin lives for 50 ms"},
 		{module + "pkg/kernel/hostpath", nil, "the agent keeps the host's side"},
 		{module + "pkg/kernel/fabric", nil, "the agent keeps the ways to other hosts"},
 		{module + "pkg/kernel/hostnet", nil, "the agent reads the host's own network"},

@@ -14,7 +14,7 @@ import (
 	"syscall"
 
 	"github.com/calico-go/calico/pkg/agent"
-	"github.com/calico-go/calico/pkg/agent/logfile"
+	"github.com/calico-go/calico/pkg/daemon/logfile"
 )
 
 // version is what the linker sets: see the Makefile.

@@ -23,15 +23,17 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-go/calico/pkg/agent/etcdway"
-	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/inbox"
-	"github.com/calico-go/calico/pkg/agent/logfile"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/agent/statefile"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/logfile"
+	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
@@ -185,7 +187,7 @@ func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *probl
 		log: cfg.Logger, params: params,
 		system:  hostSystem(cfg),
 		metrics: m, health: h, report: r, problems: trouble,
-		adoption: settings.New(known, trouble), serving: health.NewServers(trouble, h.Handler(trouble), m.handler()),
+		adoption: settings.New(known, trouble), serving: serving.New(trouble, h.Handler(trouble), daemonmetrics.Handler(m.registry)),
 		updates: make(chan model.Update, updateBuffer),
 		waits:   make(chan *wait), leaves: make(chan *wait), late: make(chan struct{}),
 		stopped:   make(chan struct{}),

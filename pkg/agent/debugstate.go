@@ -14,8 +14,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/router"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
 // debugState serves /debug/state: what this host has and wants, for people.

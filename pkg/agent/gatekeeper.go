@@ -135,12 +135,12 @@ func (l *loop) lacks(r gate.Request) string {
 		return reason
 	case l.state.revision < r.Revision:
 		reason := fmt.Sprintf("etcd's revision %d has not come yet, the latest is %d", r.Revision, l.state.revision)
-		if deaf := l.health.Deaf(0); deaf != "" {
+		if deaf := l.health.Disconnected(0); deaf != "" {
 			reason += ": " + deaf
 		}
 		return reason
 	case l.state.endpoints[path] == nil && l.state.deaf:
-		return cmp.Or(l.health.Deaf(0), "etcd was away until now") + ": endpoint " + path + " isn't known"
+		return cmp.Or(l.health.Disconnected(0), "etcd was away until now") + ": endpoint " + path + " isn't known"
 	case t != nil && t.problem != nil:
 		return "endpoint " + path + " is not programmed: " + t.problem.Error()
 	case l.waitsForTracker(r):

@@ -11,13 +11,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/agent/statefile"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
@@ -72,7 +73,7 @@ type loop struct {
 	metrics *metrics
 	health  *health.Monitor
 	report  *report.Reporter
-	serving *health.Servers
+	serving *serving.Servers
 
 	updates chan model.Update
 	waits   chan *wait
@@ -247,7 +248,7 @@ func (l *loop) run(ctx context.Context) error {
 			continue
 		}
 		l.alive()
-		l.state.deaf = l.health.Deaf(0) != "" // before what ends it is taken in
+		l.state.deaf = l.health.Disconnected(0) != "" // before what ends it is taken in
 		l.drain()
 		if err := l.turn(ctx); err != nil {
 			return err

@@ -18,11 +18,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/agent/statefile"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"

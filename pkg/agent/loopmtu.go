@@ -8,8 +8,8 @@ import (
 	"maps"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/router"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/policy"
 )
 

@@ -3,13 +3,10 @@
 package agent
 
 import (
-	"net/http"
-
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/calico-go/calico/pkg/agent/router"
+	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -38,7 +35,7 @@ func newMetrics(version string, invalid func() int) *metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m := &metrics{
-		registry:  prometheus.NewRegistry(),
+		registry:  daemonmetrics.NewRegistry("calico_node", version),
 		endpoints: newEndpointGauge(),
 		applySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "calico_node_apply_seconds", Help: "Time to bring the kernel in line and read it back: the whole state, or some endpoints.", Buckets: latencies(),
@@ -60,12 +57,7 @@ func newMetrics(version string, invalid func() int) *metrics {
 		resyncs: counter("calico_node_watch_resyncs_total", "Whole snapshots taken of etcd, the first included."),
 	}
 	m.firewall.register(m.registry)
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "calico_node_build_info", Help: "1, with the version of the agent.", ConstLabels: prometheus.Labels{"version": version},
-	})
-	build.Set(1)
 	m.registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build,
 		m.endpoints.vec, m.applySeconds, m.programmed, m.writes, m.repairs, m.connections, m.cut, m.waiting, m.waits, m.resyncs,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "calico_node_invalid_objects", Help: "Objects in etcd and settings that are not acted upon because they make no sense: see /debug/invalid.",
@@ -78,13 +70,6 @@ func newMetrics(version string, invalid func() int) *metrics {
 func (m *metrics) attach(routes router.Metrics, others ...prometheus.Collector) {
 	routes.Register(m.registry)
 	m.registry.MustRegister(others...)
-}
-
-// handler serves /metrics.
-func (m *metrics) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
-	return mux
 }
 
 // endpointGauge counts endpoints by status. It is told of each that changes: a host has too many to look at all for one.

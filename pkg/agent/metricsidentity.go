@@ -5,7 +5,7 @@ package agent
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
 // hostMetrics are the problems of the host itself, by what they are about.

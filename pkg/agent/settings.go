@@ -21,7 +21,7 @@ func (l *loop) adopt() {
 		l.measure() // it may have shrunk before
 	}
 	l.report.Configure(l.params)
-	l.serving.Configure(l.params)
+	l.serving.Configure(l.params.Health, l.params.Metrics)
 }
 
 // unreadSettings are the settings in etcd that cannot be read, by path.

@@ -5,8 +5,8 @@ package agent
 import (
 	"net/netip"
 
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/statefile"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 )
 

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"

@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/store"
@@ -28,7 +29,7 @@ type person struct {
 	name string
 	id   *Keeper
 	tell Tells
-	poke chan struct{}
+	poke mailbox.Signal
 
 	mu    sync.Mutex
 	links plan.Links
@@ -86,7 +87,7 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *Keepe
 	health.SetUnready("")
 	report := report.New(cfg.Logger, client, name, health)
 	p := &person{
-		TB: c, name: name, poke: make(chan struct{}, 1), links: links, over: make(chan struct{}),
+		TB: c, name: name, poke: mailbox.NewSignal(), links: links, over: make(chan struct{}),
 		tell: Tells{report, health, problems.New(cfg.Logger)},
 	}
 	p.id = New(cfg, client, p.tell)
@@ -170,7 +171,7 @@ func (p *person) move(links plan.Links) {
 	p.mu.Lock()
 	p.links = links
 	p.mu.Unlock()
-	nudge(p.poke)
+	p.poke.Send()
 }
 
 // tunnel is what the plan says of one, nil for none.

@@ -14,9 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/health"
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/killpoint"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -44,8 +45,8 @@ type Keeper struct {
 	now     func() time.Time
 	step    func(string) // marks where a test may end the process
 
-	wake  chan struct{}
-	found chan struct{}
+	wake  mailbox.Signal
+	found mailbox.Signal
 
 	// objection is how long a claim of the name waits for who lives to object.
 	objection time.Duration
@@ -138,11 +139,11 @@ func New(cfg Config, client *store.Client, tells Tells) *Keeper {
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
 		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now, step: killpoint.Step,
 		naming: tells.Report.Naming, life: lifeOf(cfg), objection: objectionTime,
-		wake: make(chan struct{}, 1), found: make(chan struct{}, 1),
+		wake: mailbox.NewSignal(), found: mailbox.NewSignal(),
 		note:    note{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
 		tunnels: map[string]*tunnelEffort{},
 	}
-	tells.Report.Ask(func() { nudge(i.wake) }, func(lease, beside int64) error { return i.life.take(lease, beside) })
+	tells.Report.Ask(i.wake.Send, func(lease, beside int64) error { return i.life.take(lease, beside) })
 	return i
 }
 
@@ -203,7 +204,7 @@ func (i *Keeper) Fold(u model.Update) {
 	awaited := n.revision < n.awaits && n.awaits <= u.Revision
 	n.revision = u.Revision
 	if changed || awaited {
-		nudge(i.wake)
+		i.wake.Send()
 	}
 }
 
@@ -242,7 +243,7 @@ func (i *Keeper) Want(w Wish) {
 	changed = changed || !n.judged || !found.equal(n.conflicts) || stale != n.stale
 	n.judged, n.conflicts, n.stale = true, found, stale
 	if changed {
-		nudge(i.wake)
+		i.wake.Send()
 	}
 }
 
@@ -252,7 +253,7 @@ func (i *Keeper) See(l plan.Links) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.look(l) {
-		nudge(i.wake)
+		i.wake.Send()
 	}
 }
 
@@ -329,12 +330,4 @@ func cloneDevices(d plan.Devices) plan.Devices {
 		out.Tunnels[i].Pools = slices.Clone(out.Tunnels[i].Pools)
 	}
 	return out
-}
-
-// nudge wakes who waits for the channel, once; it never blocks.
-func nudge(wake chan struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default:
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -221,7 +222,7 @@ func TestIdentityBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := make(chan struct{}, 1)
+	asked := mailbox.NewSignal()
 	go func() {
 		for {
 			conn, err := hang.Accept()
@@ -229,7 +230,7 @@ func TestIdentityBack(t *testing.T) {
 				return
 			}
 			defer conn.Close()
-			nudge(asked)
+			asked.Send()
 		}
 	}()
 	later.Store(int64(departure))

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -128,7 +128,7 @@ func (i *Keeper) own(n note, t tenure, over report.Permission) {
 // addresses yet: nobody is to take them for this host's when that lives.
 func (i *Keeper) take(ctx context.Context, n note, t tenure, over report.Permission) (named, free bool, again time.Duration) {
 	i.tell(problemName, nil)
-	i.tells.Health.SetIdentity("")
+	i.tells.Health.Set("identity", "")
 	switch {
 	case !t.refused && n.linked:
 		return false, true, 0
@@ -189,7 +189,7 @@ func (i *Keeper) confirm(ctx context.Context, claimed int64) error {
 	i.tenure.claiming = false
 	i.mu.Unlock()
 	i.log.Info("the host has its name again: nobody else lives who has it")
-	nudge(i.wake)
+	i.wake.Send()
 	return nil
 }
 
@@ -218,7 +218,7 @@ func (i *Keeper) refuse(n note, t tenure) {
 		}
 	}
 	i.tell(problemName, err)
-	i.tells.Health.SetIdentity(err.Error())
+	i.tells.Health.Set("identity", err.Error())
 	i.naming.Set(err.Error())
 	i.tells.Report.Withhold()
 }

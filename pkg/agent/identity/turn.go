@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -61,7 +61,7 @@ func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 	}
 	want := wantedKeys(i.host, f, as)
 	i.tellAddresses(f.errs)
-	i.tells.Health.SetIdentity(n.conflicts.text())
+	i.tells.Health.Set("identity", n.conflicts.text())
 	change := want.change(n.stored)
 	if free && (!takesBack || change.Empty()) {
 		// The others must not find this host alive while etcd says that it has an address
@@ -101,7 +101,7 @@ func (i *Keeper) adopt(own [2]plan.Identity, known conflicts, stale [2]bool) boo
 		i.note.own, i.note.judged = own, false
 	}
 	if !i.note.judged {
-		nudge(i.found)
+		i.found.Send()
 	}
 	return i.note.judged && i.note.conflicts.equal(known) && i.note.stale == stale // else there is another note
 }

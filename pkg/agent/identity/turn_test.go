@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/store"
 )
 

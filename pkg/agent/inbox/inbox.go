@@ -10,7 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/health"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -19,7 +20,7 @@ import (
 // no more is kept than etcd holds.
 type Inbox struct {
 	// Wake receives when there may be something to take.
-	Wake chan struct{}
+	Wake mailbox.Signal
 
 	mu     sync.Mutex
 	latest map[string]model.Entry
@@ -34,7 +35,7 @@ type Inbox struct {
 
 // New has heard of nothing yet.
 func New() *Inbox {
-	return &Inbox{Wake: make(chan struct{}, 1), latest: map[string]model.Entry{}, late: map[string]*time.Timer{}, known: map[string]model.Key{}}
+	return &Inbox{Wake: mailbox.NewSignal(), latest: map[string]model.Entry{}, late: map[string]*time.Timer{}, known: map[string]model.Key{}}
 }
 
 // lateTime is how long a host's live status may be missing. Where hosts were cut off from etcd for longer than leases
@@ -81,7 +82,7 @@ func (b *Inbox) Put(u model.Update) {
 		b.latest[e.Path], told = e, true
 	}
 	if told {
-		nudge(b.Wake)
+		b.Wake.Send()
 	}
 }
 
@@ -105,7 +106,7 @@ func (b *Inbox) remove(e model.Entry) bool {
 		delete(b.late, e.Path)
 		delete(b.known, e.Path)
 		b.latest[e.Path] = e
-		nudge(b.Wake)
+		b.Wake.Send()
 	})
 	b.late[e.Path] = timer
 	return false
@@ -206,14 +207,6 @@ func ForLoop(u model.Update, others []string) (model.Update, bool) {
 	}
 	u.Entries = mine
 	return u, true
-}
-
-// nudge wakes who waits for the channel, once; it never blocks.
-func nudge(wake chan struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default:
-	}
 }
 
 // IsRoutesOnly says whether a path lies where the loop takes in nothing.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -30,7 +31,7 @@ type Keeper struct {
 	log   *slog.Logger
 	store *store.Client
 	host  string
-	wake  chan struct{}
+	wake  mailbox.Signal
 
 	mu  sync.Mutex
 	due map[netip.Prefix]time.Time // when to delete which
@@ -39,7 +40,7 @@ type Keeper struct {
 
 // New makes the keeper of a host's leftovers.
 func New(log *slog.Logger, client *store.Client, host string) *Keeper {
-	return &Keeper{log: log, store: client, host: host, wake: make(chan struct{}, 1)}
+	return &Keeper{log: log, store: client, host: host, wake: mailbox.NewSignal()}
 }
 
 // Note takes in all that plan.Engine finds. It is to be called again and again; where it isn't

@@ -9,13 +9,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -57,47 +55,9 @@ type Params struct {
 	ReportEndpoints bool
 	ReportDelay     time.Duration
 
-	Health, Metrics Serving
+	Health, Metrics serving.Address
 
 	RoutingParams
-}
-
-// Serving says whether and where something is served over HTTP.
-type Serving struct {
-	Enabled bool
-	Host    string // "" = all addresses
-	Port    uint16
-}
-
-// Address is where to listen, "" = nowhere.
-func (s Serving) Address() string {
-	if !s.Enabled {
-		return ""
-	}
-	return net.JoinHostPort(s.Host, strconv.Itoa(int(s.Port)))
-}
-
-// Clashes says whether the two can't be served both: one port of one address is to serve each.
-func (s Serving) Clashes(o Serving) bool {
-	return s.Enabled && o.Enabled && s.Port == o.Port && (s.takes(o) || o.takes(s))
-}
-
-// takes says whether what listens at the host of one takes the other's as well.
-func (s Serving) takes(o Serving) bool {
-	mine, others := s.addr(), o.addr()
-	return mine == others || mine == netip.IPv6Unspecified() || mine == netip.IPv4Unspecified() && others.Is4()
-}
-
-// addr is the host as an address; all addresses are those of both families, as net.Listen has it.
-func (s Serving) addr() netip.Addr {
-	switch s.Host {
-	case "":
-		return netip.IPv6Unspecified()
-	case "localhost":
-		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	}
-	addr, _ := netip.ParseAddr(s.Host)
-	return addr.Unmap()
 }
 
 // Firewall are the settings that bear on packets.

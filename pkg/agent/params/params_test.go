@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/calico-go/calico/pkg/daemon/logfile"
+	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/pkg/policy"
@@ -41,8 +43,8 @@ func defaults() Params {
 		ReportTTL:         90 * time.Second,
 		ReportEndpoints:   true,
 		ReportDelay:       100 * time.Millisecond,
-		Health:            Serving{Enabled: true, Host: "127.0.0.1", Port: 9099},
-		Metrics:           Serving{Enabled: true, Port: 9091},
+		Health:            serving.Address{Enabled: true, Host: "127.0.0.1", Port: 9099},
+		Metrics:           serving.Address{Enabled: true, Port: 9091},
 		RoutingParams: RoutingParams{
 			VXLANPort: 4789, VXLANVNI: 4096, MTULiveUpdate: true,
 			BGPPort: 179, HoldTime: 90 * time.Second, RestartTime: 2 * time.Minute, MaxPrefixes: 50000,
@@ -73,7 +75,7 @@ func TestParamValues(t *testing.T) {
 		g := good{}
 		for text, level := range map[string]slog.Level{
 			"debug": slog.LevelDebug, "Info": slog.LevelInfo, "WARNING": slog.LevelWarn, "error\n": slog.LevelError,
-			"CRITICAL": slog.LevelError + 4, "none": LevelNone,
+			"CRITICAL": slog.LevelError + 4, "none": logfile.LevelNone,
 		} {
 			g[text] = func(p *Params) { *field(p) = level }
 		}
@@ -271,7 +273,7 @@ func TestResolve(t *testing.T) {
 	}{
 		{"nothing", nil, base, nil},
 		{"the first wins", []layer{{}, {"interfaceprefix": "tap"}, {"interfaceprefix": "veth", "logseverityscreen": "none"}},
-			with(func(p *Params) { p.InterfacePrefixes, p.LogLevel = []string{"tap"}, LevelNone }), nil},
+			with(func(p *Params) { p.InterfacePrefixes, p.LogLevel = []string{"tap"}, logfile.LevelNone }), nil},
 		{"several, one twice", []layer{{"interfaceprefix": "tap, cali,tap"}}, with(func(p *Params) { p.InterfacePrefixes = []string{"cali", "tap"} }), nil},
 		{"what makes no sense is the default, and not what a weaker layer says", []layer{{"interfaceprefix": ""}, {"interfaceprefix": "tap,,"}, {"interfaceprefix": "tap"}},
 			base, []string{"InterfacePrefix 0", "InterfacePrefix 1"}},
@@ -363,25 +365,5 @@ func TestParamTable(t *testing.T) {
 	}
 	if diff := cmp.Diff(defaults(), Resolve().Params); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
-	}
-}
-
-func TestClashes(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want bool
-	}{
-		{"127.0.0.1", "127.0.0.1", true}, {"127.0.0.1", "localhost", true}, {"127.0.0.1", "", true}, {"::1", "", true}, {"127.0.0.1", "::", true},
-		{"127.0.0.1", "0.0.0.0", true}, {"::1", "0.0.0.0", false}, {"", "0.0.0.0", true}, {"127.0.0.1", "192.0.2.1", false}, {"", "", true},
-	} {
-		a, b := Serving{true, test.a, 9}, Serving{true, test.b, 9}
-		if a.Clashes(b) != test.want || b.Clashes(a) != test.want {
-			t.Errorf("%q and %q: %v, %v, want %v", test.a, test.b, a.Clashes(b), b.Clashes(a), test.want)
-		}
-		other, off := b, b
-		other.Port, off.Enabled = 10, false
-		if a.Clashes(other) || a.Clashes(off) {
-			t.Errorf("%q and %q clash at another port, or turned off", test.a, test.b)
-		}
 	}
 }

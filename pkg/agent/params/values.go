@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/calico-go/calico/pkg/daemon/logfile"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
@@ -65,9 +66,6 @@ func parsePrefixes(text string) ([]string, error) {
 	return prefixes, nil
 }
 
-// LevelNone is above every level that is logged.
-const LevelNone = slog.Level(100)
-
 var errSeverity = errors.New("want one of DEBUG, INFO, WARNING, ERROR, CRITICAL, NONE")
 
 func severity(field func(*Params) *slog.Level) Values {
@@ -87,7 +85,7 @@ func parseSeverity(text string) (slog.Level, error) {
 	case "CRITICAL":
 		return slog.LevelError + 4, nil
 	case "NONE":
-		return LevelNone, nil
+		return logfile.LevelNone, nil
 	}
 	return 0, fmt.Errorf("severity %.64q: %w", text, errSeverity)
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/etcd"
 )

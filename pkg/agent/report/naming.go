@@ -2,14 +2,18 @@
 
 package report
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+)
 
 // Naming is whether the host's name is its own, as all parts of the agent see it. The
 // zero value is of an agent whose name nobody questions; nil is, too.
 type Naming struct {
 	// ForLoop and ForRouter receive when that changes.
-	ForLoop, ForRouter chan struct{}
-	forReport          chan struct{}
+	ForLoop, ForRouter mailbox.Signal
+	forReport          mailbox.Signal
 
 	mu      sync.Mutex
 	reason  string // why it isn't, "" = it is
@@ -24,7 +28,7 @@ const (
 
 func newNaming() *Naming {
 	return &Naming{
-		ForLoop: make(chan struct{}, 1), ForRouter: make(chan struct{}, 1), forReport: make(chan struct{}, 1),
+		ForLoop: mailbox.NewSignal(), ForRouter: mailbox.NewSignal(), forReport: mailbox.NewSignal(),
 		decided: make(chan struct{}),
 	}
 }
@@ -39,9 +43,9 @@ func (n *Naming) Set(reason string) {
 	n.reason = reason
 	close(n.decided)
 	n.decided = make(chan struct{})
-	nudge(n.ForLoop)
-	nudge(n.ForRouter)
-	nudge(n.forReport)
+	n.ForLoop.Send()
+	n.ForRouter.Send()
+	n.forReport.Send()
 }
 
 // Waits says why nothing may be done in the name; "" = nothing is in the way.

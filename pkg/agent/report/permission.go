@@ -39,7 +39,7 @@ func (r *Reporter) Permit(p Permission, heard int64, now bool) {
 	r.may, r.withheld, r.heard, r.due = &p, false, heard, false
 	r.mu.Unlock()
 	if now {
-		nudge(r.changed)
+		r.changed.Send()
 	}
 }
 
@@ -50,7 +50,7 @@ func (r *Reporter) Withhold() {
 	r.withheld, r.may = true, nil
 	r.mu.Unlock()
 	if !before {
-		nudge(r.changed)
+		r.changed.Send()
 	}
 }
 
@@ -93,7 +93,7 @@ func (r *Reporter) overtaken(p Permission, have int64) {
 	case *r.may == p:
 		r.may, r.due, r.fresh = nil, true, max(have, r.heard+1)
 	default:
-		nudge(r.changed) // another was given meanwhile
+		r.changed.Send() // another was given meanwhile
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/calico-go/calico/pkg/agent/health"
+	"github.com/calico-go/calico/pkg/daemon/health"
 )
 
 // TestPermit: the host's status is written as soon as it may be, by what is known of

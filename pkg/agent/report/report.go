@@ -12,8 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -45,8 +46,8 @@ type Reporter struct {
 	// stored is what etcd holds, by path; nil = unknown, to be read.
 	stored map[string]model.EndpointStatus
 
-	wake    chan struct{}
-	changed chan struct{}                   // the settings were, or what may be said
+	wake    mailbox.Signal
+	changed mailbox.Signal                  // the settings were, or what may be said
 	keeps   func(lease, beside int64) error // of Ask; nil = nobody does
 	// Naming says whether it may be said in the host's name; all of the agent goes by it.
 	Naming *Naming
@@ -82,7 +83,7 @@ type endpoint struct {
 func New(log *slog.Logger, client *store.Client, host string, h *health.Monitor) *Reporter {
 	return &Reporter{
 		log: log, store: client, host: host, health: h, started: time.Now(),
-		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), want: map[string]endpoint{}, Naming: newNaming(),
+		wake: mailbox.NewSignal(), changed: mailbox.NewSignal(), want: map[string]endpoint{}, Naming: newNaming(),
 	}
 }
 
@@ -106,7 +107,7 @@ func (r *Reporter) Set(path string, key model.Key, status model.EndpointStatus) 
 	r.want[path] = report
 	r.mu.Unlock()
 	if changed {
-		nudge(r.wake)
+		r.wake.Send()
 	}
 }
 
@@ -124,7 +125,7 @@ func (r *Reporter) Remove(path string) {
 	delete(r.want, path)
 	r.mu.Unlock()
 	if had {
-		nudge(r.wake)
+		r.wake.Send()
 	}
 }
 
@@ -133,7 +134,7 @@ func (r *Reporter) FirstUpdate() {
 	r.mu.Lock()
 	r.first = true
 	r.mu.Unlock()
-	nudge(r.wake)
+	r.wake.Send()
 }
 
 // Resync notes that etcd may have been emptied or restored.
@@ -141,7 +142,7 @@ func (r *Reporter) Resync() {
 	r.mu.Lock()
 	r.doubt = true
 	r.mu.Unlock()
-	nudge(r.wake)
+	r.wake.Send()
 }
 
 // Unlist notes that somebody has deleted what says that the host exists.
@@ -149,7 +150,7 @@ func (r *Reporter) Unlist() {
 	r.mu.Lock()
 	r.unlisted = true
 	r.mu.Unlock()
-	nudge(r.changed)
+	r.changed.Send()
 }
 
 // Configure says how and how often to report.
@@ -159,7 +160,7 @@ func (r *Reporter) Configure(p params.Params) {
 	r.how = p
 	r.mu.Unlock()
 	if before.ReportInterval != p.ReportInterval || before.ReportEndpoints != p.ReportEndpoints {
-		nudge(r.changed)
+		r.changed.Send()
 	}
 }
 
@@ -209,10 +210,10 @@ func (r *Reporter) Run(ctx context.Context) error {
 		case <-r.changed: // by what etcd says: it is back, however often it was tried in vain
 			host.backoff = min(host.backoff, leastBackoff)
 			host.timer.Reset(host.backoff)
-			nudge(r.wake)
+			r.wake.Send()
 		case <-r.Naming.forReport:
 			host.timer.Reset(host.backoff)
-			nudge(r.wake)
+			r.wake.Send()
 		case <-lost:
 			r.lease = nil
 			if r.former == nil {
@@ -226,12 +227,21 @@ func (r *Reporter) Run(ctx context.Context) error {
 			if interval := r.Params().ReportInterval; host.done(ctx, r.lapses(r.reportHost(ctx))) && interval > 0 {
 				host.timer.Reset(interval)
 			}
-			r.health.SetEtcd(errors.Join(host.err, endpoints.err))
+			r.noteFailure(errors.Join(host.err, endpoints.err))
 		case <-endpoints.timer.C:
 			gathering = !endpoints.done(ctx, r.reportEndpoints(ctx))
-			r.health.SetEtcd(errors.Join(host.err, endpoints.err))
+			r.noteFailure(errors.Join(host.err, endpoints.err))
 		}
 	}
+}
+
+// noteFailure says in the health page that reports don't reach etcd.
+func (r *Reporter) noteFailure(err error) {
+	reason := ""
+	if err != nil {
+		reason = "reports to etcd fail: " + err.Error()
+	}
+	r.health.Set("reports", reason)
 }
 
 // reportEndpoints writes the difference between what is known of the endpoints
@@ -245,7 +255,7 @@ func (r *Reporter) reportEndpoints(ctx context.Context) (err error) {
 	r.mu.Lock()
 	if r.doubt {
 		if r.silent {
-			nudge(r.changed) // etcd may say again whether the host lives
+			r.changed.Send() // etcd may say again whether the host lives
 		}
 		r.stored, r.registered, r.silent, r.doubt = nil, false, false, false
 	}
@@ -302,12 +312,4 @@ func (r *Reporter) readStored(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// nudge wakes who waits for the channel, once; it never blocks.
-func nudge(wake chan struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default:
-	}
 }

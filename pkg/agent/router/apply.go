@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/inbox"
-	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -45,7 +45,7 @@ func (r *Router) program(ctx context.Context, c plan.Changes) {
 	r.whole = err != nil
 	if !r.well(applyTrouble, "the kernel's routes to other hosts could not be read, trying again", err) {
 		r.metrics.failures.Inc()
-		r.health.SetRoutes("routes to other hosts: " + err.Error())
+		r.health.Set("routes", "routes to other hosts: "+err.Error())
 		r.again()
 		return
 	}
@@ -55,7 +55,7 @@ func (r *Router) program(ctx context.Context, c plan.Changes) {
 		r.applied = true
 		r.log.Info("the way to other hosts is programmed", "routes", len(r.state.Routes), "tunnels", len(r.state.Tunnels), "changes", report.Writes, "took", time.Since(now))
 	}
-	r.health.SetRoutes("")
+	r.health.Set("routes", "")
 	r.note(scope == "whole" || c.Devices != nil, c, report.Problems)
 }
 

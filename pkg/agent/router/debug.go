@@ -16,8 +16,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
 // WritePeers describes the sessions as they stand, for people. It asks Run how many routes go by each, and goes on

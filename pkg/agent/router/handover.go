@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -14,8 +15,8 @@ import (
 // comes to it, so that neither waits for the other.
 type Handover struct {
 	// ForLoop receives when there is news.
-	ForLoop   chan struct{}
-	forRouter chan struct{}
+	ForLoop   mailbox.Signal
+	forRouter mailbox.Signal
 
 	mu     sync.Mutex
 	news   *News
@@ -40,7 +41,7 @@ type orders struct {
 
 // NewHandover has nothing in it.
 func NewHandover() *Handover {
-	return &Handover{ForLoop: make(chan struct{}, 1), forRouter: make(chan struct{}, 1)}
+	return &Handover{ForLoop: mailbox.NewSignal(), forRouter: mailbox.NewSignal()}
 }
 
 // Tell leaves the loop news. What it returns is closed when the firewall stands with
@@ -54,7 +55,7 @@ func (x *Handover) Tell(n News) <-chan struct{} {
 		n.Stands = make(chan struct{})
 	}
 	x.news = &n
-	nudge(x.ForLoop)
+	x.ForLoop.Send()
 	return n.Stands
 }
 
@@ -72,7 +73,7 @@ func (x *Handover) Configure(p params.Params) {
 	x.mu.Lock()
 	x.orders.params = &p
 	x.mu.Unlock()
-	nudge(x.forRouter)
+	x.forRouter.Send()
 }
 
 // Look has the router read the host's own links and routes.
@@ -80,7 +81,7 @@ func (x *Handover) Look() {
 	x.mu.Lock()
 	x.orders.look = true
 	x.mu.Unlock()
-	nudge(x.forRouter)
+	x.forRouter.Send()
 }
 
 func (x *Handover) takeOrders() orders {
@@ -89,12 +90,4 @@ func (x *Handover) takeOrders() orders {
 	o := x.orders
 	x.orders = orders{}
 	return o
-}
-
-// nudge wakes who waits for the channel, once; it never blocks.
-func nudge(wake chan struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default:
-	}
 }

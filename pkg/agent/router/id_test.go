@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/calico-go/calico/pkg/agent/health"
 	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/model"
 )
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 )
 
 // recallAfter is how long an agent that starts waits for etcd before BGP says what it said last. A start that finds
@@ -65,7 +66,7 @@ func (r *Router) beSilent(waits string, reason error) {
 		return
 	}
 	r.log.Error("BGP is silent: neighbours forget this host's routes when the restart time is over", "time", r.params.RestartTime, "waiting", waits, "reason", reason)
-	r.health.SetBGP(fmt.Sprintf("BGP is silent, as what it said last can't be used (%v): neighbours forget this host's routes when BGPRestartTimeSecs are over", reason))
+	r.health.SetDegraded("BGP", fmt.Sprintf("BGP is silent, as what it said last can't be used (%v): neighbours forget this host's routes when BGPRestartTimeSecs are over", reason))
 }
 
 const (
@@ -79,7 +80,7 @@ const (
 type memory struct {
 	log   *slog.Logger
 	write func(bgp.Desired) error
-	wake  chan struct{}
+	wake  mailbox.Signal
 
 	mu     sync.Mutex
 	latest *bgp.Desired // nil = it is on disk
@@ -87,7 +88,7 @@ type memory struct {
 }
 
 func newMemory(log *slog.Logger, write func(bgp.Desired) error) *memory {
-	return &memory{log: log, write: write, wake: make(chan struct{}, 1)}
+	return &memory{log: log, write: write, wake: mailbox.NewSignal()}
 }
 
 // note leaves what is to be kept. Its maps are not changed any more.
@@ -95,7 +96,7 @@ func (m *memory) note(d bgp.Desired) {
 	m.mu.Lock()
 	m.latest, m.last = &d, &d
 	m.mu.Unlock()
-	nudge(m.wake)
+	m.wake.Send()
 }
 
 // again has it written where it is gone from the disk.
@@ -106,7 +107,7 @@ func (m *memory) again(isThere bool) {
 	m.mu.Lock()
 	m.latest = m.last
 	m.mu.Unlock()
-	nudge(m.wake)
+	m.wake.Send()
 }
 
 // run writes until the context ends, and the last once more then.

@@ -9,9 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/health"
-	"github.com/calico-go/calico/pkg/agent/problems"
 	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
 // speaker is what the talker drives: bgp.Speaker.
@@ -30,7 +31,7 @@ const closePatience = 5 * time.Second
 type talker struct {
 	log     *slog.Logger
 	speaker speaker
-	wake    chan struct{}
+	wake    mailbox.Signal
 
 	mu    sync.Mutex
 	want  *bgp.Desired // nil = nothing new
@@ -42,7 +43,7 @@ type talker struct {
 }
 
 func newTalker(log *slog.Logger, s speaker, p *problems.Ledger, h *health.Monitor) *talker {
-	return &talker{log: log, speaker: s, problems: p, health: h, wake: make(chan struct{}, 1), every: leastPause}
+	return &talker{log: log, speaker: s, problems: p, health: h, wake: mailbox.NewSignal(), every: leastPause}
 }
 
 // say leaves a note of what is desired. Its maps are not changed any more.
@@ -50,7 +51,7 @@ func (t *talker) say(d bgp.Desired, most time.Duration) {
 	t.mu.Lock()
 	t.want, t.every = &d, most
 	t.mu.Unlock()
-	nudge(t.wake)
+	t.wake.Send()
 }
 
 // trouble is why the speaker doesn't do what is desired.
@@ -86,7 +87,7 @@ func (t *talker) run(ctx context.Context) error {
 			return nil
 		}
 		t.note(err)
-		t.health.SetBGP(unheard(now, err))
+		t.health.SetDegraded("BGP", unheard(now, err))
 		if err != nil {
 			pause = min(max(2*pause, leastPause), most)
 			retry.Reset(pause)

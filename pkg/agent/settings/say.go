@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
 // reportWrong reports the settings that cannot be read or make no sense, and

@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/daemon/logfile"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -253,7 +254,7 @@ func TestLevel(t *testing.T) {
 		level slog.Level
 		log   string
 	}{
-		{"NONE", params.LevelNone, "level=INFO msg=setting name=LogSeverityScreen value=NONE from=/calico/v1/config/ was=INFO applies=\"at once\"\n"},
+		{"NONE", logfile.LevelNone, "level=INFO msg=setting name=LogSeverityScreen value=NONE from=/calico/v1/config/ was=INFO applies=\"at once\"\n"},
 		{"loud", slog.LevelInfo, `level=WARN msg="setting is not used" setting=/calico/v1/config/LogSeverityScreen reason="severity \"loud\": want one of DEBUG, INFO, WARNING, ERROR, CRITICAL, NONE" instead="\"INFO\", default"
 level=INFO msg=setting name=LogSeverityScreen value=INFO from=default was=NONE applies="at once"
 `},
@@ -282,13 +283,13 @@ func TestFlagLayer(t *testing.T) {
 	for _, test := range tests {
 		for _, felix := range []map[string]string{nil, {"HealthEnabled": "x", "HealthPort": "x", "PrometheusMetricsHost": "x"}} {
 			p, _ := newAdopter(t, Config{Health: test.health, Metrics: test.metrics, Felix: felix}).adopts()
-			if got := [2]string{p.Health.Address(), p.Metrics.Address()}; got != test.want {
+			if got := [2]string{p.Health.String(), p.Metrics.String()}; got != test.want {
 				t.Errorf("%q %q: %v, want %v", test.health, test.metrics, got, test.want)
 			}
 		}
 	}
 	p, _ := newAdopter(t, Config{Health: "0", Felix: map[string]string{"HealthEnabled": "true", "PrometheusMetricsEnabled": "false"}}).adopts()
-	if p.Health.Address() != "" || p.Metrics.Address() != "" {
+	if p.Health.String() != "" || p.Metrics.String() != "" {
 		t.Errorf("%+v %+v: the flag and the environment say nowhere", p.Health, p.Metrics)
 	}
 }

@@ -2,9 +2,7 @@
 
 package problems
 
-import (
-	"github.com/calico-go/calico/pkg/model"
-)
+import "github.com/calico-go/calico/pkg/model"
 
 // Unknown shows the objects of etcd of which fields were passed over because nothing
 // is known of them, and such keys of BGP's. A newer version may have written them, so the object is acted upon all

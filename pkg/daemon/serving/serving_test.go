@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package serving
 
 import (
 	"context"
@@ -14,8 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/test/etcd"
 )
 
@@ -25,7 +24,7 @@ func TestServing(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, what) })
 	}
 	p := problems.New(slog.New(slog.NewTextHandler(t.Output(), nil)))
-	s := NewServers(p, say("health"), say("metrics"))
+	s := New(p, say("health"), say("metrics"))
 	ask := func(addr string) string {
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: etcd.Patience}
 		r, err := client.Get("http://" + addr + "/")
@@ -44,13 +43,13 @@ func TestServing(t *testing.T) {
 			}
 		}
 	}
-	at := func(addr string) params.Serving {
+	at := func(addr string) Address {
 		a := netip.MustParseAddrPort(addr)
-		return params.Serving{Enabled: true, Host: a.Addr().String(), Port: a.Port()}
+		return Address{Enabled: true, Host: a.Addr().String(), Port: a.Port()}
 	}
 	free := etcd.FreeAddrs(t, 3)
 	a, b, c := free[0], free[1], free[2]
-	s.Configure(params.Params{Health: at(a), Metrics: at(b)})
+	s.Configure(at(a), at(b))
 	if health, metrics := s.Move(); health != nil || metrics != nil {
 		t.Fatal(health, metrics)
 	}
@@ -61,13 +60,13 @@ func TestServing(t *testing.T) {
 		t.Errorf("at first: %q, %q", ask(a), ask(b))
 	}
 
-	s.Configure(params.Params{Health: at(c)})
+	s.Configure(at(c), Address{})
 	until("health elsewhere, metrics off", func() bool { return ask(c) == "health" && ask(a) == "" && ask(b) == "" })
 
 	// the same port at all addresses: the former has to go first
 	all := at(c)
 	all.Host = ""
-	s.Configure(params.Params{Health: all, Metrics: at(a)})
+	s.Configure(all, at(a))
 	other := "127.0.0.2" + strings.TrimPrefix(c, "127.0.0.1")
 	until("health everywhere", func() bool { return ask(other) == "health" && ask(a) == "metrics" })
 
@@ -76,7 +75,7 @@ func TestServing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Configure(params.Params{Health: at(b), Metrics: at(a)})
+	s.Configure(at(b), at(a))
 	until("report", func() bool { return p.Count() == 1 })
 	if got := p.All()[0]; got.Path != "HealthPort" || !strings.Contains(got.Reason, "serve health on "+b) {
 		t.Errorf("%+v", got)
@@ -87,36 +86,36 @@ func TestServing(t *testing.T) {
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
-	until("health where it shall be", func() bool { return ask(b) == "health" && p.Count() == 0 })
+	until("health where it is wanted", func() bool { return ask(b) == "health" && p.Count() == 0 })
 
 	// the same port, and the new host isn't this one's: it goes back
 	away := at(b)
 	away.Host = "203.0.113.1"
-	s.Configure(params.Params{Health: away, Metrics: at(a)})
+	s.Configure(away, at(a))
 	until("report", func() bool { return p.Count() == 1 })
 	if got := p.All()[0]; got.Path != "HealthHost" || !strings.Contains(got.Reason, "no link of this host has the address") {
 		t.Errorf("%+v", got)
 	}
 	until("health where it was", func() bool { return ask(b) == "health" })
-	s.Configure(params.Params{Health: at(b), Metrics: at(a)})
+	s.Configure(at(b), at(a))
 	until("all in order", func() bool { return p.Count() == 0 })
 
 	// one port for both: health has it, and metrics come back when they have one of their own
 	everywhere := at(a)
 	everywhere.Host = ""
-	for _, want := range []params.Params{{Health: at(a), Metrics: at(a)}, {Health: at(a), Metrics: everywhere}, {Health: everywhere, Metrics: at(a)}} {
-		s.Configure(want)
+	for _, want := range [][2]Address{{at(a), at(a)}, {at(a), everywhere}, {everywhere, at(a)}} {
+		s.Configure(want[0], want[1])
 		until("health at the port of both, and a report", func() bool { return ask(a) == "health" && p.Count() == 1 })
-		port := fmt.Sprint(want.Metrics.Port)
+		port := fmt.Sprint(want[1].Port)
 		if got := p.All()[0]; got.Path != "PrometheusMetricsPort" || got.Used != "not served" || !strings.Contains(got.Reason, "HealthPort and PrometheusMetricsPort are both "+port) {
 			t.Errorf("%+v", got)
 		}
-		s.Configure(params.Params{Health: at(b), Metrics: at(a)})
+		s.Configure(at(b), at(a))
 		until("each at its own", func() bool { return ask(b) == "health" && ask(a) == "metrics" && p.Count() == 0 })
 	}
 
 	// a port of both where neither was: health goes there, and metrics stay, as where somebody else has the port
-	s.Configure(params.Params{Health: at(c), Metrics: at(c)})
+	s.Configure(at(c), at(c))
 	until("health at the port of both, and a report", func() bool { return ask(c) == "health" && p.Count() == 1 })
 	if got := p.All()[0]; got.Path != "PrometheusMetricsPort" || got.Used != a || ask(a) != "metrics" {
 		t.Errorf("%+v, and at the former port %q", got, ask(a))

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// TestDeaf has a watch that etcd refuses while it takes every report.
-func TestDeaf(t *testing.T) {
+// TestDisconnected has a watch that etcd refuses while it takes every report.
+func TestDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var since time.Time
 		var trouble error
 		h := New()
 		h.Interrupted = func() (time.Time, error) { return since, trouble }
 		h.SetUnready("")
-		want := func(least time.Duration, deaf, unready string) {
+		want := func(least time.Duration, disconnected, unready string) {
 			t.Helper()
 			h.Turn()
-			if got := h.Deaf(least); got != deaf {
-				t.Errorf("deaf: %q, want %q", got, deaf)
+			if got := h.Disconnected(least); got != disconnected {
+				t.Errorf("disconnected: %q, want %q", got, disconnected)
 			}
 			if got := h.Unready(); got != unready {
 				t.Errorf("unready: %q, want %q", got, unready)
@@ -32,7 +32,7 @@ func TestDeaf(t *testing.T) {
 		const why = "no change in etcd is heard of since 2000-01-01T00:00:00Z: watch: refused"
 		want(0, why, "")
 		want(time.Second, "", "")
-		time.Sleep(deafAfter)
+		time.Sleep(disconnectedAfter)
 		want(time.Second, why, why)
 		trouble = nil
 		want(0, "", "")

@@ -13,9 +13,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/calico-go/calico/pkg/agent/params"
 )
+
+// LevelNone is above every level that is logged.
+const LevelNone = slog.Level(100)
 
 // File is the log's second place, the file of LogFilePath: none until the
 // agent has been told of one. Handler is to be among the logger's handlers.
@@ -31,7 +32,7 @@ type File struct {
 // New has no file yet.
 func New() *File {
 	l := &File{}
-	l.level.Set(params.LevelNone)
+	l.level.Set(LevelNone)
 	return l
 }
 
@@ -49,7 +50,7 @@ func (l *File) Set(path string, level slog.Level) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if path == "" {
-		level = params.LevelNone
+		level = LevelNone
 	}
 	l.level.Set(level)
 	if path == l.path {
@@ -61,7 +62,7 @@ func (l *File) Set(path string, level slog.Level) error {
 		file, err = openLog(path)
 	}
 	if err != nil {
-		l.level.Set(params.LevelNone)
+		l.level.Set(LevelNone)
 		path = ""
 	}
 	l.swap(file)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+// Package serving has the HTTP servers of a daemon, for health and for metrics. They move while the daemon runs, where
+// its settings say.
+package serving
 
 import (
 	"context"
@@ -12,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/problems"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
 const (
@@ -23,21 +25,21 @@ const (
 	drainPause = time.Second
 )
 
-// Servers are the HTTP servers of the agent. They go where the settings say.
+// Servers are the two HTTP servers of a daemon.
 type Servers struct {
 	problems *problems.Ledger
-	wake     chan struct{}
+	wake     mailbox.Signal
 	health   *server
 	metrics  *server
 
 	mu   sync.Mutex
-	want [2]params.Serving // health, metrics
+	want [2]Address // health, metrics
 }
 
-// NewServers has servers that serve nothing yet; health and metrics answer there.
-func NewServers(p *problems.Ledger, health, metrics http.Handler) *Servers {
+// New returns servers that serve nothing yet; health and metrics answer requests there.
+func New(p *problems.Ledger, health, metrics http.Handler) *Servers {
 	return &Servers{
-		problems: p, wake: make(chan struct{}, 1),
+		problems: p, wake: mailbox.NewSignal(),
 		health:  &server{what: "health", params: "Health", handler: health},
 		metrics: &server{what: "metrics", params: "PrometheusMetrics", handler: metrics},
 	}
@@ -53,40 +55,40 @@ func (s *Servers) AddPage(pattern string, page http.Handler) {
 }
 
 // Configure says where to serve; it does not wait.
-func (s *Servers) Configure(p params.Params) {
+func (s *Servers) Configure(health, metrics Address) {
 	s.mu.Lock()
-	want := [2]params.Serving{p.Health, p.Metrics}
+	want := [2]Address{health, metrics}
 	changed := s.want != want
 	s.want = want
 	s.mu.Unlock()
 	if changed {
-		nudge(s.wake)
+		s.wake.Send()
 	}
 }
 
-// Move brings every server where it shall be. The errors are of those that stay
+// Move brings every server where it is wanted. The errors are of those that stay
 // where they were, or nowhere.
 func (s *Servers) Move() (health, metrics error) {
 	s.mu.Lock()
 	want := s.want
 	s.mu.Unlock()
 	clash := want[0].Clashes(want[1])
-	if clash && s.metrics.samePort(want[1].Address()) {
+	if clash && s.metrics.samePort(want[1].String()) {
 		s.metrics.close(drainPause) // health comes first, however it came to that
 	}
-	health = s.health.move(want[0].Address())
+	health = s.health.move(want[0].String())
 	if clash {
 		metrics = fmt.Errorf("serve metrics on %s: HealthPort and PrometheusMetricsPort are both %d, which is for health: set one of them to another port, or PrometheusMetricsEnabled to false",
-			want[1].Address(), want[1].Port)
+			want[1].String(), want[1].Port)
 	} else {
-		metrics = s.metrics.move(want[1].Address())
+		metrics = s.metrics.move(want[1].String())
 	}
 	s.say(s.health, health)
 	s.say(s.metrics, metrics)
 	return health, metrics
 }
 
-// say reports why a server isn't where it shall be, with the parameter that is to be changed.
+// say reports why a server isn't where it is wanted, with the parameter that is to be changed.
 func (s *Servers) say(srv *server, err error) {
 	host, port := error(nil), err
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
@@ -205,11 +207,3 @@ func (s *server) close(pause time.Duration) {
 }
 
 func (s *server) forget() { s.address, s.http, s.ended = "", nil, nil }
-
-// nudge wakes who waits for the channel, once; it never blocks.
-func nudge(wake chan struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default:
-	}
-}

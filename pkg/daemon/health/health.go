@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package health knows whether a daemon lives and whether it serves, and has the pages that tell.
+package health
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+const (
+	// stuckAfter is how long one turn of the main loop may take. A turn takes milliseconds, and there is one every 10 s
+	// at least.
+	stuckAfter = 30 * time.Second
+	// disconnectedAfter is how long no change in etcd may arrive before the daemon doesn't serve. etcd elects a leader,
+	// and the client leaves a member that hangs, in less.
+	disconnectedAfter = 20 * time.Second
+)
+
+const (
+	starting   = "the agent is starting"
+	etcdUnread = "etcd has not been read yet"
+)
+
+// Monitor knows whether a daemon lives and whether it serves: why its main loop doesn't, and why its other parts don't.
+type Monitor struct {
+	last atomic.Pointer[time.Time] // the main loop's last turn
+
+	mu       sync.Mutex
+	main     string            // why the main loop doesn't serve
+	parts    map[string]string // why others don't, by name
+	degraded map[string]string // what is wrong without keeping the daemon from its work, by name
+
+	// Away says why etcd can't be read, as last found, and names it; nil = nobody knows.
+	// It is set before the monitor is in use.
+	Away func() string
+	// Interrupted says since when no change in etcd arrives, and why; no error = they arrive.
+	// It is set like Away.
+	Interrupted func() (since time.Time, err error)
+}
+
+// New returns the monitor of a daemon that starts now.
+func New() *Monitor {
+	m := &Monitor{main: starting, parts: map[string]string{}, degraded: map[string]string{}}
+	m.Turn()
+	return m
+}
+
+// Turn is called by the main loop, at each turn.
+func (m *Monitor) Turn() {
+	now := time.Now()
+	m.last.Store(&now)
+}
+
+// stuck says since when the main loop has not turned; "" = it lives.
+func (m *Monitor) stuck() string {
+	if since := time.Since(*m.last.Load()); since > stuckAfter {
+		return fmt.Sprintf("the main loop has been stuck for %v", since.Round(time.Second))
+	}
+	return ""
+}
+
+// SetUnready says why the main loop doesn't serve; "" = it does.
+func (m *Monitor) SetUnready(reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.main = reason
+}
+
+// Set says why a part of the daemon doesn't serve; "" = it does.
+func (m *Monitor) Set(part, reason string) { m.set(m.parts, part, reason) }
+
+// SetDegraded says what is wrong with a part of the daemon that doesn't keep the rest from its work; "" = nothing. The
+// readiness page shows it.
+func (m *Monitor) SetDegraded(part, reason string) { m.set(m.degraded, part, reason) }
+
+func (m *Monitor) set(in map[string]string, part, reason string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in[part] = reason
+}
+
+// Unread says why nothing is known of what etcd holds; "" = something is.
+func (m *Monitor) Unread() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.main != starting && m.main != etcdUnread {
+		return ""
+	}
+	return etcdUnread + m.why()
+}
+
+// why says what keeps the daemon from reading etcd; "" = it has been read.
+func (m *Monitor) why() string {
+	if m.main != starting && m.main != etcdUnread || m.Away == nil {
+		return ""
+	}
+	return ": " + m.Away()
+}
+
+// Disconnected says why no change in etcd arrives, where that has been so for at least this long; "" = they arrive.
+func (m *Monitor) Disconnected(least time.Duration) string {
+	if m.Interrupted == nil {
+		return ""
+	}
+	since, err := m.Interrupted()
+	if err == nil || time.Since(since) < least {
+		return ""
+	}
+	return fmt.Sprintf("no change in etcd is heard of since %s: %v", since.UTC().Format(time.RFC3339), err)
+}
+
+// Unready says why the daemon can't serve now; "" = it can.
+func (m *Monitor) Unready() string {
+	if s := m.stuck(); s != "" {
+		return s
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var reasons []string
+	if m.main != "" {
+		reasons = append(reasons, m.main+m.why())
+	}
+	for _, part := range slices.Sorted(maps.Keys(m.parts)) {
+		if reason := m.parts[part]; reason != "" && reason != m.main {
+			reasons = append(reasons, reason)
+		}
+	}
+	if reason := m.Disconnected(disconnectedAfter); reason != "" && m.why() == "" { // which says so too
+		reasons = append(reasons, reason)
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// unfit says why the readiness page tells that the daemon isn't ready.
+func (m *Monitor) unfit() string {
+	var reasons []string
+	if reason := m.Unready(); reason != "" {
+		reasons = append(reasons, reason)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, part := range slices.Sorted(maps.Keys(m.degraded)) {
+		if reason := m.degraded[part]; reason != "" {
+			reasons = append(reasons, reason)
+		}
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// Handler serves /liveness and /readiness: 200, or 503 and the reason; and what is wrong at /debug/invalid.
+func (m *Monitor) Handler(invalid http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /liveness", func(w http.ResponseWriter, _ *http.Request) { reply(w, m.stuck()) })
+	mux.HandleFunc("GET /readiness", func(w http.ResponseWriter, _ *http.Request) { reply(w, m.unfit()) })
+	mux.Handle("GET /debug/invalid", invalid)
+	return mux
+}
+
+func reply(w http.ResponseWriter, reason string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if reason == "" {
+		reason = "ok"
+	} else {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = fmt.Fprintln(w, reason) // a client that left needs no answer
+}
+
+// WaitsFor says what the daemon must know of etcd before it does anything; "" = nothing more. synced says whether a
+// whole snapshot was read, ready whether etcd says that it is ready.
+func WaitsFor(synced, ready bool) string {
+	switch {
+	case !synced:
+		return etcdUnread
+	case !ready:
+		return (model.ReadyKey{}).Path() + " is not true in etcd"
+	}
+	return ""
+}
