@@ -5,6 +5,7 @@ package store
 import (
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -15,6 +16,7 @@ const (
 	forward proxyMode = iota
 	refuse            // close what is open and what comes
 	stall             // accept and keep what is open, and let nothing through
+	deafen            // let requests through, and keep back the answers
 )
 
 // proxy stands before a server and breaks in the ways that networks do.
@@ -108,14 +110,14 @@ func (p *proxy) accept() {
 			}
 			defer p.drop(s)
 			var both sync.WaitGroup
-			both.Go(func() { p.copy(s, c) })
-			both.Go(func() { p.copy(c, s) })
+			both.Go(func() { p.copy(s, c, stall) })
+			both.Go(func() { p.copy(c, s, stall, deafen) })
 			both.Wait()
 		})
 	}
 }
 
-func (p *proxy) copy(to, from net.Conn) {
+func (p *proxy) copy(to, from net.Conn, keptBack ...proxyMode) {
 	defer to.Close()
 	defer from.Close()
 	buf := make([]byte, 32<<10)
@@ -123,7 +125,7 @@ func (p *proxy) copy(to, from net.Conn) {
 		n, err := from.Read(buf)
 		for {
 			mode, moved := p.state()
-			if mode != stall {
+			if !slices.Contains(keptBack, mode) {
 				break
 			}
 			<-moved

@@ -4,10 +4,8 @@ package store
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
@@ -107,12 +105,4 @@ func ranges(wants []ipam.Want) []bounded {
 
 // Pause waits before another attempt at a change that conflicted: a random time,
 // longer after each.
-func Pause(ctx context.Context, attempt int) error {
-	limit := min(time.Millisecond<<min(attempt, 10), 100*time.Millisecond)
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(rand.N(limit)):
-		return nil
-	}
-}
+func Pause(ctx context.Context, attempt int) error { return pauseBeforeRetry(ctx, attempt) }

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// maxRounds bounds how often one decision may ask for more ranges.
+const maxRounds = 1000
+
+// TransactOption changes how a transaction is made.
+type TransactOption func(*hooks)
+
+type hooks struct {
+	before  func(*model.View) error
+	unknown func(context.Context, model.Change) error
+}
+
+// BeforeCommit has fn run each time a change is decided, an empty one as well, before it is committed. Its error ends the
+// transaction.
+func BeforeCommit(fn func(*model.View) error) TransactOption {
+	return func(t *hooks) { t.before = fn }
+}
+
+// AfterUnknown has fn run where no answer to a commit came, even if the context has ended. If it returns nil, the change
+// either took effect or never will, and the transaction reads and decides again. Without this option, or with another
+// answer, the transaction ends with ErrUnknownOutcome in its error.
+func AfterUnknown(fn func(context.Context, model.Change) error) TransactOption {
+	return func(t *hooks) { t.unknown = fn }
+}
+
+// Transact changes etcd by a decision on what it holds. It reads the wanted ranges at one revision, calls decide, and
+// commits the change, whose compares must cover whatever the decision relies on. Where decide returns a
+// *model.NeedRangesError, these ranges are read at the same revision and decide is called again; any other error ends the
+// transaction. Where another writer was faster, it reads and decides anew, on a new view, until the context ends: decide
+// must have no effect but its result. It returns the revision of the commit, or of the view where the change is empty.
+func (c *Client) Transact(ctx context.Context, wants []model.Range, decide func(*model.View) (model.Change, error), opts ...TransactOption) (revision int64, err error) {
+	var t hooks
+	for _, opt := range opts {
+		opt(&t)
+	}
+	for attempt := 0; ; attempt++ {
+		view := model.NewView()
+		change, revision, err := c.decideAndCommit(ctx, view, wants, decide, t)
+		if err == nil {
+			return revision, nil
+		}
+		_, conflict := errors.AsType[*ConflictError](err)
+		switch {
+		case conflict, errors.Is(err, rpctypes.ErrCompacted):
+		case errors.Is(err, ErrUnknownOutcome) && t.unknown != nil:
+			if t.unknown(ctx, change) != nil || ctx.Err() != nil {
+				return 0, err
+			}
+		default:
+			return 0, err
+		}
+		if pauseErr := pauseBeforeRetry(ctx, attempt); pauseErr != nil {
+			return 0, errors.Join(pauseErr, err)
+		}
+		if len(view.Ranges()) <= maxOps {
+			wants = wholeRanges(view) // what was needed is needed again, most likely: one round trip reads it
+		}
+	}
+}
+
+// decideAndCommit reads, decides and commits once.
+func (c *Client) decideAndCommit(ctx context.Context, view *model.View, wants []model.Range, decide func(*model.View) (model.Change, error), t hooks) (model.Change, int64, error) {
+	for range maxRounds {
+		if err := c.readInto(ctx, view, wants); err != nil {
+			return model.Change{}, 0, err
+		}
+		change, err := decide(view)
+		if need, more := errors.AsType[*model.NeedRangesError](err); more {
+			wants = need.Ranges
+			continue
+		}
+		if err == nil && t.before != nil {
+			err = t.before(view)
+		}
+		if err != nil || change.Empty() {
+			return change, view.Revision(), err
+		}
+		revision, err := c.Commit(ctx, change)
+		return change, revision, err
+	}
+	return model.Change{}, 0, fmt.Errorf("%d rounds of reading did not suffice for a decision", maxRounds)
+}
+
+// readInto adds the ranges to the view, at its revision.
+func (c *Client) readInto(ctx context.Context, view *model.View, ranges []model.Range) error {
+	for chunk := range slices.Chunk(ranges, maxOps) {
+		p, err := c.readAt(ctx, readOptions{revision: view.Revision()}, unbounded(chunk))
+		if err != nil {
+			return err
+		}
+		revision := view.Revision()
+		if revision == 0 {
+			revision = p.Revision
+		}
+		for i, entries := range p.Ranges {
+			view.Add(chunk[i], revision, entries)
+		}
+	}
+	return nil
+}
+
+// wholeRanges are the ranges of a view but for the later pages of a prefix, whose beginnings may be others now.
+func wholeRanges(view *model.View) []model.Range {
+	return slices.DeleteFunc(slices.Clone(view.Ranges()), func(r model.Range) bool { return r.From != "" })
+}
+
+// pauseBeforeRetry waits before another attempt at a change that conflicted: a random time, longer after each.
+func pauseBeforeRetry(ctx context.Context, attempt int) error {
+	limit := min(time.Millisecond<<min(attempt, 10), 100*time.Millisecond)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(rand.N(limit)):
+		return nil
+	}
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// increment decides on a counter that is one greater.
+func increment(name string) func(*model.View) (model.Change, error) {
+	return func(v *model.View) (model.Change, error) {
+		key := configKey(name)
+		text, _ := v.Get(key).Value.(model.Text)
+		n, _ := strconv.Atoi(string(text))
+		return model.Change{Compares: []model.Compare{v.Compare(key)}, Puts: []model.Put{put(name, strconv.Itoa(n+1))}}, nil
+	}
+}
+
+func text(t *testing.T, s *Client, name string) string {
+	t.Helper()
+	snapshot, err := s.Read(within(t, patienceOfTests), model.KeyRange(configKey(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := snapshot.Get(configKey(name))
+	value, _ := e.Value.(model.Text)
+	return string(value)
+}
+
+// TestTransactConflict has many writers increment one counter.
+func TestTransactConflict(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	const writers, times = 5, 10
+	var wg sync.WaitGroup
+	for range writers {
+		s := c.open()
+		wg.Go(func() {
+			for range times {
+				if _, err := s.Transact(within(t, patienceOfTests), []model.Range{model.KeyRange(configKey("N"))}, increment("N")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := text(t, c.open(), "N"); got != strconv.Itoa(writers*times) {
+		t.Errorf("the counter is %s, want %d", got, writers*times)
+	}
+}
+
+// TestTransactDeadline has another writer always be faster.
+func TestTransactDeadline(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	s, faster := c.open(), c.open()
+	ctx, cancel := context.WithCancel(within(t, patienceOfTests))
+	attempts := 0
+	_, err := s.Transact(ctx, []model.Range{model.KeyRange(configKey("N"))}, func(v *model.View) (model.Change, error) {
+		if attempts++; attempts == 4 {
+			cancel()
+		}
+		if _, err := faster.Transact(t.Context(), []model.Range{model.KeyRange(configKey("N"))}, increment("N")); err != nil {
+			t.Error(err)
+		}
+		return increment("N")(v)
+	})
+	if !errors.Is(err, context.Canceled) || attempts != 4 {
+		t.Errorf("after %d attempts: %v", attempts, err)
+	}
+}
+
+// TestTransactNeedsMore reads in several rounds, all at one revision.
+func TestTransactNeedsMore(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	s, ctx := c.open(), within(t, patienceOfTests)
+	first := commit(t, s, model.Change{Puts: []model.Put{put("A", "1"), put("B", "1")}})
+	var many []model.Range
+	for i := range maxOps + 1 {
+		many = append(many, model.KeyRange(configKey(fmt.Sprint(i))))
+	}
+	var got []string
+	read := func(v *model.View) (model.Change, error) {
+		if v.Revision() != first {
+			t.Errorf("revision %d, want %d", v.Revision(), first)
+		}
+		if !v.Has(configKey("B")) {
+			commit(t, c.open(), model.Change{Puts: []model.Put{put("B", "2"), put("7", "x")}})
+			return model.Change{}, &model.NeedRangesError{Ranges: append(many, model.KeyRange(configKey("B")))}
+		}
+		for _, k := range []string{"A", "B", "7"} {
+			got = append(got, fmt.Sprint(v.Get(configKey(k)).Value))
+		}
+		return model.Change{}, nil
+	}
+	before := s.Counters().RoundTrips
+	var decided int
+	revision, err := s.Transact(ctx, []model.Range{model.KeyRange(configKey("A"))}, read, BeforeCommit(func(*model.View) error { decided++; return nil }))
+	if err != nil || revision != first || decided != 1 {
+		t.Errorf("revision %d, want %d; decided %d times: %v", revision, first, decided, err)
+	}
+	if d := cmp.Diff([]string{"1", "1", "<nil>"}, got); d != "" {
+		t.Error(d)
+	}
+	if n := s.Counters().RoundTrips - before; n != 3 {
+		t.Errorf("%d round trips, want 3", n)
+	}
+
+	forever := func(*model.View) (model.Change, error) {
+		return model.Change{}, &model.NeedRangesError{}
+	}
+	if _, err := s.Transact(ctx, nil, forever); err == nil {
+		t.Error("a decision that always needs more is made")
+	}
+	mine := errors.New("mine")
+	for name, tt := range map[string]struct{ decide, before error }{"decide": {mine, nil}, "before": {nil, mine}} {
+		_, err := s.Transact(ctx, nil, func(*model.View) (model.Change, error) { return model.Change{}, tt.decide },
+			BeforeCommit(func(*model.View) error { return tt.before }))
+		if !errors.Is(err, mine) {
+			t.Errorf("%s fails: %v", name, err)
+		}
+	}
+}
+
+// TestTransactUnknown loses the answer to a commit that took effect.
+func TestTransactUnknown(t *testing.T) {
+	c := startCluster(t, clusterOptions{})
+	s, door := c.open(), c.members[0].proxy
+	direct := open(t, Config{Endpoints: []string{c.members[0].clientAddr}})
+	ctx, wants := within(t, patienceOfTests), []model.Range{model.KeyRange(configKey("N"))}
+	lose := BeforeCommit(func(v *model.View) error {
+		if v.Get(configKey("N")).Exists() {
+			return nil
+		}
+		door.set(deafen)
+		go func() {
+			defer door.set(forward)
+			defer door.set(refuse)
+			for ctx.Err() == nil && text(t, direct, "N") != "1" {
+			}
+		}()
+		return nil
+	})
+	unknown := 0
+	_, err := s.Transact(ctx, wants, increment("N"), lose, AfterUnknown(func(_ context.Context, change model.Change) error {
+		unknown++
+		return nil
+	}))
+	if err != nil || unknown != 1 || text(t, direct, "N") != "2" {
+		t.Errorf("N is %s after %d lost answers: %v", text(t, direct, "N"), unknown, err)
+	}
+}
