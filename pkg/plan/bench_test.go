@@ -96,7 +96,7 @@ func loaded(b testing.TB, mode model.EncapMode, routes int) (*cluster, *Engine) 
 			e.Learn(c.learned(h)...)
 		}
 	}
-	if n := len(e.Flush().Routes); n != routes {
+	if n := len(e.Compute().Routes); n != routes {
 		b.Fatalf("%d routes, want %d", n, routes)
 	}
 	runtime.GC()
@@ -111,7 +111,7 @@ func each(b *testing.B, mode model.EncapMode, steps func(c *cluster, e *Engine) 
 			i := 0
 			for b.Loop() {
 				todo[i%len(todo)]()
-				if e.Flush().Empty() {
+				if e.Compute().Empty() {
 					b.Fatal("nothing changed")
 				}
 				i++
@@ -153,7 +153,7 @@ func BenchmarkHost(b *testing.B) {
 	each(b, model.EncapAlways, func(c *cluster, e *Engine) []func() {
 		status, last := model.StatusKey{Host: "h3"}, model.LastStatusKey{Host: "h3"}
 		e.Update(c.entry(last, model.Status{}))
-		e.Flush()
+		e.Compute()
 		return toggle(e, c.entry(status, nil), c.entry(status, model.Status{}))
 	})
 }
@@ -199,7 +199,7 @@ func BenchmarkInitial(b *testing.B) {
 				e = NewEngine("h0", Settings{})
 				e.SetLinks(benchLinks())
 				e.Update(entries...)
-				e.Flush()
+				e.Compute()
 			}
 			runtime.GC()
 			runtime.ReadMemStats(&after)

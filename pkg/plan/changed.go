@@ -3,104 +3,99 @@
 package plan
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// changed follows from one object, to what depends on it.
-func (e *Engine) changed(key model.Key, before, now *object) {
+// follow has what depends on an object worked out anew: before and now differ.
+func (e *Engine) follow(key model.Key, before, now *object) {
 	switch key := key.(type) {
 	case model.WorkloadEndpointKey:
-		e.changedEndpoint(key.Host, valueOf[endpointFact](before), valueOf[endpointFact](now))
+		e.followEndpoint(key.Host, valueOf[endpointFact](before), valueOf[endpointFact](now))
+		return
 	case model.BlockKey:
-		e.changedBlock(key.CIDR, valueOf[*blockFact](before), valueOf[*blockFact](now))
+		e.followBlock(key.CIDR, valueOf[*blockFact](before), valueOf[*blockFact](now))
+		return
 	case model.PoolKey:
-		e.changedPool(key.CIDR, before, now)
+		if now == nil {
+			e.pools.remove(key.CIDR)
+		} else {
+			e.pools.set(key.CIDR, valueOf[poolFact](now))
+		}
 	case model.HostMetadataKey:
-		e.dirty.hosts[key.Host] = struct{}{}
+		e.followHost(key.Host)
 	case model.StatusKey:
-		e.dirty.hosts[key.Host] = struct{}{}
+		e.followHost(key.Host)
 	case model.LastStatusKey:
-		e.dirty.hosts[key.Host] = struct{}{}
+		e.followHost(key.Host)
 	case model.HostBirdIPKey:
-		e.dirty.hosts[key.Host] = struct{}{}
+		e.followHost(key.Host)
 	case model.BGPHostKey:
-		e.dirty.hosts[key.Host] = struct{}{}
-	case model.BGPGlobalASKey, model.BGPMeshKey:
-		e.dirty.config, e.dirty.neighbours = true, true
+		e.followHost(key.Host)
 	case model.BGPPeerKey:
-		e.changedPeer(key)
+		if _, ok := e.objects.peer(key); ok {
+			e.peers.add(key.IP, key.Host)
+		} else {
+			e.peers.remove(key.IP, key.Host)
+		}
+	}
+	e.changed = true
+}
+
+func (e *Engine) followHost(name string) {
+	if h := e.objects.readHost(name, e.self); h.exists {
+		e.said[name] = h
+	} else {
+		delete(e.said, name)
 	}
 }
 
-func (e *Engine) changedEndpoint(host string, before, now endpointFact) {
+func (e *Engine) followEndpoint(host string, before, now endpointFact) {
 	for _, a := range before {
-		if slices.Contains(now, a) {
-			continue
+		if !slices.Contains(now, a) {
+			e.allocations.removeEnd(host, a)
+			e.touchEnd(a.addr)
 		}
-		ends := e.ends[a.addr]
-		i := slices.Index(ends, end{host, a.ext})
-		if ends = slices.Delete(slices.Clone(ends), i, i+1); len(ends) == 0 {
-			delete(e.ends, a.addr)
-		} else {
-			e.ends[a.addr] = ends
-		}
-		e.touch(single(a.addr))
-		e.fix(a.addr)
 	}
 	for _, a := range now {
 		if !slices.Contains(before, a) {
-			e.ends[a.addr] = append(slices.Clone(e.ends[a.addr]), end{host, a.ext})
-			e.touch(single(a.addr))
-			e.fix(a.addr)
+			e.allocations.addEnd(host, a)
+			e.touchEnd(a.addr)
 		}
 	}
 }
 
-func (e *Engine) touch(p netip.Prefix) { e.dirty.prefixes[p] = struct{}{} }
-
-// touchMine has the blocks of this host looked at again.
-func (e *Engine) touchMine() {
-	for p := range e.mine {
-		e.touch(p)
-	}
+// touchEnd has looked at again what depends on endpoints with an address.
+func (e *Engine) touchEnd(a netip.Addr) {
+	e.touch(single(a))
+	_, etcd := e.etcd[a]
+	e.changed = e.changed || etcd || e.isPeer(a)
 }
 
-func (e *Engine) changedBlock(p netip.Prefix, before, now *blockFact) {
-	if before == now || before != nil && now != nil && before.equal(now) {
-		return
-	}
+func (e *Engine) touch(p netip.Prefix) { e.touched[p] = struct{}{} }
+
+func (e *Engine) followBlock(p netip.Prefix, before, now *blockFact) {
 	var none blockFact
-	if !maps.Equal(cmp.Or(before, &none).gateways, cmp.Or(now, &none).gateways) {
-		e.dirty.config = true
-		e.touchMine()
+	was, is := before, now
+	if was == nil {
+		was = &none
 	}
-	if before != nil {
-		e.own(before.affinity, p, -1)
-		for handle, addrs := range before.held {
-			for _, a := range addrs {
-				e.holds.remove(handle, heldAddr{a, p})
-			}
-		}
-		e.dirty.config = e.dirty.config || len(before.held) > 0
+	if is == nil {
+		is = &none
+	}
+	if !maps.Equal(was.gateways, is.gateways) || !reflect.DeepEqual(was.held, is.held) {
+		e.changed = true // a link's subnet, or a tunnel, depends on it
 	}
 	if now == nil {
 		e.touchBlock(p, before)
-		e.blocks.remove(p)
+		e.allocations.blocks.remove(p)
 		return
 	}
-	e.own(now.affinity, p, 1)
-	for handle, addrs := range now.held {
-		for _, a := range addrs {
-			e.holds.add(handle, heldAddr{a, p})
-		}
-	}
-	e.dirty.config = e.dirty.config || len(now.held) > 0
-	e.blocks.set(p, now)
+	e.allocations.blocks.set(p, now)
 	if before == nil || before.affinity != now.affinity {
 		e.touchBlock(p, before)
 		return
@@ -117,40 +112,7 @@ func (e *Engine) changedBlock(p netip.Prefix, before, now *blockFact) {
 	}
 }
 
-// own counts a host's blocks.
-func (e *Engine) own(host string, p netip.Prefix, n int) {
-	if host == "" {
-		return
-	}
-	if host == e.self && n > 0 {
-		e.mine[p] = struct{}{}
-	} else if host == e.self {
-		delete(e.mine, p)
-	}
-	count := e.owned[host]
-	if count == nil {
-		count = &[2]int{}
-		e.owned[host] = count
-	}
-	family := familyOf(p.Addr())
-	was := count[family]
-	if count[family] += n; count[family] == 0 || was == 0 {
-		e.dirty.hosts[host] = struct{}{}
-	}
-	if *count == [2]int{} {
-		delete(e.owned, host)
-	}
-}
-
-// familyOf is 0 for IPv4, 1 for IPv6.
-func familyOf(a netip.Addr) int {
-	if a.Is4() {
-		return 0
-	}
-	return 1
-}
-
-// touchBlock has everything looked at again that may lie in a block: the block
+// touchBlock has everything decided anew that may lie in a block: the block
 // was or is in the index. before may be nil.
 func (e *Engine) touchBlock(p netip.Prefix, before *blockFact) {
 	e.touch(p)
@@ -162,7 +124,7 @@ func (e *Engine) touchBlock(p netip.Prefix, before *blockFact) {
 			e.touch(single(a))
 		}
 	}
-	for _, b := range e.blocks.around(p) {
+	for _, b := range e.allocations.blocks.around(p) {
 		for a := range b.others {
 			if p.Contains(a) {
 				e.touch(single(a))
@@ -170,78 +132,24 @@ func (e *Engine) touchBlock(p netip.Prefix, before *blockFact) {
 		}
 	}
 	for a := p.Addr(); p.Contains(a); a = a.Next() {
-		if _, ok := e.ends[a]; ok {
+		if _, ok := e.allocations.ends[a]; ok {
 			e.touch(single(a))
 		}
 	}
 }
 
-func (e *Engine) changedPool(p netip.Prefix, before, now *object) {
-	was, is := valueOf[poolFact](before), valueOf[poolFact](now)
-	if (before != nil) == (now != nil) && was == is {
-		return
-	}
-	if now == nil {
-		e.pools.remove(p)
-	} else {
-		e.pools.set(p, is)
-	}
-	e.dirty.config = true
-	was.gives, is.gives = false, false
-	was.device, is.device = "", ""
-	was.size, is.size = 0, 0
-	if (before != nil) != (now != nil) || was != is {
-		e.touchInside(p)
-	}
-}
-
-// touchInside has all that is inside a prefix looked at again, however much.
-func (e *Engine) touchInside(p netip.Prefix) {
-	for b, fact := range e.blocks.all {
-		if p.Overlaps(b) {
-			e.touch(b)
-			for a := range fact.others {
-				e.touch(single(a))
-			}
-		}
-	}
-	for a := range e.ends {
-		if p.Contains(a) {
+// touchAll has everything decided anew of which something is said, or may be.
+func (e *Engine) touchAll() {
+	for b, block := range e.allocations.blocks.all {
+		e.touch(b)
+		for a := range block.others {
 			e.touch(single(a))
 		}
 	}
-	for l := range e.learned.all {
-		if p.Overlaps(l) {
-			e.touch(l)
-		}
+	for a := range e.allocations.ends {
+		e.touch(single(a))
 	}
-}
-
-func (e *Engine) changedPeer(key model.BGPPeerKey) {
-	_, host := e.peerAt(key.Host, key.IP)
-	if host {
-		e.peers.add(key.IP, key.Host)
-	} else {
-		e.peers.remove(key.IP, key.Host)
+	for p := range e.learned.all {
+		e.touch(p)
 	}
-	e.dirty.peers[key.IP] = struct{}{}
-	e.fix(key.IP)
-	switch {
-	case key.Host == "":
-		if e.isSelf(key.IP) {
-			e.dirty.neighbours = true
-		}
-	case key.Host != e.self:
-		e.dirty.hosts[key.Host] = struct{}{}
-	}
-}
-
-// peerAt is the explicit peer of a host, "" of all, at an address: the canonical
-// place comes before the older one.
-func (e *Engine) peerAt(host string, a netip.Addr) (*object, bool) {
-	if o := e.objects[model.BGPPeerKey{Host: host, IP: a}]; o != nil {
-		return o, true
-	}
-	o := e.objects[model.BGPPeerKey{Host: host, IP: a, Legacy: true}]
-	return o, o != nil
 }

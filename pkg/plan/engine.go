@@ -3,112 +3,67 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"reflect"
+	"slices"
+	"time"
 
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Engine works a host's State out step by step: it takes in changes with Update,
-// SetLinks and Learn, and Flush gives what follows from them. The cost of a change
-// depends on what it bears on, not on how many routes there are.
+// Engine works out what a host must hold. It takes in changes with Update, SetSettings,
+// SetLinks, SetEtcd, Learn and Retain; Compute returns what follows from them.
 //
-// What Flush gave depends on what is there, never on how it came about.
+// A change of a block, an endpoint or a learned route costs as much as the prefixes that it
+// bears on; any other change has everything worked out anew. What Compute returns depends on
+// what there is, never on how it came about.
 type Engine struct {
 	self     string
 	settings Settings
-	handles  map[string]TunnelKind // of our tunnels' addresses
+	handles  map[string]TunnelKind // of this host's tunnels' addresses
 
-	objects map[model.Key]*object
-	odd     map[model.Key]map[string]*object // at paths that aren't canonical
+	objects     objects
+	said        map[string]host            // what etcd says of each host that there is
+	peers       groups[netip.Addr, string] // hosts with an explicit peer of this address, "" = all
+	pools       index[poolFact]            // with those that can't be read
+	allocations allocations
+	learned     index[learnedRoute]
+	etcd        map[netip.Addr]bool // as SetEtcd has them
+	links       *links
 
-	hosts  map[string]host
-	claims groups[netip.Addr, string] // hosts by the address they say they have
-	// addrs are the keys of claims, sorted.
-	addrs  []netip.Addr
-	blocks index[*blockFact]
-	mine   map[netip.Prefix]struct{}  // of blocks, those with affinity to this host
-	owned  map[string]*[2]int         // how many blocks of IPv4 and IPv6 have affinity to a host
-	holds  groups[string, heldAddr]   // addresses of our tunnels by handle
-	ends   map[netip.Addr][]end       // the active endpoints with an address
-	pools  index[poolFact]            // with those that can't be read
-	peers  groups[netip.Addr, string] // hosts with an explicit peer of this address, "" = all
+	changed bool                      // what view is worked out from
+	touched map[netip.Prefix]struct{} // what to decide anew
 
-	// awaited are the holders of what only BGP can lead to, by family; sessions counts the
-	// neighbours of each.
-	awaited  [2]map[netip.Prefix]string
-	sessions [2]int
-
-	learned index[bgpFact]
-	etcd    map[netip.Addr]bool // as SetEtcd has them
-	fixed   []netip.Addr        // those, and the explicit peers of this host, sorted
-	links   links
-	speaker Speaker
-	fabric  []netip.Prefix // of the uplinks, addresses with their subnets
-	tunnels map[TunnelKind]Tunnel
-	overlap map[string]struct{} // pools reported to overlap a link's subnet
-
-	// What routes were made from, to make them again when that changes.
-	byHost    groups[string, netip.Prefix]
-	byGateway groups[netip.Addr, netip.Prefix]
-	byPeer    groups[netip.Addr, netip.Prefix]
-	hopUsers  groups[netip.Addr, netip.Prefix] // those of byGateway that can't do without
-	needs     map[netip.Prefix]needs
-	passed    map[netip.Prefix]struct{} // of which the best paths are not used
-	reached   map[netip.Addr]reach      // of all in byGateway
-
-	dirty dirt
-	told  State
-	out   Changes
-}
-
-// heldAddr is an address of a tunnel of ours in a block.
-type heldAddr struct {
-	addr  netip.Addr
-	block netip.Prefix
-}
-
-// dirt is what is to be looked at again.
-type dirt struct {
-	all        bool // everything: what all of it depends on has changed
-	config     bool // tunnels, MTU, speaker
-	neighbours bool // all of them
-	awaited    bool // whether there is a neighbour for what is awaited
-	prefixes   map[netip.Prefix]struct{}
-	hosts      map[string]struct{}
-	peers      map[netip.Addr]struct{}
-}
-
-func newDirt() dirt {
-	return dirt{prefixes: map[netip.Prefix]struct{}{}, hosts: map[string]struct{}{}, peers: map[netip.Addr]struct{}{}}
+	view      *view
+	decisions map[netip.Prefix]decision // those that say more than a route
+	raised    map[ProblemID]int         // how many decisions raise a problem
+	told      State
+	out       Changes
 }
 
 // NewEngine makes the engine of the host of that name, which knows of nothing yet.
 func NewEngine(self string, settings Settings) *Engine {
 	e := &Engine{
 		self: self, settings: settings.withDefaults(), handles: map[string]TunnelKind{},
-		objects: map[model.Key]*object{}, odd: map[model.Key]map[string]*object{},
-		hosts: map[string]host{}, claims: groups[netip.Addr, string]{},
-		blocks: newIndex[*blockFact](), mine: map[netip.Prefix]struct{}{}, owned: map[string]*[2]int{}, holds: groups[string, heldAddr]{},
-		ends: map[netip.Addr][]end{}, pools: newIndex[poolFact](), peers: groups[netip.Addr, string]{},
-		learned: newIndex[bgpFact](), awaited: [2]map[netip.Prefix]string{{}, {}},
-		byHost: groups[string, netip.Prefix]{}, byGateway: groups[netip.Addr, netip.Prefix]{},
-		byPeer: groups[netip.Addr, netip.Prefix]{}, hopUsers: groups[netip.Addr, netip.Prefix]{}, needs: map[netip.Prefix]needs{}, passed: map[netip.Prefix]struct{}{}, reached: map[netip.Addr]reach{},
-		dirty: newDirt(),
+		objects: newObjects(), said: map[string]host{}, peers: groups[netip.Addr, string]{}, pools: newIndex[poolFact](),
+		allocations: newAllocations(self), learned: newIndex[learnedRoute](), links: newLinks(Links{}),
+		changed: true, touched: map[netip.Prefix]struct{}{}, view: &view{},
+		decisions: map[netip.Prefix]decision{}, raised: map[ProblemID]int{},
 		told: State{
 			Routes: map[netip.Prefix]Route{}, Remotes: map[RemoteID]Remote{}, Hosts: map[netip.Addr]string{},
 			Neighbours: map[netip.Addr]Neighbour{}, Advertisements: map[netip.Prefix]Advertisement{},
 			Problems: map[ProblemID]Problem{},
 		},
+		out: newChanges(),
 	}
 	for _, t := range tunnelTypes() {
 		e.handles[t.handle(self)] = t.kind
 	}
-	e.links = newLinks(Links{})
-	e.dirty.hosts[self] = struct{}{}
-	e.dirty.config = true
-	e.out = newChanges()
+	e.said[self] = e.objects.readHost(self, self)
 	return e
 }
 
@@ -118,6 +73,89 @@ func newChanges() Changes {
 		Neighbours: map[netip.Addr]*Neighbour{}, Advertisements: map[netip.Prefix]*Advertisement{},
 		Problems: map[ProblemID]*Problem{},
 	}
+}
+
+func (s Settings) withDefaults() Settings {
+	s.VXLANPort = cmp.Or(s.VXLANPort, 4789)
+	s.VXLANVNI = cmp.Or(s.VXLANVNI, 4096)
+	s.ListenPort = cmp.Or(s.ListenPort, 179)
+	// BGP tells whole seconds (RFC 4271, 4.2; RFC 4724, 3).
+	s.HoldTime = cmp.Or(s.HoldTime, 90*time.Second).Truncate(time.Second)
+	s.KeepaliveTime = cmp.Or(s.KeepaliveTime, s.HoldTime/3).Truncate(time.Second)
+	s.RestartTime = max(0, cmp.Or(s.RestartTime, 120*time.Second)).Truncate(time.Second)
+	s.MaxPrefixes = cmp.Or(s.MaxPrefixes, 50000)
+	s.Listen, s.TunnelMTU = slices.Clone(s.Listen), maps.Clone(s.TunnelMTU)
+	return s
+}
+
+// SetSettings replaces the settings.
+func (e *Engine) SetSettings(settings Settings) {
+	if settings = settings.withDefaults(); !reflect.DeepEqual(settings, e.settings) {
+		e.settings, e.changed = settings, true
+	}
+}
+
+// SetLinks replaces what is known of the host's own links and routes. Of routes
+// to one destination the first counts.
+func (e *Engine) SetLinks(given Links) {
+	if !reflect.DeepEqual(given, e.links.given) {
+		e.links, e.changed = newLinks(clone(given)), true
+	}
+}
+
+// SetEtcd replaces the addresses of etcd that are known. Of each it says whether
+// packets to it went by a route of ours while etcd answered: only then may etcd be a
+// workload of the cluster, at the address of an endpoint. That an endpoint has the
+// address is not enough: in a pool over the hosts' own network one gets it by mistake.
+func (e *Engine) SetEtcd(addrs map[netip.Addr]bool) {
+	if !maps.Equal(addrs, e.etcd) {
+		e.etcd, e.changed = maps.Clone(addrs), true
+	}
+}
+
+// Learn takes in what BGP knows now of some prefixes. A prefix with host bits, or
+// of IPv4 written as IPv6, is ignored.
+func (e *Engine) Learn(routes ...Learned) {
+	for _, l := range routes {
+		if f := e.learned.all[l.Prefix]; isDestination(l.Prefix) && !slices.Equal(f.paths, l.Paths) {
+			f.paths = slices.Clone(l.Paths)
+			slices.SortStableFunc(f.paths, func(a, b Path) int { return cmp.Compare(a.Rank, b.Rank) })
+			e.setLearned(l.Prefix, f)
+		}
+	}
+}
+
+// Retain says which routes BGP had brought into the kernel before the agent started
+// anew; they replace those that it said before. They stay as they are, unless they
+// must not be taken, until their prefix is learned again or they are no longer
+// retained: say so, with none, when the neighbours have told all that they know.
+func (e *Engine) Retain(routes ...Route) {
+	for p, f := range e.learned.all {
+		if f.retained != nil {
+			f.retained = nil
+			e.setLearned(p, f)
+		}
+	}
+	for _, r := range routes {
+		if r.Kind != Unicast || len(r.Hops) == 0 || !isDestination(r.Destination) {
+			continue
+		}
+		r.Hops, r.Origin, r.Host = slices.Clone(r.Hops), FromBGP, ""
+		f := e.learned.all[r.Destination]
+		f.retained = &r
+		e.setLearned(r.Destination, f)
+	}
+}
+
+func isDestination(p netip.Prefix) bool { return p.IsValid() && p == p.Masked() && !p.Addr().Is4In6() }
+
+func (e *Engine) setLearned(p netip.Prefix, f learnedRoute) {
+	if len(f.paths) == 0 && f.retained == nil {
+		e.learned.remove(p)
+	} else {
+		e.learned.set(p, f)
+	}
+	e.touch(p)
 }
 
 // Update takes in what became of some keys: what they hold now, or that they are
@@ -137,7 +175,7 @@ func (e *Engine) update(entry model.Entry) {
 			if entry.Exists() && !errors.Is(err, model.ErrUnknownKey) {
 				bad = fmt.Sprintf("%v: delete it, and write one whose name is right", err)
 			}
-			e.report(BadValue, entry.Path, bad)
+			e.reportValue(entry.Path, bad)
 			return
 		}
 		entry.Key = key
@@ -150,59 +188,20 @@ func (e *Engine) update(entry model.Entry) {
 	if entry.Exists() && fresh.err != nil {
 		bad = fmt.Sprintf("%v: %s", fresh.err, model.Remedy(entry.Path))
 	}
-	e.report(BadValue, entry.Path, bad)
-	before := e.objects[entry.Key]
-	var now *object
+	e.reportValue(entry.Path, bad)
+	var o *object
 	if entry.Exists() {
-		now = &fresh
+		o = &fresh
 	}
-	now = e.one(entry.Key, entry.Path, now)
-	if now != before {
-		e.changed(entry.Key, before, now)
+	before, now := e.objects.put(entry.Key, entry.Path, o)
+	if !reflect.DeepEqual(before, now) {
+		e.follow(entry.Key, before, now)
 	}
 }
 
-// valueOf gives what an object holds, of type T; the zero value where there is
-// none or it cannot be read.
-func valueOf[T any](o *object) T {
-	var v T
-	if o != nil {
-		v, _ = o.value.(T)
-	}
-	return v
-}
-
-// Flush returns what changed since the last Flush.
-func (e *Engine) Flush() Changes {
-	e.flushHosts()
-	if e.dirty.config || e.dirty.all {
-		e.flushConfig()
-	}
-	if e.dirty.all {
-		e.touchAll()
-	}
-	e.flushNeighbours()
-	for p := range e.dirty.prefixes {
-		e.refresh(p)
-	}
-	if e.dirty.awaited || e.dirty.config {
-		e.reportAwaited()
-	}
-	e.dirty = newDirt()
-	out := e.out
-	e.told.Apply(out)
-	e.out = newChanges()
-	return out
-}
-
-func (e *Engine) touchAll() {
-	e.touchInside(netip.PrefixFrom(netip.IPv4Unspecified(), 0))
-	e.touchInside(netip.PrefixFrom(netip.IPv6Unspecified(), 0))
-}
-
-// report says that there is a problem, or none any more: reason "".
-func (e *Engine) report(kind ProblemKind, subject, reason string) {
-	id := ProblemID{kind, subject}
+// reportValue says what is wrong with the value of a key, "" = nothing.
+func (e *Engine) reportValue(path, reason string) {
+	id := ProblemID{BadValue, path}
 	var p *Problem
 	if reason != "" {
 		p = &Problem{id, reason}
@@ -210,9 +209,83 @@ func (e *Engine) report(kind ProblemKind, subject, reason string) {
 	tell(e.out.Problems, e.told.Problems, id, p)
 }
 
+// Compute returns what changed since the last time.
+func (e *Engine) Compute() Changes {
+	if e.changed {
+		e.look()
+	}
+	for p := range e.touched {
+		e.decide(p)
+	}
+	e.changed, e.touched = false, map[netip.Prefix]struct{}{}
+	out := e.out
+	e.told.Apply(out)
+	e.out = newChanges()
+	return out
+}
+
+// look works out the view anew, and has everything that may be routed decided anew.
+func (e *Engine) look() {
+	was, now := e.view, e.newView()
+	e.view = now
+	for id := range was.problems {
+		if _, still := now.problems[id]; !still {
+			tell(e.out.Problems, e.told.Problems, id, nil)
+		}
+	}
+	for id, p := range now.problems {
+		tell(e.out.Problems, e.told.Problems, id, &p)
+	}
+	for a, name := range e.told.Hosts {
+		if now.hosts.other(a) != name {
+			e.out.Hosts[a] = ""
+		}
+	}
+	for a := range now.hosts.claims {
+		if name := now.hosts.other(a); name != e.told.Hosts[a] {
+			e.out.Hosts[a] = name
+		}
+	}
+	compare(e.out.Remotes, e.told.Remotes, now.remotes, func(a, b Remote) bool { return a == b })
+	compare(e.out.Neighbours, e.told.Neighbours, now.neighbours, Neighbour.equal)
+	if !slices.EqualFunc(now.devices.Tunnels, e.told.Tunnels, Tunnel.equal) || !slices.Equal(now.devices.Releases, e.told.Releases) {
+		e.out.Devices = &now.devices
+	}
+	if now.mtu != e.told.MTU {
+		e.out.MTU = &now.mtu
+	}
+	if !now.speaker.equal(e.told.Speaker) {
+		e.out.Speaker = &now.speaker
+	}
+	e.touchAll()
+}
+
+// decide works out all that is said of one prefix.
+func (e *Engine) decide(p netip.Prefix) {
+	d := e.view.decide(p, &e.allocations, e.learned.all[p])
+	tellBy(e.out.Routes, e.told.Routes, p, d.route, Route.equal)
+	tell(e.out.Advertisements, e.told.Advertisements, p, d.advertisement)
+	for _, problem := range e.decisions[p].problems {
+		if e.raised[problem.ProblemID]--; e.raised[problem.ProblemID] == 0 {
+			delete(e.raised, problem.ProblemID)
+			tell(e.out.Problems, e.told.Problems, problem.ProblemID, nil)
+		}
+	}
+	for _, problem := range d.problems {
+		e.raised[problem.ProblemID]++
+		tell(e.out.Problems, e.told.Problems, problem.ProblemID, &problem)
+	}
+	if len(d.problems) == 0 && len(d.peers) == 0 && !d.passed {
+		delete(e.decisions, p)
+	} else {
+		d.route, d.advertisement = nil, nil
+		e.decisions[p] = d
+	}
+}
+
 // tell notes what became of k, unless that is what was told before.
-func tell[K comparable, V any](out map[K]*V, told map[K]V, k K, v *V) {
-	tellBy(out, told, k, v, func(a, b V) bool { return any(a) == any(b) })
+func tell[K, V comparable](out map[K]*V, told map[K]V, k K, v *V) {
+	tellBy(out, told, k, v, func(a, b V) bool { return a == b })
 }
 
 func tellBy[K comparable, V any](out map[K]*V, told map[K]V, k K, v *V, equal func(a, b V) bool) {
@@ -222,4 +295,56 @@ func tellBy[K comparable, V any](out map[K]*V, told map[K]V, k K, v *V, equal fu
 	} else {
 		out[k] = v
 	}
+}
+
+// compare notes all that is other than it was told.
+func compare[K comparable, V any](out map[K]*V, told, now map[K]V, equal func(a, b V) bool) {
+	for k := range told {
+		if _, still := now[k]; !still {
+			out[k] = nil
+		}
+	}
+	for k, v := range now {
+		tellBy(out, told, k, &v, equal)
+	}
+}
+
+// Passed returns prefixes, so many at most, of which the best paths are not used, or none: BGP
+// tells by itself only of what becomes of the best ones.
+func (e *Engine) Passed(most int) []netip.Prefix {
+	var list []netip.Prefix
+	for p, d := range e.decisions {
+		if d.passed && len(list) < most {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Used counts, by neighbour, the routes of the last Compute by paths that it sent.
+func (e *Engine) Used() map[netip.Addr]int {
+	used := map[netip.Addr]int{}
+	for _, d := range e.decisions {
+		for _, a := range d.peers {
+			used[a]++
+		}
+	}
+	return used
+}
+
+// Leftovers are this host's blocks that are empty and that no pool has, or one that gives no
+// addresses out or has blocks of another size. Whether somebody wants them is for
+// ipam.GiveBack to say.
+func (e *Engine) Leftovers() []netip.Prefix {
+	var all []netip.Prefix
+	for p, block := range e.allocations.blocks.all {
+		if block.affinity != e.self || !block.empty() {
+			continue
+		}
+		if _, pool, ok := e.pools.longest(p); !ok || !pool.gives || pool.size != p.Bits() {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return all
 }

@@ -4,20 +4,11 @@ package plan
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 )
-
-// object is what the engine keeps of an entry: of the large ones only the facts.
-type object struct {
-	path    string
-	created int64
-	value   any // nil where err is set
-	err     error
-}
 
 // blockFact is what matters of a block.
 type blockFact struct {
@@ -27,8 +18,8 @@ type blockFact struct {
 	// others are the hosts of addresses that are allocated for another host than
 	// the affinity's.
 	others map[netip.Addr]string
-	// held are addresses of this host's tunnels, by handle.
-	held map[string][]netip.Addr
+	// held are addresses of this host's tunnels.
+	held map[TunnelKind][]netip.Addr
 	// gateways are addresses that links of hosts have for other main plugins.
 	gateways map[netip.Addr]bool
 }
@@ -39,12 +30,8 @@ func (b *blockFact) empty() bool {
 
 func (b *blockFact) isTaken(ordinal int) bool { return b.taken[ordinal/64]&(1<<(ordinal%64)) != 0 }
 
-func (b *blockFact) equal(o *blockFact) bool {
-	return b.affinity == o.affinity && slices.Equal(b.taken, o.taken) && maps.Equal(b.others, o.others) &&
-		maps.EqualFunc(b.held, o.held, slices.Equal) && maps.Equal(b.gateways, o.gateways)
-}
-
-func (e *Engine) blockFact(b model.Block) *blockFact {
+// blockFacts keeps what matters of a block; handles are those of this host's tunnels.
+func blockFacts(b model.Block, handles map[string]TunnelKind) *blockFact {
 	f := &blockFact{affinity: b.Affinity, taken: make([]uint64, (len(b.Allocations)+63)/64)}
 	a := b.CIDR.Addr()
 	for i, n := range b.Allocations {
@@ -57,11 +44,11 @@ func (e *Engine) blockFact(b model.Block) *blockFact {
 				}
 				f.others[a] = node
 			}
-			if _, ours := e.handles[attributes.HandleID]; ours {
+			if kind, ours := handles[attributes.HandleID]; ours {
 				if f.held == nil {
-					f.held = map[string][]netip.Addr{}
+					f.held = map[TunnelKind][]netip.Addr{}
 				}
-				f.held[attributes.HandleID] = append(f.held[attributes.HandleID], a)
+				f.held[kind] = append(f.held[kind], a)
 			}
 			if model.IsGatewayHandle(attributes.HandleID, a) {
 				if f.gateways == nil {
@@ -152,7 +139,7 @@ func (e *Engine) fact(entry model.Entry) (o object, relevant bool) {
 		var b model.Block
 		if b, ok = entry.Value.(model.Block); ok {
 			if ok = b.CIDR == key.CIDR && len(b.Allocations) == b.Size(); ok {
-				o.value = e.blockFact(b)
+				o.value = blockFacts(b, e.handles)
 			}
 		}
 	case model.PoolKey:
@@ -163,8 +150,7 @@ func (e *Engine) fact(entry model.Entry) (o object, relevant bool) {
 			o.value = f
 		}
 	case model.HostMetadataKey, model.StatusKey, model.LastStatusKey:
-		o.err = nil // that it is there is all that counts
-		return o, true
+		return object{path: entry.Path}, true // that it is there is all that counts
 	case model.HostBirdIPKey, model.BGPHostKey:
 		o.value, ok = textValue(entry.Value)
 	case model.BGPGlobalASKey:
@@ -197,37 +183,4 @@ func (e *Engine) fact(entry model.Entry) (o object, relevant bool) {
 func textValue(v any) (string, bool) {
 	t, ok := v.(model.Text)
 	return string(t), ok
-}
-
-// one takes in an object, nil for one that is gone, and gives the one that counts
-// for its key now. Where a key is stored at several paths, spelled differently,
-// that is the canonical one, else that of the lowest path.
-func (e *Engine) one(key model.Key, path string, o *object) *object {
-	canonical := key.Path()
-	if path == canonical {
-		if o != nil {
-			e.objects[key] = o
-			return o
-		}
-	} else {
-		spelled := e.odd[key]
-		if o != nil {
-			if spelled == nil {
-				spelled = map[string]*object{}
-				e.odd[key] = spelled
-			}
-			spelled[path] = o
-		} else if delete(spelled, path); len(spelled) == 0 {
-			delete(e.odd, key)
-		}
-		if counts := e.objects[key]; counts != nil && counts.path == canonical {
-			return counts
-		}
-	}
-	if spelled := e.odd[key]; len(spelled) > 0 {
-		e.objects[key] = spelled[slices.Min(slices.Collect(maps.Keys(spelled)))]
-	} else {
-		delete(e.objects, key)
-	}
-	return e.objects[key]
 }

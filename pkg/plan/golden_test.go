@@ -45,7 +45,7 @@ func TestGolden(t *testing.T) {
 			}
 			e, w := tell1(t, given)
 			var st State
-			st.Apply(e.Flush())
+			st.Apply(e.Compute())
 			check(t, w, Settings{}, st)
 			checkUsed(t, e, w, st)
 			if *update {
@@ -230,7 +230,7 @@ func TestCarriers(t *testing.T) {
 			w.links.Links[i].NoCarrier = silent[i]
 		}
 		e.SetLinks(w.links)
-		st.Apply(e.Flush())
+		st.Apply(e.Compute())
 		check(t, w, Settings{}, st)
 		want := 1
 		if silent[0] == silent[1] {

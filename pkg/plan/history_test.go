@@ -320,17 +320,17 @@ func run(t *testing.T, seed uint64, steps int) {
 	h := newHistory(rand.New(rand.NewPCG(seed, 1)))
 	e := NewEngine("a", Settings{})
 	var told State
-	told.Apply(e.Flush())
+	told.Apply(e.Compute())
 	for range steps {
 		h.happen(e)
-		told.Apply(e.Flush())
+		told.Apply(e.Compute())
 		check(t, h.w, h.settings, told)
 		checkState(t, h.w, told)
 		checkUsed(t, e, h.w, told)
 		checkLeftovers(t, e, h.w)
 	}
-	if c := e.Flush(); !c.Empty() {
-		t.Fatalf("a second Flush tells changes where nothing changed: %+v", c)
+	if c := e.Compute(); !c.Empty() {
+		t.Fatalf("a second Compute tells changes where nothing changed: %+v", c)
 	}
 
 	// The same world in any order, told at once.
@@ -345,7 +345,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	fresh.SetLinks(h.w.links)
 	fresh.SetEtcd(h.w.etcd)
 	var at State
-	at.Apply(fresh.Flush())
+	at.Apply(fresh.Compute())
 	check(t, h.w, h.settings, at)
 
 	// And all of it gone again: nothing is left behind.
@@ -359,12 +359,11 @@ func run(t *testing.T, seed uint64, steps int) {
 	e.Retain()
 	e.SetLinks(Links{})
 	e.SetEtcd(nil)
-	told.Apply(e.Flush())
+	told.Apply(e.Compute())
 	check(t, world{self: "a"}, h.settings, told)
-	if n := len(e.objects) + len(e.odd) + len(e.claims) + len(e.addrs) + len(e.blocks.all) + len(e.mine) + len(e.owned) + len(e.holds) + len(e.ends) +
-		len(e.pools.all) + len(e.peers) + len(e.learned.all) + len(e.byHost) + len(e.byGateway) + len(e.byPeer) + len(e.hopUsers) +
-		len(e.needs) + len(e.reached) + len(e.etcd) + len(e.fixed) + len(e.passed); n != 0 || len(e.hosts) > 1 {
-		t.Fatalf("the engine remembers %d things and the hosts %v of an empty world", n, e.hosts)
+	if n := len(e.objects.byKey) + len(e.objects.spelled) + len(e.peers) + len(e.pools.all) + len(e.allocations.blocks.all) + len(e.allocations.ends) +
+		len(e.learned.all) + len(e.etcd) + len(e.decisions) + len(e.raised); n != 0 || len(e.said) > 1 {
+		t.Fatalf("the engine remembers %d things and the hosts %v of an empty world", n, e.said)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestHolders(t *testing.T) {
 						delete(h.w.learned, block)
 					}
 				}
-				told.Apply(e.Flush())
+				told.Apply(e.Compute())
 				check(t, h.w, Settings{}, told)
 				checkUsed(t, e, h.w, told)
 			}

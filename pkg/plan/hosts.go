@@ -25,43 +25,38 @@ type hostAddr struct {
 
 // host is what etcd says of one; the zero value is of one that isn't there.
 type host struct {
-	// alive: the agent's lease holds, or it never reported at all.
-	exists, alive bool
-	addrs         [2]hostAddr    // by family
-	as            model.ASNumber // 0 = none that can be read
-	cluster       netip.Addr
-	// mine are the addresses that are the host's for us: no other comes first.
+	exists bool
+	// reports: its agent's lease holds. alive: that, or it never reported at all.
+	reports, alive bool
+	addrs          [2]hostAddr    // by family
+	as             model.ASNumber // 0 = none that can be read
+	cluster        netip.Addr     // of a route reflector
+	// mine are the addresses that are the host's: no other host comes first.
 	mine [2]netip.Addr
 }
 
-// readHost puts together what etcd says of a host.
-func (e *Engine) readHost(name string) host {
-	self := name == e.self
-	bird := e.objects[model.HostBirdIPKey{Host: name}]
-	h := host{exists: self || bird != nil || e.objects[model.HostMetadataKey{Host: name}] != nil}
+// readHost puts together what etcd says of a host; self is this one's name.
+func (s *objects) readHost(name, self string) host {
+	bird := s.byKey[model.HostBirdIPKey{Host: name}]
+	h := host{exists: name == self || bird != nil || s.byKey[model.HostMetadataKey{Host: name}] != nil}
 	if !h.exists {
 		return host{}
 	}
-	h.alive = self || e.objects[model.StatusKey{Host: name}] != nil || e.objects[model.LastStatusKey{Host: name}] == nil
-	v4 := e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostIPv4}]
+	h.reports = s.byKey[model.StatusKey{Host: name}] != nil
+	h.alive = name == self || h.reports || s.byKey[model.LastStatusKey{Host: name}] == nil
+	field := func(f model.BGPHostField) *object { return s.byKey[model.BGPHostKey{Host: name, Field: f}] }
+	v4 := field(model.BGPHostIPv4)
 	if v4 == nil || v4.value == "" {
 		v4 = bird
 	}
-	h.addrs = [2]hostAddr{addrOf(v4, true), addrOf(e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostIPv6}], false)}
-	if o := e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostAS}]; o != nil {
-		h.as, _ = model.ParseASNumber(valueOf[string](o))
-	}
-	if o := e.objects[model.BGPHostKey{Host: name, Field: model.BGPHostReflector}]; o != nil {
-		h.cluster, _ = netip.ParseAddr(valueOf[string](o)) // a number in an address's form, not a host's: 224.0.0.1 is one
-	}
+	h.addrs = [2]hostAddr{addrOf(v4, true), addrOf(field(model.BGPHostIPv6), false)}
+	h.as, _ = model.ParseASNumber(valueOf[string](field(model.BGPHostAS)))
+	h.cluster, _ = netip.ParseAddr(valueOf[string](field(model.BGPHostReflector))) // a number in an address's form: 224.0.0.1 is one
 	return h
 }
 
-// addrOf reads an address that stands in a key. One that no host can have is none.
+// addrOf reads a host's address from its key; an address that no host can have is none.
 func addrOf(o *object, is4 bool) hostAddr {
-	if o == nil {
-		return hostAddr{}
-	}
 	a, err := netip.ParseAddr(valueOf[string](o))
 	if err != nil || a.Is4() != is4 || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() {
 		return hostAddr{}
@@ -69,177 +64,91 @@ func addrOf(o *object, is4 bool) hostAddr {
 	return hostAddr{a, o.path, o.created}
 }
 
-// flushHosts follows from what became of hosts to what depends on them.
-func (e *Engine) flushHosts() {
-	affected := map[string]struct{}{}
-	for name := range e.dirty.hosts {
-		affected[name] = struct{}{}
-		was, is := e.hosts[name], e.readHost(name)
-		for f := range is.addrs {
-			e.claim(name, was.addrs[f], is.addrs[f], affected)
-		}
-		is.mine = was.mine
-		e.hosts[name] = is
-	}
-	for name := range affected {
-		e.settle(name)
-	}
+// hosts are all hosts as this one, self, sees them.
+type hosts struct {
+	self   string
+	byName map[string]host
+	claims map[netip.Addr][]string // hosts by the address that they say they have, sorted
+	addrs  []netip.Addr            // the keys of claims, sorted
 }
 
-// claim follows a host from one address to another; all that have either are affected.
-func (e *Engine) claim(name string, was, is hostAddr, affected map[string]struct{}) {
-	if was.path != "" {
-		e.report(SameAddress, was.path, "")
-	}
-	if was.addr != is.addr && was.addr.IsValid() {
-		e.claims.remove(was.addr, name)
-		if e.claims[was.addr] == nil {
-			i, _ := slices.BinarySearchFunc(e.addrs, was.addr, netip.Addr.Compare)
-			e.addrs = slices.Delete(e.addrs, i, i+1)
-			e.touchAround(was.addr)
-		}
-	}
-	if was.addr != is.addr && is.addr.IsValid() {
-		if e.claims[is.addr] == nil {
-			i, _ := slices.BinarySearchFunc(e.addrs, is.addr, netip.Addr.Compare)
-			e.addrs = slices.Insert(e.addrs, i, is.addr)
-			e.touchAround(is.addr)
-		}
-		e.claims.add(is.addr, name)
-	}
-	e.dirty.config = e.dirty.config || was.addr != is.addr // a tunnel of ours may have it
-	for _, a := range []netip.Addr{was.addr, is.addr} {
-		if was.addr != is.addr {
-			for p := range e.byGateway[a] { // that may be taken only from its holder
-				e.touch(p)
+// newHosts finds which addresses are whose.
+func newHosts(self string, said map[string]host) hosts {
+	h := hosts{self: self, byName: maps.Clone(said), claims: map[netip.Addr][]string{}}
+	for name, host := range said {
+		for _, said := range host.addrs {
+			if said.addr.IsValid() {
+				h.claims[said.addr] = append(h.claims[said.addr], name)
 			}
 		}
-		for other := range e.claims[a] {
-			affected[other] = struct{}{}
-		}
 	}
+	for a, names := range h.claims {
+		slices.Sort(names)
+		winner := h.at(a)
+		host := h.byName[winner]
+		host.mine[familyOf(a)] = a
+		h.byName[winner] = host
+	}
+	h.addrs = slices.SortedFunc(maps.Keys(h.claims), netip.Addr.Compare)
+	return h
 }
 
-// touchAround has what an address lies in looked at again.
-func (e *Engine) touchAround(a netip.Addr) {
-	p := single(a)
-	e.touch(p)
-	for block := range e.blocks.around(p) {
-		e.touch(block)
-	}
-	for learned := range e.learned.around(p) {
-		e.touch(learned)
-	}
-}
-
-// hostAt is the host to which an address belongs, "" = none. Where several say
-// that it is theirs: for us this host, then a live one, then the first to say so.
-func (e *Engine) hostAt(a netip.Addr) string {
+// at is the host to which an address belongs, "" = none. Among several that claim it, this
+// host comes first, then a live one, then the first to say so.
+func (h *hosts) at(a netip.Addr) string {
 	best := ""
-	for name := range e.claims[a] {
-		if best == "" || e.before(name, best, familyOf(a)) {
+	for _, name := range h.claims[a] {
+		if best == "" || h.before(name, best, familyOf(a)) {
 			best = name
 		}
 	}
 	return best
 }
 
-func (e *Engine) before(a, b string, family int) bool {
-	x, y := e.hosts[a], e.hosts[b]
+func (h *hosts) before(a, b string, family int) bool {
+	x, y := h.byName[a], h.byName[b]
 	switch {
-	case a == e.self || b == e.self:
-		return a == e.self
+	case a == h.self || b == h.self:
+		return a == h.self
 	case x.alive != y.alive:
 		return x.alive
 	}
 	return cmp.Or(cmp.Compare(x.addrs[family].created, y.addrs[family].created), strings.Compare(a, b)) < 0
 }
 
-// settle finds which addresses are a host's, and has looked at again what goes by it.
-func (e *Engine) settle(name string) {
-	h := e.hosts[name]
-	was := h.mine
-	h.mine = [2]netip.Addr{}
-	for f, said := range h.addrs {
-		if said.addr.IsValid() {
-			winner := e.hostAt(said.addr)
-			reason := ""
-			if winner == name {
-				h.mine[f] = said.addr
-			} else {
-				reason = fmt.Sprintf("host %s says that it has %s, which is host %s's: packets for it go to %s; give one of them another address, or delete the host that is gone",
-					name, said.addr, winner, winner)
+// other is the host to which an address belongs, "" = this one, or none.
+func (h *hosts) other(a netip.Addr) string {
+	if name := h.at(a); name != h.self {
+		return name
+	}
+	return ""
+}
+
+// me are this host's addresses by family.
+func (h *hosts) me() [2]netip.Addr { return h.byName[h.self].mine }
+
+// otherThan is the host that has an address, where that isn't the holder; "" = none.
+func (h *hosts) otherThan(holder string, a netip.Addr) string {
+	if slices.Contains(h.claims[a], holder) {
+		return ""
+	}
+	return h.at(a)
+}
+
+// shared returns a problem for each host that claims an address of another.
+func (h *hosts) shared() []Problem {
+	var all []Problem
+	for a, names := range h.claims {
+		winner := h.at(a)
+		for _, name := range names {
+			if name != winner {
+				all = append(all, Problem{ProblemID{SameAddress, h.byName[name].addrs[familyOf(a)].path},
+					fmt.Sprintf("host %s says that it has %s, which is host %s's: packets for it go to %s; give one of them another address, or delete the host that is gone",
+						name, a, winner, winner)})
 			}
-			e.report(SameAddress, said.path, reason)
 		}
-		reason := ""
-		if owned := e.owned[name]; owned != nil && owned[f] > 0 && h.exists && !said.addr.IsValid() {
-			reason = fmt.Sprintf("host %s holds %s blocks but has no address that can be read: they are not routed until its agent has written one: its /debug/invalid says by %[3]s what keeps it from that; where it doesn't, start it with %[3]s, such as %[3]s=first-found",
-				name, familyName(f), addrSetting(f))
-		}
-		e.report(NoHostAddress, model.BGPHostKey{Host: name, Field: addrField(f)}.Path(), reason)
 	}
-	for f := range was {
-		e.dirty.peers[was[f]] = struct{}{}
-		e.dirty.peers[h.mine[f]] = struct{}{}
-		e.dirty.all = e.dirty.all || was[f] != h.mine[f] && (e.links.pending[was[f]] || e.links.pending[h.mine[f]])
-	}
-	e.hosts[name] = h
-	e.dirty.awaited = e.dirty.awaited || was != h.mine
-	if !h.exists && name != e.self {
-		delete(e.hosts, name)
-	}
-	for p := range e.byHost[name] {
-		e.touch(p)
-	}
-	e.reportDead(name)
-	if name == e.self {
-		e.dirty.config, e.dirty.neighbours = true, true
-		e.dirty.all = e.dirty.all || was != h.mine
-	}
-}
-
-// reportDead says that nothing is sent to a host which would be, if it lived.
-func (e *Engine) reportDead(name string) {
-	reason := ""
-	if h := e.hosts[name]; h.exists && !h.alive && e.byHost[name] != nil {
-		reason = fmt.Sprintf("host %s is taken for dead, as its agent's status is not in etcd: nothing is sent to its workloads in pools with an encapsulation; see that calico-node runs there and reaches etcd, or, if the host is gone, delete what etcd has of it",
-			name)
-	}
-	e.report(DeadHost, model.StatusKey{Host: name}.Path(), reason)
-}
-
-// addrSetting is what an agent is told by how to find its host's address.
-func addrSetting(family int) string { return [...]string{"IP", "IP6"}[family] }
-
-func familyName(family int) string {
-	if family == 0 {
-		return "IPv4"
-	}
-	return "IPv6"
-}
-
-func addrField(family int) model.BGPHostField {
-	if family == 0 {
-		return model.BGPHostIPv4
-	}
-	return model.BGPHostIPv6
-}
-
-// asOf is a host's AS number. One that can't be read counts as not set: without any, one
-// that is mistyped for all hosts would end all sessions between them.
-func (e *Engine) asOf(h host) model.ASNumber {
-	return cmp.Or(h.as, valueOf[model.ASNumber](e.objects[model.BGPGlobalASKey{}]), DefaultAS)
-}
-
-// isSelf reports whether an address is one of this host's. One of another host that a link
-// was just given is not, as the kernel is about to find out.
-func (e *Engine) isSelf(a netip.Addr) bool {
-	_, onLink := e.links.own[a]
-	if name := e.hostAt(a); e.links.pending[a] && name != e.self && name != "" {
-		return false
-	}
-	return onLink || a.IsValid() && a == e.hosts[e.self].mine[familyOf(a)]
+	return all
 }
 
 // ConflictError says that another live host has what this host would take.
@@ -254,26 +163,38 @@ func (e *ConflictError) Error() string {
 		e.Addr, e.Host, e.Host)
 }
 
-// Conflict says why this host must not take the addresses that it has found, own:
-// one is another live host's. Live is whose agent's lease holds. said are the
-// addresses that this very agent has written since it started: of two hosts that
-// took one at the same time, the first to write it keeps it. What was told must
-// have been flushed. Errors are *ConflictError.
+// Conflict says why this host must not take the addresses that it has found, own: one is
+// another live host's, whose agent's lease holds. said are the addresses that this very agent
+// has written since it started: of two hosts that took one at the same time, the first to
+// write it keeps it. It goes by the last Compute. Errors are *ConflictError.
 func (e *Engine) Conflict(own, said []netip.Addr) error {
-	live := func(name string) bool { return e.objects[model.StatusKey{Host: name}] != nil }
-	self := e.hosts[e.self]
+	h := &e.view.hosts
 	for _, a := range own {
-		if !a.IsValid() {
-			continue
-		}
-		f := familyOf(a)
-		ours := self.addrs[f]
-		for _, name := range slices.Sorted(maps.Keys(e.claims[a])) {
-			first := slices.Contains(said, a) && ours.addr == a && ours.created < e.hosts[name].addrs[f].created
-			if name != e.self && live(name) && !first {
+		for _, name := range h.claims[a] {
+			f := familyOf(a)
+			ours, theirs := h.byName[e.self].addrs[f], h.byName[name].addrs[f]
+			first := slices.Contains(said, a) && ours.addr == a && ours.created < theirs.created
+			if name != e.self && h.byName[name].reports && !first {
 				return &ConflictError{Host: name, Addr: a}
 			}
 		}
 	}
 	return nil
+}
+
+// familyOf is 0 for IPv4, 1 for IPv6.
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+func familyName(family int) string { return [...]string{"IPv4", "IPv6"}[family] }
+
+// addrSetting tells an agent how to find its host's address.
+func addrSetting(family int) string { return [...]string{"IP", "IP6"}[family] }
+
+func addrField(family int) model.BGPHostField {
+	return [...]model.BGPHostField{model.BGPHostIPv4, model.BGPHostIPv6}[family]
 }

@@ -230,7 +230,7 @@ func TestConflict(t *testing.T) {
 		e := NewEngine("host-1", Settings{})
 		e.SetLinks(Links{Links: []Link{{Name: "eth0", Up: true, Addrs: []netip.Prefix{netip.MustParsePrefix("172.18.203.125/24")}}}})
 		e.Update(tt.told...)
-		e.Flush()
+		e.Compute()
 		err := e.Conflict([]netip.Addr{tt.own, {}}, tt.said)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)

@@ -3,34 +3,39 @@
 package plan
 
 import (
-	"maps"
+	"cmp"
 	"net/netip"
-	"reflect"
 	"slices"
 )
 
-// links are Links in the shape in which they are asked.
+// links are Links, indexed: the host's own part in the network.
 type links struct {
 	all      []Link
 	own      map[netip.Addr]string // link by address
 	pending  map[netip.Addr]bool   // those of own that may yet be found to be another's
 	up       map[string]bool
-	silent   map[string]bool       // those without a carrier
+	noSignal map[string]bool       // links without a carrier
 	subnets  index[string]         // link by subnet, of those that are up
 	networks map[netip.Prefix]bool // addresses with those subnets
 	routes   index[[]HostRoute]    // the next hops of each
 	given    Links
+	reached  map[netip.Addr]reach // what reach has found
 }
 
-func newLinks(given Links) links {
-	l := links{own: map[netip.Addr]string{}, pending: map[netip.Addr]bool{}, up: map[string]bool{}, silent: map[string]bool{}, subnets: newIndex[string](), networks: map[netip.Prefix]bool{}, routes: newIndex[[]HostRoute](), given: given}
+// newLinks indexes the host's links and routes. Of routes to one destination the first counts.
+func newLinks(given Links) *links {
+	l := &links{
+		own: map[netip.Addr]string{}, pending: map[netip.Addr]bool{}, up: map[string]bool{}, noSignal: map[string]bool{},
+		subnets: newIndex[string](), networks: map[netip.Prefix]bool{}, routes: newIndex[[]HostRoute](),
+		given: given, reached: map[netip.Addr]reach{},
+	}
 	for _, link := range given.Links {
 		if isTunnelDevice(link.Name) {
 			continue
 		}
 		l.all = append(l.all, link)
 		l.up[link.Name] = link.Up
-		l.silent[link.Name] = link.NoCarrier
+		l.noSignal[link.Name] = link.NoCarrier
 		for _, p := range link.Addrs {
 			if !p.IsValid() {
 				continue
@@ -63,50 +68,7 @@ func newLinks(given Links) links {
 	return l
 }
 
-// SetLinks replaces what is known of the host's own links and routes. Of routes
-// to one destination the first counts.
-func (e *Engine) SetLinks(given Links) {
-	if reflect.DeepEqual(given, e.links.given) {
-		return
-	}
-	was := e.links
-	e.links = newLinks(clone(given))
-	e.dirty.config = true
-	if !reflect.DeepEqual(was.own, e.links.own) || !reflect.DeepEqual(was.pending, e.links.pending) {
-		e.dirty.neighbours, e.dirty.all = true, true
-	}
-	for a, before := range e.reached {
-		changed := func(h Hop) bool { return was.silent[h.Device] != e.links.silent[h.Device] }
-		if now := e.reachNow(a); !now.equal(before) || slices.ContainsFunc(now.hops, changed) {
-			e.reached[a] = now
-			for p := range e.byGateway[a] {
-				e.touch(p)
-			}
-		}
-		e.reportHop(a)
-	}
-	for _, l := range []*links{&was, &e.links} {
-		for p := range l.routes.all {
-			e.touchIfLearned(p)
-			if _, ok := e.told.Routes[p]; ok {
-				e.touch(p)
-			}
-		}
-		for p := range l.subnets.all {
-			e.touchIfLearned(p)
-		}
-	}
-	if !maps.Equal(was.networks, e.links.networks) {
-		e.touchMine()
-	}
-}
-
-func (e *Engine) touchIfLearned(p netip.Prefix) {
-	if _, ok := e.learned.all[p]; ok {
-		e.touch(p)
-	}
-}
-
+// clone copies links that their owner may change later.
 func clone(l Links) Links {
 	out := Links{slices.Clone(l.Links), slices.Clone(l.Routes)}
 	for i := range out.Links {
@@ -121,38 +83,45 @@ func clone(l Links) Links {
 // not at all.
 type reach struct {
 	hops []Hop // sorted, each once
-	// direct: the address is in a subnet of one of our links, or of all by which we go.
+	// direct: the address is in a subnet of one of our links, or of all that lead there.
 	direct bool
 }
 
 func (r reach) ok() bool { return len(r.hops) > 0 }
 
-func (r reach) equal(o reach) bool { return r.direct == o.direct && slices.Equal(r.hops, o.hops) }
-
 func straight(a netip.Addr, device string) reach {
 	return reach{hops: []Hop{{Gateway: a, Device: device}}, direct: true}
 }
 
-// reachNow resolves a next hop by the host's own links and routes, as the kernel
+// reach resolves a next hop by the host's own links and routes, as the kernel
 // would; routes of ours don't count, so that none leads through another.
-func (e *Engine) reachNow(a netip.Addr) reach {
+func (l *links) reach(a netip.Addr) reach {
+	r, ok := l.reached[a]
+	if !ok {
+		r = l.resolve(a)
+		l.reached[a] = r
+	}
+	return r
+}
+
+func (l *links) resolve(a netip.Addr) reach {
 	if a.Zone() != "" {
-		if e.links.up[a.Zone()] {
+		if l.up[a.Zone()] {
 			return straight(a.WithZone(""), a.Zone())
 		}
 		return reach{}
 	}
-	if _, own := e.links.own[a]; own && !e.links.pending[a] || a.IsLinkLocalUnicast() {
+	if _, own := l.own[a]; own && !l.pending[a] || a.IsLinkLocalUnicast() {
 		return reach{}
 	}
 	p := single(a)
-	subnet, device, direct := e.links.subnets.longest(p)
-	for to, hops := range e.links.routes.around(p) {
+	subnet, device, direct := l.subnets.longest(p)
+	for to, hops := range l.routes.around(p) {
 		if direct && subnet.Bits() >= to.Bits() {
 			break
 		}
-		if by := e.by(hops, a); by.ok() {
-			return by
+		if r := l.via(hops, a); r.ok() {
+			return r
 		}
 	}
 	if direct && !isBroadcast(a, subnet) {
@@ -161,17 +130,17 @@ func (e *Engine) reachNow(a netip.Addr) reach {
 	return reach{}
 }
 
-// isBroadcast reports whether an address is all hosts' of a subnet, which the kernel takes for no next
-// hop. A subnet's lowest address is a host's like any other, to kernels since 5.14.
+// isBroadcast reports whether an address is the broadcast address of a subnet, which the
+// kernel takes for no next hop. The lowest address is a host's like any other since Linux 5.14.
 func isBroadcast(a netip.Addr, subnet netip.Prefix) bool {
 	return a.Is4() && subnet.Bits() < 31 && a == last(subnet)
 }
 
-// by is the way by those next hops of a route whose links are up.
-func (e *Engine) by(hops []HostRoute, a netip.Addr) reach {
+// via is how an address is reached by those next hops of a route whose links are up.
+func (l *links) via(hops []HostRoute, a netip.Addr) reach {
 	by := reach{direct: true}
 	for _, r := range hops {
-		up, known := e.links.up[r.Device]
+		up, known := l.up[r.Device]
 		if known && !up || !known && r.Device == "" {
 			continue
 		}
@@ -186,30 +155,53 @@ func (e *Engine) by(hops []HostRoute, a netip.Addr) reach {
 	return by
 }
 
-// reach is reachNow, remembered while a route needs it.
-func (e *Engine) reach(a netip.Addr) reach {
-	if r, ok := e.reached[a]; ok {
-		return r
-	}
-	return e.reachNow(a)
+// hasCarrier reports whether a link with a carrier is among those of some next hops.
+func (l *links) hasCarrier(hops []Hop) bool {
+	return slices.ContainsFunc(hops, func(h Hop) bool { return !l.noSignal[h.Device] })
 }
 
-// heard are those of some next hops that a link with a carrier leads to; all of them where
-// there is none, as a single link that comes and goes keeps its routes. The kernel goes on
-// sending its share to a hop without one (RTNH_F_LINKDOWN, unless ignore_routes_with_linkdown).
-func (e *Engine) heard(hops []Hop) []Hop {
-	isSilent := func(h Hop) bool { return e.links.silent[h.Device] }
-	if heard := slices.DeleteFunc(slices.Clone(hops), isSilent); len(heard) > 0 {
-		return heard
+// withCarrier keeps those of some next hops that a link with a carrier leads to; all of them
+// where there is none, as a single link that comes and goes keeps its routes. The kernel goes
+// on sending its share to a hop without one (RTNH_F_LINKDOWN, unless ignore_routes_with_linkdown).
+func (l *links) withCarrier(hops []Hop) []Hop {
+	if !l.hasCarrier(hops) {
+		return hops
 	}
-	return hops
+	return slices.DeleteFunc(slices.Clone(hops), func(h Hop) bool { return l.noSignal[h.Device] })
+}
+
+// hasOwnRoute reports whether a route of the host's own, other than its default one, leads to a prefix.
+func (l *links) hasOwnRoute(p netip.Prefix) bool {
+	for to, hops := range l.routes.around(p) {
+		if to.Bits() > 0 && l.via(hops, p.Addr()).ok() {
+			return true
+		}
+	}
+	return false
 }
 
 // uplinks are the links that lead to other hosts: those said to, and what has
 // this host's address.
-func (e *Engine) uplinks() []Link {
-	me := e.hosts[e.self].mine
-	return slices.DeleteFunc(slices.Clone(e.links.all), func(l Link) bool {
+func (l *links) uplinks(me [2]netip.Addr) []Link {
+	return slices.DeleteFunc(slices.Clone(l.all), func(l Link) bool {
 		return !l.Uplink && !slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == me[0] || p.Addr() == me[1] })
 	})
+}
+
+// distinct sorts next hops and has each neighbour once, which is on the link if it is so for any of
+// the routes that lead to it.
+func distinct(hops []Hop) []Hop {
+	var list []Hop
+	for _, h := range hops {
+		i, there := slices.BinarySearchFunc(list, h, compareHops)
+		if !there {
+			list = slices.Insert(list, i, h)
+		}
+		list[i].OnLink = list[i].OnLink || h.OnLink
+	}
+	return list
+}
+
+func compareHops(a, b Hop) int {
+	return cmp.Or(a.Gateway.Compare(b.Gateway), cmp.Compare(a.Device, b.Device))
 }

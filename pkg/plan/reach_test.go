@@ -133,7 +133,7 @@ func (f *fleet) converge() {
 		for _, entry := range f.entries {
 			f.engines[name].Update(entry)
 		}
-		f.states[name].Apply(f.engines[name].Flush())
+		f.states[name].Apply(f.engines[name].Compute())
 	}
 	for _, from := range f.names {
 		for p, ad := range f.states[from].Advertisements {
@@ -146,7 +146,7 @@ func (f *fleet) converge() {
 		}
 	}
 	for _, name := range f.names {
-		f.states[name].Apply(f.engines[name].Flush())
+		f.states[name].Apply(f.engines[name].Compute())
 	}
 }
 

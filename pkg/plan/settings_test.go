@@ -43,7 +43,7 @@ func TestLargeMTU(t *testing.T) {
 			e.SetLinks(links)
 			e.Update(cl.entries(2)...)
 			var st State
-			st.Apply(e.Flush())
+			st.Apply(e.Compute())
 			if st.MTU.Uplink != c.uplink {
 				t.Errorf("the uplinks have %d, want %d", st.MTU.Uplink, c.uplink)
 			}
@@ -56,7 +56,7 @@ func TestLargeMTU(t *testing.T) {
 				t.Errorf("named (-want +got):\n%s\n%s", diff, st)
 			}
 			e.SetSettings(Settings{})
-			st.Apply(e.Flush())
+			st.Apply(e.Compute())
 			if left := st.subjects(LargeMTU); left != nil {
 				t.Errorf("still named: %q", left)
 			}
@@ -98,10 +98,10 @@ func TestRouterIDStays(t *testing.T) {
 			e.Update(c.entries(3)...)
 			e.Update(c.entry(model.BGPHostKey{Host: "h0", Field: model.BGPHostIPv6}, model.Text("fd18::1")))
 			var st State
-			st.Apply(e.Flush())
+			st.Apply(e.Compute())
 			e.SetSettings(Settings{RouterID: test.inUse})
 			e.Update(test.entries...)
-			st.Apply(e.Flush())
+			st.Apply(e.Compute())
 			if st.Speaker.RouterID != test.want || st.Speaker.AS == 0 {
 				t.Errorf("router id %s in AS %d, want %s", st.Speaker.RouterID, st.Speaker.AS, test.want)
 			}
@@ -133,7 +133,7 @@ func TestUnreadableAS(t *testing.T) {
 			e.Update(c.entries(3)...)
 			e.Update(test.entries...)
 			var st State
-			st.Apply(e.Flush())
+			st.Apply(e.Compute())
 			if st.Speaker.AS != test.want || len(st.Neighbours) != 2 || len(st.subjects(BadValue)) != test.problems {
 				t.Errorf("AS %d with %d neighbours, want %d with 2\n%s", st.Speaker.AS, len(st.Neighbours), test.want, st)
 			}

@@ -5,6 +5,7 @@ package plan
 import (
 	"crypto/sha1"
 	"net/netip"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -77,10 +78,84 @@ func linkLocal(m model.MAC) netip.Addr {
 }
 
 // remote is another host as a tunnel must know it.
-func remote(kind TunnelKind, host string, outer netip.Addr) *Remote {
-	r := &Remote{RemoteID: RemoteID{kind, outer}, Host: host, Gateway: outer, MAC: tunnelMAC(kind, host)}
+func remote(kind TunnelKind, host string, outer netip.Addr) Remote {
+	r := Remote{RemoteID: RemoteID{kind, outer}, Host: host, Gateway: outer, MAC: tunnelMAC(kind, host)}
 	if kind == VXLAN6 {
 		r.Gateway = linkLocal(r.MAC)
 	}
 	return r
+}
+
+// setTunnels works out the tunnel devices; inside are their MTUs, used their pools.
+func (v *view) setTunnels(e *Engine, inside [3]int, used map[TunnelKind][]netip.Prefix) {
+	held := e.allocations.tunnelAddrs()
+	for i, t := range tunnelTypes() {
+		pools, handle := used[t.kind], t.handle(e.self)
+		addr, surplus := v.tunnelAddr(held[t.kind], pools)
+		if surplus {
+			v.devices.Releases = append(v.devices.Releases, handle)
+		}
+		local := v.hosts.me()[t.family]
+		if len(pools) == 0 || !local.IsValid() {
+			continue
+		}
+		tunnel := Tunnel{
+			Kind: t.kind, Device: t.device, Local: local, Parent: v.links.own[local], Addr: addr,
+			Handle: handle, AddrConfig: t.addrConfig, MTU: inside[i],
+		}
+		for _, p := range pools {
+			if v.pools.all[p].gives && !v.isOccupied(p) {
+				tunnel.Pools = append(tunnel.Pools, p)
+			}
+		}
+		if t.kind == IPIP {
+			tunnel.Device = v.pools.all[pools[0]].device
+		} else {
+			tunnel.MAC, tunnel.VNI, tunnel.Port = tunnelMAC(t.kind, e.self), e.settings.VXLANVNI, e.settings.VXLANPort
+		}
+		v.tunnels[t.kind] = tunnel
+		v.devices.Tunnels = append(v.devices.Tunnels, tunnel)
+	}
+	slices.Sort(v.devices.Releases)
+}
+
+// tunnelAddr chooses the address of a tunnel among those that it holds. surplus: it holds
+// others, in no pool of its kind or where the device would take what is for a host.
+func (v *view) tunnelAddr(held []netip.Addr, pools []netip.Prefix) (addr netip.Addr, surplus bool) {
+	for _, a := range held {
+		inPool := slices.ContainsFunc(pools, func(p netip.Prefix) bool { return p.Contains(a) })
+		switch {
+		case !inPool || v.isOccupied(single(a)):
+			surplus = true
+		case !addr.IsValid() || a.Less(addr):
+			addr = a
+		}
+	}
+	return addr, surplus
+}
+
+// isOccupied reports whether hosts, or what this one can't do without, have addresses in a prefix.
+func (v *view) isOccupied(p netip.Prefix) bool {
+	_, host := firstIn(v.hosts.addrs, p)
+	_, needed := firstIn(v.fixed, p)
+	return host || needed
+}
+
+// setRemotes works out the other hosts that VXLAN devices must know.
+func (v *view) setRemotes() {
+	for name, h := range v.hosts.byName {
+		for _, t := range tunnelTypes() {
+			a := h.mine[t.family]
+			if _, on := v.tunnels[t.kind]; on && t.kind != IPIP && a.IsValid() && name != v.hosts.self && h.alive {
+				r := remote(t.kind, name, a)
+				v.remotes[r.RemoteID] = r
+			}
+		}
+	}
+}
+
+func (t Tunnel) equal(o Tunnel) bool {
+	return t.Kind == o.Kind && t.Device == o.Device && t.Local == o.Local && t.Parent == o.Parent && t.Addr == o.Addr &&
+		t.Handle == o.Handle && slices.Equal(t.Pools, o.Pools) && t.AddrConfig == o.AddrConfig && t.MTU == o.MTU &&
+		t.MAC == o.MAC && t.VNI == o.VNI && t.Port == o.Port
 }

@@ -157,7 +157,7 @@ func (p *person) route(ctx context.Context, updates <-chan model.Update) error {
 		}
 		engine.Update(box.Take(func() bool { return false })...)
 		engine.SetLinks(p.links)
-		p.state.Apply(engine.Flush())
+		p.state.Apply(engine.Compute())
 		p.id.Want(Wish{
 			Revision: box.UpTo(), Links: p.links, Conflict: engine.Conflict,
 			Devices: plan.Devices{Tunnels: p.state.Tunnels, Releases: p.state.Releases},

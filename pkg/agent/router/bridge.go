@@ -47,7 +47,7 @@ func (r *Router) bridge(c plan.Changes) plan.Changes {
 	r.bridgeEnd = time.Now().Add(bridgeTime)
 	r.unbridging.Reset(bridgeTime)
 	r.engine.Retain(slices.Collect(maps.Values(r.bridged))...)
-	return overlay(c, r.engine.Flush())
+	return overlay(c, r.engine.Compute())
 }
 
 // unbridge ends that where BGP has told of all, or has had its time.

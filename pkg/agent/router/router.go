@@ -340,7 +340,7 @@ func (r *Router) takeIn() {
 
 // decide says what changes by what was taken in, and whether that opens a tunnel.
 func (r *Router) decide() (c plan.Changes, opens bool) {
-	c = r.bridge(r.engine.Flush())
+	c = r.bridge(r.engine.Compute())
 	opens = r.opens(c)
 	c = r.leave(c, time.Now())
 	r.keepTelling(c, time.Now())

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// meshMultihop lets eBGP sessions of the mesh cross routers: hosts may be in
+// racks of their own.
+const meshMultihop = 255
+
+// setSpeaker works out how this host speaks BGP.
+func (v *view) setSpeaker(e *Engine) {
+	me := v.hosts.byName[e.self]
+	s := Speaker{
+		Listen: e.settings.Listen, ListenPort: e.settings.ListenPort, HoldTime: e.settings.HoldTime,
+		KeepaliveTime: e.settings.KeepaliveTime, RestartTime: e.settings.RestartTime, ClusterID: me.cluster,
+	}
+	if me.mine[0].IsValid() || me.mine[1].IsValid() {
+		s.AS = e.asOf(me)
+	}
+	// A router id in use stays: it needs to be no address, and a change of it ends all sessions.
+	// But no two hosts may have one (RFC 6286), and a host that starts with the address takes it.
+	inUse := e.settings.RouterID
+	holder := v.hosts.at(inUse)
+	switch {
+	case inUse.IsValid() && (holder == "" || holder == e.self):
+		s.RouterID = inUse
+	case me.mine[0].IsValid():
+		s.RouterID = me.mine[0]
+	default:
+		s.RouterID = routerID(e.self)
+	}
+	var open []netip.Prefix
+	for p, pool := range v.pools.all {
+		if pool.tunnel == "" {
+			open = append(open, p)
+		}
+	}
+	slices.SortFunc(open, comparePrefixes)
+	for _, p := range open {
+		if n := len(s.Import); n == 0 || !s.Import[n-1].Overlaps(p) {
+			s.Import = append(s.Import, p)
+		}
+	}
+	v.speaker = s
+}
+
+// routerID is that of a host without IPv4: any 32 bits that no other host has
+// will do (RFC 6286).
+func routerID(host string) netip.Addr {
+	sum := sha256.Sum256([]byte("router " + host))
+	sum[0] = sum[0]%223 + 1
+	return netip.AddrFrom4([4]byte(sum[:4]))
+}
+
+// asOf is a host's AS number. One that can't be read counts as not set: without any, one
+// that is mistyped for all hosts would end all sessions between them.
+func (e *Engine) asOf(h host) model.ASNumber {
+	return cmp.Or(h.as, valueOf[model.ASNumber](e.objects.byKey[model.BGPGlobalASKey{}]), DefaultAS)
+}
+
+// isPeer reports whether this host has an explicit peer of this address.
+func (e *Engine) isPeer(a netip.Addr) bool {
+	hosts := e.peers[a]
+	_, own := hosts[e.self]
+	_, all := hosts[""]
+	return own || all
+}
+
+// setNeighbours works out the sessions with other hosts and peers.
+func (v *view) setNeighbours(e *Engine) {
+	for a := range e.peers {
+		v.addNeighbour(e, a)
+	}
+	for a := range v.hosts.claims {
+		if e.peers[a] == nil {
+			v.addNeighbour(e, a)
+		}
+	}
+}
+
+func (v *view) addNeighbour(e *Engine, a netip.Addr) {
+	if n, ok := v.neighbour(e, a); ok {
+		v.neighbours[a] = n
+		v.sessions[familyOf(a)]++
+	}
+}
+
+// neighbour works out the session with an address, if there is one. An explicit peer comes
+// before what the mesh says, one of this host before one of all; one that cannot be read is
+// none, so that no session does without its filters.
+func (v *view) neighbour(e *Engine, a netip.Addr) (Neighbour, bool) {
+	own, isOwn := e.objects.peer(model.BGPPeerKey{Host: e.self, IP: a})
+	global, isGlobal := e.objects.peer(model.BGPPeerKey{IP: a})
+	me, local := v.hosts.byName[e.self], v.hosts.me()[familyOf(a)]
+	if v.isSelf(a) {
+		if isOwn {
+			v.report(SelfPeer, own.path, fmt.Sprintf("peer %s of host %s is that host itself, so there is no session: delete it", a, e.self))
+		}
+		return Neighbour{}, false
+	}
+	if v.speaker.AS == 0 || !local.IsValid() {
+		return Neighbour{}, false
+	}
+	name := v.hosts.at(a)
+	other := v.hosts.byName[name]
+	n := Neighbour{Address: a, Local: local, Host: name, MaxPrefixes: e.settings.MaxPrefixes}
+	switch {
+	case isOwn:
+		n.Kind = FromOwn
+		n.explicit(valueOf[model.BGPPeer](own))
+	case isGlobal:
+		n.Kind = FromGlobal
+		n.explicit(valueOf[model.BGPPeer](global))
+	case name == "":
+		return Neighbour{}, false
+	case me.cluster.IsValid() && e.peerOf(name, local) != nil:
+		n.Kind, n.AS, n.Multihop = FromReflects, e.asOf(other), meshMultihop
+		n.PasswordFile = valueOf[model.BGPPeer](e.peerOf(name, local)).PasswordFile
+	case e.objects.mesh():
+		n.Kind, n.AS, n.Multihop = FromMesh, e.asOf(other), meshMultihop
+	}
+	if n.AS == v.speaker.AS {
+		n.Multihop = 0 // iBGP takes any number
+		n.Reflector = me.cluster.IsValid() && other.cluster.IsValid()
+		n.Client = me.cluster.IsValid() && n.Kind != FromMesh && !n.Reflector
+	}
+	return n, n.AS != 0
+}
+
+func (n *Neighbour) explicit(p model.BGPPeer) {
+	n.AS, n.PasswordFile, n.Multihop = p.AS, p.PasswordFile, p.EBGPMultihop
+	n.Import, n.Export = slices.Clone(p.Import), slices.Clone(p.Export)
+}
+
+// peerOf is the explicit peer by which another host has an address of ours, its own before
+// that of all; nil = it has none. Both ends sign with the password that it names.
+func (e *Engine) peerOf(name string, local netip.Addr) *object {
+	if own, ok := e.objects.peer(model.BGPPeerKey{Host: name, IP: local}); ok {
+		return own
+	}
+	global, _ := e.objects.peer(model.BGPPeerKey{IP: local})
+	return global
+}
+
+// takes reports whether a neighbour may send a prefix.
+func (n *Neighbour) takes(p netip.Prefix, imports []netip.Prefix) bool {
+	if p.Addr().Is4() != n.Address.Is4() {
+		return false
+	}
+	for _, f := range n.Import {
+		if within(p, f.CIDR.Masked()) {
+			return f.Action == "accept"
+		}
+	}
+	return slices.ContainsFunc(imports, func(outer netip.Prefix) bool { return within(p, outer) })
+}
+
+func (s Speaker) equal(o Speaker) bool {
+	return s.AS == o.AS && s.RouterID == o.RouterID && slices.Equal(s.Listen, o.Listen) && s.ListenPort == o.ListenPort &&
+		s.HoldTime == o.HoldTime && s.KeepaliveTime == o.KeepaliveTime && s.RestartTime == o.RestartTime &&
+		s.ClusterID == o.ClusterID && slices.Equal(s.Import, o.Import)
+}
+
+func (n Neighbour) equal(o Neighbour) bool {
+	return n.Address == o.Address && n.AS == o.AS && n.Local == o.Local && n.Kind == o.Kind && n.Host == o.Host &&
+		n.PasswordFile == o.PasswordFile && n.Multihop == o.Multihop && n.Client == o.Client && n.Reflector == o.Reflector &&
+		slices.Equal(n.Import, o.Import) && slices.Equal(n.Export, o.Export) && n.MaxPrefixes == o.MaxPrefixes
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// object is what the engine keeps of an entry: of large values only the facts.
+type object struct {
+	path    string
+	created int64
+	value   any // nil where err is set
+	err     error
+}
+
+// objects are what etcd holds, by key.
+type objects struct {
+	byKey map[model.Key]*object
+	// spelled are objects at paths that aren't canonical, by key and path.
+	spelled map[model.Key]map[string]*object
+}
+
+func newObjects() objects {
+	return objects{byKey: map[model.Key]*object{}, spelled: map[model.Key]map[string]*object{}}
+}
+
+// put stores an object, nil for one that is gone, and returns the one that counts for its
+// key before and after. Where a key is stored at several paths, spelled differently, the
+// canonical path counts, else the lowest.
+func (s *objects) put(key model.Key, path string, o *object) (before, now *object) {
+	before = s.byKey[key]
+	canonical := key.Path()
+	if path != canonical {
+		others := s.spelled[key]
+		if o == nil {
+			delete(others, path)
+		} else if others == nil {
+			s.spelled[key] = map[string]*object{path: o}
+		} else {
+			others[path] = o
+		}
+		if len(others) == 0 && o == nil {
+			delete(s.spelled, key)
+		}
+		if o = before; before != nil && before.path != canonical {
+			o = nil
+		}
+	}
+	if others := s.spelled[key]; o == nil && len(others) > 0 {
+		o = others[slices.Min(slices.Collect(maps.Keys(others)))]
+	}
+	if o == nil {
+		delete(s.byKey, key)
+	} else {
+		s.byKey[key] = o
+	}
+	return before, o
+}
+
+// paths calls yield with the path and key of every object.
+func (s *objects) paths(yield func(string, model.Key) bool) {
+	for key, o := range s.byKey {
+		if !yield(o.path, key) {
+			return
+		}
+	}
+	for key, others := range s.spelled {
+		for path := range others {
+			if !yield(path, key) {
+				return
+			}
+		}
+	}
+}
+
+// peer returns the explicit peer of a host, "" of all hosts, at an address: the canonical
+// place comes before the older one.
+func (s *objects) peer(key model.BGPPeerKey) (*object, bool) {
+	key.Legacy = false
+	if o := s.byKey[key]; o != nil {
+		return o, true
+	}
+	key.Legacy = true
+	o := s.byKey[key]
+	return o, o != nil
+}
+
+// mesh reports whether all hosts have sessions with all others: unless a value that can be
+// read says otherwise.
+func (s *objects) mesh() bool {
+	o := s.byKey[model.BGPMeshKey{}]
+	if o == nil {
+		o = s.byKey[model.BGPMeshKey{Legacy: true}]
+	}
+	return o == nil || o.value == nil || valueOf[model.Mesh](o).Enabled
+}
+
+// valueOf returns what an object holds, of type T; the zero value where there is none or it
+// can't be read.
+func valueOf[T any](o *object) T {
+	var v T
+	if o != nil {
+		v, _ = o.value.(T)
+	}
+	return v
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// view is what all routes depend on: hosts, pools, links, tunnels and BGP. It is worked out
+// anew when any of these changes, which happens seldom; blocks, endpoints and learned routes,
+// which change all the time, are not part of it.
+type view struct {
+	hosts  hosts
+	links  *links
+	pools  *index[poolFact]
+	needed map[netip.Addr]string // what this host can't do without, by address
+	fixed  []netip.Addr          // the keys of needed, sorted
+	fabric []netip.Prefix        // of the uplinks, addresses with their subnets
+	// gatewayNets are subnets of links with the gateway of another main plugin's workloads.
+	gatewayNets []netip.Prefix
+
+	tunnels    map[TunnelKind]Tunnel
+	devices    Devices
+	remotes    map[RemoteID]Remote
+	mtu        MTU
+	speaker    Speaker
+	neighbours map[netip.Addr]Neighbour
+	sessions   [2]int // how many neighbours there are of each family
+	problems   map[ProblemID]Problem
+}
+
+// newView works out all of it.
+func (e *Engine) newView() *view {
+	v := &view{
+		hosts: newHosts(e.self, e.said), links: e.links, pools: &e.pools,
+		needed: map[netip.Addr]string{}, tunnels: map[TunnelKind]Tunnel{}, remotes: map[RemoteID]Remote{},
+		neighbours: map[netip.Addr]Neighbour{}, problems: map[ProblemID]Problem{},
+	}
+	for _, p := range v.hosts.shared() {
+		v.problems[p.ProblemID] = p
+	}
+	v.findNeeded(e)
+	uplinks := v.links.uplinks(v.hosts.me())
+	for _, l := range uplinks {
+		v.fabric = append(v.fabric, l.Addrs...)
+	}
+	for subnet := range v.links.networks {
+		if e.allocations.isGateway(subnet.Addr()) {
+			v.gatewayNets = append(v.gatewayNets, subnet.Masked())
+		}
+	}
+	used := v.poolsInUse()
+	inside := v.setMTU(e.settings, uplinks, used)
+	v.setTunnels(e, inside, used)
+	v.setRemotes()
+	v.setSpeaker(e)
+	v.setNeighbours(e)
+	v.reportOverlaps(&e.allocations)
+	return v
+}
+
+func (v *view) report(kind ProblemKind, subject, reason string) {
+	id := ProblemID{kind, subject}
+	v.problems[id] = Problem{id, reason}
+}
+
+// etcdName is what needed calls etcd.
+const etcdName = "etcd"
+
+// findNeeded finds the addresses of etcd and of the explicit peers of this host. What is a
+// workload of the cluster is reached by routes to workloads.
+func (v *view) findNeeded(e *Engine) {
+	for a := range e.peers {
+		if e.isPeer(a) && len(e.allocations.ends[a]) == 0 {
+			v.needed[a] = "a BGP neighbour"
+		}
+	}
+	for a, byRoutes := range e.etcd {
+		if !byRoutes || len(e.allocations.ends[a]) == 0 {
+			v.needed[a] = etcdName
+		}
+	}
+	v.fixed = slices.SortedFunc(maps.Keys(v.needed), netip.Addr.Compare)
+}
+
+// firstIn is the first of a sorted list of addresses that lies in a prefix.
+func firstIn(list []netip.Addr, p netip.Prefix) (netip.Addr, bool) {
+	i, _ := slices.BinarySearchFunc(list, p.Addr(), netip.Addr.Compare)
+	if i < len(list) && p.Contains(list[i]) {
+		return list[i], true
+	}
+	return netip.Addr{}, false
+}
+
+// hostIn says which part of the hosts' own network, or of what they need of it, lies in
+// a prefix, or has the prefix inside; "" = none. To route such a prefix would cut hosts off.
+func (v *view) hostIn(p netip.Prefix) string {
+	if a, ok := firstIn(v.hosts.addrs, p); ok {
+		return fmt.Sprintf("%s, the address of a host, lies in it", a)
+	}
+	if a, ok := firstIn(v.fixed, p); ok {
+		return fmt.Sprintf("%s, the address of %s, lies in it", a, v.needed[a])
+	}
+	for _, f := range v.fabric {
+		if p.Contains(f.Addr()) {
+			return fmt.Sprintf("%s, an address of this host, lies in it", f.Addr())
+		}
+	}
+	if subnet, ok := v.inFabric(p); ok {
+		return fmt.Sprintf("it lies in %s, the subnet of a link of this host", subnet)
+	}
+	return ""
+}
+
+// inFabric is the subnet of an uplink in which a prefix lies.
+func (v *view) inFabric(p netip.Prefix) (netip.Prefix, bool) {
+	for _, f := range v.fabric {
+		if within(p, f.Masked()) {
+			return f.Masked(), true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// isSelf reports whether an address is one of this host's. One of another host that a link
+// was just given is not: the kernel is about to refuse it (duplicate address detection).
+func (v *view) isSelf(a netip.Addr) bool {
+	_, onLink := v.links.own[a]
+	if name := v.hosts.at(a); v.links.pending[a] && name != v.hosts.self && name != "" {
+		return false
+	}
+	return onLink || a.IsValid() && a == v.hosts.me()[familyOf(a)]
+}
+
+// source is the address from which the host sends where no tunnel changes its packets: the
+// one by which the other hosts know it.
+func (v *view) source(p netip.Prefix) netip.Addr {
+	a := v.hosts.me()[familyOf(p.Addr())]
+	if _, ok := v.links.own[a]; !ok {
+		return netip.Addr{}
+	}
+	return a
+}
+
+// poolsInUse are the pools of each kind of tunnel, sorted.
+func (v *view) poolsInUse() map[TunnelKind][]netip.Prefix {
+	used := map[TunnelKind][]netip.Prefix{}
+	for _, p := range slices.SortedFunc(maps.Keys(v.pools.all), comparePrefixes) {
+		if kind := v.pools.all[p].tunnel; kind != "" {
+			used[kind] = append(used[kind], p)
+		}
+	}
+	return used
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// reportOverlaps reports pools that overlap a subnet of the host's own links.
+func (v *view) reportOverlaps(allocated *allocations) {
+	for p := range v.pools.all {
+		if reason := v.overlapOf(p, allocated); reason != "" {
+			v.report(PoolOverlap, model.PoolKey{CIDR: p}.Path(), reason)
+		}
+	}
+}
+
+// overlapOf says which subnet of a link a pool overlaps, "" = none: one of the hosts' own first.
+func (v *view) overlapOf(p netip.Prefix, allocated *allocations) string {
+	other := ""
+	for _, l := range v.links.all {
+		for _, subnet := range l.Addrs {
+			if !subnet.IsValid() || !subnet.Overlaps(p) || allocated.isGateway(subnet.Addr()) {
+				continue
+			}
+			overlap := fmt.Sprintf("pool %s overlaps %s, the subnet of %s", p, subnet.Masked(), l.Name)
+			if slices.Contains(v.fabric, subnet) {
+				return overlap + ": blocks in the hosts' own subnets are not routed; delete the pool, and choose one that is used nowhere else"
+			}
+			other = cmp.Or(other, overlap+": its blocks are routed all the same, so a workload may be given an address that is in use on that link, and hosts reach only one of the two; give the link another subnet, or delete the pool and choose one that is used nowhere else")
+		}
+	}
+	return other
+}
