@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -136,6 +137,28 @@ func (e *Engine) touchBlock(p netip.Prefix, before *blockFact) {
 			e.touch(single(a))
 		}
 	}
+}
+
+// absent lists what the engine knows and a whole new state of etcd doesn't have, as gone.
+func (e *Engine) absent(entries []model.Entry) []model.Entry {
+	there := make(map[string]struct{}, len(entries))
+	for _, entry := range entries {
+		there[entry.Path] = struct{}{}
+	}
+	var gone []model.Entry
+	for path, key := range e.objects.paths {
+		if _, ok := there[path]; !ok {
+			gone = append(gone, model.Entry{Path: path, Key: key})
+		}
+	}
+	for _, problems := range []iter.Seq[ProblemID]{maps.Keys(e.told.Problems), maps.Keys(e.out.Problems)} {
+		for id := range problems {
+			if _, ok := there[id.Subject]; !ok && id.Kind == BadValue {
+				gone = append(gone, model.Entry{Path: id.Subject})
+			}
+		}
+	}
+	return gone
 }
 
 // touchAll has everything decided anew of which something is said, or may be.

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+const (
+	// statusGrace is how long a host whose live status has gone is still taken to live. Where
+	// hosts were cut off from etcd for longer than leases last, each hears that the others'
+	// have ended, and a moment later that they live.
+	statusGrace = 5 * time.Second
+	// openTime is how long a new tunnel only takes packets before any are sent through it: as
+	// long as other hosts may take to make theirs.
+	openTime = 250 * time.Millisecond
+	// lingerTime is how long a tunnel that is no longer needed still takes packets: other
+	// hosts send through theirs until they have heard of it.
+	lingerTime = 10 * time.Second
+	// directTime is how long a route of a pool that lost its encapsulation leads straight to
+	// the other host, until BGP says the same.
+	directTime = 30 * time.Second
+	// meshTime is how long BGP still tells the mesh of a prefix whose pool has come to be
+	// encapsulated: a host that hears of the withdrawal before it hears from etcd would have no
+	// route. Who has heard from etcd doesn't take it any more.
+	meshTime = 2 * time.Second
+)
+
+// Planner leads a host to what its Engine works out, step by step where a jump would lose
+// packets: where pools get or lose an encapsulation, no two hosts hear of it at the same time.
+type Planner struct {
+	*Engine
+	state      State // what is to be programmed: all that Plan returned
+	programmed bool
+
+	missing   map[model.StatusKey]time.Time // live statuses that have gone, until when they count
+	opening   time.Time                     // until when new tunnels only take packets; zero = there are none
+	held      Changes                       // routes, and hosts that are gone, that wait for these
+	devices   Devices                       // as the engine has them
+	lingering map[TunnelKind]lingering
+	direct    map[netip.Prefix]direct
+	meshed    map[netip.Prefix]time.Time // until when the mesh is told of them
+}
+
+// lingering is a tunnel that is no longer needed.
+type lingering struct {
+	tunnel Tunnel
+	until  time.Time
+}
+
+// direct is a route that leads straight to a host.
+type direct struct {
+	host  string
+	until time.Time
+}
+
+// NewPlanner makes the planner of the host of that name, which knows of nothing yet.
+func NewPlanner(self string, settings Settings) *Planner {
+	return &Planner{
+		Engine: NewEngine(self, settings), missing: map[model.StatusKey]time.Time{}, held: newChanges(),
+		lingering: map[TunnelKind]lingering{}, direct: map[netip.Prefix]direct{}, meshed: map[netip.Prefix]time.Time{},
+	}
+}
+
+// Take takes in an update of etcd.
+func (p *Planner) Take(u model.Update, now time.Time) {
+	if u.Resync {
+		for _, gone := range p.absent(u.Entries) {
+			p.take(gone, now)
+		}
+	}
+	for _, entry := range u.Entries {
+		p.take(entry, now)
+	}
+}
+
+func (p *Planner) take(entry model.Entry, now time.Time) {
+	if key, ok := entry.Key.(model.StatusKey); ok && entry.Exists() {
+		delete(p.missing, key)
+	} else if ok {
+		if _, waits := p.missing[key]; !waits && p.objects.byKey[key] != nil {
+			p.missing[key] = now.Add(statusGrace)
+		}
+		return
+	}
+	p.Update(entry)
+}
+
+// Programmed says that the host holds what Plan returned: from then on changes come step by step.
+func (p *Planner) Programmed() { p.programmed = true }
+
+// State is what is to be programmed by now. It must not be changed, and changes with the next Plan.
+func (p *Planner) State() *State { return &p.state }
+
+// Devices are the tunnels that are needed, without those that only linger. Addresses are
+// released once no route goes by them.
+func (p *Planner) Devices() Devices {
+	return Devices{Tunnels: p.devices.Tunnels, Releases: p.state.Releases}
+}
+
+// Plan returns what to change now. Call it again when Next says.
+func (p *Planner) Plan(now time.Time) Changes {
+	for key, until := range p.missing {
+		if !now.Before(until) {
+			delete(p.missing, key)
+			p.Update(model.Entry{Path: key.Path(), Key: key})
+		}
+	}
+	c := p.Compute()
+	p.openTunnels(&c, now)
+	p.keepTunnels(&c, now)
+	p.leadDirectly(&c, now)
+	p.keepInMesh(&c, now)
+	p.state.Apply(c)
+	return c
+}
+
+// Next is when Plan has something to do although nothing happens; zero = never.
+func (p *Planner) Next() time.Time {
+	next := p.opening
+	sooner := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	for _, t := range p.missing {
+		sooner(t)
+	}
+	for _, l := range p.lingering {
+		sooner(l.until)
+	}
+	for _, d := range p.direct {
+		sooner(d.until)
+	}
+	for _, t := range p.meshed {
+		sooner(t)
+	}
+	return next
+}
+
+// openTunnels holds back routes while new tunnels only take packets. The hosts at the other
+// ends of the tunnels by which routes still go stay, too.
+func (p *Planner) openTunnels(c *Changes, now time.Time) {
+	if c.Devices != nil && p.programmed && slices.ContainsFunc(c.Devices.Tunnels, func(t Tunnel) bool {
+		return !slices.ContainsFunc(p.state.Tunnels, func(have Tunnel) bool { return have.Kind == t.Kind && have.Port == t.Port })
+	}) {
+		p.opening = now.Add(openTime)
+	}
+	maps.Copy(p.held.Routes, c.Routes)
+	for id, r := range c.Remotes {
+		delete(p.held.Remotes, id)
+		if r == nil {
+			p.held.Remotes[id] = nil
+			delete(c.Remotes, id)
+		}
+	}
+	if now.Before(p.opening) {
+		c.Routes = map[netip.Prefix]*Route{}
+		return
+	}
+	p.opening = time.Time{}
+	c.Routes = p.held.Routes
+	maps.Copy(c.Remotes, p.held.Remotes)
+	p.held = newChanges()
+}
+
+// keepTunnels has tunnels that are no longer needed linger. They have no address then, which
+// another may get, once no route goes by them: with the address the kernel drops such routes.
+func (p *Planner) keepTunnels(c *Changes, now time.Time) {
+	if c.Devices != nil {
+		if p.programmed {
+			for _, t := range p.devices.Tunnels {
+				p.lingering[t.Kind] = lingering{t, now.Add(lingerTime)}
+			}
+		}
+		for _, t := range c.Devices.Tunnels {
+			delete(p.lingering, t.Kind)
+		}
+		p.devices = *c.Devices
+	}
+	next := Devices{slices.Clone(p.devices.Tunnels), p.devices.Releases}
+	if !p.opening.IsZero() {
+		next.Releases = p.state.Releases
+	}
+	for kind, l := range p.lingering {
+		if !now.Before(l.until) {
+			delete(p.lingering, kind)
+			continue
+		}
+		if p.opening.IsZero() {
+			l.tunnel.Addr = netip.Addr{}
+		}
+		next.Tunnels = append(next.Tunnels, l.tunnel)
+	}
+	slices.SortFunc(next.Tunnels, func(a, b Tunnel) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
+	c.Devices = nil
+	if !slices.EqualFunc(next.Tunnels, p.state.Tunnels, Tunnel.equal) || !slices.Equal(next.Releases, p.state.Releases) {
+		c.Devices = &next
+	}
+}
+
+// leadDirectly keeps packets flowing where pools have lost their encapsulation: the routes by
+// etcd are gone then, and BGP takes a moment to tell of the blocks. Until it has, they lead
+// straight to the hosts that etcd named, where these are on a link of ours.
+func (p *Planner) leadDirectly(c *Changes, now time.Time) {
+	for prefix, r := range c.Routes {
+		delete(p.direct, prefix)
+		was, had := p.state.Routes[prefix]
+		bgp := slices.ContainsFunc(p.view.speaker.Import, func(i netip.Prefix) bool { return i.Overlaps(prefix) })
+		if r == nil && had && was.Origin == FromHost && bgp && p.programmed {
+			p.direct[prefix] = direct{was.Host, now.Add(directTime)}
+		}
+	}
+	for prefix, d := range p.direct {
+		by := p.links.reach(p.view.hosts.byName[d.host].mine[familyOf(prefix.Addr())])
+		if !by.direct || !now.Before(d.until) {
+			delete(p.direct, prefix)
+			c.Routes[prefix] = nil
+			continue
+		}
+		r := &Route{Destination: prefix, Kind: Unicast, Hops: by.hops, Origin: FromBGP}
+		tellBy(c.Routes, p.state.Routes, prefix, r, Route.equal)
+	}
+}
+
+// keepInMesh has BGP tell the mesh of a prefix for a while after its pool has come to be encapsulated.
+func (p *Planner) keepInMesh(c *Changes, now time.Time) {
+	for prefix, ad := range c.Advertisements {
+		delete(p.meshed, prefix)
+		was, had := p.state.Advertisements[prefix]
+		if ad == nil || !ad.NoMesh || !had || was.NoMesh || !p.programmed {
+			continue
+		}
+		p.meshed[prefix] = now.Add(meshTime)
+		still := *ad
+		still.NoMesh = false
+		tell(c.Advertisements, p.state.Advertisements, prefix, &still)
+	}
+	for prefix, until := range p.meshed {
+		if !now.Before(until) {
+			delete(p.meshed, prefix)
+			ad := p.state.Advertisements[prefix]
+			ad.NoMesh = true
+			c.Advertisements[prefix] = &ad
+		}
+	}
+}
