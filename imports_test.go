@@ -79,6 +79,7 @@ var bans = []ban{
 	{module + "pkg/nft/render", []string{"pkg/nft"}, "how policy is rendered is the business of the firewall: the rest says what policy is"},
 	{module + "pkg/nft/nfnl", []string{"pkg/nft"}, "what the kernel is told is the business of the firewall, which knows what it holds"},
 	{"github.com/google/nftables/...", []string{"pkg/nft/nfnl", "test/..."}, "one package knows nftables' bytecode; the rest reads and writes policy"},
+	{"github.com/mdlayher/netlink/...", []string{"pkg/nft/nfnl", "test/..."}, "google/nftables brings it for nftables' sockets; everything else of netlink is pkg/kernel's"},
 	{"github.com/osrg/gobgp/...", []string{"pkg/bgp"}, "one package knows the BGP library; the rest knows neighbours, prefixes and next hops"},
 	{"github.com/containernetworking/plugins/...", nil, "the reference plugins are programs that tests run, pinned in tools/go.mod"},
 	{"github.com/containernetworking/cni/...", []string{"pkg/cni", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "the CNI protocol is spoken by the plugins and by what calls them"},

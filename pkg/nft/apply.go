@@ -27,9 +27,7 @@ type Firewall struct {
 	started    bool   // what the kernel holds was known once
 	remake     bool   // make the table anew in the next Apply
 	remade     bool   // that was tried, and nothing has worked since
-	generation uint32 // at which the kernel was known to hold what is noted, 0 = none
-	since      int    // of the events, when it was read last
-	trust      int    // audits since then that believed the events
+	generation uint32 // of the ruleset at which the kernel was known to hold what is noted, 0 = none
 }
 
 // Open opens the nftables of the calling thread's network namespace.
@@ -49,22 +47,18 @@ func (f *Firewall) Close() error {
 }
 
 // Subscribe tells when somebody else changes or removes our table. While nobody
-// receives, events become one. It may be called once; the channel is closed when
-// the context ends or the Firewall is closed.
+// receives, events become one. The channel is closed when the context ends.
 func (f *Firewall) Subscribe(ctx context.Context) (<-chan Event, error) {
-	if err := f.conn.Join(); err != nil {
+	out := make(chan Event, 1)
+	err := f.conn.Listen(ctx, f.cfg.Logger, func() {
+		select {
+		case out <- Event{}:
+		default: // one is there already
+		}
+	}, func() { close(out) })
+	if err != nil {
 		return nil, fmt.Errorf("subscribe to changes of nftables: %w", err)
 	}
-	out := make(chan Event, 1)
-	go func() {
-		defer close(out)
-		f.conn.Listen(ctx, f.cfg.Logger, func() {
-			select {
-			case out <- Event{}:
-			default: // one waits already
-			}
-		})
-	}()
 	return out, nil
 }
 
@@ -75,6 +69,24 @@ func (f *Firewall) Configure(s policy.Settings) {
 	f.desired.configure(s)
 }
 
+// Tunnels sets which tunnels there are, and between which hosts. It does no I/O.
+func (f *Firewall) Tunnels(t policy.Tunnels) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.desired.setTunnels(t)
+}
+
+// Links says which indexes the links of workload interfaces have, by name; 0 = there is none. It does
+// no I/O. An interface that no endpoint has is passed over: tell of it after the Update that brings one.
+//
+// A packet's interface is compared by index where that is known, as that is faster than by name. So take an index that
+// is no longer the link's back as soon as you hear of it; one that isn't known only costs speed.
+func (f *Firewall) Links(indexes map[string]int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.desired.interfaces.setIndexes(indexes)
+}
+
 // Update folds changes into what is desired. It does no I/O.
 func (f *Firewall) Update(c policy.Changes) {
 	f.mu.Lock()
@@ -82,21 +94,13 @@ func (f *Firewall) Update(c policy.Changes) {
 	f.desired.update(c)
 }
 
-// Audit makes the next Apply compare everything. Where it is certain that nobody else changed our
-// table since, that needs no reading.
+// Audit makes the next Apply compare everything. Where no ruleset has changed since the last
+// Apply, as the kernel's generation of them tells, that needs no reading.
 func (f *Firewall) Audit() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.whole = true
 }
-
-// portion is how many bytes are written in one transaction where more may be cut: beside 10,000
-// sets the kernel takes seconds for them, and lets nobody else change nftables meanwhile.
-const portion = 1 << 20
-
-// mostTrust is how many audits in a row believe the events that only others' tables changed. It
-// is insurance: nothing is known that they would not tell.
-const mostTrust = 30
 
 // Apply writes what differs, and reads it back: in one transaction, which large
 // sets and chains that are new and reached by nothing come before, and rules with
@@ -108,20 +112,21 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 	defer f.mu.Unlock()
 	r := Report{}
 	err := f.apply(ctx, &r)
-	r.Programmed = make(map[string]error, len(f.desired.touched))
-	for path := range f.desired.touched {
+	in := f.desired.interfaces
+	r.Programmed = make(map[string]error, len(in.toReport))
+	for path := range in.toReport {
 		r.Programmed[path] = err
 		if err == nil {
-			r.Programmed[path] = f.desired.problem(path)
+			r.Programmed[path] = in.problem(path)
 		}
 	}
-	total := f.desired.total
+	total := f.desired.ruleset.total
 	r.Sets, r.Members, r.Rules = total.sets, total.members, total.rules
 	if err != nil {
 		f.whole, f.generation = true, 0
 		return r, fmt.Errorf("apply policy to nftables: %w", err)
 	}
-	clear(f.desired.touched)
+	clear(in.toReport)
 	return r, nil
 }
 
@@ -158,59 +163,50 @@ func (f *Firewall) apply(ctx context.Context, r *Report) error {
 
 // try is one attempt.
 func (f *Firewall) try(r *Report) error {
-	expected := uint32(0)
-	if f.whole {
-		r.Whole = true
-		g, err := f.conn.Generation()
-		if err != nil {
-			return err
-		}
-		if !f.started || !f.knows(g) {
-			f.since, f.trust = f.conn.Mark(), 0
-			if err := f.observe(r); err != nil {
-				return err
-			}
-			again, err := f.conn.Generation()
-			if err != nil {
-				return err
-			}
-			if again != g && !f.conn.Quiet(f.since, again) {
-				return nfnl.ErrStale
-			}
-			g = again
-			expected = g
-		}
-		f.generation = g
+	if !f.whole {
+		return f.write(r, 0)
 	}
-	return f.write(r, expected)
+	r.Whole = true
+	g, err := f.conn.Generation()
+	if err != nil {
+		return err
+	}
+	if f.started && g == f.generation {
+		return f.write(r, 0)
+	}
+	if err := f.observe(r); err != nil {
+		return err
+	}
+	again, err := f.conn.Generation()
+	if err != nil {
+		return err
+	}
+	if again != g {
+		return nfnl.ErrStale
+	}
+	f.generation = g
+	return f.write(r, g)
 }
 
-// knows says whether the kernel still holds what is noted, at generation g.
-func (f *Firewall) knows(g uint32) bool {
-	if f.generation == 0 {
-		return false
-	}
-	if g == f.generation {
-		return true
-	}
-	f.trust++
-	return f.trust <= mostTrust && f.conn.Quiet(f.since, g)
-}
+// portion is how many bytes are written in one transaction where more may be cut: beside 10,000
+// sets the kernel takes seconds for them, and lets nobody else change nftables meanwhile.
+const portion = 1 << 20
 
 // write sends what differs and reads it back. expected is the generation that
 // the difference rests on, 0 = what was written before.
 func (f *Firewall) write(r *Report, expected uint32) error {
+	rs := f.desired.ruleset
 	b := f.conn.NewBatch()
-	b.Between, b.Since = f.cfg.Between, f.since
-	if !f.desired.rebuild { // else there is no table until the end of the batch
+	b.Between = f.cfg.Between
+	if !rs.rebuild { // else there is no table until the end of the batch
 		b.Portion = portion
 	}
-	p, err := f.desired.plan(b)
+	p, err := rs.plan(b)
 	if err != nil {
 		return err
 	}
 	if b.Empty() {
-		f.desired.settled()
+		rs.settled()
 		f.whole, f.started, f.remade = false, true, false
 		return nil
 	}
@@ -224,25 +220,25 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 	if err != nil {
 		return err
 	}
-	if f.generation == 0 || g != f.generation+uint32(n) && !f.conn.Quiet(f.since, g) {
-		g = 0 // somebody else was at it as well: the next audit must look
+	if f.generation == 0 || g != f.generation+uint32(n) {
+		g = 0 // somebody else changed a ruleset as well: the next audit must look
 	}
-	if err := f.verify(p); err != nil {
+	if err := rs.verify(f.conn, p); err != nil {
 		return fmt.Errorf("read back: %w", err)
 	}
+	f.generation = g
 	if p.staged {
 		for _, s := range p.after {
 			s.there = true
 			clear(s.was)
 		}
-		f.generation = g
 		if f.cfg.Between != nil {
 			f.cfg.Between()
 		}
 		return f.write(r, g)
 	}
-	f.desired.settled()
-	f.generation, f.whole, f.started, f.remade = g, false, true, false
+	rs.settled()
+	f.whole, f.started, f.remade = false, true, false
 	return nil
 }
 
@@ -250,36 +246,17 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 func (f *Firewall) Table() table.Table {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	rs := f.desired.ruleset
 	t := table.Table{Name: TableName}
-	for _, name := range slices.Sorted(maps.Keys(f.desired.sets)) {
-		if s := f.desired.sets[name]; s.wanted {
+	for _, name := range slices.Sorted(maps.Keys(rs.sets)) {
+		if s := rs.sets[name]; s.wanted {
 			t.Sets = append(t.Sets, s.value())
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.desired.chains)) {
-		if c := f.desired.chains[name]; c.render != nil {
+	for _, name := range slices.Sorted(maps.Keys(rs.chains)) {
+		if c := rs.chains[name]; c.render != nil {
 			t.Chains = append(t.Chains, c.render())
 		}
 	}
 	return t
-}
-
-// value is the set with its elements.
-func (s *set) value() table.Set {
-	out := s.def
-	if !s.def.Interval {
-		for key, data := range s.elems {
-			out.Elements = append(out.Elements, table.Element{Key: key, Data: data})
-		}
-		return out
-	}
-	for _, key := range slices.Sorted(maps.Keys(s.elems)) { // each start before its end
-		raw := s.raw(key, "")
-		if raw.End {
-			out.Elements[len(out.Elements)-1].End = raw.Key
-		} else {
-			out.Elements = append(out.Elements, table.Element{Key: raw.Key})
-		}
-	}
-	return out
 }

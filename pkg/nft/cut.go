@@ -64,6 +64,6 @@ func (d *desired) cut(flow Flow) *set {
 	if name == "" {
 		return nil
 	}
-	d.changed[name] = true
-	return d.sets[name]
+	d.ruleset.changed[name] = true
+	return d.ruleset.sets[name]
 }

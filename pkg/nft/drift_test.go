@@ -4,13 +4,8 @@ package nft
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,9 +13,18 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/render"
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 	"github.com/calico-go/calico/test/netns"
 )
+
+// groupOf is the chain of the group that an interface is sent to.
+func groupOf(c policy.Changes, name string, direction model.Direction) string {
+	d := newDesired()
+	d.configure(settings())
+	d.update(c)
+	return d.interfaces.groups.joined[slot{dispatchOf(direction), table.NameBytes(name)}].chain
+}
 
 // handleOf finds the handle of the rule of a chain that holds the text.
 func handleOf(tb testing.TB, chain, text string) string {
@@ -37,6 +41,7 @@ func handleOf(tb testing.TB, chain, text string) string {
 // TestDrift changes the table behind our back in every way there is, and expects
 // an event, one repair and the table as it was.
 func TestDrift(t *testing.T) {
+	group := groupOf(sample(), "cali1", model.Inbound)
 	nft := func(args ...string) func(testing.TB) {
 		return func(tb testing.TB) { run(tb, append([]string{"nft"}, args...)...) }
 	}
@@ -54,8 +59,8 @@ func TestDrift(t *testing.T) {
 		{"rule inserted in a hook", nft("insert", "rule", "inet", TableName, "filter-forward", "accept"), 1},
 		{"rule deleted", on("delete", "from-workload", "no policy or profile allows it"), 1},
 		{"rule replaced", on("replace", "to-workload", "no policy or profile allows it", "accept"), 1},
-		{"chain flushed", nft("flush", "chain", "inet", TableName, groupChain(workload(1, "web").Inbound, model.Inbound)), 1},
-		{"chain of a group renamed", nft("rename", "chain", "inet", TableName, groupChain(workload(1, "web").Inbound, model.Inbound), "other"), 3},
+		{"chain flushed", nft("flush", "chain", "inet", TableName, group), 1},
+		{"chain of a group renamed", nft("rename", "chain", "inet", TableName, group, "other"), 3},
 		{"chain of a policy renamed", nft("rename", "chain", "inet", TableName, render.RulesChain(policyID("web"), model.Inbound), "other"), 0},
 		{"chain of all renamed", nft("rename", "chain", "inet", TableName, "allow", "other"), 0},
 		{"base chain renamed", nft("rename", "chain", "inet", TableName, "filter-forward", "other"), 0},
@@ -148,7 +153,7 @@ func TestRepairsOfAFailedTry(t *testing.T) {
 		f.Update(sample())
 		mustApply(t, f)
 		run(t, "nft", "add rule inet calico from-workload accept; add element inet calico s4-clients { 10.65.0.77 }; delete element inet calico s6-clients { fd00::9 }")
-		def := &f.desired.sets["s6-clients"].def
+		def := &f.desired.ruleset.sets["s6-clients"].def
 		r, name := Report{}, def.Name
 		def.Name = "gone"
 		if err := f.observe(&r); err == nil {
@@ -164,7 +169,7 @@ func TestRepairsOfAFailedTry(t *testing.T) {
 }
 
 // TestOwnChangesAreNoEvents expects silence about what we do ourselves, and
-// about other tables: of all changes only the last is told.
+// about other tables.
 func TestOwnChangesAreNoEvents(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)
@@ -172,167 +177,16 @@ func TestOwnChangesAreNoEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := f.conn.Mark()
 		f.Update(sample())
 		mustApply(t, f)
 		run(t, "nft", "add table inet other; add chain inet other x; add table ip calico; add chain ip calico x")
-		heardAll(t, f)
-		if n := f.conn.Mark() - before; n != 0 {
-			t.Errorf("%d changes of somebody else's, want none", n)
+		select {
+		case <-events:
+			t.Error("an event about our own changes, or those of other tables")
+		case <-time.After(100 * time.Millisecond):
 		}
 		run(t, "nft", "add chain inet calico x")
 		comes(t, "an event", events)
-		if n := f.conn.Mark() - before; n != 1 {
-			t.Errorf("%d changes of somebody else's, want the one", n)
-		}
-	})
-}
-
-// TestQuietAudit expects an audit to read nothing but the generation where events
-// say that only the tables of others changed.
-func TestQuietAudit(t *testing.T) {
-	netns.Host(t, func() {
-		f := open(t)
-		if _, err := f.Subscribe(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		f.Update(sample())
-		mustApply(t, f)
-		audit := func() (trusted bool) {
-			heardAll(t, f)
-			before := f.trust
-			f.Audit()
-			wantWrites(t, f, 0, 0)
-			return f.trust == before+1
-		}
-		run(t, "nft", "add table inet other")
-		audit()
-		for range 3 {
-			run(t, "nft", "add table inet other; add chain inet other x; delete chain inet other x")
-			if !audit() {
-				t.Error("everything was read")
-			}
-		}
-		run(t, "nft", "add rule inet calico from-workload accept")
-		f.Audit()
-		wantWrites(t, f, 1, 1)
-	})
-}
-
-// TestEventsAreInsured has an audit read now and then where the events say that it needn't.
-func TestEventsAreInsured(t *testing.T) {
-	netns.Host(t, func() {
-		f := open(t)
-		if _, err := f.Subscribe(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		f.Update(sample())
-		mustApply(t, f)
-		var read []int
-		for n := range 2*mostTrust + 4 {
-			run(t, "nft", "add table inet other; add chain inet other x; delete chain inet other x")
-			heardAll(t, f)
-			f.Audit()
-			wantWrites(t, f, 0, 0)
-			if f.trust == 0 { // else it has believed the events once more
-				read = append(read, n)
-			}
-		}
-		if diff := cmp.Diff([]int{mostTrust, 2*mostTrust + 1}, read); diff != "" {
-			t.Errorf("audits that read, -want +got:\n%s", diff)
-		}
-	})
-}
-
-// heardAll waits until the Firewall has heard of all changes: on a busy machine that may
-// take longer than an audit waits for it.
-func heardAll(t *testing.T, f *Firewall) {
-	t.Helper()
-	generation, err := f.conn.Generation()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(patienceOfTests); !f.conn.Quiet(f.conn.Mark(), generation); {
-		if time.Now().After(deadline) {
-			t.Fatalf("generation %d was never heard of", generation)
-		}
-	}
-}
-
-// others have somebody change a table of his own all the time, until the test ends or the
-// function that is returned is called.
-func others(t *testing.T) (stop func()) {
-	t.Helper()
-	c := exec.Command("nft", "-i")
-	in, err := c.StdinPipe()
-	if err == nil {
-		err = c.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	quit, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = io.WriteString(in, "add table inet other\n")
-		for {
-			select {
-			case <-quit:
-				_ = in.Close()
-				return
-			case <-time.After(time.Millisecond):
-				_, _ = io.WriteString(in, "add chain inet other x\ndelete chain inet other x\n")
-			}
-		}
-	}()
-	stop = sync.OnceFunc(func() {
-		// Where it gets little of the CPU it has minutes of work before it: it isn't asked to end.
-		_ = c.Process.Kill() // it may have ended, which is told below
-		close(quit)
-		<-ended
-		_ = c.Wait() // it was killed, which is an error
-		if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-			t.Errorf("who changed tables has ended: %v", c.ProcessState)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
-
-// TestOthersChangeTheirs takes over a table that takes longer to read than others let the
-// ruleset be of one generation, and keeps it in order.
-func TestOthersChangeTheirs(t *testing.T) {
-	many := policy.Rules{ID: policyID("many")}
-	for i := range 5000 {
-		many.Inbound = append(many.Inbound, policy.Rule{Action: model.ActionAllow, Match: policy.Criteria{SrcNets: cidrs(fmt.Sprintf("100.%d.%d.0/24", i>>8, i&255))}})
-	}
-	change := policy.Changes{
-		Endpoints: endpoints(workload(1, "many")), Rules: rules(many, policy.Rules{ID: profileID("prod")}),
-		Sets: map[policy.SetID]*policy.SetChange{"large": {Kind: policy.KindAddrs, New: true, Added: members(0, 5000)}},
-	}
-	netns.Host(t, func() {
-		f := open(t)
-		f.Update(change)
-		mustApply(t, f)
-		stop := others(t)
-		f = open(t)
-		if _, err := f.Subscribe(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		f.Update(change)
-		changed := many
-		changed.Inbound = append([]policy.Rule(nil), many.Inbound...)
-		changed.Inbound[7].Action = model.ActionDeny
-		f.Update(policy.Changes{Rules: rules(changed)})
-		wantWrites(t, f, 2, 0)
-		run(t, "nft", "add rule inet calico from-workload accept")
-		f.Audit()
-		wantWrites(t, f, 1, 1)
-		f.Update(policy.Changes{Rules: rules(many)})
-		wantWrites(t, f, 2, 0)
-		stop()
-		f.Audit()
-		wantWrites(t, f, 0, 0)
 	})
 }
 

@@ -180,31 +180,3 @@ func TestManyPrefixes(t *testing.T) {
 		}
 	})
 }
-
-// TestVerifyEmpty misses a set that isn't there, of few and of many.
-func TestVerifyEmpty(t *testing.T) {
-	netns.Host(t, func() {
-		f := open(t)
-		c := policy.Changes{Sets: make(map[policy.SetID]*policy.SetChange)}
-		for i := range manyEmpty {
-			c.Sets[policy.SetID(fmt.Sprint(i))] = &policy.SetChange{Kind: policy.KindAddrs, New: true}
-		}
-		f.Update(c)
-		mustApply(t, f)
-		var all []*set
-		for i := range manyEmpty {
-			all = append(all, f.desired.sets[fmt.Sprint("s4-", i)], f.desired.sets[fmt.Sprint("s6-", i)])
-		}
-		for _, n := range []int{2, len(all)} {
-			if err := f.desired.verifyEmpty(f.conn, all[:n]); err != nil {
-				t.Error(err)
-			}
-		}
-		run(t, "nft", "delete", "set", "inet", TableName, "s6-0")
-		for _, n := range []int{2, len(all)} {
-			if err := f.desired.verifyEmpty(f.conn, all[:n]); err == nil || !strings.Contains(err.Error(), "s6-0") {
-				t.Errorf("of %d sets: got %v, want one that names s6-0", n, err)
-			}
-		}
-	})
-}

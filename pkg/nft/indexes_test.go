@@ -45,7 +45,7 @@ func bothWays(t *testing.T, test func(t *testing.T, tell func(*Firewall))) {
 func (d *desired) indexed() map[string]bool {
 	out := make(map[string]bool)
 	for _, a := range []netip.Addr{ip("10.0.0.1"), ip("fd00::1")} {
-		s := d.sets[render.Source{Addr: a}.IndexedSet()]
+		s := d.ruleset.sets[render.Source{Addr: a}.IndexedSet()]
 		for key := range s.elems {
 			out[table.KeyText(s.def.Key, key)] = true
 		}
@@ -91,16 +91,16 @@ func TestIndexesFollow(t *testing.T) {
 			for name, index := range change {
 				told[name] = index
 			}
-			d.setIndexes(change)
+			d.interfaces.setIndexes(change)
 		}
 		if all {
-			d.setIndexes(told)
+			d.interfaces.setIndexes(told)
 		}
 		want := make(map[string]bool)
-		for name, owners := range d.interfaces {
-			for _, a := range d.endpoints[owners[0]].Addrs {
+		for name, owners := range d.interfaces.workloads {
+			for _, a := range d.interfaces.byPath[owners[0]].Addrs {
 				if s := (render.Source{Interface: name, Addr: a}); told[name] != 0 {
-					if _, there := d.sets[s.Set()].elems[s.Key()]; !there {
+					if _, there := d.ruleset.sets[s.Set()].elems[s.Key()]; !there {
 						t.Fatalf("step %d: %s may not send from %s", step, name, a)
 					}
 					want[fmt.Sprintf("%d . %s", told[name], a)] = true
@@ -116,8 +116,8 @@ func TestIndexesFollow(t *testing.T) {
 		if all && len(have) < len(want) {
 			t.Fatalf("step %d, -want +have:\n%s", step, cmp.Diff(want, have))
 		}
-		for name := range d.indexes {
-			if len(d.interfaces[name]) == 0 {
+		for name := range d.interfaces.indexes {
+			if len(d.interfaces.workloads[name]) == 0 {
 				t.Fatalf("step %d: the index of %s is kept, which no endpoint has", step, name)
 			}
 		}

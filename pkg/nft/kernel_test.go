@@ -42,7 +42,7 @@ func TestSetsThatChangeMostComeFirst(t *testing.T) {
 		sizes := make(map[int]bool)
 		last := math.MaxInt
 		for _, m := range regexp.MustCompile(`(?m)^\t(?:set|map) (\S+) \{`).FindAllStringSubmatch(listed(t), -1) {
-			n := len(f.desired.sets[m[1]].elems)
+			n := len(f.desired.ruleset.sets[m[1]].elems)
 			if n > last {
 				t.Errorf("%s, of %d elements, comes after one of %d", m[1], n, last)
 			}

@@ -165,12 +165,12 @@ func TestLoopback(t *testing.T) {
 	ep := &policy.Endpoint{Path: "/calico/v1/host/h/endpoint/1", Interface: policy.Loopback, UntrackedInbound: []policy.RulesID{{Kind: policy.KindPolicy, Name: "p"}}}
 	d.update(policy.Changes{Endpoints: endpoints(ep)})
 	for _, name := range [...]string{render.MapHostIn, render.MapHostOut, render.MapUntrackIn, render.MapUntrackOut} {
-		if n := len(d.sets[name].elems); n > 0 {
+		if n := len(d.ruleset.sets[name].elems); n > 0 {
 			t.Errorf("%s has %d elements, want none", name, n)
 		}
 	}
 	want := "interface lo: what a host sends to itself is not policed: it is not enforced"
-	if err := d.problem(ep.Path); err == nil || err.Error() != want {
+	if err := d.interfaces.problem(ep.Path); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -83,7 +83,7 @@ func TestTunnels(t *testing.T) {
 				t.Errorf("%s: IPIP: %v", step.name, err)
 			}
 		}
-		if n := len(f.desired.sets["hosts4"].elems) + len(f.desired.sets["hosts6"].elems); n != 0 {
+		if n := len(f.desired.ruleset.sets["hosts4"].elems) + len(f.desired.ruleset.sets["hosts6"].elems); n != 0 {
 			t.Errorf("without a tunnel the firewall still knows %d hosts", n)
 		}
 	})

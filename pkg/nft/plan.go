@@ -15,7 +15,7 @@ import (
 
 // plan is what a batch will have changed, to be read back.
 type plan struct {
-	chains map[string][]nfnl.Hash // rules that the chain shall have
+	chains map[string][]nfnl.Hash // rules that the chain is to have
 	gone   []string               // chains
 	sets   []string
 	staged bool   // another plan is to follow
@@ -29,14 +29,11 @@ type plan struct {
 // What no packet reaches before the end of the batch comes first, and there the
 // batch may be cut: sets that are new, with their elements, and chains that are
 // new, with their rules.
-func (d *desired) plan(b *nfnl.Batch) (plan, error) {
+func (rs *ruleset) plan(b *nfnl.Batch) (plan, error) {
 	p := plan{chains: make(map[string][]nfnl.Hash)}
-	if err := d.separate(); err != nil {
-		return p, err
-	}
-	chains := make([]planned, 0, len(d.dirty))
-	for _, name := range slices.Sorted(maps.Keys(d.dirty)) {
-		r := planned{name: name, chain: d.chains[name]}
+	chains := make([]planned, 0, len(rs.dirty))
+	for _, name := range slices.Sorted(maps.Keys(rs.dirty)) {
+		r := planned{name: name, chain: rs.chains[name]}
 		if r.chain.render != nil {
 			var err error
 			if r.def, r.rules, err = r.chain.encoded(); err != nil {
@@ -50,21 +47,21 @@ func (d *desired) plan(b *nfnl.Batch) (plan, error) {
 		}
 		chains = append(chains, r)
 	}
-	if d.there && !d.rebuild {
-		staged, err := d.stage(b, chains, &p)
+	if rs.there && !rs.rebuild {
+		staged, err := rs.stage(b, chains, &p)
 		if err != nil || p.staged {
 			p.after = staged
 			return p, err
 		}
 	}
-	if d.rebuild {
+	if rs.rebuild {
 		b.DeleteTable()
 	}
-	if !d.there {
+	if !rs.there {
 		b.AddTable()
 	}
-	d.planNew(b, chains)
-	if d.move(chains) || !d.rebuild && rangesIn(chains) {
+	rs.planNew(b, chains)
+	if !rs.rebuild && rangesIn(chains) {
 		b.MustCut()
 	}
 	for _, r := range chains {
@@ -72,7 +69,7 @@ func (d *desired) plan(b *nfnl.Batch) (plan, error) {
 		if c.render == nil {
 			continue
 		}
-		if !c.there || d.differs(c) {
+		if !c.there || c.differs() {
 			p.chains[r.name] = c.want
 		}
 		if r.fresh {
@@ -83,8 +80,8 @@ func (d *desired) plan(b *nfnl.Batch) (plan, error) {
 		}
 		changeRules(b, r.name, c.have, r.rules)
 	}
-	d.planSets(b, &p)
-	d.planGone(b, chains, &p)
+	rs.planSets(b, &p)
+	rs.planGone(b, chains, &p)
 	return p, nil
 }
 
@@ -97,32 +94,10 @@ type planned struct {
 	fresh bool // it is new, and reached by nothing yet
 }
 
-// encoded is the chain, without its rules, and its rules.
-func (c *chain) encoded() (table.Chain, []*nfnl.Rule, error) {
-	if c.encode != nil {
-		return c.encode()
-	}
-	def := c.render()
-	list := make([]*nfnl.Rule, len(def.Rules))
-	for i, r := range def.Rules {
-		e, err := nfnl.EncodeRule(r)
-		if err != nil {
-			return def, nil, err
-		}
-		list[i] = e
-	}
-	def.Rules = nil
-	return def, list, nil
-}
-
-func (d *desired) differs(c *chain) bool {
-	return !slices.EqualFunc(c.have, c.want, func(have nfnl.Installed, want nfnl.Hash) bool { return have.Hash == want })
-}
-
 // planNew adds the sets and chains that are new and reached by nothing yet.
-func (d *desired) planNew(b *nfnl.Batch, chains []planned) {
-	for _, s := range d.newSets() {
-		d.addNewSet(b, s)
+func (rs *ruleset) planNew(b *nfnl.Batch, chains []planned) {
+	for _, s := range rs.newSets() {
+		rs.addNewSet(b, s)
 	}
 	for _, c := range chains {
 		if c.fresh {
@@ -140,7 +115,7 @@ func (d *desired) planNew(b *nfnl.Batch, chains []planned) {
 	}
 }
 
-func (d *desired) addNewSet(b *nfnl.Batch, s *set) {
+func (rs *ruleset) addNewSet(b *nfnl.Batch, s *set) {
 	var elements []nfnl.Element
 	if s.def.Data != table.TypeVerdict { // its chains are still to come
 		elements = s.all()
@@ -151,10 +126,10 @@ func (d *desired) addNewSet(b *nfnl.Batch, s *set) {
 // newSets are the sets to make. The kernel looks a set up by going through the
 // list of all, in the order in which they were made: those with most elements
 // come first, for theirs change most.
-func (d *desired) newSets() []*set {
+func (rs *ruleset) newSets() []*set {
 	var out []*set
-	for name := range d.changed {
-		if s := d.sets[name]; s != nil && !s.there && s.wanted {
+	for name := range rs.changed {
+		if s := rs.sets[name]; s != nil && !s.there && s.wanted {
 			out = append(out, s)
 		}
 	}
@@ -197,27 +172,11 @@ func changeRules(b *nfnl.Batch, chain string, have []nfnl.Installed, want []*nfn
 	}
 }
 
-// all are all elements as they are sent. Of a range, the start comes before the
-// end, and no other between them: else the kernel may find an overlap.
-func (s *set) all() []nfnl.Element {
-	out := make([]nfnl.Element, 0, len(s.elems))
-	if s.def.Interval {
-		for _, key := range slices.Sorted(maps.Keys(s.elems)) {
-			out = append(out, s.raw(key, ""))
-		}
-		return out
-	}
-	for key, data := range s.elems {
-		out = append(out, s.raw(key, data))
-	}
-	return out
-}
-
 // planSets changes the elements of sets that are there, and adds those of
 // verdict maps that are new.
-func (d *desired) planSets(b *nfnl.Batch, p *plan) {
-	for _, name := range slices.Sorted(maps.Keys(d.changed)) {
-		s := d.sets[name]
+func (rs *ruleset) planSets(b *nfnl.Batch, p *plan) {
+	for _, name := range slices.Sorted(maps.Keys(rs.changed)) {
+		s := rs.sets[name]
 		if s == nil || !s.wanted {
 			continue
 		}
@@ -258,7 +217,7 @@ func (d *desired) planSets(b *nfnl.Batch, p *plan) {
 }
 
 // planGone removes chains and sets, once nothing refers to them.
-func (d *desired) planGone(b *nfnl.Batch, chains []planned, p *plan) {
+func (rs *ruleset) planGone(b *nfnl.Batch, chains []planned, p *plan) {
 	for _, c := range chains {
 		if c.chain.render == nil && c.chain.there {
 			b.FlushChain(c.name)
@@ -268,8 +227,8 @@ func (d *desired) planGone(b *nfnl.Batch, chains []planned, p *plan) {
 	for _, name := range p.gone {
 		b.DeleteChain(name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.changed)) {
-		if s := d.sets[name]; s != nil && !s.wanted && s.there {
+	for _, name := range slices.Sorted(maps.Keys(rs.changed)) {
+		if s := rs.sets[name]; s != nil && !s.wanted && s.there {
 			b.DeleteSet(name)
 		}
 	}

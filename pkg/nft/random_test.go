@@ -128,7 +128,7 @@ func FuzzRender(f *testing.F) {
 		if text := w.Table().String(); strings.Count(text, "\t{") > 0 {
 			t.Errorf("odd text:\n%s", text)
 		}
-		if _, err := w.desired.plan(new(nfnl.Conn).NewBatch()); err != nil {
+		if _, err := w.desired.ruleset.plan(new(nfnl.Conn).NewBatch()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 
 // stage adds the rules of chains that are there, and new sets that they may ask. The plan that
 // follows has but to delete what they replace.
-func (d *desired) stage(b *nfnl.Batch, chains []planned, p *plan) (staged []*set, err error) {
+func (rs *ruleset) stage(b *nfnl.Batch, chains []planned, p *plan) (staged []*set, err error) {
 	var todo []planned
 	for _, c := range chains {
 		if c.chain.render == nil || !c.chain.there || c.fresh || c.def.Hook != (table.Hook{}) {
@@ -31,9 +31,9 @@ func (d *desired) stage(b *nfnl.Batch, chains []planned, p *plan) (staged []*set
 	if len(todo) == 0 {
 		return nil, nil
 	}
-	for _, s := range d.newSets() {
+	for _, s := range rs.newSets() {
 		if s.def.Data != table.TypeVerdict {
-			d.addNewSet(b, s)
+			rs.addNewSet(b, s)
 			p.sets = append(p.sets, s.def.Name)
 			staged = append(staged, s)
 		}

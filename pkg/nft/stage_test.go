@@ -34,7 +34,7 @@ func TestStageNotReadBack(t *testing.T) {
 		mustApply(t, f)
 		f.Update(manyRanges(2))
 		b := f.conn.NewBatch()
-		p, err := f.desired.plan(b)
+		p, err := f.desired.ruleset.plan(b)
 		if err != nil || !p.staged {
 			t.Fatalf("staged %t: %v", p.staged, err)
 		}
@@ -59,7 +59,7 @@ func TestStageRefused(t *testing.T) {
 		f.Update(manyRanges(0))
 		mustApply(t, f)
 		before := listed(t)
-		f.desired.putChain("wrong", func() table.Chain {
+		f.desired.ruleset.putChain("wrong", func() table.Chain {
 			return table.Chain{Name: "wrong", Rules: []table.Rule{{Do: []table.Statement{table.Verdict{Kind: table.Goto, Chain: "nowhere"}}}}}
 		})
 		var counts []int
@@ -73,7 +73,7 @@ func TestStageRefused(t *testing.T) {
 		if diff := cmp.Diff([]int{2, 2, 2, 2}, counts); diff != "" {
 			t.Errorf("rules in the chain, -want +got:\n%s", diff)
 		}
-		f.desired.removeChain("wrong")
+		f.desired.ruleset.removeChain("wrong")
 		f.Update(manyRanges(0))
 		mustApply(t, f)
 		if diff := cmp.Diff(canonical(before), canonical(listed(t))); diff != "" {

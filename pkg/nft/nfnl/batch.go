@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/nft/table"
@@ -21,79 +23,50 @@ type Batch struct {
 	// as many as the socket takes.
 	Portion int
 	Between func() // called after each transaction that others follow; may be nil
-	Since   int    // what Mark returned, when what it rests on was read
 
-	sock  *socket
-	msgs  []byte
-	what  []what // of each message, for errors
-	seams []seam // where it may be cut in two
-	cut   seam   // where it must be, zero = nowhere
-	setID uint32 // of sets that are new
+	conn  *Conn
+	msgs  []netlink.Message
+	what  []string // each message is about, for errors
+	size  int      // of the messages in bytes
+	seams []seam   // where it may be cut in two
+	cut   seam     // where it must be, zero = nowhere
+	setID uint32   // of sets that are new
 }
 
 // NewBatch begins one.
-func (c *Conn) NewBatch() *Batch { return &Batch{sock: &c.sock} }
+func (c *Conn) NewBatch() *Batch { return &Batch{conn: c} }
 
 // Empty says that nothing is to be changed.
 func (b *Batch) Empty() bool { return len(b.msgs) == 0 }
 
-type what struct {
-	seq      uint32
-	op, name string
-}
-
 // seam is a place before which nothing depends on what follows, nor is reached by
 // any packet.
-type seam struct{ at, messages int }
+type seam struct{ size, messages int }
 
-// open begins a message about something named, which close ends.
-func (b *Batch) open(kind int, flags uint16, op, name string) int {
-	seq := b.sock.next()
-	b.what = append(b.what, what{seq, op, name})
-	var at int
-	b.msgs, at = openMessage(b.msgs, kind, flags, seq)
-	return at
+// add appends a message about something in the table.
+func (b *Batch) add(kind int, flags netlink.HeaderFlags, op, name string, body []byte) {
+	m := message(kind, flags)
+	m.Data = append(m.Data, body...)
+	b.msgs, b.what = append(b.msgs, m), append(b.what, op+" "+name)
+	b.size += unix.SizeofNlMsghdr + len(m.Data)
 }
-
-func (b *Batch) close(at int) { b.msgs = closeMessage(b.msgs, at) }
 
 // MayCut notes that the batch may be cut here.
-func (b *Batch) MayCut() { b.seams = append(b.seams, seam{len(b.msgs), len(b.what)}) }
+func (b *Batch) MayCut() { b.seams = append(b.seams, seam{b.size, len(b.msgs)}) }
 
 // MustCut has what is in the batch so far be a transaction of its own.
-func (b *Batch) MustCut() { b.cut = seam{len(b.msgs), len(b.what)} }
-
-// The numbers of attributes, of linux/netfilter/nf_tables.h. The name of the
-// table is the first in messages of every kind.
-const (
-	attrTable    = 1
-	attrName     = 2 // of a set; of the chain in a rule; of the set in elements
-	chainComment = 12
-
-	verdictAccept = 1 // NF_ACCEPT
-)
-
-func (b *Batch) named(name string) {
-	b.msgs = appendString(b.msgs, attrTable, b.sock.table)
-	if name != "" {
-		b.msgs = appendString(b.msgs, attrName, name)
-	}
-}
+func (b *Batch) MustCut() { b.cut = seam{b.size, len(b.msgs)} }
 
 // AddTable adds the table.
 func (b *Batch) AddTable() {
 	b.Writes++
-	at := b.open(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, "add table", b.sock.table)
-	b.named("")
-	b.close(at)
+	b.add(unix.NFT_MSG_NEWTABLE, netlink.Create, "add table", b.conn.table, b.conn.named(""))
 }
 
 // DeleteTable deletes the table, with all that is in it.
 func (b *Batch) DeleteTable() {
 	b.Writes++
-	at := b.open(unix.NFT_MSG_DELTABLE, 0, "delete table", b.sock.table)
-	b.named("")
-	b.close(at)
+	b.add(unix.NFT_MSG_DELTABLE, 0, "delete table", b.conn.table, b.conn.named(""))
 }
 
 // hookNumbers gives numbers to a hook.
@@ -106,53 +79,55 @@ func hookNumbers(h table.Hook) (at uint32, priority int32) {
 	return at, priority
 }
 
+const (
+	chainComment  = 12 // NFTA_CHAIN_USERDATA
+	verdictAccept = 1  // NF_ACCEPT
+)
+
+// comment is a text with its NUL, as user data has it.
+func comment(text string) []byte {
+	text = table.Plain(text)
+	return append([]byte(text[:min(len(text), table.MaxComment)]), 0)
+}
+
+// chain is the beginning of a message about a chain.
+func (b *Batch) chain(name string) []byte {
+	return appendString(appendString(nil, attrTable, b.conn.table), unix.NFTA_CHAIN_NAME, name)
+}
+
 // AddChain adds a chain, without its rules.
 func (b *Batch) AddChain(c table.Chain) {
 	b.Writes++
-	m := b.open(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, "add chain", c.Name)
-	b.msgs = appendString(b.msgs, attrTable, b.sock.table)
-	b.msgs = appendString(b.msgs, unix.NFTA_CHAIN_NAME, c.Name)
+	body := b.chain(c.Name)
 	if c.Hook != (table.Hook{}) {
 		hook, priority := hookNumbers(c.Hook)
-		var at int
-		b.msgs, at = openAttr(b.msgs, unix.NFTA_CHAIN_HOOK)
-		b.msgs = appendUint32(b.msgs, unix.NFTA_HOOK_HOOKNUM, hook)
-		b.msgs = appendUint32(b.msgs, unix.NFTA_HOOK_PRIORITY, uint32(priority))
-		b.msgs = closeAttr(b.msgs, at)
-		b.msgs = appendUint32(b.msgs, unix.NFTA_CHAIN_POLICY, verdictAccept)
-		b.msgs = appendString(b.msgs, unix.NFTA_CHAIN_TYPE, c.Hook.Type)
+		body = appendNested(body, unix.NFTA_CHAIN_HOOK, func(body []byte) []byte {
+			return appendUint32(appendUint32(body, unix.NFTA_HOOK_HOOKNUM, hook), unix.NFTA_HOOK_PRIORITY, uint32(priority))
+		})
+		body = appendUint32(body, unix.NFTA_CHAIN_POLICY, verdictAccept)
+		body = appendString(body, unix.NFTA_CHAIN_TYPE, c.Hook.Type)
 	}
 	if c.Comment != "" {
-		text := table.Plain(c.Comment)
-		text = text[:min(len(text), table.MaxComment)]
-		b.msgs = appendAttr(b.msgs, chainComment, append([]byte{udataComment, byte(len(text) + 1)}, append([]byte(text), 0)...))
+		body = appendAttr(body, chainComment, appendUdata(nil, udataComment, comment(c.Comment)))
 	}
-	b.close(m)
+	b.add(unix.NFT_MSG_NEWCHAIN, netlink.Create, "add chain", c.Name, body)
 }
 
 // DeleteChain deletes a chain that is empty.
 func (b *Batch) DeleteChain(name string) {
 	b.Writes++
-	at := b.open(unix.NFT_MSG_DELCHAIN, 0, "delete chain", name)
-	b.msgs = appendString(b.msgs, attrTable, b.sock.table)
-	b.msgs = appendString(b.msgs, unix.NFTA_CHAIN_NAME, name)
-	b.close(at)
+	b.add(unix.NFT_MSG_DELCHAIN, 0, "delete chain", name, b.chain(name))
 }
 
 // FlushChain deletes all rules of a chain.
 func (b *Batch) FlushChain(name string) {
-	at := b.open(unix.NFT_MSG_DELRULE, 0, "flush chain", name)
-	b.named(name)
-	b.close(at)
+	b.add(unix.NFT_MSG_DELRULE, 0, "flush chain", name, b.conn.named(name))
 }
 
 // DeleteRule deletes the rule that has the handle.
 func (b *Batch) DeleteRule(chain string, handle uint64) {
 	b.Writes++
-	at := b.open(unix.NFT_MSG_DELRULE, 0, "delete a rule of chain", chain)
-	b.named(chain)
-	b.msgs = appendUint64(b.msgs, unix.NFTA_RULE_HANDLE, handle)
-	b.close(at)
+	b.add(unix.NFT_MSG_DELRULE, 0, "delete a rule of chain", chain, appendUint64(b.conn.named(chain), unix.NFTA_RULE_HANDLE, handle))
 }
 
 // AddRule adds a rule before another, 0 = at the end.
@@ -165,68 +140,18 @@ func (b *Batch) AddRule(chain string, r *Rule, before uint64) {
 	for _, s := range r.sets {
 		s.Name = "__set%d"
 		b.set(s.Set, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
-		b.add(s.Set, b.setID, elementsOf(s.Set))
+		b.elements(unix.NFT_MSG_NEWSETELEM, netlink.Create, "add elements to set", s.Set, b.setID, elementsOf(s.Set))
 		binary.BigEndian.PutUint32(exprs[s.at:], b.setID)
 	}
-	flags := uint16(unix.NLM_F_CREATE)
-	if before == 0 {
-		flags |= unix.NLM_F_APPEND
-	}
-	at := b.open(unix.NFT_MSG_NEWRULE, flags, "add a rule to chain", chain)
-	b.named(chain)
-	b.msgs = appendAttr(b.msgs, unix.NLA_F_NESTED|unix.NFTA_RULE_EXPRESSIONS, exprs)
-	b.msgs = appendAttr(b.msgs, unix.NFTA_RULE_USERDATA, r.userdata)
+	flags := netlink.Create
+	body := appendAttr(b.conn.named(chain), unix.NLA_F_NESTED|unix.NFTA_RULE_EXPRESSIONS, exprs)
+	body = appendAttr(body, unix.NFTA_RULE_USERDATA, r.userdata)
 	if before != 0 {
-		b.msgs = appendUint64(b.msgs, unix.NFTA_RULE_POSITION, before)
+		body = appendUint64(body, unix.NFTA_RULE_POSITION, before)
+	} else {
+		flags |= netlink.Append
 	}
-	b.close(at)
-}
-
-// Commit sends the batch, in several transactions where it is too large for one
-// or must be cut, or has more than a portion that may be, and reports how many there were. Where generation isn't 0, our table
-// must still be as it was at that one, else the error is ErrStale. What the kernel refuses is a RefusedError.
-func (b *Batch) Commit(generation uint32) (transactions int, err error) {
-	const overhead = 256
-	limit := b.sock.sendBuffer(len(b.msgs)+overhead) - overhead
-	start, first := 0, 0
-	for start < len(b.msgs) {
-		end, messages := len(b.msgs), len(b.what)
-		if start < b.cut.at {
-			end, messages = b.cut.at, b.cut.messages
-		}
-		for _, most := range [...]int{limit, b.Portion} {
-			if most <= 0 || end-start <= most {
-				continue
-			}
-			for _, c := range b.seams {
-				if c.at > start && c.at-start <= most {
-					end, messages = c.at, c.messages
-				}
-			}
-		}
-		if end-start > limit {
-			return transactions, fmt.Errorf("a batch of %d bytes is too large for the socket (%d bytes): give CAP_NET_ADMIN, or raise the sysctl net.core.wmem_max", end-start, limit)
-		}
-		err := b.transact(b.msgs[start:end], b.what[first:messages], generation)
-		for try := 1; errors.Is(err, ErrStale) && try < MaxTries; try++ {
-			calm := false
-			if generation, calm = b.sock.calm(b.Since); !calm {
-				break
-			}
-			err = b.transact(b.msgs[start:end], b.what[first:messages], generation)
-		}
-		if err != nil {
-			return transactions, err
-		}
-		transactions++
-		if generation != 0 {
-			generation++
-		}
-		if start, first = end, messages; start < len(b.msgs) && b.Between != nil {
-			b.Between()
-		}
-	}
-	return transactions, nil
+	b.add(unix.NFT_MSG_NEWRULE, flags, "add a rule to chain", chain, body)
 }
 
 // MaxTries is how often a change starts anew because somebody else changed the
@@ -241,73 +166,110 @@ func (e RefusedError) Unwrap() error { return e.error }
 // ErrStale says that the ruleset is no longer what the batch was made for.
 var ErrStale = errors.New("the ruleset changed meanwhile")
 
-// transact sends one transaction and waits for the answer.
-func (b *Batch) transact(msgs []byte, what []what, generation uint32) error {
-	begin := b.sock.next()
-	out := frame(make([]byte, 0, len(msgs)+256), unix.NFNL_MSG_BATCH_BEGIN, begin, generation)
-	at := len(out)
-	out = append(out, msgs...)
-	// The last change is acknowledged, after all others were tried.
-	for n := at; n < len(out); n += int(binary.NativeEndian.Uint32(out[n:])) {
-		at = n
+// Commit sends the batch, in several transactions where it is too large for one
+// or must be cut, or has more than a portion that may be, and reports how many there were. Where
+// generation isn't 0, all rulesets must still be of that one, else the error is ErrStale. What the
+// kernel refuses is a RefusedError.
+func (b *Batch) Commit(generation uint32) (transactions int, err error) {
+	const overhead = 256
+	limit := b.conn.sendBuffer(b.size+overhead) - overhead
+	for from := (seam{}); from.messages < len(b.msgs); {
+		to := seam{b.size, len(b.msgs)}
+		if from.messages < b.cut.messages {
+			to = b.cut
+		}
+		for _, most := range [...]int{limit, b.Portion} {
+			if most <= 0 || to.size-from.size <= most {
+				continue
+			}
+			for _, c := range b.seams {
+				if c.size > from.size && c.size-from.size <= most {
+					to = c
+				}
+			}
+		}
+		if to.size-from.size > limit {
+			return transactions, fmt.Errorf("a batch of %d bytes is too large for the socket (%d bytes): give CAP_NET_ADMIN, or raise the sysctl net.core.wmem_max", to.size-from.size, limit)
+		}
+		if err := b.transact(from.messages, to.messages, generation); err != nil {
+			return transactions, err
+		}
+		transactions++
+		if generation != 0 {
+			generation++
+		}
+		if from = to; from.messages < len(b.msgs) && b.Between != nil {
+			b.Between()
+		}
 	}
-	flags := binary.NativeEndian.Uint16(out[at+6:])
-	binary.NativeEndian.PutUint16(out[at+6:], flags|unix.NLM_F_ACK)
-	out = frame(out, unix.NFNL_MSG_BATCH_END, b.sock.next(), 0)
-	if err := b.sock.send(out); err != nil {
+	return transactions, nil
+}
+
+// sendBuffer makes room for a batch and reports how large one can be.
+func (c *Conn) sendBuffer(size int) int {
+	have, err := c.sock.WriteBuffer()
+	if err == nil && have/2 < size {
+		_ = c.sock.SetWriteBuffer(size + size/8 + 4096)
+		have, err = c.sock.WriteBuffer()
+	}
+	if err != nil {
+		return 0
+	}
+	if c.most > 0 {
+		return min(c.most, have/2)
+	}
+	return have / 2
+}
+
+// transact sends some messages as one transaction and waits for the answer.
+func (b *Batch) transact(from, to int, generation uint32) error {
+	all := append([]netlink.Message{frame(unix.NFNL_MSG_BATCH_BEGIN, generation)}, b.msgs[from:to]...)
+	// The last change is acknowledged, after all others were tried.
+	all[len(all)-1].Header.Flags |= netlink.Acknowledge
+	all = append(all, frame(unix.NFNL_MSG_BATCH_END, 0))
+	if err := b.conn.sock.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return err
 	}
-	return await(b.sock, begin, what)
-}
-
-// await reads answers until the last message's.
-func await(s *socket, begin uint32, what []what) error {
-	last := what[len(what)-1].seq
-	var first error
+	sent, err := b.conn.sock.SendMessages(all)
+	if err != nil {
+		return err
+	}
+	first, last := sent[0].Header.Sequence, sent[len(sent)-2].Header.Sequence
+	var refused error
 	for {
-		in, err := s.receive()
-		if err != nil {
+		answers, err := b.conn.sock.Receive()
+		var failed *netlink.OpError
+		seq := uint32(0)
+		switch {
+		case err == nil && len(answers) > 0:
+			seq = answers[0].Header.Sequence
+		case errors.As(err, &failed) && failed.Sequence != 0:
+			seq = failed.Sequence
+		case err != nil:
 			return err
 		}
-		for h, body := range messages(in) {
-			if h.kind != unix.NLMSG_ERROR || h.seq < what[0].seq {
-				continue // of a request that was given up
-			}
-			err := errnoOf(body)
-			if err != nil && h.seq == begin {
-				if errors.Is(err, unix.ERESTART) {
-					return ErrStale
-				}
-				return fmt.Errorf("begin a transaction: %w", err)
-			}
-			if err != nil && first == nil {
-				first = RefusedError{describe(what, h.seq, err)}
-			}
-			if h.seq == last {
-				return first
-			}
+		n := int(seq - first)
+		switch {
+		case n < 0 || n >= len(sent): // of a request that was given up
+			continue
+		case n == 0 && errors.Is(err, unix.ERESTART):
+			return ErrStale
+		case n == 0 && err != nil:
+			return fmt.Errorf("begin a transaction: %w", err)
+		case err != nil && refused == nil:
+			refused = RefusedError{fmt.Errorf("%s: %w", b.what[from+n-1], err)}
+		}
+		if seq == last {
+			return refused
 		}
 	}
 }
 
-func describe(what []what, seq uint32, err error) error {
-	for _, w := range what {
-		if w.seq == seq {
-			return fmt.Errorf("%s %s: %w", w.op, w.name, err)
-		}
-	}
-	return err
-}
-
-// frame appends the begin or the end of a batch.
-func frame(b []byte, kind uint16, seq, generation uint32) []byte {
-	at := len(b)
-	b, _ = openMessage(b, 0, 0, seq)
-	binary.NativeEndian.PutUint16(b[at+4:], kind)
-	b[at+headerSize] = unix.AF_UNSPEC
-	binary.BigEndian.PutUint16(b[at+headerSize+2:], unix.NFNL_SUBSYS_NFTABLES)
+// frame is the begin or the end of a batch.
+func frame(kind int, generation uint32) netlink.Message {
+	m := netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request}, Data: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}}
 	if generation != 0 {
-		b = appendUint32(b, unix.NFNL_BATCH_GENID, generation)
+		m.Data = appendUint32(m.Data, unix.NFNL_BATCH_GENID, generation)
 	}
-	return closeMessage(b, at)
+	return m
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/nft/table"
@@ -56,6 +57,7 @@ type Shape struct {
 	counts                                      bool
 }
 
+// ShapeOf is that of a set that is written.
 func ShapeOf(s *table.Set) Shape {
 	out := Shape{keySize: uint32(table.KeySize(s.Key)), counts: s.Count}
 	for _, t := range s.Key {
@@ -82,12 +84,10 @@ func verdictOf(s *table.Set) int {
 	return unix.NFT_GOTO
 }
 
-// Types of user data of a set, of libnftnl's udata.h.
+// The order of a set's key, of libnftnl's udata.h.
 const (
-	udataKeyOrder   = 0
-	udataSetComment = 7
-	orderBig        = 2
-	orderHost       = 1
+	orderHost = 1
+	orderBig  = 2
 )
 
 const setExpr = 17 // NFTA_SET_EXPR: of every element
@@ -107,49 +107,37 @@ func (b *Batch) AddSet(s table.Set, elements []Element) {
 func (b *Batch) set(s table.Set, flags uint32) {
 	b.setID++
 	kind := ShapeOf(&s)
-	at := b.open(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, "add set", s.Name)
-	b.named(s.Name)
-	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_FLAGS, kind.flags|flags)
-	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_KEY_TYPE, kind.keyType)
-	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_KEY_LEN, kind.keySize)
-	b.msgs = appendUint32(b.msgs, unix.NFTA_SET_ID, b.setID)
+	body := appendUint32(b.conn.named(s.Name), unix.NFTA_SET_FLAGS, kind.flags|flags)
+	body = appendUint32(body, unix.NFTA_SET_KEY_TYPE, kind.keyType)
+	body = appendUint32(body, unix.NFTA_SET_KEY_LEN, kind.keySize)
+	body = appendUint32(body, unix.NFTA_SET_ID, b.setID)
 	if s.Data != "" {
-		b.msgs = appendUint32(b.msgs, unix.NFTA_SET_DATA_TYPE, kind.dataType)
-		b.msgs = appendUint32(b.msgs, unix.NFTA_SET_DATA_LEN, kind.dataSize)
+		body = appendUint32(body, unix.NFTA_SET_DATA_TYPE, kind.dataType)
+		body = appendUint32(body, unix.NFTA_SET_DATA_LEN, kind.dataSize)
 	}
 	if s.Count {
-		var at int
-		b.msgs, at = openAttr(b.msgs, unix.NLA_F_NESTED|setExpr)
-		b.msgs = appendString(b.msgs, unix.NFTA_EXPR_NAME, "counter")
-		b.msgs = closeAttr(b.msgs, at)
+		body = appendNested(body, setExpr, func(b []byte) []byte { return appendString(b, unix.NFTA_EXPR_NAME, "counter") })
 	}
 	order := uint32(orderBig)
 	if s.Key[0] == table.TypeInterface || s.Key[0] == table.TypeIndex {
 		order = orderHost
 	}
-	user := binary.NativeEndian.AppendUint32([]byte{udataKeyOrder, 4}, order)
+	user := appendUdata(nil, udataKeyOrder, binary.NativeEndian.AppendUint32(nil, order))
 	if s.Comment != "" {
-		text := table.Plain(s.Comment)
-		text = text[:min(len(text), table.MaxComment)]
-		user = append(append(user, udataSetComment, byte(len(text)+1)), append([]byte(text), 0)...)
+		user = appendUdata(user, udataSetComment, comment(s.Comment))
 	}
-	b.msgs = appendAttr(b.msgs, unix.NFTA_SET_USERDATA, user)
-	b.close(at)
+	b.add(unix.NFT_MSG_NEWSET, netlink.Create, "add set", s.Name, appendAttr(body, unix.NFTA_SET_USERDATA, user))
 }
 
 // DeleteSet deletes a set that nothing asks.
 func (b *Batch) DeleteSet(name string) {
 	b.Writes++
-	at := b.open(unix.NFT_MSG_DELSET, 0, "delete set", name)
-	b.named(name)
-	b.close(at)
+	b.add(unix.NFT_MSG_DELSET, 0, "delete set", name, b.conn.named(name))
 }
 
 // FlushSet deletes all elements of a set.
 func (b *Batch) FlushSet(name string) {
-	at := b.open(unix.NFT_MSG_DELSETELEM, 0, "flush set", name)
-	b.named(name)
-	b.close(at)
+	b.add(unix.NFT_MSG_DELSETELEM, 0, "flush set", name, b.conn.named(name))
 }
 
 // Element is an element as the kernel has it, where each end of a range is one.
@@ -171,11 +159,8 @@ func elementsOf(s table.Set) []Element {
 }
 
 // AddElements adds elements to a set that is there.
-func (b *Batch) AddElements(s table.Set, elements []Element) { b.add(s, 0, elements) }
-
-// add adds elements to a set that is there, or by its ID to one that the batch adds.
-func (b *Batch) add(s table.Set, id uint32, elements []Element) {
-	b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "add elements to set", s, id, elements)
+func (b *Batch) AddElements(s table.Set, elements []Element) {
+	b.elements(unix.NFT_MSG_NEWSETELEM, netlink.Create, "add elements to set", s, 0, elements)
 }
 
 // DeleteElements deletes elements of a set.
@@ -183,50 +168,47 @@ func (b *Batch) DeleteElements(s table.Set, elements []Element) {
 	b.elements(unix.NFT_MSG_DELSETELEM, 0, "delete elements of set", s, 0, elements)
 }
 
-func (b *Batch) elements(kind int, flags uint16, op string, s table.Set, id uint32, elements []Element) {
-	for len(elements) > 0 {
-		n := min(len(elements), maxElements)
-		m := b.open(kind, flags, op, s.Name)
-		b.named(s.Name)
+// elements sends elements of a set that is there, or by its ID of one that the batch adds.
+func (b *Batch) elements(kind int, flags netlink.HeaderFlags, op string, s table.Set, id uint32, elements []Element) {
+	for chunk := range slices.Chunk(elements, maxElements) {
+		body := b.conn.named(s.Name)
 		if id != 0 {
-			b.msgs = appendUint32(b.msgs, unix.NFTA_SET_ELEM_LIST_SET_ID, id)
+			body = appendUint32(body, unix.NFTA_SET_ELEM_LIST_SET_ID, id)
 		}
-		b.msgs = appendElements(b.msgs, &s, elements[:n])
-		b.close(m)
-		elements = elements[n:]
+		b.add(kind, flags, op, s.Name, appendElements(body, &s, chunk))
 	}
 }
 
 // appendElements appends a list of elements.
 func appendElements(b []byte, s *table.Set, elements []Element) []byte {
-	b, list := openAttr(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	for _, e := range elements {
-		var one, part int
-		b, one = openAttr(b, unix.NFTA_LIST_ELEM)
-		if e.End {
-			b = appendUint32(b, unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	return appendNested(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(b []byte) []byte {
+		for _, e := range elements {
+			b = appendNested(b, unix.NFTA_LIST_ELEM, func(b []byte) []byte { return appendElement(b, s, e) })
 		}
-		b, part = openAttr(b, unix.NFTA_SET_ELEM_KEY)
-		b = appendAttr(b, unix.NFTA_DATA_VALUE, []byte(e.Key))
-		b = closeAttr(b, part)
-		if e.Data != "" && s.Data == "" {
-			user := append([]byte{udataComment, byte(len(e.Data) + 1)}, e.Data...)
-			b = appendAttr(b, unix.NFTA_SET_ELEM_USERDATA, append(user, 0))
-		} else if e.Data != "" {
-			b, part = openAttr(b, unix.NFTA_SET_ELEM_DATA)
-			if s.Data == table.TypeVerdict {
-				var v int
-				b, v = openAttr(b, unix.NFTA_DATA_VERDICT)
-				code := int32(verdictOf(s))
-				b = appendUint32(b, unix.NFTA_VERDICT_CODE, uint32(code))
-				b = appendString(b, unix.NFTA_VERDICT_CHAIN, e.Data)
-				b = closeAttr(b, v)
-			} else {
-				b = appendAttr(b, unix.NFTA_DATA_VALUE, []byte(e.Data))
-			}
-			b = closeAttr(b, part)
-		}
-		b = closeAttr(b, one)
+		return b
+	})
+}
+
+func appendElement(b []byte, s *table.Set, e Element) []byte {
+	if e.End {
+		b = appendUint32(b, unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 	}
-	return closeAttr(b, list)
+	value := func(data string) func([]byte) []byte {
+		return func(b []byte) []byte { return appendAttr(b, unix.NFTA_DATA_VALUE, []byte(data)) }
+	}
+	b = appendNested(b, unix.NFTA_SET_ELEM_KEY, value(e.Key))
+	switch {
+	case e.Data == "":
+		return b
+	case s.Data == "":
+		return appendAttr(b, unix.NFTA_SET_ELEM_USERDATA, appendUdata(nil, udataComment, append([]byte(e.Data), 0)))
+	case s.Data != table.TypeVerdict:
+		return appendNested(b, unix.NFTA_SET_ELEM_DATA, value(e.Data))
+	}
+	return appendNested(b, unix.NFTA_SET_ELEM_DATA, func(b []byte) []byte {
+		return appendNested(b, unix.NFTA_DATA_VERDICT, func(b []byte) []byte {
+			b = appendUint32(b, unix.NFTA_VERDICT_CODE, uint32(int32(verdictOf(s))))
+			return appendString(b, unix.NFTA_VERDICT_CHAIN, e.Data)
+		})
+	})
 }

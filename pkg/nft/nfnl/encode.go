@@ -39,13 +39,6 @@ type anonymous struct {
 	at int // where in exprs its 4-byte ID belongs
 }
 
-// Types of user data, of libnftnl's udata.h. The nft tool shows the comment and
-// passes over what it doesn't know.
-const (
-	udataComment = 0
-	udataHash    = 0xca
-)
-
 // The kernel refuses a rule of more expressions (NFT_RULE_MAXEXPRS), or one that takes it
 // more memory (12 bits of struct nft_rule), and with it all that changes at the same time.
 const (
@@ -99,12 +92,9 @@ func EncodeRule(r table.Rule) (*Rule, error) {
 	h.Write([]byte(r.Comment))
 	copy(out.Hash[:], h.Sum(nil))
 	if r.Comment != "" {
-		out.userdata = append(out.userdata, udataComment, byte(len(r.Comment)+1))
-		out.userdata = append(out.userdata, r.Comment...)
-		out.userdata = append(out.userdata, 0)
+		out.userdata = appendUdata(nil, udataComment, append([]byte(r.Comment), 0))
 	}
-	out.userdata = append(out.userdata, udataHash, byte(len(out.Hash)))
-	out.userdata = append(out.userdata, out.Hash[:]...)
+	out.userdata = appendUdata(out.userdata, udataHash, out.Hash[:])
 	return &out, nil
 }
 

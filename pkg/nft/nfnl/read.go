@@ -5,9 +5,8 @@ package nfnl
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/nft/table"
@@ -48,8 +47,8 @@ type Installed struct {
 // ReadTable reads all but the elements of sets.
 func (c *Conn) ReadTable() (Contents, error) {
 	t := Contents{Chains: make(map[string]Hook), Rules: make(map[string][]Installed)}
-	name := appendString(nil, attrTable, c.sock.table)
-	err := c.sock.ask(unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK, name, func(_ uint16, body []byte) {
+	name := c.named("")
+	err := c.ask(unix.NFT_MSG_GETTABLE, 0, name, func(body []byte) {
 		t.There = true
 		t.Foreign = number(attr(body, unix.NFTA_TABLE_FLAGS)) != 0
 	})
@@ -57,51 +56,45 @@ func (c *Conn) ReadTable() (Contents, error) {
 		return t, nil
 	}
 	if err != nil {
-		return t, fmt.Errorf("read table %s: %w", c.sock.table, err)
+		return t, fmt.Errorf("read table %s: %w", c.table, err)
 	}
-	for range MaxTries { // they are read in no time
-		clear(t.Chains)
-		err = c.sock.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, name, func(_ uint16, body []byte) {
-			if text(attr(body, attrTable)) == c.sock.table {
-				t.Chains[text(attr(body, unix.NFTA_CHAIN_NAME))] = parseHook(body)
-			}
-		})
-		if !errors.Is(err, ErrInterrupted) {
-			break
+	err = c.ask(unix.NFT_MSG_GETCHAIN, netlink.Dump, name, func(body []byte) {
+		if text(attr(body, attrTable)) == c.table {
+			t.Chains[text(attr(body, unix.NFTA_CHAIN_NAME))] = parseHook(body)
 		}
-	}
+	})
 	if err != nil {
-		return t, fmt.Errorf("read the chains of table %s: %w", c.sock.table, err)
+		return t, fmt.Errorf("read the chains of table %s: %w", c.table, err)
 	}
-	err = c.ReadRules(func(chain string, r Installed) { t.Rules[chain] = append(t.Rules[chain], r) })
+	err = c.ReadRules("", func(chain string, r Installed) { t.Rules[chain] = append(t.Rules[chain], r) })
 	if err != nil {
 		return t, err
 	}
-	if t.Sets, err = c.ReadSets(); err != nil {
+	if t.Sets, err = c.readSets(); err != nil {
 		return t, err
 	}
 	for _, kind := range [...]int{unix.NFT_MSG_GETOBJ, unix.NFT_MSG_GETFLOWTABLE} {
-		err = c.sock.ask(kind, unix.NLM_F_DUMP, name, func(_ uint16, body []byte) {
-			t.Foreign = t.Foreign || text(attr(body, attrTable)) == c.sock.table
+		err = c.ask(kind, netlink.Dump, name, func(body []byte) {
+			t.Foreign = t.Foreign || text(attr(body, attrTable)) == c.table
 		})
 		if err != nil {
-			return t, fmt.Errorf("read what else is in table %s: %w", c.sock.table, err)
+			return t, fmt.Errorf("read what else is in table %s: %w", c.table, err)
 		}
 	}
 	return t, nil
 }
 
-// ReadSets reads what sets there are, without those that live and die with their rule.
-func (c *Conn) ReadSets() (map[string]Shape, error) {
+// readSets reads what sets there are, without those that live and die with their rule.
+func (c *Conn) readSets() (map[string]Shape, error) {
 	sets := make(map[string]Shape)
-	err := c.sock.ask(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, appendString(nil, attrTable, c.sock.table), func(_ uint16, body []byte) {
+	err := c.ask(unix.NFT_MSG_GETSET, netlink.Dump, c.named(""), func(body []byte) {
 		kind := parseShape(body)
-		if text(attr(body, attrTable)) == c.sock.table && kind.flags&unix.NFT_SET_ANONYMOUS == 0 {
+		if text(attr(body, attrTable)) == c.table && kind.flags&unix.NFT_SET_ANONYMOUS == 0 {
 			sets[text(attr(body, attrName))] = kind
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the sets of table %s: %w", c.sock.table, err)
+		return nil, fmt.Errorf("read the sets of table %s: %w", c.table, err)
 	}
 	return sets, nil
 }
@@ -144,71 +137,17 @@ func parseShape(body []byte) Shape {
 	return s
 }
 
-// ReadRules reads the rules of all chains, each chain's in order.
-func (c *Conn) ReadRules(fn func(chain string, r Installed)) error { return c.sock.readRules("", fn) }
-
-// readRules reads the rules of a chain in order, "" = of all chains.
-func (s *socket) readRules(chain string, fn func(chain string, r Installed)) error {
-	body := appendString(nil, attrTable, s.table)
-	if chain != "" {
-		body = appendString(body, attrName, chain)
-	}
-	err := s.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, body, func(_ uint16, body []byte) {
-		if !isText(attr(body, attrTable), s.table) {
-			return
+// ReadRules reads the rules of a chain in order, "" = of all chains, each chain's in order.
+func (c *Conn) ReadRules(chain string, fn func(chain string, r Installed)) error {
+	err := c.ask(unix.NFT_MSG_GETRULE, netlink.Dump, c.named(chain), func(body []byte) {
+		if text(attr(body, attrTable)) == c.table {
+			fn(text(attr(body, attrName)), parseRule(body))
 		}
-		in := chain
-		if at := attr(body, attrName); in == "" || !isText(at, in) {
-			in = text(at)
-		}
-		fn(in, parseRule(body))
 	})
 	if err != nil {
-		return fmt.Errorf("read the rules of table %s: %w", s.table, err)
+		return fmt.Errorf("read the rules of table %s: %w", c.table, err)
 	}
 	return nil
-}
-
-// manyChains is how many take longer to read than two threads to meet.
-const manyChains = 16
-
-// ReadChains reads the rules of some chains, which are about so many: one chain after the
-// other, of many half by one socket and half by another.
-func (c *Conn) ReadChains(chains map[string]int) (map[string][]Installed, error) {
-	names := slices.Collect(maps.Keys(chains))
-	read := make([][]Installed, len(names))
-	some := func(s *socket, from, to int) error {
-		for i := from; i < to; i++ {
-			name := names[i]
-			list := make([]Installed, 0, chains[name])
-			err := s.readRules(name, func(chain string, r Installed) {
-				if chain == name {
-					list = append(list, r)
-				}
-			})
-			if err != nil {
-				return err
-			}
-			read[i] = list
-		}
-		return nil
-	}
-	half, done := len(names), make(chan error, 1)
-	if half >= manyChains {
-		half /= 2
-		go func() { done <- some(&c.beside, half, len(names)) }()
-	} else {
-		done <- nil
-	}
-	err := some(&c.sock, 0, half)
-	if err = errors.Join(err, <-done); err != nil {
-		return nil, err
-	}
-	rules := make(map[string][]Installed, len(names))
-	for i, name := range names {
-		rules[name] = read[i]
-	}
-	return rules, nil
 }
 
 func parseRule(body []byte) Installed {
@@ -224,17 +163,6 @@ func parseRule(body []byte) Installed {
 	return r
 }
 
-// udata is the entry of a type in user data, nil where there is none.
-func udata(b []byte, want byte) []byte {
-	for len(b) >= 2 && len(b) >= 2+int(b[1]) {
-		if b[0] == want {
-			return b[2 : 2+int(b[1])]
-		}
-		b = b[2+int(b[1]):]
-	}
-	return nil
-}
-
 // Counter is what one rule has counted.
 type Counter struct {
 	Chain, Comment string
@@ -246,17 +174,13 @@ type Counter struct {
 // aren't of one time.
 func (c *Conn) ReadCounters(chain string) ([]Counter, error) {
 	var out []Counter
-	body := appendString(nil, attrTable, c.sock.table)
-	if chain != "" {
-		body = appendString(body, attrName, chain)
-	}
-	err := c.sock.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, body, func(_ uint16, body []byte) {
-		if one, ok := parseCounter(body); ok && text(attr(body, attrTable)) == c.sock.table {
+	err := c.ask(unix.NFT_MSG_GETRULE, netlink.Dump, c.named(chain), func(body []byte) {
+		if one, ok := parseCounter(body); ok && text(attr(body, attrTable)) == c.table {
 			out = append(out, one)
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the counters of table %s: %w", c.sock.table, err)
+		return nil, fmt.Errorf("read the counters of table %s: %w", c.table, err)
 	}
 	return out, nil
 }

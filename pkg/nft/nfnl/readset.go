@@ -4,8 +4,13 @@ package nfnl
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/nft/table"
@@ -13,24 +18,17 @@ import (
 
 // ReadElements reads all elements of a set. Where there is none of its name, the error is os.ErrNotExist.
 func (c *Conn) ReadElements(def *table.Set, fn func(Element)) error {
-	err := c.sock.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, c.sock.set(def), func(_ uint16, body []byte) {
-		parseElements(def, body, fn)
-	})
+	err := c.ask(unix.NFT_MSG_GETSETELEM, netlink.Dump, c.named(def.Name), func(body []byte) { parseElements(def, body, fn) })
 	if err != nil {
 		return fmt.Errorf("read the elements of set %s: %w", def.Name, err)
 	}
 	return nil
 }
 
-// set names one in a request.
-func (s *socket) set(def *table.Set) []byte {
-	return appendString(appendString(nil, attrTable, s.table), attrName, def.Name)
-}
-
 // ReadCounted reads all elements of a set that count, and how many packets each has counted. Where
 // there is none of its name, the error is os.ErrNotExist.
 func (c *Conn) ReadCounted(def *table.Set, fn func(key string, packets uint64)) error {
-	err := c.sock.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, c.sock.set(def), func(_ uint16, body []byte) {
+	err := c.ask(unix.NFT_MSG_GETSETELEM, netlink.Dump, c.named(def.Name), func(body []byte) {
 		for _, e := range attrs(attr(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
 			key := string(attr(attr(e, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
 			counter := attr(attr(e, unix.NFTA_SET_ELEM_EXPR), unix.NFTA_EXPR_DATA)
@@ -43,41 +41,53 @@ func (c *Conn) ReadCounted(def *table.Set, fn func(key string, packets uint64)) 
 	return nil
 }
 
-// MaxAsked is how many elements are asked for at once. Each is an answer of its
-// own, and all must fit into the buffer that anyone gets.
-const MaxAsked = 100
+// maxAsked is how many elements are asked for at once: all answers must fit into the buffer that
+// anyone gets.
+const maxAsked = 50
 
-// Question is for elements of a set, MaxAsked at most, and what the kernel said to it.
-type Question struct {
-	Set      *table.Set
-	Elements []Element
-	Found    func(Element)
-	// Err is os.ErrNotExist where the kernel hasn't one of them: it stops at the first.
-	Err error
+// Lookup asks for one element of a set.
+type Lookup struct {
+	Set *table.Set
+	Key string
+	End bool // see Element
+	// There says whether the kernel has it, Data what it has with it.
+	There bool
+	Data  string
 }
 
-// Ask puts questions, for MaxAsked elements at most together. The error is not of one of them.
-func (c *Conn) Ask(questions []*Question) error {
-	requests := make([]*request, len(questions))
-	for i, q := range questions {
-		body := appendElements(c.sock.set(q.Set), &table.Set{Key: q.Set.Key}, withoutData(q.Elements))
-		requests[i] = &request{kind: unix.NFT_MSG_GETSETELEM, flags: unix.NLM_F_ACK, body: body, fn: func(_ uint16, body []byte) {
-			parseElements(q.Set, body, q.Found)
-		}}
+// Find answers lookups.
+func (c *Conn) Find(lookups []*Lookup) error {
+	for chunk := range slices.Chunk(lookups, maxAsked) {
+		if err := c.find(chunk); err != nil {
+			return fmt.Errorf("read elements of sets: %w", err)
+		}
 	}
-	err := c.sock.exchange(requests)
-	for i, r := range requests {
-		questions[i].Err = r.err
-	}
-	return err
+	return nil
 }
 
-func withoutData(elements []Element) []Element {
-	out := make([]Element, len(elements))
-	for i, e := range elements {
-		out[i] = Element{Key: e.Key, End: e.End}
+func (c *Conn) find(lookups []*Lookup) error {
+	requests := make([]netlink.Message, len(lookups))
+	for i, l := range lookups {
+		requests[i] = message(unix.NFT_MSG_GETSETELEM, 0)
+		requests[i].Data = append(requests[i].Data, appendElements(c.named(l.Set.Name), l.Set, []Element{{Key: l.Key, End: l.End}})...)
 	}
-	return out
+	if err := c.sock.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return err
+	}
+	if _, err := c.sock.SendMessages(requests); err != nil {
+		return err
+	}
+	var failed error
+	for _, l := range lookups { // each has one answer
+		answers, err := c.sock.Receive()
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			failed = err
+		}
+		for _, a := range answers {
+			parseElements(l.Set, attributes(a), func(e Element) { l.There, l.Data = true, e.Data })
+		}
+	}
+	return failed
 }
 
 func parseElements(def *table.Set, body []byte, fn func(Element)) {

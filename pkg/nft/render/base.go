@@ -22,9 +22,9 @@ type Uses struct {
 	Tunnels    Tunnels
 }
 
-// Everything are all chains that Base may have.
-func (x Renderer) Everything() []table.Chain {
-	return x.Base(Uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, Masquerade: true, Translated: true, Shut: true})
+// All are uses for which there is each chain that Base may have.
+func All() Uses {
+	return Uses{Wildcard: true, Hosts: true, Untracked: true, NAT: true, Masquerade: true, Translated: true, Shut: true}
 }
 
 // Base are the chains that don't belong to an endpoint, policy or profile. They

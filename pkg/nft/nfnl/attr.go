@@ -9,6 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The numbers of attributes, of linux/netfilter/nf_tables.h. The name of the
+// table is the first in messages of every kind.
+const (
+	attrTable = 1
+	attrName  = 2 // of a set; of the chain in a rule; of the set in elements
+)
+
 // appendAttr appends a netlink attribute.
 func appendAttr(b []byte, kind uint16, data []byte) []byte {
 	b = binary.NativeEndian.AppendUint16(b, uint16(unix.SizeofNlAttr+len(data)))
@@ -30,17 +37,12 @@ func appendUint64(b []byte, kind uint16, v uint64) []byte {
 	return appendAttr(b, kind, binary.BigEndian.AppendUint64(nil, v))
 }
 
-// openAttr begins an attribute of attributes, which closeAttr ends.
-func openAttr(b []byte, kind uint16) ([]byte, int) {
+// appendNested appends an attribute of attributes, which fill appends.
+func appendNested(b []byte, kind uint16, fill func(b []byte) []byte) []byte {
 	at := len(b)
-	return append(b, 0, 0, byte(kind|unix.NLA_F_NESTED), byte((kind|unix.NLA_F_NESTED)>>8)), at
-}
-
-// closeAttr also puts the kind into the host's byte order.
-func closeAttr(b []byte, at int) []byte {
-	kind := uint16(b[at+2]) | uint16(b[at+3])<<8
+	b = binary.NativeEndian.AppendUint16(b, 0)
+	b = fill(binary.NativeEndian.AppendUint16(b, kind|unix.NLA_F_NESTED))
 	binary.NativeEndian.PutUint16(b[at:], uint16(len(b)-at))
-	binary.NativeEndian.PutUint16(b[at+2:], kind)
 	return b
 }
 
@@ -86,11 +88,6 @@ func text(b []byte) string {
 	return string(b)
 }
 
-// isText says whether b is a string with its NUL.
-func isText(b []byte, s string) bool {
-	return len(b) == len(s)+1 && string(b[:len(s)]) == s
-}
-
 // number is a big-endian number of up to 8 bytes.
 func number(b []byte) uint64 {
 	v := uint64(0)
@@ -100,51 +97,27 @@ func number(b []byte) uint64 {
 	return v
 }
 
-// header of a netlink message, and what follows it in nftables' messages.
-type header struct {
-	kind  uint16
-	flags uint16
-	seq   uint32
-	port  uint32
-}
-
+// Types of user data, of libnftnl's udata.h. The nft tool shows comments and
+// passes over what it doesn't know.
 const (
-	headerSize = unix.SizeofNlMsghdr
-	familySize = 4 // nfgenmsg: family, version, resource
+	udataComment    = 0
+	udataKeyOrder   = 0 // of a set
+	udataSetComment = 7
+	udataHash       = 0xca
 )
 
-// openMessage begins a message to nftables, which closeMessage ends.
-func openMessage(b []byte, kind int, flags uint16, seq uint32) ([]byte, int) {
-	at := len(b)
-	b = binary.NativeEndian.AppendUint32(b, 0)
-	b = binary.NativeEndian.AppendUint16(b, uint16(unix.NFNL_SUBSYS_NFTABLES<<8|kind))
-	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST|flags)
-	b = binary.NativeEndian.AppendUint32(b, seq)
-	b = binary.NativeEndian.AppendUint32(b, 0)
-	return append(b, unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0), at
+// appendUdata appends an entry of user data.
+func appendUdata(b []byte, kind byte, data []byte) []byte {
+	return append(append(b, kind, byte(len(data))), data...)
 }
 
-func closeMessage(b []byte, at int) []byte {
-	binary.NativeEndian.PutUint32(b[at:], uint32(len(b)-at))
-	return b
-}
-
-// messages are those in what was received.
-func messages(b []byte) iter.Seq2[header, []byte] {
-	return func(yield func(header, []byte) bool) {
-		for len(b) >= headerSize {
-			n := int(binary.NativeEndian.Uint32(b))
-			if n < headerSize || n > len(b) {
-				return
-			}
-			h := header{
-				binary.NativeEndian.Uint16(b[4:]), binary.NativeEndian.Uint16(b[6:]),
-				binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint32(b[12:]),
-			}
-			if !yield(h, b[headerSize:n]) {
-				return
-			}
-			b = b[min(len(b), (n+3)&^3):]
+// udata is the entry of a type in user data, nil where there is none.
+func udata(b []byte, want byte) []byte {
+	for len(b) >= 2 && len(b) >= 2+int(b[1]) {
+		if b[0] == want {
+			return b[2 : 2+int(b[1])]
 		}
+		b = b[2+int(b[1]):]
 	}
+	return nil
 }

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/render"
+	"github.com/calico-go/calico/pkg/nft/table"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// interfaces keep which endpoint has which interface, and what follows for sets and chains. Of several
+// that claim an interface the one of the lowest path has it.
+type interfaces struct {
+	ruleset  *ruleset
+	rules    *ruleChains
+	groups   *groups
+	renderer func() render.Renderer
+	prefixes []string // of workload interfaces
+
+	byPath    map[string]*policy.Endpoint
+	workloads map[string][]string // sorted paths of those that claim a workload interface
+	hosts     map[string][]string // the same of a host's interface
+	wildcards []string
+	indexes   map[string]int    // of workloads' links; 0 = it isn't known
+	sources   map[string][]slot // elements of a workload interface
+	claims    claims
+	toReport  map[string]bool // paths
+}
+
+func newInterfaces(rs *ruleset, rc *ruleChains, renderer func() render.Renderer) *interfaces {
+	return &interfaces{
+		ruleset: rs, rules: rc, groups: newGroups(rs, rc), renderer: renderer,
+		byPath: make(map[string]*policy.Endpoint), workloads: make(map[string][]string), hosts: make(map[string][]string),
+		indexes: make(map[string]int), sources: make(map[string][]slot), claims: newClaims(rs), toReport: make(map[string]bool),
+	}
+}
+
+// setPrefixes says what names of workload interfaces begin with.
+func (in *interfaces) setPrefixes(prefixes []string) {
+	if slices.Equal(in.prefixes, prefixes) {
+		return
+	}
+	in.prefixes = slices.Clone(prefixes)
+	for _, path := range slices.Sorted(maps.Keys(in.byPath)) {
+		in.put(path, in.byPath[path])
+	}
+}
+
+// put takes an endpoint; nil = it is gone.
+func (in *interfaces) put(path string, ep *policy.Endpoint) {
+	in.toReport[path] = true
+	old := in.byPath[path]
+	if ep == nil {
+		delete(in.byPath, path)
+	} else {
+		in.byPath[path] = ep
+	}
+	if in.asksOther(old, ep) {
+		in.groups.join(ep.Interface, &ep.Outbound, model.Outbound)
+		in.groups.join(ep.Interface, &ep.Inbound, model.Inbound)
+		return
+	}
+	for _, ids := range hostLists(ep) {
+		in.rules.use(ids, 1) // first: what both ask stays
+	}
+	for _, ids := range hostLists(old) {
+		in.rules.use(ids, -1)
+	}
+	for _, list := range [...]map[string][]string{in.workloads, in.hosts} {
+		if old != nil && old.Interface != "" {
+			if list[old.Interface] = without(list[old.Interface], path); len(list[old.Interface]) == 0 {
+				delete(list, old.Interface)
+			}
+		}
+	}
+	in.wildcards = without(in.wildcards, path)
+	if ep != nil && ep.Dropped == "" {
+		switch {
+		case ep.Wildcard:
+			in.wildcards = with(in.wildcards, path)
+		case ep.Interface == "", ep.Interface == policy.Loopback:
+		case !ep.Workload:
+			in.hosts[ep.Interface] = with(in.hosts[ep.Interface], path)
+		case in.isWorkload(ep.Interface):
+			in.workloads[ep.Interface] = with(in.workloads[ep.Interface], path)
+		}
+	}
+	for i, e := range [...]*policy.Endpoint{old, ep} {
+		switch {
+		case e == nil, i == 0 && ep != nil && e.Workload == ep.Workload && e.Interface == ep.Interface: // it is the same one's turn
+		case e.Workload:
+			in.putWorkload(e.Interface)
+		default:
+			in.putHost(e.Interface)
+		}
+	}
+	if old != nil && old.Wildcard || ep != nil && ep.Wildcard {
+		in.putWildcard()
+	}
+	in.claims.put(path, in.claimed(path, ep))
+}
+
+// claimed are the elements that an endpoint claims.
+func (in *interfaces) claimed(path string, ep *policy.Endpoint) map[slot]claim {
+	switch {
+	case ep == nil || !ep.Workload || ep.Interface == "":
+	case ep.Dropped == "":
+		return natClaims(path, ep)
+	case in.isWorkload(ep.Interface):
+		return map[slot]claim{{render.SetClosed, table.NameBytes(ep.Interface)}: {path, path, render.Comment(path, "")}}
+	case ep.Interface != policy.Loopback && len(ep.Interface) <= table.MaxInterface:
+		return map[slot]claim{{render.SetShut, table.NameBytes(ep.Interface)}: {path, path, render.Comment(path, "")}}
+	}
+	return nil
+}
+
+// asksOther says whether what an endpoint asks is all that is new of it, and it has
+// the interface.
+func (in *interfaces) asksOther(old, ep *policy.Endpoint) bool {
+	return old != nil && ep != nil && ep.Workload && old.Workload && ep.Dropped == "" && old.Dropped == "" &&
+		!ep.Wildcard && !old.Wildcard && old.Interface == ep.Interface && old.MAC == ep.MAC &&
+		slices.Equal(old.Addrs, ep.Addrs) && slices.Equal(old.NAT, ep.NAT) &&
+		in.isWorkload(ep.Interface) && len(in.workloads[ep.Interface]) == 1 && in.workloads[ep.Interface][0] == ep.Path
+}
+
+// hostLists are what an endpoint asks that is in no group.
+func hostLists(ep *policy.Endpoint) [][]policy.RulesID {
+	if ep == nil || ep.Workload {
+		return nil
+	}
+	return [][]policy.RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound}
+}
+
+func (in *interfaces) isWorkload(name string) bool {
+	return slices.ContainsFunc(in.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+func with(list []string, s string) []string {
+	list = append(without(list, s), s)
+	slices.Sort(list)
+	return list
+}
+
+func without(list []string, s string) []string {
+	return slices.DeleteFunc(list, func(have string) bool { return have == s })
+}
+
+// owner is the endpoint that has an interface, nil = none. All that claim it are to be reported.
+func (in *interfaces) owner(paths []string) *policy.Endpoint {
+	if len(paths) == 0 {
+		return nil
+	}
+	for _, path := range paths {
+		in.toReport[path] = true
+	}
+	return in.byPath[paths[0]]
+}
+
+// putWorkload gives a workload interface to the first that claims it.
+func (in *interfaces) putWorkload(name string) {
+	if name == "" {
+		return
+	}
+	key := table.NameBytes(name)
+	workload, from, to := slot{render.SetWorkloads, key}, slot{render.SetDeniedFrom, key}, slot{render.SetDeniedTo, key}
+	if ep := in.owner(in.workloads[name]); ep != nil {
+		in.ruleset.put(workload, render.Comment(ep.Path, ""))
+		in.ruleset.put(from, "")
+		in.ruleset.put(to, "")
+		in.groups.join(name, &ep.Outbound, model.Outbound)
+		in.groups.join(name, &ep.Inbound, model.Inbound)
+	} else {
+		for _, at := range [...]slot{workload, from, to} {
+			in.ruleset.remove(at)
+		}
+		in.groups.join(name, nil, model.Outbound)
+		in.groups.join(name, nil, model.Inbound)
+		delete(in.indexes, name)
+	}
+	in.putSources(name)
+}
+
+// setIndexes says which indexes links have; 0 = there is none.
+func (in *interfaces) setIndexes(indexes map[string]int) {
+	for name, index := range indexes {
+		if len(in.workloads[name]) > 0 && in.indexes[name] != index {
+			in.indexes[name] = index
+			in.putSources(name)
+		}
+	}
+}
+
+// putSources are the addresses, and the MAC, that the owner of an interface may send from.
+func (in *interfaces) putSources(name string) {
+	var slots []slot
+	if owners := in.workloads[name]; len(owners) > 0 {
+		ep := in.byPath[owners[0]]
+		for _, a := range ep.Addrs {
+			s := render.Source{Interface: name, Index: in.indexes[name], Addr: a.Unmap()}
+			slots = append(slots, slot{s.Set(), s.Key()})
+			if s.Index != 0 {
+				slots = append(slots, slot{s.IndexedSet(), s.IndexedKey()})
+			}
+		}
+		if ep.MAC.IsZero() {
+			slots = append(slots, slot{render.SetAnyMAC, table.NameBytes(name)})
+		} else {
+			slots = append(slots, slot{render.SetMACs, table.Concat(table.NameBytes(name), string(ep.MAC[:]))})
+		}
+	}
+	for _, s := range in.sources[name] {
+		if !slices.Contains(slots, s) {
+			in.ruleset.remove(s)
+		}
+	}
+	for _, s := range slots {
+		in.ruleset.put(s, "")
+	}
+	if in.sources[name] = slots; len(slots) == 0 {
+		delete(in.sources, name)
+	}
+}
+
+// putHosts renders the chains of all host endpoints again.
+func (in *interfaces) putHosts() {
+	for name := range in.hosts {
+		in.putHost(name)
+	}
+}
+
+// putHost gives an interface of the host to the first host endpoint that claims it.
+func (in *interfaces) putHost(name string) {
+	if name == "" {
+		return
+	}
+	key := table.NameBytes(name)
+	ep := in.owner(in.hosts[name])
+	if ep == nil {
+		ep = &policy.Endpoint{}
+	}
+	for _, side := range [...]struct {
+		direction           model.Direction
+		dispatch, untracked string
+		raw                 bool
+	}{
+		{model.Inbound, render.MapHostIn, render.MapUntrackIn, len(ep.UntrackedInbound) > 0},
+		{model.Outbound, render.MapHostOut, render.MapUntrackOut, len(ep.UntrackedOutbound) > 0},
+	} {
+		in.offer(ep.Path != "", slot{side.dispatch, key}, render.HostChain(name, side.direction), func() table.Chain {
+			return in.renderer().Host(name, ep, side.direction)
+		})
+		in.offer(side.raw, slot{side.untracked, key}, render.UntrackedChain(name, side.direction), func() table.Chain {
+			return in.renderer().Untracked(name, ep, side.direction)
+		})
+	}
+}
+
+// offer puts a chain and its element in a verdict map, or removes both.
+func (in *interfaces) offer(wanted bool, at slot, chain string, render func() table.Chain) {
+	if !wanted {
+		in.ruleset.remove(at)
+		in.ruleset.removeChain(chain)
+		return
+	}
+	in.ruleset.put(at, chain)
+	in.ruleset.putChain(chain, render)
+}
+
+func (in *interfaces) putWildcard() {
+	for _, direction := range directions {
+		name := render.WildcardChain(direction)
+		if len(in.wildcards) == 0 {
+			in.ruleset.removeChain(name)
+			continue
+		}
+		ep := in.byPath[in.wildcards[0]]
+		in.ruleset.putChain(name, func() table.Chain { return render.Wildcard(ep, direction) })
+	}
+}
+
+// problem says why an endpoint is not enforced, nil where it is or need not be.
+func (in *interfaces) problem(path string) error {
+	ep := in.byPath[path]
+	if ep == nil || ep.Dropped != "" {
+		return nil
+	}
+	owners := in.hosts[ep.Interface]
+	switch {
+	case ep.Wildcard:
+		owners = in.wildcards
+	case ep.Interface == "":
+		return nil
+	case ep.Interface == policy.Loopback:
+		return fmt.Errorf("interface %s: what a host sends to itself is not policed: it is not enforced", ep.Interface)
+	case ep.Workload && !in.isWorkload(ep.Interface):
+		return fmt.Errorf("interface %s begins with none of the prefixes of workload interfaces (%s): it is not enforced", ep.Interface, strings.Join(in.prefixes, ", "))
+	case ep.Workload:
+		owners = in.workloads[ep.Interface]
+	}
+	if len(owners) > 0 && owners[0] != path {
+		return fmt.Errorf("interface %s is also that of %s, which has it", ep.Interface, owners[0])
+	}
+	return nil
+}

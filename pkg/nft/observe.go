@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/nft/nfnl"
+	"github.com/calico-go/calico/pkg/nft/render"
+	"github.com/calico-go/calico/pkg/nft/table"
+)
+
+// observe reads everything and notes what the kernel holds. What it holds
+// besides becomes something to remove. Differences from what was known are counted as repairs,
+// also where an error follows: what was noted until then is known to the next try.
+func (f *Firewall) observe(r *Report) error {
+	t, err := f.conn.ReadTable()
+	if err != nil {
+		return err
+	}
+	if !f.started {
+		f.desired.keepTranslating(t)
+	}
+	remake := f.remake || t.Foreign || f.desired.unfit(t)
+	repairs, err := f.desired.ruleset.observe(f.conn, t, remake)
+	if f.started {
+		r.Repairs += repairs
+	}
+	return err
+}
+
+// unfit says whether a part of the table is of another make, so that all of it
+// must be made anew.
+func (d *desired) unfit(t nfnl.Contents) bool {
+	hooks := make(map[string]nfnl.Hook)
+	for _, c := range d.renderer().Base(render.All()) {
+		hooks[c.Name] = nfnl.HookOf(c.Hook)
+	}
+	for name, at := range t.Chains {
+		if d.ruleset.chains[name] != nil && at != hooks[name] {
+			return true
+		}
+	}
+	for name, kind := range t.Sets {
+		if s := d.ruleset.sets[name]; s != nil && nfnl.ShapeOf(&s.def) != kind {
+			return true
+		}
+	}
+	return false
+}
+
+// observe notes what the kernel holds, and counts what isn't as it was known. Where the table
+// must be made anew, that is nothing.
+func (rs *ruleset) observe(conn *nfnl.Conn, t nfnl.Contents, remake bool) (repairs int, err error) {
+	rs.there, rs.rebuild = t.There, t.There && remake
+	if rs.rebuild {
+		t, rs.there = nfnl.Contents{}, false
+		repairs++
+	}
+	for name, c := range rs.chains {
+		_, there := t.Chains[name]
+		if rs.observeChain(name, c, there, t.Rules[name]) {
+			repairs++
+		}
+	}
+	for name := range t.Chains {
+		if rs.chains[name] == nil {
+			rs.chains[name] = &chain{there: true}
+			rs.holds(rs.chains[name], t.Rules[name])
+			rs.dirty[name] = true
+			repairs++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(rs.sets)) {
+		_, there := t.Sets[name]
+		n, err := rs.observeSet(conn, rs.sets[name], there)
+		if err != nil {
+			return repairs, err
+		}
+		repairs += n
+	}
+	for name := range t.Sets {
+		if rs.sets[name] == nil {
+			rs.sets[name] = &set{def: table.Set{Name: name}, there: true}
+			rs.changed[name] = true
+			repairs++
+		}
+	}
+	return repairs, nil
+}
+
+// observeChain notes what the kernel holds of a chain and reports whether it
+// isn't what was known.
+func (rs *ruleset) observeChain(name string, c *chain, there bool, rules []nfnl.Installed) bool {
+	if c.there == there && slices.Equal(c.have, rules) {
+		return false
+	}
+	known := c.there || c.have != nil
+	if known && there {
+		// A rule that was known by another handle has been put in anew, by
+		// somebody else: whatever it says of itself, it isn't ours.
+		handles := make(map[nfnl.Installed]bool, len(c.have))
+		for _, r := range c.have {
+			handles[r] = true
+		}
+		for i := range rules {
+			if !handles[rules[i]] {
+				rules[i].Hash = nfnl.Hash{}
+			}
+		}
+	}
+	c.there = there
+	rs.holds(c, rules)
+	rs.dirty[name] = true
+	return known || there
+}
+
+// observeSet does the same for a set, and counts the elements that differ. Where it can't be read
+// nothing is noted.
+func (rs *ruleset) observeSet(conn *nfnl.Conn, s *set, there bool) (repairs int, err error) {
+	was, known := s.there, s.was
+	if !there {
+		s.there, s.was = false, make(map[string]held)
+		if was || len(s.elems) > 0 {
+			rs.changed[s.def.Name] = true
+		}
+		if was {
+			repairs = 1
+		}
+		return repairs, nil
+	}
+	differing, err := s.read(conn)
+	if err != nil {
+		return 0, err
+	}
+	s.there, s.was = true, differing
+	for key, now := range differing {
+		before, noted := known[key]
+		if !noted {
+			before.data, before.there = s.elems[key]
+		}
+		if was && before != now {
+			repairs++
+		}
+	}
+	for key, before := range known {
+		if now, differs := differing[key]; was && !differs {
+			if now.data, now.there = s.elems[key]; before != now {
+				repairs++
+			}
+		}
+	}
+	if !was || len(differing) > 0 {
+		rs.changed[s.def.Name] = true
+	}
+	return repairs, nil
+}
+
+// read gives what the kernel has where that isn't what is wanted.
+func (s *set) read(conn *nfnl.Conn) (map[string]held, error) {
+	differing, right := make(map[string]held), make(map[string]struct{}, len(s.elems))
+	err := conn.ReadElements(&s.def, func(e nfnl.Element) {
+		if s.wants(e) {
+			right[s.key(e)] = struct{}{}
+		} else {
+			differing[s.key(e)] = held{true, e.Data}
+		}
+	})
+	for key := range s.elems {
+		_, ok := right[key]
+		if _, other := differing[key]; !ok && !other {
+			differing[key] = held{}
+		}
+	}
+	return differing, err
+}

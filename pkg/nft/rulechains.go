@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/nft/render"
+	"github.com/calico-go/calico/pkg/nft/table"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// ruleChains are the chains of policies and profiles, and the sets that their rules ask.
+type ruleChains struct {
+	ruleset  *ruleset
+	renderer func() render.Renderer
+	rules    map[policy.RulesID]*policy.Rules
+	users    map[policy.RulesID]int                       // lists of groups and host endpoints that name them
+	setUsers map[policy.SetID]map[policy.RulesID]struct{} // rules that ask a set
+	known    map[policy.SetID]policy.SetKind
+}
+
+func newRuleChains(rs *ruleset, renderer func() render.Renderer) *ruleChains {
+	return &ruleChains{
+		ruleset: rs, renderer: renderer, rules: make(map[policy.RulesID]*policy.Rules), users: make(map[policy.RulesID]int),
+		setUsers: make(map[policy.SetID]map[policy.RulesID]struct{}), known: make(map[policy.SetID]policy.SetKind),
+	}
+}
+
+func (rc *ruleChains) effect(id policy.RulesID, d model.Direction) render.Effect {
+	return render.EffectOf(rc.rules[id], d)
+}
+
+// put takes the rules of a policy or profile; nil = there are none any more.
+func (rc *ruleChains) put(id policy.RulesID, r *policy.Rules) {
+	for s := range setsOf(rc.rules[id]) {
+		if delete(rc.setUsers[s], id); len(rc.setUsers[s]) == 0 {
+			delete(rc.setUsers, s)
+		}
+	}
+	for s := range setsOf(r) {
+		if rc.setUsers[s] == nil {
+			rc.setUsers[s] = make(map[policy.RulesID]struct{})
+		}
+		rc.setUsers[s][id] = struct{}{}
+	}
+	if r == nil {
+		delete(rc.rules, id)
+	} else {
+		rc.rules[id] = r
+	}
+	rc.render(id)
+}
+
+// render puts the chains of a policy or profile that is there, or that somebody asks: where
+// it isn't there, they drop. It removes those of any other.
+func (rc *ruleChains) render(id policy.RulesID) {
+	for _, direction := range directions {
+		name := render.RulesChain(id, direction)
+		if rc.rules[id] == nil && rc.users[id] == 0 {
+			rc.ruleset.removeChain(name)
+		} else {
+			rc.ruleset.putChain(name, func() table.Chain { return rc.renderer().Rules(id, rc.rules[id], direction) })
+		}
+	}
+}
+
+// use counts n more lists that name policies and profiles, or less.
+func (rc *ruleChains) use(ids []policy.RulesID, n int) {
+	for _, id := range ids {
+		before := rc.users[id]
+		rc.users[id] += n
+		if rc.users[id] == 0 {
+			delete(rc.users, id)
+		}
+		if rc.rules[id] == nil && (before == 0 || rc.users[id] == 0) {
+			rc.render(id)
+		}
+	}
+}
+
+// setsOf are the sets that rules ask.
+func setsOf(r *policy.Rules) map[policy.SetID]struct{} {
+	out := make(map[policy.SetID]struct{})
+	if r == nil {
+		return out
+	}
+	for _, rules := range [...][]policy.Rule{r.Inbound, r.Outbound} {
+		for i := range rules {
+			for _, c := range [...]*policy.Criteria{&rules[i].Match, &rules[i].Not} {
+				for _, list := range [...][]policy.SetID{c.SrcSets, c.DstSets, c.SrcPortSets, c.DstPortSets} {
+					for _, id := range list {
+						out[id] = struct{}{}
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// changeSet folds in what happened to a set of policy, which is one of ours for
+// each IP version.
+func (rc *ruleChains) changeSet(id policy.SetID, c *policy.SetChange) {
+	kind, there := rc.known[id]
+	if !there {
+		kind = c.Kind
+	}
+	if c.Gone {
+		delete(rc.known, id)
+		for _, version := range versions {
+			rc.ruleset.removeSet(render.PolicySetName(version, id, kind))
+		}
+		rc.renderUsers(id)
+		return
+	}
+	if !there {
+		rc.known[id] = kind
+		rc.renderUsers(id)
+		for _, version := range versions {
+			rc.ruleset.addSet(render.PolicySet(version, id, kind, c.Text))
+		}
+	}
+	for _, m := range c.Removed {
+		if at, ok := member(id, kind, m); ok {
+			rc.ruleset.remove(at)
+		}
+	}
+	for _, m := range c.Added {
+		if at, ok := member(id, kind, m); ok {
+			rc.ruleset.put(at, "")
+		}
+	}
+}
+
+// member is the element of a member.
+func member(id policy.SetID, kind policy.SetKind, m policy.Member) (slot, bool) {
+	if !m.Addr.IsValid() {
+		return slot{}, false
+	}
+	a := m.Addr.Unmap()
+	at := slot{render.PolicySetName(versionOf(a), id, kind), table.AddrBytes(a)}
+	if kind == policy.KindPorts {
+		at.key = table.Concat(at.key, string([]byte{byte(m.Protocol)}), table.PortBytes(m.Port))
+	}
+	return at, true
+}
+
+// renderUsers renders again what asks a set that has come or gone.
+func (rc *ruleChains) renderUsers(id policy.SetID) {
+	for user := range rc.setUsers[id] {
+		rc.render(user)
+	}
+}

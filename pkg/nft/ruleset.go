@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"slices"
+
+	"github.com/calico-go/calico/pkg/nft/nfnl"
+	"github.com/calico-go/calico/pkg/nft/render"
+	"github.com/calico-go/calico/pkg/nft/table"
+)
+
+// ruleset is the table as it is wanted, and beside each part what the kernel is known
+// to hold. It knows nothing of policy, and does no I/O.
+type ruleset struct {
+	there   bool // the kernel has the table
+	rebuild bool // it must be made anew
+	total   totals
+	chains  map[string]*chain
+	sets    map[string]*set
+	dirty   map[string]bool // names of chains to render again
+	changed map[string]bool // names of sets with something to write
+}
+
+// totals are of what the kernel holds.
+type totals struct{ rules, sets, members int }
+
+// newRuleset has the sets that there always are.
+func newRuleset() *ruleset {
+	rs := &ruleset{
+		chains: make(map[string]*chain), sets: make(map[string]*set),
+		dirty: make(map[string]bool), changed: make(map[string]bool),
+	}
+	for _, s := range render.Sets() {
+		rs.addSet(s)
+	}
+	return rs
+}
+
+// chain is one that is wanted, or one that is still to be removed.
+type chain struct {
+	render func() table.Chain // nil = it is no longer wanted
+	want   []nfnl.Hash        // of its rules, as last rendered
+	there  bool               // the kernel has it
+	have   []nfnl.Installed   // rules that the kernel has
+}
+
+func (c *chain) differs() bool {
+	return !slices.EqualFunc(c.have, c.want, func(have nfnl.Installed, want nfnl.Hash) bool { return have.Hash == want })
+}
+
+// encoded is the chain without its rules, and its rules.
+func (c *chain) encoded() (table.Chain, []*nfnl.Rule, error) {
+	def := c.render()
+	list := make([]*nfnl.Rule, len(def.Rules))
+	for i, r := range def.Rules {
+		e, err := nfnl.EncodeRule(r)
+		if err != nil {
+			return def, nil, err
+		}
+		list[i] = e
+	}
+	def.Rules = nil
+	return def, list, nil
+}
+
+// putChain says how a chain is rendered.
+func (rs *ruleset) putChain(name string, render func() table.Chain) {
+	c := rs.chains[name]
+	if c == nil {
+		c = &chain{}
+		rs.chains[name] = c
+	}
+	c.render = render
+	rs.dirty[name] = true
+}
+
+func (rs *ruleset) removeChain(name string) {
+	if c := rs.chains[name]; c != nil {
+		c.render = nil
+		rs.dirty[name] = true
+	}
+}
+
+// renderAll has every chain rendered again.
+func (rs *ruleset) renderAll() {
+	for name := range rs.chains {
+		rs.dirty[name] = true
+	}
+}
+
+// holds notes the rules that the kernel has in a chain.
+func (rs *ruleset) holds(c *chain, rules []nfnl.Installed) {
+	rs.total.rules += len(rules) - len(c.have)
+	c.have = rules
+}
+
+func (rs *ruleset) addSet(def table.Set) {
+	s := rs.sets[def.Name]
+	if s == nil {
+		s = &set{def: def, elems: make(map[string]string), was: make(map[string]held)}
+		rs.sets[def.Name] = s
+	}
+	s.wanted, s.def.Comment = true, def.Comment
+	rs.changed[def.Name] = true
+}
+
+func (rs *ruleset) removeSet(name string) {
+	if s := rs.sets[name]; s != nil {
+		s.wanted = false
+		for key := range s.elems {
+			s.remove(key)
+		}
+		rs.changed[name] = true
+	}
+}
+
+// slot is the place of one element.
+type slot struct{ set, key string }
+
+func (rs *ruleset) put(at slot, data string) {
+	rs.sets[at.set].put(at.key, data)
+	rs.changed[at.set] = true
+}
+
+func (rs *ruleset) remove(at slot) {
+	rs.sets[at.set].remove(at.key)
+	rs.changed[at.set] = true
+}
+
+// replace gives a set its elements anew.
+func (rs *ruleset) replace(name string, elements map[string]string) {
+	s := rs.sets[name]
+	for key := range s.elems {
+		if _, keep := elements[key]; !keep {
+			s.remove(key)
+		}
+	}
+	for key, data := range elements {
+		s.put(key, data)
+	}
+	rs.changed[name] = true
+}
+
+// filled says whether one of the sets has elements.
+func (rs *ruleset) filled(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return len(rs.sets[name].elems) > 0 })
+}
+
+// settled notes that the kernel holds what is wanted.
+func (rs *ruleset) settled() {
+	rs.there, rs.rebuild = true, false
+	for name := range rs.dirty {
+		if c := rs.chains[name]; c.render == nil {
+			rs.holds(c, nil)
+			delete(rs.chains, name)
+		}
+	}
+	clear(rs.dirty)
+	for name := range rs.changed {
+		s := rs.sets[name]
+		if s == nil {
+			continue
+		}
+		now := totals{}
+		if s.wanted {
+			s.there = true
+			clear(s.was)
+			now = totals{sets: 1, members: len(s.elems)}
+		} else {
+			delete(rs.sets, name)
+		}
+		rs.total.sets += now.sets - s.total.sets
+		rs.total.members += now.members - s.total.members
+		s.total = now
+	}
+	clear(rs.changed)
+}
