@@ -36,9 +36,9 @@ func agentCommand(o *options) *cobra.Command {
 		})
 	}
 	add("start", "Start the agent and wait until it is ready", func(cmd *cobra.Command, h *lab.Host) error {
-		return h.StartAgent(cmd.Context())
+		return h.Agent().Start(cmd.Context())
 	})
-	add("stop", "Ask the agent to end", func(_ *cobra.Command, h *lab.Host) error { return h.StopAgent() })
-	add("kill", "Kill the agent at once", func(_ *cobra.Command, h *lab.Host) error { return h.KillAgent() })
+	add("stop", "Ask the agent to end", func(_ *cobra.Command, h *lab.Host) error { return h.Agent().Stop() })
+	add("kill", "Kill the agent at once", func(_ *cobra.Command, h *lab.Host) error { return h.Agent().Kill() })
 	return cmd
 }

@@ -103,7 +103,7 @@ func containerNetns(l *lab.Lab, container string, make bool) (string, error) {
 func stdinOf(h *lab.Host, file string) ([]byte, error) {
 	switch file {
 	case "":
-		data, err := h.Conflist()
+		data, err := os.ReadFile(h.ConfFile())
 		if err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -151,7 +152,7 @@ func (d *demo) compareEmpty(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	// The agent takes its routes and its report away on its own time.
-	failed := lab.Until(ctx, "etcd and kernel to be empty", func() (err error) {
+	failed := eventually.Wait(ctx, "etcd and kernel to be empty", func() (err error) {
 		if entries, revision, err = d.lab.Dump(ctx); err != nil {
 			return err
 		}

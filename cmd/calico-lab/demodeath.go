@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // labels has a policy follow a label that a pod on another host gets and loses.
@@ -119,7 +119,7 @@ func (r *racks) die(ctx context.Context) error {
 func (r *racks) until(ctx context.Context, host string, check func([]string) error) (lines []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
 	defer cancel()
-	return lines, lab.Until(ctx, "routes of host "+host, func() error {
+	return lines, eventually.Wait(ctx, "routes of host "+host, func() error {
 		if lines, err = podRoutes(r.lab.Host(host)); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -136,7 +137,7 @@ func (d *demo) deny(ctx context.Context, web *lab.Pod, s *service, target netip.
 		}
 	}()
 	start, before := time.Now(), s.received.Load()
-	if err := lab.Until(ctx, "transfer", func() error {
+	if err := eventually.Wait(ctx, "transfer", func() error {
 		if s.received.Load() < before+100<<20 {
 			return errors.New("less than 100 MiB so far")
 		}

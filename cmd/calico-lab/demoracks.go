@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -232,7 +233,7 @@ func (r *racks) send(ctx context.Context, from, to string) (rate float64, err er
 		}
 		sent += n
 	}
-	err = lab.Until(ctx, "the last byte", func() error {
+	err = eventually.Wait(ctx, "the last byte", func() error {
 		if got := s.received.Load(); got < transferred {
 			return fmt.Errorf("%d of %d bytes have arrived", got, transferred)
 		}

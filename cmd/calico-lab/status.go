@@ -40,7 +40,7 @@ func printStatus(ctx context.Context, out io.Writer, o *options, l *lab.Lab, pat
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "LAB\t%s\t%s\n\n", l.Name(), l.Dir())
 	fmt.Fprintln(w, "ETCD\tFROM THE HOSTS\tSTATE")
-	for i, url := range l.EtcdEndpoints() {
+	for i, url := range l.Members().Endpoints() {
 		fmt.Fprintf(w, "etcd%d\t%s\t%s\n", i+1, url, memberState(ctx, l, i+1, patience))
 	}
 	if err := printHosts(ctx, w, l, patience); err != nil {
@@ -62,7 +62,7 @@ func printStatus(ctx context.Context, out io.Writer, o *options, l *lab.Lab, pat
 		return err
 	}
 	fmt.Fprintf(out, "\nlogs: %s/log, %s/hosts/*/log\n", l.Dir(), l.Dir())
-	fmt.Fprintf(out, "\netcdctl, from anywhere on this machine:\n%s", exports(l.EtcdctlEnv()))
+	fmt.Fprintf(out, "\netcdctl, from anywhere on this machine:\n%s", exports(l.Members().EtcdctlEnv()))
 	if hosts := l.Hosts(); len(hosts) > 0 {
 		h := hosts[0]
 		fmt.Fprintf(out, `
@@ -89,9 +89,9 @@ func printHosts(ctx context.Context, w io.Writer, l *lab.Lab, patience time.Dura
 	faulty := false
 	for _, h := range hosts {
 		agent := "does not run"
-		if p, err := h.Agent(); err == nil {
+		if p, err := h.Agent().Process(); err == nil {
 			agent = fmt.Sprintf("PID %d", p.PID)
-			if err := within(ctx, patience, h.AgentReady); err != nil {
+			if err := within(ctx, patience, h.Agent().Ready); err != nil {
 				agent += ", not ready: " + err.Error()
 			}
 		}
@@ -130,7 +130,7 @@ func within(ctx context.Context, patience time.Duration, ask func(context.Contex
 }
 
 func memberState(ctx context.Context, l *lab.Lab, i int, patience time.Duration) string {
-	p, err := l.EtcdProcess(i)
+	p, err := l.Members().Process(i)
 	if err != nil {
 		return err.Error()
 	}
@@ -139,7 +139,7 @@ func memberState(ctx context.Context, l *lab.Lab, i int, patience time.Duration)
 	}
 	var s lab.MemberStatus
 	err = within(ctx, patience, func(ctx context.Context) (err error) {
-		s, err = l.EtcdStatus(ctx, i)
+		s, err = l.Members().Status(ctx, i)
 		return err
 	})
 	switch {

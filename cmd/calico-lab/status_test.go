@@ -13,14 +13,14 @@ import (
 // TestStatusOfHanging has an etcd and an agent that stand still: the command says so, and ends.
 func TestStatusOfHanging(t *testing.T) {
 	l := lab.ForTest(t, lab.Config{Hosts: []string{"a"}})
-	agent, err := l.Host("a").Agent()
+	agent, err := l.Host("a").Agent().Process()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := agent.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.PauseEtcd(1); err != nil {
+	if err := l.Members().Pause(1); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer

@@ -22,6 +22,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -81,11 +82,11 @@ func TestEtcdSlow(t *testing.T) {
 	other := call(r.pod("other"), r.conf(nil))
 	other.ContainerID = "c2"
 	r.add(other)
-	if err := r.lab.PauseEtcd(1); err != nil {
+	if err := r.lab.Members().Pause(1); err != nil {
 		t.Fatal(err)
 	}
 	saying := func(what string) string {
-		return exactly(what + ": etcd is unavailable: " + r.lab.EtcdEndpoints()[0] + ": no answer (after TIME): check that etcd runs and that the endpoints are right")
+		return exactly(what + ": etcd is unavailable: " + r.lab.Members().Endpoints()[0] + ": no answer (after TIME): check that etcd runs and that the endpoints are right")
 	}
 	start := time.Now()
 	var calls sync.WaitGroup
@@ -95,7 +96,7 @@ func TestEtcdSlow(t *testing.T) {
 	if took := time.Since(start); took < 20*time.Second || took > 2*time.Minute {
 		t.Errorf("two calls at once took %v", took)
 	}
-	if err := r.lab.ResumeEtcd(1); err != nil {
+	if err := r.lab.Members().Resume(1); err != nil {
 		t.Fatal(err)
 	}
 	r.must(verb("DEL", c))
@@ -133,11 +134,11 @@ func TestEtcdReadOnly(t *testing.T) {
 	other := call(r.pod("other"), r.conf(nil))
 	other.ContainerID = "c2"
 	r.add(other)
-	if err := r.lab.SetEtcdReadOnly(r.ctx(), true); err != nil {
+	if err := r.lab.Members().SetReadOnly(r.ctx(), true); err != nil {
 		t.Fatal(err)
 	}
 	saying := func(what string) string {
-		return what + ": etcd is read-only: " + r.lab.EtcdEndpoints()[0] + ": etcdserver: mvcc: database space exceeded: the space quota is used up: compact and defragment etcd, then etcdctl alarm disarm"
+		return what + ": etcd is read-only: " + r.lab.Members().Endpoints()[0] + ": etcdserver: mvcc: database space exceeded: the space quota is used up: compact and defragment etcd, then etcdctl alarm disarm"
 	}
 	r.fails(c, 102, saying("commit of 4 puts and 0 deletes"))
 	r.fails(verb("STATUS", c), 50, saying("commit of 2 puts and 2 deletes"))
@@ -145,7 +146,7 @@ func TestEtcdReadOnly(t *testing.T) {
 	if got := len(r.links()); got != 1 {
 		t.Errorf("links %v", r.links())
 	}
-	if err := r.lab.SetEtcdReadOnly(r.ctx(), false); err != nil {
+	if err := r.lab.Members().SetReadOnly(r.ctx(), false); err != nil {
 		t.Fatal(err)
 	}
 	r.must(verb("STATUS", c))
@@ -178,8 +179,8 @@ func TestEtcdRefuses(t *testing.T) {
 		call lab.Call
 		why  string
 	}{
-		{"a stranger's certificate", with(map[string]any{"etcd_cert_file": r.lab.PKI("other-client.crt"), "etcd_key_file": r.lab.PKI("other-client.key")}), "remote error: tls: unknown certificate authority" + file},
-		{"another authority", with(map[string]any{"etcd_ca_cert_file": r.lab.PKI("other-ca.crt")}), "tls: failed to verify certificate: x509: certificate signed by unknown authority" + file},
+		{"a stranger's certificate", with(map[string]any{"etcd_cert_file": r.lab.Members().PKI("other-client.crt"), "etcd_key_file": r.lab.Members().PKI("other-client.key")}), "remote error: tls: unknown certificate authority" + file},
+		{"another authority", with(map[string]any{"etcd_ca_cert_file": r.lab.Members().PKI("other-ca.crt")}), "tls: failed to verify certificate: x509: certificate signed by unknown authority" + file},
 		{"wrong password", with(map[string]any{"etcd_password_file": wrong}), user},
 		{"unknown user", with(map[string]any{"etcd_username": "nobody"}), user},
 	} {
@@ -188,7 +189,7 @@ func TestEtcdRefuses(t *testing.T) {
 			c := tt.call
 			c.ContainerID = "c2"
 			saying := func(what string) string {
-				return exactly(what + ": etcd access refused: " + r.lab.EtcdEndpoints()[0] + ": " + tt.why)
+				return exactly(what + ": etcd access refused: " + r.lab.Members().Endpoints()[0] + ": " + tt.why)
 			}
 			r.failsLike(c, 101, saying("read 13 ranges"))
 			r.failsLike(verb("DEL", c), 101, saying("read 8 ranges"))
@@ -294,7 +295,7 @@ func TestInterrupted(t *testing.T) {
 	if err := r.host.Do(cmd.Start); err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.Until(r.ctx(), "an endpoint", func() error {
+	if err := eventually.Wait(r.ctx(), "an endpoint", func() error {
 		if len(r.endpoints()) == 1 && len(r.links()) == 1 {
 			return nil
 		}

@@ -67,7 +67,7 @@ func TestLeaderHangs(t *testing.T) {
 	l := lab.ForTest(t, lab.Config{NoAgent: true, NoFsync: true, EtcdMembers: 3})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	client, err := store.Open(ctx, store.Config{Endpoints: l.EtcdSockets()})
+	client, err := store.Open(ctx, store.Config{Endpoints: l.Members().Sockets()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,10 +89,10 @@ func TestLeaderHangs(t *testing.T) {
 				return nil
 			}
 			var err error
-			if paused, err = l.EtcdLeader(ctx); err != nil {
+			if paused, err = l.Members().Leader(ctx); err != nil {
 				return err
 			}
-			return l.PauseEtcd(paused)
+			return l.Members().Pause(paused)
 		}}
 		start := time.Now()
 		if _, err := s.transact(ctx, work); err != nil {
@@ -103,10 +103,10 @@ func TestLeaderHangs(t *testing.T) {
 		if there != (command == "ADD") {
 			t.Errorf("after %s the handle is there: %t", command, there)
 		}
-		if err := l.ResumeEtcd(paused); err != nil {
+		if err := l.Members().Resume(paused); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.WaitEtcd(ctx); err != nil {
+		if err := l.Members().Wait(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(handles(t, l)); got > 1 || (got == 1) != there {

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -56,7 +57,7 @@ func (r *rig) relay(see func(client net.Conn, data []byte) (more bool)) string {
 			if err != nil {
 				return
 			}
-			etcd, err := net.Dial("unix", strings.TrimPrefix(r.lab.EtcdSockets()[0], "unix://"))
+			etcd, err := net.Dial("unix", strings.TrimPrefix(r.lab.Members().Sockets()[0], "unix://"))
 			if err != nil {
 				r.Error(err)
 				_ = client.Close()
@@ -120,7 +121,7 @@ func (r *rig) atTheGate(c lab.Call) *exec.Cmd {
 		r.Error(err)
 		return cmd
 	}
-	if err := lab.Until(r.ctx(), "an endpoint", func() error {
+	if err := eventually.Wait(r.ctx(), "an endpoint", func() error {
 		if len(r.endpoints()) == 1 && len(r.links()) == 1 {
 			return nil
 		}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -229,7 +230,7 @@ func beginSlowAddWith(t *testing.T, change map[string]any, before func(*slowAdd)
 	if err := s.host.Do(s.cmd.Start); err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.Until(s.ctx(), "the IPAM plugin", func() error {
+	if err := eventually.Wait(s.ctx(), "the IPAM plugin", func() error {
 		_, err := os.Stat(filepath.Join(s.bin, "begun"))
 		return err
 	}); err != nil {

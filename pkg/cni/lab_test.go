@@ -196,7 +196,7 @@ func (r *rig) put(k model.Key, v any) {
 // putText writes what needn't parse, as a person may.
 func (r *rig) putText(k model.Key, text string) {
 	r.Helper()
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: r.lab.EtcdSockets(), Logger: zap.NewNop()})
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: r.lab.Members().Sockets(), Logger: zap.NewNop()})
 	if err != nil {
 		r.Fatal(err)
 	}

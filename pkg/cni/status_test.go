@@ -21,6 +21,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -50,7 +51,7 @@ func (r *rig) serve(a *agent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- gate.Serve(ctx, r.host.AgentSocket(), a) }()
-	if err := lab.Until(r.ctx(), "the agent's socket", func() error {
+	if err := eventually.Wait(r.ctx(), "the agent's socket", func() error {
 		now, err := os.Stat(r.host.AgentSocket())
 		if err == nil && os.SameFile(former, now) {
 			err = errors.New("it is still the former agent's")
@@ -293,11 +294,11 @@ func TestStatusDenied(t *testing.T) {
 	cfg.Auth = true
 	r := newRig(t, cfg)
 	c := call(r.pod("pod"), r.conf(nil))
-	password, err := os.ReadFile(filepath.Join(filepath.Dir(r.lab.EtcdPasswordFile()), "root-password"))
+	password, err := os.ReadFile(filepath.Join(filepath.Dir(r.lab.Members().PasswordFile()), "root-password"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := clientv3.New(clientv3.Config{Endpoints: r.lab.EtcdSockets(), Username: lab.EtcdRootUser,
+	root, err := clientv3.New(clientv3.Config{Endpoints: r.lab.Members().Sockets(), Username: lab.EtcdRootUser,
 		Password: strings.TrimSpace(string(password)), Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)

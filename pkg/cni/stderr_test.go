@@ -14,6 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/net/http2"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -153,7 +154,7 @@ func TestEtcdKilled(t *testing.T) {
 	other := c
 	other.ContainerID, other.Netns = "c2", r.pod("other")
 	for _, c := range []lab.Call{other, verb("CHECK", withResult(r, c, there)), verb("STATUS", c), verb("DEL", c)} {
-		if err := r.lab.PauseEtcd(1); err != nil {
+		if err := r.lab.Members().Pause(1); err != nil {
 			t.Fatal(err)
 		}
 		var reply lab.Reply
@@ -163,7 +164,7 @@ func TestEtcdKilled(t *testing.T) {
 			reply, err = r.host.CNI(r.ctx(), c)
 			ended <- err
 		}()
-		if err := lab.Until(r.ctx(), "a connection to etcd", func() error {
+		if err := eventually.Wait(r.ctx(), "a connection to etcd", func() error {
 			if len(ended) > 0 {
 				return nil // a busy machine took longer to look than etcd has
 			}
@@ -171,7 +172,7 @@ func TestEtcdKilled(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.lab.KillEtcd(1); err != nil {
+		if err := r.lab.Members().Kill(1); err != nil {
 			t.Fatal(err)
 		}
 		var said *types.Error
@@ -179,7 +180,7 @@ func TestEtcdKilled(t *testing.T) {
 			t.Errorf("%s: %v", c.Verb, err)
 		}
 		r.onlyOurs(reply)
-		if err := errors.Join(r.lab.StartEtcd(r.ctx(), 1), r.lab.WaitEtcd(r.ctx())); err != nil {
+		if err := errors.Join(r.lab.Members().Start(r.ctx(), 1), r.lab.Members().Wait(r.ctx())); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -38,10 +38,10 @@ func TestTLSSession(t *testing.T) {
 		t.Error("a call had no use for the session of the first")
 	}
 
-	if err := r.lab.KillEtcd(1); err != nil {
+	if err := r.lab.Members().Kill(1); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.lab.StartEtcd(r.ctx(), 1); err != nil {
+	if err := r.lab.Members().Start(r.ctx(), 1); err != nil {
 		t.Fatal(err)
 	}
 	r.add(c)

@@ -16,7 +16,7 @@ func TestToken(t *testing.T) {
 	cfg := small()
 	cfg.Auth = true
 	r := newRig(t, cfg)
-	info, err := os.Stat(r.lab.EtcdPasswordFile())
+	info, err := os.Stat(r.lab.Members().PasswordFile())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -60,7 +61,7 @@ func agentAtScale(ctx context.Context, b *bench) (_ result, err error) {
 	}
 
 	begin := time.Now()
-	if err := host.StartAgent(ctx); err != nil {
+	if err := host.Agent().Start(ctx); err != nil {
 		return result{}, err
 	}
 	for i := range agentEndpoints {
@@ -86,7 +87,7 @@ func agentAtScale(ctx context.Context, b *bench) (_ result, err error) {
 		news = append(news, time.Since(wrote))
 	}
 
-	agent, err := host.Agent()
+	agent, err := host.Agent().Process()
 	if err != nil {
 		return result{}, err
 	}
@@ -249,7 +250,7 @@ func (s *scale) wait(ctx context.Context, i int, revision int64) error {
 
 // settle waits until a process has used next to no CPU for two seconds.
 func settle(ctx context.Context, pid int) error {
-	return lab.Until(ctx, "idle agent", func() error {
+	return eventually.Wait(ctx, "idle agent", func() error {
 		before, err := cpuOf(pid)
 		if err != nil {
 			return err

@@ -132,7 +132,7 @@ func firstPingResult(ways []*onPool) result {
 
 // poolConf is the host's network configuration with one pool.
 func poolConf(h *lab.Host, dir string, i int, cidr string) (string, error) {
-	data, err := h.Conflist()
+	data, err := os.ReadFile(h.ConfFile())
 	if err != nil {
 		return "", err
 	}

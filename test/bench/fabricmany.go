@@ -88,7 +88,7 @@ func (m *many) measure(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	begin := time.Now()
-	if err := m.host.LaunchAgent(); err != nil {
+	if err := m.host.Agent().Launch(); err != nil {
 		return err
 	}
 	total := otherHosts * blocksOfHost
@@ -96,7 +96,7 @@ func (m *many) measure(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	m.cold = time.Since(begin)
-	agent, err := m.host.Agent()
+	agent, err := m.host.Agent().Process()
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (m *many) surround(ctx context.Context, b *lab.Host) (err error) {
 	if err := errors.Join(m.cluster(ctx), m.set(ctx, total)); err != nil || m.peer == nil {
 		return err
 	}
-	if err := m.peer.StartAgent(ctx); err != nil {
+	if err := m.peer.Agent().Start(ctx); err != nil {
 		return err
 	}
 	if err := m.routes(ctx, m.peer, total); err != nil { // black holes
@@ -161,7 +161,7 @@ func (m *many) surround(ctx context.Context, b *lab.Host) (err error) {
 }
 
 func (m *many) quiet(ctx context.Context, h *lab.Host) error {
-	agent, err := h.Agent()
+	agent, err := h.Agent().Process()
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -22,7 +23,7 @@ import (
 func (m *many) routes(ctx context.Context, h *lab.Host, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, manyPatience)
 	defer cancel()
-	return lab.Until(ctx, "routes on host "+h.Name(), func() error {
+	return eventually.Wait(ctx, "routes on host "+h.Name(), func() error {
 		n, err := countRoutes(h)
 		// A host has one or two of its own blocks: that of the tunnel's address.
 		if err == nil && (n < want || n > want+4) {

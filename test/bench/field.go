@@ -139,7 +139,7 @@ func (b *bench) newContender(l *lab.Lab, name string) (*contender, error) {
 
 // pluginConf turns the host's conflist into what a runtime hands to the plugin.
 func pluginConf(host *lab.Host) ([]byte, error) {
-	data, err := host.Conflist()
+	data, err := os.ReadFile(host.ConfFile())
 	if err != nil {
 		return nil, err
 	}

@@ -106,7 +106,7 @@ func (r *road) build(ctx context.Context, l *lab.Lab) (err error) {
 			puts = puts[n:]
 		}
 	}
-	if err := r.host.StartAgent(ctx); err != nil {
+	if err := r.host.Agent().Start(ctx); err != nil {
 		return err
 	}
 	for i := range r.pods {
@@ -115,14 +115,14 @@ func (r *road) build(ctx context.Context, l *lab.Lab) (err error) {
 		}
 	}
 	if r.other == "" {
-		agent, err := r.host.Agent()
+		agent, err := r.host.Agent().Process()
 		if err != nil {
 			return err
 		}
 		return settle(ctx, agent.PID)
 	}
 	// The routes stay, the rules go, and with them connection tracking.
-	if err := r.host.StopAgent(); err != nil {
+	if err := r.host.Agent().Stop(); err != nil {
 		return err
 	}
 	_, err = r.host.Exec(ctx, "nft", r.nft)

@@ -83,10 +83,10 @@ func (b *bench) newPolicyHost(ctx context.Context, name string, more int) (_ *po
 	if err != nil {
 		return nil, err
 	}
-	if err := p.host.StartAgent(ctx); err != nil {
+	if err := p.host.Agent().Start(ctx); err != nil {
 		return nil, err
 	}
-	agent, err := p.host.Agent()
+	agent, err := p.host.Agent().Process()
 	if err != nil {
 		return nil, err
 	}

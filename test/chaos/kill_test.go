@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -177,13 +178,13 @@ func (r *rig) cleaned(what string) {
 	}
 	err := look()
 	if err != nil && (r.agent || r.plugin != "") {
-		err = lab.Until(r.ctx(), "agent and kernel to clean up", look)
+		err = eventually.Wait(r.ctx(), "agent and kernel to clean up", look)
 	}
 	if err != nil {
 		r.Errorf("%s: %v", what, err)
 	}
 	// An IPAM plugin outlives the call that asked it, by a little.
-	if err := lab.Until(r.ctx(), "nobody to hold a lock", func() error { return locked(r.host) }); err != nil {
+	if err := eventually.Wait(r.ctx(), "nobody to hold a lock", func() error { return locked(r.host) }); err != nil {
 		r.Errorf("%s: %v", what, err)
 	}
 	for _, c := range r.live {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -143,7 +144,7 @@ func (r *rig) ctx() context.Context {
 
 func (r *rig) until(what string, condition func() error) {
 	r.Helper()
-	if err := lab.Until(r.ctx(), what, condition); err != nil {
+	if err := eventually.Wait(r.ctx(), what, condition); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // blockOf is the block that an address of the pools lies in.
@@ -29,7 +29,7 @@ func blockOf(a netip.Addr) netip.Prefix {
 func (r *race) stored(k model.Key, revision int64) (value any, at int64) {
 	ctx, cancel := context.WithTimeout(r.ctx, lookPatience)
 	defer cancel()
-	err := lab.Until(ctx, "a look into etcd", func() error {
+	err := eventually.Wait(ctx, "a look into etcd", func() error {
 		got, err := r.lab.RawAt(ctx, k.Path(), revision)
 		if err != nil {
 			return err

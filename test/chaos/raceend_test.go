@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // rest has the containers that are left on each host ping each other.
@@ -60,11 +60,11 @@ func (r *race) nothingLeft() {
 	ctx, cancel := context.WithTimeout(r.ctx, lookPatience)
 	defer cancel()
 	// What the agents report goes a little later.
-	if err := lab.Until(ctx, "nothing to be left in etcd", func() error { return r.leftInEtcd(ctx) }); err != nil {
+	if err := eventually.Wait(ctx, "nothing to be left in etcd", func() error { return r.leftInEtcd(ctx) }); err != nil {
 		r.wrong("%v", err)
 	}
 	for _, h := range r.hosts {
-		if err := lab.Until(ctx, "an empty host", h.host.CheckEmpty); err != nil {
+		if err := eventually.Wait(ctx, "an empty host", h.host.CheckEmpty); err != nil {
 			r.wrong("%v", err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/calico-go/calico/test/lab"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 const (
@@ -43,14 +43,14 @@ func (r *race) killLeader(hangs bool, killAt, startAt int64) error {
 	at, what := r.added.Load(), "killed"
 	if hangs {
 		what = "stopped in its tracks, then killed,"
-		if err := r.lab.PauseEtcd(leader); err != nil {
+		if err := r.lab.Members().Pause(leader); err != nil {
 			return err
 		}
 		if _, err := r.leaderOtherThan(leader); err != nil {
 			return err
 		}
 	}
-	if err := r.lab.KillEtcd(leader); err != nil {
+	if err := r.lab.Members().Kill(leader); err != nil {
 		return err
 	}
 	next, err := r.leaderOtherThan(leader)
@@ -60,7 +60,7 @@ func (r *race) killLeader(hangs bool, killAt, startAt int64) error {
 	if err := r.reached(startAt); err != nil {
 		return err
 	}
-	if err := r.lab.StartEtcd(r.ctx, leader); err != nil {
+	if err := r.lab.Members().Start(r.ctx, leader); err != nil {
 		return err
 	}
 	r.Logf("etcd member %d was %s after %d ADDs; member %d leads; it is back after %d ADDs", leader, what, at, next, r.added.Load())
@@ -69,7 +69,7 @@ func (r *race) killLeader(hangs bool, killAt, startAt int64) error {
 
 // reached waits until so many ADDs are done.
 func (r *race) reached(adds int64) error {
-	return lab.Until(r.ctx, fmt.Sprintf("%d ADDs", adds), func() error {
+	return eventually.Wait(r.ctx, fmt.Sprintf("%d ADDs", adds), func() error {
 		if n := r.added.Load(); n < adds {
 			return fmt.Errorf("%d so far", n)
 		}
@@ -82,13 +82,13 @@ func (r *race) reached(adds int64) error {
 func (r *race) leaderOtherThan(old int) (leader int, err error) {
 	ctx, cancel := context.WithTimeout(r.ctx, lookPatience)
 	defer cancel()
-	err = lab.Until(ctx, "a leader", func() error {
+	err = eventually.Wait(ctx, "a leader", func() error {
 		var errs []error
 		for i := 1; i <= raceMembers; i++ {
 			if i == old {
 				continue
 			}
-			s, err := r.lab.EtcdStatus(ctx, i)
+			s, err := r.lab.Members().Status(ctx, i)
 			if err == nil && s.Leader == s.ID {
 				leader = i
 				return nil

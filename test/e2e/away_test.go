@@ -16,7 +16,7 @@ func TestAgentAway(t *testing.T) {
 	ctx := within(t, 3*time.Minute)
 	c := newCluster(ctx, t, network{fields: map[string]any{"policy_setup_timeout_seconds": 15}})
 	a := c.must(ctx, "a")
-	if err := c.node.StopAgent(); err != nil {
+	if err := c.node.Agent().Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.runSandbox(ctx, "b"); err == nil || !strings.Contains(err.Error(), "calico-node") {
@@ -25,7 +25,7 @@ func TestAgentAway(t *testing.T) {
 	c.reachable(ctx, a)
 	c.finish(ctx, a) // needs no agent
 
-	if err := c.node.StartAgent(ctx); err != nil {
+	if err := c.node.Agent().Start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	b := c.must(ctx, "b")
@@ -40,7 +40,7 @@ func TestEtcdAway(t *testing.T) {
 	c := newCluster(ctx, t, network{fields: map[string]any{"datastore_timeout_seconds": 12}})
 	a := c.must(ctx, "a")
 	e, _ := c.endpoint(ctx, a)
-	if err := c.lab.KillEtcd(1); err != nil {
+	if err := c.lab.Members().Kill(1); err != nil {
 		t.Fatal(err)
 	}
 	c.reachable(ctx, a)
@@ -53,10 +53,10 @@ func TestEtcdAway(t *testing.T) {
 	if links := c.state(ctx).Links; slices.Contains(links, e.Name) {
 		t.Errorf("the interface of a is still there: %v", links)
 	}
-	if err := c.lab.StartEtcd(ctx, 1); err != nil {
+	if err := c.lab.Members().Start(ctx, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.lab.WaitEtcd(ctx); err != nil {
+	if err := c.lab.Members().Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
 	c.removeAll(ctx)

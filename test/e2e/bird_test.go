@@ -212,13 +212,13 @@ func (r *racks) check() {
 	r.settled()
 	r.Reaches(r.pods[0], r.pods[1])
 	r.Reaches(r.pods[1], r.pods[0])
-	for name, end := range map[string]func() error{"asked": r.hosts[0].StopAgent, "killed": r.hosts[0].KillAgent} {
+	for name, end := range map[string]func() error{"asked": r.hosts[0].Agent().Stop, "killed": r.hosts[0].Agent().Kill} {
 		t.Run("the agent is "+name, func(t *testing.T) {
 			r.undisturbed(t, func() {
 				if err := end(); err != nil {
 					t.Fatal(err)
 				}
-				if err := r.hosts[0].StartAgent(t.Context()); err != nil {
+				if err := r.hosts[0].Agent().Start(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			})

@@ -70,10 +70,10 @@ func (r *reflected) whole(t *testing.T, restart func()) {
 func (r *reflected) restartAgent(t *testing.T) {
 	t.Helper()
 	a := r.Host("a")
-	if err := a.StopAgent(); err != nil {
+	if err := a.Agent().Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.StartAgent(t.Context()); err != nil {
+	if err := a.Agent().Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

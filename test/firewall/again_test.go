@@ -47,7 +47,7 @@ func TestBornAgain(t *testing.T) {
 		former, hears := container(fmt.Sprintf("former%d", n))
 		call("ADD", former)
 		r.until("what everybody may send", func() bool { return hears.sent.Load() > 0 })
-		if err := r.host.PauseAgent(); err != nil {
+		if err := r.host.Agent().Pause(); err != nil {
 			t.Fatal(err)
 		}
 		call("DEL", former)
@@ -59,7 +59,7 @@ func TestBornAgain(t *testing.T) {
 			k, err := next.ns.Kernel()
 			return err == nil && len(k.Addrs) > 1
 		})
-		if err := r.host.ResumeAgent(); err != nil {
+		if err := r.host.Agent().Resume(); err != nil {
 			t.Fatal(err)
 		}
 		<-added

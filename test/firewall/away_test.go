@@ -52,12 +52,12 @@ func TestAway(t *testing.T) {
 		}
 	}
 	leave(quick)
-	if err := r.host.KillAgent(); err != nil {
+	if err := r.host.Agent().Kill(); err != nil {
 		t.Fatal(err)
 	}
 	leave(slow)
 	r.run(r.self, "nft", "delete", "table", "inet", "calico")
-	if err := r.host.StartAgent(r.ctx()); err != nil {
+	if err := r.host.Agent().Start(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []*place{slow, quick} {

@@ -15,7 +15,7 @@ import (
 // logged counts the lines of the agent's log about a key.
 func (r *rig) logged(what, path string) int {
 	r.Helper()
-	p, err := r.host.Agent()
+	p, err := r.host.Agent().Process()
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -163,17 +163,17 @@ func TestCutStays(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"killed", func() { start(r.host.KillAgent) }},
-		{"stopped", func() { start(r.host.StopAgent) }},
+		{"killed", func() { start(r.host.Agent().Kill) }},
+		{"stopped", func() { start(r.host.Agent().Stop) }},
 		{"stopped, and policy changed", func() {
-			start(r.host.StopAgent)
+			start(r.host.Agent().Stop)
 			r.policy("no", `{"selector": "role == 'server'", "types": ["inbound"], "inbound_rules": [{"action": "allow", "src_selector": "role == 'nobody'"}]}`)
 		}},
 	}
 	for _, again := range agains {
 		again.do()
 		r.pause(runs[0], 50)
-		start(func() error { return r.host.StartAgent(r.ctx()) })
+		start(func() error { return r.host.Agent().Start(r.ctx()) })
 		r.enforced()
 		r.pause(runs[0], 200)
 		for i, s := range runs {
@@ -195,7 +195,7 @@ func TestCutStays(t *testing.T) {
 		r.stopped()
 		r.run(r.self, "nft", command)
 		r.flows(command, runs[0], runs[1])
-		if err := r.host.ResumeAgent(); err != nil {
+		if err := r.host.Agent().Resume(); err != nil {
 			t.Fatal(err)
 		}
 		cut(command)

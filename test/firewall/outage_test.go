@@ -28,10 +28,10 @@ func TestOutage(t *testing.T) {
 	writes := r.metric("calico_node_firewall_writes_total")
 	before := r.metric(resyncs)
 
-	must(r.lab.KillEtcd(1))
+	must(r.lab.Members().Kill(1))
 	r.pause(b.must[0], 500)
 	holds("without etcd")
-	must(r.lab.StartEtcd(r.ctx(), 1))
+	must(r.lab.Members().Start(r.ctx(), 1))
 	start := time.Now()
 	r.put(configPath("Nobody"), "knows") // not of the firewall, but the agent must hear of it
 	took := r.enforced()
@@ -43,9 +43,9 @@ func TestOutage(t *testing.T) {
 	t.Logf("snapshots taken again: %v", r.metric(resyncs)-before)
 
 	// An agent that starts without etcd leaves what there is.
-	must(r.lab.KillEtcd(1))
-	must(r.host.KillAgent())
-	must(r.host.LaunchAgent())
+	must(r.lab.Members().Kill(1))
+	must(r.host.Agent().Kill())
+	must(r.host.Agent().Launch())
 	r.until("the agent is there", func() bool {
 		reason, err := r.fetch("http://127.0.0.1:9099/readiness")
 		return err == nil && strings.Contains(reason, "etcd")
@@ -55,8 +55,8 @@ func TestOutage(t *testing.T) {
 	if got := r.listing(); got != want {
 		t.Errorf("the table is another:\n%s", got)
 	}
-	must(r.lab.StartEtcd(r.ctx(), 1))
-	must(r.host.WaitAgent(r.ctx()))
+	must(r.lab.Members().Start(r.ctx(), 1))
+	must(r.host.Agent().Wait(r.ctx()))
 	r.enforced()
 	holds("the agent and etcd are back")
 	if n := r.metric("calico_node_firewall_writes_total"); n != 0 {

@@ -68,10 +68,10 @@ func TestWrongPrefix(t *testing.T) {
 		t.Errorf("with a prefix that covers no endpoint: %q arrived", got)
 	}
 	r.probe("no prefix covers the pods", expect{web, r.outside, "udp 53", false}, expect{web, r.self, "udp 53", false}, expect{r.outside, web, "udp 53", false}, expect{web, other, "udp 53", false})
-	if err := r.host.StopAgent(); err != nil {
+	if err := r.host.Agent().Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.host.StartAgent(r.ctx()); err != nil {
+	if err := r.host.Agent().Start(r.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	r.probe("and after a restart", expect{web, r.outside, "udp 53", false}, expect{r.outside, web, "udp 53", false})

@@ -84,26 +84,26 @@ func TestRestart(t *testing.T) {
 		// The server's chains are being changed, as often as not.
 		r.policy("churn", fmt.Sprintf(`{"selector": "role == 'server'", "order": 1, "types": ["inbound"], "inbound_rules": [{"action": "allow", "protocol": "tcp", "dst_ports": [%d]}, {"action": "deny", "protocol": "tcp", "src_selector": "role == 'r%d'"},
 			{"action": "allow", "src_selector": "role == 'client'"}]}`, 100+n, n))
-		start(r.host.KillAgent)
-		start(r.host.LaunchAgent)
+		start(r.host.Agent().Kill)
+		start(r.host.Agent().Launch)
 		// Another moment each time: before, while and after it takes things over.
 		<-time.After(time.Duration(random.IntN(250)) * time.Millisecond)
 	}
-	start(func() error { return r.host.WaitAgent(r.ctx()) })
+	start(func() error { return r.host.Agent().Wait(r.ctx()) })
 	r.enforced() // so that nothing is left to write
 	r.nothing("after kills", b)
 
-	start(r.host.StopAgent)
-	start(func() error { return r.host.StartAgent(r.ctx()) })
+	start(r.host.Agent().Stop)
+	start(func() error { return r.host.Agent().Start(r.ctx()) })
 	if n := r.metric("calico_node_firewall_writes_total"); n != 0 {
 		t.Errorf("an agent that starts where nothing has changed writes %v times", n)
 	}
 	r.nothing("after a clean stop", b)
-	start(r.host.StopAgent)
+	start(r.host.Agent().Stop)
 	r.policy("a-deny", `{"selector": "role == 'server'", "order": 1, "types": ["inbound"], "inbound_rules": [{"action": "deny", "protocol": "tcp", "dst_ports": [80]},
 		{"action": "allow", "protocol": "tcp", "dst_ports": [81]}, {"action": "allow", "src_selector": "role == 'client'"}]}`)
 	r.probe("a policy that no agent has heard of", expect{client, server, "tcp 80", true}, expect{stranger, server, "tcp 81", false})
-	start(func() error { return r.host.StartAgent(r.ctx()) })
+	start(func() error { return r.host.Agent().Start(r.ctx()) })
 	r.enforced()
 	r.probe("a policy from before the start", expect{client, server, "tcp 80", false}, expect{stranger, server, "tcp 81", true}, expect{stranger, server, "tcp 82", false})
 	r.whole("20 kills and two restarts", b)

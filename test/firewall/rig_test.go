@@ -54,7 +54,7 @@ type rig struct {
 func newRig(t *testing.T, settings ...string) *rig {
 	t.Helper()
 	l := lab.ForTest(t, lab.Config{Hosts: []string{"a"}, NoFsync: true, AgentEnv: settings, Log: quiet{}})
-	c, err := clientv3.New(clientv3.Config{Endpoints: l.EtcdSockets(), Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{Endpoints: l.Members().Sockets(), Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}

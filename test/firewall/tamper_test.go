@@ -136,7 +136,7 @@ func TestTampering(t *testing.T) {
 		r.transfer(stranger, server, netip.AddrPortFrom(server.addrs[0], 5001), false),
 	}
 	r.flows("without a firewall", crept...)
-	if err := r.host.ResumeAgent(); err != nil {
+	if err := r.host.Agent().Resume(); err != nil {
 		t.Fatal(err)
 	}
 	r.until("what crept in is cut", func() bool { return r.quiet(b.never[0], append(slices.Clone(crept), b.never[:2]...)) })
@@ -171,7 +171,7 @@ func sortedKeys(m map[string][]string) (keys []string) {
 // stopped stops the agent in its tracks.
 func (r *rig) stopped() {
 	r.Helper()
-	if err := r.host.PauseAgent(); err != nil {
+	if err := r.host.Agent().Pause(); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -180,7 +180,7 @@ func (r *rig) stopped() {
 // group, by a descriptor of our own.
 func (r *rig) deafen() {
 	r.Helper()
-	p, err := r.host.Agent()
+	p, err := r.host.Agent().Process()
 	if err != nil {
 		r.Fatal(err)
 	}

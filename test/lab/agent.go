@@ -4,7 +4,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,76 +18,70 @@ const agentRole = "agent-"
 // agentPatience bounds how long an agent may take to be ready.
 const agentPatience = 90 * time.Second
 
-// StartAgent starts the host's agent and waits until it is ready to let pods start.
-func (h *Host) StartAgent(ctx context.Context) error {
-	if err := h.LaunchAgent(); err != nil {
+// Agent is the agent of a host.
+type Agent struct{ host *Host }
+
+// Agent is the host's agent, running or not.
+func (h *Host) Agent() Agent { return Agent{h} }
+
+// Start starts the agent and waits until it is ready to let pods start.
+func (a Agent) Start(ctx context.Context) error {
+	if err := a.Launch(); err != nil {
 		return err
 	}
-	return h.WaitAgent(ctx)
+	return a.Wait(ctx)
 }
 
-// LaunchAgent starts the host's agent and does not wait.
-func (h *Host) LaunchAgent() error {
+// Launch starts the agent and does not wait.
+func (a Agent) Launch() error {
 	// An agent speaks no IPv6 to other hosts unless it is told to find its address.
-	env := append(append(os.Environ(), h.Env()...), "IP6=autodetect")
-	_, err := h.lab.spawn(spec{
-		role: agentRole + h.name, ns: h.ns,
-		path: filepath.Join(h.lab.state.BinDir, "calico-node"),
-		env:  append(env, h.lab.state.AgentEnv...), dir: h.dir(),
+	env := append(append(os.Environ(), a.host.Env()...), "IP6=autodetect")
+	state := &a.host.lab.state
+	_, err := a.host.lab.procs.start(spec{
+		role: agentRole + a.host.name, ns: a.host.ns,
+		path: filepath.Join(state.BinDir, "calico-node"),
+		env:  append(env, state.AgentEnv...), dir: a.host.dir(),
 	})
 	return err
 }
 
-// WaitAgent waits until the agent is ready.
-func (h *Host) WaitAgent(ctx context.Context) error {
-	p, err := h.Agent()
+// Wait waits until the agent is ready.
+func (a Agent) Wait(ctx context.Context) error {
+	p, err := a.Process()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, agentPatience)
 	defer cancel()
-	var dead error
-	err = until(ctx, "agent of host "+h.name, func() (bool, error) {
-		if !p.Alive() {
-			dead = fmt.Errorf("the agent of host %s ended", h.name)
-			return true, nil
-		}
-		err := h.AgentReady(ctx)
-		return err == nil, err
-	})
-	if err = errors.Join(err, dead); err != nil {
-		return fmt.Errorf("%w; its log, %s, says: %s", err, p.Log, Tail(p.Log, 5))
+	err = p.await(ctx, "the agent of host "+a.host.name, func() error { return a.Ready(ctx) })
+	if err != nil && p.Alive() {
+		err = fmt.Errorf("%w; its log, %s, says: %s", err, p.Log, Tail(p.Log, 5))
 	}
-	return nil
+	return err
 }
 
-// AgentReady asks the agent whether pods may start; nil is yes.
-func (h *Host) AgentReady(ctx context.Context) error {
-	return gate.Ping(ctx, h.AgentSocket(), h.Name())
+// Ready asks the agent whether pods may start; nil is yes.
+func (a Agent) Ready(ctx context.Context) error {
+	return gate.Ping(ctx, a.host.AgentSocket(), a.host.name)
 }
 
-// Agent is the process of the host's agent; os.ErrProcessDone where it doesn't run.
-func (h *Host) Agent() (*Process, error) {
-	return h.lab.process(agentRole + h.name)
-}
+// Process is the agent's; os.ErrProcessDone where it doesn't run.
+func (a Agent) Process() (*Process, error) { return a.host.lab.procs.find(agentRole + a.host.name) }
 
-// StopAgent asks the agent to end and waits until it has.
-func (h *Host) StopAgent() error {
-	return h.withAgent(func(p *Process) error { return p.Stop(endPatience) })
-}
+// Stop asks the agent to end and waits until it has.
+func (a Agent) Stop() error { return a.with(func(p *Process) error { return p.Stop(endPatience) }) }
 
-// KillAgent kills the agent at once.
-func (h *Host) KillAgent() error { return h.withAgent((*Process).Kill) }
+// Kill kills the agent at once.
+func (a Agent) Kill() error { return a.with((*Process).Kill) }
 
-// PauseAgent stops the agent in its tracks, which it has done when this returns,
-// until ResumeAgent.
-func (h *Host) PauseAgent() error { return h.withAgent((*Process).Pause) }
+// Pause stops the agent until Resume; it has stopped when Pause returns.
+func (a Agent) Pause() error { return a.with((*Process).Pause) }
 
-// ResumeAgent lets a paused agent go on.
-func (h *Host) ResumeAgent() error { return h.withAgent((*Process).Resume) }
+// Resume lets a paused agent go on.
+func (a Agent) Resume() error { return a.with((*Process).Resume) }
 
-func (h *Host) withAgent(fn func(*Process) error) error {
-	p, err := h.Agent()
+func (a Agent) with(fn func(*Process) error) error {
+	p, err := a.Process()
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -16,7 +15,7 @@ const Network = "calico-lab"
 func (h *Host) PluginConf() map[string]any {
 	conf := map[string]any{
 		"type":           "calico",
-		"etcd_endpoints": strings.Join(h.lab.EtcdEndpoints(), ","),
+		"etcd_endpoints": strings.Join(h.lab.members.Endpoints(), ","),
 		"nodename":       h.name,
 		"nodename_file":  filepath.Join(h.VarDir(), "nodename"),
 		"agent_socket":   h.AgentSocket(),
@@ -32,13 +31,13 @@ func (h *Host) PluginConf() map[string]any {
 		conf["policy_setup_timeout_seconds"] = 60
 	}
 	if h.lab.state.TLS {
-		conf["etcd_ca_cert_file"] = h.lab.PKI("ca.crt")
-		conf["etcd_cert_file"] = h.lab.PKI("client.crt")
-		conf["etcd_key_file"] = h.lab.PKI("client.key")
+		conf["etcd_ca_cert_file"] = h.lab.members.PKI("ca.crt")
+		conf["etcd_cert_file"] = h.lab.members.PKI("client.crt")
+		conf["etcd_key_file"] = h.lab.members.PKI("client.key")
 	}
 	if h.lab.state.Auth {
 		conf["etcd_username"] = EtcdUser
-		conf["etcd_password_file"] = h.lab.EtcdPasswordFile()
+		conf["etcd_password_file"] = h.lab.members.PasswordFile()
 	}
 	return conf
 }
@@ -57,6 +56,3 @@ func (h *Host) writeConf() error {
 		"plugins":    []any{plugin},
 	})
 }
-
-// Conflist is the content of the host's CNI configuration list.
-func (h *Host) Conflist() ([]byte, error) { return os.ReadFile(h.ConfFile()) }

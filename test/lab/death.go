@@ -7,10 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
-
-	"golang.org/x/sys/unix"
 )
 
 // Kill is the death of a host, as far as others can tell: its link is cut, and
@@ -18,7 +14,7 @@ import (
 // Its lease in etcd runs out, its BGP sessions time out. Its pods are beyond
 // reach, but live on: see Return and Reboot.
 func (h *Host) Kill() error {
-	_, gone := h.Agent()
+	_, gone := h.Agent().Process()
 	err := h.fault(func(f *Faults) {
 		f.HadAgent = f.HadAgent || gone == nil
 		f.Dead = true
@@ -26,7 +22,7 @@ func (h *Host) Kill() error {
 	if err != nil {
 		return err
 	}
-	err = h.KillAgent()
+	err = h.Agent().Kill()
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil
 	}
@@ -62,10 +58,10 @@ func (h *Host) Reboot(ctx context.Context) error {
 			gone = append(gone, p.ns)
 		}
 	}
-	if err := h.lab.endIn(gone); err != nil {
+	if err := h.lab.procs.endIn(gone); err != nil {
 		return fmt.Errorf("end what runs on host %s: %w", h.name, err)
 	}
-	if err := h.lab.unplug(h); err != nil {
+	if err := h.lab.fabric.unplug(h); err != nil {
 		return err
 	}
 	for _, ns := range gone {
@@ -82,7 +78,7 @@ func (h *Host) Reboot(ctx context.Context) error {
 	if _, err := createNamespace(h.ns.path); err != nil {
 		return err
 	}
-	if err := h.lab.plug(h); err != nil {
+	if err := h.lab.fabric.plug(h); err != nil {
 		return fmt.Errorf("connect host %s: %w", h.name, err)
 	}
 	return h.start(ctx)
@@ -107,28 +103,5 @@ func (h *Host) start(ctx context.Context) error {
 	if err != nil || !agent {
 		return err
 	}
-	return h.StartAgent(ctx)
-}
-
-// endIn kills the processes on record that run in one of the namespaces.
-func (l *Lab) endIn(gone []Namespace) error {
-	inodes := map[uint64]bool{}
-	for _, ns := range gone {
-		if ino := ns.inode(); ino != 0 {
-			inodes[ino] = true
-		}
-	}
-	var errs []error
-	own := l.ownProcesses()
-	for _, p := range processes(l.name) {
-		var st unix.Stat_t
-		if unix.Stat(filepath.Join("/proc", strconv.Itoa(p.PID), "ns/net"), &st) != nil || !inodes[st.Ino] || !p.matches() {
-			continue
-		}
-		if mine := own[p.Role]; mine != nil && mine.PID == p.PID {
-			p = mine
-		}
-		errs = append(errs, p.Kill())
-	}
-	return errors.Join(errs...)
+	return h.Agent().Start(ctx)
 }

@@ -4,9 +4,6 @@ package lab
 
 import (
 	"context"
-	"net/http"
-	"net/url"
-	"strconv"
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -14,12 +11,12 @@ import (
 
 // StoreConfig is how a process outside the lab's namespaces reaches its etcd.
 func (l *Lab) StoreConfig() store.Config {
-	cfg := store.Config{Endpoints: l.EtcdSockets()}
+	cfg := store.Config{Endpoints: l.members.Sockets()}
 	if l.state.TLS {
-		cfg.CAFile, cfg.CertFile, cfg.KeyFile = l.PKI("ca.crt"), l.PKI("client.crt"), l.PKI("client.key")
+		cfg.CAFile, cfg.CertFile, cfg.KeyFile = l.members.PKI("ca.crt"), l.members.PKI("client.crt"), l.members.PKI("client.key")
 	}
 	if l.state.Auth {
-		cfg.Username, cfg.PasswordFile = EtcdUser, l.EtcdPasswordFile()
+		cfg.Username, cfg.PasswordFile = EtcdUser, l.members.PasswordFile()
 	}
 	return cfg
 }
@@ -93,10 +90,7 @@ func (l *Lab) DumpAt(ctx context.Context, revision int64) ([]model.Entry, int64,
 
 // RawAt reads all keys with a prefix, as they were at a revision; 0 is now.
 func (l *Lab) RawAt(ctx context.Context, prefix string, revision int64) (MemberRange, error) {
-	var r MemberRange
-	query := url.Values{"prefix": {prefix}, "revision": {strconv.FormatInt(revision, 10)}}
-	err := l.askAny(ctx, http.MethodGet, "/range", query, &r)
-	return r, err
+	return l.members.readRange(ctx, prefix, revision)
 }
 
 func parseEntry(k MemberKey) model.Entry {

@@ -31,7 +31,7 @@ func run(ctx context.Context, ns Namespace, env []string, command string, args .
 }
 
 // startNamed starts a command that runs until it is stopped or the lab closed.
-func (l *Lab) startNamed(role string, ns Namespace, env []string, command string, args []string) (*Process, error) {
+func (ps *processes) startNamed(role string, ns Namespace, env []string, command string, args []string) (*Process, error) {
 	if err := checkName("process", role); err != nil {
 		return nil, err
 	}
@@ -39,5 +39,5 @@ func (l *Lab) startNamed(role string, ns Namespace, env []string, command string
 	if err != nil {
 		return nil, err
 	}
-	return l.spawn(spec{role: role, ns: ns, path: path, args: args, env: env, dir: "/"})
+	return ps.start(spec{role: role, ns: ns, path: path, args: args, env: env, dir: "/"})
 }

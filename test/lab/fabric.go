@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 
 	"github.com/vishvananda/netlink"
@@ -40,11 +41,22 @@ type wire struct {
 	rack   int
 }
 
-func (l *Lab) wire(rack int) wire {
+// fabric is all wires of a lab, and the routers between them.
+type fabric struct {
+	lab   string // its directory
+	ns    Namespace
+	state *state
+}
+
+func newFabric(l *Lab) *fabric {
+	return &fabric{lab: l.dir, ns: namespaceIn(l.dir, "fabric"), state: &l.state}
+}
+
+func (f *fabric) wire(rack int) wire {
 	if rack == 0 {
-		return wire{l.fabric, fabricBridge, 0}
+		return wire{f.ns, fabricBridge, 0}
 	}
-	return wire{l.named(rackName(rack)), rackBridge, rack}
+	return wire{namespaceIn(f.lab, rackName(rack)), rackBridge, rack}
 }
 
 // forward makes a router of the namespace that the thread is in. It tells
@@ -69,20 +81,19 @@ func (n Namespace) links(fn func(*netlink.Handle) error) error {
 	return fn(h)
 }
 
-func (l *Lab) makeFabric() error {
-	ns, err := createNamespace(filepath.Join(l.dir, "ns", "fabric"))
+func (f *fabric) make() error {
+	ns, err := createNamespace(f.ns.path)
 	if err != nil {
 		return err
 	}
-	l.fabric = ns
 	if err := ns.Do(forward); err != nil {
 		return err
 	}
 	var members []netip.Prefix
-	for i := 1; i <= l.cfg.EtcdMembers; i++ {
+	for i := 1; i <= f.state.EtcdMembers; i++ {
 		members = append(members, memberAddr(false, i), memberAddr(true, i))
 	}
-	return ns.links(func(h *netlink.Handle) error { return l.wire(0).addBridge(h, members...) })
+	return ns.links(func(h *netlink.Handle) error { return f.wire(0).addBridge(h, members...) })
 }
 
 // addBridge makes the bridge, with the addresses of a gateway and others.
@@ -140,14 +151,14 @@ func (w wire) addPort(veth *netlink.Veth, to Namespace, addrs ...netip.Prefix) e
 }
 
 // plug gives a host its eth0 on its wire, addresses and default routes.
-func (l *Lab) plug(host *Host) error {
+func (f *fabric) plug(host *Host) error {
 	veth := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: host.port(), Alias: "host " + host.name}, PeerName: "eth0",
 		// The same after a reboot: others have it in their caches.
 		PeerHardwareAddr: net.HardwareAddr{0x02, 0xca, 0x11, 0xc1, byte(host.index >> 8), byte(host.index)},
 	}
 	addrs := []netip.Prefix{hostAddr(false, host.rack, host.index), hostAddr(true, host.rack, host.index)}
-	if err := l.wire(host.rack).addPort(veth, host.ns, addrs...); err != nil {
+	if err := f.wire(host.rack).addPort(veth, host.ns, addrs...); err != nil {
 		return err
 	}
 	return host.ns.links(func(h *netlink.Handle) error {
@@ -161,8 +172,8 @@ func (l *Lab) plug(host *Host) error {
 }
 
 // unplug takes a host's port away, and with it its eth0.
-func (l *Lab) unplug(host *Host) error {
-	return l.wire(host.rack).ns.links(func(h *netlink.Handle) error {
+func (f *fabric) unplug(host *Host) error {
+	return f.wire(host.rack).ns.links(func(h *netlink.Handle) error {
 		port, err := h.LinkByName(host.port())
 		if err != nil {
 			return fmt.Errorf("find port %s: %w", host.port(), err)
@@ -192,6 +203,20 @@ func addAddr(h *netlink.Handle, link netlink.Link, a netip.Prefix) error {
 	}
 	if err := h.AddrAdd(link, addr); err != nil {
 		return fmt.Errorf("add address %s to %s: %w", a, link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// writeSysctl sets a network sysctl of the namespace that the thread is in.
+func writeSysctl(name, value string) error {
+	// No O_CREAT and O_TRUNC: procfs has neither.
+	f, err := os.OpenFile(filepath.Join("/proc/sys", name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.WriteString(value); err != nil {
+		return fmt.Errorf("set sysctl %s to %s: %w", name, value, err)
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 func touch(ctx context.Context, l *Lab) error {
@@ -27,15 +27,15 @@ func touch(ctx context.Context, l *Lab) error {
 
 func TestEtcdLeaderKilled(t *testing.T) {
 	l := ForTest(t, Config{EtcdMembers: 3, NoAgent: true})
-	first, err := l.EtcdLeader(soon(t))
+	first, err := l.Members().Leader(soon(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.KillEtcd(first); err != nil {
+	if err := l.Members().Kill(first); err != nil {
 		t.Fatal(err)
 	}
 	ctx := soon(t)
-	if err := Until(ctx, "a write without the old leader", func() error {
+	if err := eventually.Wait(ctx, "a write without the old leader", func() error {
 		// One attempt must not wait for the member that is gone until ctx ends.
 		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
@@ -43,19 +43,19 @@ func TestEtcdLeaderKilled(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	second, err := l.EtcdLeader(soon(t))
+	second, err := l.Members().Leader(soon(t))
 	if err != nil || second == first {
 		t.Fatalf("leader: got member %d, %v; member %d was killed", second, err, first)
 	}
-	if p, err := l.EtcdProcess(first); p != nil || err != nil {
+	if p, err := l.Members().Process(first); p != nil || err != nil {
 		t.Errorf("the killed member: %v, %v", p, err)
 	}
-	if err := l.StartEtcd(ctx, first); err != nil {
+	if err := l.Members().Start(ctx, first); err != nil {
 		t.Fatal(err)
 	}
 	// A busy cluster may be without a leader for a moment.
-	if err := Until(soon(t), "the member started again to know a leader", func() error {
-		s, err := l.EtcdStatus(ctx, first)
+	if err := eventually.Wait(soon(t), "the member started again to know a leader", func() error {
+		s, err := l.Members().Status(ctx, first)
 		if err == nil && s.Leader == 0 {
 			err = fmt.Errorf("%+v", s)
 		}
@@ -67,7 +67,7 @@ func TestEtcdLeaderKilled(t *testing.T) {
 
 func TestEtcdPaused(t *testing.T) {
 	l := ForTest(t, Config{NoAgent: true})
-	if err := l.PauseEtcd(1); err != nil {
+	if err := l.Members().Pause(1); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -75,7 +75,7 @@ func TestEtcdPaused(t *testing.T) {
 	if err := touch(ctx, l); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("write to a paused etcd: got %v, want %v", err, store.ErrUnavailable)
 	}
-	if err := l.ResumeEtcd(1); err != nil {
+	if err := l.Members().Resume(1); err != nil {
 		t.Fatal(err)
 	}
 	if err := touch(soon(t), l); err != nil {
@@ -83,7 +83,7 @@ func TestEtcdPaused(t *testing.T) {
 	}
 
 	// The moment that it returns, no thread runs; not only most of the time.
-	p, err := l.EtcdProcess(1)
+	p, err := l.Members().Process(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestEtcdPaused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.KillEtcd(1); err != nil {
+	if err := l.Members().Kill(1); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Pause(); !errors.Is(err, os.ErrProcessDone) {
@@ -113,10 +113,12 @@ func TestEtcdTLSAndAuth(t *testing.T) {
 	}
 	good := l.StoreConfig()
 	for name, change := range map[string]func(*store.Config){
-		"no certificate":            func(c *store.Config) { c.CertFile, c.KeyFile = "", "" },
-		"a stranger's certificate":  func(c *store.Config) { c.CertFile, c.KeyFile = l.PKI("other-client.crt"), l.PKI("other-client.key") },
-		"another authority":         func(c *store.Config) { c.CAFile = l.PKI("other-ca.crt") },
-		"the key for the password":  func(c *store.Config) { c.PasswordFile = l.PKI("client.key") },
+		"no certificate": func(c *store.Config) { c.CertFile, c.KeyFile = "", "" },
+		"a stranger's certificate": func(c *store.Config) {
+			c.CertFile, c.KeyFile = l.Members().PKI("other-client.crt"), l.Members().PKI("other-client.key")
+		},
+		"another authority":         func(c *store.Config) { c.CAFile = l.Members().PKI("other-ca.crt") },
+		"the key for the password":  func(c *store.Config) { c.PasswordFile = l.Members().PKI("client.key") },
 		"a user that doesn't exist": func(c *store.Config) { c.Username = "nobody" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,10 +136,10 @@ func TestEtcdTLSAndAuth(t *testing.T) {
 	}
 	t.Run("etcdctl", func(t *testing.T) { etcdctl(t, l) })
 	// Authentication stays on when the member that switched it on comes back.
-	if err := l.KillEtcd(1); err != nil {
+	if err := l.Members().Kill(1); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.StartEtcd(soon(t), 1); err != nil {
+	if err := l.Members().Start(soon(t), 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := touch(soon(t), l); err != nil {
@@ -154,9 +156,9 @@ func etcdctl(t *testing.T, l *Lab) {
 		t.Log("no etcdctl here (Debian: etcd-client)")
 		return
 	}
-	for _, socket := range l.EtcdSockets() {
+	for _, socket := range l.Members().Sockets() {
 		// By itself it gives up after two and five seconds: where tests take all processors, comparing its password takes that long.
-		export := "export " + strings.Join(append(l.EtcdctlEnv(), "ETCDCTL_ENDPOINTS="+socket, "ETCDCTL_DIAL_TIMEOUT=1m", "ETCDCTL_COMMAND_TIMEOUT=1m"), " ")
+		export := "export " + strings.Join(append(l.Members().EtcdctlEnv(), "ETCDCTL_ENDPOINTS="+socket, "ETCDCTL_DIAL_TIMEOUT=1m", "ETCDCTL_COMMAND_TIMEOUT=1m"), " ")
 		out, err := exec.CommandContext(soon(t), "sh", "-c", export+"; etcdctl get --print-value-only "+model.ReadyKey{}.Path()).CombinedOutput()
 		if err != nil || string(out) != "true\n" {
 			t.Errorf("etcdctl get by %s: %v\n%s", socket, err, out)
@@ -173,10 +175,9 @@ func TestCrash(t *testing.T) {
 		crashing(kind, dir)
 		return
 	}
-	for kind, forget := range map[string]bool{
-		"foreground": false, // its processes die with it
-		"background": false, // while it is made: its processes live on, and are on record
-		"unrecorded": true,  // likewise, with a process that was started right before the crash
+	for _, kind := range []string{
+		"foreground", // its processes die with it
+		"background", // while it is made: its processes live on, and are on record
 	} {
 		t.Run(kind, func(t *testing.T) {
 			name := "crash-" + kind
@@ -187,11 +188,6 @@ func TestCrash(t *testing.T) {
 			s, err := readState(name)
 			if err != nil {
 				t.Fatal(err)
-			}
-			if forget {
-				if err := os.Remove(filepath.Join(Root, name, "proc", "etcd1.json")); err != nil {
-					t.Fatal(err)
-				}
 			}
 			swept, err := Sweep()
 			if err != nil {

@@ -198,8 +198,8 @@ func (l *Lab) applyFaults(hosts []*Host, faults map[*Host]*Faults) error {
 	}
 	var errs []error
 	for rack, on := range wires {
-		w := l.wire(rack)
-		errs = append(errs, w.filter(l.portRules(on, faults, sides)), w.setPorts(on, faults))
+		w := l.fabric.wire(rack)
+		errs = append(errs, w.filter(l.fabric.portRules(on, faults, sides)), w.setPorts(on, faults))
 	}
 	return errors.Join(errs...)
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // TestPartition parts hosts on one wire and behind routers.
@@ -24,7 +26,7 @@ func TestPartition(t *testing.T) {
 	want := func(step string, names []string) {
 		t.Helper()
 		// A neighbour that didn't answer is asked again after a second, not at once.
-		if err := eventually(t, step, func(within time.Duration) error {
+		if err := eventuallySeen(t, step, func(within time.Duration) error {
 			if diff := cmp.Diff(names, reachable(t, l, within)); diff != "" {
 				return fmt.Errorf("(-want +got):\n%s", diff)
 			}
@@ -91,7 +93,7 @@ func TestPartitionOfPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		for host, want := range map[string]bool{"b": c.b, "c": c.c} {
-			if err := eventually(t, fmt.Sprintf("%v parted", c.parted), func(within time.Duration) error {
+			if err := eventuallySeen(t, fmt.Sprintf("%v parted", c.parted), func(within time.Duration) error {
 				if got := answers(t, l.Host(host), Address(pod.Addr()), within); got != want {
 					return fmt.Errorf("host %s reaches the pod on a: %v, want %v", host, got, want)
 				}
@@ -164,7 +166,7 @@ func TestLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The kernel says it a little later than it does it.
-	if err := Until(soon(t), "a's link cut", func() error {
+	if err := eventually.Wait(soon(t), "a's link cut", func() error {
 		if carrier(t, a) || !carrier(t, b) {
 			return fmt.Errorf("a has a carrier %v, b %v; want false, true", carrier(t, a), carrier(t, b))
 		}
@@ -185,7 +187,7 @@ func TestLink(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- a.FlapLink(ctx, 10*time.Millisecond) }()
 	for _, want := range []bool{false, true, false} {
-		if err := Until(soon(t), "flap", func() error {
+		if err := eventually.Wait(soon(t), "flap", func() error {
 			if carrier(t, a) != want {
 				return fmt.Errorf("carrier %v", !want)
 			}
@@ -217,7 +219,7 @@ func TestHostDeath(t *testing.T) {
 	if err := b.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Agent(); !errors.Is(err, os.ErrProcessDone) {
+	if _, err := b.Agent().Process(); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("the dead host's agent: %v", err)
 	}
 	if reaches(t, a, b) {
@@ -276,7 +278,7 @@ func TestHostDeath(t *testing.T) {
 func TestDeathWithoutAgents(t *testing.T) {
 	l := ForTest(t, Config{Hosts: []string{"a", "b"}, NoAgent: true})
 	a, b := l.Host("a"), l.Host("b")
-	if err := a.StartAgent(soon(t)); err != nil {
+	if err := a.Agent().Start(soon(t)); err != nil {
 		t.Fatal(err)
 	}
 	for _, back := range []func(*Host) error{
@@ -288,10 +290,10 @@ func TestDeathWithoutAgents(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := a.Agent(); err != nil {
+		if _, err := a.Agent().Process(); err != nil {
 			t.Errorf("the agent that ran before: %v", err)
 		}
-		if _, err := b.Agent(); !errors.Is(err, os.ErrProcessDone) {
+		if _, err := b.Agent().Process(); !errors.Is(err, os.ErrProcessDone) {
 			t.Errorf("an agent that nobody has started: %v", err)
 		}
 	}

@@ -44,7 +44,7 @@ func (l *Lab) addHost(ctx context.Context, name string, rack int) (*Host, error)
 	if err := checkName("host", name); err != nil {
 		return nil, err
 	}
-	ns, err := createNamespace(filepath.Join(l.dir, "ns", name))
+	ns, err := createNamespace(l.named(name).path)
 	if err != nil {
 		return nil, fmt.Errorf("add host %s: %w", name, err)
 	}
@@ -58,10 +58,10 @@ func (l *Lab) addHost(ctx context.Context, name string, rack int) (*Host, error)
 		l.say("host %s: %s, %s", name, h.IPv4(), h.IPv6())
 	}
 
-	if err := l.plug(h); err != nil {
+	if err := l.fabric.plug(h); err != nil {
 		return nil, fmt.Errorf("connect host %s to the fabric: %w", name, err)
 	}
-	for _, dir := range []string{h.RunDir(), h.VarDir(), h.LogDir(), h.confDir()} {
+	for _, dir := range []string{h.RunDir(), h.VarDir(), h.LogDir(), filepath.Dir(h.ConfFile())} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
@@ -145,10 +145,8 @@ func (h *Host) VarDir() string { return filepath.Join(h.dir(), "var") }
 // LogDir stands for /var/log/calico: the plugins' log is here.
 func (h *Host) LogDir() string { return filepath.Join(h.dir(), "log") }
 
-func (h *Host) confDir() string { return filepath.Join(h.dir(), "net.d") }
-
 // ConfFile is the host's CNI configuration list.
-func (h *Host) ConfFile() string { return filepath.Join(h.confDir(), "10-calico.conflist") }
+func (h *Host) ConfFile() string { return filepath.Join(h.dir(), "net.d", "10-calico.conflist") }
 
 // AgentSocket is the gate's.
 func (h *Host) AgentSocket() string { return filepath.Join(h.RunDir(), "agent.sock") }
@@ -161,14 +159,14 @@ func (h *Host) Env() []string {
 		"CALICO_RUN_DIR=" + h.RunDir(),
 		"CALICO_VAR_DIR=" + h.VarDir(),
 		"CNI_PATH=" + h.lab.state.BinDir,
-		"ETCD_ENDPOINTS=" + strings.Join(h.lab.EtcdEndpoints(), ","),
+		"ETCD_ENDPOINTS=" + strings.Join(h.lab.members.Endpoints(), ","),
 	}
 	if h.lab.state.TLS {
-		env = append(env, "ETCD_CA_CERT_FILE="+h.lab.PKI("ca.crt"),
-			"ETCD_CERT_FILE="+h.lab.PKI("client.crt"), "ETCD_KEY_FILE="+h.lab.PKI("client.key"))
+		env = append(env, "ETCD_CA_CERT_FILE="+h.lab.members.PKI("ca.crt"),
+			"ETCD_CERT_FILE="+h.lab.members.PKI("client.crt"), "ETCD_KEY_FILE="+h.lab.members.PKI("client.key"))
 	}
 	if h.lab.state.Auth {
-		env = append(env, "ETCD_USERNAME="+EtcdUser, "ETCD_PASSWORD_FILE="+h.lab.EtcdPasswordFile())
+		env = append(env, "ETCD_USERNAME="+EtcdUser, "ETCD_PASSWORD_FILE="+h.lab.members.PasswordFile())
 	}
 	return env
 }
@@ -184,5 +182,5 @@ func (h *Host) Exec(ctx context.Context, command string, args ...string) ([]byte
 // Start starts a command on the host that runs until it is stopped or the lab
 // is closed. The role is its name in the lab.
 func (h *Host) Start(role, command string, args ...string) (*Process, error) {
-	return h.lab.startNamed(role, h.ns, append(os.Environ(), h.Env()...), command, args)
+	return h.lab.procs.startNamed(role, h.ns, append(os.Environ(), h.Env()...), command, args)
 }

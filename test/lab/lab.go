@@ -85,21 +85,19 @@ func DefaultPools() []netip.Prefix {
 
 // Lab is a running network. Its methods may be called from several goroutines.
 type Lab struct {
-	cfg        Config
-	name       string
-	dir        string // Root/name
-	background bool
-	keeper     *keeper
-	lock       *lockFile // nil where attached
-	fabric     Namespace
-	t          testing.TB // nil outside tests
-
-	mu      sync.Mutex
+	cfg     Config
+	name    string
+	dir     string     // Root/name
+	lock    *lockFile  // nil where attached
+	t       testing.TB // nil outside tests
 	state   state
-	hosts   map[string]*Host
-	procs   map[string]*Process // children of this process, by role
-	members []*member
-	client  *store.Client
+	fabric  *fabric
+	procs   *processes
+	members *Members
+
+	mu     sync.Mutex
+	hosts  map[string]*Host
+	client *store.Client
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
@@ -124,10 +122,7 @@ func Start(ctx context.Context, cfg Config) (l *Lab, err error) {
 	if _, err := Sweep(); err != nil {
 		return nil, err
 	}
-	l = &Lab{
-		cfg: cfg, name: cfg.Name, dir: filepath.Join(Root, cfg.Name), background: cfg.Background,
-		hosts: map[string]*Host{}, procs: map[string]*Process{},
-	}
+	l = newLab(cfg, state{Name: cfg.Name, Background: cfg.Background})
 	if l.lock, err = waitLock(cfg.Name); err != nil {
 		return nil, err
 	}
@@ -135,7 +130,7 @@ func Start(ctx context.Context, cfg Config) (l *Lab, err error) {
 		l.lock.release()
 		return nil, fmt.Errorf("lab %s is up already (calico-lab down --name %s removes it)", l.name, l.name)
 	}
-	l.keeper = newKeeper()
+	l.procs.keeper = newKeeper()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
@@ -143,6 +138,15 @@ func Start(ctx context.Context, cfg Config) (l *Lab, err error) {
 		}
 	}()
 	return l, l.build(ctx)
+}
+
+// newLab is the lab of that state, without its hosts.
+func newLab(cfg Config, s state) *Lab {
+	l := &Lab{cfg: cfg, name: s.Name, dir: filepath.Join(Root, s.Name), state: s, hosts: map[string]*Host{}}
+	l.fabric = newFabric(l)
+	l.procs = &processes{lab: l.name, dir: l.dir, background: s.Background, own: map[string]*Process{}}
+	l.members = newMembers(l)
+	return l
 }
 
 // needRoot says what to do where making namespaces must fail.
@@ -233,14 +237,14 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := l.saveState(); err != nil {
 		return err
 	}
-	if err := l.makeFabric(); err != nil {
+	if err := l.fabric.make(); err != nil {
 		return fmt.Errorf("make the fabric: %w", err)
 	}
-	if err := l.makeRouters(); err != nil {
+	if err := l.fabric.makeRouters(); err != nil {
 		return err
 	}
 	l.say("etcd: starting %d", l.cfg.EtcdMembers)
-	if err := l.startMembers(ctx); err != nil {
+	if err := l.members.startAll(ctx); err != nil {
 		return err
 	}
 	if err := l.seed(ctx); err != nil {
@@ -271,7 +275,10 @@ func (l *Lab) Dir() string { return l.dir }
 func (l *Lab) say(format string, args ...any) { fmt.Fprintf(l.cfg.Log, format+"\n", args...) }
 
 // Fabric is the network between the hosts, where etcd lives too.
-func (l *Lab) Fabric() Namespace { return l.fabric }
+func (l *Lab) Fabric() Namespace { return l.fabric.ns }
+
+// Members are the members of the lab's etcd.
+func (l *Lab) Members() *Members { return l.members }
 
 // fatal ends the test that the lab was made for.
 func (l *Lab) fatal(err error) {
@@ -293,18 +300,18 @@ func (l *Lab) Close() error {
 		errs = append(errs, client.Close())
 	}
 	if l.lock == nil {
-		l.keeper.close()
+		l.procs.keeper.close()
 		return errors.Join(errs...)
 	}
-	errs = append(errs, remove(l.name, l.ownProcesses()))
-	l.keeper.close()
+	errs = append(errs, remove(l.name, l.procs.children()))
+	l.procs.keeper.close()
 	l.lock.release()
 	return errors.Join(errs...)
 }
 
 // Leave lets go of a background lab and leaves it running.
 func (l *Lab) Leave() error {
-	if l.lock != nil && l.background {
+	if l.lock != nil && l.state.Background {
 		l.lock.release()
 		l.lock = nil
 	}

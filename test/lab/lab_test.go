@@ -205,7 +205,7 @@ func TestEtcdHistory(t *testing.T) {
 			t.Errorf("at revision %d: got %q, %v, want %q", revision, got, err, want)
 		}
 	}
-	if err := l.CompactEtcd(soon(t), revisions[1]); err != nil {
+	if err := l.Members().Compact(soon(t), revisions[1]); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := at(revisions[0]); err == nil {
@@ -216,13 +216,13 @@ func TestEtcdHistory(t *testing.T) {
 		_, err := l.Etcd().Commit(soon(t), model.Change{Puts: []model.Put{{Key: key, Value: model.Text("three")}}})
 		return err
 	}
-	if err := l.SetEtcdReadOnly(soon(t), true); err != nil {
+	if err := l.Members().SetReadOnly(soon(t), true); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(); !errors.Is(err, store.ErrReadOnly) {
 		t.Errorf("write while etcd is read-only: got %v, want %v", err, store.ErrReadOnly)
 	}
-	if err := l.SetEtcdReadOnly(soon(t), false); err != nil {
+	if err := l.Members().SetReadOnly(soon(t), false); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(); err != nil {

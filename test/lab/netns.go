@@ -156,4 +156,7 @@ func (l *Lab) FindNamespace(name string) (Namespace, error) {
 	return ns, nil
 }
 
-func (l *Lab) named(name string) Namespace { return Namespace{filepath.Join(l.dir, "ns", name)} }
+func (l *Lab) named(name string) Namespace { return namespaceIn(l.dir, name) }
+
+// namespaceIn is the namespace of that name in a lab's directory.
+func namespaceIn(dir, name string) Namespace { return Namespace{filepath.Join(dir, "ns", name)} }

@@ -28,22 +28,15 @@ func Open(name string) (*Lab, error) {
 	if !s.Ready {
 		return nil, fmt.Errorf("lab %s is being made, or its making was cut short: calico-lab down --name %s removes it", name, name)
 	}
-	l := &Lab{
-		name: name, dir: filepath.Join(Root, name), background: s.Background, keeper: newKeeper(), state: s,
-		fabric: Namespace{filepath.Join(Root, name, "ns", "fabric")},
-		cfg:    Config{Log: io.Discard, CNIPath: s.CNIPath},
-		hosts:  map[string]*Host{}, procs: map[string]*Process{},
-	}
-	for i := 1; i <= s.EtcdMembers; i++ {
-		l.members = append(l.members, l.newMember(i))
-	}
+	l := newLab(Config{Log: io.Discard, CNIPath: s.CNIPath}, s)
+	l.procs.keeper = newKeeper()
 	files, _ := filepath.Glob(filepath.Join(l.dir, "hosts", "*", "host.json"))
 	for _, file := range files {
 		var rec hostRecord
 		if err := readJSON(file, &rec); err != nil {
 			return nil, err
 		}
-		l.hosts[rec.Name] = &Host{lab: l, name: rec.Name, index: rec.Index, rack: rec.Rack, ns: Namespace{filepath.Join(l.dir, "ns", rec.Name)}}
+		l.hosts[rec.Name] = &Host{lab: l, name: rec.Name, index: rec.Index, rack: rec.Rack, ns: l.named(rec.Name)}
 	}
 	return l, nil
 }
@@ -97,5 +90,5 @@ func (l *Lab) FindPod(name string) (*Pod, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", name, err)
 	}
-	return &Pod{host: host, ns: Namespace{filepath.Join(l.dir, "ns", rec.Name)}, rec: rec}, nil
+	return &Pod{host: host, ns: l.named(rec.Name), rec: rec}, nil
 }

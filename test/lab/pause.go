@@ -22,20 +22,11 @@ func (p *Process) Pause() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
 	defer cancel()
-	err := until(ctx, "every thread of "+p.Role+" to stop", func() (bool, error) {
-		if !p.Alive() {
-			return true, nil
-		}
-		err := p.standsStill()
-		return err == nil, err
-	})
-	if err != nil {
-		return errors.Join(fmt.Errorf("pause %s, PID %d: %w", p.Role, p.PID, err), p.Resume())
+	err := p.await(ctx, "every thread of "+p.Role+" to stop", p.standsStill)
+	if err != nil && p.Alive() {
+		err = errors.Join(err, p.Resume())
 	}
-	if !p.Alive() {
-		return fmt.Errorf("pause %s, PID %d: %w", p.Role, p.PID, os.ErrProcessDone)
-	}
-	return nil
+	return err
 }
 
 // Resume lets a paused process go on.

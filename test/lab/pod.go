@@ -86,7 +86,7 @@ func (h *Host) AddPod(ctx context.Context, name string, cfg PodConfig) (*Pod, er
 	if p, err := h.lab.FindPod(name); err == nil && !p.Exists() {
 		return nil, fmt.Errorf("add pod %s: the name is taken by one that has gone with host %s: delete it first", name, p.rec.Host)
 	}
-	ns, err := createNamespace(filepath.Join(h.lab.dir, "ns", name))
+	ns, err := createNamespace(h.lab.named(name).path)
 	if err != nil {
 		return nil, fmt.Errorf("add pod %s: %w", name, err)
 	}
@@ -234,5 +234,5 @@ func (p *Pod) Exec(ctx context.Context, command string, args ...string) ([]byte,
 // Start starts a command in the pod that runs until it is stopped or the lab
 // is closed. The role is its name in the lab.
 func (p *Pod) Start(role, command string, args ...string) (*Process, error) {
-	return p.host.lab.startNamed(role, p.ns, os.Environ(), command, args)
+	return p.host.lab.procs.startNamed(role, p.ns, os.Environ(), command, args)
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // noViolations checks the data model's invariants over what etcd holds now.
@@ -84,7 +85,7 @@ func TestPods(t *testing.T) {
 			t.Errorf("the namespace of pod %s: %v", p.Name(), err)
 		}
 	}
-	if err := Until(soon(t), "an empty host", a.CheckEmpty); err != nil {
+	if err := eventually.Wait(soon(t), "an empty host", a.CheckEmpty); err != nil {
 		t.Error(err)
 	}
 	noViolations(t, l)
@@ -133,7 +134,7 @@ func TestManyPodsOnManyHosts(t *testing.T) {
 		t.Errorf("%d addresses, want %d", len(seen), 2*3*8)
 	}
 	for _, h := range l.Hosts() {
-		if err := Until(soon(t), "an empty host", h.CheckEmpty); err != nil {
+		if err := eventually.Wait(soon(t), "an empty host", h.CheckEmpty); err != nil {
 			t.Error(err)
 		}
 	}
@@ -165,25 +166,25 @@ func TestFailedPodLeavesNothing(t *testing.T) {
 func TestAgent(t *testing.T) {
 	l := ForTest(t, Config{Hosts: []string{"a"}})
 	a := l.Host("a")
-	first, err := a.Agent()
+	first, err := a.Agent().Process()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.LaunchAgent(); err == nil {
+	if err := a.Agent().Launch(); err == nil {
 		t.Error("a second agent was started")
 	}
-	for name, stop := range map[string]func() error{"stop": a.StopAgent, "kill": a.KillAgent} {
+	for name, stop := range map[string]func() error{"stop": a.Agent().Stop, "kill": a.Agent().Kill} {
 		if err := stop(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := a.Agent(); !errors.Is(err, os.ErrProcessDone) {
+		if _, err := a.Agent().Process(); !errors.Is(err, os.ErrProcessDone) {
 			t.Errorf("after %s: got %v, want %v", name, err, os.ErrProcessDone)
 		}
-		if err := a.StartAgent(soon(t)); err != nil {
+		if err := a.Agent().Start(soon(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if second, err := a.Agent(); err != nil || second.PID == first.PID {
+	if second, err := a.Agent().Process(); err != nil || second.PID == first.PID {
 		t.Errorf("the agent after two restarts: %v, %v", second, err)
 	}
 	// The agent of another process's lab is found by its record.
@@ -192,10 +193,10 @@ func TestAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if err := other.Host("a").KillAgent(); err != nil {
+	if err := other.Host("a").Agent().Kill(); err != nil {
 		t.Error(err)
 	}
-	if _, err := a.Agent(); !errors.Is(err, os.ErrProcessDone) {
+	if _, err := a.Agent().Process(); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("after the other process's kill: %v", err)
 	}
 	if files := l.LogFiles(); len(files) == 0 || filepath.Base(files[0]) != "agent-a.log" {

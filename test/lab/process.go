@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // Process is a long-running child of the lab: an etcd member, an agent, or
@@ -46,12 +48,12 @@ type spec struct {
 	dir  string
 }
 
-// spawn starts a process and records it.
-func (l *Lab) spawn(s spec) (*Process, error) {
+// start starts a process and records it.
+func (ps *processes) start(s spec) (*Process, error) {
 	p := &Process{
 		Role:   s.role,
-		Log:    filepath.Join(l.dir, "log", s.role+".log"),
-		record: filepath.Join(l.dir, "proc", s.role+".json"),
+		Log:    filepath.Join(ps.dir, "log", s.role+".log"),
+		record: filepath.Join(ps.dir, "proc", s.role+".json"),
 		done:   make(chan struct{}),
 	}
 	if old, err := readProcess(p.record); err == nil && old.Alive() {
@@ -65,11 +67,11 @@ func (l *Lab) spawn(s spec) (*Process, error) {
 	cmd := exec.Command(s.path, s.args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = s.env, s.dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if !l.background {
+	if !ps.background {
 		// Whatever ends the lab's process ends its children too.
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
-	err = l.keeper.do(s.ns, cmd.Start)
+	err = ps.keeper.do(s.ns, cmd.Start)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.role, err)
 	}
@@ -94,9 +96,9 @@ func (l *Lab) spawn(s spec) (*Process, error) {
 		<-p.done
 		return nil, fmt.Errorf("start %s: %w (its log: %s)", s.role, err, Tail(p.Log, 3))
 	}
-	l.mu.Lock()
-	l.procs[s.role] = p
-	l.mu.Unlock()
+	ps.mu.Lock()
+	ps.own[s.role] = p
+	ps.mu.Unlock()
 	return p, nil
 }
 
@@ -165,7 +167,25 @@ func (p *Process) Wait(ctx context.Context) error {
 			return fmt.Errorf("wait for %s: %w", p.Role, ctx.Err())
 		}
 	}
-	return until(ctx, "end of "+p.Role, func() (bool, error) { return p.gone(), nil })
+	return eventually.Wait(ctx, p.Role+" to end", func() error {
+		if p.gone() {
+			return nil
+		}
+		return fmt.Errorf("PID %d runs", p.PID)
+	})
+}
+
+// await waits for a condition of the process, and no longer than it lives.
+func (p *Process) await(ctx context.Context, what string, condition func() error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return eventually.Wait(ctx, what, func() error {
+		if p.Alive() {
+			return condition()
+		}
+		cancel()
+		return fmt.Errorf("%s ended (%w); its log, %s, says: %s", p.Role, os.ErrProcessDone, p.Log, Tail(p.Log, 5))
+	})
 }
 
 // gone reports whether nothing of the process is left. It is so later than that

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 
 	"github.com/vishvananda/netlink"
 )
@@ -33,28 +32,28 @@ type Router struct {
 }
 
 // makeRouters makes those of all racks.
-func (l *Lab) makeRouters() error {
-	for i := range l.cfg.Racks {
-		if err := l.makeRouter(i + 1); err != nil {
+func (f *fabric) makeRouters() error {
+	for i := range f.state.Racks {
+		if err := f.makeRouter(i + 1); err != nil {
 			return fmt.Errorf("make the router of %s: %w", rackName(i+1), err)
 		}
 	}
 	return nil
 }
 
-func (l *Lab) makeRouter(rack int) error {
-	ns, err := createNamespace(filepath.Join(l.dir, "ns", rackName(rack)))
+func (f *fabric) makeRouter(rack int) error {
+	ns, err := createNamespace(namespaceIn(f.lab, rackName(rack)).path)
 	if err != nil {
 		return err
 	}
 	if err := ns.Do(forward); err != nil {
 		return err
 	}
-	if err := ns.links(func(h *netlink.Handle) error { return l.wire(rack).addBridge(h) }); err != nil {
+	if err := ns.links(func(h *netlink.Handle) error { return f.wire(rack).addBridge(h) }); err != nil {
 		return err
 	}
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: rackName(rack), Alias: "router of " + rackName(rack)}, PeerName: rackUplink}
-	if err := l.wire(0).addPort(veth, ns, uplinkAddr(false, rack), uplinkAddr(true, rack)); err != nil {
+	if err := f.wire(0).addPort(veth, ns, uplinkAddr(false, rack), uplinkAddr(true, rack)); err != nil {
 		return err
 	}
 	err = ns.links(func(h *netlink.Handle) error {
@@ -62,7 +61,7 @@ func (l *Lab) makeRouter(rack int) error {
 			if err := addRoute(h, netip.Prefix{}, gatewayAddr(v6, 0).Addr()); err != nil {
 				return err
 			}
-			for other := range l.cfg.Racks {
+			for other := range f.state.Racks {
 				if other+1 == rack {
 					continue
 				}
@@ -76,7 +75,7 @@ func (l *Lab) makeRouter(rack int) error {
 	if err != nil {
 		return err
 	}
-	return l.fabric.links(func(h *netlink.Handle) error {
+	return f.ns.links(func(h *netlink.Handle) error {
 		for _, v6 := range []bool{false, true} {
 			if err := routeToRack(h, v6, rack); err != nil {
 				return err
@@ -164,7 +163,7 @@ func (r *Router) Exec(ctx context.Context, command string, args ...string) ([]by
 // Start starts a command on the router that runs until it is stopped or the lab
 // is closed. The role is its name in the lab.
 func (r *Router) Start(role, command string, args ...string) (*Process, error) {
-	return r.lab.startNamed(role, r.ns, os.Environ(), command, args)
+	return r.lab.procs.startNamed(role, r.ns, os.Environ(), command, args)
 }
 
 // Ping is Pod.Ping from the router.

@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv6"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // silent is how long a ping goes on that is to get no answer.
@@ -36,10 +38,10 @@ func reaches(t *testing.T, from *Host, to Target) bool {
 
 // eventually waits for what pings must show, some of them by getting no answer:
 // they go on longer each time, until those that get one have had the time.
-func eventually(t *testing.T, what string, look func(within time.Duration) error) error {
+func eventuallySeen(t *testing.T, what string, look func(within time.Duration) error) error {
 	t.Helper()
 	within := silent
-	return Until(soon(t), what, func() error {
+	return eventually.Wait(soon(t), what, func() error {
 		err := look(within)
 		within = min(2*within, 10*time.Second)
 		return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // TestForwardingByHand switches off what pods' packets need. The agent repairs it when the kernel
@@ -51,7 +52,7 @@ func TestForwardingByHand(t *testing.T) {
 		began := time.Now()
 		reach()
 		t.Logf("%s=0: pods reach each other after %s", sysctl, time.Since(began).Round(time.Millisecond))
-		err := Until(soon(t), sysctl+" is back", func() error {
+		err := eventually.Wait(soon(t), sysctl+" is back", func() error {
 			if got, err := a.Exec(soon(t), "sysctl", "-n", sysctl); err != nil || strings.TrimSpace(string(got)) != "1" {
 				return fmt.Errorf("it is %q, %v", got, err)
 			}

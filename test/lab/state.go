@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // state is what another process must know to use or remove the lab: the file
@@ -50,7 +52,7 @@ func (l *Lab) makeDataDir() error {
 		return err
 	}
 	l.state = state{
-		Name: l.name, Background: l.background, BinDir: l.cfg.BinDir, DataDir: dir,
+		Name: l.name, Background: l.cfg.Background, BinDir: l.cfg.BinDir, DataDir: dir,
 		EtcdMembers: l.cfg.EtcdMembers, Racks: len(l.cfg.Racks), TLS: l.cfg.TLS, Auth: l.cfg.Auth, NoFsync: l.cfg.NoFsync,
 		EtcdQuota: l.cfg.EtcdQuota, NoAgent: l.cfg.NoAgent, AgentEnv: l.cfg.AgentEnv, CNIPath: l.cfg.CNIPath,
 	}
@@ -123,9 +125,11 @@ func waitLock(name string) (*lockFile, error) {
 	defer cancel()
 	var lock *lockFile
 	var last error
-	until(ctx, "lock", func() (bool, error) {
-		lock, last = takeLock(name)
-		return !errors.Is(last, errOwned), nil
+	eventually.Wait(ctx, "the lock", func() error {
+		if lock, last = takeLock(name); errors.Is(last, errOwned) {
+			return last
+		}
+		return nil
 	})
 	return lock, last
 }

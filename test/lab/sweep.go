@@ -8,10 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Names lists the labs on this machine, those left by a crash included.
@@ -48,7 +45,7 @@ func Sweep() ([]string, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if s, err := readState(name); err != nil || !s.Background || !s.Ready || !anyAlive(processes(name)) {
+		if s, err := readState(name); err != nil || !s.Background || !s.Ready || !anyAlive(recorded(name)) {
 			errs = append(errs, remove(name, nil))
 			swept = append(swept, name)
 		}
@@ -83,13 +80,12 @@ func remove(name string, own map[string]*Process) error {
 		return fmt.Errorf("remove lab %s: %w (remove %s by hand when nothing of it runs)", name, err, dir)
 	}
 	var errs []error
-	procs := processes(name)
+	procs := recorded(name)
 	for i, p := range procs {
 		if mine := own[p.Role]; mine != nil && mine.PID == p.PID {
 			procs[i] = mine
 		}
 	}
-	procs = append(procs, strays(dir, s.BinDir, procs)...)
 	errs = append(errs, endAll(procs))
 
 	mounts, _ := os.ReadDir(filepath.Join(dir, "ns"))
@@ -144,56 +140,6 @@ func endAll(procs []*Process) error {
 	return errors.Join(errs...)
 }
 
-// processes reads the records of a lab's processes.
-func processes(name string) []*Process {
-	files, _ := filepath.Glob(filepath.Join(Root, name, "proc", "*.json"))
-	var procs []*Process
-	for _, f := range files {
-		if p, err := readProcess(f); err == nil {
-			procs = append(procs, p)
-		}
-	}
-	return procs
-}
-
 func anyAlive(procs []*Process) bool {
 	return slices.ContainsFunc(procs, (*Process).Alive)
-}
-
-// strays finds the lab's own programs in the lab's own namespaces that are not
-// on record: started right before a crash. Nothing else that lives in there,
-// like a shell of a user, is touched.
-func strays(dir, binDir string, known []*Process) []*Process {
-	inodes := map[uint64]bool{}
-	mounts, _ := os.ReadDir(filepath.Join(dir, "ns"))
-	for _, m := range mounts {
-		if ino := (Namespace{filepath.Join(dir, "ns", m.Name())}).inode(); ino != 0 {
-			inodes[ino] = true
-		}
-	}
-	binDir, err := filepath.EvalSymlinks(binDir)
-	if err != nil || len(inodes) == 0 {
-		return nil
-	}
-	var found []*Process
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() || slices.ContainsFunc(known, func(p *Process) bool { return p.PID == pid }) {
-			continue
-		}
-		exe, err := os.Readlink("/proc/" + e.Name() + "/exe")
-		exe = strings.TrimSuffix(exe, " (deleted)")
-		if err != nil || filepath.Dir(exe) != binDir || !slices.Contains(binaries(), filepath.Base(exe)) {
-			continue
-		}
-		var st unix.Stat_t
-		if unix.Stat("/proc/"+e.Name()+"/ns/net", &st) != nil || !inodes[st.Ino] {
-			continue
-		}
-		if start, _, err := procStat(pid); err == nil {
-			found = append(found, &Process{Role: "stray " + e.Name(), PID: pid, Start: start, Exe: exe})
-		}
-	}
-	return found
 }

@@ -62,18 +62,18 @@ func (w wire) setPorts(hosts []*Host, faults map[*Host]*Faults) error {
 // wireRules are what a bridge does with packets from hosts and to hosts.
 type wireRules struct{ from, to [][]expr.Any }
 
-func (l *Lab) portRules(hosts []*Host, faults map[*Host]*Faults, sides []int) wireRules {
+func (f *fabric) portRules(hosts []*Host, faults map[*Host]*Faults, sides []int) wireRules {
 	var r wireRules
 	for _, h := range hosts {
-		f := faults[h]
+		wrong := faults[h]
 		from := ifname(expr.MetaKeyIIFNAME, h.port())
 		to := ifname(expr.MetaKeyOIFNAME, h.port())
-		if f.Loss > 0 {
-			lost := lose(f.Loss)
+		if wrong.Loss > 0 {
+			lost := lose(wrong.Loss)
 			r.from, r.to = append(r.from, with(from, lost...)), append(r.to, with(to, lost...))
 		}
-		if f.NoEtcd {
-			for i := 1; i <= l.state.EtcdMembers; i++ {
+		if wrong.NoEtcd {
+			for i := 1; i <= f.state.EtcdMembers; i++ {
 				for _, v6 := range []bool{false, true} {
 					etcd := memberAddr(v6, i).Addr()
 					r.from = append(r.from, with(from, dropAddr(etcd, false)...))
@@ -83,7 +83,7 @@ func (l *Lab) portRules(hosts []*Host, faults map[*Host]*Faults, sides []int) wi
 		}
 		for at, side := range sides {
 			value := byte(at + 1)
-			if side == f.Side {
+			if side == wrong.Side {
 				r.from = append(r.from, with(from, setMark(value)...), with(from, setDSCP(value, false)...), with(from, setDSCP(value, true)...))
 				continue
 			}

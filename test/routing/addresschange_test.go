@@ -34,10 +34,10 @@ func TestAddressChanges(t *testing.T) {
 		return fmt.Errorf("%s", state)
 	})
 	r.Established(r.b, 2)
-	if err := r.b.StopAgent(); err != nil {
+	if err := r.b.Agent().Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.b.StartAgent(r.Context()); err != nil {
+	if err := r.b.Agent().Start(r.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r.Established(r.b, 2)

@@ -18,16 +18,16 @@ func TestMemberHangs(t *testing.T) {
 	r := New(t, lab.Config{Hosts: []string{"a"}, EtcdMembers: 3})
 	h := r.Host("a")
 	for i := 1; i <= 3; i++ {
-		if err := r.PauseEtcd(i); err != nil {
+		if err := r.Members().Pause(i); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
 		h.Pod(fmt.Sprint("pod", i))
 		t.Logf("ADD while member %d hangs: %v", i, time.Since(start).Round(time.Millisecond))
-		if err := r.ResumeEtcd(i); err != nil {
+		if err := r.Members().Resume(i); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.WaitEtcd(t.Context()); err != nil {
+		if err := r.Members().Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +53,7 @@ func TestEtcdReadOnly(t *testing.T) {
 			return nil
 		})
 	}
-	if err := r.SetEtcdReadOnly(t.Context(), true); err != nil {
+	if err := r.Members().SetReadOnly(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	status := model.StatusKey{Host: "a"}
@@ -68,17 +68,17 @@ func TestEtcdReadOnly(t *testing.T) {
 		}
 	}
 	says("reports to etcd fail: the lease of the host's status has ended, so that others may take this host for dead: ")
-	if err := h.StopAgent(); err != nil {
+	if err := h.Agent().Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.LaunchAgent(); err != nil {
+	if err := h.Agent().Launch(); err != nil {
 		t.Fatal(err)
 	}
 	says("it isn't known yet whether another host has this one's name, which takes a write to etcd; reports to etcd fail: ")
-	if err := r.SetEtcdReadOnly(t.Context(), false); err != nil {
+	if err := r.Members().SetReadOnly(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.WaitAgent(t.Context()); err != nil {
+	if err := h.Agent().Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -94,10 +94,10 @@ func poolOverlaps(r *rig) {
 	before := r.Routes(r.a)
 	r.Put(model.Put{Key: key, Value: model.Pool{CIDR: key.CIDR, IPAM: true}})
 	r.wrong("pool-overlap")
-	if err := r.b.StopAgent(); err != nil {
+	if err := r.b.Agent().Stop(); err != nil {
 		r.Fatal(err)
 	}
-	if err := r.b.StartAgent(r.Context()); err != nil {
+	if err := r.b.Agent().Start(r.Context()); err != nil {
 		r.Fatal(err)
 	}
 	for end := time.Now().Add(12 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -180,7 +180,7 @@ func linkFlaps(r *rig) {
 func etcdAway(r *rig) {
 	across := r.across()
 	before := r.Routes(r.a)
-	if err := r.KillEtcd(1); err != nil {
+	if err := r.Members().Kill(1); err != nil {
 		r.Fatal(err)
 	}
 	r.Says(r.a, "etcd watch interrupted, trying again")
@@ -190,10 +190,10 @@ func etcdAway(r *rig) {
 			r.Errorf("routes are %q, before %q", got, before)
 		}
 	}
-	if err := r.StartEtcd(r.Context(), 1); err != nil {
+	if err := r.Members().Start(r.Context(), 1); err != nil {
 		r.Fatal(err)
 	}
-	if err := r.WaitEtcd(r.Context()); err != nil {
+	if err := r.Members().Wait(r.Context()); err != nil {
 		r.Fatal(err)
 	}
 	r.Says(r.a, "etcd watch is back")
@@ -209,7 +209,7 @@ func etcdAway(r *rig) {
 // A host that comes with the address of another, which lives, is told so and
 // announces nothing; it tries again, and takes it when it is free.
 func sameAddress(r *rig) {
-	if err := r.a.StopAgent(); err != nil {
+	if err := r.a.Agent().Stop(); err != nil {
 		r.Fatal(err)
 	}
 	key := func(host string) model.Key { return model.BGPHostKey{Host: host, Field: model.BGPHostIPv4} }
@@ -220,7 +220,7 @@ func sameAddress(r *rig) {
 		model.Put{Key: model.StatusKey{Host: "ghost"}, Value: model.Status{Time: time.Now(), FirstUpdate: true}},
 		model.Put{Key: key("ghost"), Value: model.Text(ours)},
 	)
-	if err := r.a.LaunchAgent(); err != nil {
+	if err := r.a.Agent().Launch(); err != nil {
 		r.Fatal(err)
 	}
 	r.Says(r.a, "the host is not in order", "ghost", ours)

@@ -35,13 +35,13 @@ func TestAgentRestarts(t *testing.T) {
 			}
 			before := r.routesTo(0, 1)
 			monitor := r.monitor(0)
-			for _, end := range []func(*lab.Host) error{(*lab.Host).StopAgent, (*lab.Host).KillAgent} {
+			for _, end := range []func(*lab.Host) error{func(h *lab.Host) error { return h.Agent().Stop() }, func(h *lab.Host) error { return h.Agent().Kill() }} {
 				for _, i := range []int{0, 1} {
 					if err := end(r.hosts[i]); err != nil {
 						t.Fatal(err)
 					}
 					r.all()
-					if err := r.hosts[i].StartAgent(r.ctx()); err != nil {
+					if err := r.hosts[i].Agent().Start(r.ctx()); err != nil {
 						t.Fatal(err)
 					}
 					r.programmed(i)
@@ -98,25 +98,25 @@ func TestEtcdAway(t *testing.T) {
 	r.all()
 	s := r.stream(r.pods[0], r.pods[1].Addrs()[0])
 	before := r.routesTo(0, 1)
-	if err := r.lab.KillEtcd(1); err != nil {
+	if err := r.lab.Members().Kill(1); err != nil {
 		t.Fatal(err)
 	}
 	r.until("the agent misses etcd", func() bool {
 		return strings.Contains(r.fetch(0, "http://127.0.0.1:9099/readiness"), "reports to etcd fail")
 	})
 	r.all()
-	if err := r.hosts[2].StopAgent(); err != nil {
+	if err := r.hosts[2].Agent().Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.hosts[2].LaunchAgent(); err != nil { // it finds no etcd
+	if err := r.hosts[2].Agent().Launch(); err != nil { // it finds no etcd
 		t.Fatal(err)
 	}
 	r.all()
-	if err := r.lab.StartEtcd(r.ctx(), 1); err != nil {
+	if err := r.lab.Members().Start(r.ctx(), 1); err != nil {
 		t.Fatal(err)
 	}
 	for i := range r.hosts {
-		if err := r.hosts[i].WaitAgent(context.Background()); err != nil {
+		if err := r.hosts[i].Agent().Wait(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}

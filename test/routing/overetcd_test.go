@@ -50,13 +50,13 @@ func TestPoolOverEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := b.StopAgent(); err != nil {
+	if err := b.Agent().Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := b.Exec(t.Context(), "ip", "route", "add", "blackhole", key.CIDR.String(), "proto", "81", "metric", "1100"); err != nil {
 		t.Fatal(err, string(out))
 	}
-	if err := b.StartAgent(t.Context()); err != nil {
+	if err := b.Agent().Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r.Says(b, "etcd doesn't answer, and routes of this host lead there", "172.20.0.0/26")

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -77,7 +78,7 @@ func (r *Rig) Until(what string, condition func() error) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), Patience)
 	defer cancel()
-	if err := lab.Until(ctx, what, condition); err != nil {
+	if err := eventually.Wait(ctx, what, condition); err != nil {
 		r.Fatal(err)
 	}
 }

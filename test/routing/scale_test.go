@@ -49,7 +49,7 @@ func TestManyHosts(t *testing.T) {
 	count := func() int { return strings.Count(r.run(0, "ip", "-4", "route", "show", "proto", "81"), "via") }
 	r.until("all routes", func() bool { return count() == otherHosts*blocksEach })
 	t.Logf("cold start to %d routes in the kernel: %v", count(), time.Since(start).Round(time.Millisecond))
-	agent, err := h.Agent()
+	agent, err := h.Agent().Process()
 	if err != nil {
 		t.Fatal(err)
 	}

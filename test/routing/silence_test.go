@@ -27,7 +27,7 @@ func TestRestartsUntold(t *testing.T) {
 		if err := end(h); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.LaunchAgent(); err != nil {
+		if err := h.Agent().Launch(); err != nil {
 			t.Fatal(err)
 		}
 		r.Established(h, sessions)
@@ -42,13 +42,13 @@ func TestRestartsUntold(t *testing.T) {
 	}
 	flows(func() {
 		r.Put(model.Put{Key: model.ReadyKey{}, Value: model.Ready(false)})
-		again(b, (*lab.Host).StopAgent, 4)
-		again(c, (*lab.Host).KillAgent, 4)
+		again(b, func(h *lab.Host) error { return h.Agent().Stop() }, 4)
+		again(c, func(h *lab.Host) error { return h.Agent().Kill() }, 4)
 		all()
 		r.Says(b, "BGP says what it said before the agent was started anew", "/calico/v1/Ready is not true in etcd")
 		r.Put(model.Put{Key: model.ReadyKey{}, Value: model.Ready(true)})
 		for _, h := range r.Hosts() {
-			if err := h.WaitAgent(t.Context()); err != nil {
+			if err := h.Agent().Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -68,13 +68,13 @@ func TestRestartsUntold(t *testing.T) {
 		if err := r.PartitionFromEtcd("a"); err != nil {
 			t.Fatal(err)
 		}
-		again(a, (*lab.Host).KillAgent, 4)
+		again(a, func(h *lab.Host) error { return h.Agent().Kill() }, 4)
 		all()
 		r.Says(a, "BGP says what it said before the agent was started anew", "etcd has not been read yet")
 		if err := r.Heal(); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.WaitAgent(t.Context()); err != nil {
+		if err := a.Agent().Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		all()

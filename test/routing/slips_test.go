@@ -22,7 +22,7 @@ func TestSlips(t *testing.T) {
 	for _, mode := range []model.EncapMode{model.EncapAlways, model.EncapNever} {
 		t.Run(nameOf(mode), func(t *testing.T) {
 			r := New(t, lab.Config{Hosts: []string{"a", "b", "c"}, Pool: encap(mode)})
-			etcd, err := clientv3.New(clientv3.Config{Endpoints: r.EtcdSockets(), Logger: zap.NewNop()})
+			etcd, err := clientv3.New(clientv3.Config{Endpoints: r.Members().Sockets(), Logger: zap.NewNop()})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 	"github.com/calico-go/calico/test/routing"
 )
@@ -204,7 +205,7 @@ func TestIPIPModeChanges(t *testing.T) {
 			}
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		err := lab.Until(ctx, fmt.Sprintf("the routes follow to device %q", device), func() error {
+		err := eventually.Wait(ctx, fmt.Sprintf("the routes follow to device %q", device), func() error {
 			out, err := l.Host("a").Exec(ctx, "ip", "route", "get", pb.Addrs()[0].String())
 			if err == nil && !strings.Contains(string(out), "dev "+cmp.Or(device, "eth0")+" ") {
 				err = fmt.Errorf("the way is %s", out)
@@ -230,7 +231,7 @@ func gone(t *testing.T, l *lab.Lab, device string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, h := range l.Hosts() {
-		err := lab.Until(ctx, device+" leaves host "+h.Name(), func() error {
+		err := eventually.Wait(ctx, device+" leaves host "+h.Name(), func() error {
 			out, err := h.Exec(ctx, "ip", "-o", "link", "show", "up")
 			if err == nil && strings.Contains(string(out), device+"@NONE") {
 				err = fmt.Errorf("there is %s", out)

@@ -26,12 +26,12 @@ type authority struct {
 // makeCertificates fills the directory pki: an authority, a certificate for
 // the members, one for clients, and another authority with a client of its own
 // that nobody trusts, for tests.
-func (l *Lab) makeCertificates() error {
-	dir := filepath.Join(l.dir, "pki")
+func (m *Members) makeCertificates() error {
+	dir := filepath.Join(m.dir, "pki")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	ca, err := newAuthority(dir, "ca", "calico-lab "+l.name)
+	ca, err := newAuthority(dir, "ca", "calico-lab "+filepath.Base(m.dir))
 	if err != nil {
 		return err
 	}
@@ -42,9 +42,9 @@ func (l *Lab) makeCertificates() error {
 		// etcd's own gateway is a client of etcd with this certificate.
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	for i := 1; i <= l.cfg.EtcdMembers; i++ {
+	for i := 1; i <= m.state.EtcdMembers; i++ {
 		// Clients of etcd 3.4, such as its etcdctl, check for the whole path of the socket.
-		member.DNSNames = append(member.DNSNames, fmt.Sprintf("etcd%d", i), l.socketFile(i))
+		member.DNSNames = append(member.DNSNames, memberName(i), m.file(memberName(i)))
 		for _, v6 := range []bool{false, true} {
 			member.IPAddresses = append(member.IPAddresses, memberAddr(v6, i).Addr().AsSlice())
 		}

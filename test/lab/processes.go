@@ -12,17 +12,30 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
-// process returns the running process of that role, whoever started it;
+// processes are those of a lab.
+type processes struct {
+	lab, dir   string // the lab's name and directory
+	background bool   // they outlive this process
+	keeper     *keeper
+
+	mu  sync.Mutex
+	own map[string]*Process // children of this process, by role
+}
+
+// find returns the running process of that role, whoever started it;
 // os.ErrProcessDone where none runs.
-func (l *Lab) process(role string) (*Process, error) {
-	l.mu.Lock()
-	p := l.procs[role]
-	l.mu.Unlock()
+func (ps *processes) find(role string) (*Process, error) {
+	ps.mu.Lock()
+	p := ps.own[role]
+	ps.mu.Unlock()
 	if p == nil {
 		var err error
-		p, err = readProcess(filepath.Join(l.dir, "proc", role+".json"))
+		p, err = readProcess(filepath.Join(ps.dir, "proc", role+".json"))
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("%s: %w", role, os.ErrProcessDone)
 		}
@@ -36,11 +49,46 @@ func (l *Lab) process(role string) (*Process, error) {
 	return p, nil
 }
 
-// ownProcesses are the children of this process, by role.
-func (l *Lab) ownProcesses() map[string]*Process {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.procs)
+// children are those of this process, by role.
+func (ps *processes) children() map[string]*Process {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return maps.Clone(ps.own)
+}
+
+// endIn kills the processes on record that run in one of the namespaces.
+func (ps *processes) endIn(gone []Namespace) error {
+	inodes := map[uint64]bool{}
+	for _, ns := range gone {
+		if ino := ns.inode(); ino != 0 {
+			inodes[ino] = true
+		}
+	}
+	var errs []error
+	own := ps.children()
+	for _, p := range recorded(ps.lab) {
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join("/proc", strconv.Itoa(p.PID), "ns/net"), &st) != nil || !inodes[st.Ino] || !p.matches() {
+			continue
+		}
+		if mine := own[p.Role]; mine != nil && mine.PID == p.PID {
+			p = mine
+		}
+		errs = append(errs, p.Kill())
+	}
+	return errors.Join(errs...)
+}
+
+// recorded reads the records of a lab's processes.
+func recorded(lab string) []*Process {
+	files, _ := filepath.Glob(filepath.Join(Root, lab, "proc", "*.json"))
+	var procs []*Process
+	for _, f := range files {
+		if p, err := readProcess(f); err == nil {
+			procs = append(procs, p)
+		}
+	}
+	return procs
 }
 
 // readProcess reads a record; the process may be gone.
