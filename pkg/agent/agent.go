@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,6 +21,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/etcdway"
 	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
@@ -31,6 +31,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/logfile"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/serving"
@@ -46,10 +47,9 @@ import (
 
 // Names of files in the run and the var directory.
 const (
-	SocketName    = "agent.sock"
-	AddressesName = "addresses"
-	NodenameName  = "nodename"
-	MTUName       = "mtu"
+	SocketName   = "agent.sock"
+	NodenameName = "nodename"
+	MTUName      = "mtu"
 )
 
 // refusedTimeout is when the log says that nothing listens where etcd should be.
@@ -60,7 +60,7 @@ const refusedTimeout = 3 * time.Second
 type Config struct {
 	Node   string // this host's name in the data model
 	Store  store.Config
-	RunDir string // where the gate's socket is made, and the addresses of pods are on record
+	RunDir string // where the gate's socket is made
 	VarDir string // where the node's name and MTU are left for the plugin
 	// Health and Metrics are where these are served, host:port, whatever the
 	// parameters say; 0 = nowhere, "" = as they say.
@@ -190,31 +190,21 @@ func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *probl
 		adoption: settings.New(known, trouble), serving: serving.New(trouble, h.Handler(trouble), daemonmetrics.Handler(m.registry)),
 		updates: make(chan model.Update, updateBuffer),
 		waits:   make(chan *wait), leaves: make(chan *wait), late: make(chan struct{}),
-		stopped:   make(chan struct{}),
-		expect:    func(int64) {},
-		inquiries: make(chan inquiry), swept: make(chan sweepReport), rested: make(chan struct{}),
+		stopped:  make(chan struct{}),
+		expect:   func(int64) {},
+		deleted:  mailbox.NewSignal(),
 		handover: router.NewHandover(), asks: make(chan chan string), route: route{done: make(chan shrunk)},
 		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{}, absent: map[string]string{},
-		lost: map[netip.Addr]struct{}{}, cuts: newCuts(),
 	}
 	return l
 }
 
 // runToEnd is run, and what that began beside itself.
 func (l *loop) runToEnd(ctx context.Context) error {
-	// A sweep under way hands its result to the loop, or sees that it has ended: in this order.
 	defer l.flushes.Wait()
 	defer close(l.stopped)
-	err := l.run(ctx)
-	if len(l.lost) > 0 { // they came while a sweep ran, or rested
-		r := l.walk(sweep{lost: l.lost})
-		if l.sayCut(r); r.err == nil {
-			clear(l.lost)
-			l.forget()
-		}
-	}
-	return err
+	return l.run(ctx)
 }
 
 // hostSystem is the host that the process runs on.
@@ -229,10 +219,9 @@ func hostSystem(cfg Config) system {
 		connections:       conntrack.List,
 		deleteConnections: conntrack.Delete,
 		interfaces:        hostnet.Interfaces,
-		ways:              func() ways { return &hostnet.Ways{} },
+		routes:            func() connections.Routes { return &hostnet.Ways{} },
 		roles:             hostnet.Roles,
 		writeNode:         func() error { return writeNode(cfg) },
-		addresses:         statefile.Addresses(filepath.Join(cfg.RunDir, AddressesName)),
 		writeMTU: func(mtu int) error {
 			return statefile.Write(filepath.Join(cfg.VarDir, MTUName), []byte(strconv.Itoa(mtu)+"\n"))
 		},

@@ -18,7 +18,6 @@ import (
 // new to it, or are connected as they were, are so at the same time: what it
 // doesn't know passes nothing.
 func (l *loop) enforce(ctx context.Context, w work, now time.Time) {
-	l.loseFormer()
 	connect := l.connect(ctx, &w, now)
 	beside := w.fresh && l.wall.applied && l.wall.err == nil && !l.suspicious && connect != nil
 	if beside {
@@ -57,7 +56,7 @@ func (l *loop) connect(ctx context.Context, w *work, now time.Time) func() conne
 	path := l.path
 	if l.whole || !l.applied {
 		w.fresh = false
-		all := l.record(l.desired.all())
+		all := l.desired.all()
 		return func() connected {
 			began := time.Now()
 			report, err := path.Apply(ctx, all)
@@ -68,7 +67,7 @@ func (l *loop) connect(ctx context.Context, w *work, now time.Time) func() conne
 	if w.empty() {
 		return nil
 	}
-	changed, removed := l.record(w.changed), w.removed
+	changed, removed := w.changed, w.removed
 	return func() connected {
 		began := time.Now()
 		report, err := path.ApplySome(ctx, changed, removed)
@@ -181,7 +180,6 @@ func (l *loop) settle(ctx context.Context) error {
 		// What the new prefixes don't cover is out of reach afterwards.
 		w := l.desired.follow(l.state, e.endpoints, time.Now())
 		l.lose(w.lost)
-		l.forgetCuts(w.gone)
 		if _, err := l.path.ApplySome(ctx, nil, w.removed); err != nil && ctx.Err() == nil {
 			l.log.Error("interfaces of the former prefixes were not cleaned", "err", err)
 		}

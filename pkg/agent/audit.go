@@ -22,7 +22,6 @@ type audited struct {
 // what is to be changed meanwhile doesn't wait for it.
 func (l *loop) audit(ctx context.Context) {
 	l.leaveName()
-	l.recordAgain()
 	l.readNeeded()
 	l.mtu()
 	l.route.due = l.route.due || l.route.fresh && time.Now().Before(l.route.until)

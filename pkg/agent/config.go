@@ -85,7 +85,7 @@ func options() []option {
 		{"etcd-key-file", "ETCD_KEY_FILE", "", "key of this client's certificate", file(func(c *Config) *string { return &c.Store.KeyFile })},
 		{"etcd-username", "ETCD_USERNAME", "", "user of etcd", text(func(c *Config) *string { return &c.Store.Username })},
 		{"etcd-password-file", "ETCD_PASSWORD_FILE", "", "file with the user's password", file(func(c *Config) *string { return &c.Store.PasswordFile })},
-		{"run-dir", "CALICO_RUN_DIR", "/run/calico", "directory of the gate's socket, " + SocketName + ", of " + AddressesName + ", which says whose address is which, and of " + identity.LeasesName + " where the var directory takes no writes", absolute(func(c *Config) *string { return &c.RunDir })},
+		{"run-dir", "CALICO_RUN_DIR", "/run/calico", "directory of the gate's socket, " + SocketName + ", and of " + identity.LeasesName + " where the var directory takes no writes", absolute(func(c *Config) *string { return &c.RunDir })},
 		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + NodenameName + ", " + MTUName + ", " + identity.LeasesName + ", " + router.IDName + " and " + router.SpokenName, absolute(func(c *Config) *string { return &c.VarDir })},
 		{"config", "CALICO_CONFIG_FILE", params.DefaultFile, "file of parameters, [global] and lines Name = value; it need not be there", absolute(func(c *Config) *string { return &c.ConfigFile })},
 		{"health", "CALICO_HEALTH_ADDRESS", "", "host:port of /liveness, /readiness, /debug/state and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", address(func(c *Config) *string { return &c.Health })},

@@ -47,8 +47,8 @@ type work struct {
 	// that no endpoint had before are closed, and others keep the access they have.
 	fresh bool
 	// lost are addresses that no longer lead where they led: connections to
-	// them are over. Of these, gone are no longer the endpoint's that had them.
-	lost, gone []netip.Addr
+	// them are over.
+	lost []netip.Addr
 }
 
 func (w work) empty() bool { return len(w.changed) == 0 && len(w.removed) == 0 && !w.host }
@@ -83,11 +83,6 @@ func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) wor
 			}
 			left[old.want.Interface] = old.want
 			w.lost = append(w.lost, s.notOwn(lostAddrs(old.want, next.want))...)
-			if isAnother(old.want, next.want) {
-				w.gone = append(w.gone, old.want.Addrs...)
-			} else {
-				w.gone = append(w.gone, without(old.want.Addrs, next.want.Addrs)...)
-			}
 			if d.interfaces[old.want.Interface] == old {
 				delete(d.interfaces, old.want.Interface)
 				delete(d.failing, old.want.Interface)

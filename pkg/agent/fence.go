@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
@@ -23,8 +24,7 @@ type firewall interface {
 	Update(policy.Changes)
 	Tunnels(policy.Tunnels)
 	Links(indexes map[string]int)
-	Cut(added, removed []nft.Flow)
-	ReadCut() (map[nft.Flow]uint64, error)
+	connections.Firewall
 	Apply(context.Context) (nft.Report, error)
 	Audit()
 	Subscribe(context.Context) (<-chan nft.Event, error)
@@ -73,7 +73,7 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 		l.metrics.firewall.read(report, w)
 	}
 	if report.Repairs > 0 {
-		l.judgeAll() // what began while the firewall had a hole runs on as established
+		w.work.Hole = true // what began while the firewall had a hole runs on as established
 		l.sayRepaired(report.Repairs, now)
 	}
 	for path, problem := range report.Programmed {
@@ -98,7 +98,7 @@ func (l *loop) fence(ctx context.Context, now time.Time) bool {
 	}
 	if err == nil && !w.applied {
 		w.applied = true
-		l.judgeAll()
+		w.work.Hole = true
 		l.log.Info("the firewall stands", "endpoints", len(w.state.Endpoints), "rules", report.Rules, "members", report.Members, "changes", report.Writes, "took", time.Since(now))
 	}
 	return w.applied
@@ -142,10 +142,6 @@ func (l *loop) openFirewall(ctx context.Context) error {
 		_ = fw.Close() // nothing was written
 		return fmt.Errorf("subscribe to changes of the firewall: %w", err)
 	}
-	if err := l.adoptCuts(); err != nil {
-		_ = fw.Close() // nothing was written
-		return fmt.Errorf("read what the firewall has of cut connections: %w", err)
-	}
 	return nil
 }
 
@@ -155,7 +151,10 @@ func (l *loop) configureFirewall() {
 	if reflect.DeepEqual(s, l.wall.settings) {
 		return
 	}
-	l.wall.settings, l.wall.all = s, true
+	l.wall.mu.Lock()
+	l.wall.settings = s
+	l.wall.mu.Unlock()
+	l.wall.work.All = true
 	l.wall.engine.SetPrefixes(s.Prefixes)
 	l.firewall.Configure(s)
 }
@@ -212,10 +211,12 @@ func (l *loop) readInterfaces() {
 		}
 	}
 	maps.Copy(l.dirty, l.state.setOwn(own).endpoints)
-	if !slices.EqualFunc(interfaces, l.interfaces, func(a, b policy.Interface) bool {
+	if !slices.EqualFunc(interfaces, l.wall.interfaces, func(a, b policy.Interface) bool {
 		return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs)
 	}) {
-		l.interfaces = interfaces
+		l.wall.mu.Lock()
+		l.wall.interfaces = interfaces
+		l.wall.mu.Unlock()
 		l.wall.engine.SetInterfaces(interfaces)
 		for path, ep := range l.wall.found {
 			if !ep.Workload {

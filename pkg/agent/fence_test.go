@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/gate"
-	"github.com/calico-go/calico/pkg/kernel/conntrack"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
@@ -34,9 +32,7 @@ type wallside struct {
 	links    map[string]int // their indexes, as told
 	applied  map[string]int // the same, when it was applied last
 	audits   int
-	cut      map[nft.Flow]uint64 // packets dropped
-	failCut  error               // of calls with something cut
-	repairs  int                 // of the next call
+	repairs  int // of the next call
 	tampered chan nft.Event
 }
 
@@ -68,23 +64,13 @@ func (w *wallside) Links(indexes map[string]int) {
 }
 
 // Cut is of firewall.
-func (w *wallside) Cut(added, removed []nft.Flow) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, f := range added {
-		w.cut[f] += 0
-	}
-	for _, f := range removed {
-		delete(w.cut, f)
-	}
-}
+func (w *wallside) Cut([]nft.Cut) error { return nil }
 
-// ReadCut is of firewall.
-func (w *wallside) ReadCut() (map[nft.Flow]uint64, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return maps.Clone(w.cut), nil
-}
+// Uncut is of firewall.
+func (w *wallside) Uncut([]nft.Flow) error { return nil }
+
+// ReadCuts is of firewall.
+func (w *wallside) ReadCuts() ([]nft.Flow, error) { return nil, nil }
 
 // Apply is of firewall.
 func (w *wallside) Apply(context.Context) (nft.Report, error) {
@@ -97,9 +83,6 @@ func (w *wallside) Apply(context.Context) (nft.Report, error) {
 	w.applied = maps.Clone(w.links)
 	if w.fail != nil {
 		return nft.Report{}, w.fail
-	}
-	if len(w.cut) > 0 && w.failCut != nil {
-		return nft.Report{}, w.failCut
 	}
 	r := nft.Report{Programmed: map[string]error{}, Repairs: w.repairs}
 	w.repairs = 0
@@ -297,79 +280,6 @@ func TestLoserIsHidden(t *testing.T) {
 		synctest.Wait()
 		if ep := c.wall.state.Endpoints[b.Path()]; ep == nil || ep.Interface != "cali1" {
 			t.Errorf("after the older has gone: %+v", ep)
-		}
-	})
-}
-
-func TestPlaces(t *testing.T) {
-	addr := netip.MustParseAddr
-	pod, pod2, far, own := addr("10.0.0.1"), addr("10.0.0.2"), addr("198.51.100.1"), addr("192.0.2.1")
-	st := &policy.State{Endpoints: map[string]*policy.Endpoint{
-		"a": {Workload: true, Interface: "cali1", Addrs: []netip.Addr{pod}},
-		"b": {Workload: true, Interface: "cali2", Addrs: []netip.Addr{pod2}},
-	}}
-	lookup := testWays(func(to, _ netip.Addr) ([]string, error) {
-		switch to {
-		case own:
-			return []string{""}, nil
-		case far:
-			return []string{"eth0"}, nil
-		}
-		return nil, errors.New("no route")
-	})
-	conn := func(src, dst, replier netip.Addr) conntrack.Connection {
-		return conntrack.Connection{Protocol: model.ProtocolTCP, Src: src, Dst: dst, SrcPort: 1000, DstPort: 80, ReplySrc: replier, ReplyDst: src, ReplySrcPort: 8080, ReplyDstPort: 1000}
-	}
-	for _, test := range []struct {
-		name string
-		c    conntrack.Connection
-		want *policy.Packet
-	}{
-		{"between pods", conn(pod, pod2, pod2), &policy.Packet{In: "cali1", Out: "cali2", Src: pod, Dst: pod2}},
-		{"to a service that is a pod", conn(pod, addr("10.96.0.1"), pod2), &policy.Packet{In: "cali1", Out: "cali2", Src: pod, Dst: pod2}},
-		{"from the host", conn(own, pod, pod), &policy.Packet{Out: "cali1", Src: own, Dst: pod}},
-		{"from outside", conn(far, pod, pod), &policy.Packet{In: "eth0", Out: "cali1", Src: far, Dst: pod}},
-		{"to nowhere", conn(pod, addr("203.0.113.1"), addr("203.0.113.1")), &policy.Packet{In: "cali1", Out: elsewhere, Src: pod, Dst: addr("203.0.113.1")}},
-		{"the host's own", conn(own, far, far), nil},
-	} {
-		var want []policy.Packet
-		if test.want != nil {
-			test.want.Protocol, test.want.SrcPort, test.want.DstPort = model.ProtocolTCP, 1000, 8080
-			want = append(want, *test.want)
-		}
-		if diff := cmp.Diff(want, newPlaces(st, nil, nil, lookup).packets(began(test.c), queryOf(test.c)), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
-	}
-	st.Endpoints["h"] = &policy.Endpoint{Interface: "eth0"}
-	if len(newPlaces(st, nil, nil, lookup).packets(began(conn(own, far, far)), query{})) == 0 {
-		t.Error("with a host endpoint, the host's own connections are not judged")
-	}
-}
-
-// TestCutFails has the tracker refuse: it is asked again, later each time.
-func TestCutFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const settled = time.Hour // nothing of the start is judged any more
-		var tries []time.Duration
-		x := newCutting(t, func(x *cutting) {
-			x.system.connections = func(func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
-				since := time.Since(x.start) - settled
-				if since < 0 {
-					return nil, nil
-				}
-				tries = append(tries, since)
-				return nil, errors.New("no")
-			}
-		})
-		time.Sleep(settled)
-		x.policy("no-81", to(81))
-		time.Sleep(9 * time.Second)
-		x.cancel()
-		synctest.Wait()
-		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}
-		if diff := cmp.Diff(want, tries); diff != "" {
-			t.Errorf("tries (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/report"
@@ -156,5 +155,5 @@ func (l *loop) lacks(r gate.Request) string {
 // holder are still to be deleted.
 func (l *loop) waitsForTracker(r gate.Request) bool {
 	t := l.desired.targets[r.Endpoint.Path()]
-	return t != nil && slices.ContainsFunc(t.want.Addrs, l.isFlushing)
+	return t != nil && l.connections.Deleting(t.want.Addrs)
 }

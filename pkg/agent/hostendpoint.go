@@ -19,7 +19,7 @@ func (l *loop) tellHosts() {
 	for path := range l.wall.hosts {
 		o, there := l.state.objects[path]
 		ep := l.wall.found[path]
-		absent := there && ep != nil && !ep.Wildcard && !slices.ContainsFunc(l.interfaces, func(i policy.Interface) bool { return i.Name == ep.Interface })
+		absent := there && ep != nil && !ep.Wildcard && !slices.ContainsFunc(l.wall.interfaces, func(i policy.Interface) bool { return i.Name == ep.Interface })
 		switch {
 		case !there:
 			l.report.Remove(path)
@@ -68,7 +68,7 @@ func (l *loop) sayAbsent(names map[string]string) {
 // interfaceNames lists the host's own interfaces.
 func (l *loop) interfaceNames() string {
 	var names []string
-	for _, i := range l.interfaces {
+	for _, i := range l.wall.interfaces {
 		names = append(names, i.Name)
 	}
 	slices.Sort(names)

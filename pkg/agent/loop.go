@@ -11,12 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/settings"
-	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/daemon/serving"
 	"github.com/calico-go/calico/pkg/kernel/conntrack"
@@ -24,7 +25,6 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
-	"github.com/calico-go/calico/pkg/policy"
 )
 
 const (
@@ -58,11 +58,10 @@ type system struct {
 	connections       func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error)
 	deleteConnections func([]conntrack.Tracked) (int, error)
 	interfaces        func(prefixes []string) ([]hostnet.Interface, error)
-	ways              func() ways
+	routes            func() connections.Routes
 	roles             func(prefixes []string) ([]hostnet.Role, error)
 	writeMTU          func(mtu int) error
 	writeNode         func() error
-	addresses         statefile.Addresses
 }
 
 // loop is the one goroutine that owns the state: it takes in what happened, all
@@ -78,11 +77,8 @@ type loop struct {
 	updates chan model.Update
 	waits   chan *wait
 	leaves  chan *wait
-	late    chan struct{} // somebody has waited at the gate for long
-	// These come from what runs beside the loop to cut connections.
-	inquiries chan inquiry
-	swept     chan sweepReport
-	rested    chan struct{}
+	late    chan struct{}  // somebody has waited at the gate for long
+	deleted mailbox.Signal // connections of addresses that were lost are
 	// handover is where the router leaves what the loop must know of other hosts.
 	handover *router.Handover
 	asks     chan chan string // for a picture of the endpoints
@@ -100,50 +96,39 @@ type loop struct {
 	waiting  map[*wait]struct{}
 
 	// What was logged last of each.
-	waitsFor, hostProblem, nameProblem, mtuProblem, interfaceProblem, recordProblem string
+	waitsFor, hostProblem, nameProblem, mtuProblem, interfaceProblem string
 
 	// overtaken are readings that changes overtook.
 	overtaken struct{ state, interfaces problems.Passing }
 
-	firewall   firewall
-	tampered   <-chan nft.Event
-	interfaces []policy.Interface // the host's own
-	sweeps     sweeps
-	unswept    bool // that failed, and is to be tried again
-	route      route
-	suspicious bool // somebody else changed the firewall
-	repairs    repairs
-	lastAudit  time.Time // of the firewall, because of that
+	firewall    firewall
+	tampered    <-chan nft.Event
+	connections *connections.Cutter
+	route       route
+	suspicious  bool // somebody else changed the firewall
+	repairs     repairs
+	lastAudit   time.Time // of the firewall, because of that
 
 	path      hostPath
 	events    <-chan hostpath.Event
 	unwatch   context.CancelFunc
-	unsettled bool                    // settings in etcd changed
-	whole     bool                    // the whole state is due
-	check     chan audited            // answers when an audit beside the loop is done; nil = there is none
-	checked   time.Time               // when it began
-	applied   bool                    // it has been applied once
-	dirty     map[string]struct{}     // endpoints to follow
-	drifted   map[string]struct{}     // interfaces to read
-	unrouted  bool                    // something switched the host's forwarding off
-	lost      map[netip.Addr]struct{} // conntrack entries to delete
-	absent    map[string]string       // interfaces that host endpoints name and that aren't there, by the endpoint's path
-	// recorded are the addresses on record, nil = it has not been read: see loseFormer.
-	recorded   map[statefile.Address]struct{}
-	unrecorded bool // some could not be put there
-	cuts       cuts
-	strays     strays
-	expiry     *time.Timer // of the next of them
-	retry      *time.Timer
-	pause      time.Duration // before the last retry
-	lookAgain  *time.Timer
-	gather     *time.Timer   // until connections in no hurry are looked at
-	rejudge    *time.Timer   // until all connections are judged once more
-	rejudged   int           // how often they were, since the firewall had a hole
-	looked     time.Time     // when the host's own links were read for a notice
-	lookPause  time.Duration // how long no notice has them read again
-	lastDrift  time.Time
-	flushes    sync.WaitGroup
+	unsettled bool                // settings in etcd changed
+	whole     bool                // the whole state is due
+	check     chan audited        // answers when an audit beside the loop is done; nil = there is none
+	checked   time.Time           // when it began
+	applied   bool                // it has been applied once
+	dirty     map[string]struct{} // endpoints to follow
+	drifted   map[string]struct{} // interfaces to read
+	unrouted  bool                // something switched the host's forwarding off
+	absent    map[string]string   // interfaces that host endpoints name and that aren't there, by the endpoint's path
+	strays    strays
+	retry     *time.Timer
+	pause     time.Duration // before the last retry
+	lookAgain *time.Timer
+	looked    time.Time     // when the host's own links were read for a notice
+	lookPause time.Duration // how long no notice has them read again
+	lastDrift time.Time
+	flushes   sync.WaitGroup
 }
 
 // run turns until the context ends. What is programmed stays.
@@ -155,8 +140,6 @@ func (l *loop) run(ctx context.Context) error {
 		l.unwatch()
 		l.path.Close()
 	}()
-	l.expiry = time.NewTimer(time.Hour)
-	defer l.expiry.Stop()
 	if err := l.openFirewall(ctx); err != nil {
 		return err
 	}
@@ -165,6 +148,15 @@ func (l *loop) run(ctx context.Context) error {
 			l.log.Warn("the firewall's socket was not closed", "err", err)
 		}
 	}()
+	l.connections = connections.New(connections.Config{
+		Firewall: l.firewall, Policy: l.wall.enforced, Routes: l.system.routes, List: l.system.connections, Delete: l.system.deleteConnections,
+		Count: func(over, denied int) {
+			l.metrics.connections.Add(float64(over))
+			l.metrics.cut.Add(float64(denied))
+		},
+		Deleted: l.deleted.Send, Logger: l.log,
+	})
+	l.flushes.Go(func() { l.connections.Run(ctx) })
 	l.lookAgain = time.NewTimer(time.Hour)
 	defer l.lookAgain.Stop()
 	l.readInterfaces()
@@ -174,10 +166,6 @@ func (l *loop) run(ctx context.Context) error {
 	l.tellHealth()
 	l.retry = time.NewTimer(time.Hour)
 	defer l.retry.Stop()
-	l.gather = time.NewTimer(time.Hour)
-	defer l.gather.Stop()
-	l.rejudge = time.NewTimer(time.Hour)
-	defer l.rejudge.Stop()
 	interval := l.params.RefreshInterval
 	audit := time.NewTicker(interval)
 	defer audit.Stop()
@@ -205,26 +193,13 @@ func (l *loop) run(ctx context.Context) error {
 				continue
 			}
 			// Of etcd being back nobody tells, where nothing has changed there.
-		case q := <-l.inquiries:
-			l.judge(ctx, q)
-		case r := <-l.swept:
-			l.noteSwept(r)
-		case <-l.rested:
-			l.sweeps.busy = false
-		case <-l.gather.C:
-			l.sweeps.due = true
-		case <-l.rejudge.C:
-			l.judgeOnceMore()
-			continue
-		case <-l.expiry.C:
-			l.expireCuts()
+		case <-l.deleted:
 		case _, ok := <-l.tampered:
 			l.noteTampering(ok)
 		case <-firewallAudit.C:
 			l.firewall.Audit()
 		case <-l.retry.C:
 			maps.Copy(l.drifted, l.desired.failing)
-			l.wall.all, l.unswept = l.wall.all || l.unswept, false
 		case <-l.lookAgain.C:
 			l.look()
 		case <-l.handover.ForLoop:
@@ -375,12 +350,10 @@ func (l *loop) turn(ctx context.Context) error {
 		touched, l.dirty = l.dirty, touched
 		w = l.desired.follow(l.state, touched, now)
 		l.lose(w.lost)
-		l.forgetCuts(w.gone)
 		l.judgeShut(touched)
 		changes := l.wall.follow(l.desired, touched)
 		l.firewall.Update(changes)
 		l.index(interfacesOf(changes))
-		l.reviewCuts()
 		l.sayInvalid()
 		if len(l.strays.said) > 0 && len(touched) > 0 {
 			l.sayStrays() // one may have its endpoint back
@@ -395,6 +368,6 @@ func (l *loop) turn(ctx context.Context) error {
 	l.answer()
 	l.tell(touched)
 	l.shrink(ctx)
-	l.sweep() // last: it takes the processor that who waits at the gate may need
+	l.connections.Add(l.wall.takeWork()) // last: it competes for the processor with those who wait at the gate
 	return nil
 }

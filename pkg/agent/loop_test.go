@@ -18,9 +18,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/report"
-	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/gate"
@@ -114,6 +114,12 @@ func (c *clockwork) Indexes(names ...string) map[string]int {
 // Close is of hostPath.
 func (c *clockwork) Close() { c.audits.Wait() }
 
+// noRoutes is a host that reaches all by eth0.
+type noRoutes struct{}
+
+func (noRoutes) To(netip.Addr, netip.Addr) ([]string, error) { return []string{"eth0"}, nil }
+func (noRoutes) Close()                                      {}
+
 // did returns the calls so far, and forgets them.
 func (c *clockwork) did() []string {
 	c.mu.Lock()
@@ -139,14 +145,14 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	params := params.Resolve().Params
 	h := health.New()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	c.wallside.tampered, c.wallside.cut = make(chan nft.Event), map[nft.Flow]uint64{}
+	c.wallside.tampered = make(chan nft.Event)
 	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, problems.New(log), report.New(log, nil, "h", h))
 	c.system = system{
 		open:              func([]string) (hostPath, error) { return c, nil },
 		openFirewall:      func(func()) (firewall, error) { return &c.wallside, nil },
 		deleteConnections: func([]conntrack.Tracked) (int, error) { return 0, nil },
 		interfaces:        func([]string) ([]hostnet.Interface, error) { return nil, nil },
-		ways:              byEth0,
+		routes:            func() connections.Routes { return noRoutes{} },
 		roles:             func([]string) ([]hostnet.Role, error) { return nil, nil },
 		connections: func(func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
 			time.Sleep(c.tracked)
@@ -154,7 +160,6 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 		},
 		writeMTU:  func(int) error { return nil },
 		writeNode: func() error { return nil },
-		addresses: statefile.Addresses(t.TempDir()),
 	}
 	c.params.FirewallInterval = time.Hour // its audit would be a turn like any other
 	c.first = []model.Entry{put(model.ReadyKey{}, model.Ready(true), 1), put(testKey("a"), testSpec("cali1", "10.0.0.1"), 1)}

@@ -89,8 +89,10 @@ func (l *loop) lowered() {
 // workload began before there was a tunnel may be what only tunnels may send now.
 func (l *loop) setTunnels(t policy.Tunnels) {
 	before := l.wall.state.Tunnels
-	l.wall.all = l.wall.all || t.VXLANPort != before.VXLANPort || t.IPIP != before.IPIP
+	l.wall.work.All = l.wall.work.All || t.VXLANPort != before.VXLANPort || t.IPIP != before.IPIP
+	l.wall.mu.Lock()
 	l.wall.state.Tunnels = t
+	l.wall.mu.Unlock()
 	l.firewall.Tunnels(t)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
@@ -124,9 +125,7 @@ func (l *loop) leaveName() {
 
 // lose notes addresses that no longer lead where they led.
 func (l *loop) lose(addrs []netip.Addr) {
-	for _, a := range addrs {
-		l.lost[a] = struct{}{}
-	}
+	l.connections.Add(connections.Work{Lost: addrs})
 }
 
 var _ hostPath = (*hostpath.Path)(nil)

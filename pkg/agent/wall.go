@@ -7,7 +7,9 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync"
 
+	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -36,23 +38,17 @@ type wall struct {
 	err     error // why the latest turn was not applied
 	misfit  error // what of all changes could not be used, the latest
 	applied bool  // it has been applied once
-	// suspects are the addresses whose connections policy may judge otherwise
-	// than when they began; everybody's where all is set.
-	suspects map[netip.Addr]struct{}
-	all      bool
-	// later are more of them, of workloads that came to this host or left it: there
-	// is hardly a connection with them that isn't over, and no hurry.
-	later map[netip.Addr]struct{}
-	// outer are the outer addresses of 1:1 NAT that have become an endpoint's;
-	// masquerades: more may be masqueraded than before. What began before isn't translated.
-	outer       map[netip.Addr]struct{}
-	masquerades bool
+	// work is which connections may not go on once the firewall stands.
+	work connections.Work
+	// mu guards state, settings and interfaces, which are read where connections are judged.
+	mu         sync.RWMutex
+	interfaces []policy.Interface // the host's own
 }
 
 func newWall(host string) *wall {
 	return &wall{
 		engine: policy.NewEngine(host), state: &policy.State{}, shut: newShut(),
-		found: map[string]*policy.Endpoint{}, failing: map[string]error{}, rules: map[string]int{}, askers: newAskers(), hosts: map[string]struct{}{}, suspects: map[netip.Addr]struct{}{}, later: map[netip.Addr]struct{}{}, outer: map[netip.Addr]struct{}{},
+		found: map[string]*policy.Endpoint{}, failing: map[string]error{}, rules: map[string]int{}, askers: newAskers(), hosts: map[string]struct{}{}, work: newWork(),
 	}
 }
 
@@ -109,10 +105,12 @@ func (w *wall) follow(d *desired, paths map[string]struct{}) policy.Changes {
 		}
 		w.members += len(set.Added) - len(set.Removed)
 	}
+	w.mu.Lock()
 	if err := w.state.Apply(c); err != nil {
 		w.misfit = err // Fits has looked: there is none
 	}
-	w.masquerades = w.masquerades || c.Pools != nil && len(c.Pools.Masquerade) > 0
+	w.mu.Unlock()
+	w.work.Masquerades = w.work.Masquerades || c.Pools != nil && len(c.Pools.Masquerade) > 0
 	w.count(c, moved)
 	return c
 }
@@ -160,7 +158,7 @@ func (w *wall) count(c policy.Changes, moved map[netip.Addr]struct{}) {
 			if ep == nil {
 				continue
 			}
-			w.all = w.all || !ep.Workload
+			w.work.All = w.work.All || !ep.Workload
 			w.suspectAddrs(ep.Addrs, moved)
 			if resized {
 				recount(path, ep)
@@ -197,7 +195,7 @@ func (w *wall) suspect(before, after *policy.Endpoint, moved map[netip.Addr]stru
 		switch {
 		case ep == nil:
 		case !ep.Workload:
-			w.all = true
+			w.work.All = true
 		case before == nil || after == nil:
 			for _, a := range ep.Addrs {
 				moved[a] = struct{}{}
@@ -212,9 +210,9 @@ func (w *wall) suspect(before, after *policy.Endpoint, moved map[netip.Addr]stru
 func (w *wall) suspectAddrs(addrs []netip.Addr, moved map[netip.Addr]struct{}) {
 	for _, a := range addrs {
 		if _, has := moved[a]; has {
-			w.later[a] = struct{}{}
+			w.work.Moved[a] = struct{}{}
 		} else {
-			w.suspects[a] = struct{}{}
+			w.work.Suspects[a] = struct{}{}
 		}
 	}
 }
@@ -228,6 +226,39 @@ func (w *wall) suspectMembers(set *policy.SetChange, moved map[netip.Addr]struct
 			w.suspectAddrs([]netip.Addr{m.Addr}, moved)
 		}
 	}
+}
+
+// noteOuter notes the outer addresses that lead to an endpoint and didn't before.
+func (w *wall) noteOuter(before, after *policy.Endpoint) {
+	if after == nil || !after.Workload {
+		return
+	}
+	for _, n := range after.NAT {
+		if before == nil || before.Dropped != "" || !slices.Contains(before.NAT, n) {
+			w.work.Outer[n.ExtIP] = n.IntIP
+		}
+	}
+}
+
+func newWork() connections.Work {
+	return connections.Work{Suspects: map[netip.Addr]struct{}{}, Moved: map[netip.Addr]struct{}{}, Outer: map[netip.Addr]netip.Addr{}}
+}
+
+// takeWork returns which connections may not go on, once: nothing before the firewall stands.
+func (w *wall) takeWork() connections.Work {
+	if !w.applied || w.err != nil {
+		return connections.Work{}
+	}
+	work := w.work
+	w.work = newWork()
+	return work
+}
+
+// enforced calls a function with what the firewall enforces, which doesn't change meanwhile.
+func (w *wall) enforced(use func(connections.Policy)) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	use(connections.Policy{State: w.state, Settings: w.settings, Interfaces: w.interfaces})
 }
 
 // denies says why policy drops everything of an endpoint that is to be connected, nil = it doesn't.

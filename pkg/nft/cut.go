@@ -4,44 +4,57 @@ package nft
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"slices"
+	"time"
 
 	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/render"
+	"github.com/calico-go/calico/pkg/nft/table"
 )
 
-// Flow is one direction of a connection, as policy sees its packets, or many of them.
+// Flow is one direction of a connection, as policy sees its packets.
 type Flow = render.Flow
 
-// Cut adds flows whose packets can't begin a connection, since what their other
-// side began was cut, and then takes some out. It does no I/O.
-func (f *Firewall) Cut(added, removed []Flow) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, flow := range added {
-		if s := f.desired.cut(flow); s != nil {
-			s.put(flow.Key(), "")
-		}
-	}
-	for _, flow := range removed {
-		if s := f.desired.cut(flow); s != nil {
-			s.remove(flow.Key())
-		}
-	}
+// Cut is a flow whose packets can't begin a connection for a while, since the
+// connection that they answered was cut.
+type Cut struct {
+	Flow
+	Lasts time.Duration
 }
 
-// ReadCut reads which flows the kernel has as cut, and how many packets of each
-// it has dropped.
-func (f *Firewall) ReadCut() (map[Flow]uint64, error) {
+// Cut has the kernel drop what would begin a connection of these flows. The kernel
+// alone remembers them, and forgets each when its time is over.
+func (f *Firewall) Cut(cuts []Cut) error {
+	elements := map[string][]nfnl.Element{}
+	for _, c := range cuts {
+		elements[c.Set()] = append(elements[c.Set()], nfnl.Element{Key: c.Key(), Timeout: c.Lasts})
+	}
+	return f.changeCuts("add", elements, (*nfnl.Batch).AddElements)
+}
+
+// Uncut lets these flows begin connections again. One that the kernel has just
+// forgotten is an error: read the others again.
+func (f *Firewall) Uncut(flows []Flow) error {
+	elements := map[string][]nfnl.Element{}
+	for _, flow := range flows {
+		elements[flow.Set()] = append(elements[flow.Set()], nfnl.Element{Key: flow.Key()})
+	}
+	return f.changeCuts("remove", elements, (*nfnl.Batch).DeleteElements)
+}
+
+// ReadCuts reads the flows that the kernel keeps from beginning a connection.
+func (f *Firewall) ReadCuts() ([]Flow, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var err error
 	for range nfnl.MaxTries {
-		out := make(map[Flow]uint64)
+		var out []Flow
 		for _, def := range render.CutSets() {
-			err = f.conn.ReadCounted(&def, func(key string, packets uint64) {
-				if flow, ok := render.ParseFlow(def, key); ok {
-					out[flow] = packets
+			err = f.conn.ReadElements(&def, func(e nfnl.Element) {
+				if flow, ok := render.ParseFlow(def, e.Key); ok {
+					out = append(out, flow)
 				}
 			})
 			if errors.Is(err, os.ErrNotExist) { // the table is still to be made
@@ -58,12 +71,28 @@ func (f *Firewall) ReadCut() (map[Flow]uint64, error) {
 	return nil, err
 }
 
-// cut is the set that a flow belongs to, nil where it is of no IP version.
-func (d *desired) cut(flow Flow) *set {
-	name := flow.Set()
-	if name == "" {
+func (f *Firewall) changeCuts(op string, elements map[string][]nfnl.Element, change func(*nfnl.Batch, table.Set, []nfnl.Element)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b := f.conn.NewBatch()
+	for _, def := range render.CutSets() {
+		for some := range slices.Chunk(elements[def.Name], cutChunk) {
+			change(b, def, some)
+			b.MayCut()
+		}
+	}
+	if b.Empty() {
 		return nil
 	}
-	d.ruleset.changed[name] = true
-	return d.ruleset.sets[name]
+	n, err := b.Commit(0)
+	if f.generation != 0 {
+		f.generation += uint32(n)
+	}
+	if err != nil {
+		return fmt.Errorf("%s flows that can't begin a connection: %w", op, err)
+	}
+	return nil
 }
+
+// cutChunk is how many elements are changed before the batch may go on in another transaction.
+const cutChunk = 2000

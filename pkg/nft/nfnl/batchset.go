@@ -5,6 +5,7 @@ package nfnl
 import (
 	"encoding/binary"
 	"slices"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -65,6 +66,9 @@ func ShapeOf(s *table.Set) Shape {
 	}
 	if s.Interval {
 		out.flags |= unix.NFT_SET_INTERVAL
+	}
+	if s.Timeout {
+		out.flags |= unix.NFT_SET_TIMEOUT
 	}
 	if s.Data != "" {
 		out.flags |= unix.NFT_SET_MAP
@@ -144,6 +148,8 @@ func (b *Batch) FlushSet(name string) {
 type Element struct {
 	Key, Data string // as table.Element has them
 	End       bool   // of a set of ranges: the key isn't the first of a range, but the first after it
+	// Timeout is how long the kernel keeps an element of a set with timeouts.
+	Timeout time.Duration
 }
 
 // elementsOf are the elements of an anonymous set.
@@ -192,6 +198,9 @@ func appendElements(b []byte, s *table.Set, elements []Element) []byte {
 func appendElement(b []byte, s *table.Set, e Element) []byte {
 	if e.End {
 		b = appendUint32(b, unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	}
+	if e.Timeout > 0 {
+		b = appendUint64(b, unix.NFTA_SET_ELEM_TIMEOUT, uint64(e.Timeout.Milliseconds()))
 	}
 	value := func(data string) func([]byte) []byte {
 		return func(b []byte) []byte { return appendAttr(b, unix.NFTA_DATA_VALUE, []byte(data)) }

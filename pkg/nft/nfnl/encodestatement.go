@@ -37,11 +37,6 @@ func (e *encoder) encode(s table.Statement) {
 		e.add(&expr.Lookup{SourceRegister: register, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT})
 	case table.State:
 		e.state(s)
-	case table.Begins:
-		e.need(tcpFlags)
-		e.load(tcpFlags, register)
-		e.add(&expr.Bitwise{SourceRegister: register, DestRegister: register, Len: 1, Mask: []byte{finSynRstAck}, Xor: []byte{0}})
-		e.add(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: []byte{syn}})
 	case table.MarkIs:
 		e.add(&expr.Meta{Key: expr.MetaKeyMARK, Register: register})
 		e.mask(s.Mask, 0)
@@ -172,11 +167,3 @@ func (e *encoder) translate(s table.Translate) {
 	}
 	e.add(n)
 }
-
-// Flags of TCP, of linux/tcp.h.
-const (
-	syn          = 0x02
-	finSynRstAck = 0x17
-)
-
-var tcpFlags = table.Field{Text: "tcp flags", From: table.FromTransport, Offset: 13, Protocol: unix.IPPROTO_TCP}

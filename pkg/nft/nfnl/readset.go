@@ -25,22 +25,6 @@ func (c *Conn) ReadElements(def *table.Set, fn func(Element)) error {
 	return nil
 }
 
-// ReadCounted reads all elements of a set that count, and how many packets each has counted. Where
-// there is none of its name, the error is os.ErrNotExist.
-func (c *Conn) ReadCounted(def *table.Set, fn func(key string, packets uint64)) error {
-	err := c.ask(unix.NFT_MSG_GETSETELEM, netlink.Dump, c.named(def.Name), func(body []byte) {
-		for _, e := range attrs(attr(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
-			key := string(attr(attr(e, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
-			counter := attr(attr(e, unix.NFTA_SET_ELEM_EXPR), unix.NFTA_EXPR_DATA)
-			fn(key, number(attr(counter, unix.NFTA_COUNTER_PACKETS)))
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("read the elements of set %s: %w", def.Name, err)
-	}
-	return nil
-}
-
 // maxAsked is how many elements are asked for at once: all answers must fit into the buffer that
 // anyone gets.
 const maxAsked = 50

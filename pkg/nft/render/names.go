@@ -41,15 +41,11 @@ const (
 
 // Sets per IP version that are named here alone.
 const (
-	setSources     = "sources" // see Source
-	setIndexed     = "sources-by-index"
-	setCut         = "cut" // flows that can't begin a connection
-	setCutPortless = "cut-portless"
-	setCutFrom     = "cut-from" // the same, by one of its addresses
-	setCutTo       = "cut-to"
-	cutByPort      = "-port" // after the name of either: and by the port that sends
-	setAddrs       = "s"     // + IP version - ID
-	setPorts       = "p"     // + IP version - ID
+	setSources = "sources" // see Source
+	setIndexed = "sources-by-index"
+	setCut     = "cut" // flows that can't begin a connection
+	setAddrs   = "s"   // + IP version - ID
+	setPorts   = "p"   // + IP version - ID
 )
 
 // ChainSNAT is the chain that translates sources.

@@ -60,8 +60,6 @@ type (
 	}
 	// State matches any of the states of connection tracking that are given.
 	State struct{ Invalid, Established, Related, New, Untracked bool }
-	// Begins matches a packet that asks for a connection of TCP: SYN without ACK.
-	Begins struct{}
 	// MarkIs matches the bits of the packet's mark.
 	MarkIs struct{ Mask, Value uint32 }
 	// MarkSet changes the bits of the packet's mark that are in Clear or Set.
@@ -109,7 +107,6 @@ func (Among) statement()      {}
 func (InSet) statement()      {}
 func (Dispatch) statement()   {}
 func (State) statement()      {}
-func (Begins) statement()     {}
 func (MarkIs) statement()     {}
 func (MarkSet) statement()    {}
 func (Count) statement()      {}
@@ -177,8 +174,6 @@ func (s State) String() string {
 	}
 	return "ct state " + strings.Join(names, ",")
 }
-
-func (Begins) String() string { return "tcp flags syn / fin,syn,rst,ack" }
 
 func (s MarkIs) String() string { return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", s.Mask, s.Value) }
 

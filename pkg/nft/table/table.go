@@ -19,6 +19,7 @@ type Set struct {
 	Data     Type   // "" = a set
 	Jump     bool   // a verdict map's elements come back; else they go for good
 	Count    bool   // each element counts the packets that found it
+	Timeout  bool   // the kernel removes each element after a time of its own
 	Interval bool   // each key is the start of a range, its end in End
 	Comment  string
 	Elements []Element

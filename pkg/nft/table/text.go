@@ -38,6 +38,9 @@ func (s Set) String() string {
 	if s.Interval {
 		b.WriteString("\t\tflags interval\n")
 	}
+	if s.Timeout {
+		b.WriteString("\t\tflags timeout\n")
+	}
 	if s.Count {
 		b.WriteString("\t\tcounter\n")
 	}

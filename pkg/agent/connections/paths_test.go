@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package connections
 
 import (
 	"fmt"
@@ -52,22 +52,23 @@ func randomState(random *rand.Rand) *policy.State {
 	return st
 }
 
-// testWays tells the ways without a kernel.
-type testWays func(to, from netip.Addr) ([]string, error)
+// testRoutes finds routes without a kernel.
+type testRoutes func(to, from netip.Addr) ([]string, error)
 
-func (w testWays) To(to, from netip.Addr) ([]string, error) { return w(to, from) }
-func (testWays) Close()                                     {}
+func (r testRoutes) To(to, from netip.Addr) ([]string, error) { return r(to, from) }
+func (testRoutes) Close()                                     {}
 
-func byEth0() ways {
-	return testWays(func(netip.Addr, netip.Addr) ([]string, error) { return []string{"eth0"}, nil })
+// policyOf is a policy with the default settings.
+func policyOf(st *policy.State, own ...policy.Interface) Policy {
+	return Policy{State: st, Settings: params.Resolve().Params.Firewall(), Interfaces: own}
 }
 
 // TestDeniesRouted has a host with an address on each of two uplinks, of which each
-// may be closed: the way is asked from the connection's own address.
+// may be closed: the route is looked up from the connection's own address.
 func TestDeniesRouted(t *testing.T) {
 	addr := netip.MustParseAddr
 	own := []policy.Interface{{Name: "eth0", Addrs: []netip.Addr{addr("192.0.2.1")}}, {Name: "eth1", Addrs: []netip.Addr{addr("198.51.100.1")}}}
-	routes := testWays(func(to, from netip.Addr) ([]string, error) {
+	routes := testRoutes(func(to, from netip.Addr) ([]string, error) {
 		switch {
 		case to == addr("192.0.2.200"): // the host's by a route alone
 			return []string{""}, nil
@@ -96,12 +97,12 @@ func TestDeniesRouted(t *testing.T) {
 			if ep.Wildcard {
 				ep.Interface = ""
 			}
-			at := newPlaces(&policy.State{Endpoints: map[string]*policy.Endpoint{"/": ep}}, nil, own, routes)
+			at := newPaths(policyOf(&policy.State{Endpoints: map[string]*policy.Endpoint{"/": ep}}, own...), routes)
 			for _, f := range []nft.Flow{
 				{Protocol: model.ProtocolTCP, Src: addr(test.one), Dst: addr(test.far), SrcPort: 1000, DstPort: 80},
 				{Protocol: model.ProtocolTCP, Src: addr(test.far), Dst: addr(test.one), SrcPort: 1000, DstPort: 80},
 			} {
-				if got := at.denies(params.Resolve().Params.Firewall(), f, query{}); got != want {
+				if got := at.denies(f, query{}); got != want {
 					t.Errorf("%s to %s, closed eth%d: denied %t", f.Src, f.Dst, i, got)
 				}
 			}
@@ -109,7 +110,7 @@ func TestDeniesRouted(t *testing.T) {
 	}
 	both := &policy.State{Endpoints: map[string]*policy.Endpoint{"/0": {Path: "/0", Interface: "eth0"}, "/1": {Path: "/1", Interface: "eth1"}}}
 	f := nft.Flow{Protocol: model.ProtocolTCP, Src: addr("192.0.2.1"), Dst: addr("203.0.113.1"), SrcPort: 1000, DstPort: 80}
-	if !newPlaces(both, nil, own, routes).denies(params.Resolve().Params.Firewall(), f, query{}) {
+	if !newPaths(policyOf(both, own...), routes).denies(f, query{}) {
 		t.Error("by two next hops, both closed: allowed")
 	}
 }
@@ -120,7 +121,7 @@ func TestDeniesTunnelled(t *testing.T) {
 	addr := netip.MustParseAddr
 	pod, host, tunnel, loopback := addr("10.0.1.1"), addr("192.0.2.1"), addr("10.0.0.0"), addr("203.0.113.1")
 	own := []policy.Interface{{Name: "lo", Addrs: []netip.Addr{loopback}}, {Name: "eth0", Addrs: []netip.Addr{host}}, {Name: link.VXLAN4, Addrs: []netip.Addr{tunnel}}}
-	routes := testWays(func(netip.Addr, netip.Addr) ([]string, error) { return []string{link.VXLAN4}, nil })
+	routes := testRoutes(func(netip.Addr, netip.Addr) ([]string, error) { return []string{link.VXLAN4}, nil })
 	for _, test := range []struct {
 		src, dst    netip.Addr
 		eth0, vxlan bool // denied where the one is closed
@@ -134,7 +135,7 @@ func TestDeniesTunnelled(t *testing.T) {
 		f := nft.Flow{Protocol: model.ProtocolTCP, Src: test.src, Dst: test.dst, SrcPort: 1000, DstPort: 80}
 		for name, want := range map[string]bool{"eth0": test.eth0, link.VXLAN4: test.vxlan, "eth1": test.dst == loopback} {
 			st := &policy.State{Endpoints: map[string]*policy.Endpoint{"/": {Path: "/", Interface: name}}}
-			if got := newPlaces(st, nil, own, routes).denies(params.Resolve().Params.Firewall(), f, query{}); got != want {
+			if got := newPaths(policyOf(st, own...), routes).denies(f, query{}); got != want {
 				t.Errorf("%s to %s, closed %s: denied %t", f.Src, f.Dst, name, got)
 			}
 		}
@@ -149,7 +150,7 @@ func TestDenies(t *testing.T) {
 	denials := 0
 	for range 300 {
 		st := randomState(random)
-		at := newPlaces(st, nil, nil, testWays(func(to, _ netip.Addr) ([]string, error) {
+		at := newPaths(policyOf(st), testRoutes(func(to, _ netip.Addr) ([]string, error) {
 			return []string{"", "eth0", "eth1"}[to.As4()[3]%3:][:1], nil
 		}))
 		for range 100 {
@@ -163,7 +164,7 @@ func TestDenies(t *testing.T) {
 			if len(packets) > 1 {
 				t.Errorf("%+v: %+v", f, packets)
 			}
-			if got := at.denies(settings, f, query{}); got != want {
+			if got := at.denies(f, query{}); got != want {
 				t.Errorf("seed %d: %+v: denied %t, want %t", seed, f, got, want)
 			}
 			if want {
@@ -173,43 +174,5 @@ func TestDenies(t *testing.T) {
 	}
 	if denials == 0 || denials == 300*100 {
 		t.Errorf("%d denials", denials)
-	}
-}
-
-// TestDeniesLinkLocal: fe80::1:1 and fe80::2 are the host's on eth0, fe80::3 and
-// fe80::2 on eth1, and eth0 is closed.
-func TestDeniesLinkLocal(t *testing.T) {
-	addr := netip.MustParseAddr
-	own := []policy.Interface{{Name: "eth0", Addrs: []netip.Addr{addr("2001:db8::1"), addr("fe80::1:1"), addr("fe80::2")}}, {Name: "eth1", Addrs: []netip.Addr{addr("fe80::2"), addr("fe80::3")}}}
-	closed := func(names ...string) *policy.State {
-		st := &policy.State{Endpoints: map[string]*policy.Endpoint{}}
-		for _, n := range names {
-			st.Endpoints[n] = &policy.Endpoint{Path: n, Interface: n}
-		}
-		return st
-	}
-	for _, test := range []struct {
-		src, dst  string
-		one, both bool // denied where eth0 is closed, and where eth1 is as well
-	}{
-		{"fe80::99", "fe80::1:1", true, true},
-		{"fe80::1:1", "fe80::99", true, true},
-		{"fe80::1:1", "ff02::1", true, true},
-		{"fe80::99", "fe80::3", false, true},
-		{"fe80::3", "fe80::99", false, true},
-		{"fe80::99", "fe80::2", false, true},
-		{"fe80::99", "2001:db8::1", false, true},
-		{"2001:db8::1", "fe80::99", false, true},
-		{"fe80::99", "ff02::1", false, true},
-		{"fe80::3", "fe80::1:1", false, false}, // from the host to itself
-		{"2001:db8::9", "2001:db8::1", true, true},
-	} {
-		f := nft.Flow{Protocol: model.ProtocolTCP, Src: addr(test.src), Dst: addr(test.dst), SrcPort: 1000, DstPort: 80}
-		for i, want := range []bool{test.one, test.both} {
-			at := newPlaces(closed([]string{"eth0", "eth1"}[:i+1]...), nil, own, byEth0())
-			if got := at.denies(params.Resolve().Params.Firewall(), f, query{}); got != want {
-				t.Errorf("%s to %s, closed %d: denied %t", test.src, test.dst, i+1, got)
-			}
-		}
 	}
 }

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package connections ends the tracked connections that may not go on: those of
+// addresses that left, those that policy came to deny, and those that lack a
+// translation which they would get now.
+//
+// A Cutter is told what changed once the firewall stands with the change. It then
+// walks the kernel's table of connections once, judges those that the change is
+// about by the policy that is enforced, and deletes.
+package connections
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
+	"github.com/calico-go/calico/pkg/nft"
+)
+
+// After each walk comes a rest of so many times what it took: while pods come and
+// go, or policy changes, all the time, the kernel's table isn't walked all the time.
+const (
+	restFactor = 9
+	maxRest    = time.Second
+	retryPause = time.Second
+	// gatherTime is how long a change that is in no hurry waits for more of its kind.
+	gatherTime = 100 * time.Millisecond
+)
+
+// silencePauses are how long after a hole in the firewall all connections are judged
+// once more. Without the firewall's table nothing is tracked, so that a connection which
+// is silent when the table is back isn't found until it is heard again.
+var silencePauses = [...]time.Duration{time.Second, 6 * time.Second, time.Minute}
+
+// Work is what a walk is for.
+type Work struct {
+	// Lost are addresses that lead nowhere any more, or elsewhere: connections with
+	// them are over.
+	Lost []netip.Addr
+	// Suspects are the addresses whose connections policy may judge otherwise than when
+	// they began; with All, everybody's.
+	Suspects map[netip.Addr]struct{}
+	All      bool
+	// Moved are more suspects: of workloads that came or left. Hardly a connection with
+	// them isn't over, so there is no hurry.
+	Moved map[netip.Addr]struct{}
+	// Outer are the inner addresses of new 1:1 NAT, by the outer one.
+	Outer map[netip.Addr]netip.Addr
+	// Masquerades says that more is masqueraded than before.
+	Masquerades bool
+	// Hole says that the firewall was not as it should be, or stands for the first
+	// time. All are judged, now and after a while.
+	Hole bool
+}
+
+// Empty says that there is nothing to do.
+func (w Work) Empty() bool {
+	return !w.urgent() && len(w.Lost) == 0 && len(w.Moved) == 0 && len(w.Outer) == 0 && !w.Masquerades
+}
+
+func (w Work) urgent() bool { return w.All || w.Hole || len(w.Suspects) > 0 }
+
+// Firewall keeps flows from beginning a connection: nft.Firewall.
+type Firewall interface {
+	Cut([]nft.Cut) error
+	Uncut([]nft.Flow) error
+	ReadCuts() ([]nft.Flow, error)
+}
+
+// Config is what a Cutter works with.
+type Config struct {
+	Firewall Firewall
+	// Policy calls a function with the policy that the firewall enforces, which must not
+	// change meanwhile.
+	Policy func(func(Policy))
+	// Routes finds the host's interfaces that lead to an address.
+	Routes func() Routes
+	// List and Delete are those of package conntrack.
+	List   func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error)
+	Delete func([]conntrack.Tracked) (int, error)
+	// Count is told how many connections were deleted as they are over, and how many as
+	// policy denies them.
+	Count func(over, denied int)
+	// Deleted is called when the connections of lost addresses are deleted.
+	Deleted func()
+	Logger  *slog.Logger
+}
+
+// Cutter ends connections, one walk at a time.
+type Cutter struct {
+	cfg Config
+
+	mu      sync.Mutex
+	wake    mailbox.Signal
+	queued  set         // for the next walk
+	walking set         // of the one under way
+	due     time.Time   // of the next walk, zero = there is nothing to do
+	again   []time.Time // when all are judged once more
+}
+
+// set is work gathered.
+type set struct {
+	lost, suspects   map[netip.Addr]struct{}
+	outer            map[netip.Addr]netip.Addr
+	all, masquerades bool
+}
+
+func newSet() set {
+	return set{lost: map[netip.Addr]struct{}{}, suspects: map[netip.Addr]struct{}{}, outer: map[netip.Addr]netip.Addr{}}
+}
+
+func (s *set) add(o set) {
+	maps.Copy(s.lost, o.lost)
+	maps.Copy(s.suspects, o.suspects)
+	maps.Copy(s.outer, o.outer)
+	s.all, s.masquerades = s.all || o.all, s.masquerades || o.masquerades
+}
+
+// New makes a Cutter with nothing to do.
+func New(cfg Config) *Cutter {
+	return &Cutter{cfg: cfg, wake: mailbox.NewSignal(), queued: newSet(), walking: newSet()}
+}
+
+// Add has Run look at more. It never blocks.
+func (c *Cutter) Add(w Work) {
+	if w.Empty() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queued.add(set{suspects: w.Suspects, outer: w.Outer, all: w.All || w.Hole, masquerades: w.Masquerades})
+	maps.Copy(c.queued.suspects, w.Moved)
+	for _, a := range w.Lost {
+		c.queued.lost[a] = struct{}{}
+	}
+	now := time.Now()
+	if w.Hole {
+		c.again = nil
+		for _, pause := range silencePauses {
+			c.again = append(c.again, now.Add(pause))
+		}
+	}
+	if !w.urgent() {
+		now = now.Add(gatherTime)
+	}
+	c.dueAt(now)
+}
+
+// dueAt has the next walk begin no later. The mutex is held.
+func (c *Cutter) dueAt(at time.Time) {
+	if c.due.IsZero() || at.Before(c.due) {
+		c.due = at
+		c.wake.Send()
+	}
+}
+
+// Deleting says that connections of one of the addresses, which led elsewhere, are
+// still to be deleted, and has that happen without delay.
+func (c *Cutter) Deleting(addrs []netip.Addr) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	has := func(of map[netip.Addr]struct{}) bool {
+		return slices.ContainsFunc(addrs, func(a netip.Addr) bool { _, is := of[a]; return is })
+	}
+	queued := has(c.queued.lost)
+	if queued {
+		c.dueAt(time.Now())
+	}
+	return queued || has(c.walking.lost)
+}
+
+// Run walks when there is something to do, until the context ends. Connections of
+// addresses that were lost until then are deleted first.
+func (c *Cutter) Run(ctx context.Context) {
+	for c.wait(ctx) {
+		began := time.Now()
+		err := c.turn()
+		rest := min(restFactor*time.Since(began), maxRest)
+		if err != nil {
+			c.cfg.Logger.Warn("connections that are over, or that policy denies now, were not all cut; trying again", "err", err)
+			rest = retryPause
+		}
+		select {
+		case <-time.After(rest):
+		case <-ctx.Done():
+		}
+	}
+	c.mu.Lock()
+	lost := c.queued.lost
+	c.queued = newSet() // the next agent judges all
+	c.queued.lost = lost
+	c.mu.Unlock()
+	if len(lost) == 0 {
+		return
+	}
+	if err := c.turn(); err != nil {
+		c.cfg.Logger.Warn("connections that are over were not all deleted", "err", err)
+	}
+}
+
+// wait returns when a walk is due; false = the context ended.
+func (c *Cutter) wait(ctx context.Context) bool {
+	for {
+		c.mu.Lock()
+		due, again := c.due, false
+		if len(c.again) > 0 && (due.IsZero() || c.again[0].Before(due)) {
+			due, again = c.again[0], true
+		}
+		left := time.Until(due)
+		if !due.IsZero() && left <= 0 {
+			if again {
+				c.again, c.queued.all = c.again[1:], true
+			}
+			c.mu.Unlock()
+			return ctx.Err() == nil
+		}
+		c.mu.Unlock()
+		var timer <-chan time.Time
+		if !due.IsZero() {
+			timer = time.After(left)
+		}
+		select {
+		case <-timer:
+		case <-c.wake:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// turn does what is queued, which is queued again where that fails.
+func (c *Cutter) turn() error {
+	c.mu.Lock()
+	work := c.queued
+	c.queued, c.walking, c.due = newSet(), work, time.Time{}
+	c.mu.Unlock()
+	err := c.walk(work)
+	c.mu.Lock()
+	c.walking = newSet()
+	if err != nil {
+		c.queued.add(work)
+		c.dueAt(time.Now())
+	}
+	c.mu.Unlock()
+	if err == nil && len(work.lost) > 0 {
+		c.cfg.Deleted()
+	}
+	return err
+}
+
+// walk finds the connections that the work is about, and deletes those that may not go on.
+func (c *Cutter) walk(work set) error {
+	routes := c.cfg.Routes()
+	defer routes.Close()
+	var at *paths
+	var untranslated translations
+	c.cfg.Policy(func(p Policy) { at, untranslated = newPaths(p, routes), work.untranslated(p.State) })
+	found, err := c.cfg.List(func(t conntrack.Connection) bool {
+		return involves(t, work.lost) || work.suspect(t) || untranslated.may(t)
+	})
+	if err != nil {
+		return err
+	}
+	var over, denied []conntrack.Tracked
+	var cuts []nft.Cut
+	for _, t := range found {
+		is, cut := false, (*nft.Cut)(nil)
+		if work.suspect(t.Connection) && !involves(t.Connection, work.lost) {
+			c.cfg.Policy(func(Policy) { is, cut = at.judge(t) })
+		}
+		switch {
+		case is:
+			denied = append(denied, t)
+		case involves(t.Connection, work.lost), untranslated.has(t):
+			over = append(over, t)
+		}
+		if cut != nil {
+			cuts = append(cuts, *cut)
+		}
+	}
+	var errs []error
+	n, err := c.cfg.Delete(over)
+	errs = append(errs, err)
+	if err := c.cfg.Firewall.Cut(cuts); err != nil {
+		errs, denied = append(errs, err), nil // they would go on, begun by the side that answers
+	}
+	m, err := c.cfg.Delete(denied)
+	c.cfg.Count(n, m)
+	if m > 0 {
+		c.cfg.Logger.Info("cut connections that policy denies now", "connections", m)
+	}
+	return errors.Join(append(errs, err, c.allowAgain(work, at))...)
+}
+
+// allowAgain lets the flows go on that policy denied when they were cut, and allows now.
+func (c *Cutter) allowAgain(work set, at *paths) error {
+	if !work.all && len(work.suspects) == 0 {
+		return nil
+	}
+	flows, err := c.cfg.Firewall.ReadCuts()
+	if err != nil {
+		return err
+	}
+	flows = slices.DeleteFunc(flows, func(f nft.Flow) (keep bool) {
+		_, src := work.suspects[f.Src]
+		_, dst := work.suspects[f.Dst]
+		if !work.all && !src && !dst {
+			return true
+		}
+		c.cfg.Policy(func(Policy) { keep = at.denies(answers(f), query{}) })
+		return keep
+	})
+	return c.cfg.Firewall.Uncut(flows)
+}
+
+func (s *set) suspect(c conntrack.Connection) bool { return s.all || involves(c, s.suspects) }
+
+func involves(c conntrack.Connection, addrs map[netip.Addr]struct{}) bool {
+	if len(addrs) == 0 {
+		return false
+	}
+	for _, a := range [...]netip.Addr{c.Src, c.Dst, c.ReplySrc, c.ReplyDst} {
+		if _, ok := addrs[a]; ok {
+			return true
+		}
+	}
+	return false
+}

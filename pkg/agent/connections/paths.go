@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package connections
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/nft"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// Policy is what the firewall enforces on this host.
+type Policy struct {
+	State      *policy.State
+	Settings   policy.Settings
+	Interfaces []policy.Interface // the host's own
+}
+
+// Routes finds the host's interfaces that lead to an address: hostnet.Ways.
+type Routes interface {
+	// To returns the interfaces by which to is reached from an own address, the zero
+	// Addr for any; "" is an address of the host's own.
+	To(to, from netip.Addr) ([]string, error)
+	Close()
+}
+
+// elsewhere is an interface of the host's own that no endpoint has by name.
+const elsewhere = "?"
+
+// paths knows between which interfaces a tracked connection runs.
+type paths struct {
+	Policy
+	workloads map[netip.Addr]string         // interfaces by address
+	on        map[string][]*policy.Endpoint // workloads by interface
+	anywhere  []*policy.Endpoint            // those of the host, and those with outer addresses
+	host      bool                          // an endpoint may be on one of the host's own interfaces
+	closable  []string                      // the host's own interfaces that an endpoint is on
+	mine      map[netip.Addr]string         // interfaces by the host's address
+	routes    Routes
+	asked     map[lookup][]string
+}
+
+// lookup asks for the route to an address from one of the host's, the zero Addr for any.
+type lookup struct{ to, from netip.Addr }
+
+func newPaths(now Policy, routes Routes) *paths {
+	p := &paths{Policy: now, workloads: map[netip.Addr]string{}, on: map[string][]*policy.Endpoint{}, mine: map[netip.Addr]string{}, routes: routes, asked: map[lookup][]string{}}
+	for _, i := range now.Interfaces {
+		for _, a := range i.Addrs {
+			p.mine[a] = i.Name
+		}
+	}
+	for _, ep := range now.State.Endpoints {
+		if !ep.Workload && !ep.Wildcard {
+			p.closable = append(p.closable, ep.Interface)
+		}
+		if !ep.Workload || len(ep.NAT) > 0 {
+			p.anywhere = append(p.anywhere, ep)
+		}
+		if !ep.Workload {
+			p.host = true
+			continue
+		}
+		named := slices.ContainsFunc(now.Settings.Prefixes, func(prefix string) bool { return strings.HasPrefix(ep.Interface, prefix) })
+		p.host = p.host || ep.Dropped != "" && !named // the firewall closes its interface
+		p.on[ep.Interface] = append(p.on[ep.Interface], ep)
+		for _, a := range ep.Addrs {
+			p.workloads[a] = ep.Interface
+		}
+	}
+	return p
+}
+
+// packets are what the first packet of a connection may be: between which interfaces
+// can be open. They are none where policy has nothing to do with it.
+func (p *paths) packets(f nft.Flow, q query) []policy.Packet {
+	_, from := p.workloads[f.Src]
+	_, to := p.workloads[f.Dst]
+	if !from && !to && !p.host {
+		return nil
+	}
+	packet := policy.Packet{
+		Src: f.Src, Dst: f.Dst, Protocol: f.Protocol, SrcPort: f.SrcPort, DstPort: f.DstPort, ICMPType: q.kind, ICMPCode: q.code,
+		Translated: f.Dst.IsLoopback(), // what a workload sends there as it is gets no connection
+	}
+	var out []policy.Packet
+	ins, outs := p.between(f)
+	for _, packet.In = range ins {
+		for _, packet.Out = range outs {
+			out = append(out, packet)
+		}
+	}
+	return out
+}
+
+// between are the interfaces by which a flow may come, and go. What has the host itself
+// at one end takes the route from that address.
+func (p *paths) between(f nft.Flow) (ins, outs []string) {
+	host := []string{""}
+	local := func(a netip.Addr) bool {
+		if _, is := p.workloads[a]; is {
+			return false
+		}
+		return slices.Equal(p.lookup(lookup{to: a}), host)
+	}
+	_, from := p.workloads[f.Src]
+	_, to := p.workloads[f.Dst]
+	switch {
+	case from || to:
+		return p.interfaces(f.Src), p.interfaces(f.Dst)
+	case local(f.Dst):
+		return p.arrives(f), host
+	case local(f.Src):
+		return host, p.lookup(lookup{f.Dst, f.Src})
+	}
+	return p.lookup(lookup{to: f.Src}), p.lookup(lookup{to: f.Dst})
+}
+
+// arrives are the interfaces by which packets for an address of the host come: those
+// that lead back, unless that is a tunnel and the address isn't the tunnel's. Other hosts send
+// into it what is for pods and tunnels alone, so that such packets come by the link that has the
+// address, and the answers to a pod leave by the tunnel.
+func (p *paths) arrives(f nft.Flow) []string {
+	back := p.lookup(lookup{f.Src, f.Dst})
+	near := p.mine[f.Dst]
+	switch {
+	case near == "" || link.IsTunnelName(near) || !slices.ContainsFunc(back, link.IsTunnelName):
+		return back
+	case near == policy.Loopback:
+		return p.unknown()
+	}
+	return []string{near}
+}
+
+func (p *paths) interfaces(a netip.Addr) []string {
+	if name, is := p.workloads[a]; is {
+		return []string{name}
+	}
+	return p.lookup(lookup{to: a})
+}
+
+// lookup are the host's own interfaces that lead to an address, "" where that is the host's.
+func (p *paths) lookup(l lookup) []string {
+	if _, own := p.mine[l.to]; own {
+		return []string{""}
+	}
+	names, known := p.asked[l]
+	if !known {
+		var err error
+		if names, err = p.routes.To(l.to, l.from); err != nil {
+			names = p.unknown()
+		}
+		p.asked[l] = names
+	}
+	return names
+}
+
+// unknown are the interfaces of an address without a route: all that can be closed, as
+// what is denied must not go on.
+func (p *paths) unknown() []string {
+	if len(p.closable) == 0 {
+		return []string{elsewhere}
+	}
+	return p.closable
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package connections
+
+import (
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/kernel/conntrack"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// The kernel asks for a translation with the first packet of a connection. One that
+// began before, and whose client goes on sending from the same port, never gets it:
+// the tracker has to forget it.
+
+// translations are those that connections may have begun without.
+type translations struct {
+	inner map[netip.Addr]netip.Addr // inner addresses of 1:1 NAT, by the outer one
+	pools policy.Pools              // zero where no more is masqueraded than before
+}
+
+func (s *set) untranslated(st *policy.State) translations {
+	t := translations{inner: s.outer}
+	if s.masquerades {
+		t.pools = st.Pools
+	}
+	return t
+}
+
+// may says that a connection isn't translated that would be now.
+func (t translations) may(c conntrack.Connection) bool {
+	if inner, is := t.inner[c.Dst]; is && c.ReplySrc != inner {
+		return true
+	}
+	return c.ReplyDst == c.Src && t.pools.Masquerades(c.Src, c.ReplySrc)
+}
+
+// has says that it is to begin anew, which no connection that works is: one to an
+// outer address has it elsewhere, and of those that go out the one has no answer.
+func (t translations) has(c conntrack.Tracked) bool {
+	_, outer := t.inner[c.Dst]
+	return (outer || !c.Replied) && t.may(c.Connection)
+}
