@@ -34,7 +34,7 @@ const (
 var layers = map[string]layer{
 	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/policy/scale": layerPure, "pkg/nft/table": layerPure, "pkg/nft/render": layerPure,
 	"netconf":   layerConf,
-	"pkg/store": layerEdge, "pkg/store/wire": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/bgp": layerEdge,
+	"pkg/store": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/bgp": layerEdge,
 	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
 	"pkg/daemon/health": layerDaemon, "pkg/daemon/serving": layerDaemon, "pkg/daemon/metrics": layerDaemon, "pkg/daemon/problems": layerDaemon, "pkg/daemon/logfile": layerDaemon, "pkg/daemon/mailbox": layerDaemon,
 	"pkg/cni": layerShell, "pkg/agent": layerShell,
@@ -128,7 +128,6 @@ var exceptions = map[[2]string]string{
 var parts = map[string]string{
 	"pkg/kernel": "the kernel is one outside system; in parts, a plugin is linked with the one that it needs",
 	"pkg/nft":    "nftables is one outside system; in parts, what the kernel is told can be read without what is to be told, and the other way round",
-	"pkg/store":  "etcd is one outside system; in parts, its messages can be held to etcd's own package without the client",
 	"pkg/daemon": "what daemons share are small nouns that know one another: what serves reports problems",
 	"pkg/agent":  "the agent is one process, whose goroutines share what they know; in parts, each can be read and tested by itself",
 }
@@ -259,8 +258,6 @@ func TestPlugins(t *testing.T) {
 		{"go.etcd.io/etcd/server/...", nil, "a plugin is etcd's client"},
 		{"go.etcd.io/bbolt/...", nil, "a plugin is etcd's client"},
 		{"go.etcd.io/raft/...", nil, "a plugin is etcd's client"},
-		{"go.etcd.io/etcd/api/v3/etcdserverpb", nil, "it registers all of etcd's messages at every start, which takes a sixth of it: pkg/store/wire has those in use"},
-		{"google.golang.org/protobuf/reflect/protodesc", nil, "what links it registers messages with all their options"},
 		{"k8s.io/...", nil, "the typed clientset alone needs 8 ms and 12 MB at every start"},
 		{"sigs.k8s.io/...", nil, "nothing of Kubernetes' libraries at every start"},
 		{module + "pkg/agent/...", nil, "the agent is another process"},

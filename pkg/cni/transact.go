@@ -23,7 +23,7 @@ func (s *session) open(ctx context.Context) error {
 		Endpoints: e.Endpoints, DiscoverySRV: e.DiscoverySRV,
 		CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
 		Username: e.Username, PasswordFile: e.PasswordFile, Logger: s.log,
-		SessionDir: filepath.Join(s.env.runDir, "etcd-sessions"),
+		TokenDir: filepath.Join(s.env.runDir, "etcd-sessions"),
 		// Long enough for etcd to be started again; then the runtime, which asks
 		// again, should know.
 		RefusedTimeout: s.conf.DatastoreTimeout / 4,

@@ -7,20 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/peer"
-
-	"github.com/calico-go/calico/pkg/store/wire"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 const (
-	// patience is how long one member may take to connect while there are
-	// others; it goes on connecting meanwhile (RFC 8305 uses the same for
-	// addresses).
-	patience = 250 * time.Millisecond
+	// connectPatience is how long one member may take to connect while there are others; it goes on connecting meanwhile
+	// (RFC 8305 uses the same for addresses).
+	connectPatience = 250 * time.Millisecond
 	// answerPatience bounds one attempt while there are other members.
 	answerPatience = 5 * time.Second
 	// maxRenewals bounds how often one request authenticates again.
@@ -32,11 +28,9 @@ type request struct {
 	what string // for messages: "read 3 ranges"
 	// once: it must not be sent again when it may have reached etcd.
 	once bool
-	// alongside: it takes no time of its own, another one is under way.
-	alongside bool
 	// ops is what etcd may deny to the user; nil = that is not to be named.
-	ops  []wire.Op
-	send func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error
+	ops  []clientv3.Op
+	send func(ctx context.Context, client *clientv3.Client) error
 }
 
 // call sends a request to one member, and to others where that one does not
@@ -70,7 +64,7 @@ func (c *Client) call(ctx context.Context, r request) error {
 		if refusals++; !isRefusedText(f.reason) {
 			served, refusals = time.Now(), 0
 		}
-		if f.next == renew && !f.left {
+		if f.next == renew {
 			if renewals++; renewals > maxRenewals {
 				f.next = stop
 			}
@@ -85,8 +79,8 @@ func (c *Client) call(ctx context.Context, r request) error {
 			return c.gaveUp(ctx, r, start, seen, true)
 		case ctx.Err() != nil, seen.refused(ring) && f.next == elsewhere:
 			return c.gaveUp(ctx, r, start, seen, false)
-		case c.dialTimeout > 0 && time.Since(start) >= c.dialTimeout,
-			c.refused > 0 && refusals >= ring && time.Since(served) >= c.refused:
+		case c.cfg.DialTimeout > 0 && time.Since(start) >= c.cfg.DialTimeout,
+			c.cfg.RefusedTimeout > 0 && refusals >= ring && time.Since(served) >= c.cfg.RefusedTimeout:
 			return c.gaveUp(ctx, r, start, seen, false)
 		case f.next == renew:
 			continue
@@ -99,7 +93,7 @@ func (c *Client) call(ctx context.Context, r request) error {
 
 // attempt sends a request to one member.
 func (c *Client) attempt(ctx context.Context, m *member, ring int, r request) (failure, error) {
-	conn, err := m.connect(ctx, ring > 1)
+	client, err := m.connect(ctx, ring > 1)
 	if err != nil {
 		return judge(m.url, err, false, false), err
 	}
@@ -108,60 +102,39 @@ func (c *Client) attempt(ctx context.Context, m *member, ring int, r request) (f
 		ctx, cancel = context.WithTimeout(ctx, answerPatience)
 		defer cancel()
 	}
-	authCtx, used, f, err := c.authenticate(ctx, m, conn, !r.once)
+	ctx, used, f, err := c.authenticate(ctx, m, client, r.once)
 	if err != nil {
 		return f, err
 	}
-	sendCtx := authCtx
-	if used.left {
+	var t trace
+	sendCtx := context.WithValue(ctx, traceKey{}, &t)
+	if used.onTrial {
 		var cancel context.CancelFunc
-		sendCtx, cancel = context.WithTimeout(authCtx, share(ctx, c.trial))
+		sendCtx, cancel = context.WithTimeout(sendCtx, trialPatience)
 		defer cancel()
 	}
-	if !r.alongside {
-		c.roundTrips.Add(1)
+	c.roundTrips.Add(1)
+	err = r.send(sendCtx, client)
+	if tcp, ok := t.peer.(*net.TCPAddr); ok {
+		c.addrs.Store(tcp.AddrPort().Addr().Unmap().WithZone(""), struct{}{})
 	}
-	// WaitForReady stays off: a connection that failed is an error now, with its
-	// reason, and call decides. While it connects, grpc waits.
-	var p peer.Peer
-	err = r.send(sendCtx, conn, grpc.Peer(&p))
 	if err == nil {
-		c.tokenServed(used)
+		if used.onTrial {
+			c.tokenServed(used)
+		}
 		return failure{}, nil
 	}
-	// grpc fills in the peer when the request got a stream of its own: without
-	// one, nothing was sent.
-	f = judge(m.url, err, p.Addr != nil, c.username != "")
-	f.left = used.left
-	if f.next == renew || f.sent && sendCtx.Err() != nil && authCtx.Err() == nil {
+	if t.err != nil {
+		err = t.err
+	}
+	f = judge(m.url, err, t.peer != nil, c.cfg.Username != "")
+	if f.next == renew || f.sent && sendCtx.Err() != nil && ctx.Err() == nil {
 		c.forgetToken(used)
 	}
 	if f.kind == ErrDenied {
-		f.reason = c.denied(authCtx, conn, r.ops, f.reason)
+		f.reason = c.denied(ctx, client, r.ops, f.reason)
 	}
 	return f, err
-}
-
-// connect returns the member's connection. With others to turn to it waits only
-// a moment for it.
-func (m *member) connect(ctx context.Context, others bool) (*grpc.ClientConn, error) {
-	conn, err := m.dial()
-	if err != nil || !others {
-		return conn, err
-	}
-	wait, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	conn.Connect()
-	for {
-		s := conn.GetState()
-		switch s {
-		case connectivity.Ready, connectivity.TransientFailure, connectivity.Shutdown:
-			return conn, nil
-		}
-		if !conn.WaitForStateChange(wait, s) {
-			return nil, fmt.Errorf("not connected: %w", context.DeadlineExceeded)
-		}
-	}
 }
 
 // final is the error of a request that etcd answered.

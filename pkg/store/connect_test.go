@@ -393,16 +393,15 @@ func TestParseEndpoint(t *testing.T) {
 		in     string
 		files  *tlsFiles
 		url    string
-		target string
 		secure bool
 	}{
-		{"10.0.0.1:2379", nil, "http://10.0.0.1:2379", "passthrough:///10.0.0.1:2379", false},
-		{"10.0.0.1", nil, "http://10.0.0.1:2379", "passthrough:///10.0.0.1:2379", false},
-		{" https://etcd.example/ ", nil, "https://etcd.example:2379", "passthrough:///etcd.example:2379", true},
-		{"etcd:4001", files, "https://etcd:4001", "passthrough:///etcd:4001", true},
-		{"http://[fd00::1]:2379", nil, "http://[fd00::1]:2379", "passthrough:///[fd00::1]:2379", false},
-		{"unix:///run/etcd.sock", nil, "unix:///run/etcd.sock", "unix:/run/etcd.sock", false},
-		{"unixs:///run/etcd.sock", files, "unixs:///run/etcd.sock", "unix:/run/etcd.sock", true},
+		{"10.0.0.1:2379", nil, "http://10.0.0.1:2379", false},
+		{"10.0.0.1", nil, "http://10.0.0.1:2379", false},
+		{" https://etcd.example/ ", nil, "https://etcd.example:2379", true},
+		{"etcd:4001", files, "https://etcd:4001", true},
+		{"http://[fd00::1]:2379", nil, "http://[fd00::1]:2379", false},
+		{"unix:///run/etcd.sock", nil, "unix:///run/etcd.sock", false},
+		{"unixs:///run/etcd.sock", files, "unixs:///run/etcd.sock", true},
 	}
 	for _, tt := range tests {
 		m, err := parseEndpoint(tt.in, tt.files)
@@ -410,8 +409,8 @@ func TestParseEndpoint(t *testing.T) {
 			t.Errorf("%q: %v", tt.in, err)
 			continue
 		}
-		if m.url != tt.url || m.target != tt.target || m.secure != tt.secure {
-			t.Errorf("%q: %s %s %v", tt.in, m.url, m.target, m.secure)
+		if m.url != tt.url || m.secure != tt.secure {
+			t.Errorf("%q: %s %v", tt.in, m.url, m.secure)
 		}
 	}
 }
@@ -431,7 +430,7 @@ func FuzzParseEndpoint(f *testing.F) {
 			return
 		}
 		again, err := parseEndpoint(m.url, files)
-		if err != nil || again.url != m.url || again.target != m.target || again.secure != m.secure {
+		if err != nil || again.url != m.url || again.secure != m.secure {
 			t.Errorf("%q is %q, which is %+v, %v", s, m.url, again, err)
 		}
 	})

@@ -64,7 +64,7 @@ func (c *Client) member(ctx context.Context) (*member, int, error) {
 	}
 	c.mu.Unlock()
 
-	found, err := discover(ctx, c.lookup, c.srv, c.tls)
+	found, err := discover(ctx, c.lookup, c.cfg.DiscoverySRV, c.tls)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,6 +109,6 @@ func (c *Client) failover(m *member) {
 	c.current++
 	if c.current == len(c.members) {
 		c.current = 0
-		c.stale = c.srv != ""
+		c.stale = c.cfg.DiscoverySRV != ""
 	}
 }

@@ -76,7 +76,6 @@ type failure struct {
 	kind   error // one of the sentinels above, nil for errors of the request itself
 	next   next
 	sent   bool // the request may have reached etcd
-	left   bool // its token was of an earlier process
 }
 
 // refused tells a refusal of access from a token that has ended, as all do when
@@ -86,6 +85,9 @@ func (f failure) refused() bool { return errors.Is(f.kind, ErrAuth) && f.next !=
 // judge says what an error of etcd or grpc means. sent tells whether a stream
 // for the request existed; user whether a user name is configured.
 func judge(member string, err error, sent, user bool) failure {
+	if final, ok := errors.AsType[finalError](err); ok {
+		err = final.error
+	}
 	f := failure{member: member, reason: reason(err), err: err, sent: sent}
 	switch known := rpctypes.Error(err); {
 	case errors.Is(known, rpctypes.ErrNoSpace):
@@ -141,9 +143,9 @@ func isTooLarge(err error) bool {
 }
 
 // isCertificateText tells a handshake that failed by what one side sent from
-// one that was cut off, or that a kept session may have spoiled. grpc hands on texts, not errors.
+// one that was cut off. grpc hands on texts, not errors.
 func isCertificateText(s string) bool {
-	return !strings.HasPrefix(s, resumeText) && (strings.Contains(s, "x509: ") || strings.Contains(s, "tls: "))
+	return strings.Contains(s, "x509: ") || strings.Contains(s, "tls: ")
 }
 
 // isRefusedText tells that nothing listens where the member should be.
@@ -198,8 +200,8 @@ func (fs *failures) note(f failure) {
 		if old.member != f.member {
 			continue
 		}
-		if f.reason == "no answer" && !f.sent && old.reason != "no answer" && !strings.HasPrefix(old.reason, resumeText) {
-			return // the deadline came while it tried again: keep the cause, unless a session was to blame
+		if f.reason == "no answer" && !f.sent && old.reason != "no answer" {
+			return // the deadline came while it tried again: keep the cause
 		}
 		if isCutOff(f.reason) && !f.sent && old.refused() {
 			// In TLS 1.3 the server refuses a client's certificate when the

@@ -83,13 +83,9 @@ func TestHistory(t *testing.T) {
 	for i := range watchers {
 		s := c.open()
 		s.current = i
-		switch i {
-		case 0:
+		if i == 0 {
 			watchers[i].start(t, s, "/calico/v1/")
-		case 1:
-			watchers[i].start(t, s, configs, hosts)
-		case 2:
-			s.oldEtcd = true
+		} else {
 			watchers[i].start(t, s, configs, hosts)
 		}
 	}

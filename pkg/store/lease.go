@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc"
-
-	"github.com/calico-go/calico/pkg/store/wire"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // revokeTimeout bounds Close: a lease that can't be revoked runs out by itself.
@@ -22,7 +20,7 @@ const revokeTimeout = 2 * time.Second
 // Lease binds keys to this process: etcd deletes them when it ends.
 type Lease struct {
 	c    *Client
-	id   int64
+	id   clientv3.LeaseID
 	ttl  time.Duration
 	lost chan struct{}
 	stop context.CancelFunc
@@ -39,16 +37,12 @@ func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 		return nil, fmt.Errorf("grant lease: %v is no time to live", ttl)
 	}
 	start := time.Now()
-	var resp *wire.LeaseResponse
-	err := c.call(ctx, request{
-		what: "grant lease",
-		// Once more than needed is one lease that runs out: harmless.
-		send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
-			var err error
-			resp, err = wire.LeaseGrant(ctx, conn,
-				&wire.LeaseGrantRequest{TTL: int64(math.Ceil(ttl.Seconds()))}, opts...)
-			return err
-		}})
+	var resp *clientv3.LeaseGrantResponse
+	// Once more than needed is one lease that runs out: harmless.
+	err := c.call(ctx, request{what: "grant lease", send: func(ctx context.Context, client *clientv3.Client) (err error) {
+		resp, err = client.Grant(ctx, int64(math.Ceil(ttl.Seconds())))
+		return err
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -99,19 +93,20 @@ func (l *Lease) Leave() {
 }
 
 // ID is what etcd calls the lease, as in model.Entry.
-func (l *Lease) ID() int64 { return l.id }
+func (l *Lease) ID() int64 { return int64(l.id) }
 
 func (l *Lease) revoke() error {
 	ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
 	defer cancel()
-	return l.c.Revoke(ctx, l.id)
+	return l.c.Revoke(ctx, int64(l.id))
 }
 
 // Revoke has etcd end a lease, whoever holds it: its keys go now, and nothing can be
 // written under it any more. One that has ended is no error.
 func (c *Client) Revoke(ctx context.Context, id int64) error {
-	err := c.call(ctx, request{what: "revoke lease", send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
-		return wire.LeaseRevoke(ctx, conn, &wire.LeaseRequest{ID: id}, opts...)
+	err := c.call(ctx, request{what: "revoke lease", send: func(ctx context.Context, client *clientv3.Client) error {
+		_, err := client.Lease.Revoke(ctx, clientv3.LeaseID(id))
+		return err
 	}})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return nil
@@ -178,23 +173,17 @@ func (l *Lease) renew(ctx context.Context, deadline time.Time) (ttl time.Duratio
 
 // ask asks etcd for another time to live, which begins when that was sent or later.
 func (l *Lease) ask(ctx context.Context) (ttl time.Duration, sent time.Time, err error) {
-	err = l.c.call(ctx, request{what: "keep lease alive", send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
-		ctx, cancel := context.WithCancel(ctx) // ends the stream
-		defer cancel()
-		stream, err := wire.LeaseKeepAlive(ctx, conn, opts...)
-		if err != nil {
-			return err
-		}
+	err = l.c.call(ctx, request{what: "keep lease alive", send: func(ctx context.Context, client *clientv3.Client) error {
 		sent = time.Now()
-		if err := stream.Send(&wire.LeaseRequest{ID: l.id}); err != nil {
-			return err
+		resp, err := client.KeepAliveOnce(ctx, l.id)
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			ttl = 0
+			return nil
 		}
-		resp, err := stream.Recv()
-		if err != nil {
-			return err
+		if err == nil {
+			ttl = time.Duration(resp.TTL) * time.Second
 		}
-		ttl = time.Duration(resp.TTL) * time.Second
-		return nil
+		return err
 	}})
 	return ttl, sent, err
 }

@@ -46,25 +46,18 @@ func (m *merger) arrived(watch int, revision int64) {
 	m.seen[watch] = max(m.seen[watch], revision)
 }
 
-// allArrived notes that all events of every watch up to revision are in.
-func (m *merger) allArrived(revision int64) {
-	for i := range m.seen {
-		m.arrived(i, revision)
-	}
-}
+// behind reports whether there are entries that can't be delivered yet, or a watch has not come to the revision.
+func (m *merger) behind(revision int64) bool { return len(m.pending) > 0 || m.least() < revision }
 
-// resume is the revision after which one watch in place of all begins.
-func (m *merger) resume() int64 { return slices.Min(m.seen) }
-
-// waiting reports whether there are entries that can't be delivered yet.
-func (m *merger) waiting() bool { return len(m.pending) > 0 }
+// least is the revision up to which the events of all watches have arrived.
+func (m *merger) least() int64 { return slices.Min(m.seen) }
 
 // ready takes out the updates that are complete, oldest first.
 func (m *merger) ready() []model.Update {
 	if len(m.pending) == 0 {
 		return nil
 	}
-	upTo := slices.Min(m.seen)
+	upTo := m.least()
 	var revisions []int64
 	for r := range m.pending {
 		if r <= upTo {

@@ -43,12 +43,10 @@ func TestMerger(t *testing.T) {
 	ok(m.event(1, 12, e("b12")))
 	m.arrived(1, 12)
 	step("one transaction, one update", "11: a11 b11")
-	if !m.waiting() {
+	if !m.behind(0) {
 		t.Fatal("b12 is not waited for")
 	}
-	m.allArrived(11)
-	step("too early")
-	m.allArrived(12)
+	m.arrived(0, 12)
 	step("nothing else in 12", "12: b12")
 	ok(m.event(0, 15, e("a15")))
 	m.arrived(0, 15)
@@ -106,7 +104,9 @@ func TestMergerHistories(t *testing.T) {
 				for w := range pos {
 					all = min(all, sent(w))
 				}
-				m.allArrived(all)
+				for w := range pos {
+					m.arrived(w, all)
+				}
 			case 2:
 				m.arrived(w, sent(w))
 			default: // a response: the events of one or more whole revisions
@@ -137,17 +137,6 @@ func TestMergerHistories(t *testing.T) {
 	}
 }
 
-func TestOrdersProgress(t *testing.T) {
-	for version, want := range map[string]bool{
-		"3.4.23": false, "3.4.25": true, "3.5.7": false, "3.5.8": true, "3.6.0": true, "3.7.3": true, "4.0.0": true,
-		"3.3.99": false, "2.9.9": false, "3.7.0-alpha.1": true, "": false, "x": false,
-	} {
-		if got := ordersProgress(version); got != want {
-			t.Errorf("%q: %v", version, got)
-		}
-	}
-}
-
 func TestDisjoint(t *testing.T) {
 	got, err := disjoint([]string{"/b/", "/a/b/", "/a/", "/b/", "/a", "/c/"})
 	if err != nil {
@@ -163,14 +152,6 @@ func TestDisjoint(t *testing.T) {
 	for _, bad := range [][]string{nil, {""}, many} {
 		if _, err := disjoint(bad); err == nil {
 			t.Errorf("%d prefixes were taken", len(bad))
-		}
-	}
-}
-
-func TestPrefixEnd(t *testing.T) {
-	for in, want := range map[string]string{"/a/": "/a0", "a\xff": "b", "\xff\xff": "\x00"} {
-		if got := string(prefixEnd(in)); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
 }

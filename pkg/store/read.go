@@ -7,77 +7,46 @@ import (
 	"fmt"
 	"strings"
 
-	"google.golang.org/grpc"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store/wire"
 )
 
 // maxOps is how many operations etcd takes in one transaction (--max-txn-ops).
 const maxOps = 128
 
-// bounded is a range of which those entries only are read whose values come before a text in the order of bytes, in that
-// order: a limit leaves the first ones; "": all.
-type bounded struct {
-	model.Range
-	before string
-}
-
-func unbounded(ranges []model.Range) []bounded {
-	all := make([]bounded, len(ranges))
-	for i, r := range ranges {
-		all[i].Range = r
+// operation is the request for a range at a revision, 0 = the latest.
+func operation(r model.Range, revision int64) (clientv3.Op, error) {
+	if r.Path() == "" {
+		return clientv3.Op{}, fmt.Errorf("an empty key or prefix names the whole of etcd: name a part of it, such as %s", model.Root)
 	}
-	return all
-}
-
-func (r bounded) request() (*wire.RangeRequest, error) {
-	req := &wire.RangeRequest{Key: r.Path(), Limit: r.Limit, KeysOnly: r.KeysOnly, ByValue: r.before != ""}
-	if req.Key == "" {
-		return nil, fmt.Errorf("an empty key or prefix names the whole of etcd: name a part of it, such as %s", model.Root)
+	opts := []clientv3.OpOption{clientv3.WithRev(revision), clientv3.WithLimit(r.Limit)}
+	if r.KeysOnly {
+		opts = append(opts, clientv3.WithKeysOnly())
 	}
 	if r.Key == nil {
-		req.RangeEnd = prefixEnd(r.Prefix)
-		req.Key = max(req.Key, r.From)
+		opts = append(opts, clientv3.WithRange(clientv3.GetPrefixRangeEnd(r.Prefix)))
 	}
-	return req, nil
+	return clientv3.OpGet(max(r.Path(), r.From), opts...), nil
 }
 
-// prefixEnd is the first key after all that begin with prefix.
-func prefixEnd(prefix string) string {
-	end := []byte(prefix)
-	for i := len(end) - 1; i >= 0; i-- {
-		if end[i] < 0xff {
-			end[i]++
-			return string(end[:i+1])
-		}
-	}
-	return "\x00" // to the end of the key space
-}
-
-// Read reads several ranges at one revision in one round trip. It sees every
-// write that was acknowledged before it began (etcd's linearizable read). A
-// value that does not parse is an entry with Err.
+// Read reads several ranges at one revision in one round trip. It sees every write that was acknowledged before it began
+// (etcd's linearizable read). A value that does not parse is an entry with Err.
 func (c *Client) Read(ctx context.Context, ranges ...model.Range) (model.Snapshot, error) {
-	p, err := c.readAt(ctx, readOptions{}, unbounded(ranges))
+	p, err := c.readAt(ctx, 0, ranges)
 	return p.Snapshot, err
 }
 
-// page is a snapshot and what else the answer said. Where nothing was read it has no ranges.
+// page is a snapshot and what else the answer said.
 type page struct {
 	model.Snapshot
 	cluster uint64
 	more    []bool // per range: the limit cut it short
 }
 
-type readOptions struct {
-	revision  int64          // 0 = the latest
-	alongside bool           // another request is under way: together they are one round trip
-	condition []wire.Compare // where one doesn't hold, nothing is read
-}
-
-// readAt reads several ranges at one revision.
-func (c *Client) readAt(ctx context.Context, o readOptions, ranges []bounded) (page, error) {
+// readAt reads several ranges at a revision, 0 = the latest.
+func (c *Client) readAt(ctx context.Context, revision int64, ranges []model.Range) (page, error) {
 	what := readText(ranges)
 	if len(ranges) > maxOps {
 		return page{}, fmt.Errorf("%s: etcd takes at most %d in one transaction: read in several rounds", what, maxOps)
@@ -85,63 +54,50 @@ func (c *Client) readAt(ctx context.Context, o readOptions, ranges []bounded) (p
 	if len(ranges) == 0 {
 		return page{}, nil
 	}
-	txn := &wire.TxnRequest{Compare: o.condition, Success: make([]wire.Op, len(ranges))}
+	ops := make([]clientv3.Op, len(ranges))
 	for i, r := range ranges {
-		req, err := r.request()
-		if err != nil {
+		var err error
+		if ops[i], err = operation(r, revision); err != nil {
 			return page{}, fmt.Errorf("%s: %w", what, err)
 		}
-		req.Revision = o.revision
-		txn.Success[i].Range = req
 	}
-	var resp *wire.TxnResponse
-	err := c.call(ctx, request{what: what, alongside: o.alongside, ops: txn.Success, send: func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error {
-		var err error
-		resp, err = wire.Txn(ctx, conn, txn, opts...)
+	var resp *clientv3.TxnResponse
+	err := c.call(ctx, request{what: what, ops: ops, send: func(ctx context.Context, client *clientv3.Client) (err error) {
+		resp, err = client.Txn(ctx).Then(ops...).Commit()
 		return err
 	}})
 	if err != nil {
 		return page{}, err
-	}
-	if !resp.Succeeded && len(o.condition) > 0 {
-		return page{Snapshot: model.Snapshot{Revision: resp.Header.Revision}}, nil
 	}
 	if len(resp.Responses) != len(ranges) {
 		return page{}, fmt.Errorf("%s: etcd answered %d: is this an etcd?", what, len(resp.Responses))
 	}
 	p := page{
 		Snapshot: model.Snapshot{Revision: resp.Header.Revision, Ranges: make([][]model.Entry, len(ranges))},
-		cluster:  resp.Header.ClusterID,
+		cluster:  resp.Header.ClusterId,
 		more:     make([]bool, len(ranges)),
 	}
 	for i, r := range resp.Responses {
-		p.Ranges[i], p.more[i] = c.entries(ranges[i], r.Range.Kvs), r.Range.More
+		found := r.GetResponseRange()
+		p.more[i] = found.More
+		for _, kv := range found.Kvs {
+			p.Ranges[i] = append(p.Ranges[i], c.entry(kv, ranges[i].KeysOnly))
+		}
 	}
 	return p, nil
 }
 
-func readText(ranges []bounded) string {
+func readText(ranges []model.Range) string {
 	if len(ranges) == 1 {
 		return "read " + strings.TrimSuffix(ranges[0].Path(), "/")
 	}
 	return fmt.Sprintf("read %d ranges", len(ranges))
 }
 
-// entries parses what etcd holds in a range.
-func (c *Client) entries(r bounded, kvs []wire.KeyValue) []model.Entry {
-	entries := make([]model.Entry, 0, len(kvs))
-	for _, kv := range kvs {
-		if e := c.entry(kv, r.KeysOnly); r.before == "" || string(kv.Value) < r.before {
-			entries = append(entries, e)
-		}
-	}
-	return entries
-}
-
 // entry parses what etcd holds.
-func (c *Client) entry(kv wire.KeyValue, keyOnly bool) model.Entry {
+func (c *Client) entry(kv *mvccpb.KeyValue, keyOnly bool) model.Entry {
 	c.bytesRead.Add(int64(len(kv.Key) + len(kv.Value)))
-	e := model.Entry{Path: kv.Key, Revision: kv.ModRevision, Created: kv.CreateRevision, Lease: kv.Lease}
+	e := model.Entry{Path: string(kv.Key), Revision: kv.ModRevision, Created: kv.CreateRevision, Lease: kv.Lease}
 	e.Key, e.Err = model.ParseKey(e.Path)
 	if e.Err != nil {
 		e.Key = nil

@@ -5,13 +5,11 @@ package store
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -179,46 +177,6 @@ func TestCommit(t *testing.T) {
 	}
 	if r, err := s.Commit(ctx, model.Change{Compares: []model.Compare{{Key: configKey("A"), Revision: second}}}); r != second || err != nil {
 		t.Errorf("compares alone: %d, %v", r, err)
-	}
-}
-
-// TestOrRead has a commit that conflicts read, as far as etcd takes that at once.
-func TestOrRead(t *testing.T) {
-	c := startCluster(t, clusterOptions{})
-	s := c.open()
-	ctx := within(t, patienceOfTests)
-	revision, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "1"), put("B", "1")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wants := []ipam.Want{{Prefix: "/calico/v1/config/", KeysOnly: true, Limit: 1}, {Key: configKey("none")}, {Key: configKey("B")}}
-	many := slices.Repeat(wants, maxOps/len(wants)+1)
-	for _, tt := range []struct {
-		name     string
-		demanded int64 // of A
-		wants    []ipam.Want
-		want     [][]string
-	}{
-		{"too many", 7000, many, nil},
-		{"conflict", 7000, wants, [][]string{{"A"}, nil, {"B"}}},
-		{"none", revision, wants, nil},
-	} {
-		var found model.Snapshot
-		round := s.Counters().RoundTrips
-		_, err := s.Commit(ctx, model.Change{Compares: []model.Compare{{Key: configKey("A"), Revision: tt.demanded}}, Puts: []model.Put{put("A", "2")}}, OrRead(tt.wants, &found))
-		if _, conflict := errors.AsType[*ConflictError](err); conflict != (tt.demanded != revision) {
-			t.Errorf("%s: %v", tt.name, err)
-		}
-		var got [][]string
-		for _, r := range found.Ranges {
-			got = append(got, paths(r))
-		}
-		if d := cmp.Diff(tt.want, got); d != "" || (found.Revision == revision) != (tt.want != nil) {
-			t.Errorf("%s: revision %d (-want +got):\n%s", tt.name, found.Revision, d)
-		}
-		if n := s.Counters().RoundTrips - round; n != 1 {
-			t.Errorf("%s: %d round trips", tt.name, n)
-		}
 	}
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store reads, writes and watches the objects of the data model in
-// etcd. It is the only package that talks to etcd.
+// Package store reads, writes and watches the objects of the data model in etcd. It is the only package that talks to
+// etcd.
 //
-// It speaks etcd's gRPC API by messages of its own (package wire), without the retry
-// loops of its client: a CNI plugin has milliseconds and a deadline, so every
-// request here ends by its context's deadline, with the reason why etcd did not
-// answer, and a write is never sent twice. Opening a client connects nothing;
-// the first request connects to one member, another where that one fails.
+// It uses etcd's own client with one connection per member, to one member at a time: a CNI plugin has milliseconds and a
+// deadline, so it pays for one TLS handshake, every request ends by its context's deadline with each member's reason for
+// not answering, and a write is never sent twice. Opening a client connects nothing; the first request connects to one
+// member, and to another where that one fails.
 package store
 
 import (
@@ -17,39 +16,35 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Config says where etcd is and who asks. The zero value of a field is its
-// default; Endpoints or DiscoverySRV is required, and not both.
+// Config says where etcd is and who asks. The zero value of a field is its default; Endpoints or DiscoverySRV is
+// required, and not both.
 type Config struct {
-	// Endpoints are URLs (http, https, unix, unixs) or host:port, which is
-	// https where a TLS file is given.
+	// Endpoints are URLs (http, https, unix, unixs) or host:port, which is https where a TLS file is given.
 	Endpoints []string
-	// DiscoverySRV is a domain with the records _etcd-client-ssl._tcp or
-	// _etcd-client._tcp.
+	// DiscoverySRV is a domain with the records _etcd-client-ssl._tcp or _etcd-client._tcp.
 	DiscoverySRV string
 
-	// CAFile verifies etcd, instead of the system's roots; CertFile and KeyFile
-	// are this client's own. PEM.
+	// CAFile verifies etcd, instead of the system's roots; CertFile and KeyFile are this client's own. PEM.
 	CAFile, CertFile, KeyFile string
-	// SessionDir, "" = none, is where a process that ends soon leaves its TLS sessions and its
-	// user's token for the next. It is made; its parent must be there, and nobody else's to write to.
-	SessionDir string
-	// Username and the password in PasswordFile, which is trimmed and read
-	// again at each authentication. A token of SessionDir's is used where the file is as it was.
+	// Username and the password in PasswordFile, which is trimmed and read again at each authentication.
 	Username, PasswordFile string
+	// TokenDir, "" = none, is where a process that ends soon leaves its user's token for the next. It is made; its parent
+	// must exist, and nobody else may write there.
+	TokenDir string
 
-	// DialTimeout is how long a request tries to reach etcd. 0: until its
-	// context's deadline, or 20 s where it has none.
+	// DialTimeout is how long a request tries to reach etcd. 0: until its context's deadline, or 20 s where it has none.
 	DialTimeout time.Duration
-	// RefusedTimeout is how long a request goes on where every member refuses
-	// the connection: nothing listens there. 0: as DialTimeout.
+	// RefusedTimeout is how long a request goes on where every member refuses the connection: nothing listens there.
+	// 0: as DialTimeout.
 	RefusedTimeout time.Duration
-	// Logger, nil = none, is told of what Watch and leases go through by
-	// themselves; errors that are returned are not logged.
+	// Logger, nil = none, is told of what Watch and leases go through by themselves; errors that are returned are not
+	// logged.
 	Logger *slog.Logger
 }
 
@@ -61,32 +56,23 @@ type lookupSRV func(ctx context.Context, service, proto, name string) (string, [
 
 // Client is a connection to one etcd cluster, safe for concurrent use.
 type Client struct {
-	srv          string
-	lookup       lookupSRV
-	tls          *tlsFiles // nil: no TLS file given
-	username     string
-	passwordFile string
-	sessionDir   string
-	tokens       *tokenFile // nil: none is left for other processes
-	dialTimeout  time.Duration
-	refused      time.Duration
-	trial        time.Duration // bounds a request with a token that an earlier process left
-	oldEtcd      bool          // tests: take every etcd for one of before 3.4.25
-	log          *slog.Logger
+	cfg    Config
+	lookup lookupSRV
+	tls    *tlsFiles // nil: no TLS file given
+	log    *slog.Logger
 
 	done chan struct{}  // closed when Close begins
 	work sync.WaitGroup // keepalives
 
-	mu      sync.Mutex
-	members []*member
-	current int
-	stale   bool // discovered members don't answer: ask DNS again
-	token   token
-	noAuth  bool   // the server said that authentication is off
-	useless string // the token that etcd didn't know last
-	trials  int    // of tokens that earlier processes left
-	closing bool   // no new leases
-	closed  bool   // no new requests
+	mu       sync.Mutex
+	members  []*member
+	current  int
+	stale    bool // discovered members don't answer: ask DNS again
+	token    token
+	authOff  bool   // the server said that authentication is off
+	rejected string // the last token that etcd didn't know
+	closing  bool   // no new leases
+	closed   bool   // no new requests
 
 	roundTrips, bytesRead, commits, conflicts atomic.Int64
 	interrupted                               atomic.Pointer[interruption] // nil: no watch is
@@ -94,25 +80,13 @@ type Client struct {
 	addrs                                     sync.Map                     // netip.Addr, those that members have or had
 }
 
-// Open prepares a client. It connects nothing: that etcd is away is found by
-// the first request. Files that can't be read and endpoints that make no sense
-// are errors here.
+// Open prepares a client. It connects nothing: the first request finds out whether etcd is there. Files that can't be read
+// and endpoints that make no sense are errors here.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("open etcd client: %w", err)
 	}
-	c := &Client{
-		srv:          cfg.DiscoverySRV,
-		lookup:       net.DefaultResolver.LookupSRV,
-		username:     cfg.Username,
-		passwordFile: cfg.PasswordFile,
-		sessionDir:   cfg.SessionDir,
-		dialTimeout:  cfg.DialTimeout,
-		refused:      cfg.RefusedTimeout,
-		trial:        trialPatience,
-		log:          cfg.Logger,
-		done:         make(chan struct{}),
-	}
+	c := &Client{cfg: cfg, lookup: net.DefaultResolver.LookupSRV, log: cfg.Logger, done: make(chan struct{})}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -128,7 +102,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("the etcd user name %s is set but no password file: set both or neither", cfg.Username)
 	}
 	if cfg.Username != "" {
-		if _, _, err := readPassword(cfg.PasswordFile); err != nil {
+		if _, err := readPassword(cfg.PasswordFile); err != nil {
 			return nil, err
 		}
 	}
@@ -137,7 +111,6 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c.tls = files
-	c.tokens = newTokenFile(cfg, files, c.log)
 	for _, e := range cfg.Endpoints {
 		m, err := parseEndpoint(e, files)
 		if err != nil {
@@ -147,20 +120,42 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		c.members = append(c.members, m)
 	}
 	if n := len(c.members); n > 1 {
-		// Spread the clients over the members: each connects to one.
-		c.current = rand.IntN(n)
-	}
-	if len(c.members) > 0 && c.members[c.current].session.isKept() {
-		return c, nil // made with this very pair, which it hardly needs
-	}
-	if err := files.checkPair(); err != nil {
-		return nil, err
+		c.current = rand.IntN(n) // spreads the clients over the members: each connects to one
 	}
 	return c, nil
 }
 
-// Close ends every lease that was not closed and the connections. Watches and
-// requests under way fail.
+// use prepares a member for requests.
+func (c *Client) use(m *member) {
+	m.connectTimeout = c.cfg.DialTimeout
+	if a, err := netip.ParseAddr(m.host); err == nil {
+		c.addrs.Store(a.Unmap().WithZone(""), struct{}{})
+	}
+}
+
+// Addrs returns the known addresses of etcd's members: those that endpoints name, and those that connections led to.
+func (c *Client) Addrs() []netip.Addr {
+	var out []netip.Addr
+	for a := range c.addrs.Range {
+		out = append(out, a.(netip.Addr))
+	}
+	return out
+}
+
+// Names returns the host names of etcd's members, where endpoints or records of DNS name them so.
+func (c *Client) Names() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for _, m := range c.members {
+		if _, err := netip.ParseAddr(m.host); err != nil && m.host != "" {
+			out = append(out, m.host)
+		}
+	}
+	return out
+}
+
+// Close ends every lease that was not closed and the connections. Watches and requests under way fail.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closing {
@@ -194,14 +189,12 @@ func (c *Client) isClosing() bool {
 
 // Counters are totals since Open.
 type Counters struct {
-	// RoundTrips are requests to etcd, those of leases and of authentication,
-	// those with a token that etcd has forgotten and those that found no connection included; a watch's stream is not one. Those
-	// that ReadWants has under way at the same time are one.
+	// RoundTrips are requests to etcd, including those of leases and of authentication, those with a token that etcd no
+	// longer knows and those that found no connection; a watch's stream is not one.
 	RoundTrips int64
 	// BytesRead are the keys and values that etcd sent, watches included.
 	BytesRead int64
-	// Commits are those that etcd applied, Conflicts those it refused because
-	// a compare failed.
+	// Commits are those that etcd applied, Conflicts those it refused because a compare failed.
 	Commits, Conflicts int64
 }
 

@@ -3,41 +3,41 @@
 package store
 
 import (
-	"crypto/sha256"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync/atomic"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/credentials"
 )
 
-// tlsFiles are where the certificates are, "" = none: the system's authorities, and no
-// certificate of our own.
+// tlsFiles names the files with the certificates, "" = none: the system's authorities, and no certificate of our own.
 type tlsFiles struct {
 	caFile, certFile, keyFile string
-	sum                       [sha256.Size]byte // of what is in them
-	cert, key                 []byte            // until checkPair
-	// roots and pair are what Open checked, for the first handshake. Later ones read
-	// the files again, so that an agent follows a rotation.
+	// roots and pair are what Open checked, for the first handshake. Later ones read the files again, so that an agent
+	// notices a rotation.
 	roots atomic.Pointer[x509.CertPool]
 	pair  atomic.Pointer[tls.Certificate]
 }
 
-// loadTLS reads the files; nil where none is given. Whether certificate and key are good
-// is left to checkPair.
+// loadTLS reads the files; nil where none is given.
 func loadTLS(ca, cert, key string) (*tlsFiles, error) {
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil
 	}
 	f := &tlsFiles{caFile: ca, certFile: cert, keyFile: key}
-	var authorities []byte
 	if ca != "" {
-		roots, pem, err := f.loadRoots()
+		roots, err := f.loadRoots()
 		if err != nil {
 			return nil, err
 		}
 		f.roots.Store(roots)
-		authorities = pem
 	}
 	if (cert == "") != (key == "") {
 		have, want := "certificate file "+cert, "key file"
@@ -47,61 +47,36 @@ func loadTLS(ca, cert, key string) (*tlsFiles, error) {
 		return nil, fmt.Errorf("an etcd %s is set but no %s: set both or neither", have, want)
 	}
 	if cert != "" {
-		var err error
-		if f.cert, f.key, err = f.readPair(); err != nil {
+		pair, err := f.loadPair()
+		if err != nil {
 			return nil, err
 		}
+		f.pair.Store(pair)
 	}
-	f.sum = digest(authorities, f.cert, f.key)
 	return f, nil
 }
 
-func (f *tlsFiles) loadRoots() (roots *x509.CertPool, pem []byte, err error) {
-	pem, err = os.ReadFile(f.caFile)
+func (f *tlsFiles) loadRoots() (*x509.CertPool, error) {
+	pem, err := os.ReadFile(f.caFile)
 	if err != nil {
-		return nil, nil, fmt.Errorf("etcd CA file: %w: name a PEM file that this process may read", err)
+		return nil, fmt.Errorf("etcd CA file: %w: name a PEM file that this process may read", err)
 	}
-	roots = x509.NewCertPool()
+	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, nil, fmt.Errorf("etcd CA file %s: no certificate in it: it must hold the CA's certificate in PEM", f.caFile)
+		return nil, fmt.Errorf("etcd CA file %s: no certificate in it: it must hold the CA's certificate in PEM", f.caFile)
 	}
-	return roots, pem, nil
-}
-
-// checkPair parses what loadTLS has read, for the first handshake.
-func (f *tlsFiles) checkPair() error {
-	if f == nil || f.certFile == "" {
-		return nil
-	}
-	pair, err := f.parsePair(f.cert, f.key)
-	if err != nil {
-		return err
-	}
-	f.pair.Store(pair)
-	f.cert, f.key = nil, nil
-	return nil
+	return roots, nil
 }
 
 func (f *tlsFiles) loadPair() (*tls.Certificate, error) {
-	cert, key, err := f.readPair()
-	if err != nil {
-		return nil, err
-	}
-	return f.parsePair(cert, key)
-}
-
-func (f *tlsFiles) readPair() (cert, key []byte, err error) {
-	cert, err = os.ReadFile(f.certFile)
+	cert, err := os.ReadFile(f.certFile)
+	var key []byte
 	if err == nil {
 		key, err = os.ReadFile(f.keyFile)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("etcd client certificate: %w: name PEM files that this process may read", err)
+		return nil, fmt.Errorf("etcd client certificate: %w: name PEM files that this process may read", err)
 	}
-	return cert, key, nil
-}
-
-func (f *tlsFiles) parsePair(cert, key []byte) (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("etcd client certificate %s with key %s: %w: both must be PEM and belong together", f.certFile, f.keyFile, err)
@@ -109,8 +84,7 @@ func (f *tlsFiles) parsePair(cert, key []byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// config is for one handshake; grpc adds the server's name from the endpoint. A
-// nil f verifies with the system's roots.
+// config is for one handshake; grpc adds the server's name from the endpoint. A nil f verifies with the system's roots.
 func (f *tlsFiles) config() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f == nil {
@@ -118,7 +92,7 @@ func (f *tlsFiles) config() (*tls.Config, error) {
 	}
 	if f.caFile != "" {
 		if cfg.RootCAs = f.roots.Swap(nil); cfg.RootCAs == nil {
-			roots, _, err := f.loadRoots()
+			roots, err := f.loadRoots()
 			if err != nil {
 				return nil, err
 			}
@@ -134,4 +108,54 @@ func (f *tlsFiles) config() (*tls.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// handshaker makes TLS connections by the files as they are then.
+type handshaker struct {
+	credentials.TransportCredentials
+	files *tlsFiles
+}
+
+func newHandshaker(files *tlsFiles) handshaker {
+	return handshaker{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), files}
+}
+
+func (h handshaker) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	cfg, err := h.files.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, info, err := credentials.NewTLS(cfg).ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	return refusable{conn}, info, nil
+}
+
+func (h handshaker) Clone() credentials.TransportCredentials {
+	return handshaker{h.TransportCredentials.Clone(), h.files}
+}
+
+// refusalWait bounds how long a connection that broke is asked for the reason, which was sent before the end of the
+// connection, or never.
+const refusalWait = 100 * time.Millisecond
+
+// refusable is a TLS connection that says why the server refused it. In TLS 1.3 a client is done with the handshake before
+// the server has looked at its certificate (RFC 8446, figure 1); what it writes then meets a closed connection, and the
+// server's alert lies unread.
+type refusable struct{ net.Conn }
+
+func (c refusable) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		return n, err
+	}
+	if e := c.SetReadDeadline(time.Now().Add(refusalWait)); e != nil {
+		return n, err
+	}
+	// crypto/tls keeps an alert: it is found even if another goroutine has read it.
+	if _, e := c.Read(make([]byte, 1)); e != nil && isCertificateText(e.Error()) {
+		return n, e
+	}
+	return n, err
 }

@@ -3,153 +3,137 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/calico-go/calico/pkg/store/wire"
 )
 
-const (
-	// trialPatience bounds a request with a token that an earlier process left. A token
-	// ends with an index of the cluster's log, which a member waits for before it looks at the
-	// token: one of a cluster that was made anew, or from a backup, for ever.
-	trialPatience = 2 * time.Second
-	// maxTrials bounds how many tokens that others left a process tries.
-	maxTrials = 2
-	// turnPatience is how long a process waits for another that is about to leave a token.
-	turnPatience = 500 * time.Millisecond
-)
+// trialPatience bounds a request with a token that an earlier process left. A token of etcd's own kind ends with an index
+// of the cluster's log, which a member waits for before it looks at the token: one of a cluster that was made anew, or
+// from a backup, forever.
+const trialPatience = 2 * time.Second
 
 // token is what etcd gives a user for the password.
 type token struct {
 	text string // "": none
-	left bool   // by an earlier process, and etcd has served no request with it since
+	// onTrial: an earlier process left it, and etcd has served no request with it since.
+	onTrial bool
 }
 
-// authenticate returns a context that carries what each request carries: the
-// user's token, and the demand that the member has a leader. A member that is
-// cut off from the others then says so instead of keeping the request. trial:
-// the token may be one that etcd doesn't know any more.
-func (c *Client) authenticate(ctx context.Context, m *member, conn grpc.ClientConnInterface, trial bool) (context.Context, token, failure, error) {
-	md := metadata.MD{rpctypes.MetadataRequireLeaderKey: {rpctypes.MetadataHasLeader}}
-	if c.username == "" {
-		return metadata.NewOutgoingContext(ctx, md), token{}, failure{}, nil
+// authenticate returns a context that carries what each request carries: the user's token, and the demand that the member
+// has a leader. A member that is cut off from the others then says so instead of keeping the request. A write is not sent
+// with a token on trial, as it could not be sent again.
+func (c *Client) authenticate(ctx context.Context, m *member, client *clientv3.Client, write bool) (context.Context, token, failure, error) {
+	ctx = clientv3.WithRequireLeader(ctx)
+	if c.cfg.Username == "" {
+		return ctx, token{}, failure{}, nil
 	}
 	c.mu.Lock()
-	tok, off := c.token, c.noAuth
+	tok, off := c.token, c.authOff
 	c.mu.Unlock()
-	if tok.left && !trial {
-		tok = token{}
-	}
-	if tok.text == "" && !off {
+	if tok.text == "" && !off || tok.onTrial && write {
 		var f failure
 		var err error
-		tok, f, err = c.getToken(metadata.NewOutgoingContext(ctx, md), m, conn, trial)
-		if err != nil {
+		if tok, f, err = c.newToken(ctx, m, client, write); err != nil {
 			return nil, token{}, f, err
-		}
-		if c.tokens != nil && tok.text != "" {
-			c.log.Debug("token of etcd", "left", tok.left)
 		}
 	}
 	if tok.text != "" {
-		md[rpctypes.TokenFieldNameGRPC] = []string{tok.text}
+		ctx = metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, tok.text)
 	}
-	return metadata.NewOutgoingContext(ctx, md), tok, failure{}, nil
+	return ctx, tok, failure{}, nil
 }
 
-// getToken returns one that an earlier process left, or asks etcd for one. Of processes that
-// would ask at the same time, as in a burst of pods, one does: etcd takes long to look at a password.
-func (c *Client) getToken(ctx context.Context, m *member, conn grpc.ClientConnInterface, trial bool) (token, failure, error) {
-	password, version, err := readPassword(c.passwordFile)
+// newToken takes the token that an earlier process left, or asks etcd for one.
+func (c *Client) newToken(ctx context.Context, m *member, client *clientv3.Client, write bool) (token, failure, error) {
+	password, err := readPassword(c.cfg.PasswordFile)
 	if err != nil {
 		return token{}, failure{member: m.url, reason: err.Error(), err: err, kind: ErrAuth}, err
 	}
-	file := c.tokens.of(version)
-	if tok, ok := c.leftToken(file, trial); ok {
-		return tok, failure{}, nil
-	}
-	turn, cancel := context.WithTimeout(ctx, share(ctx, turnPatience))
-	release := file.turn(turn)
-	cancel()
-	defer release()
-	if tok, ok := c.leftToken(file, trial); ok {
-		return tok, failure{}, nil
-	}
-	if trial {
-		file.remove() // it is of no use, and to be so for nobody if none takes its place
+	file := newTokenFile(c.cfg)
+	if !write {
+		text := file.read(c.log)
+		c.mu.Lock()
+		useful := text != "" && text != c.rejected
+		if useful {
+			c.token, c.authOff = token{text, true}, false
+		}
+		c.mu.Unlock()
+		if useful {
+			return token{text, true}, failure{}, nil
+		}
 	}
 	c.roundTrips.Add(1)
-	resp, err := wire.Authenticate(ctx, conn, &wire.AuthenticateRequest{Name: c.username, Password: password})
-	off := errors.Is(rpctypes.Error(err), rpctypes.ErrAuthNotEnabled)
+	var t trace
+	resp, err := client.Authenticate(context.WithValue(ctx, traceKey{}, &t), c.cfg.Username, password)
+	off := errors.Is(err, rpctypes.ErrAuthNotEnabled)
 	if err != nil && !off {
-		return token{}, judge(m.url, err, false, true), err
+		return token{}, judge(m.url, t.err, false, true), err
 	}
 	var tok token
 	if !off {
 		tok.text = resp.Token
-		file.leave(tok.text)
+		file.write(tok.text, c.log)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.token, c.noAuth = tok, off
+	c.token, c.authOff = tok, off
 	return tok, failure{}, nil
-}
-
-// leftToken is the file's, where it is worth a trial.
-func (c *Client) leftToken(file *tokenFile, trial bool) (token, bool) {
-	if !trial || file == nil {
-		return token{}, false
-	}
-	text := file.read()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case text == "" || text == c.useless:
-		return token{}, false
-	case text == c.token.text: // another request was faster
-		return c.token, true
-	case c.trials == maxTrials:
-		return token{}, false
-	}
-	c.trials++
-	c.token, c.noAuth = token{text, true}, false
-	return c.token, true
 }
 
 // tokenServed notes that etcd knows the token.
 func (c *Client) tokenServed(used token) {
-	if !used.left {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.token.text == used.text {
-		c.token.left = false
+		c.token.onTrial = false
 	}
 }
 
-// forgetToken notes that etcd doesn't know the token, or that there is none and it wants one.
+// forgetToken notes that etcd doesn't know the token, or that it wants one.
 func (c *Client) forgetToken(used token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if used.text != "" {
-		c.useless = used.text
+		c.rejected = used.text
 	}
 	if c.token.text == used.text {
-		c.token, c.noAuth = token{}, false
+		c.token, c.authOff = token{}, false
 	}
 }
 
-// share is d, or a quarter of what is left until ctx ends.
-func share(ctx context.Context, d time.Duration) time.Duration {
-	if deadline, ok := ctx.Deadline(); ok {
-		return min(d, time.Until(deadline)/4)
+// maxPassword bounds what is read: a wrong name may be that of a device without an end. No password is so long.
+const maxPassword = 4 << 10
+
+// readPassword reads the file, without the white space around the password.
+func readPassword(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", passwordError(err)
 	}
-	return d
+	defer func() { _ = f.Close() }() // read only
+	b, err := io.ReadAll(io.LimitReader(f, maxPassword+1))
+	if err != nil {
+		return "", passwordError(err)
+	}
+	if len(b) > maxPassword {
+		return "", fmt.Errorf("etcd password file %s has more than %d bytes: name a file that has the password alone", path, maxPassword)
+	}
+	b = bytes.TrimSpace(b)
+	if len(b) == 0 {
+		return "", fmt.Errorf("etcd password file %s is empty: write the password into it", path)
+	}
+	return string(b), nil
+}
+
+func passwordError(err error) error {
+	return fmt.Errorf("etcd password file: %w: name a file that this process may read", err)
 }

@@ -3,144 +3,102 @@
 package store
 
 import (
-	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 )
 
-// tokenFile is where processes leave each other the token of one user of one etcd; nil where they
-// leave none. What goes wrong with it costs a request to authenticate.
-type tokenFile struct {
-	file    sessionFile
-	belongs [sha256.Size]byte
-	log     *slog.Logger
-}
+// tokenFile is where processes leave each other the token of one user of one etcd, "" where they leave none. Whatever goes
+// wrong with it costs a request to authenticate. Its name says what the token belongs to, the version of the password file
+// included: who sets another password there wants to see that one used.
+type tokenFile string
 
-func newTokenFile(cfg Config, files *tlsFiles, log *slog.Logger) *tokenFile {
-	if cfg.SessionDir == "" || cfg.Username == "" {
-		return nil
-	}
-	etcd := cfg.DiscoverySRV + "," + strings.Join(cfg.Endpoints, ",")
-	name := digest([]byte("token"), []byte(etcd), []byte(cfg.Username), []byte(cfg.PasswordFile))
-	var sum [sha256.Size]byte
-	if files != nil {
-		sum = files.sum
-	}
-	return &tokenFile{
-		file:    sessionFile{cfg.SessionDir, hex.EncodeToString(name[:16]), os.Geteuid()},
-		belongs: digest(name[:], sum[:]),
-		log:     log,
-	}
-}
-
-// of is for a version of the password file.
-func (t *tokenFile) of(version string) *tokenFile {
-	if t == nil {
-		return nil
-	}
-	if version == "" {
-		t.log.Debug("the token is not left for later calls", "reason", "the password file was changed just now, or is no regular file")
-		return nil
-	}
-	return &tokenFile{t.file, digest(t.belongs[:], []byte(version)), t.log}
-}
-
-// read returns the token, "" where there is none that is of use.
-func (t *tokenFile) read() string {
-	data, err := t.file.read()
-	if err == nil {
-		data, err = unseal(data, t.belongs, time.Now())
-	}
-	if err != nil {
-		if !errors.Is(err, os.ErrNotExist) {
-			t.log.Debug("no token of an earlier call", "file", t.file.path(), "reason", err)
-		}
+func newTokenFile(cfg Config) tokenFile {
+	info, err := os.Stat(cfg.PasswordFile)
+	if cfg.TokenDir == "" || err != nil {
 		return ""
 	}
-	return string(data)
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	owner := fmt.Sprintf("%q %q %q %q %v", cfg.DiscoverySRV, cfg.Endpoints, cfg.Username, cfg.PasswordFile, []any{stat.Dev, stat.Ino, stat.Size, stat.Ctim})
+	sum := sha256.Sum256([]byte(owner))
+	return tokenFile(filepath.Join(cfg.TokenDir, hex.EncodeToString(sum[:16])))
 }
 
-// leave replaces the token in the file.
-func (t *tokenFile) leave(text string) {
-	if t == nil {
+// read returns the token, "" where there is none of use.
+func (f tokenFile) read(log *slog.Logger) string {
+	if f == "" {
+		return ""
+	}
+	text, err := f.readPrivate()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		log.Debug("no token of an earlier call", "file", string(f), "reason", err)
+	}
+	return text
+}
+
+// readPrivate reads the file, which only this user can have written.
+func (f tokenFile) readPrivate() (string, error) {
+	if err := private(filepath.Dir(string(f))); err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(string(f))
+	text := string(data)
+	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", errors.New("it is no token")
+	}
+	return text, err
+}
+
+// write replaces the token.
+func (f tokenFile) write(text string, log *slog.Logger) {
+	if f == "" {
 		return
 	}
-	now := time.Now()
-	if err := t.file.write(seal([]byte(text), t.belongs, now), now.Add(-sessionLife)); err != nil {
-		t.log.Debug("the token is not left for later calls", "file", t.file.path(), "reason", err)
+	if err := f.replace(text); err != nil {
+		log.Debug("the token is not left for later calls", "file", string(f), "reason", err)
 	}
 }
 
-// turn waits for another process that is about to leave a token, until ctx ends. It is a courtesy
-// to etcd: who can't have it goes on without.
-func (t *tokenFile) turn(ctx context.Context) (release func()) {
-	if t == nil {
-		return func() {}
+func (f tokenFile) replace(text string) error {
+	dir := filepath.Dir(string(f))
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
 	}
-	release, err := t.file.lock(ctx)
+	if err := private(dir); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(dir, ".token-*") // mode 0600
 	if err != nil {
-		t.log.Debug("going on without waiting for the token of another call", "reason", err)
-		return func() {}
+		return err
 	}
-	return release
+	_, err = file.WriteString(text)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), string(f))
+	}
+	if err != nil {
+		_ = os.Remove(file.Name()) // the first error is the one to tell
+	}
+	return err
 }
 
-func (t *tokenFile) remove() {
-	if t != nil && t.file.checkDir() == nil {
-		t.file.remove()
-	}
-}
-
-// settled is after how long a change of a file shows in its times for certain: kernels before
-// 6.13 count these by their ticks, and some file systems by seconds.
-const settled = time.Second
-
-// maxPassword bounds what is read: a wrong name may be that of a device without an end. No password is so long.
-const maxPassword = 4 << 10
-
-// readPassword reads the file, without the white space around it. version is another where the file
-// is another, "" where that wouldn't show. It says nothing of the password: what could be compared with
-// the password itself would let who finds it guess.
-func readPassword(path string) (password, version string, err error) {
-	f, err := os.Open(path)
+// private checks that nobody but this user may do anything in the directory.
+func private(dir string) error {
+	info, err := os.Lstat(dir)
 	if err != nil {
-		return "", "", passwordError(err)
-	}
-	defer func() { _ = f.Close() }() // read only
-	info, err := f.Stat()            // before it is read: a change meanwhile makes it another version
-	if err != nil {
-		return "", "", passwordError(err)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxPassword+1))
-	if err != nil {
-		return "", "", passwordError(err)
-	}
-	if len(b) > maxPassword {
-		return "", "", fmt.Errorf("etcd password file %s has more than %d bytes: name a file that has the password alone", path, maxPassword)
-	}
-	b = bytes.TrimSpace(b)
-	if len(b) == 0 {
-		return "", "", fmt.Errorf("etcd password file %s is empty: write the password into it", path)
+		return err
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() {
-		return string(b), "", nil
+	if !ok || !info.IsDir() || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s: not a directory of this user's with mode 0700", dir)
 	}
-	if age := time.Since(time.Unix(stat.Ctim.Unix())); age >= 0 && age < settled {
-		return string(b), "", nil
-	}
-	return string(b), fmt.Sprint(stat.Dev, stat.Ino, stat.Size, stat.Mtim, stat.Ctim), nil
-}
-
-func passwordError(err error) error {
-	return fmt.Errorf("etcd password file: %w: name a file that this process may read", err)
+	return nil
 }

@@ -100,7 +100,7 @@ func (c *Client) decideAndCommit(ctx context.Context, view *model.View, wants []
 // readInto adds the ranges to the view, at its revision.
 func (c *Client) readInto(ctx context.Context, view *model.View, ranges []model.Range) error {
 	for chunk := range slices.Chunk(ranges, maxOps) {
-		p, err := c.readAt(ctx, readOptions{revision: view.Revision()}, unbounded(chunk))
+		p, err := c.readAt(ctx, view.Revision(), chunk)
 		if err != nil {
 			return err
 		}

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/store/wire"
 )
 
 // pageSize is how many entries of a prefix one request of a snapshot reads.
@@ -32,14 +32,13 @@ type watch struct {
 	prefixes []string
 	fn       func(model.Update) error
 
-	expected chan int64  // what Expect was told last
-	merger   *merger     // nil: a snapshot is due
-	page     int64       // entries per request of a snapshot, 0 = all in one
-	cluster  uint64      // etcd's cluster id
-	last     *wire.Event // since the snapshot; nil = none
-	trouble  string      // the last that was logged, "" = none
-	token    token       // of the last stream
-	renewals int         // of the token, since all was well
+	expected chan int64       // what Expect was told last
+	merger   *merger          // nil: a snapshot is due
+	page     int64            // entries per request of a snapshot, 0 = all in one
+	cluster  uint64           // etcd's cluster id
+	last     *mvccpb.KeyValue // the last that was written since the snapshot; nil = none
+	trouble  string           // the last that was logged, "" = none
+	renewals int              // of the token, since all was well
 }
 
 // Watch calls fn with all that the prefixes hold, then with each change, in one
@@ -81,9 +80,8 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Upd
 	}
 }
 
-// Expect tells the watches that etcd has come to a revision of which the caller
-// knows from elsewhere. One whose member has told of none that late asks it, and
-// leaves it for another where it stays behind: it hangs.
+// Expect tells the watches that etcd has come to a revision of which the caller knows from elsewhere. One that has not
+// heard of it asks its member, and leaves that for another where it says nothing: it hangs.
 func (c *Client) Expect(revision int64) {
 	c.watches.Range(func(w, _ any) bool {
 		select {
@@ -192,7 +190,7 @@ func (c *Client) snapshot(ctx context.Context, prefixes []string, limit int64) (
 	for i, p := range prefixes {
 		first[i] = model.Range{Prefix: p, Limit: limit}
 	}
-	all, err := c.readAt(ctx, readOptions{}, unbounded(first))
+	all, err := c.readAt(ctx, 0, first)
 	if err != nil {
 		return page{}, err
 	}
@@ -200,7 +198,7 @@ func (c *Client) snapshot(ctx context.Context, prefixes []string, limit int64) (
 		for all.more[i] {
 			entries := all.Ranges[i]
 			r.From = entries[len(entries)-1].Path + "\x00"
-			p, err := c.readAt(ctx, readOptions{revision: all.Revision}, unbounded([]model.Range{r}))
+			p, err := c.readAt(ctx, all.Revision, []model.Range{r})
 			if errors.Is(err, rpctypes.ErrCompacted) {
 				return page{}, fmt.Errorf("%w: etcd compacted revision %d while its snapshot was read", errResync, all.Revision)
 			}
