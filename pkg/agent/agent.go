@@ -25,10 +25,10 @@ import (
 	"github.com/calico-go/calico/pkg/agent/etcdway"
 	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/agent/statefile"
+	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/logfile"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
@@ -75,7 +75,7 @@ type Config struct {
 	// ConfigFile is the file of parameters, which need not be there.
 	ConfigFile string
 	file       map[string]string // what it says
-	lonely     bool              // no other agent is at work in this network namespace
+	place      string            // status.Place, "" = it isn't known, or not that no other agent is here
 	Version    string
 	Logger     *slog.Logger
 	// Level is that of Logger; the agent changes it as it is set in etcd.
@@ -115,7 +115,9 @@ func run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("this network namespace: %w", err)
 	}
 	defer leave()
-	cfg.lonely = doubt == nil
+	if doubt == nil {
+		cfg.place, doubt = status.Place()
+	}
 	if doubt != nil {
 		cfg.Logger.Warn("another agent in this network namespace would not be noticed", "reason", doubt)
 	}
@@ -148,7 +150,9 @@ func run(ctx context.Context, cfg Config) error {
 		return "no answer yet from " + strings.Join(cfg.Store.Endpoints, ", ")
 	}
 	h.Interrupted = client.WatchTrouble
-	l := newLoop(cfg, params, h, trouble, report.New(cfg.Logger, client, cfg.Node, h))
+	l := newLoop(cfg, params, h, trouble, status.New(status.Config{
+		Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Logger: cfg.Logger, Health: h, Problems: trouble,
+	}, client))
 	way := etcdway.New(cfg.Logger, client)
 	l.expect, l.etcdAddrs = client.Expect, way.Needed
 	r, id, left := attach(cfg, client, l, way.All)
@@ -177,7 +181,7 @@ func run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *problems.Ledger, r *report.Reporter) *loop {
+func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *problems.Ledger, r *status.Reporter) *loop {
 	m := newMetrics(cfg.Version, trouble.Count)
 	trouble.Unread = h.Unread
 	var l *loop
@@ -243,6 +247,7 @@ func watch(ctx context.Context, client *store.Client, way *etcdway.Way, l *loop,
 		before.fill(u)
 		unknown.Hear(u)
 		way.Hear()
+		l.report.Hear(u)
 		r.Hear(u)
 		u, ok := inbox.ForLoop(u, others)
 		if !ok {

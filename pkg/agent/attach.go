@@ -14,16 +14,12 @@ import (
 // attach makes the router that works beside the loop, and what works beside that. etcd are etcdway.Way's addresses.
 func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Addr]bool) (*router.Router, *identity.Keeper, *leftovers.Keeper) {
 	m := router.NewMetrics()
-	place := ""
-	if cfg.lonely {
-		place, _ = identity.Place() // identity.New says what is wrong
-	}
-	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Place: place, Etcd: etcd, Logger: cfg.Logger})
+	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Etcd: etcd, Logger: cfg.Logger})
 	l.metrics.attach(m, router.NewPeerMetrics(n), newHostMetrics(l.problems), newWatchMetric(client))
 	l.route.attached = true
 	id := identity.New(identity.Config{
-		Node: cfg.Node, Methods: cfg.Methods, AS: cfg.AS, VarDir: cfg.VarDir, RunDir: cfg.RunDir, Lonely: cfg.lonely, Logger: cfg.Logger,
-	}, client, identity.Tells{Report: l.report, Health: l.health, Problems: l.problems})
+		Node: cfg.Node, Methods: cfg.Methods, AS: cfg.AS, Naming: l.report.Naming, Health: l.health, Problems: l.problems, Logger: cfg.Logger,
+	}, client)
 	left := leftovers.New(cfg.Logger, client, cfg.Node)
 	r := router.New(router.Config{
 		Node: cfg.Node, Handover: l.handover, Identity: id, Naming: l.report.Naming, Leftovers: left,

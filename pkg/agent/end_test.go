@@ -18,7 +18,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/etcdway"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
@@ -52,7 +51,7 @@ func TestStopWhileFlushing(t *testing.T) {
 func TestStopWhileTelling(t *testing.T) {
 	h := newHost(t)
 	cfg, health, log := h.config(), health.New(), slog.New(slog.DiscardHandler)
-	l := newLoop(cfg, params.Resolve().Params, health, problems.New(log), report.New(log, h.store, h.name, health))
+	l := newLoop(cfg, params.Resolve().Params, health, problems.New(log), named(h.name, health, log))
 	l.updates = make(chan model.Update) // the loop takes none but the first
 	r, _, _ := attach(cfg, h.store, l, nil)
 	defer r.Hush(t.Context())

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/gate"
 )
 
@@ -77,7 +77,7 @@ func (g gatekeeper) Ready(host string) error {
 	reason, doubt := g.loop.health.Unready(), g.loop.report.Naming.Waits()
 	switch {
 	case doubt != "": // health hears of it when the loop turns
-		return &gate.RejectedError{Reason: cmp.Or(reason, doubt), Retry: true, Name: gate.NameInDoubt, Undecided: report.Undecided(doubt)}
+		return &gate.RejectedError{Reason: cmp.Or(reason, doubt), Retry: true, Name: gate.NameInDoubt, Undecided: status.Undecided(doubt)}
 	case reason != "":
 		return &gate.RejectedError{Reason: reason, Retry: true, Name: gate.NameOwn}
 	}

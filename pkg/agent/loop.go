@@ -13,9 +13,9 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/settings"
+	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -71,7 +71,7 @@ type loop struct {
 	system  system
 	metrics *metrics
 	health  *health.Monitor
-	report  *report.Reporter
+	report  *status.Reporter
 	serving *serving.Servers
 
 	updates chan model.Update
@@ -174,6 +174,7 @@ func (l *loop) run(ctx context.Context) error {
 	defer firewallAudit.Stop()
 	beat := time.NewTicker(beatInterval)
 	defer beat.Stop()
+	named := l.report.Naming.Subscribe()
 	for {
 		l.alive()
 		select {
@@ -206,7 +207,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.noteRoutes()
 		case <-l.route.lower:
 			l.lowered()
-		case <-l.report.Naming.ForLoop:
+		case <-named:
 		case a := <-l.check:
 			if !l.noteAudit(ctx, a) {
 				continue // it is tried again after a while
@@ -264,14 +265,10 @@ func (l *loop) fold(u model.Update) {
 	if u.Resync {
 		l.readNeeded() // what of etcd is a workload may be known now
 		l.metrics.resyncs.Inc()
-		l.report.Resync()
 	}
 	e := l.state.fold(u)
 	l.wall.engine.Update(e.entries...)
 	l.unsettled = l.unsettled || e.settings
-	if e.unlisted {
-		l.report.Unlist()
-	}
 	maps.Copy(l.dirty, e.endpoints)
 	for path := range e.objects {
 		if _, ok := l.state.objects[path].key.(model.HostEndpointKey); ok {

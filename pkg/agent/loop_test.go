@@ -20,7 +20,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/gate"
@@ -139,6 +139,13 @@ func (c *clockwork) with(change func()) {
 // newClockwork runs a loop that has seen a snapshot, in a synctest bubble.
 func newClockwork(t *testing.T) *clockwork { return startClockwork(t, func(*clockwork) {}) }
 
+// named returns the reporter of a host whose name is its own.
+func named(host string, h *health.Monitor, log *slog.Logger) *status.Reporter {
+	r := status.New(status.Config{Node: host, Logger: log, Health: h, Problems: problems.New(log)}, nil)
+	r.Naming.Set("")
+	return r
+}
+
 // startClockwork is newClockwork, prepared before it starts.
 func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	c := &clockwork{start: time.Now(), events: make(chan hostpath.Event)}
@@ -146,7 +153,7 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	h := health.New()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	c.wallside.tampered = make(chan nft.Event)
-	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, problems.New(log), report.New(log, nil, "h", h))
+	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, problems.New(log), named("h", h, log))
 	c.system = system{
 		open:              func([]string) (hostPath, error) { return c, nil },
 		openFirewall:      func(func()) (firewall, error) { return &c.wallside, nil },
@@ -229,14 +236,14 @@ func TestReadyForAHost(t *testing.T) {
 			t.Errorf("another host: %v", err)
 		}
 		// What its name is it says also where it isn't ready.
-		for _, doubt := range []string{"", report.NotNamed, "another host that is called h lives"} {
+		for _, doubt := range []string{"", status.NotNamed, "another host that is called h lives"} {
 			want := gate.NameOwn
 			c.loop.health.SetUnready("a reason")
 			if c.loop.report.Naming.Set(doubt); doubt != "" {
 				want = gate.NameInDoubt
 				c.loop.health.SetUnready("") // it hasn't heard yet
 			}
-			if err := (gatekeeper{c.loop}).Ready("h"); !errors.As(err, &rejected) || !rejected.Retry || rejected.Name != want || rejected.Undecided != (doubt == report.NotNamed) {
+			if err := (gatekeeper{c.loop}).Ready("h"); !errors.As(err, &rejected) || !rejected.Retry || rejected.Name != want || rejected.Undecided != (doubt == status.NotNamed) {
 				t.Errorf("doubt %q: %+v", doubt, rejected)
 			}
 		}

@@ -81,7 +81,6 @@ type effect struct {
 	endpoints map[string]struct{} // whose verdict may differ now
 	objects   map[string]struct{} // what is new, changed or gone, but for settings
 	settings  bool
-	unlisted  bool          // the object that says that this host exists was deleted
 	entries   []model.Entry // the same in full
 }
 
@@ -164,8 +163,6 @@ func (s *state) take(entry model.Entry, e *effect) {
 		e.objects[entry.Path] = struct{}{}
 	}
 	switch key := entry.Key.(type) {
-	case model.HostMetadataKey:
-		e.unlisted = !entry.Exists()
 	case model.ReadyKey:
 		ready, ok := entry.Value.(model.Ready)
 		s.ready = ok && bool(ready)

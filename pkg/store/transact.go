@@ -22,8 +22,14 @@ const maxRounds = 1000
 type TransactOption func(*hooks)
 
 type hooks struct {
+	lease   *Lease
 	before  func(*model.View) error
 	unknown func(context.Context, model.Change) error
+}
+
+// UnderLease binds the puts to the lease: etcd deletes their keys when it ends.
+func UnderLease(l *Lease) TransactOption {
+	return func(t *hooks) { t.lease = l }
 }
 
 // BeforeCommit has fn run each time a change is decided, an empty one as well, before it is committed. Its error ends the
@@ -91,7 +97,11 @@ func (c *Client) decideAndCommit(ctx context.Context, view *model.View, wants []
 		if err != nil || change.Empty() {
 			return change, view.Revision(), err
 		}
-		revision, err := c.Commit(ctx, change)
+		var opts []CommitOption
+		if t.lease != nil {
+			opts = append(opts, WithLease(t.lease))
+		}
+		revision, err := c.Commit(ctx, change, opts...)
 		return change, revision, err
 	}
 	return model.Change{}, 0, fmt.Errorf("%d rounds of reading did not suffice for a decision", maxRounds)

@@ -62,10 +62,14 @@ type sight struct {
 	at    time.Time
 }
 
-// place is the link that has, or had, the host's address.
-type place struct {
-	link    string
-	carries bool // did when it was last looked at
+// familyState is what is remembered of the host's address of one family.
+type familyState struct {
+	looked    sight
+	departing time.Time  // since when another address than the former is found
+	link      string     // that has, or had, the address
+	carries   bool       // the link did when it was last looked at
+	missed    bool       // the last find had no address to offer
+	stood     netip.Addr // the host's own that was last in etcd as such
 }
 
 // find finds the host's addresses.
@@ -82,9 +86,9 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 		// and couldn't be written yet gives way to what the others know.
 		former, own := storedAddress(n.stored, i.host, family), n.own[family].Addr.Addr()
 		if own == former {
-			i.stood[family] = own
+			i.families[family].stood = own
 		}
-		if own.IsValid() && own == i.stood[family] {
+		if own.IsValid() && own == i.families[family].stood {
 			former = own
 		}
 		id, err := choose(former)
@@ -104,17 +108,17 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 		if lookup == nil {
 			returns := there || i.isElsewhere(n, family, former, id)
 			if i.isBack(n, family, former) {
-				i.departing[family] = time.Time{}
+				i.families[family].departing = time.Time{}
 			}
 			left = i.leaving(family, m, id.Addr.Addr(), former, returns && (!unfit || m.Kind == plan.MethodCanReach))
 		} else {
-			i.departing[family] = time.Time{} // nothing says that it has to go
+			i.families[family].departing = time.Time{} // nothing says that it has to go
 		}
 		switch {
 		case lookup != nil && there, left > 0:
 			// It stays as it was. After a start n.own is none, and what etcd says is kept.
 			f.own[family], f.keep[family], f.errs[family] = n.own[family], true, lookup
-			if unfit || i.missed[family] {
+			if unfit || i.families[family].missed {
 				f.errs[family] = err
 			}
 			f.again = sooner(f.again, left)
@@ -126,22 +130,12 @@ func (i *Keeper) find(ctx context.Context, n note) finding {
 				f.errs[family] = fmt.Errorf("no link has %s: other hosts cannot reach this one by it; give it to a link, or choose another", id.Addr.Addr())
 			}
 		}
-		i.missed[family] = f.errs[family] != nil && lookup == nil
+		i.families[family].missed = f.errs[family] != nil && lookup == nil
 		if f.errs[family] == nil || m.Kind == plan.MethodAddress {
 			f.errs[family] = cmp.Or(refused(n.links.Links, m, family), f.errs[family])
 		}
 	}
 	return f
-}
-
-// moves says whether the host has another address than etcd says, or none.
-func (f *finding) moves(stored map[string]model.Entry, host string) bool {
-	for family, own := range f.own {
-		if former := storedAddress(stored, host, family); former.IsValid() && own.Addr.Addr() != former && !f.keep[family] {
-			return true
-		}
-	}
-	return false
 }
 
 // refused says that the kernel refuses an address of this host, nil = none. Where no
@@ -174,9 +168,9 @@ func (i *Keeper) isElsewhere(n note, family int, former netip.Addr, found plan.I
 // had it has come up, or the kernel asks whether another host has it. A link gets its addresses one after the other,
 // which takes DHCP or the kernel's question a second or two. Before it has a carrier neither begins.
 func (i *Keeper) isBack(n note, family int, former netip.Addr) bool {
-	home := &i.home[family]
+	home := &i.families[family]
 	if link := n.own[family].Link; link != "" && link != home.link {
-		*home = place{link: link, carries: true}
+		home.link, home.carries = link, true
 	}
 	carries, asked := false, false
 	for _, l := range n.links.Links {
@@ -195,16 +189,16 @@ func (i *Keeper) isBack(n note, family int, former netip.Addr) bool {
 func (i *Keeper) leaving(family int, m plan.Method, found, former netip.Addr, returns bool) time.Duration {
 	wished := m.Kind == plan.MethodNone || m.Kind == plan.MethodAddress
 	if wished || !former.IsValid() || found == former || !returns && found.IsValid() {
-		i.departing[family] = time.Time{}
+		i.families[family].departing = time.Time{}
 		return 0
 	}
 	now := i.now()
-	if i.departing[family].IsZero() {
-		i.departing[family] = now
+	if i.families[family].departing.IsZero() {
+		i.families[family].departing = now
 	}
-	left := departure - now.Sub(i.departing[family])
+	left := departure - now.Sub(i.families[family].departing)
 	if left <= 0 && found.IsValid() {
-		i.departing[family] = time.Time{}
+		i.families[family].departing = time.Time{}
 	}
 	return max(0, left)
 }
@@ -238,7 +232,7 @@ func (i *Keeper) reached(ctx context.Context, family int, m plan.Method, links i
 	if m.Kind != plan.MethodCanReach {
 		return netip.Addr{}, nil
 	}
-	s := &i.looked[family]
+	s := &i.families[family].looked
 	if s.links == links && (s.err == nil || i.now().Sub(s.at) < mostPause) {
 		return s.addr, s.err
 	}

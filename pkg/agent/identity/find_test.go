@@ -13,9 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/agent/report"
-	"github.com/calico-go/calico/pkg/daemon/health"
-	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -268,16 +266,16 @@ func TestFindStays(t *testing.T) {
 		}, "172.19.0.1/24 fd19::1/64"},
 	} {
 		log := slog.New(slog.DiscardHandler)
-		cfg := Config{Node: "a", Logger: log}
+		cfg := Config{Node: "a", Naming: status.NewNaming(), Logger: log}
 		dualStack(t)(&cfg, nil)
-		k := New(cfg, nil, Tells{report.New(log, nil, "a", health.New()), health.New(), problems.New(log)})
-		k.See(links)
+		k := New(cfg, nil)
+		k.note.links = links
 		var got finding
 		for _, u := range tt.updates {
-			k.Fold(u)
+			k.Hear(u)
 			for range 2 {
 				got = k.find(t.Context(), k.notes())
-				k.adopt(got.own, conflicts{}, [2]bool{})
+				k.adopt(got.own, conflicts{})
 			}
 		}
 		if text := got.own[0].Addr.String() + " " + got.own[1].Addr.String(); text != tt.want || got.keep != [2]bool{} {
@@ -293,7 +291,7 @@ func TestFindStaysAtOnce(t *testing.T) {
 	f.store, f.log = c.Store, slog.New(slog.DiscardHandler)
 	f.Keeper.note.stored = map[string]model.Entry{}
 	found := f.see(0, both(true))
-	if err := f.write(c.Context(), found.own, wantedKeys("a", found, 0).change(nil)); err != nil {
+	if err := f.write(c.Context(), found.own, wantedKeys("a", found, 0).change(nil), f.Keeper.note.sight); err != nil {
 		t.Fatal(err)
 	}
 	key := model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}
@@ -454,10 +452,10 @@ func TestHostKeys(t *testing.T) {
 				Deletes:  []model.Key{v6},
 			}},
 		"kept": {wantedKeys("a", finding{keep: [2]bool{true, true}}, 0), []model.Entry{entry(v4, "172.18.0.2", 3), entry(v6, "?", 4)}, model.Change{}},
-		"refused": {refusedKeys("a"), []model.Entry{entry(v4, "172.18.0.2", 3), entry(as, "65001", 3)}, model.Change{
+		"refused": {wantedKeys("a", finding{}, 0), []model.Entry{entry(v4, "172.18.0.2", 3), entry(as, "65001", 3)}, model.Change{
 			Compares: []model.Compare{{Key: v4, Revision: 3}}, Deletes: []model.Key{v4},
 		}},
-		"not set": {refusedKeys("a"), []model.Entry{entry(v4, "", 3)}, model.Change{}},
+		"not set": {wantedKeys("a", finding{}, 0), []model.Entry{entry(v4, "", 3)}, model.Change{}},
 	} {
 		stored := map[string]model.Entry{}
 		for _, e := range tt.stored {

@@ -6,13 +6,14 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -26,10 +27,12 @@ import (
 // kernel: its links are what the test says.
 type person struct {
 	testing.TB
-	name string
-	id   *Keeper
-	tell Tells
-	poke mailbox.Signal
+	name     string
+	id       *Keeper
+	report   *status.Reporter
+	health   *health.Monitor
+	problems *problems.Ledger
+	poke     mailbox.Signal
 
 	mu    sync.Mutex
 	links plan.Links
@@ -50,12 +53,15 @@ func (p *person) ended() bool {
 }
 
 // fleet is etcd, with as many persons as there are.
-type fleet struct{ *etcd.Server }
+type fleet struct {
+	*etcd.Server
+	disk string // of all persons: one that starts again knows the lease that it had
+}
 
 // newFleet is etcd with pools.
 func newFleet(t *testing.T, pools ...model.Pool) fleet {
 	t.Helper()
-	c := fleet{etcd.New(t)}
+	c := fleet{etcd.New(t), t.TempDir()}
 	for _, p := range pools {
 		c.Put(model.PoolKey{CIDR: p.CIDR}, p)
 	}
@@ -85,12 +91,14 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *Keepe
 	}
 	health := health.New()
 	health.SetUnready("")
-	report := report.New(cfg.Logger, client, name, health)
+	ledger := problems.New(cfg.Logger)
+	report := status.New(status.Config{Node: name, VarDir: filepath.Join(c.disk, name), Place: "here", Logger: cfg.Logger, Health: health, Problems: ledger}, client)
+	cfg.Naming, cfg.Health, cfg.Problems = report.Naming, health, ledger
 	p := &person{
 		TB: c, name: name, poke: mailbox.NewSignal(), links: links, over: make(chan struct{}),
-		tell: Tells{report, health, problems.New(cfg.Logger)},
+		report: report, health: health, problems: ledger,
 	}
-	p.id = New(cfg, client, p.tell)
+	p.id = New(cfg, client)
 	if change != nil {
 		change(&cfg, p.id)
 	}
@@ -143,7 +151,8 @@ func (p *person) route(ctx context.Context, updates <-chan model.Update) error {
 		case <-ctx.Done():
 			return nil
 		case u := <-updates:
-			p.id.Fold(u)
+			p.report.Hear(u)
+			p.id.Hear(u)
 			box.Put(u)
 		case <-box.Wake:
 		case <-p.poke:
@@ -151,7 +160,6 @@ func (p *person) route(ctx context.Context, updates <-chan model.Update) error {
 		}
 		p.mu.Lock()
 		if box.Waits() != "" {
-			p.id.See(p.links)
 			p.mu.Unlock()
 			continue
 		}
@@ -188,7 +196,7 @@ func (p *person) tunnel(kind plan.TunnelKind) *plan.Tunnel {
 
 // problem is what stands among the problems, "" = nothing.
 func (p *person) problem(path string) string {
-	for _, o := range p.tell.Problems.All() {
+	for _, o := range p.problems.All() {
 		if o.Path == path {
 			return o.Reason
 		}
@@ -211,10 +219,10 @@ func (c fleet) revisions(name string) map[string]int64 {
 }
 
 // named says whether the name is the host's own, for all it knows.
-func (p *person) named() bool { return p.tell.Report.Naming.Waits() == "" }
+func (p *person) named() bool { return p.report.Naming.Waits() == "" }
 
 // unready says why the agent can't serve, "" = it can. It has no loop here that could be stuck.
 func (p *person) unready() string {
-	p.tell.Health.Turn()
-	return p.tell.Health.Unready()
+	p.health.Turn()
+	return p.health.Unready()
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity finds out who this host is and writes that to etcd: that its name is its own, its addresses, and those
-// of its tunnels.
+// Package identity finds out what this host's addresses are and writes them to etcd, with those that it allocates for the
+// host's tunnels.
 package identity
 
 import (
@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -24,49 +24,33 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// Keeper writes to etcd who this host is: its addresses, and those of its
-// tunnels. It finds the first by its links, allocates the second, and follows
-// what becomes of both. It never holds up the router, which only leaves it notes.
-//
-// What another live host holds is refused: then that address is not in etcd as this
-// host's, and of a host whose name is taken not even that it lives.
+// Keeper writes to etcd who this host is: its addresses, which it finds by its links, and those of its tunnels, which it
+// allocates. It never holds up the router, which only leaves it notes. It writes nothing while the host's name isn't known
+// to be its own, nor an address that another live host has.
 type Keeper struct {
-	log   *slog.Logger
-	store *store.Client
-	host  string
-	// methods are those of IPv4 and of IPv6.
-	methods [2]plan.Method
-	as      model.ASNumber // 0 = not this agent's to say
-	reach   reach
-	kinds   []plan.Tunnel // those that a host may have
-	tells   Tells
-	naming  *report.Naming
-	life    *life
-	now     func() time.Time
-	step    func(string) // marks where a test may end the process
+	log      *slog.Logger
+	store    *store.Client
+	host     string
+	methods  [2]plan.Method // of IPv4 and of IPv6
+	as       model.ASNumber // 0 = not this agent's to say
+	reach    reach
+	kinds    []plan.Tunnel // those that a host may have
+	naming   *status.Naming
+	health   *health.Monitor
+	problems *problems.Ledger
+	now      func() time.Time
+	step     func(string) // marks where a test may end the process
 
 	wake  mailbox.Signal
 	found mailbox.Signal
 
-	// objection is how long a claim of the name waits for who lives to object.
-	objection time.Duration
-
-	mu     sync.Mutex
-	note   note
-	tenure tenure
-	// outdated ends a write that follows from other links than those of the note, nil = none is at work.
-	outdated context.CancelFunc
+	mu   sync.Mutex
+	note note
 
 	// The rest is run's alone.
-	keys      effort
-	former    effort                   // to end the status of a former life
-	tunnels   map[string]*tunnelEffort // by handle
-	looked    [2]sight                 // by family
-	departing [2]time.Time             // since when another address than the former is found
-	home      [2]place                 // by family
-	missed    [2]bool                  // the last find had no address of the family to offer
-	stood     [2]netip.Addr            // the host's own that was last in etcd as such
-	unsettled bool                     // life isn't on disk
+	keys     effort
+	tunnels  map[string]*tunnelEffort // by handle
+	families [2]familyState
 }
 
 // Config is what a Keeper is told when it starts.
@@ -76,19 +60,11 @@ type Config struct {
 	// value is as if none were chosen.
 	Methods [2]plan.Method
 	// AS is the host's own number, 0 = as etcd says.
-	AS model.ASNumber
-	// VarDir and RunDir are where LeasesName is kept: the second where the first takes
-	// no writes. "" = nowhere.
-	VarDir, RunDir string
-	Lonely         bool // no other agent is at work in this network namespace
-	Logger         *slog.Logger
-}
-
-// Tells is whom a Keeper tells how it stands.
-type Tells struct {
-	Report   *report.Reporter
+	AS       model.ASNumber
+	Naming   *status.Naming
 	Health   *health.Monitor
 	Problems *problems.Ledger
+	Logger   *slog.Logger
 }
 
 // Wish is what the router knows of the host.
@@ -104,8 +80,7 @@ type Wish struct {
 // note is what others have left.
 type note struct {
 	synced, ready bool
-	snapshot      int // counts those of etcd
-	// revision is the latest that was folded; commits are not made on what is older
+	// revision is the latest that was heard; commits are not made on what is older
 	// than the last of them, awaits.
 	revision, awaits int64
 	// wished is up to which revision the router knew what it wished for.
@@ -116,41 +91,34 @@ type note struct {
 	// stored are the keys that are written here, as etcd holds them, by path.
 	stored map[string]model.Entry
 	pools  map[string]netip.Prefix // by path
-	seen   bool                    // links are known
-	linked bool                    // and all else of the router's
+	linked bool                    // the router has said what it knows
 	links  plan.Links
 	sight  int // counts the changes of links
-	// devices are the tunnels that there shall be.
+	// devices are the tunnels that are wanted.
 	devices plan.Devices
 	// own is what was found; judged: conflicts, by family, are about that.
 	own       [2]plan.Identity
 	judged    bool
 	conflicts conflicts
-	// stale is what etcd says of the host and is another live host's by now, by family.
-	stale [2]bool
-	// said are the addresses that this process has written.
-	said []netip.Addr
+	// said are the addresses that this process wrote last.
+	said [2]netip.Addr
 }
 
-// New makes the identity of the agent's host. Until it is known that the name
-// is the host's own, nothing is done in it.
-func New(cfg Config, client *store.Client, tells Tells) *Keeper {
-	i := &Keeper{
+// New returns the keeper of the host's identity.
+func New(cfg Config, client *store.Client) *Keeper {
+	return &Keeper{
 		log: cfg.Logger, store: client, host: cfg.Node, methods: chosenMethods(cfg.Methods), as: cfg.AS,
-		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), tells: tells, now: time.Now, step: killpoint.Step,
-		naming: tells.Report.Naming, life: lifeOf(cfg), objection: objectionTime,
-		wake: mailbox.NewSignal(), found: mailbox.NewSignal(),
+		reach: reachByKernel, kinds: plan.OwnTunnels(cfg.Node), naming: cfg.Naming, health: cfg.Health, problems: cfg.Problems,
+		now: time.Now, step: killpoint.Step, wake: mailbox.NewSignal(), found: mailbox.NewSignal(),
 		note:    note{stored: map[string]model.Entry{}, pools: map[string]netip.Prefix{}},
 		tunnels: map[string]*tunnelEffort{},
 	}
-	tells.Report.Ask(i.wake.Send, func(lease, beside int64) error { return i.life.take(lease, beside) })
-	return i
 }
 
-// Fold takes in one update of the watch, which is to cover the host's settings,
+// Hear takes in one update of the watch, which is to cover the host's settings,
 // the pools and /calico/bgp/v1/host/<host>/. The router calls it for each, in
 // their order; it does not wait.
-func (i *Keeper) Fold(u model.Update) {
+func (i *Keeper) Hear(u model.Update) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := &i.note
@@ -161,9 +129,6 @@ func (i *Keeper) Fold(u model.Update) {
 		n.changed, n.judged = u.Revision, false
 		clear(n.stored)
 		clear(n.pools)
-		n.snapshot++
-		i.tells.Report.Forget(n.snapshot)
-		i.tenure.resync(model.StatusKey{Host: i.host}, u.Entries)
 	}
 	for _, e := range u.Entries {
 		if e.Key == nil || e.Path != e.Key.Path() {
@@ -173,11 +138,6 @@ func (i *Keeper) Fold(u model.Update) {
 		case model.ReadyKey:
 			ready, ok := e.Value.(model.Ready)
 			n.ready, changed = ok && bool(ready), true
-		case model.StatusKey:
-			if key.Host == i.host {
-				changed = true
-				i.tenure.hear(e)
-			}
 		case model.PoolKey:
 			changed = true
 			delete(n.pools, e.Path)
@@ -196,10 +156,6 @@ func (i *Keeper) Fold(u model.Update) {
 				}
 			}
 		}
-	}
-	if i.tenure.questioned(i.life.isOwn) && i.naming.Waits() == "" {
-		// Before anybody acts upon what else the update says.
-		i.naming.Set(report.ClaimedByAnother)
 	}
 	awaited := n.revision < n.awaits && n.awaits <= u.Revision
 	n.revision = u.Revision
@@ -225,7 +181,11 @@ func (i *Keeper) Want(w Wish) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := &i.note
-	changed := i.look(w.Links)
+	changed := !n.linked
+	if !n.linked || !reflect.DeepEqual(n.links, w.Links) {
+		changed, n.links = true, w.Links
+		n.sight++
+	}
 	if !n.linked || !reflect.DeepEqual(n.devices, w.Devices) {
 		n.linked, n.devices, changed = true, cloneDevices(w.Devices), true
 	}
@@ -235,63 +195,13 @@ func (i *Keeper) Want(w Wish) {
 		return // what etcd holds of this host now is yet to be judged
 	}
 	var found conflicts
-	var stale [2]bool
 	for family, own := range n.own {
-		found[family] = w.Conflict([]netip.Addr{own.Addr.Addr()}, slices.Clone(n.said))
-		stale[family] = w.Conflict([]netip.Addr{storedAddress(n.stored, i.host, family)}, slices.Clone(n.said)) != nil
+		found[family] = w.Conflict([]netip.Addr{own.Addr.Addr()}, slices.Clone(n.said[:]))
 	}
-	changed = changed || !n.judged || !found.equal(n.conflicts) || stale != n.stale
-	n.judged, n.conflicts, n.stale = true, found, stale
+	changed = changed || !n.judged || !found.equal(n.conflicts)
+	n.judged, n.conflicts = true, found
 	if changed {
 		i.wake.Send()
-	}
-}
-
-// See leaves a note of the links, where the router knows no more than these. They are never
-// changed, only replaced.
-func (i *Keeper) See(l plan.Links) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.look(l) {
-		i.wake.Send()
-	}
-}
-
-// look notes the links, and says whether they are others than before. Those of the last
-// time itself cost nothing, however many routes they have: that is why no copy is kept.
-func (n *note) look(l plan.Links) bool {
-	same := n.seen && reflect.DeepEqual(n.links, l)
-	n.seen, n.links = true, l
-	if !same {
-		n.sight++
-	}
-	return !same
-}
-
-// look is the note's, and ends what follows from other links.
-func (i *Keeper) look(l plan.Links) bool {
-	changed := i.note.look(l)
-	if changed && i.outdated != nil {
-		i.outdated()
-	}
-	return changed
-}
-
-// whileSeen is a context that ends when other links are seen: a write that waits for etcd, which may be away because the
-// host's link is, must not say when both are back that the host has no address.
-func (i *Keeper) whileSeen(ctx context.Context, sight int) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.outdated = cancel
-	if i.note.sight != sight {
-		cancel()
-	}
-	return ctx, func() {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		i.outdated = nil
-		cancel()
 	}
 }
 
@@ -303,12 +213,13 @@ func (i *Keeper) notes() note {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := i.note
-	n.stored, n.pools, n.said = maps.Clone(n.stored), maps.Clone(n.pools), slices.Clone(n.said)
+	n.stored, n.pools = maps.Clone(n.stored), maps.Clone(n.pools)
 	return n // links and devices are replaced, never changed
 }
 
-// Run follows the notes until the context ends; the error is always nil. What is written stays.
+// Run acts on the notes until the context ends; the error is always nil. What is written stays.
 func (i *Keeper) Run(ctx context.Context) error {
+	named := i.naming.Subscribe()
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 	for {
@@ -316,6 +227,7 @@ func (i *Keeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-i.wake:
+		case <-named:
 		case <-retry.C:
 		}
 		if again := i.turn(ctx); again > 0 {

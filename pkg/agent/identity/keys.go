@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// hostKeys are what keys of a host shall hold, by path; an empty value is none.
+// hostKeys are what keys of a host are to hold, by path; an empty value is none.
 // Keys that aren't among them stay as they are.
 type hostKeys map[string]hostValue
 
@@ -47,9 +47,6 @@ func wantedKeys(host string, f finding, as model.ASNumber) hostKeys {
 	return k
 }
 
-// refusedKeys say of no address that it is the host's.
-func refusedKeys(host string) hostKeys { return wantedKeys(host, finding{}, 0) }
-
 // conflicts say by family why the host must not take what it found, nil = it may.
 type conflicts [2]error
 
@@ -62,34 +59,17 @@ func (c conflicts) equal(o conflicts) bool {
 // text is of the first, "" for none.
 func (c conflicts) text() string { return cmp.Or(problems.Reason(c[0]), problems.Reason(c[1])) }
 
-// refuse leaves out the addresses that are other hosts'. The other family has its own:
-// it stays as it is until the name is known to be this host's.
-func (f *finding) refuse(c conflicts, unnamed bool) {
-	for family := range c {
-		switch {
-		case c[family] != nil:
-			f.own[family], f.keep[family], f.errs[family] = plan.Identity{}, false, c[family]
-		case c.any() && unnamed:
-			f.keep[family] = true
+// refuse leaves out the addresses that are other hosts'.
+func (f *finding) refuse(c conflicts) {
+	for family, err := range c {
+		if err != nil {
+			f.own[family], f.keep[family], f.errs[family] = plan.Identity{}, false, err
 		}
 	}
 }
 
-// takeBack leaves out the families of which etcd has an address that is another host's by now. What was found comes into
-// its place when the name is known to be this host's.
-func (f *finding) takeBack(stale [2]bool) {
-	for family := range stale {
-		switch {
-		case stale[family]:
-			f.own[family], f.keep[family] = plan.Identity{}, false
-		case stale != [2]bool{}:
-			f.keep[family] = true
-		}
-	}
-}
-
-// change makes them so, if the keys are still as they are stored. It is empty
-// where they are right.
+// change makes the keys hold this, if they are still as they are stored. It is empty
+// where they do.
 func (k hostKeys) change(stored map[string]model.Entry) model.Change {
 	var c model.Change
 	for _, path := range slices.Sorted(maps.Keys(k)) {

@@ -85,7 +85,7 @@ func TestTunnelAddress(t *testing.T) {
 		return c.Setting("a", ipipConfig) == "" && len(c.Held(handleOf(plan.IPIP, "a"))) == 0
 	})
 	c.Check()
-	if all := p.tell.Problems.All(); len(all) > 0 {
+	if all := p.problems.All(); len(all) > 0 {
 		t.Errorf("problems: %v", all)
 	}
 }
@@ -144,7 +144,7 @@ func TestTunnelAddressNowhere(t *testing.T) {
 	})
 	c.Until("etcd was read for it", func() bool { return asked.Load() > 0 })
 	c.Until("the tunnel is there", func() bool { return p.tunnel(plan.VXLAN4) != nil })
-	if all := p.tell.Problems.All(); len(all) > 0 {
+	if all := p.problems.All(); len(all) > 0 {
 		t.Errorf("problems: %v", all)
 	}
 	pool.NodeSelector = ""

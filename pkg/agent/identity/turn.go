@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/report"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
@@ -18,11 +16,9 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// What the identity's problems are called: by what a person would change.
-const (
-	problemName = "NODENAME"
-	problemKeys = "the host's addresses in etcd"
-)
+// problemKeys is what the ledger calls a problem with writing the addresses; those with the addresses themselves it calls by
+// the parameter that a person would change.
+const problemKeys = "the host's addresses in etcd"
 
 const (
 	// requestTimeout bounds one request to etcd.
@@ -38,63 +34,36 @@ func problemAddress(family int) string { return [...]string{"IP", "IP6"}[family]
 // when there is another note.
 func (i *Keeper) turn(ctx context.Context) (again time.Duration) {
 	n := i.notes()
-	if !n.synced {
+	if !n.synced || !n.linked || i.naming.Waits() != "" {
 		return 0
 	}
-	named, free, again := i.turnName(ctx, n)
-	if !n.linked || !named && !free {
-		return again
-	}
 	f := i.find(ctx, n)
-	again = sooner(again, f.again)
-	if !i.adopt(f.own, n.conflicts, n.stale) {
+	again = f.again
+	if !i.adopt(f.own, n.conflicts) {
 		return again
 	}
-	f.refuse(n.conflicts, free)
-	takesBack := n.conflicts.any() || free && n.stale != [2]bool{}
-	if free {
-		f.takeBack(n.stale)
+	f.refuse(n.conflicts)
+	for family, err := range f.errs {
+		i.tell(problemAddress(family), err)
 	}
-	as := i.as
-	if takesBack && (free || !f.own[0].Addr.IsValid() && !f.own[1].Addr.IsValid()) {
-		as = 0
-	}
-	want := wantedKeys(i.host, f, as)
-	i.tellAddresses(f.errs)
-	i.tells.Health.Set("identity", n.conflicts.text())
-	change := want.change(n.stored)
-	if free && (!takesBack || change.Empty()) {
-		// The others must not find this host alive while etcd says that it has an address
-		// that is another's: they would send to this one what is for that one, which had it later.
-		i.tells.Report.Permit(report.Permission{Snapshot: n.snapshot}, n.revision, true)
-		return again
-	}
+	i.health.Set("identity", n.conflicts.text())
 	if !n.ready || n.revision < n.awaits || ctx.Err() != nil {
 		return again
 	}
-	if !change.Empty() {
-		seen, done := ctx, func() {}
-		if f.moves(n.stored, i.host) {
-			seen, done = i.whileSeen(ctx, n.sight)
-		}
-		defer done()
-		i.keys.run(func() error { return i.write(seen, f.own, change) })
-		if seen.Err() != nil {
-			return leastPause // what it said is of the past
-		}
+	if change := wantedKeys(i.host, f, i.as).change(n.stored); !change.Empty() {
+		i.keys.run(func() error { return i.write(ctx, f.own, change, n.sight) })
 		i.tell(problemKeys, i.keys.err)
 		return sooner(again, i.keys.after())
 	}
 	i.tell(problemKeys, nil)
-	if n.conflicts.any() && !f.own[0].Addr.IsValid() && !f.own[1].Addr.IsValid() || n.wished < n.awaits {
+	if n.conflicts.any() || n.wished < n.awaits {
 		return again
 	}
 	return sooner(again, i.turnTunnels(ctx, n))
 }
 
-// adopt notes what was found, and says whether want has judged that, and to this
-// conflicts and what is stale.
-func (i *Keeper) adopt(own [2]plan.Identity, known conflicts, stale [2]bool) bool {
+// adopt notes what was found, and says whether Want has judged that, and to these conflicts.
+func (i *Keeper) adopt(own [2]plan.Identity, known conflicts) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.note.own != own {
@@ -103,20 +72,31 @@ func (i *Keeper) adopt(own [2]plan.Identity, known conflicts, stale [2]bool) boo
 	if !i.note.judged {
 		i.found.Send()
 	}
-	return i.note.judged && i.note.conflicts.equal(known) && i.note.stale == stale // else there is another note
+	return i.note.judged && i.note.conflicts.equal(known) // else there is another note
 }
 
-// write changes the host's keys in etcd.
-func (i *Keeper) write(ctx context.Context, own [2]plan.Identity, change model.Change) error {
+// errOutdated: the host's links have changed since it was found out what to write.
+var errOutdated = errors.New("the host's links have changed")
+
+// write changes the host's keys in etcd. Where etcd was away because the host's link was, the host must not say when both
+// are back that it has no address: the links are looked at again when etcd answers.
+func (i *Keeper) write(ctx context.Context, own [2]plan.Identity, change model.Change, sight int) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if _, err := i.store.Read(ctx, model.KeyRange(model.ReadyKey{})); err != nil {
+		return fmt.Errorf("write the host's addresses: %w", err)
+	}
 	addrs := said(change)
-	i.say(addrs)
-	revision, err := i.commit(ctx, change)
+	if !i.say(addrs, sight) {
+		return errOutdated
+	}
+	revision, err := i.store.Commit(ctx, change)
 	if err != nil {
 		return fmt.Errorf("write the host's addresses: %w", err)
 	}
 	i.keep(change, revision)
 	for _, a := range addrs {
-		i.stood[familyOf(a)] = a // somebody's hand may be in etcd before it is seen there
+		i.families[familyOf(a)].stood = a // somebody's hand may be in etcd before it is seen there
 	}
 	i.log.Info("the host's addresses are in etcd", "ipv4", shown(own[0]), "ipv6", shown(own[1]), "revision", revision)
 	return nil
@@ -135,45 +115,35 @@ func said(change model.Change) []netip.Addr {
 	return all
 }
 
-// say notes addresses before they are written: no answer may come.
-func (i *Keeper) say(addrs []netip.Addr) {
+// say notes addresses before they are written, as no answer may come. It reports whether the links are still those of a
+// sight.
+func (i *Keeper) say(addrs []netip.Addr, sight int) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if i.note.sight != sight {
+		return false
+	}
 	for _, a := range addrs {
-		if !slices.Contains(i.note.said, a) {
-			i.note.said = append(i.note.said, a)
-		}
+		i.note.said[familyOf(a)] = a
 	}
+	return true
 }
 
-// commit makes a change; nothing more is changed until the watch has shown it.
-func (i *Keeper) commit(ctx context.Context, change model.Change) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	revision, err := i.store.Commit(ctx, change)
-	if err == nil {
-		i.await(revision)
-	}
-	return revision, err
-}
-
-// keep notes what was written, which the watch has yet to tell.
+// keep notes what was written, which the watch has yet to tell. Nothing more is changed until it has.
 func (i *Keeper) keep(change model.Change, revision int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.note.revision < revision {
-		for _, p := range change.Puts {
-			path := p.Key.Path()
-			i.note.stored[path] = model.Entry{Path: path, Key: p.Key, Value: p.Value, Revision: revision}
-		}
-		for _, k := range change.Deletes {
-			delete(i.note.stored, k.Path())
-		}
+	i.note.awaits = max(i.note.awaits, revision)
+	if i.note.revision >= revision {
+		return
 	}
-	// What was said before and isn't there any more may be said by others.
-	i.note.said = slices.DeleteFunc(i.note.said, func(a netip.Addr) bool {
-		return storedAddress(i.note.stored, i.host, familyOf(a)) != a
-	})
+	for _, p := range change.Puts {
+		path := p.Key.Path()
+		i.note.stored[path] = model.Entry{Path: path, Key: p.Key, Value: p.Value, Revision: revision}
+	}
+	for _, k := range change.Deletes {
+		delete(i.note.stored, k.Path())
+	}
 }
 
 func (i *Keeper) await(revision int64) {
@@ -193,15 +163,9 @@ func shown(own plan.Identity) string {
 	return own.Addr.String() + " on " + own.Link
 }
 
-func (i *Keeper) tellAddresses(errs [2]error) {
-	for f, err := range errs {
-		i.tell(problemAddress(f), err)
-	}
-}
-
 // tell says how it stands with something of the host: once, and when that is over.
 func (i *Keeper) tell(what string, err error) {
-	switch before, after := i.tells.Problems.Note(problems.Host, what, err); {
+	switch before, after := i.problems.Note(problems.Host, what, err); {
 	case after == before:
 	case after == "":
 		i.log.Info("the host is in order again", "what", what)
@@ -229,7 +193,7 @@ func (e *effort) run(do func() error) {
 	switch {
 	case e.err == nil:
 		e.backoff = 0
-	case faster: // what somebody else wrote is on its way here
+	case faster, errors.Is(e.err, errOutdated): // what somebody else wrote is on its way here
 		e.err, e.backoff = nil, leastPause
 	case nowhere: // that may be meant so: no pool is for this host
 		e.err, e.backoff = nil, nowherePause

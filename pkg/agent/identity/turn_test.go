@@ -17,7 +17,7 @@ import (
 func TestEffortIsNamedOnce(t *testing.T) {
 	var log strings.Builder
 	i := &Keeper{log: slog.New(slog.NewTextHandler(&log, nil))}
-	i.tells.Problems = problems.New(i.log)
+	i.problems = problems.New(i.log)
 	var e effort
 	try := func(err error) {
 		e.run(func() error { return err })

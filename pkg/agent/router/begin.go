@@ -133,19 +133,6 @@ func (r *Router) readLinks() {
 	}
 }
 
-// see reads the host's own links for the identity, before there is an engine.
-func (r *Router) see() {
-	if r.identity == nil || r.naming.Waits() == "" {
-		return
-	}
-	links, err := r.network.links(r.params.InterfacePrefixes)
-	if !r.well(linkTrouble, "the host's own links could not be read; what was known of them is used", err) {
-		r.again()
-		return
-	}
-	r.identity.See(links)
-}
-
 // fencePatience is how long a tunnel that is new waits for the firewall to know from
 // whom it may take packets.
 const fencePatience = time.Second

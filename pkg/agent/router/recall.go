@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 )
@@ -39,7 +39,7 @@ func (r *Router) recall() {
 // isNamesake says whether the name is known to be another host's.
 func (r *Router) isNamesake() bool {
 	reason := r.naming.Waits()
-	return reason != "" && !report.Undecided(reason)
+	return reason != "" && !status.Undecided(reason)
 }
 
 // takeBack has BGP silent again where what was recalled turns out to be another host's to say.

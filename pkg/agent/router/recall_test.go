@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -60,9 +60,7 @@ func TestRecallsNothing(t *testing.T) {
 		c := startCrossroads(t, func(c *crossroads) {
 			d := everything()
 			c.spoken = &d
-			reporter := report.New(c.log, nil, "h", c.health)
-			reporter.Ask(func() {}, nil)
-			c.naming = reporter.Naming
+			c.naming = status.NewNaming()
 			c.naming.Set("the name is that of host 192.0.2.9")
 		})
 		time.Sleep(time.Minute)
@@ -76,10 +74,7 @@ func TestTakesBack(t *testing.T) {
 		c := startCrossroads(t, func(c *crossroads) {
 			d := everything()
 			c.spoken = &d
-			reporter := report.New(c.log, nil, "h", c.health)
-			reporter.Ask(func() {}, nil)
-			c.naming = reporter.Naming
-			c.naming.Set(report.NotNamed)
+			c.naming = status.NewNaming()
 		})
 		time.Sleep(time.Minute)
 		c.expectSaid(t, "the name isn't known yet", saysFormer+" 2s")

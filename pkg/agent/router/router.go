@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/agent/identity"
 	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/report"
+	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -81,7 +81,7 @@ type Router struct {
 	talker   *talker
 	memory   *memory
 	identity *identity.Keeper // nil = others say who this host is
-	naming   *report.Naming   // nil = the name is the host's own
+	naming   *status.Naming   // nil = the name is the host's own
 	leftover leftover         // nil = nobody deletes leftovers
 	problems *problems.Ledger
 	health   *health.Monitor
@@ -148,7 +148,7 @@ type Config struct {
 	Node      string // the host's name in the data model
 	Handover  *Handover
 	Identity  *identity.Keeper // nil = others say who this host is
-	Naming    *report.Naming   // nil = the name is the host's own
+	Naming    *status.Naming   // nil = the name is the host's own
 	Leftovers leftover         // nil = nobody deletes leftovers
 	Problems  *problems.Ledger
 	Health    *health.Monitor
@@ -169,7 +169,7 @@ func New(cfg Config, n Network) *Router {
 // Hear takes in one update of the watch. It doesn't wait.
 func (r *Router) Hear(u model.Update) {
 	if r.identity != nil {
-		r.identity.Fold(u)
+		r.identity.Hear(u)
 	}
 	r.inbox.Put(u)
 }
@@ -214,7 +214,7 @@ func (r *Router) Run(ctx context.Context) error {
 		found = r.identity.Found()
 	}
 	if r.naming != nil {
-		named = r.naming.ForRouter
+		named = r.naming.Subscribe()
 	}
 	for {
 		select {
@@ -296,8 +296,7 @@ func (r *Router) turn(ctx context.Context) {
 	r.waitsFor = waits
 	r.takeBack()
 	if r.engine == nil && (!r.settled || etcd != "" || !r.begin()) {
-		r.see() // the loop has yet to read the settings in etcd, or nothing is to be decided
-		return
+		return // the loop has yet to read the settings in etcd, or nothing is to be decided
 	}
 	r.takeIn()
 	if !r.open(ctx) {

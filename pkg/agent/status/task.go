@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+package status
 
 import (
 	"context"
@@ -14,6 +14,10 @@ type task struct {
 	timer   *time.Timer
 	backoff time.Duration // 0 = it worked last time
 	err     error         // of the last time
+}
+
+func newTask(log *slog.Logger, after time.Duration) *task {
+	return &task{log: log, timer: time.NewTimer(after)}
 }
 
 // done takes in how it went; after a failure the timer runs for the next try.
@@ -35,4 +39,12 @@ func (t *task) done(ctx context.Context, err error) bool {
 	t.backoff = min(max(2*t.backoff, leastBackoff), mostBackoff)
 	t.timer.Reset(t.backoff)
 	return false
+}
+
+// failure says why it isn't written, for the health page; "" = it is.
+func (t *task) failure() string {
+	if t.err == nil {
+		return ""
+	}
+	return "reports to etcd fail: " + t.err.Error()
 }

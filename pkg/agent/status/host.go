@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// host writes that the host lives, under a lease. Whose lease the status in etcd hangs on has the name: where that is
+// another agent's, nothing is written in the name, and what is programmed stays, until that lease has ended.
+type host struct {
+	log       *slog.Logger
+	store     *store.Client
+	name      string
+	health    *health.Monitor
+	problems  *problems.Ledger
+	naming    *Naming
+	leases    *leases
+	addresses func() ([]netip.Addr, error) // of this host
+	started   time.Time
+	wake      mailbox.Signal
+
+	// The rest is run's alone, but for what mu guards.
+	lease      *store.Lease
+	ttl        time.Duration // of the lease
+	former     *store.Lease  // what is in etcd may hang on it still
+	lapsed     bool          // the lease has ended, and the status was not written since
+	registered bool          // the object that says that the host exists was made
+	unkept     bool          // the leases are not on disk
+
+	mu       sync.Mutex
+	how      params.Params
+	first    bool  // the first update is done
+	unlisted bool  // somebody has deleted what says that the host exists
+	doubted  bool  // etcd may be another one
+	written  int64 // the revision of the last status
+}
+
+func newHost(cfg Config, client *store.Client, n *Naming) *host {
+	known, err := openLeases(cfg.VarDir, cfg.Place)
+	if err != nil {
+		cfg.Logger.Warn("what proves that the host's status is its own can't be read: where one is in etcd its lease must end first", "reason", err)
+	}
+	return &host{
+		log: cfg.Logger, store: client, name: cfg.Node, health: cfg.Health, problems: cfg.Problems, naming: n,
+		leases: known, addresses: ownAddresses, started: time.Now(), wake: mailbox.NewSignal(),
+	}
+}
+
+func (h *host) firstUpdate() { h.note(func() { h.first = true }) }
+
+// configure takes parameters into use: at once where they say whether to report at all.
+func (h *host) configure(p params.Params) {
+	h.mu.Lock()
+	same := h.how.ReportInterval == p.ReportInterval
+	h.how = p
+	h.mu.Unlock()
+	if !same {
+		h.wake.Send()
+	}
+}
+
+// note changes what others have left, and has the status written.
+func (h *host) note(change func()) {
+	h.mu.Lock()
+	change()
+	h.mu.Unlock()
+	h.wake.Send()
+}
+
+// hear takes in one update of the watch.
+func (h *host) hear(u model.Update) {
+	if u.Resync {
+		h.note(func() { h.doubted = true })
+	}
+	for _, e := range u.Entries {
+		switch e.Key {
+		case model.StatusKey{Host: h.name}:
+			h.heard(e, u.Resync)
+		case model.HostMetadataKey{Host: h.name}:
+			if !e.Exists() {
+				h.note(func() { h.unlisted = true })
+			}
+		}
+	}
+}
+
+// heard takes in what the host's status is. Where it is another agent's, nobody acts in the name from now on.
+func (h *host) heard(e model.Entry, resync bool) {
+	h.mu.Lock()
+	late := e.Exists() && e.Revision <= h.written && !resync // this agent's own is there by now
+	h.mu.Unlock()
+	if late || e.Exists() && h.leases.owns(e.Lease) {
+		return
+	}
+	if e.Exists() && h.naming.Waits() == "" {
+		h.naming.Set((&NameTakenError{Name: h.name}).Error())
+	}
+	h.wake.Send()
+}
+
+// run writes until the context ends.
+func (h *host) run(ctx context.Context) error {
+	defer h.leave()
+	t := newTask(h.log.With("what", "the host's status"), 0)
+	defer t.timer.Stop()
+	for {
+		var lost <-chan struct{}
+		if h.lease != nil {
+			lost = h.lease.Lost()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-h.wake:
+			// News of etcd says that it is back, however often it was tried in vain.
+			t.backoff = min(t.backoff, leastBackoff)
+			t.timer.Reset(t.backoff)
+		case <-lost:
+			h.lease, h.lapsed = nil, true
+			t.timer.Reset(0)
+		case <-t.timer.C:
+			how, err := h.report(ctx)
+			if t.done(ctx, err) && how.ReportInterval > 0 {
+				t.timer.Reset(how.ReportInterval)
+			}
+			h.health.Set("status of the host", t.failure())
+		}
+	}
+}
+
+// report writes that the host lives, if the name is its own, and returns the parameters by which it did.
+func (h *host) report(ctx context.Context) (how params.Params, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	h.mu.Lock()
+	how, first := h.how, h.first
+	unlisted, doubted := h.unlisted, h.doubted
+	h.unlisted, h.doubted = false, false
+	h.mu.Unlock()
+	if unlisted && h.registered && !doubted {
+		h.log.Warn("the host's entry in etcd was deleted while its agent runs: it is made again; to take the host away stop the agent first")
+	}
+	h.registered = h.registered && !unlisted && !doubted
+
+	if how.ReportInterval == 0 {
+		err = h.fallSilent(ctx)
+	} else {
+		err = h.write(ctx, how.ReportTTL, first)
+	}
+	taken, isTaken := errors.AsType[*NameTakenError](err)
+	switch {
+	case isTaken:
+		h.say(taken)
+		h.naming.Set(taken.Error())
+		return how, nil
+	case err != nil && h.lapsed:
+		return how, fmt.Errorf("the lease of the host's status has ended, so that others may take this host for dead: %w", err)
+	case err != nil:
+		return how, err
+	}
+	h.say(nil)
+	h.naming.Set("")
+	return how, h.register(ctx, first)
+}
+
+// write writes the status in the place of one that is this host's, or of none.
+func (h *host) write(ctx context.Context, ttl time.Duration, first bool) error {
+	if err := h.hold(ctx, ttl); err != nil {
+		return err
+	}
+	now := time.Now()
+	status := model.Status{Time: now.UTC().Truncate(time.Second), Uptime: now.Sub(h.started), FirstUpdate: first}
+	key := model.StatusKey{Host: h.name}
+	revision, err := h.store.Transact(ctx, h.ranges(), func(v *model.View) (model.Change, error) {
+		if err := h.judge(v); err != nil {
+			return model.Change{}, err
+		}
+		c := model.Change{Compares: []model.Compare{v.Compare(key)}, Puts: []model.Put{{Key: key, Value: status}}}
+		if stands := v.Get(key); !stands.Exists() {
+			// Another host may have had an address since, and must not hear that this one lives and has it.
+			for _, stale := range h.staleAddresses(v) {
+				c.Compares, c.Deletes = append(c.Compares, v.Compare(stale)), append(c.Deletes, stale)
+			}
+		}
+		return c, nil
+	}, store.UnderLease(h.lease))
+	if errors.Is(err, store.ErrLeaseEnded) {
+		h.drop(h.lease)
+		h.lease, h.lapsed = nil, true
+	}
+	if err != nil {
+		return fmt.Errorf("write the host's status: %w", err)
+	}
+	h.mu.Lock()
+	h.written = revision
+	h.mu.Unlock()
+	h.lapsed = false
+	if h.former != nil {
+		h.drop(h.former)
+		h.former = nil
+	}
+	h.keep(h.leases.settle(h.lease.ID()))
+	last := model.Change{Puts: []model.Put{{Key: model.LastStatusKey{Host: h.name}, Value: status}}}
+	if _, err := h.store.Commit(ctx, last); err != nil {
+		return fmt.Errorf("write the host's last status: %w", err)
+	}
+	return nil
+}
+
+// hold takes a lease, and another one where it is to be longer or shorter.
+func (h *host) hold(ctx context.Context, ttl time.Duration) error {
+	if h.lease != nil && h.ttl == ttl {
+		return nil
+	}
+	lease, err := h.store.Lease(ctx, ttl)
+	if err != nil {
+		return fmt.Errorf("write the host's status: %w", err)
+	}
+	if h.former != nil {
+		h.drop(h.former)
+	}
+	h.former, h.lease, h.ttl = h.lease, lease, ttl
+	h.keep(h.leases.take(lease.ID()))
+	return nil
+}
+
+// keep says that the leases are not on disk, once.
+func (h *host) keep(err error) {
+	if err != nil && !h.unkept {
+		h.log.Warn("what proves that the host's status is its own is not on disk: the next agent waits until its lease ends", "reason", err)
+	}
+	h.unkept = err != nil
+}
+
+// fallSilent has etcd say nothing about whether the host lives: others take it to live then. Both keys go at once, as one
+// without the other is of a dead host.
+func (h *host) fallSilent(ctx context.Context) error {
+	keys := []model.Key{model.StatusKey{Host: h.name}, model.LastStatusKey{Host: h.name}}
+	_, err := h.store.Transact(ctx, append(h.ranges(), model.KeyRange(keys[1])), func(v *model.View) (model.Change, error) {
+		if err := h.judge(v); err != nil {
+			return model.Change{}, err
+		}
+		var c model.Change
+		for _, key := range keys {
+			if stands := v.Get(key); stands.Exists() {
+				c.Compares, c.Deletes = append(c.Compares, v.Compare(key)), append(c.Deletes, key)
+			}
+		}
+		return c, nil
+	})
+	if err != nil {
+		return fmt.Errorf("delete the host's status: %w", err)
+	}
+	for _, lease := range []*store.Lease{h.lease, h.former} {
+		if lease != nil {
+			h.drop(lease)
+		}
+	}
+	h.lease, h.former, h.lapsed = nil, nil, false
+	return nil
+}
+
+// register makes the object that says that the host exists, after the first update, and again where somebody has deleted
+// it: to others the host would be gone, while its pods run.
+func (h *host) register(ctx context.Context, first bool) error {
+	if !first || h.registered {
+		return nil
+	}
+	key := model.HostMetadataKey{Host: h.name}
+	_, err := h.store.Commit(ctx, model.Change{
+		Compares: []model.Compare{{Key: key}},
+		Puts:     []model.Put{{Key: key, Value: model.HostMetadata{}}},
+	})
+	if _, exists := errors.AsType[*store.ConflictError](err); err != nil && !exists {
+		return fmt.Errorf("write the host's metadata: %w", err)
+	}
+	h.registered = true
+	return nil
+}
+
+// say tells whether the name is the host's own: once, and when that changes.
+func (h *host) say(taken *NameTakenError) {
+	var err error
+	reason := ""
+	if taken != nil {
+		err, reason = taken, taken.Error()
+	}
+	h.health.Set("name", reason)
+	switch before, after := h.problems.Note(problems.Host, problemName, err); {
+	case after == before:
+	case after == "":
+		h.log.Info("the host has its name again: the other one is gone")
+	default:
+		h.log.Error("nothing is done in the host's name; what is programmed stays", "reason", reason)
+	}
+}
+
+// leave keeps the leases alive no longer.
+func (h *host) leave() {
+	for _, lease := range []*store.Lease{h.lease, h.former} {
+		if lease != nil {
+			lease.Leave()
+		}
+	}
+}
+
+// drop has etcd delete what hangs on the lease.
+func (h *host) drop(lease *store.Lease) {
+	if err := lease.Close(); err != nil {
+		h.log.Warn("the host's status stays in etcd until its lease ends", "err", err)
+	}
+}

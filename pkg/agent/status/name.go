@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// problemName is what a person would change where another host has the name.
+const problemName = "NODENAME"
+
+// NameTakenError says that the status of the host's name hangs on another agent's lease.
+type NameTakenError struct {
+	Name string
+	Addr netip.Addr // the other's, invalid = not known
+}
+
+// Error says what to do.
+func (e *NameTakenError) Error() string {
+	has := ""
+	if e.Addr.IsValid() {
+		has = " and has " + e.Addr.String()
+	}
+	return fmt.Sprintf("another host that is called %s lives%s: give this one another name, or wait until that one's status is gone", e.Name, has)
+}
+
+// ranges are what is to be known of etcd to judge whose the name is.
+func (h *host) ranges() []model.Range {
+	keys := addressKeys(h.name)
+	return []model.Range{model.KeyRange(model.StatusKey{Host: h.name}), model.KeyRange(keys[0]), model.KeyRange(keys[1]), model.KeyRange(subnetKey(h.name))}
+}
+
+// judge returns a *NameTakenError where the status in etcd is another host's. It is this host's where its lease was taken
+// in the place where this agent runs or, as after a boot, is on this host's disk while the host has the addresses that
+// etcd says. Who has a copy of the disk has others.
+func (h *host) judge(v *model.View) error {
+	stands := v.Get(model.StatusKey{Host: h.name})
+	stored := storedAddresses(h.name, v)
+	switch {
+	case !stands.Exists(), h.leases.owns(stands.Lease):
+		return nil
+	case h.leases.knows(stands.Lease) && len(stored) > 0 && len(h.staleAddresses(v)) == 0:
+		return nil
+	}
+	taken := &NameTakenError{Name: h.name}
+	for _, a := range stored {
+		if !taken.Addr.IsValid() || a.Is4() {
+			taken.Addr = a
+		}
+	}
+	return taken
+}
+
+func addressKeys(host string) [2]model.Key {
+	return [2]model.Key{model.BGPHostKey{Host: host, Field: model.BGPHostIPv4}, model.BGPHostKey{Host: host, Field: model.BGPHostIPv6}}
+}
+
+func subnetKey(host string) model.Key {
+	return model.BGPHostKey{Host: host, Field: model.BGPHostNetworkV4}
+}
+
+// storedAddresses are the host's addresses as etcd says, by key. What can't be read is none.
+func storedAddresses(host string, v *model.View) map[model.Key]netip.Addr {
+	all := map[model.Key]netip.Addr{}
+	for _, key := range addressKeys(host) {
+		text, _ := v.Get(key).Value.(model.Text)
+		if a, err := netip.ParseAddr(string(text)); err == nil {
+			all[key] = a
+		}
+	}
+	return all
+}
+
+// staleAddresses are the keys of addresses in etcd that the host doesn't have. Where its own can't be read there is none.
+func (h *host) staleAddresses(v *model.View) []model.Key {
+	own, err := h.addresses()
+	if err != nil {
+		return nil
+	}
+	var stale []model.Key
+	for key, a := range storedAddresses(h.name, v) {
+		if slices.Contains(own, a) {
+			continue
+		}
+		stale = append(stale, key)
+		if subnet := v.Get(subnetKey(h.name)); a.Is4() && subnet.Exists() {
+			stale = append(stale, subnet.Key)
+		}
+	}
+	return stale
+}
+
+// ownAddresses are the addresses of this host's links.
+func ownAddresses() ([]netip.Addr, error) {
+	all, err := net.InterfaceAddrs()
+	var addrs []netip.Addr
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			addrs = append(addrs, p.Addr())
+		}
+	}
+	return addrs, err
+}
