@@ -16,13 +16,14 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// section answers one question. Where its name has a dot, what is before it names all that begin so.
+// section answers one question.
 type section struct {
 	name string
 	run  func(context.Context, *bench) (result, error)
@@ -32,17 +33,11 @@ var sections = []section{
 	{"verbs", verbs},
 	{"burst", burst},
 	{"cluster", clusterSize},
-	{"full", fullPool},
-	{"ipam", allocation},
 	{"agent", agentAtScale},
-	{"engine", policyEngine},
 	{"enforce", enforce},
 	{"packets", packets},
-	{"changes", policyChanges},
-	{"fabric.ping", firstPing},
-	{"fabric.packets", fabricTraffic},
-	{"fabric.wire", fabricWire},
-	{"fabric.hosts", manyHosts},
+	{"ping", firstPing},
+	{"wire", fabricWire},
 }
 
 // bench is what the sections share.
@@ -122,15 +117,11 @@ func run(ctx context.Context, bin, out string, count int, only []string) (err er
 func (b *bench) measure(ctx context.Context, names []string) (all result, busy []string, err error) {
 	var chosen []section
 	for _, name := range names {
-		before := len(chosen)
-		for _, s := range sections {
-			if s.name == name || strings.HasPrefix(s.name, name+".") {
-				chosen = append(chosen, s)
-			}
-		}
-		if len(chosen) == before {
+		i := slices.IndexFunc(sections, func(s section) bool { return s.name == name })
+		if i < 0 {
 			return all, nil, fmt.Errorf("no section %q", name)
 		}
+		chosen = append(chosen, sections[i])
 	}
 	for _, s := range chosen {
 		fmt.Fprintf(b.log, "… %s\n", s.name)

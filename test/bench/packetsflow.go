@@ -30,7 +30,6 @@ const (
 type traffic struct {
 	amount    float64 // transactions, or bytes
 	wall, cpu time.Duration
-	machine   float64 // processors that were busy meanwhile, whoever had them; where it was looked at
 }
 
 func (t traffic) rate() float64 { return t.amount / t.wall.Seconds() }
@@ -42,7 +41,6 @@ func (t traffic) perCPU() float64 { return t.amount / t.cpu.Seconds() }
 // trafficKind is a kind of flow: what both ends do until the client's time is up.
 type trafficKind struct {
 	name   string
-	goal   bool
 	time   time.Duration // of one flow
 	text   func(rate float64) string
 	client func(to unix.Sockaddr, until time.Time) (amount float64, err error)
@@ -50,10 +48,8 @@ type trafficKind struct {
 }
 
 var trafficKinds = []trafficKind{
-	{"TCP request and response", true, packetTime, perSecond, requests, answer},
-	{"TCP stream", true, streamTime, gigabits, pour(""), drain},
-	{"TCP stream, " + congestionControl, true, streamTime, gigabits, pour(congestionControl), drain},
-	{"TCP connect, request, response", false, packetTime, perSecond, connects, answerMany},
+	{"TCP request and response", packetTime, perSecond, requests, answer},
+	{"TCP stream", streamTime, gigabits, pour, drain},
 }
 
 // course is where a flow to an IPv4 address runs, and for how long.
@@ -203,43 +199,25 @@ func requests(to unix.Sockaddr, until time.Time) (n float64, err error) {
 	return n, nil
 }
 
-func connects(to unix.Sockaddr, until time.Time) (n float64, err error) {
+// pour sends as much as it can.
+func pour(to unix.Sockaddr, until time.Time) (n float64, err error) {
+	fd, err := dial(to)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, unix.Close(fd)) }()
+	if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestionControl); err != nil {
+		return 0, fmt.Errorf("congestion control %s: %w", congestionControl, err)
+	}
+	b := make([]byte, 128<<10)
 	for time.Now().Before(until) {
-		fd, err := dial(to)
+		sent, err := unix.Write(fd, b)
 		if err != nil {
-			return n, err
+			return n, os.NewSyscallError("write", err)
 		}
-		if err := errors.Join(echo(fd), unix.Close(fd)); err != nil {
-			return n, err
-		}
-		n++
+		n += float64(sent)
 	}
 	return n, nil
-}
-
-// pour sends as much as it can, by this congestion control; "" is the machine's own.
-func pour(control string) func(to unix.Sockaddr, until time.Time) (float64, error) {
-	return func(to unix.Sockaddr, until time.Time) (n float64, err error) {
-		fd, err := dial(to)
-		if err != nil {
-			return 0, err
-		}
-		defer func() { err = errors.Join(err, unix.Close(fd)) }()
-		if control != "" {
-			if err := unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, control); err != nil {
-				return 0, fmt.Errorf("congestion control %s: %w", control, err)
-			}
-		}
-		b := make([]byte, 128<<10)
-		for time.Now().Before(until) {
-			sent, err := unix.Write(fd, b)
-			if err != nil {
-				return n, os.NewSyscallError("write", err)
-			}
-			n += float64(sent)
-		}
-		return n, nil
-	}
 }
 
 // accept waits for a connection and serves it until it ends; the client's end
@@ -283,16 +261,3 @@ func reply(fd int, b []byte) error {
 
 func answer(listener int) error { return accept(listener, reply) }
 func drain(listener int) error  { return accept(listener, swallow) }
-
-// answerMany serves one connection after the other until the listener is shut down.
-func answerMany(listener int) error {
-	for {
-		err := accept(listener, reply)
-		if errors.Is(err, unix.EINVAL) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}

@@ -6,12 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/calico-go/calico/pkg/gate"
@@ -142,39 +137,4 @@ func (p *policyHost) enforced(ctx context.Context, i int, revision int64) error 
 	defer cancel()
 	key := p.cluster.Endpoints[i].Key.(model.WorkloadEndpointKey)
 	return gate.Wait(ctx, p.host.AgentSocket(), gate.Request{Endpoint: key, Revision: revision})
-}
-
-// metrics reads what the agent counts.
-func (p *policyHost) metrics(ctx context.Context) (map[string]float64, error) {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-		err = p.host.Do(func() (err error) {
-			conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
-			return err
-		})
-		return conn, err
-	}}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:9091/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("the agent's metrics: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }() // read only
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return nil, fmt.Errorf("the agent's metrics: %w", err)
-	}
-	found := map[string]float64{}
-	for line := range strings.Lines(string(body)) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if !ok || strings.HasPrefix(line, "#") {
-			continue
-		}
-		if found[name], err = strconv.ParseFloat(value, 64); err != nil {
-			return nil, fmt.Errorf("the agent's metrics: %q: %w", line, err)
-		}
-	}
-	return found, nil
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/calico-go/calico/test/lab"
 )
 
-// onPool is a way to a pod: the pool that its address is from. Blocks of one
-// address have each pod need a new block.
+// onPool is a pool from which pods get their addresses. Where its blocks have a
+// single address, each pod needs a new block.
 type onPool struct {
 	name  string
 	cidr  string
@@ -41,7 +41,7 @@ func firstPing(ctx context.Context, b *bench) (_ result, err error) {
 		return result{}, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	ways := []*onPool{
+	pools := []*onPool{
 		{name: "BGP, the host has a block", cidr: "10.1.0.0/16", block: 26, limit: 100 * time.Millisecond},
 		{name: "BGP, a new block is needed", cidr: "10.2.0.0/16", block: 32, limit: time.Second},
 		{name: "VXLAN, the host has a block", cidr: "10.3.0.0/16", block: 26, vxlan: model.EncapAlways, limit: 100 * time.Millisecond},
@@ -51,7 +51,7 @@ func firstPing(ctx context.Context, b *bench) (_ result, err error) {
 	cfg := lab.Config{
 		Name: "bench-ping", Hosts: []string{"a", "b", "c"}, BinDir: b.bin, DataDir: scratch,
 		Pool: func(p *model.Pool) {
-			for _, w := range ways {
+			for _, w := range pools {
 				if p.CIDR.String() == w.cidr {
 					p.BlockSize, p.VXLANMode = w.block, w.vxlan
 				}
@@ -63,7 +63,7 @@ func firstPing(ctx context.Context, b *bench) (_ result, err error) {
 			}
 		},
 	}
-	for _, w := range ways {
+	for _, w := range pools {
 		cfg.Pools = append(cfg.Pools, netip.MustParsePrefix(w.cidr))
 	}
 	l, err := lab.Start(ctx, cfg)
@@ -74,12 +74,12 @@ func firstPing(ctx context.Context, b *bench) (_ result, err error) {
 	hosts := l.Hosts()
 	a := hosts[0]
 	confs := map[*onPool]string{}
-	for i, w := range ways {
+	for i, w := range pools {
 		if confs[w], err = poolConf(a, scratch, i, w.cidr); err != nil {
 			return result{}, err
 		}
 	}
-	conf, err := poolConf(hosts[1], scratch, len(ways), ways[0].cidr)
+	conf, err := poolConf(hosts[1], scratch, len(pools), pools[0].cidr)
 	if err != nil {
 		return result{}, err
 	}
@@ -90,7 +90,7 @@ func firstPing(ctx context.Context, b *bench) (_ result, err error) {
 	// A first pod of each, so that there is a block where there is to be one,
 	// and sessions and tunnels are up.
 	for round := range min(b.count, 60) + 1 {
-		for i, w := range ways {
+		for i, w := range pools {
 			p, err := a.AddPod(ctx, fmt.Sprintf("to-%d-%d", round, i), lab.PodConfig{ConfFile: confs[w]})
 			if err != nil {
 				return result{}, err
@@ -111,18 +111,18 @@ func firstPing(ctx context.Context, b *bench) (_ result, err error) {
 			}
 		}
 	}
-	return firstPingResult(ways), nil
+	return firstPingResult(pools), nil
 }
 
-func firstPingResult(ways []*onPool) result {
+func firstPingResult(pools []*onPool) result {
 	t := table{
 		title: "From ADD's return on one host to the first answer to a ping from a pod on another",
 		note: fmt.Sprintf("Three hosts on one wire, BGP's full mesh between them; %d pods each, in turns. The pod on the other host sends an echo request every %v. "+
-			"Where a new block is needed, each has a single address.", len(ways[0].waits), echoEvery),
+			"Where a new block is needed, each has a single address.", len(pools[0].waits), echoEvery),
 		header: []string{"pool", "median", "p90", "most"},
 	}
 	var r result
-	for _, w := range ways {
+	for _, w := range pools {
 		t.add(w.name, ms(median(w.waits)), ms(percentile(w.waits, 0.9)), ms(percentile(w.waits, 1)))
 		r.goals = append(r.goals, goal{"from ADD to a ping from another host: " + w.name + ", median", "≤ " + w.limit.String(), ms(median(w.waits)), median(w.waits) <= w.limit})
 	}
