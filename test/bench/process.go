@@ -96,11 +96,6 @@ func lookAtMachine() (machine, error) {
 	return m, nil
 }
 
-// all is how many processors were busy between two looks.
-func (m machine) all(later machine) float64 {
-	return float64(later.busy-m.busy) / float64(later.at.Sub(m.at))
-}
-
 // others is how many processors the rest of the machine kept busy between two
 // looks.
 func (m machine) others(later machine) float64 {
