@@ -297,16 +297,20 @@ func freeAddrs(t testing.TB, n int) []string {
 	pid := os.Getpid()
 	own := netip.AddrFrom4([4]byte{127, byte(64 + pid>>16&63), byte(pid >> 8), byte(pid)})
 	var addrs []string
-	for range n {
+	for len(addrs) < n {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(own, 0).String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		addrs = append(addrs, l.Addr().String())
+		if _, taken := handedOut.LoadOrStore(l.Addr().String(), true); !taken {
+			addrs = append(addrs, l.Addr().String())
+		}
 	}
 	return addrs
 }
+
+var handedOut sync.Map // to tests that run at the same time
 
 func freeAddr(t testing.TB) string { return freeAddrs(t, 1)[0] }
 

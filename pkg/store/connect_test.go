@@ -62,6 +62,7 @@ func took(t *testing.T, start time.Time) {
 }
 
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	addr := freeAddr(t)
 	s := open(t, Config{Endpoints: []string{addr, "http://127.0.0.1:1"}})
 	err := fails(t, 500*time.Millisecond, func(ctx context.Context) error { return ready(ctx, s) }, ErrUnavailable, "read /calico/v1/Ready: ", "http://"+addr, "http://127.0.0.1:1", "connection refused", "check that etcd runs")
@@ -98,6 +99,7 @@ func TestUnreachable(t *testing.T) {
 // TestRefused: where nothing listens at any member's place, a request ends
 // sooner than where one may still answer.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	const patience = 300 * time.Millisecond
 	nowhere := []string{freeAddr(t), "http://127.0.0.1:1", "unix://" + t.TempDir() + "/etcd"}
 	start := time.Now()
@@ -123,6 +125,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestWaitsForEtcd(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	c.members[0].proxy.set(refuse)
 	s := c.open()
@@ -133,6 +136,7 @@ func TestWaitsForEtcd(t *testing.T) {
 }
 
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	ctx := within(t, patienceOfTests)
 	// Whichever member a client begins with, one that is away, cut off, or
@@ -185,6 +189,7 @@ func TestFailover(t *testing.T) {
 }
 
 func TestSlow(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	s := c.open()
 	if err := ready(within(t, patienceOfTests), s); err != nil {
@@ -222,6 +227,7 @@ func TestSlow(t *testing.T) {
 // TestHungMember has a member keep its answer to a commit to itself: the commit may not be
 // repeated, but it ends before its time does, and what comes next goes to another member.
 func TestHungMember(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	s := c.open()
 	ctx := within(t, patienceOfTests)

@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -20,6 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "12") // they wait for etcd more than they compute
 	code := m.Run()
 	if code == 0 {
 		// Nothing of a closed client stays. Members of etcd that were killed leave
@@ -78,6 +80,7 @@ func scribble(ctx context.Context, t *testing.T, s *Client, seed uint64) {
 // cut off and stalled, and the watchers with them. What each watcher knows must
 // be what etcd held, at every revision that it was told of.
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	var watchers [3]folded
 	for i := range watchers {
@@ -203,6 +206,7 @@ func dumps(t *testing.T, admin *clientv3.Client) func(revision int64) map[string
 // TestCompaction compacts all the time, while large snapshots are read in pages
 // and connections break.
 func TestCompaction(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

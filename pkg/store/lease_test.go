@@ -58,6 +58,7 @@ func lost(l *Lease) bool {
 // TestLeaseRefused has nothing listen where etcd was when the lease is to be kept alive, for
 // longer than a request goes on for: the lease isn't lost before its time.
 func TestLeaseRefused(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	admin, to := c.admin(), c.members[0].proxy.addr
 	door := startProxyAt(t, freeAddr(t), to) // where nobody else listens meanwhile
@@ -86,6 +87,7 @@ func TestLeaseRefused(t *testing.T) {
 // TestLeaseCounts: a time to live that etcd grants after it has refused counts from the
 // request that was granted, not from the first.
 func TestLeaseCounts(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	s := c.open(func(cfg *Config) { cfg.RefusedTimeout = time.Millisecond })
 	l := leased(t, s, "kept", time.Hour)
@@ -131,6 +133,7 @@ func TestLeaseRest(t *testing.T) {
 
 // TestLeaseCloseRefused closes the client while a lease is kept alive in vain.
 func TestLeaseCloseRefused(t *testing.T) {
+	t.Parallel()
 	hangs, err := net.Listen("tcp", freeAddr(t))
 	if err != nil {
 		t.Fatal(err)
@@ -158,6 +161,7 @@ func TestLeaseCloseRefused(t *testing.T) {
 // TestLeaseLeft: what hangs on a lease that is left goes when the lease has run out,
 // and not before; closing the client does not revoke it, either.
 func TestLeaseLeft(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	s, watcher := c.open(), c.open()
 	ctx := within(t, patienceOfTests)
@@ -186,6 +190,7 @@ func TestLeaseLeft(t *testing.T) {
 }
 
 func TestLease(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	s, other := c.open(), c.open()
 	admin := c.admin()

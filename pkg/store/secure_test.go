@@ -137,6 +137,7 @@ func startSecure(t testing.TB, a *authority, size int, clientCerts bool) *cluste
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	c := startSecure(t, a, 1, true)
 	ca, cert, key := a.files(t, "client")
@@ -200,6 +201,7 @@ func TestTLS(t *testing.T) {
 
 // TestRotation replaces the client's certificate under a running client.
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	c := startSecure(t, a, 1, true)
 	ca, cert, key := a.files(t, "client")
@@ -451,6 +453,7 @@ func TestDenied(t *testing.T) {
 // TestWatchRenewsToken starts etcd again below a watch: it has forgotten the token then, and
 // another is had at once. A refusal is what a watch rests long after.
 func TestWatchRenewsToken(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	enableAuth(t, c.admin())
 	file := filepath.Join(t.TempDir(), "password")
@@ -483,6 +486,7 @@ func TestWatchRenewsToken(t *testing.T) {
 }
 
 func TestDiscovery(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	ctx := within(t, patienceOfTests)
 	record := func(addr string) *net.SRV {

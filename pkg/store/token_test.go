@@ -106,6 +106,7 @@ func TestToken(t *testing.T) {
 
 // TestTokenUnknown has etcd not know the token: the request, the password, the request.
 func TestTokenUnknown(t *testing.T) {
+	t.Parallel()
 	r := newTokenRig(t)
 	r.wantTrips("the first call", ready, 1, 2)
 	for what, token := range map[string]string{"never one of etcd's": "ABCDEFGHIJKLMNOP.1", "of a longer log": "ABCDEFGHIJKLMNOP.1000000000"} {

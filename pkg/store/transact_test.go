@@ -38,6 +38,7 @@ func text(t *testing.T, s *Client, name string) string {
 
 // TestTransactConflict has many writers increment one counter.
 func TestTransactConflict(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	const writers, times = 5, 10
 	var wg sync.WaitGroup

@@ -237,6 +237,7 @@ func TestWatchEnds(t *testing.T) {
 // TestWatchResumes breaks the connection and asks that what was missed comes,
 // without a resync.
 func TestWatchResumes(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	s, proxy := c.open(), c.members[0].proxy
 	direct := open(t, Config{Endpoints: []string{c.members[0].clientAddr}})
@@ -305,6 +306,7 @@ func TestWatchCompacted(t *testing.T) {
 
 // TestWatchOtherCluster replaces etcd by an empty one: revisions start over.
 func TestWatchOtherCluster(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	s, m := c.open(), c.members[0]
 	ctx := within(t, patienceOfTests)
@@ -356,6 +358,7 @@ func TestWatchOtherCluster(t *testing.T) {
 
 // TestWatchWithoutLeader leaves a member alone: it must not be taken for quiet.
 func TestWatchWithoutLeader(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	s := c.open(func(cfg *Config) { cfg.Endpoints = cfg.Endpoints[:1] })
 	var f folded

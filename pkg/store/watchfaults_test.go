@@ -19,6 +19,7 @@ import (
 // TestWatchRolledBack puts back etcd's data directory, and has other changes take the
 // revisions of those that are gone before a watch is back: it tells one history from the other.
 func TestWatchRolledBack(t *testing.T) {
+	t.Parallel()
 	for name, lost := range map[string][]model.Change{
 		"put":                          {{Puts: []model.Put{put("A", "lost"), hostPut("A", "lost")}}},
 		"put like next":                {{Puts: []model.Put{put("B", "lost")}}},
@@ -76,6 +77,7 @@ func TestWatchRolledBack(t *testing.T) {
 // TestWatchMute has a member say nothing of what it is asked, and go on otherwise: a watch
 // that is told that there is something leaves it.
 func TestWatchMute(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	writer := open(t, Config{Endpoints: []string{c.members[1].clientAddr}})
 	for range 2 {
@@ -105,6 +107,7 @@ func TestWatchMute(t *testing.T) {
 // prefix of it: it stays where it is. A machine that is too busy for the member to answer in
 // time gets another round.
 func TestWatchExpects(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	var log syncBuffer
 	s := c.open(func(cfg *Config) { cfg.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
