@@ -100,7 +100,8 @@ func parseMesh(r *reader) (Mesh, error) {
 	return m, err
 }
 
-func parsePeer(r *reader, ip netip.Addr) (BGPPeer, error) {
+func parsePeer(r *reader, k BGPPeerKey) (BGPPeer, error) {
+	ip := k.IP
 	p := BGPPeer{IP: ip}
 	err := r.object(func(name string) (err error) {
 		switch name {

@@ -34,7 +34,8 @@ func (b Block) Size() int { return 1 << (b.CIDR.Addr().BitLen() - b.CIDR.Bits())
 // hostPrefix is in front of the host's name in a block's affinity.
 const hostPrefix = "host:"
 
-func parseBlock(r *reader, cidr netip.Prefix) (Block, error) {
+func parseBlock(r *reader, k BlockKey) (Block, error) {
+	cidr := k.CIDR
 	b := Block{CIDR: cidr}
 	if err := checkBlockCIDR(cidr); err != nil {
 		return b, inField("cidr", err)

@@ -22,7 +22,8 @@ func IsGatewayHandle(handle string, a netip.Addr) bool {
 	return ok && text == a.String()
 }
 
-func parseHandle(r *reader, id string) (Handle, error) {
+func parseHandle(r *reader, k HandleKey) (Handle, error) {
+	id := k.ID
 	h := Handle{ID: id}
 	err := r.object(func(name string) (err error) {
 		switch name {

@@ -379,8 +379,7 @@ func TestFormatErrors(t *testing.T) {
 	}{
 		{nil, "format <nil>: not a value of the data model"},
 		{"text", "format string: not a value of the data model"},
-		{&model.Block{}, "format *model.Block: not a value of the data model"},
-		{model.Text(strings.Repeat("x", 3<<19+1)), "value of 1572865 bytes: at most 1572864"},
+		{model.Text(strings.Repeat("x", 3<<19+1)), "format model.Text: value of 1572865 bytes: at most 1572864"},
 		{model.Labels{"a": strings.Repeat("x", 3<<19)}, "format model.Labels: value of 1572872 bytes: at most 1572864"},
 		{model.WorkloadEndpoint{}, "format model.WorkloadEndpoint: state: missing"},
 		{endpoint(func(e *model.WorkloadEndpoint) { e.Name = "" }), "format model.WorkloadEndpoint: name: missing"},

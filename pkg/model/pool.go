@@ -26,7 +26,8 @@ func defaultBlockSize(cidr netip.Prefix) int {
 	return max(DefaultBlockSize(isV6(cidr)), cidr.Bits())
 }
 
-func parsePool(r *reader, cidr netip.Prefix) (Pool, error) {
+func parsePool(r *reader, k PoolKey) (Pool, error) {
+	cidr := k.CIDR
 	p := Pool{CIDR: cidr, IPAM: true}
 	mode := EncapAlways
 	err := r.object(func(name string) (err error) {

@@ -5,6 +5,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -19,7 +20,7 @@ const mostUnknown = 4
 // metadata of a host, where anybody may note what they like.
 // Rules and filters of BGP are no matter for it: ParseValue refuses what is unknown there.
 func UnknownFields(k Key, data []byte) error {
-	known := handWritten(k)
+	known := kindsByKey[reflect.TypeOf(k)].fields
 	if known == nil || len(data) > maxValue {
 		return nil
 	}
@@ -50,29 +51,6 @@ func UnknownFields(k Key, data []byte) error {
 	return fmt.Errorf("%s%s: unknown, and passed over: want one of %s", strings.Join(unknown, ", "), rest, strings.Join(known, ", "))
 }
 
-// handWritten are the fields of a value that people write, nil for any other.
-func handWritten(k Key) []string {
-	switch k.(type) {
-	case PoolKey:
-		return []string{"cidr", "ipip", "ipip_mode", "vxlan_mode", "masquerade", "ipam", "disabled", "block_size", "node_selector"}
-	case PolicyKey:
-		return []string{"selector", "order", "inbound_rules", "outbound_rules", "untracked", "types"}
-	case ProfileRulesKey:
-		return []string{"inbound_rules", "outbound_rules"}
-	case TierKey:
-		return []string{"order"}
-	case HostEndpointKey:
-		return []string{"name", "expected_ipv4_addrs", "expected_ipv6_addrs", "profile_ids", "labels"}
-	case BGPPeerKey:
-		return []string{"ip", "as_num", "password_file", "ebgp_multihop", "import", "export"}
-	case BGPMeshKey:
-		return []string{"enabled"}
-	case IPAMConfigKey:
-		return []string{"strict_affinity", "auto_allocate_blocks"}
-	}
-	return nil
-}
-
 // UnknownBGPKey says of a path below BGPPrefix that nothing is known of it, and what is known there; nil = it
 // is known, if only to another program that keeps its settings there, or doesn't lie there. Host is whose it is, "" = everybody's.
 func UnknownBGPKey(path string) (host string, err error) {
@@ -83,9 +61,9 @@ func UnknownBGPKey(path string) (host string, err error) {
 	if strings.HasPrefix(rest, "bgp/v1/global/custom_filters/") {
 		return "", nil
 	}
-	var names [4]string
+	var n names
 	for _, pattern := range foreignBGP {
-		if _, ok := match(pattern, rest, &names); ok {
+		if _, ok := match(pattern, rest, &n); ok {
 			return "", nil
 		}
 	}
@@ -106,9 +84,11 @@ func UnknownBGPKey(path string) (host string, err error) {
 // namesBelow lists the keys below a place of the data model that may have an address in their names.
 func namesBelow(place string) string {
 	var all []string
-	for _, s := range shapes {
-		if name, is := strings.CutPrefix(s.pattern, place); is {
-			all = append(all, strings.Replace(name, "*", "<address>", 1))
+	for _, k := range kinds {
+		for _, p := range k.places {
+			if name, is := strings.CutPrefix(p.pattern, place); is {
+				all = append(all, strings.Replace(name, "*", "<address>", 1))
+			}
 		}
 	}
 	return strings.Join(all, ", ")

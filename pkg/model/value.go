@@ -5,6 +5,8 @@ package model
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"strconv"
 	"strings"
 )
 
@@ -21,58 +23,11 @@ func ParseValue(k Key, data []byte) (any, error) {
 	if len(data) > maxValue {
 		return nil, tooLarge(len(data))
 	}
-	switch k := k.(type) {
-	case ReadyKey:
-		return orNil(parseReady(data))
-	case GlobalConfigKey, HostConfigKey:
-		return Text(data), nil
-	case HostBirdIPKey:
-		return orNil(parseHostText(BGPHostIPv4, data))
-	case BGPHostKey:
-		return orNil(parseHostText(k.Field, data))
-	case BGPGlobalASKey:
-		return orNil(parseGlobalAS(data))
-	case AffinityKey:
-		return Affinity{}, nil
-	case HostMetadataKey:
-		if strings.TrimSpace(string(data)) == "" {
-			return HostMetadata{}, nil
-		}
-		return parseJSON(data, parseHostMetadata)
-	case WorkloadEndpointKey:
-		return parseJSON(data, parseWorkloadEndpoint)
-	case HostEndpointKey:
-		return parseJSON(data, parseHostEndpoint)
-	case ProfileRulesKey:
-		return parseJSON(data, parseRules)
-	case ProfileTagsKey:
-		return parseJSON(data, parseTags)
-	case ProfileLabelsKey:
-		return parseJSON(data, parseLabels)
-	case TierKey:
-		return parseJSON(data, parseTier)
-	case PolicyKey:
-		return parseJSON(data, parsePolicy)
-	case PoolKey:
-		return parseJSON(data, func(r *reader) (Pool, error) { return parsePool(r, k.CIDR) })
-	case BlockKey:
-		return parseJSON(data, func(r *reader) (Block, error) { return parseBlock(r, k.CIDR) })
-	case HandleKey:
-		return parseJSON(data, func(r *reader) (Handle, error) { return parseHandle(r, k.ID) })
-	case IPAMConfigKey:
-		return parseJSON(data, parseIPAMConfig)
-	case BGPMeshKey:
-		return parseJSON(data, parseMesh)
-	case BGPPeerKey:
-		return parseJSON(data, func(r *reader) (BGPPeer, error) { return parsePeer(r, k.IP) })
-	case StatusKey, LastStatusKey:
-		return parseJSON(data, parseStatus)
-	case WorkloadStatusKey, HostEndpointStatusKey:
-		return parseJSON(data, parseEndpointStatus)
-	case DHCPSubnetKey:
-		return parseJSON(data, parseSubnet)
+	kind, ok := kindsByKey[reflect.TypeOf(k)]
+	if !ok {
+		return nil, fmt.Errorf("%T: no key of the data model", k)
 	}
-	return nil, fmt.Errorf("%T: no key of the data model", k)
+	return kind.parse(k, data)
 }
 
 func parseJSON[T any](data []byte, parse func(*reader) (T, error)) (any, error) {
@@ -91,65 +46,20 @@ func orNil[T any](v T, err error) (any, error) {
 	return v, nil
 }
 
+// value is a value of the data model.
+type value interface {
+	format(*writer) error
+}
+
 // FormatValue writes a value in its canonical form. It refuses a value that
 // ParseValue would refuse.
 func FormatValue(v any) ([]byte, error) {
-	w := &writer{}
-	var err error
-	switch v := v.(type) {
-	case Ready:
-		if v {
-			return []byte("true"), nil
-		}
-		return []byte("false"), nil
-	case Text:
-		if len(v) > maxValue {
-			return nil, tooLarge(len(v))
-		}
-		return []byte(v), nil
-	case ASNumber:
-		return []byte(v.text()), nil
-	case Affinity:
-		return []byte("{}"), nil
-	case HostMetadata:
-		v.format(w)
-	case WorkloadEndpoint:
-		err = v.format(w)
-	case HostEndpoint:
-		err = v.format(w)
-	case Rules:
-		err = v.format(w)
-	case Tags:
-		err = v.format(w)
-	case Labels:
-		w.stringMap(v)
-	case Tier:
-		err = v.format(w)
-	case Policy:
-		err = v.format(w)
-	case Pool:
-		err = v.format(w)
-	case Block:
-		err = v.format(w)
-	case Handle:
-		err = v.format(w)
-	case IPAMConfig:
-		err = v.format(w)
-	case Mesh:
-		w.open('{')
-		w.boolean("enabled", v.Enabled)
-		w.close('}')
-	case BGPPeer:
-		err = v.format(w)
-	case Status:
-		err = v.format(w)
-	case EndpointStatus:
-		err = v.format(w)
-	case Subnet:
-		err = v.format(w)
-	default:
+	known, ok := v.(value)
+	if !ok {
 		return nil, fmt.Errorf("format %T: not a value of the data model", v)
 	}
+	w := &writer{}
+	err := known.format(w)
 	if err == nil {
 		err = w.err
 	}
@@ -160,6 +70,40 @@ func FormatValue(v any) ([]byte, error) {
 		return nil, fmt.Errorf("format %T: %w", v, err)
 	}
 	return w.b, nil
+}
+
+func (v Ready) format(w *writer) error {
+	w.b = strconv.AppendBool(nil, bool(v))
+	return nil
+}
+
+func parseText(data []byte) (Text, error) { return Text(data), nil }
+
+func (t Text) format(w *writer) error {
+	w.b = []byte(t)
+	return nil
+}
+
+func (n ASNumber) format(w *writer) error {
+	w.b = []byte(n.text())
+	return nil
+}
+
+func (Affinity) format(w *writer) error {
+	w.b = []byte("{}")
+	return nil
+}
+
+func (m Mesh) format(w *writer) error {
+	w.open('{')
+	w.boolean("enabled", m.Enabled)
+	w.close('}')
+	return nil
+}
+
+func (l Labels) format(w *writer) error {
+	w.stringMap(l)
+	return nil
 }
 
 var (
@@ -180,12 +124,17 @@ func parseReady(data []byte) (Ready, error) {
 	}
 }
 
-func parseHostMetadata(r *reader) (HostMetadata, error) {
+// parseHostMetadata takes nothing at all for no labels.
+func parseHostMetadata(data []byte) (HostMetadata, error) {
 	var m HostMetadata
-	if r.null() {
+	if strings.TrimSpace(string(data)) == "" {
 		return m, nil
 	}
-	err := r.object(func(name string) (err error) {
+	r, err := newReader(data)
+	if err != nil || r.null() {
+		return m, err
+	}
+	err = r.object(func(name string) (err error) {
 		if name == "labels" {
 			m.Labels, err = r.stringMap()
 		} else {
@@ -196,11 +145,12 @@ func parseHostMetadata(r *reader) (HostMetadata, error) {
 	return m, err
 }
 
-func (m HostMetadata) format(w *writer) {
+func (m HostMetadata) format(w *writer) error {
 	w.open('{')
 	if len(m.Labels) > 0 {
 		w.name("labels")
 		w.stringMap(m.Labels)
 	}
 	w.close('}')
+	return nil
 }
