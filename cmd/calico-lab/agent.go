@@ -17,12 +17,7 @@ func agentCommand(o *options) *cobra.Command {
 	add := func(use, short string, fn func(*cobra.Command, *lab.Host) error) {
 		cmd.AddCommand(&cobra.Command{
 			Use: use + " HOST", Short: short, Args: cobra.ExactArgs(1),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				l, err := o.open()
-				if err != nil {
-					return err
-				}
-				defer l.Close()
+			RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
 				h, err := l.FindHost(args[0])
 				if err != nil {
 					return err
@@ -32,7 +27,7 @@ func agentCommand(o *options) *cobra.Command {
 					return fmt.Errorf("the agent of host %s does not run: %s", args[0], o.hint("agent start "+args[0]))
 				}
 				return err
-			},
+			}),
 		})
 	}
 	add("start", "Start the agent and wait until it is ready", func(cmd *cobra.Command, h *lab.Host) error {

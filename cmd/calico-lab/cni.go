@@ -31,12 +31,7 @@ what --stdin names.`,
   calico-lab cni STATUS --host a
   calico-lab cni VERSION --host a --plugin calico-ipam`,
 		Args: cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := o.open()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
 			h, err := l.FindHost(host)
 			if err != nil {
 				return err
@@ -72,7 +67,7 @@ what --stdin names.`,
 				}
 			}
 			return err
-		},
+		}),
 	}
 	f := cmd.Flags()
 	f.StringVar(&host, "host", "a", "host to run on")

@@ -21,8 +21,17 @@ type options struct {
 	name string
 }
 
-// open attaches to the lab that the options name.
-func (o *options) open() (*lab.Lab, error) { return lab.Open(o.name) }
+// run is a command's function that gets the lab that the options name.
+func (o *options) run(fn func(cmd *cobra.Command, l *lab.Lab, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		l, err := lab.Open(o.name)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		return fn(cmd, l, args)
+	}
+}
 
 func command(version string) *cobra.Command {
 	var o options

@@ -4,10 +4,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"strconv"
@@ -15,7 +13,6 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
@@ -68,9 +65,6 @@ func (d *demo) policies(ctx context.Context) (err error) {
 		return err
 	}
 	if err := d.deny(ctx, web, s, target); err != nil {
-		return err
-	}
-	if err := d.counters(ctx); err != nil {
 		return err
 	}
 	if _, err := d.lab.Etcd().Commit(ctx, model.Change{Deletes: d.written}); err != nil {
@@ -160,31 +154,6 @@ func (d *demo) deny(ctx context.Context, web *lab.Pod, s *service, target netip.
 	return nil
 }
 
-// counters shows the rules that packets have met.
-func (d *demo) counters(ctx context.Context) error {
-	var counters []nft.Counter
-	err := d.host.Do(func() error {
-		f, err := nft.Open(nft.Config{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = f.Close() }() // it was read only
-		counters, err = f.Counters(ctx, "")
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	d.line("\nWhat the rules in the kernel have counted (`nft list table inet calico` shows them in full):")
-	d.line("  %12s %12s  %-34s %s", "packets", "bytes", "chain", "rule")
-	for _, c := range counters {
-		if c.Packets > 0 {
-			d.line("  %12d %12d  %-34s %s", c.Packets, c.Bytes, c.Chain, c.Comment)
-		}
-	}
-	return nil
-}
-
 // put writes a policy, waits until it is felt, and returns how long that took:
 // felt says whether, and since when.
 func (d *demo) put(ctx context.Context, name string, p model.Policy, felt func() (time.Time, bool)) (time.Duration, error) {
@@ -193,7 +162,7 @@ func (d *demo) put(ctx context.Context, name string, p model.Policy, felt func()
 	if err != nil {
 		return 0, err
 	}
-	d.line("\n  %s\n  %s", key.Path(), compact(value))
+	d.line("\n  %s\n  %s", key.Path(), value)
 	start := time.Now()
 	if _, err := d.lab.Etcd().Commit(ctx, model.Change{Puts: []model.Put{{Key: key, Value: p}}}); err != nil {
 		return 0, fmt.Errorf("policy %s: %w", name, err)
@@ -208,18 +177,6 @@ func (d *demo) put(ctx context.Context, name string, p model.Policy, felt func()
 			return 0, fmt.Errorf("policy %s is not felt after %v", name, policyPatience)
 		}
 	}
-}
-
-func compact(value []byte) string {
-	var v any
-	if json.Unmarshal(value, &v) != nil {
-		return string(value)
-	}
-	out, err := json.Marshal(v)
-	if err != nil {
-		return string(value)
-	}
-	return string(out)
 }
 
 func order(n float64) *float64 { return &n }

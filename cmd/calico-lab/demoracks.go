@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -25,8 +24,6 @@ const (
 	leaseSeconds = 5
 	// routePatience bounds how long a change may take to be in the kernel.
 	routePatience = 30 * time.Second
-	// transferred is how much is sent to measure throughput.
-	transferred = 256 << 20
 )
 
 // racks is the tour of several hosts.
@@ -54,7 +51,7 @@ func twoRacks(ctx context.Context, p *printer, name string) (err error) {
 		}
 		err = errors.Join(err, r.lab.Close())
 	}()
-	for _, step := range []func(context.Context) error{r.addPods, r.showRoutes, r.state, r.transfer, r.labels, r.die, r.comeBack} {
+	for _, step := range []func(context.Context) error{r.addPods, r.showRoutes, r.state, r.die, r.comeBack} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -114,7 +111,7 @@ func (r *racks) showRoutes(ctx context.Context) error {
 	r.line("Within a rack a block is reached by its host, across racks through the tunnel. What is in a host's own block, and")
 	r.line("is no pod's, goes nowhere. Protocol 80 is routes to pods, 81 those to other hosts.")
 	for _, h := range r.lab.Hosts() {
-		lines, err := r.until(ctx, h.Name(), func(lines []string) error { return r.wayRight(h, lines) })
+		lines, err := r.until(ctx, h.Name(), func(lines []string) error { return r.routesRight(h, lines) })
 		if err != nil {
 			return err
 		}
@@ -126,8 +123,8 @@ func (r *racks) showRoutes(ctx context.Context) error {
 	return nil
 }
 
-// wayRight checks that every pod's address has a route, and by which device.
-func (r *racks) wayRight(h *lab.Host, lines []string) error {
+// routesRight checks that every pod's address has a route, and by which device.
+func (r *racks) routesRight(h *lab.Host, lines []string) error {
 	for _, other := range r.lab.Hosts() {
 		device := "vxlan"
 		switch {
@@ -196,48 +193,4 @@ func (r *racks) state(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// transfer sends from a pod to one in the other rack, and to one in its own.
-func (r *racks) transfer(ctx context.Context) error {
-	r.heading("A transfer across racks, and one within")
-	for _, to := range []string{"c", "b"} {
-		rate, err := r.send(ctx, "a", to)
-		if err != nil {
-			return err
-		}
-		r.line("  pod-a → pod-%s: %d MiB at %.0f MiB/s", to, transferred>>20, rate)
-	}
-	return nil
-}
-
-func (r *racks) send(ctx context.Context, from, to string) (rate float64, err error) {
-	s, err := serve(r.pods[to])
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	c, err := dial(ctx, r.pods[from], netip.AddrPortFrom(r.pods[to].Addrs()[0], servicePort), policyPatience)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = c.Close() }() // all has arrived, or the error says so
-	if err := c.SetDeadline(time.Now().Add(routePatience)); err != nil {
-		return 0, err
-	}
-	start, block := time.Now(), make([]byte, 256<<10)
-	for sent := 0; sent < transferred; {
-		n, err := c.Write(block)
-		if err != nil {
-			return 0, fmt.Errorf("pod-%s to pod-%s, after %d bytes: %w", from, to, sent, err)
-		}
-		sent += n
-	}
-	err = eventually.Wait(ctx, "the last byte", func() error {
-		if got := s.received.Load(); got < transferred {
-			return fmt.Errorf("%d of %d bytes have arrived", got, transferred)
-		}
-		return nil
-	})
-	return float64(transferred>>20) / time.Since(start).Seconds(), err
 }

@@ -25,15 +25,10 @@ func dumpCommand(o *options) *cobra.Command {
 		Example: `  calico-lab dump
   calico-lab dump /calico/ipam/v2/assignment
   calico-lab dump --revision 7`,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
 			if revision < 0 {
 				return fmt.Errorf("--revision %d: want a revision of etcd's, or 0 for now", revision)
 			}
-			l, err := o.open()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
 			prefix := model.Root
 			if len(args) == 1 {
 				prefix = args[0]
@@ -44,7 +39,7 @@ func dumpCommand(o *options) *cobra.Command {
 			}
 			printKeys(cmd.OutOrStdout(), r, compact)
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().Int64Var(&revision, "revision", 0, "etcd revision to look at; 0 is now")
 	cmd.Flags().BoolVar(&compact, "compact", false, "one line per key")

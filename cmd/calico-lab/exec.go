@@ -28,12 +28,7 @@ programs where they are.`,
   calico-lab exec web -- ip addr
   calico-lab exec a -- ip route`,
 		Args: cobra.MinimumNArgs(2),
-		RunE: func(_ *cobra.Command, args []string) error {
-			l, err := o.open()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
+		RunE: o.run(func(_ *cobra.Command, l *lab.Lab, args []string) error {
 			if args[1] == "--" && len(args) > 2 {
 				args = slices.Delete(args, 1, 2)
 			}
@@ -54,7 +49,7 @@ programs where they are.`,
 				}
 				return nil
 			})
-		},
+		}),
 	}
 	// What follows the name is the command's, flags included, with -- or without.
 	cmd.Flags().SetInterspersed(false)

@@ -24,15 +24,15 @@ func hostCommand(o *options) *cobra.Command {
 	add := func(use, short, long, said string, fn func(*lab.Host) error) {
 		cmd.AddCommand(&cobra.Command{
 			Use: use + " HOST...", Short: short, Long: long, Args: cobra.MinimumNArgs(1),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return eachHost(o, args, func(h *lab.Host) error {
+			RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
+				return eachHost(l, args, func(h *lab.Host) error {
 					if err := fn(h); err != nil {
 						return err
 					}
 					fmt.Fprintf(cmd.ErrOrStderr(), said+"\n", h.Name())
 					return nil
 				})
-			},
+			}),
 		})
 	}
 	add("kill", "Have hosts die: link and agent are gone at once",
@@ -56,12 +56,7 @@ func (o *options) lives(h *lab.Host) error {
 }
 
 // eachHost finds all hosts before it does anything.
-func eachHost(o *options, names []string, fn func(*lab.Host) error) error {
-	l, err := o.open()
-	if err != nil {
-		return err
-	}
-	defer l.Close()
+func eachHost(l *lab.Lab, names []string, fn func(*lab.Host) error) error {
 	var hosts []*lab.Host
 	for _, name := range names {
 		h, err := l.FindHost(name)
@@ -84,12 +79,7 @@ func hostAddCommand(o *options) *cobra.Command {
 		Use:   "add NAME",
 		Short: "Add a host with an agent",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := o.open()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
 			routers := l.Routers()
 			if rack < 0 || rack > len(routers) {
 				return fmt.Errorf("--rack %d: the lab has %d racks", rack, len(routers))
@@ -104,7 +94,7 @@ func hostAddCommand(o *options) *cobra.Command {
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", h.Name(), join(h.Addrs()))
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().IntVar(&rack, "rack", 0, "number of its rack; 0 is on the fabric itself")
 	return cmd
@@ -121,8 +111,8 @@ only name, addresses and disk are: what the kernel held and the pods are gone, a
 loss of power. A container runtime would now delete the old containers: so does
 calico-lab pod del.`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return eachHost(o, args, func(h *lab.Host) error {
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
+			return eachHost(l, args, func(h *lab.Host) error {
 				back := h.Return
 				if reboot {
 					back = h.Reboot
@@ -134,7 +124,7 @@ calico-lab pod del.`,
 				fmt.Fprintf(cmd.ErrOrStderr(), "host %s is back after %v\n", h.Name(), time.Since(start).Round(10*time.Millisecond))
 				return nil
 			})
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&reboot, "reboot", false, "with nothing but its name, its addresses and its disk")
 	return cmd
@@ -146,15 +136,15 @@ func hostFlapCommand(o *options) *cobra.Command {
 		Use:   "flap HOST",
 		Short: "Pull and put back a host's cable until interrupted",
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
 			if each <= 0 {
 				return fmt.Errorf("--each %v: want a time such as 1s", each)
 			}
-			return eachHost(o, args, func(h *lab.Host) error {
+			return eachHost(l, args, func(h *lab.Host) error {
 				fmt.Fprintf(cmd.ErrOrStderr(), "the link of host %s goes down and up, each for %v, until Ctrl-C\n", h.Name(), each)
 				return h.FlapLink(cmd.Context(), each)
 			})
-		},
+		}),
 	}
 	cmd.Flags().DurationVar(&each, "each", each, "how long it is down, and how long up")
 	return cmd
@@ -171,7 +161,7 @@ the next one are on a side of their own. calico-lab heal ends them all.`,
 		Example: `  calico-lab partition a b
   calico-lab partition a --from etcd`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
 			cuts := map[string][]func(*lab.Lab, ...string) error{
 				"hosts": {(*lab.Lab).Partition},
 				"etcd":  {(*lab.Lab).PartitionFromEtcd},
@@ -180,18 +170,13 @@ the next one are on a side of their own. calico-lab heal ends them all.`,
 			if cuts == nil {
 				return fmt.Errorf("--from %s: want hosts, etcd or all", from)
 			}
-			l, err := o.open()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
 			for _, cut := range cuts {
 				if err := cut(l, args...); err != nil {
 					return err
 				}
 			}
 			return printFaults(cmd, l)
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&from, "from", from, "what they lose: the other hosts, etcd, or all (both)")
 	return cmd
@@ -203,17 +188,12 @@ func healCommand(o *options) *cobra.Command {
 		Short: "End all partitions",
 		Long:  "heal ends what calico-lab partition has done, for all hosts. Loss, cables and dead hosts stay as they are.",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := o.open()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, _ []string) error {
 			if err := l.Heal(); err != nil {
 				return err
 			}
 			return printFaults(cmd, l)
-		},
+		}),
 	}
 }
 
@@ -226,16 +206,11 @@ it, so that of 100 pings 81 get an answer at 10%. 0% ends it.`,
 		Example: `  calico-lab loss b 10%
   calico-lab loss b 0%`,
 		Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
 			percent, err := parsePercent(args[1])
 			if err != nil {
 				return err
 			}
-			l, err := o.open()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
 			h, err := l.FindHost(args[0])
 			if err != nil {
 				return err
@@ -244,7 +219,7 @@ it, so that of 100 pings 81 get an answer at 10%. 0% ends it.`,
 				return err
 			}
 			return printFaults(cmd, l)
-		},
+		}),
 	}
 }
 

@@ -30,12 +30,7 @@ every address of each TO has answered. TO is a pod, a host or an address.`,
   calico-lab ping a web
   calico-lab ping web 172.20.1.1`,
 		Args: cobra.MinimumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := o.open()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
 			from, err := findPinger(l, args[0])
 			if err != nil {
 				return err
@@ -53,7 +48,7 @@ every address of each TO has answered. TO is a pod, a host or an address.`,
 				fmt.Fprintf(cmd.OutOrStdout(), "%s answers: %s\n", name, join(to.Addrs()))
 			}
 			return errors.Join(errs...)
-		},
+		}),
 	}
 }
 

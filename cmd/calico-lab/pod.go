@@ -31,12 +31,7 @@ func podAddCommand(o *options) *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		Example: `  calico-lab pod add web --host a
   calico-lab pod add db --host a --args K8S_POD_NAMESPACE=shop,K8S_POD_NAME=db`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := o.open()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
 			if host == "" {
 				hosts := l.Hosts()
 				if len(hosts) != 1 {
@@ -64,7 +59,7 @@ func podAddCommand(o *options) *cobra.Command {
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", p.Name(), join(p.Addrs()))
 			return nil
-		},
+		}),
 	}
 	f := cmd.Flags()
 	f.StringVar(&host, "host", "", "host to run on (may be left out where there is one)")
@@ -81,9 +76,9 @@ func podDelCommand(o *options) *cobra.Command {
 		Aliases: []string{"delete", "rm"},
 		Short:   "Have the plugins unwire pods, and remove them",
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return eachPod(o, args, func(p *lab.Pod) error { return p.Delete(cmd.Context()) })
-		},
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
+			return eachPod(o, l, args, func(p *lab.Pod) error { return p.Delete(cmd.Context()) })
+		}),
 	}
 }
 
@@ -92,25 +87,20 @@ func podCheckCommand(o *options) *cobra.Command {
 		Use:   "check NAME...",
 		Short: "Have the plugins compare pods with what they made",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return eachPod(o, args, func(p *lab.Pod) error {
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, args []string) error {
+			return eachPod(o, l, args, func(p *lab.Pod) error {
 				if err := p.Check(cmd.Context()); err != nil {
 					return fmt.Errorf("pod %s: %w", p.Name(), err)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s is as it was made\n", p.Name())
 				return nil
 			})
-		},
+		}),
 	}
 }
 
 // eachPod goes on after errors.
-func eachPod(o *options, names []string, fn func(*lab.Pod) error) error {
-	l, err := o.open()
-	if err != nil {
-		return err
-	}
-	defer l.Close()
+func eachPod(o *options, l *lab.Lab, names []string, fn func(*lab.Pod) error) error {
 	var errs []error
 	for _, name := range names {
 		p, err := l.FindPod(name)
@@ -134,12 +124,7 @@ func podListCommand(o *options) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List pods with their addresses",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := o.open()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, _ []string) error {
 			pods, err := l.Pods()
 			if err != nil {
 				return err
@@ -154,7 +139,7 @@ func podListCommand(o *options) *cobra.Command {
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", p.Name(), p.Host().Name(), addrs, p.ContainerID())
 			}
 			return w.Flush()
-		},
+		}),
 	}
 }
 

@@ -25,14 +25,9 @@ func statusCommand(o *options) *cobra.Command {
 		Use:   "status",
 		Short: "Show etcd, hosts and pods, and how to work on them by hand",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := o.open()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
+		RunE: o.run(func(cmd *cobra.Command, l *lab.Lab, _ []string) error {
 			return printStatus(cmd.Context(), cmd.OutOrStdout(), o, l, statusPatience)
-		},
+		}),
 	}
 }
 

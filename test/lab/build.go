@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,74 +24,51 @@ type BuildOptions struct {
 	Race bool
 }
 
-const (
-	buildPrefix = "calico-lab-bin-"
-	lockName    = ".lock"
-	module      = "github.com/calico-go/calico"
-)
+const module = "github.com/calico-go/calico"
 
-// Build returns a directory with the binaries, built once per process from the
-// source that the test was built from. Without options, and where the
-// environment has CALICO_BIN_DIR, they are taken from there.
+// Build returns a directory with the binaries of the source that the test was
+// built from. Without options, and where the environment has CALICO_BIN_DIR,
+// they are taken from there. The directory is the same for every process with
+// this source and these options: Go builds only what has changed.
 func Build(t testing.TB, opts BuildOptions) string {
 	t.Helper()
-	dir, err := buildOnce(opts)
+	dir, err := build(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
 
-func buildOnce(opts BuildOptions) (_ string, err error) {
+func build(opts BuildOptions) (string, error) {
 	if dir := os.Getenv("CALICO_BIN_DIR"); dir != "" && opts == (BuildOptions{}) {
 		return filepath.Abs(dir)
 	}
-	start, _, err := procStat(os.Getpid())
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("find module %s: %w", module, err)
 	}
-	// Nothing runs at the end of a test process: the directory's name says
-	// whose it is, for the next process that builds to remove.
-	name := fmt.Sprintf("%s%d-%d-%s-%t", buildPrefix, os.Getpid(), start, opts.Tags, opts.Race)
-	dir := filepath.Join(os.TempDir(), name)
+	sum := sha256.Sum256(fmt.Appendf(root, "%+v", opts))
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("calico-lab-bin-%x", sum[:6]))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// The lock is let go of by the end of this process only: it says that the
-	// directory is in use, also to processes that see other PIDs.
-	lock, err := unix.Open(filepath.Join(dir, lockName), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
+	lock, err := os.Create(filepath.Join(dir, ".lock"))
 	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock %s: %w", dir, err)
 	}
-	defer func() {
-		if err != nil {
-			unix.Close(lock) // or the next try in this process would wait for this one
-		}
-	}()
-	done := filepath.Join(dir, ".done")
-	for _, how := range []int{unix.LOCK_SH, unix.LOCK_EX} {
-		if err := unix.Flock(lock, how); err != nil {
-			return "", fmt.Errorf("lock %s: %w", dir, err)
-		}
-		if _, err := os.Stat(done); err == nil {
-			return dir, unix.Flock(lock, unix.LOCK_SH)
-		}
-	}
-	removeOldBuilds()
-	if err := buildInto(dir, opts); err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(done, nil, 0o644); err != nil {
-		return "", err
-	}
-	return dir, unix.Flock(lock, unix.LOCK_SH)
+	return dir, buildInto(dir, strings.TrimSpace(string(root)), opts)
 }
 
-func buildInto(dir string, opts BuildOptions) error {
-	tags, err := shippedTags()
+func buildInto(dir, root string, opts BuildOptions) error {
+	shipped, err := exec.Command(filepath.Join(root, "scripts", "tags.sh"), "shipped").Output()
 	if err != nil {
-		return err
+		return fmt.Errorf("scripts/tags.sh shipped: %w", err)
 	}
+	tags := strings.TrimSpace(string(shipped))
 	if opts.Tags != "" {
 		tags += "," + opts.Tags
 	}
@@ -110,33 +88,4 @@ func buildInto(dir string, opts BuildOptions) error {
 		return fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
-}
-
-// shippedTags are the build tags of what users get.
-func shippedTags() (string, error) {
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-	if err != nil {
-		return "", fmt.Errorf("find module %s: %w", module, err)
-	}
-	script := filepath.Join(strings.TrimSpace(string(root)), "scripts", "tags.sh")
-	tags, err := exec.Command(script, "shipped").Output()
-	if err != nil {
-		return "", fmt.Errorf("%s shipped: %w", script, err)
-	}
-	return strings.TrimSpace(string(tags)), nil
-}
-
-// removeOldBuilds removes what test processes that are gone have built.
-func removeOldBuilds() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), buildPrefix+"*"))
-	for _, dir := range dirs {
-		lock, err := unix.Open(filepath.Join(dir, lockName), unix.O_RDWR|unix.O_CLOEXEC, 0)
-		if err != nil {
-			continue // being made
-		}
-		if unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB) == nil {
-			os.RemoveAll(dir)
-		}
-		unix.Close(lock)
-	}
 }

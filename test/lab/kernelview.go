@@ -153,26 +153,17 @@ func neighbourText(e netlink.Neigh, names map[int]string) string {
 	return ""
 }
 
-// Workloads are the lines of a host that are about workload interfaces or
-// were written by the agent: what a host without pods has none of.
-func (k Kernel) Workloads() []string {
-	var lines []string
-	for _, line := range k.Lines() {
-		if strings.Contains(line, " cali") || strings.Contains(line, " proto 80") {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
 // CheckEmpty returns an error that lists what the kernel still holds of pods on
-// this host.
+// this host: links and routes that a host without pods has none of.
 func (h *Host) CheckEmpty() error {
 	k, err := h.ns.Kernel()
 	if err != nil {
 		return err
 	}
-	if left := k.Workloads(); len(left) > 0 {
+	left := slices.DeleteFunc(k.Lines(), func(line string) bool {
+		return !strings.Contains(line, " cali") && !strings.Contains(line, " proto 80")
+	})
+	if len(left) > 0 {
 		return fmt.Errorf("the kernel of host %s is not empty:\n  %s", h.name, strings.Join(left, "\n  "))
 	}
 	return nil

@@ -174,10 +174,7 @@ func (p *Pod) Delete(ctx context.Context) error {
 	return p.forget()
 }
 
-// Forget removes the pod's namespace without a word to the plugins, as when a
-// host loses power: what they made stays in etcd.
-func (p *Pod) Forget() error { return p.forget() }
-
+// forget removes the pod's namespace without running the plugins.
 func (p *Pod) forget() error {
 	err := os.Remove(p.record())
 	if errors.Is(err, os.ErrNotExist) {
