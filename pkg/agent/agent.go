@@ -23,7 +23,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/etcdway"
-	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/settings"
@@ -161,7 +160,7 @@ func run(ctx context.Context, cfg Config) error {
 	errHealth, errMetrics := l.serving.Move()
 	if err := errors.Join(fixed("-health (CALICO_HEALTH_ADDRESS)", cfg.Health, errHealth), fixed("-metrics (CALICO_METRICS_ADDRESS)", cfg.Metrics, errMetrics)); err != nil {
 		l.serving.Close()
-		r.Hush(ctx)
+		r.CloseGracefully(ctx)
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -240,7 +239,6 @@ func writeNode(cfg Config) error {
 // watch hands on what etcd holds. The store rides out what etcd goes through. The
 // router is told first, as that never waits.
 func watch(ctx context.Context, client *store.Client, way *etcdway.Way, l *loop, r *router.Router) error {
-	others := inbox.RoutesOnly()
 	var before readable
 	unknown := problems.NewUnknown(l.state.host, l.problems)
 	return client.Watch(ctx, watched(), func(u model.Update) error {
@@ -249,7 +247,7 @@ func watch(ctx context.Context, client *store.Client, way *etcdway.Way, l *loop,
 		way.Hear()
 		l.report.Hear(u)
 		r.Hear(u)
-		u, ok := inbox.ForLoop(u, others)
+		u, ok := forLoop(u)
 		if !ok {
 			return nil
 		}

@@ -14,7 +14,7 @@ import (
 // attach makes the router that works beside the loop, and what works beside that. etcd are etcdway.Way's addresses.
 func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Addr]bool) (*router.Router, *identity.Keeper, *leftovers.Keeper) {
 	m := router.NewMetrics()
-	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Etcd: etcd, Logger: cfg.Logger})
+	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Boot: cfg.place, Etcd: etcd, Logger: cfg.Logger})
 	l.metrics.attach(m, router.NewPeerMetrics(n), newHostMetrics(l.problems), newWatchMetric(client))
 	l.route.attached = true
 	id := identity.New(identity.Config{

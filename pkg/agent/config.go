@@ -86,7 +86,7 @@ func options() []option {
 		{"etcd-username", "ETCD_USERNAME", "", "user of etcd", text(func(c *Config) *string { return &c.Store.Username })},
 		{"etcd-password-file", "ETCD_PASSWORD_FILE", "", "file with the user's password", file(func(c *Config) *string { return &c.Store.PasswordFile })},
 		{"run-dir", "CALICO_RUN_DIR", "/run/calico", "directory of the gate's socket, " + SocketName, absolute(func(c *Config) *string { return &c.RunDir })},
-		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + NodenameName + ", " + MTUName + ", " + status.LeasesName + ", " + router.IDName + " and " + router.SpokenName, absolute(func(c *Config) *string { return &c.VarDir })},
+		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + NodenameName + ", " + MTUName + ", " + status.LeasesName + " and " + router.BGPStateName, absolute(func(c *Config) *string { return &c.VarDir })},
 		{"config", "CALICO_CONFIG_FILE", params.DefaultFile, "file of parameters, [global] and lines Name = value; it need not be there", absolute(func(c *Config) *string { return &c.ConfigFile })},
 		{"health", "CALICO_HEALTH_ADDRESS", "", "host:port of /liveness, /readiness, /debug/state and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", address(func(c *Config) *string { return &c.Health })},
 		{"ip", "IP", "", "how this host finds its IPv4 address: an address, first-found, can-reach=<address or name>, interface=<regular expressions>, skip-interface=<the same>, cidr=<list>, or none; default: first-found", method(0)},

@@ -34,8 +34,7 @@ func (d debugState) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	var b bytes.Buffer
 	ask(ctx, &b, "endpoints", d.loop.asks)
-	d.router.WritePeers(ctx, &b)
-	ask(ctx, &b, "routes", d.router.Asks)
+	_, _ = io.WriteString(&b, d.router.State(ctx).Text(time.Now()))
 	_, _ = w.Write(b.Bytes()) // a client that left needs no answer
 }
 

@@ -54,13 +54,16 @@ func TestStopWhileTelling(t *testing.T) {
 	l := newLoop(cfg, params.Resolve().Params, health, problems.New(log), named(h.name, health, log))
 	l.updates = make(chan model.Update) // the loop takes none but the first
 	r, _, _ := attach(cfg, h.store, l, nil)
-	defer r.Hush(t.Context())
+	defer r.CloseGracefully(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- watch(ctx, h.store, etcdway.New(log, h.store), l, r) }()
 	await(t, "what etcd holds", l.updates)
 	h.put(model.ReadyKey{}, model.Ready(true))
-	h.until("the router is told, and so the loop is next", func() bool { return r.Waits() == "" })
+	go func() { _ = r.Run(ctx) }()
+	h.until("the router is told, and so the loop is next", func() bool {
+		return !strings.Contains(r.State(t.Context()).Waiting, "etcd has not been read")
+	})
 	cancel()
 	if err := await(t, "the end of the watch", ended); err != nil {
 		t.Errorf("watch: %v", err)

@@ -203,7 +203,7 @@ func (l *loop) run(ctx context.Context) error {
 			maps.Copy(l.drifted, l.desired.failing)
 		case <-l.lookAgain.C:
 			l.look()
-		case <-l.handover.ForLoop:
+		case <-l.handover.News.Ready():
 			l.noteRoutes()
 		case <-l.route.lower:
 			l.lowered()

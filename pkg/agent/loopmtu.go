@@ -55,12 +55,12 @@ type shrunk struct {
 
 // noteRoutes takes in what the router has left.
 func (l *loop) noteRoutes() {
-	n := l.handover.TakeNews()
-	if n == nil {
+	n, ok := l.handover.News.Take()
+	if !ok {
 		return
 	}
 	before := l.route.news
-	l.route.news = n
+	l.route.news = &n
 	maps.Copy(l.dirty, l.state.setHosts(n.Hosts).endpoints)
 	l.readNeeded()
 	l.setTunnels(n.Tunnels)

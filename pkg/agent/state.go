@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
@@ -103,7 +103,7 @@ func newState(host string, prefixes []string) *state {
 // of other hosts are members of the sets that rules refer to. What address management's
 // settings say is for plugins, which end before anybody asks them what is wrong.
 func watched() []string {
-	return append(inbox.RoutesOnly(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix(),
+	return append(router.OnlyRouterPrefixes(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix(),
 		model.IPAMConfigKey{}.Path())
 }
 

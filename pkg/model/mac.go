@@ -55,3 +55,12 @@ func (m MAC) String() string {
 
 // IsZero reports whether there is no address.
 func (m MAC) IsZero() bool { return m == MAC{} }
+
+// MarshalText is String.
+func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText is ParseMAC.
+func (m *MAC) UnmarshalText(text []byte) (err error) {
+	*m, err = ParseMAC(string(text))
+	return err
+}

@@ -3,8 +3,9 @@
 // Package plan works out what one host must hold so that packets find every
 // workload of the cluster: routes, tunnels, a BGP speaker's configuration, MTU.
 //
-// Engine does so incrementally, from what etcd holds, the host's own links and
-// what BGP has learned; State is all that it said in one.
+// Engine does so from what etcd holds, the host's own links and what BGP has learned.
+// Planner leads there step by step, where a jump would lose packets. State is all that
+// they said in one.
 package plan
 
 import (
@@ -41,26 +42,26 @@ const (
 // Routes to the endpoints of this host are not among them: they are
 // hostpath.Path's.
 type Route struct {
-	Destination netip.Prefix
-	Kind        RouteKind
+	Destination netip.Prefix `json:"destination"`
+	Kind        RouteKind    `json:"kind"`
 	// Hops are the next hops, several for ECMP of equal weight; sorted, each once.
-	Hops []Hop
+	Hops []Hop `json:"hops,omitempty"`
 	// Source is the address that the host itself sends from; invalid = the kernel
 	// chooses. It is an address that a link had by the last SetLinks.
-	Source netip.Addr
-	Origin Origin
+	Source netip.Addr `json:"source,omitzero"`
+	Origin Origin     `json:"origin"`
 	// Host is the one it leads to, "" where that isn't known.
-	Host string
+	Host string `json:"host,omitempty"`
 }
 
 // Hop is a next hop.
 type Hop struct {
 	// Gateway is of the destination's family, or of IPv6 where the host itself reaches
 	// IPv4's next hops that way. An IPv6 link-local one is meant on Device.
-	Gateway netip.Addr
-	Device  string
+	Gateway netip.Addr `json:"gateway,omitzero"`
+	Device  string     `json:"device,omitempty"`
 	// OnLink: Gateway is a neighbour on Device, whatever the addresses say.
-	OnLink bool
+	OnLink bool `json:"onLink,omitempty"`
 }
 
 // TunnelKind is a kind of encapsulation. A host has at most one tunnel of each.
@@ -74,34 +75,34 @@ const (
 
 // Tunnel is a tunnel device of this host.
 type Tunnel struct {
-	Kind   TunnelKind
-	Device string
+	Kind   TunnelKind `json:"kind"`
+	Device string     `json:"device,omitempty"`
 	// Local is the outer source address, this host's own.
-	Local netip.Addr
+	Local netip.Addr `json:"local,omitzero"`
 	// Parent is the link that has Local, "" where no link has it.
-	Parent string
+	Parent string `json:"parent,omitempty"`
 	// Addr is the device's own address, a /32 or /128: what the host sends from
 	// through the tunnel. Invalid = it has none yet: one is to be allocated from
 	// one of Pools by Handle, with the attribute node = this host, and written as
 	// the host's setting AddrConfig. Routes don't wait for it.
-	Addr   netip.Addr
-	Handle string
+	Addr   netip.Addr `json:"addr,omitzero"`
+	Handle string     `json:"handle,omitempty"`
 	// Pools are sorted; where there is none, no address is to be had now. One in which hosts,
 	// or what they can't do without, have addresses is none of them.
-	Pools      []netip.Prefix
-	AddrConfig string
-	MTU        int // bytes, 0 = not known
+	Pools      []netip.Prefix `json:"pools,omitempty"`
+	AddrConfig string         `json:"addrConfig,omitempty"`
+	MTU        int            `json:"mtu,omitempty"` // bytes, 0 = not known
 	// MAC, VNI and Port are VXLAN's. Learning and the UDP checksums' defaults are
 	// the edge's: no learning, checksums only where IPv6 wants them.
-	MAC  model.MAC
-	VNI  uint32
-	Port uint16
+	MAC  model.MAC `json:"mac,omitzero"`
+	VNI  uint32    `json:"vni,omitempty"`
+	Port uint16    `json:"port,omitempty"`
 }
 
 // RemoteID names a Remote.
 type RemoteID struct {
-	Tunnel TunnelKind
-	Outer  netip.Addr
+	Tunnel TunnelKind `json:"tunnel"`
+	Outer  netip.Addr `json:"outer,omitzero"`
 }
 
 // Remote is another host as a VXLAN device must know it:
@@ -112,40 +113,42 @@ type RemoteID struct {
 // IPIP needs none: its routes name the outer address.
 type Remote struct {
 	RemoteID
-	Host    string
-	Gateway netip.Addr // that routes name: Outer, for IPv6 the link-local one of MAC
-	MAC     model.MAC
+	Host    string     `json:"host,omitempty"`
+	Gateway netip.Addr `json:"gateway,omitzero"` // that routes name: Outer, for IPv6 the link-local one of MAC
+	MAC     model.MAC  `json:"mac,omitzero"`
 }
 
 // MTU is in bytes, 0 = not known: there is no uplink.
 type MTU struct {
-	Uplink int // the smallest of the uplinks
-	Pods   int // what is left of it by the encapsulations in use; to be written for the plugins
+	Uplink int `json:"uplink,omitempty"` // the smallest of the uplinks
+	Pods   int `json:"pods,omitempty"`   // what is left of it by the encapsulations in use; to be written for the plugins
 }
 
 // Speaker is how this host speaks BGP, but for neighbours and advertisements.
 type Speaker struct {
 	// AS is 0 where the host must not speak, as it has no address. Then it has no
 	// neighbours.
-	AS model.ASNumber
+	AS model.ASNumber `json:"as"`
 	// RouterID is an IPv4 address in form: the host's if it has one, but that in the
 	// Settings stays.
-	RouterID netip.Addr
+	RouterID netip.Addr `json:"routerID,omitzero"`
 	// Listen are the addresses to listen at; empty = all.
-	Listen     []netip.Addr
-	ListenPort uint16
+	Listen     []netip.Addr `json:"listen,omitempty"`
+	ListenPort uint16       `json:"listenPort,omitempty"`
 	// HoldTime and KeepaliveTime are RFC 4271's, RestartTime RFC 4724's: for so
 	// long neighbours keep our routes while we restart, and we theirs. 0 = no
 	// graceful restart.
-	HoldTime, KeepaliveTime, RestartTime time.Duration
+	HoldTime      time.Duration `json:"holdTime"`
+	KeepaliveTime time.Duration `json:"keepaliveTime"`
+	RestartTime   time.Duration `json:"restartTime"`
 	// ClusterID makes the host a route reflector (RFC 4456): it passes learned
 	// routes on, next hop unchanged. Invalid = it is none, and sends no
 	// neighbour anything but its own advertisements.
-	ClusterID netip.Addr
+	ClusterID netip.Addr `json:"clusterID,omitzero"`
 	// Import are the prefixes inside which routes are taken from every
 	// neighbour: the pools without encapsulation, both families; sorted, none
 	// inside another. Neighbour.Import comes first; what neither names is refused.
-	Import []netip.Prefix
+	Import []netip.Prefix `json:"import,omitempty"`
 }
 
 // NeighbourKind says why there is a neighbour.
@@ -161,39 +164,40 @@ const (
 // Neighbour is one BGP session. The family of its address is the only one that
 // is spoken over it.
 type Neighbour struct {
-	Address netip.Addr
-	AS      model.ASNumber
+	Address netip.Addr     `json:"address,omitzero"`
+	AS      model.ASNumber `json:"as"`
 	// Local is the address to speak from, of the same family.
-	Local netip.Addr
-	Kind  NeighbourKind
-	Host  string // that it is, "" = no host of ours
+	Local netip.Addr    `json:"local,omitzero"`
+	Kind  NeighbourKind `json:"kind"`
+	Host  string        `json:"host,omitempty"` // that it is, "" = no host of ours
 	// PasswordFile holds the TCP MD5 password (RFC 2385), "" = none.
-	PasswordFile string
+	PasswordFile string `json:"passwordFile,omitempty"`
 	// Multihop is the TTL of an eBGP session over several hops, 0 = one hop.
 	// Sessions of iBGP may take any number.
-	Multihop int
+	Multihop int `json:"multihop,omitempty"`
 	// Client: we reflect to it (RFC 4456).
-	Client bool
+	Client bool `json:"client,omitempty"`
 	// Reflector: it reflects as we do, so what our clients and its own say goes both ways, and
-	// nothing else that came by iBGP. A file that an earlier agent wrote hasn't it.
-	Reflector bool `json:",omitempty"`
+	// nothing else that came by iBGP.
+	Reflector bool `json:"reflector,omitempty"`
 	// Import decides first about what it sends: the first filter that has the
 	// prefix inside. If none does: Speaker.Import. Export decides about what it is
 	// sent; what none has inside is sent.
-	Import, Export []model.RouteFilter
+	Import []model.RouteFilter `json:"import,omitempty"`
+	Export []model.RouteFilter `json:"export,omitempty"`
 	// MaxPrefixes is how many routes it may send, taken or not: that is what costs
 	// memory. More are a fault of that neighbour, and none of the others may suffer.
-	MaxPrefixes int
+	MaxPrefixes int `json:"maxPrefixes,omitempty"`
 }
 
 // Advertisement is a prefix of ours. To every neighbour we originate the next
 // hop is ourselves.
 type Advertisement struct {
-	Prefix  netip.Prefix
-	NextHop netip.Addr // this host's address of the family
+	Prefix  netip.Prefix `json:"prefix"`
+	NextHop netip.Addr   `json:"nextHop,omitzero"` // this host's address of the family
 	// NoMesh: not to neighbours of kind FromMesh, which go by etcd: the pool has
 	// an encapsulation.
-	NoMesh bool
+	NoMesh bool `json:"noMesh,omitempty"`
 }
 
 // ProblemKind is a word for metrics and logs.
@@ -236,36 +240,44 @@ const (
 	LargeMTU ProblemKind = "large-mtu"
 )
 
+// ProblemKinds are all kinds that there are.
+func ProblemKinds() []ProblemKind {
+	return []ProblemKind{
+		BadValue, SameAddress, SameEndpointAddress, NoHostAddress, DeadHost, PoolOverlap, HostInBlock, NoPool,
+		NoNeighbour, SelfPeer, NoNextHop, RefusedRoute, ForeignRoute, SmallMTU, LargeMTU,
+	}
+}
+
 // ProblemID names a Problem. There is one of a kind for a subject.
 type ProblemID struct {
-	Kind ProblemKind
+	Kind ProblemKind `json:"kind"`
 	// Subject is the path of the key that is to be corrected, or what else it is
 	// about: an address, a prefix, a link.
-	Subject string
+	Subject string `json:"subject,omitempty"`
 }
 
 // Problem is something that is wrong, and what comes of it.
 type Problem struct {
 	ProblemID
-	Reason string // says what to do
+	Reason string `json:"reason,omitempty"` // says what to do
 }
 
 // State is all Changes so far in one. The zero value is empty.
 type State struct {
-	Routes  map[netip.Prefix]Route
-	Tunnels []Tunnel // by kind
+	Routes  map[netip.Prefix]Route `json:"routes"`
+	Tunnels []Tunnel               `json:"tunnels"` // by kind
 	// Releases are handles of tunnels' own addresses that are held and not wanted.
-	Releases []string
-	Remotes  map[RemoteID]Remote
+	Releases []string            `json:"releases"`
+	Remotes  map[RemoteID]Remote `json:"-"`
 	// Hosts are the addresses of all other hosts, and their names: from these
 	// alone the packets of tunnels are accepted.
-	Hosts map[netip.Addr]string
+	Hosts map[netip.Addr]string `json:"hosts"`
 	// MTU is to be written for the plugins, and applied.
-	MTU            MTU
-	Speaker        Speaker
-	Neighbours     map[netip.Addr]Neighbour
-	Advertisements map[netip.Prefix]Advertisement
-	Problems       map[ProblemID]Problem
+	MTU            MTU                            `json:"mtu"`
+	Speaker        Speaker                        `json:"speaker"`
+	Neighbours     map[netip.Addr]Neighbour       `json:"neighbours"`
+	Advertisements map[netip.Prefix]Advertisement `json:"advertisements"`
+	Problems       map[ProblemID]Problem          `json:"-"`
 }
 
 // Changes are what a Flush found different. In maps, nil or "" is gone.

@@ -167,9 +167,7 @@ func (st State) String() string {
 	for _, handle := range st.Releases {
 		fmt.Fprintln(&b, "release", handle)
 	}
-	section(&b, "fdb and neighbours", st.Remotes, func(x, y RemoteID) int {
-		return cmp.Or(x.Outer.Compare(y.Outer), strings.Compare(string(x.Tunnel), string(y.Tunnel)))
-	})
+	section(&b, "fdb and neighbours", st.Remotes, compareRemotes)
 	fmt.Fprintln(&b, "# hosts")
 	for _, a := range slices.SortedFunc(maps.Keys(st.Hosts), netip.Addr.Compare) {
 		fmt.Fprintln(&b, a, st.Hosts[a])
@@ -177,9 +175,7 @@ func (st State) String() string {
 	fmt.Fprintf(&b, "# mtu\nuplink %d pods %d\n# bgp\n%s\n", st.MTU.Uplink, st.MTU.Pods, st.Speaker)
 	section(&b, "neighbours", st.Neighbours, netip.Addr.Compare)
 	section(&b, "advertisements", st.Advertisements, comparePrefixes)
-	section(&b, "problems", st.Problems, func(x, y ProblemID) int {
-		return cmp.Or(strings.Compare(string(x.Kind), string(y.Kind)), strings.Compare(x.Subject, y.Subject))
-	})
+	section(&b, "problems", st.Problems, compareProblems)
 	return b.String()
 }
 
@@ -188,4 +184,12 @@ func section[K comparable, V fmt.Stringer](b *strings.Builder, name string, all 
 	for _, k := range slices.SortedFunc(maps.Keys(all), compare) {
 		fmt.Fprintln(b, all[k])
 	}
+}
+
+func compareRemotes(x, y RemoteID) int {
+	return cmp.Or(x.Outer.Compare(y.Outer), cmp.Compare(x.Tunnel, y.Tunnel))
+}
+
+func compareProblems(x, y ProblemID) int {
+	return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Subject, y.Subject))
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/health"
@@ -106,7 +105,7 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *Keepe
 	report.FirstUpdate()
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
-	watched := append(inbox.RoutesOnly(), model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix())
+	watched := append([]string{model.BGPPrefix(), model.BlockPrefix(false), model.BlockPrefix(true), model.StatusPrefix("")}, model.ReadyKey{}.Path(), model.ConfigPrefix(), model.HostPrefix(""), model.PolicyPrefix(), model.PoolPrefix())
 	updates := make(chan model.Update)
 	for _, run := range []func(context.Context) error{
 		report.Run,
@@ -145,30 +144,39 @@ func (c fleet) person(name string, links plan.Links, change func(*Config, *Keepe
 
 // route does of what the router does that which the identity needs.
 func (p *person) route(ctx context.Context, updates <-chan model.Update) error {
-	box, engine := inbox.New(), plan.NewEngine(p.name, plan.Settings{})
+	planner, ready, revision := plan.NewPlanner(p.name, plan.Settings{}), false, int64(0)
 	for {
+		var due <-chan time.Time
+		if next := planner.Next(); !next.IsZero() {
+			due = time.After(time.Until(next))
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case u := <-updates:
 			p.report.Hear(u)
 			p.id.Hear(u)
-			box.Put(u)
-		case <-box.Wake:
+			planner.Take(u, time.Now())
+			revision, ready = u.Revision, ready && !u.Resync
+			for _, e := range u.Entries {
+				if _, ok := e.Key.(model.ReadyKey); ok {
+					ready = e.Value == model.Ready(true)
+				}
+			}
+		case <-due:
 		case <-p.poke:
 		case <-p.id.Found():
 		}
 		p.mu.Lock()
-		if box.Waits() != "" {
+		if !ready {
 			p.mu.Unlock()
 			continue
 		}
-		engine.Update(box.Take(func() bool { return false })...)
-		engine.SetLinks(p.links)
-		p.state.Apply(engine.Compute())
+		planner.SetLinks(p.links)
+		p.state.Apply(planner.Plan(time.Now()))
 		p.id.Want(Wish{
-			Revision: box.UpTo(), Links: p.links, Conflict: engine.Conflict,
-			Devices: plan.Devices{Tunnels: p.state.Tunnels, Releases: p.state.Releases},
+			Revision: revision, Links: p.links, Conflict: planner.Conflict,
+			Devices: planner.Devices(),
 		})
 		p.mu.Unlock()
 	}

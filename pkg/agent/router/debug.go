@@ -3,108 +3,122 @@
 package router
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/plan"
 )
 
-// WritePeers describes the sessions as they stand, for people. It asks Run how many routes go by each, and goes on
-// without an answer when the context ends.
-func (r *Router) WritePeers(ctx context.Context, b *bytes.Buffer) {
-	_, _ = fmt.Fprintln(b, "# peers")
-	if err := r.talker.trouble(); err != nil {
-		_, _ = fmt.Fprintln(b, "not as it should be:", problems.Indent(err.Error()))
-	}
+// State is what the router wants, and how it stands.
+type State struct {
+	// Waiting is why nothing that etcd says now is done, "" = it is. Planned says whether
+	// anything was planned, Acting whether that is done.
+	Waiting string `json:"waiting,omitempty"`
+	Planned bool   `json:"planned"`
+	Acting  bool   `json:"acting"`
+	// Recalled: BGP says what it said before the agent was started anew.
+	Recalled bool              `json:"recalled,omitempty"`
+	Plan     plan.State        `json:"plan"`
+	Lacks    map[string]string `json:"notProgrammed,omitempty"` // why, by what the kernel lacks
+	// Peers are the sessions as they stand, PeersError why they are not known, and BGPError
+	// why BGP is not as it should be.
+	Peers      []bgp.PeerStatus `json:"peers"`
+	PeersError string           `json:"peersError,omitempty"`
+	BGPError   string           `json:"bgpError,omitempty"`
+	// Busy: the router didn't answer in time; only its BGP sessions are known.
+	Busy bool `json:"busy,omitempty"`
+}
+
+// State describes the router; what isn't known when the context ends is left out.
+func (r *Router) State(ctx context.Context) State {
+	s := State{Busy: true, BGPError: problems.Reason(r.talker.trouble())}
 	peers, err := r.network.speaker.Status(ctx)
-	if err != nil {
-		_, _ = fmt.Fprintln(b, "no answer:", err)
-		return
-	}
-	peersTable(b, peers, r.countUsed(ctx), time.Now())
-}
-
-// countUsed has the router count the routes that go through each neighbour; nil = it didn't.
-func (r *Router) countUsed(ctx context.Context) map[netip.Addr]int {
-	answer := make(chan map[netip.Addr]int, 1)
+	s.Peers, s.PeersError = peers, problems.Reason(err)
+	answered := make(chan struct{})
 	select {
-	case r.counts <- answer:
-		return <-answer
+	case r.asks <- func() { defer close(answered); r.describe(&s) }:
+		<-answered
 	case <-ctx.Done():
-		return nil
+	}
+	return s
+}
+
+// describe is called by Run's goroutine.
+func (r *Router) describe(s *State) {
+	s.Busy, s.Acting, s.Planned = false, r.acts, !r.begun.IsZero()
+	s.Waiting = cmp.Or(r.etcd.waits(), r.naming.Waits())
+	if s.Waiting == "" && !s.Planned {
+		s.Waiting = "the settings in etcd have not been read yet"
+	}
+	s.Recalled = r.memory.recalled && r.memory.err == nil && !r.acts
+	s.Plan, s.Lacks = r.plan.State().Clone(), map[string]string{}
+	for subject, err := range r.kernel.lacks {
+		s.Lacks[subject] = err.Error()
+	}
+	used := r.plan.Used()
+	for i, p := range s.Peers {
+		s.Peers[i].Used = used[p.Address]
 	}
 }
 
-// used is that count.
-func (r *Router) used() map[netip.Addr]int {
-	if r.engine == nil {
-		return map[netip.Addr]int{}
+// Text is for people; now is the time there.
+func (s State) Text(now time.Time) string {
+	var b strings.Builder
+	s.writePeers(&b, now)
+	switch {
+	case s.Busy:
+		b.WriteString("# routes\nbusy: there was no answer in time\n")
+	case !s.Planned:
+		fmt.Fprintf(&b, "# routes\nnothing is wanted yet: %s\n", s.Waiting)
+		if s.Recalled {
+			b.WriteString("BGP says what it said before the agent was started anew\n")
+		}
+	default:
+		if s.Waiting != "" {
+			fmt.Fprintf(&b, "# frozen\n%s\n", s.Waiting)
+		}
+		if !s.Acting {
+			b.WriteString("nothing of this is done\n")
+		}
+		fmt.Fprintf(&b, "%s# not programmed\n", s.Plan)
+		for _, subject := range slices.Sorted(maps.Keys(s.Lacks)) {
+			fmt.Fprintf(&b, "%s: %s\n", subject, problems.Indent(s.Lacks[subject]))
+		}
 	}
-	return r.engine.Used()
+	return b.String()
 }
 
-func peersTable(w io.Writer, peers []bgp.PeerStatus, used map[netip.Addr]int, now time.Time) {
-	if len(peers) == 0 {
+func (s State) writePeers(b *strings.Builder, now time.Time) {
+	b.WriteString("# peers\n")
+	if s.BGPError != "" {
+		fmt.Fprintln(b, "not as it should be:", problems.Indent(s.BGPError))
+	}
+	if s.PeersError != "" {
+		fmt.Fprintln(b, "no answer:", s.PeersError)
+	}
+	if len(s.Peers) == 0 {
 		return
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "address\tas\tkind\thost\tstate\tfor\treceived\tused\trefused\tsent\tlast error")
-	for _, p := range peers {
-		last := ""
+	for _, p := range s.Peers {
+		last, used := "", fmt.Sprint(p.Used)
 		if p.Error != "" {
 			last = fmt.Sprintf("%s (%v ago)", problems.Printable(p.Error), now.Sub(p.ErrorAt).Round(time.Second))
 		}
-		host := p.Host
-		if host == "" {
-			host = "-"
+		if s.Busy {
+			used = "?"
 		}
-		routes := "?"
-		if used != nil {
-			routes = strconv.Itoa(used[p.Address])
-		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%v\t%d\t%s\t%d\t%d\t%s\n", p.Address, p.AS, p.Kind, host, p.State,
-			now.Sub(p.Since).Round(time.Second), p.Received, routes, p.Refused, p.Sent, last)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%v\t%d\t%s\t%d\t%d\t%s\n", p.Address, p.AS, p.Kind, cmp.Or(p.Host, "-"), p.State,
+			now.Sub(p.Since).Round(time.Second), p.Received, used, p.Refused, p.Sent, last)
 	}
 	_ = t.Flush() // into memory
-}
-
-// picture is what the router wants, and what of that the kernel lacks.
-func (r *Router) picture() string {
-	var b strings.Builder
-	if r.engine == nil {
-		reason := cmp.Or(r.inbox.Waits(), r.naming.Waits())
-		if reason == "" {
-			reason = "the settings in etcd have not been read yet"
-		}
-		_, _ = fmt.Fprintf(&b, "# routes\nnothing is wanted yet: %s\n", reason)
-		if r.recalled {
-			_, _ = fmt.Fprintln(&b, "BGP says what it said before the agent was started anew")
-		}
-		return b.String()
-	}
-	if r.waitsFor != "" {
-		_, _ = fmt.Fprintf(&b, "# frozen\n%s\n", r.waitsFor)
-	}
-	if !r.acts {
-		_, _ = fmt.Fprintln(&b, "nothing of this is done")
-	}
-	state := r.state
-	state.Advertisements = r.advertisements()
-	_, _ = b.WriteString(state.String())
-	_, _ = fmt.Fprintln(&b, "# not programmed")
-	for _, subject := range slices.Sorted(maps.Keys(r.lacks)) {
-		_, _ = fmt.Fprintf(&b, "%s: %s\n", subject, problems.Indent(r.lacks[subject].Error()))
-	}
-	return b.String()
 }

@@ -3,7 +3,6 @@
 package router
 
 import (
-	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -24,14 +22,15 @@ func TestPeersTable(t *testing.T) {
 			c.learned = []plan.Learned{learnedFrom("192.0.2.2", "10.2.1.0/26"), learnedFrom("192.0.2.2", "10.2.0.0/26")}
 		})
 		synctest.Wait()
-		used := c.countUsed(t.Context())
-		now := time.Now()
-		peers := []bgp.PeerStatus{{Address: netip.MustParseAddr("192.0.2.2"), AS: 64512, Kind: plan.FromMesh, Host: "o", State: bgp.Established, Since: now, Received: 2, Used: 2, Sent: 1}}
+		state, busy := c.State(t.Context()), State{Busy: true}
 		var b strings.Builder
-		peersTable(&b, peers, used, now)
-		peersTable(&b, peers, nil, now)
-		want := `address    as     kind  host  state        for  received  used  refused  sent  last error
+		state.writePeers(&b, time.Now())
+		busy.Peers = state.Peers
+		busy.writePeers(&b, time.Now())
+		want := `# peers
+address    as     kind  host  state        for  received  used  refused  sent  last error
 192.0.2.2  64512  mesh  o     established  0s   2         1     0        1     
+# peers
 address    as     kind  host  state        for  received  used  refused  sent  last error
 192.0.2.2  64512  mesh  o     established  0s   2         ?     0        1     
 `
@@ -46,19 +45,17 @@ func TestPictureWithdraws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(*crossroads) {})
 		told := func() string {
-			answer := make(chan string, 1)
-			c.Asks <- answer
-			_, rest, _ := strings.Cut(<-answer, "route 10.2.0.0/26 next hop 192.0.2.1")
+			_, rest, _ := strings.Cut(c.State(t.Context()).Text(time.Now()), "route 10.2.0.0/26 next hop 192.0.2.1")
 			line, _, _ := strings.Cut(rest, "\n")
 			return line
 		}
 		time.Sleep(time.Minute)
 		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
-		time.Sleep(withdrawTime - time.Millisecond)
+		time.Sleep(time.Second)
 		if got := told(); got != "" {
 			t.Errorf("while BGP tells the mesh of it: %q", got)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 		if got := told(); got != ", not to the mesh" {
 			t.Errorf("afterwards: %q", got)
 		}

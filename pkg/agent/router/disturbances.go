@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/calico-go/calico/pkg/plan"
 )
 
 const (
@@ -24,21 +26,55 @@ const problemFlaps = "flapping-link"
 
 var errFlaps = errors.New("it loses its carrier again and again, three times in a minute or more, and with it what is on the wire; routes stay: look at its cable, and at what is at the other end")
 
-// carriers follows how often links lose their carrier.
-type carriers map[string][]carrierCount
+// disturbances tell of what goes wrong around the agent: links that flap, and a clock that jumps.
+type disturbances struct {
+	losses  func(names []string) (map[string]uint32, error) // how often links have lost their carrier
+	reports *reports
+	metrics Metrics
 
-// carrierCount is how often one had, at a time.
+	counts   map[string][]carrierCount
+	flapping []string // links, sorted
+	clock    time.Time
+}
+
+// carrierCount is how often a link had lost its carrier, at a time.
 type carrierCount struct {
 	at     time.Time
 	losses uint32
 }
 
-// see takes in the counts of all links and returns those that flap, sorted.
-func (c carriers) see(losses map[string]uint32, now time.Time) []string {
-	maps.DeleteFunc(c, func(name string, _ []carrierCount) bool { _, there := losses[name]; return !there })
+// look says which of the host's own links flap, and which no longer do.
+func (d *disturbances) look(links []plan.Link, now time.Time) {
+	var names []string
+	for _, l := range links {
+		if len(l.Addrs) > 0 { // of others there may be hundreds, such as other runtimes' workloads
+			names = append(names, l.Name)
+		}
+	}
+	losses, err := d.losses(names)
+	if !d.reports.ok("how often the host's links lose their carrier could not be read", err) {
+		return
+	}
+	before := d.flapping
+	d.flapping = d.count(losses, now)
+	for _, name := range before {
+		if !slices.Contains(d.flapping, name) {
+			d.reports.say(problemFlaps, name, nil)
+		}
+	}
+	for _, name := range d.flapping {
+		d.reports.say(problemFlaps, name, errFlaps)
+	}
+	d.reports.done()
+	d.metrics.problems.WithLabelValues(problemFlaps).Set(float64(len(d.flapping)))
+}
+
+// count takes in the counts of all links and returns those that flap, sorted.
+func (d *disturbances) count(losses map[string]uint32, now time.Time) []string {
+	maps.DeleteFunc(d.counts, func(name string, _ []carrierCount) bool { _, there := losses[name]; return !there })
 	var flapping []string
 	for name, n := range losses {
-		counts := append(c[name], carrierCount{now, n})
+		counts := append(d.counts[name], carrierCount{now, n})
 		if n < counts[0].losses { // another link of that name
 			counts = counts[len(counts)-1:]
 		}
@@ -46,7 +82,7 @@ func (c carriers) see(losses map[string]uint32, now time.Time) []string {
 		for len(counts) > 2 && now.Sub(counts[1].at) >= flapWindow {
 			counts = counts[1:]
 		}
-		c[name] = counts
+		d.counts[name] = counts
 		if n-counts[0].losses >= flapLosses {
 			flapping = append(flapping, name)
 		}
@@ -55,42 +91,15 @@ func (c carriers) see(losses map[string]uint32, now time.Time) []string {
 	return flapping
 }
 
-// lookAtCarriers says which of the host's own links flap, and which no longer do.
-func (r *Router) lookAtCarriers(now time.Time) {
-	var names []string
-	for _, l := range r.links.Links {
-		if len(l.Addrs) > 0 { // of others there may be hundreds, such as other runtimes' workloads
-			names = append(names, l.Name)
-		}
-	}
-	losses, err := r.network.carriers(names)
-	if !r.well(carrierTrouble, "how often the host's links lose their carrier could not be read", err) {
-		return
-	}
-	flapping := r.carriers.see(losses, now)
-	said := newSayer(r)
-	for _, name := range r.flapping {
-		if !slices.Contains(flapping, name) {
-			said.say(problemFlaps, name, nil)
-		}
-	}
-	for _, name := range flapping {
-		said.say(problemFlaps, name, errFlaps)
-	}
-	said.done()
-	r.flapping = flapping
-	r.metrics.problems.WithLabelValues(problemFlaps).Set(float64(len(flapping)))
-}
-
 // lookAtClock says when the clock was set. Nothing goes by it: only times in the log
 // and in etcd do.
-func (r *Router) lookAtClock(now time.Time) {
-	before := r.clock
-	r.clock = now
+func (d *disturbances) lookAtClock(now time.Time) {
+	before := d.clock
+	d.clock = now
 	// Round takes the reading of CLOCK_MONOTONIC from a time.
 	if by := clockJump(now.Round(0).Sub(before.Round(0)), now.Sub(before)); by != 0 {
-		r.metrics.jumps.Inc()
-		r.log.Warn("the clock jumped; routes, sessions and leases go by one that doesn't", "by", by.Round(100*time.Millisecond))
+		d.metrics.jumps.Inc()
+		d.reports.log.Warn("the clock jumped; routes, sessions and leases go by one that doesn't", "by", by.Round(100*time.Millisecond))
 	}
 }
 

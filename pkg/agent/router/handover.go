@@ -3,91 +3,131 @@
 package router
 
 import (
+	"maps"
 	"net/netip"
-	"sync"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
+	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Handover is what loop and router leave each other. Each takes the latest when it
-// comes to it, so that neither waits for the other.
+// Handover is what the router and the rest of the agent leave each other. Each takes the
+// latest when it comes to it, so that neither waits for the other.
 type Handover struct {
-	// ForLoop receives when there is news.
-	ForLoop   mailbox.Signal
-	forRouter mailbox.Signal
-
-	mu     sync.Mutex
-	news   *News
-	orders orders
+	// News are from the router.
+	News   *mailbox.Box[News]
+	orders *mailbox.Box[orders]
 }
 
-// News is what the loop must know of the way to other hosts.
+// News is what the rest of the agent must know of other hosts.
 type News struct {
 	Tunnels policy.Tunnels
 	MTU     int                   // of workloads, 0 = not known
 	Hosts   map[netip.Addr]string // the other hosts' names, by address
 	Routers map[netip.Addr]string // the links to the host's own next hops, by address
-	// Stands is closed by the loop when the firewall stands with these tunnels. Tell makes it.
+	// Stands is to be closed when the firewall stands with these tunnels. Tell makes it.
 	Stands chan struct{}
 }
 
-// orders is what the router must know of the loop.
+func (n News) equal(o News) bool {
+	return n.MTU == o.MTU && maps.Equal(n.Hosts, o.Hosts) && maps.Equal(n.Routers, o.Routers) && n.Tunnels.IPIP == o.Tunnels.IPIP &&
+		n.Tunnels.VXLANPort == o.Tunnels.VXLANPort && slices.Equal(n.Tunnels.Hosts, o.Tunnels.Hosts)
+}
+
+// orders is what the router is told.
 type orders struct {
 	params *params.Params // those that stand in etcd included; nil = as before
 	look   bool           // the host's own links or routes may have changed
+	etcd   fold
 }
 
 // NewHandover has nothing in it.
 func NewHandover() *Handover {
-	return &Handover{ForLoop: mailbox.NewSignal(), forRouter: mailbox.NewSignal()}
+	return &Handover{News: mailbox.New[News](), orders: mailbox.New[orders]()}
 }
 
-// Tell leaves the loop news. What it returns is closed when the firewall stands with
-// these, or later ones.
-func (x *Handover) Tell(n News) <-chan struct{} {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.news != nil {
-		n.Stands = x.news.Stands
-	} else {
-		n.Stands = make(chan struct{})
-	}
-	x.news = &n
-	x.ForLoop.Send()
+// Tell leaves news. What it returns is closed when the firewall stands with these, or later ones.
+func (h *Handover) Tell(n News) <-chan struct{} {
+	h.News.Update(func(before News) News {
+		if n.Stands = before.Stands; n.Stands == nil {
+			n.Stands = make(chan struct{})
+		}
+		return n
+	})
 	return n.Stands
 }
 
-// TakeNews gives the latest, nil where there is none.
-func (x *Handover) TakeNews() *News {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	n := x.news
-	x.news = nil
-	return n
-}
-
 // Configure leaves the router the parameters, those that stand in etcd included.
-func (x *Handover) Configure(p params.Params) {
-	x.mu.Lock()
-	x.orders.params = &p
-	x.mu.Unlock()
-	x.forRouter.Send()
+func (h *Handover) Configure(p params.Params) {
+	h.orders.Update(func(o orders) orders {
+		o.params = &p
+		return o
+	})
 }
 
 // Look has the router read the host's own links and routes.
-func (x *Handover) Look() {
-	x.mu.Lock()
-	x.orders.look = true
-	x.mu.Unlock()
-	x.forRouter.Send()
+func (h *Handover) Look() {
+	h.orders.Update(func(o orders) orders {
+		o.look = true
+		return o
+	})
 }
 
-func (x *Handover) takeOrders() orders {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	o := x.orders
-	x.orders = orders{}
-	return o
+// fold is what etcd has told and the router has not taken in: of each key the latest, so that
+// no more is kept than etcd holds. The zero value is empty.
+type fold struct {
+	whole    bool // all keys are among latest
+	latest   map[string]model.Entry
+	revision int64
+	heard    bool
 }
+
+// add adds an update that came later.
+func (f *fold) add(u model.Update) {
+	if u.Resync || f.latest == nil {
+		f.latest = make(map[string]model.Entry, len(u.Entries))
+	}
+	f.whole = f.whole || u.Resync
+	f.revision, f.heard = u.Revision, true
+	for _, e := range u.Entries {
+		if f.whole && !e.Exists() {
+			delete(f.latest, e.Path)
+		} else {
+			f.latest[e.Path] = e
+		}
+	}
+}
+
+// update is all of it in one.
+func (f *fold) update() model.Update {
+	return model.Update{Revision: f.revision, Resync: f.whole, Entries: slices.Collect(maps.Values(f.latest))}
+}
+
+// etcd is what the router knows of etcd beside what the plan has taken in.
+type etcd struct {
+	synced, ready bool
+	pending       fold  // not taken in yet
+	revision      int64 // up to which all was
+}
+
+// hear takes in what has been told.
+func (s *etcd) hear(f fold) {
+	if !f.heard {
+		return
+	}
+	u := f.update()
+	s.synced = s.synced || u.Resync
+	ready, told := f.latest[model.ReadyKey{}.Path()]
+	if told || u.Resync {
+		value, ok := ready.Value.(model.Ready)
+		s.ready = ok && bool(value)
+	}
+	s.pending.add(u)
+}
+
+// waits says what is to be waited for before anything follows from etcd; "" = nothing. So an
+// etcd that was emptied cuts off nobody.
+func (s *etcd) waits() string { return health.WaitsFor(s.synced, s.ready) }

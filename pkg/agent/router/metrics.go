@@ -51,9 +51,7 @@ func NewMetrics() Metrics {
 			Name: "calico_node_clock_jumps_total", Help: "Times that the host's clock was set, by a second or more.",
 		}),
 	}
-	for _, o := range []plan.Origin{plan.FromBlock, plan.FromHost, plan.FromBGP} {
-		m.routes.WithLabelValues(string(o)) // 0 where there is none
-	}
+	m.count(&plan.State{}) // 0 where there is none
 	return m
 }
 
@@ -62,31 +60,23 @@ func (m Metrics) Register(r *prometheus.Registry) {
 	r.MustRegister(m.routes, m.problems, m.tunnels, m.remotes, m.hosts, m.advertised, m.applySeconds, m.writes, m.repairs, m.failures, m.jumps)
 }
 
-// count follows what changes of what was desired before.
-func (m Metrics) count(before plan.State, c plan.Changes) {
-	for p, r := range c.Routes {
-		if was, ok := before.Routes[p]; ok {
-			m.routes.WithLabelValues(string(was.Origin)).Dec()
-		}
-		if r != nil {
-			m.routes.WithLabelValues(string(r.Origin)).Inc()
-		}
+// count notes how much there is of what is planned.
+func (m Metrics) count(now *plan.State) {
+	routes := map[plan.Origin]int{plan.FromBlock: 0, plan.FromHost: 0, plan.FromBGP: 0}
+	for _, r := range now.Routes {
+		routes[r.Origin]++
 	}
-	for id, p := range c.Problems {
-		if _, ok := before.Problems[id]; ok {
-			m.problems.WithLabelValues(string(id.Kind)).Dec()
-		}
-		if p != nil {
-			m.problems.WithLabelValues(string(id.Kind)).Inc()
-		}
+	for origin, n := range routes {
+		m.routes.WithLabelValues(string(origin)).Set(float64(n))
 	}
-	if c.Devices != nil {
-		m.tunnels.Set(float64(len(c.Devices.Tunnels)))
+	problems := map[plan.ProblemKind]int{}
+	for id := range now.Problems {
+		problems[id.Kind]++
 	}
-}
-
-// size notes how much there is of what is desired now.
-func (m Metrics) size(now plan.State) {
+	for _, kind := range plan.ProblemKinds() {
+		m.problems.WithLabelValues(string(kind)).Set(float64(problems[kind]))
+	}
+	m.tunnels.Set(float64(len(now.Tunnels)))
 	m.remotes.Set(float64(len(now.Remotes)))
 	m.hosts.Set(float64(len(now.Hosts)))
 	m.advertised.Set(float64(len(now.Advertisements)))

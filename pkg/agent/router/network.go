@@ -12,35 +12,49 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
+// learnedRoutes is where the router hears what BGP learned: bgp.Subscription.
+type learnedRoutes interface {
+	Ready() <-chan struct{}
+	Take() []plan.Learned
+	LookAgain([]netip.Prefix)
+}
+
+// Network is the host's part in the network as the router sees it; a test puts
+// another in its place.
+type Network struct {
+	open   func(prefixes []string) (programming, error)
+	links  func(prefixes []string) (plan.Links, error)
+	routes func() ([]plan.Route, error) // of a former run
+	// carriers is how often links have lost their carrier.
+	carriers func(names []string) (map[string]uint32, error)
+	etcd     func() map[netip.Addr]bool // etcd's addresses, as plan.Engine.SetEtcd has them
+	speaker  speaker
+	learned  learnedRoutes
+	state    stateStore
+}
+
 // NetworkConfig is what a host's part in the network is made of.
 type NetworkConfig struct {
 	Node   string                     // the host's name in the data model
-	VarDir string                     // where IDName and SpokenName are kept
-	Place  string                     // of identity.Place, "" = it isn't known
+	VarDir string                     // where BGPStateName is kept
+	Boot   string                     // of identity.Place, "" = it isn't known
 	Etcd   func() map[netip.Addr]bool // of plan.Engine.SetEtcd, asked at each turn
 	Logger *slog.Logger
 }
 
 // HostNetwork is that of the host which the process runs on. Its BGP speaks when the router has it.
 func HostNetwork(cfg NetworkConfig) Network {
-	s, file := bgp.New(bgp.Config{Logger: cfg.Logger}), newIDFile(cfg.VarDir, cfg.Node)
-	links := new(hostnet.Network)
-	spoken := newSpokenFile(cfg.VarDir, cfg.Node, cfg.Place)
+	s, links := bgp.New(bgp.Config{Logger: cfg.Logger}), new(hostnet.Network)
 	return Network{
-		open: func(prefixes []string) (wayOut, error) {
+		open: func(prefixes []string) (programming, error) {
 			return fabric.New(fabric.Config{Prefixes: prefixes, Logger: cfg.Logger})
 		},
 		links:    func(prefixes []string) (plan.Links, error) { return links.Read(prefixes...) },
 		routes:   fabric.Routes,
 		carriers: hostnet.CarrierLosses,
-		speaker:  s,
-		lessons:  s.Subscribe(),
 		etcd:     cfg.Etcd,
-
-		readRouterID:  file.read,
-		writeRouterID: file.write,
-		hasSpoken:     spoken.isThere,
-		readSpoken:    spoken.read,
-		writeSpoken:   spoken.write,
+		speaker:  s,
+		learned:  s.Subscribe(),
+		state:    newStateFile(cfg.VarDir, cfg.Node, cfg.Boot),
 	}
 }

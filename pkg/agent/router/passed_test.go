@@ -40,7 +40,7 @@ func TestRouterKeepsWay(t *testing.T) {
 		c.with(func() { c.etcd[etcd] = true })
 		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{testBlock("10.1.1.64/26", "o", 2)}})
 		c.expect(t, "another's, in which it may be a workload, and is none", "some [10.1.1.64/26 via 192.0.2.2 dev vxlan.calico onlink, no 10.1.1.0/26] 0s")
-		if _, ok := c.state.Problems[plan.ProblemID{Kind: plan.HostInBlock, Subject: model.BlockKey{CIDR: prefix("10.1.1.0/26")}.Path()}]; !ok {
+		if _, ok := c.plan.State().Problems[plan.ProblemID{Kind: plan.HostInBlock, Subject: model.BlockKey{CIDR: prefix("10.1.1.0/26")}.Path()}]; !ok {
 			t.Error("nothing is said of it")
 		}
 		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{put(

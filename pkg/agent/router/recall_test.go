@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
@@ -35,7 +34,7 @@ func TestRecalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := startCrossroads(t, func(c *crossroads) { d := everything(); c.spoken = &d })
+				c := startCrossroads(t, func(c *crossroads) { d := everything(); c.disk.former = &d })
 				before(c)
 				time.Sleep(time.Minute)
 				c.expect(t, "the kernel")
@@ -49,62 +48,12 @@ func TestRecalls(t *testing.T) {
 	}
 }
 
-// TestRecallsNothing: of a start that finds etcd in order, and in a name that another host has.
+// TestRecallsNothing: of a start that finds etcd in order.
 func TestRecallsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrossroads(t, func(c *crossroads) { d := everything(); c.spoken = &d })
+		c := newCrossroads(t, func(c *crossroads) { d := everything(); c.disk.former = &d })
 		time.Sleep(time.Minute)
 		c.expectSaid(t, "etcd is in order", saysNow+" 0s")
-	})
-	synctest.Test(t, func(t *testing.T) {
-		c := startCrossroads(t, func(c *crossroads) {
-			d := everything()
-			c.spoken = &d
-			c.naming = status.NewNaming()
-			c.naming.Set("the name is that of host 192.0.2.9")
-		})
-		time.Sleep(time.Minute)
-		c.expectSaid(t, "the name is another's")
-	})
-}
-
-// TestTakesBack what it has recalled when the name turns out to be another host's.
-func TestTakesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := startCrossroads(t, func(c *crossroads) {
-			d := everything()
-			c.spoken = &d
-			c.naming = status.NewNaming()
-		})
-		time.Sleep(time.Minute)
-		c.expectSaid(t, "the name isn't known yet", saysFormer+" 2s")
-		c.naming.Set("the name is that of host 192.0.2.9")
-		c.handover.Configure(params.Resolve().Params)
-		c.Hear(model.Update{Revision: 2, Resync: true, Entries: cluster()})
-		c.expectSaid(t, "the name is another's", "as 0 neighbours [] advertises [] 1m0s")
-		c.naming.Set("")
-		time.Sleep(time.Second)
-		c.expectSaid(t, "the name is its own", saysNow+" 1m0s")
-	})
-}
-
-// TestRemembersAgain writes what BGP was told once more where the file is deleted.
-func TestRemembersAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCrossroads(t, func(*crossroads) {})
-		time.Sleep(time.Minute)
-		c.with(func() {
-			if c.kept == nil || c.writes != 1 {
-				t.Fatalf("%d writes, %v is kept", c.writes, c.kept)
-			}
-			c.kept = nil
-		})
-		time.Sleep(time.Minute)
-		c.with(func() {
-			if c.kept == nil || c.writes != 2 {
-				t.Errorf("deleted: %d writes, %v is kept", c.writes, c.kept)
-			}
-		})
 	})
 }
 
@@ -113,26 +62,26 @@ func TestSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCrossroads(t, func(c *crossroads) {
 			c.former = []plan.Route{{Destination: prefix("10.2.1.0/26"), Kind: plan.Unicast}}
-			c.health.SetUnready("")
+			c.kernel.health.SetUnready("")
 		})
 		time.Sleep(20 * time.Second)
-		c.health.Turn()
-		if got := reply(c.health, "/readiness"); !strings.Contains(got, "BGP is silent") || !strings.Contains(got, "file does not exist") {
+		c.kernel.health.Turn()
+		if got := reply(c.kernel.health, "/readiness"); !strings.Contains(got, "BGP is silent") || !strings.Contains(got, "file does not exist") {
 			t.Errorf("readiness %q", got)
 		}
 		c.expectSaid(t, "the speaker")
 		c.handover.Configure(params.Resolve().Params)
 		c.Hear(model.Update{Revision: 2, Resync: true, Entries: cluster()})
 		synctest.Wait()
-		if got := reply(c.health, "/readiness"); got != "" {
+		if got := reply(c.kernel.health, "/readiness"); got != "" {
 			t.Errorf("it speaks: readiness %q", got)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // a first start
-		c := startCrossroads(t, func(c *crossroads) { c.health.SetUnready("") })
+		c := startCrossroads(t, func(c *crossroads) { c.kernel.health.SetUnready("") })
 		time.Sleep(20 * time.Second)
-		c.health.Turn()
-		if got := reply(c.health, "/readiness"); got != "" {
+		c.kernel.health.Turn()
+		if got := reply(c.kernel.health, "/readiness"); got != "" {
 			t.Errorf("of a first start: readiness %q", got)
 		}
 	})
@@ -141,20 +90,20 @@ func TestSilent(t *testing.T) {
 // TestRemembers writes what BGP is told: seldom, and until that works.
 func TestRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrossroads(t, func(c *crossroads) { c.noNote = errors.New("disk full") })
+		c := newCrossroads(t, func(c *crossroads) { c.disk.full = errors.New("disk full") })
 		time.Sleep(25 * time.Second)
 		c.with(func() {
-			if c.kept != nil || c.writes != 3 {
-				t.Errorf("%d writes, %v is kept", c.writes, c.kept)
+			if c.disk.kept != nil || c.disk.writes != 3 {
+				t.Errorf("%d writes, %v is kept", c.disk.writes, c.disk.kept)
 			}
-			c.noNote = nil
+			c.disk.full = nil
 		})
-		time.Sleep(memoryRetry)
+		time.Sleep(saveRetry)
 		c.with(func() {
-			if c.kept == nil || len(c.kept.Advertisements) != 2 || c.writes != 4 {
-				t.Fatalf("%d writes, %v is kept", c.writes, c.kept)
+			if c.disk.kept == nil || len(c.disk.kept.Advertisements) != 2 || c.disk.writes != 4 {
+				t.Fatalf("%d writes, %v is kept", c.disk.writes, c.disk.kept)
 			}
-			c.writes = 0
+			c.disk.writes = 0
 		})
 		for i := range 30 {
 			time.Sleep(100 * time.Millisecond)
@@ -162,8 +111,8 @@ func TestRemembers(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		c.with(func() {
-			if len(c.kept.Advertisements) != 6 || c.writes > 4 {
-				t.Errorf("%d writes, %v is kept", c.writes, c.kept)
+			if len(c.disk.kept.Advertisements) != 6 || c.disk.writes > 4 {
+				t.Errorf("%d writes, %v is kept", c.disk.writes, c.disk.kept)
 			}
 		})
 	})
@@ -175,7 +124,7 @@ func TestRemembersTheLast(t *testing.T) {
 		var kept *bgp.Desired
 		var c *crossroads
 		t.Cleanup(func() {
-			if kept = c.kept; kept == nil || !kept.Neighbours[netip.MustParseAddr("192.0.2.2")].Address.IsValid() {
+			if kept = c.disk.kept; kept == nil || !kept.Neighbours[netip.MustParseAddr("192.0.2.2")].Address.IsValid() {
 				t.Errorf("%v is kept", kept)
 			}
 		})

@@ -1,146 +1,106 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package router keeps the way to other hosts: it takes in what etcd, the kernel and BGP say, has plan.Engine decide, and
-// programs routes and tunnels.
+// Package router keeps the routes to other hosts: it takes in what etcd, the kernel and BGP say, has plan.Planner
+// decide, and programs routes and tunnels.
 package router
 
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/identity"
-	"github.com/calico-go/calico/pkg/agent/inbox"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
-	"github.com/calico-go/calico/pkg/kernel/fabric"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// wayOut is what the router drives: fabric.Fabric.
-type wayOut interface {
-	Apply(context.Context, plan.State) (fabric.Report, error)
-	ApplySome(context.Context, plan.Changes) (fabric.Report, error)
-	Unchanged(context.Context) (bool, error)
-	Subscribe(context.Context) (<-chan struct{}, error)
-	Close()
-}
-
-// lessons is where the router hears what BGP learned: bgp.Subscription.
-type lessons interface {
-	Ready() <-chan struct{}
-	Take() []plan.Learned
-	LookAgain([]netip.Prefix)
-}
+const (
+	// leastPause is the first pause after which what failed is tried again.
+	leastPause = time.Second
+	// leastLook is the least time between two looks at the kernel that events ask for.
+	leastLook = 20 * time.Millisecond
+	// leastRetention is how long a host that doesn't speak BGP keeps what it learned
+	// before the agent was started anew: its address may be on its way to etcd.
+	leastRetention = 2 * time.Minute
+	// recallAfter is how long an agent that starts waits for etcd before BGP says what it said
+	// last. A start that finds etcd in order takes less; neighbours keep the host's routes for
+	// its restart time.
+	recallAfter = 2 * time.Second
+	// firewallPatience is how long a tunnel that is new waits for the firewall to know from
+	// whom it may take packets.
+	firewallPatience = time.Second
+	// mostPassed is how many prefixes BGP is asked for paths that aren't the best, each time.
+	mostPassed = 1000
+)
 
 // leftover is who deletes the host's blocks from which nothing may be allocated: leftovers.Keeper.
 type leftover interface {
 	Note(now time.Time, blocks []netip.Prefix)
 }
 
-// Network is the host's part in the network as the router sees it; a test puts
-// another in its place.
-type Network struct {
-	open   func(prefixes []string) (wayOut, error)
-	links  func(prefixes []string) (plan.Links, error)
-	routes func() ([]plan.Route, error)
-	// carriers is how often links have lost their carrier.
-	carriers func(names []string) (map[string]uint32, error)
-	// etcd are etcdway.Way's addresses.
-	etcd    func() map[netip.Addr]bool
-	speaker speaker
-	lessons lessons
-	// readRouterID gives the BGP identifier of a former run, writeRouterID notes it.
-	readRouterID  func() (netip.Addr, error)
-	writeRouterID func(netip.Addr) error
-	// readSpoken gives what BGP was told last by a former run of that identifier, writeSpoken notes it; hasSpoken says
-	// whether there is such a note.
-	hasSpoken   func() bool
-	readSpoken  func(netip.Addr) (bgp.Desired, error)
-	writeSpoken func(bgp.Desired) error
-}
-
-// Router is the one goroutine that keeps the way to other hosts: it takes in what
-// etcd, the kernel and BGP say, has the engine decide, and programs routes and
-// tunnels. It is not the loop's, so that nothing of other hosts delays the gate or
+// Router is the one goroutine that keeps the routes to other hosts: it takes in what
+// etcd, the kernel and BGP say, has the plan decide, and programs routes and
+// tunnels. It is a goroutine of its own, so that nothing of other hosts delays the gate or
 // the firewall.
 type Router struct {
-	log      *slog.Logger
-	host     string
-	network  Network
-	inbox    *inbox.Inbox
-	handover *Handover
-	talker   *talker
-	memory   *memory
-	identity *identity.Keeper // nil = others say who this host is
-	naming   *status.Naming   // nil = the name is the host's own
-	leftover leftover         // nil = nobody deletes leftovers
-	problems *problems.Ledger
-	health   *health.Monitor
-	metrics  Metrics
-	// Asks takes a channel and sends on it, from Run, what the router wants, for people.
-	Asks   chan chan string
-	counts chan chan map[netip.Addr]int // for the routes by neighbour
+	log          *slog.Logger
+	network      Network
+	handover     *Handover
+	talker       *talker
+	kernel       *kernel
+	identity     *identity.Keeper // nil = others say who this host is
+	naming       *status.Naming   // nil = the name is the host's own
+	leftover     leftover         // nil = nobody deletes leftovers
+	reports      *reports
+	disturbances *disturbances
+	metrics      Metrics
+	asks         chan func() // to be called by Run
 
-	params  params.Params
-	settled bool // params are those that stand in etcd, too
-	engine  *plan.Engine
-	state   plan.State
-	// routerID is BGP's, in use or of a former run; invalid = none.
-	routerID netip.Addr
-	unnoted  bool // it could not be written
-	fabric   wayOut
-	events   <-chan struct{}
-	unwatch  context.CancelFunc
+	plan       *plan.Planner
+	params     params.Params
+	configured bool // params are those that stand in etcd, too
+	etcd       etcd
+	links      plan.Links
+	begun      time.Time // when former routes were read; zero = they weren't
+	retained   bool      // these are kept until BGP has learned all
+	acts       bool      // something was done in the host's name
+	memory     memory
+	waitsFor   string // what was logged last
+	told       *News  // nil = nothing yet
 
-	begun    time.Time // when the engine was first told of etcd
-	retained bool      // routes of a former run are kept until BGP has learned
-	waitsFor string    // what was logged last
-	acts     bool      // something was done in the host's name
-	recalled bool      // until then BGP says what a former run said
+	look  looking
+	retry retrying
+}
 
-	// bridged are routes that are kept until BGP tells of them, or until bridgeEnd.
-	bridged    map[netip.Prefix]plan.Route
-	bridgeEnd  time.Time
-	unbridging *time.Timer
+// memory is what a former run of the agent left of BGP.
+type memory struct {
+	routerID netip.Addr // BGP's identifier, in use or of the former run; invalid = none
+	desired  bgp.Desired
+	err      error // why that can't be used
+	recalled bool  // BGP says it again, or it is known that it can't or needn't
+}
 
-	// leaves are tunnels that are no longer needed and still take packets.
-	leaves  map[plan.TunnelKind]leaving
-	left    *time.Timer
-	opening bool // tunnels are made, and routes are as they were
+// looking is when the host's own links and routes are to be read, and ours read back.
+type looking struct {
+	due   bool
+	after time.Time // not before
+}
 
-	// withdraws are prefixes of ours that BGP tells the mesh of until then, though their pool is encapsulated.
-	withdraws   map[netip.Prefix]time.Time
-	withdrawing *time.Timer
-
-	whole     bool // everything is to be compared with the kernel
-	applied   bool // that was done once
-	look      bool // the kernel is to be looked at: the host's own links and routes, and ours
-	audit     bool // it is to be seen whether ours are as they were
-	links     plan.Links
-	lookAgain *time.Timer
-	looked    time.Time
-	lookPause time.Duration
-	retry     *time.Timer
-	pause     time.Duration
-	told      News
-	toldOnce  bool
-	lacks     map[string]error // what the kernel doesn't hold, by subject
-	clock     time.Time        // when it was looked at
-	carriers  carriers
-	flapping  []string         // links, sorted
-	trouble   [troubles]string // what was logged last
-	passing   [troubles]problems.Passing
-	unsaid    map[plan.ProblemID]time.Time // since when there are problems that are said if they last
-	saying    *time.Timer
+// retrying is when what failed is tried again.
+type retrying struct {
+	at    time.Time // zero = nothing failed
+	pause time.Duration
 }
 
 // Config is what a router is told when it starts.
@@ -158,11 +118,17 @@ type Config struct {
 
 // New is of a router that has heard of nothing. Run, and Talk beside it, have it act.
 func New(cfg Config, n Network) *Router {
+	reports := newReports(cfg.Logger, cfg.Problems)
 	return &Router{
-		log: cfg.Logger, host: cfg.Node, network: n, inbox: inbox.New(), handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming, leftover: cfg.Leftovers,
-		talker: newTalker(cfg.Logger, n.speaker, cfg.Problems, cfg.Health), memory: newMemory(cfg.Logger, n.writeSpoken), problems: cfg.Problems, health: cfg.Health, metrics: cfg.Metrics,
-		Asks: make(chan chan string), counts: make(chan chan map[netip.Addr]int), params: params.Resolve().Params,
-		lacks: map[string]error{}, bridged: map[netip.Prefix]plan.Route{}, leaves: map[plan.TunnelKind]leaving{}, withdraws: map[netip.Prefix]time.Time{}, unsaid: map[plan.ProblemID]time.Time{}, carriers: carriers{}, clock: time.Now(),
+		log: cfg.Logger, network: n, handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming, leftover: cfg.Leftovers,
+		talker: &talker{
+			log: cfg.Logger, speaker: n.speaker, state: n.state, problems: cfg.Problems, health: cfg.Health,
+			desired: mailbox.New[bgp.Desired](),
+		},
+		kernel:       &kernel{open: n.open, reports: reports, health: cfg.Health, metrics: cfg.Metrics, whole: true},
+		disturbances: &disturbances{losses: n.carriers, reports: reports, metrics: cfg.Metrics, counts: map[string][]carrierCount{}, clock: time.Now()},
+		reports:      reports, metrics: cfg.Metrics, asks: make(chan func()),
+		params: params.Resolve().Params, plan: plan.NewPlanner(cfg.Node, plan.Settings{}), look: looking{due: true},
 	}
 }
 
@@ -171,41 +137,29 @@ func (r *Router) Hear(u model.Update) {
 	if r.identity != nil {
 		r.identity.Hear(u)
 	}
-	r.inbox.Put(u)
+	r.handover.orders.Update(func(o orders) orders {
+		o.etcd.add(u)
+		return o
+	})
 }
-
-// Waits says what etcd must be known to hold before anything is done; "" = nothing more.
-func (r *Router) Waits() string { return r.inbox.Waits() }
 
 // Talk has BGP do what the router desires, until the context ends; then sessions end as for a restart. It runs
 // beside Run. The error is always nil.
 func (r *Router) Talk(ctx context.Context) error {
-	var keeping sync.WaitGroup
-	keeping.Go(func() { r.memory.run(ctx) })
-	defer keeping.Wait()
-	return r.talker.run(ctx)
+	r.talker.run(ctx)
+	return nil
 }
 
-// Hush ends BGP's sessions as for a restart, where Talk was never called.
-func (r *Router) Hush(ctx context.Context) { r.talker.close(ctx) }
+// CloseGracefully ends BGP's sessions as for a restart, where Talk was never called.
+func (r *Router) CloseGracefully(ctx context.Context) { r.talker.close(ctx) }
 
 // Run turns until the context ends. What is programmed stays. The error is always nil.
 func (r *Router) Run(ctx context.Context) error {
-	defer r.closeFabric()
-	r.retry = time.NewTimer(time.Hour)
-	defer r.retry.Stop()
-	r.lookAgain = time.NewTimer(time.Hour)
-	defer r.lookAgain.Stop()
-	r.unbridging = time.NewTimer(time.Hour)
-	defer r.unbridging.Stop()
-	r.left = time.NewTimer(time.Hour)
-	defer r.left.Stop()
-	r.withdrawing = time.NewTimer(time.Hour)
-	defer r.withdrawing.Stop()
-	r.saying = time.NewTimer(time.Hour)
-	defer r.saying.Stop()
-	recall := time.NewTimer(recallAfter)
-	defer recall.Stop()
+	defer r.kernel.close()
+	r.memory.routerID, r.memory.desired, r.memory.err = r.network.state.read()
+	start := time.Now()
+	wake := time.NewTimer(recallAfter)
+	defer wake.Stop()
 	interval := r.params.RefreshInterval
 	audit := time.NewTicker(interval)
 	defer audit.Stop()
@@ -220,50 +174,31 @@ func (r *Router) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.inbox.Wake:
-		case <-r.handover.forRouter:
-		case <-r.network.lessons.Ready():
-			if r.engine == nil {
-				continue // what BGP recalled brings is taken when there is one
-			}
+		case <-r.handover.orders.Ready():
+		case <-r.network.learned.Ready():
 		case <-found:
 		case <-named:
-		case _, ok := <-r.events:
+		case _, ok := <-r.kernel.events:
 			if !ok {
-				r.events = nil // the timer remains
+				r.kernel.events = nil // audits remain
 			}
-			r.look = true
+			r.look.due = true
 		case <-audit.C:
-			r.audit, r.look = true, r.look || r.events == nil
-			r.lookAtPassed()
-			r.lookAtClock(time.Now())
-			r.lookAtCarriers(time.Now())
-			r.noteLeftovers(time.Now())
-			if r.routerID.IsValid() {
-				r.noteID() // it may have been deleted
-			}
-			r.memory.again(r.network.hasSpoken())
-		case <-r.lookAgain.C:
-		case <-r.unbridging.C:
-		case <-r.left.C:
-		case <-r.withdrawing.C:
-		case <-r.retry.C:
-			r.whole = true
-		case <-r.saying.C:
-			r.sayUnsaid(time.Now())
-			continue
-		case <-recall.C:
-			r.recall()
-			continue
-		case ask := <-r.Asks:
-			ask <- r.picture()
-			continue
-		case ask := <-r.counts:
-			ask <- r.used()
+			r.audit(time.Now())
+		case <-wake.C:
+		case ask := <-r.asks:
+			ask()
 			continue
 		}
-		r.obey()
+		r.takeOrders()
 		r.turn(ctx)
+		now := time.Now()
+		r.reports.tell(r.plan.State().Problems, now)
+		recall := start.Add(recallAfter)
+		if !r.acts && !r.memory.recalled && !now.Before(recall) {
+			r.recall()
+		}
+		wake.Reset(r.next(now, recall).Sub(now))
 		if interval != r.params.RefreshInterval {
 			interval = r.params.RefreshInterval
 			audit.Reset(interval)
@@ -271,128 +206,257 @@ func (r *Router) Run(ctx context.Context) error {
 	}
 }
 
-// obey takes in what the loop has left.
-func (r *Router) obey() {
-	o := r.handover.takeOrders()
-	r.look = r.look || o.look
+// next is when there is something to do although nothing happens.
+func (r *Router) next(now, recall time.Time) time.Time {
+	next := now.Add(time.Hour)
+	times := []time.Time{r.plan.Next(), r.retry.at, r.reports.due, recall}
+	if r.look.due {
+		times = append(times, r.look.after)
+	}
+	for _, t := range times {
+		if t.After(now) && t.Before(next) {
+			next = t
+		}
+	}
+	return next
+}
+
+// takeOrders takes in what others have left.
+func (r *Router) takeOrders() {
+	o, _ := r.handover.orders.Take()
+	r.etcd.hear(o.etcd)
+	r.look.due = r.look.due || o.look
 	if o.params == nil {
 		return
 	}
 	before := r.params
-	r.params, r.settled = *o.params, true
-	if r.fabric != nil && !slices.Equal(before.InterfacePrefixes, r.params.InterfacePrefixes) {
-		r.closeFabric()
-		r.look = true
+	r.params, r.configured = *o.params, true
+	if !slices.Equal(before.InterfacePrefixes, r.params.InterfacePrefixes) {
+		r.kernel.close()
+		r.look.due = true
 	}
+}
+
+// again has the router try again after a while, longer each time.
+func (r *Router) again() {
+	r.retry.pause = min(max(2*r.retry.pause, leastPause), r.params.RefreshInterval)
+	r.retry.at = time.Now().Add(r.retry.pause)
 }
 
 // turn acts on what has been taken in. What fails is tried again after a while.
 func (r *Router) turn(ctx context.Context) {
-	etcd := r.inbox.Waits()
-	waits := cmp.Or(etcd, r.naming.Waits())
-	if waits != r.waitsFor && r.engine != nil {
+	now := time.Now()
+	if !r.retry.at.IsZero() && !now.Before(r.retry.at) {
+		r.retry.at, r.kernel.whole = time.Time{}, true
+	}
+	waits := cmp.Or(r.etcd.waits(), r.naming.Waits())
+	if waits != r.waitsFor && !r.begun.IsZero() {
 		r.log.Info("etcd and the routes to other hosts", "waiting", waits)
 	}
 	r.waitsFor = waits
-	r.takeBack()
-	if r.engine == nil && (!r.settled || etcd != "" || !r.begin()) {
-		return // the loop has yet to read the settings in etcd, or nothing is to be decided
+	if r.begun.IsZero() && (!r.configured || r.etcd.waits() != "" || !r.begin(now)) {
+		return // the settings in etcd have yet to be read, or nothing is to be decided
 	}
-	r.takeIn()
-	if !r.open(ctx) {
+	r.takeEtcd(now)
+	if !r.kernel.ready(ctx, r.params.InterfacePrefixes) {
+		r.again()
 		return
 	}
 	complete := r.network.speaker.Complete() // before what was learned until then is taken
-	r.learn(r.network.lessons.Take())
-	r.release(complete)
-	r.unbridge()
-	r.glance(ctx)
-	c, opens := r.decide()
+	r.plan.Learn(r.network.learned.Take()...)
+	r.release(complete, now)
+	looked := r.readLinks(now)
+	c := r.plan.Plan(now)
+	r.metrics.count(r.plan.State())
+	r.reports.changed(c, now)
 	first := !r.acts
 	if first && r.naming.Waits() != "" {
 		r.wish()
 		return
 	}
-	r.acts, r.whole = true, r.whole || first
-	r.announce(ctx, c, first)
-	r.opening = opens && !first
+	r.acts = true
+	r.announceTunnels(ctx)
 	r.wish()
-	if r.opening {
-		c = r.openTunnels(ctx, c)
-		r.wish()
-	}
-	if r.withdraw(time.Now()) || first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
-		r.identify()
+	if first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
 		r.speak()
 	}
-	r.program(ctx, c)
-	r.forget(ctx, time.Now())
+	if r.kernel.apply(ctx, r.plan.State(), c) {
+		r.retry = retrying{}
+	} else {
+		r.again()
+	}
+	if r.kernel.applied {
+		r.plan.Programmed()
+	}
+	r.announce()
+	if looked { // where links come and go by the hundred, that is done for a tenth of the time
+		r.look.after = time.Now().Add(max(leastLook, 10*time.Since(now)))
+	}
 }
 
-// takeIn has the engine take in what etcd says. A name that is another's leaves what was done
+// begin has the plan keep the routes that a former run of the agent learned, until BGP has
+// learned them again.
+func (r *Router) begin(now time.Time) bool {
+	former, err := r.network.routes()
+	if !r.reports.ok("the routes that BGP learned before could not be read, trying again", err) {
+		r.again()
+		return false
+	}
+	r.plan.Retain(former...)
+	r.begun, r.retained = now, len(former) > 0
+	return true
+}
+
+// release ends that.
+func (r *Router) release(complete bool, now time.Time) {
+	speaks := r.plan.State().Speaker.AS != 0
+	if r.retained && r.kernel.applied && (speaks && complete || !speaks && now.Sub(r.begun) > leastRetention) {
+		r.retained = false
+		r.plan.Retain()
+	}
+}
+
+// takeEtcd has the plan take in what etcd says. A name that is another's leaves what was done
 // as it is. Where nothing was done yet all is decided, for the identity to know, and nothing done.
-func (r *Router) takeIn() {
-	r.engine.SetSettings(r.routing())
-	r.engine.Update(r.inbox.Take(func() bool { return r.acts && r.naming.Waits() != "" })...)
-	r.engine.SetEtcd(r.network.etcd())
+func (r *Router) takeEtcd(now time.Time) {
+	settings := r.params.Routing()
+	settings.RouterID = r.memory.routerID
+	r.plan.SetSettings(settings)
+	r.plan.SetEtcd(r.network.etcd())
+	if r.etcd.waits() == "" && (!r.acts || r.naming.Waits() == "") && r.etcd.pending.heard {
+		r.plan.Take(r.etcd.pending.update(), now)
+		r.etcd.revision, r.etcd.pending = r.etcd.pending.revision, fold{}
+	}
 }
 
-// decide says what changes by what was taken in, and whether that opens a tunnel.
-func (r *Router) decide() (c plan.Changes, opens bool) {
-	c = r.bridge(r.engine.Compute())
-	opens = r.opens(c)
-	c = r.leave(c, time.Now())
-	r.keepTelling(c, time.Now())
-	r.metrics.count(r.state, c)
-	r.state.Apply(c)
-	r.metrics.size(r.state)
-	r.sayProblems(c, time.Now())
-	return c, opens
+// readLinks reads the host's own links and routes where they may have changed, and has ours read
+// back. The kernel gives them with all workloads', so it is not done at each audit: notices tell
+// where they change.
+func (r *Router) readLinks(now time.Time) (looked bool) {
+	if !r.look.due || now.Before(r.look.after) {
+		return false
+	}
+	links, err := r.network.links(r.params.InterfacePrefixes)
+	r.kernel.whole = true
+	if !r.reports.ok("the host's own links could not be read; what was known of them is used", err) {
+		r.again()
+		return true
+	}
+	r.look.due, r.links = false, links
+	r.plan.SetLinks(links)
+	if len(r.disturbances.counts) == 0 { // what is lost from now on counts
+		r.disturbances.look(links.Links, now)
+	}
+	return true
 }
 
-// noteLeftovers says which of the host's blocks nothing may be allocated from any more.
-func (r *Router) noteLeftovers(now time.Time) {
+// audit has all that is ours read back, and looks at what no event tells of.
+func (r *Router) audit(now time.Time) {
+	r.kernel.whole = true
+	r.look.due = r.look.due || r.kernel.events == nil
+	r.disturbances.lookAtClock(now)
+	r.disturbances.look(r.links.Links, now)
+	if passed := r.plan.Passed(mostPassed); len(passed) > 0 {
+		r.network.learned.LookAgain(passed)
+	}
 	if r.leftover == nil {
 		return
 	}
 	var blocks []netip.Prefix
-	if r.engine != nil && r.acts && r.inbox.Waits() == "" && r.naming.Waits() == "" {
-		blocks = r.engine.Leftovers()
+	if r.acts && r.waitsFor == "" {
+		blocks = r.plan.Leftovers()
 	}
 	r.leftover.Note(now, blocks)
 }
 
-// announce hands the loop what it must know of changes.
-func (r *Router) announce(ctx context.Context, c plan.Changes, first bool) {
-	if first || len(c.Hosts) > 0 || c.Devices != nil || c.MTU != nil {
-		r.tellLoop(ctx)
-	}
-}
-
-// well logs what is wrong, when that changes, and says whether nothing is.
-func (r *Router) well(what int, message string, err error) bool {
-	if r.passing[what].Hide(err, time.Now()) {
-		r.log.Debug(message, "err", err)
-		return false
-	}
-	text := problems.Reason(err)
-	if text != r.trouble[what] {
-		if err == nil {
-			r.log.Info("the way to other hosts is in order again", "was", r.trouble[what])
-		} else {
-			r.log.Error(message, "err", err)
+// news is what the rest of the agent must know by what is planned now.
+func (r *Router) news() News {
+	state := r.plan.State()
+	n := News{MTU: state.MTU.Pods, Hosts: maps.Clone(state.Hosts), Routers: map[netip.Addr]string{}}
+	for _, route := range r.links.Routes {
+		if route.Gateway.IsGlobalUnicast() { // others are no endpoint's
+			n.Routers[route.Gateway] = route.Device
 		}
-		r.trouble[what] = text
 	}
-	return err == nil
+	for _, t := range state.Tunnels {
+		if t.Kind == plan.IPIP {
+			n.Tunnels.IPIP = true
+		} else {
+			n.Tunnels.VXLANPort = t.Port
+		}
+	}
+	if len(state.Tunnels) > 0 {
+		n.Tunnels.Hosts = slices.SortedFunc(maps.Keys(state.Hosts), netip.Addr.Compare)
+	}
+	return n
 }
 
-// What trouble is kept of.
-const (
-	formerTrouble  = iota // the routes of a former run
-	openTrouble           // the kernel's side
-	linkTrouble           // the host's own links
-	carrierTrouble        // what they have lost
-	applyTrouble          // programming
-	troubles
-)
+// announceTunnels has a tunnel that is new wait until the firewall knows of it. It comes without
+// where that takes too long: the firewall must not be able to cut off other hosts.
+func (r *Router) announceTunnels(ctx context.Context) {
+	var before News
+	if r.told != nil {
+		before = *r.told
+	}
+	n := r.news()
+	if !(n.Tunnels.IPIP && !before.Tunnels.IPIP || n.Tunnels.VXLANPort != 0 && n.Tunnels.VXLANPort != before.Tunnels.VXLANPort) {
+		return
+	}
+	r.told = &n
+	late := time.NewTimer(firewallPatience)
+	defer late.Stop()
+	select {
+	case <-r.handover.Tell(n):
+	case <-ctx.Done():
+	case <-late.C:
+		r.log.Warn("a tunnel comes before the firewall knows of it: that takes too long")
+	}
+}
+
+// announce tells the rest of the agent what is new. A tunnel that ends is no more when the
+// firewall forgets it.
+func (r *Router) announce() {
+	if n := r.news(); r.told == nil || !n.equal(*r.told) {
+		r.told = &n
+		r.handover.Tell(n)
+	}
+}
+
+// wish tells the identity what is known of this host.
+func (r *Router) wish() {
+	if r.identity != nil {
+		r.identity.Want(identity.Wish{Revision: r.etcd.revision, Links: r.links, Devices: r.plan.Devices(), Conflict: r.plan.Conflict})
+	}
+}
+
+// speak has BGP do what is planned now. A neighbour that keeps the routes of an agent that
+// restarts must know its identifier again: see docs/decisions.md.
+func (r *Router) speak() {
+	state := r.plan.State()
+	if state.Speaker.AS != 0 {
+		r.memory.routerID = state.Speaker.RouterID
+	}
+	r.talker.say(bgp.Desired{Speaker: state.Speaker, Neighbours: maps.Clone(state.Neighbours), Advertisements: maps.Clone(state.Advertisements)})
+}
+
+// recall has BGP say what it said last where etcd can't be read or isn't ready: neighbours
+// would forget the host's routes. What the kernel holds stays. What etcd says comes in its
+// place, without a new session.
+func (r *Router) recall() {
+	waits := r.etcd.waits()
+	if waits == "" {
+		return // the settings come, or who has the name says what there is to be said
+	}
+	r.memory.recalled = true
+	d, err := r.memory.desired, r.memory.err
+	if err == nil {
+		r.log.Warn("BGP says what it said before the agent was started anew", "waiting", waits, "neighbours", len(d.Neighbours), "advertisements", len(d.Advertisements))
+		r.talker.say(d)
+		return
+	}
+	if former, readErr := r.network.routes(); readErr == nil && len(former) == 0 {
+		return // a first start
+	}
+	r.log.Error("BGP is silent: neighbours forget this host's routes when the restart time is over", "time", r.params.RestartTime, "waiting", waits, "reason", err)
+	r.talker.health.SetDegraded("BGP", fmt.Sprintf("BGP is silent, as what it said last can't be used (%v): neighbours forget this host's routes when BGPRestartTimeSecs are over", err))
+}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
-// speaker is what the talker drives: bgp.Speaker.
+// speaker is what BGP drives: bgp.Speaker.
 type speaker interface {
 	Apply(context.Context, bgp.Desired) error
 	Complete() bool
@@ -23,36 +24,42 @@ type speaker interface {
 	Close(context.Context) error
 }
 
-// closePatience is what the end of all sessions may take.
-const closePatience = 5 * time.Second
+// stateStore keeps what BGP is told: stateFile.
+type stateStore interface {
+	read() (netip.Addr, bgp.Desired, error)
+	write(netip.Addr, bgp.Desired) error
+}
 
-// talker has the speaker do what was said last, beside the router: a neighbour
-// that sends without end, or that doesn't listen, holds up no route of others.
+const (
+	// closePatience is what the end of all sessions may take.
+	closePatience = 5 * time.Second
+	// greatestPause is the longest pause after which a speaker that fails is tried again.
+	greatestPause = 10 * time.Second
+	// savePause gathers what changes at once, and saveRetry is when a write that failed is
+	// tried again.
+	savePause, saveRetry = time.Second, 10 * time.Second
+)
+
+// talker has the speaker do what was desired last, beside the router: a neighbour
+// that sends without end, or that doesn't listen, holds up no route of others. It keeps on
+// disk what it has the speaker do.
 type talker struct {
-	log     *slog.Logger
-	speaker speaker
-	wake    mailbox.Signal
-
-	mu    sync.Mutex
-	want  *bgp.Desired // nil = nothing new
-	every time.Duration
-	err   error // of the last try
-
-	problems *problems.Ledger // where that is shown
+	log      *slog.Logger
+	speaker  speaker
+	state    stateStore
+	problems *problems.Ledger
 	health   *health.Monitor
+	desired  *mailbox.Box[bgp.Desired]
+
+	mu  sync.Mutex
+	err error // of the last try
+
+	routerID netip.Addr // the last by which BGP spoke
+	unsaved  error      // why it is not on disk
 }
 
-func newTalker(log *slog.Logger, s speaker, p *problems.Ledger, h *health.Monitor) *talker {
-	return &talker{log: log, speaker: s, problems: p, health: h, wake: mailbox.NewSignal(), every: leastPause}
-}
-
-// say leaves a note of what is desired. Its maps are not changed any more.
-func (t *talker) say(d bgp.Desired, most time.Duration) {
-	t.mu.Lock()
-	t.want, t.every = &d, most
-	t.mu.Unlock()
-	t.wake.Send()
-}
+// say leaves what is desired. Its maps are not changed any more.
+func (t *talker) say(d bgp.Desired) { t.desired.Put(d) }
 
 // trouble is why the speaker doesn't do what is desired.
 func (t *talker) trouble() error {
@@ -63,36 +70,64 @@ func (t *talker) trouble() error {
 
 // run applies until the context ends. Then sessions end as for a restart:
 // neighbours keep the routes to this host.
-func (t *talker) run(ctx context.Context) error {
+func (t *talker) run(ctx context.Context) {
 	defer t.close(ctx)
-	retry := time.NewTimer(time.Hour)
+	retry, save := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	defer retry.Stop()
+	defer save.Stop()
+	t.routerID, _, _ = t.state.read() // the router says what is wrong with it
 	var now bgp.Desired
-	pause := time.Duration(0)
+	var pause time.Duration
+	saved := true
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-t.wake:
+			if !saved {
+				t.save(now)
+			}
+			return
+		case <-save.C:
+			if saved = saved || t.save(now); !saved {
+				save.Reset(saveRetry)
+			}
+			continue
+		case <-t.desired.Ready():
+			if d, ok := t.desired.Take(); ok {
+				now, pause = d, 0
+				if saved {
+					save.Reset(savePause)
+				}
+				saved = false
+			}
 		case <-retry.C:
 		}
-		t.mu.Lock()
-		if t.want != nil {
-			now, t.want, pause = *t.want, nil, 0
-		}
-		most := t.every
-		t.mu.Unlock()
 		err := t.speaker.Apply(ctx, now)
 		if err != nil && ctx.Err() != nil {
-			return nil
+			continue // to the end
 		}
 		t.note(err)
 		t.health.SetDegraded("BGP", unheard(now, err))
 		if err != nil {
-			pause = min(max(2*pause, leastPause), most)
+			pause = min(max(2*pause, leastPause), greatestPause)
 			retry.Reset(pause)
 		}
 	}
+}
+
+// save writes what the speaker does, for the next agent.
+func (t *talker) save(d bgp.Desired) bool {
+	if d.Speaker.AS != 0 {
+		t.routerID = d.Speaker.RouterID
+	}
+	err := t.state.write(t.routerID, d)
+	switch {
+	case err != nil && t.unsaved == nil:
+		t.log.Warn("what BGP says is not on disk: an agent that starts while etcd can't be read would be silent, or say what was said before, and neighbours might forget this host's routes", "err", err)
+	case err == nil && t.unsaved != nil:
+		t.log.Info("what BGP says is on disk")
+	}
+	t.unsaved = err
+	return err == nil
 }
 
 // unheard says that other hosts hear of no routes to this one's pods: BGP doesn't run, and a

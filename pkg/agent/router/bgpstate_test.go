@@ -49,9 +49,9 @@ func equalDesired(t *testing.T, what string, want, got bgp.Desired) {
 	}
 }
 
-// TestSpokenSample reads and writes the file that the first agent which had one wrote. Where what BGP is told gets another
+// TestStateSample reads and writes the file that the first agent which had one wrote. Where what BGP is told gets another
 // field, a file without it must still mean the same, or the version be another.
-func TestSpokenSample(t *testing.T) {
+func TestStateSample(t *testing.T) {
 	want := everything()
 	for _, v := range []any{want.Speaker, want.Neighbours[netip.MustParseAddr("192.0.2.2")], want.Advertisements[prefix("10.1.0.0/26")]} {
 		for i := range reflect.TypeOf(v).NumField() {
@@ -60,67 +60,55 @@ func TestSpokenSample(t *testing.T) {
 			}
 		}
 	}
-	sample := spokenFile{filepath.Join("testdata", "bgp-spoken.v1"), "h", "boot/1"}
-	got, err := sample.read(want.Speaker.RouterID)
-	if err != nil {
+	id := want.Speaker.RouterID
+	sample := stateFile{filepath.Join("testdata", "bgp-state.v1"), "h", "boot/1"}
+	f := newStateFile(filepath.Join(t.TempDir(), "var"), "h", "boot/1")
+	if err := f.write(id, want); err != nil {
 		t.Fatal(err)
 	}
-	equalDesired(t, "the sample", want, got)
-	f := newSpokenFile(filepath.Join(t.TempDir(), "var"), "h", "boot/1")
-	if err := f.write(want); err != nil {
-		t.Fatal(err)
+	for _, f := range []stateFile{sample, f} {
+		gotID, got, err := f.read()
+		if err != nil || gotID != id {
+			t.Fatalf("%s: router id %s, %v", f.path, gotID, err)
+		}
+		equalDesired(t, f.path, want, got)
 	}
 	before, _ := os.ReadFile(sample.path)
 	after, _ := os.ReadFile(f.path)
 	if diff := cmp.Diff(string(before), string(after)); diff != "" {
 		t.Errorf("what is written (-sample +now):\n%s", diff)
 	}
-
-	// Without it, a reflector is a neighbour that nothing is reflected to.
-	for a, n := range want.Neighbours {
-		n.Client, n.Reflector = false, n.Client
-		want.Neighbours[a] = n
-	}
-	if err := f.write(want); err != nil {
-		t.Fatal(err)
-	}
-	if got, err = f.read(want.Speaker.RouterID); err != nil {
-		t.Fatal(err)
-	}
-	equalDesired(t, "with a reflector", want, got)
 }
 
-// TestSpokenOfAnother has only what this host said in this boot be said again.
-func TestSpokenOfAnother(t *testing.T) {
-	f := newSpokenFile(t.TempDir(), "h", "boot/1")
+// TestStateOfAnother has only what this host said in this boot be said again. Its router id it keeps longer.
+func TestStateOfAnother(t *testing.T) {
+	f := newStateFile(t.TempDir(), "h", "boot/1")
 	d := everything()
 	id := d.Speaker.RouterID
-	refused := func(what string, f spokenFile, id netip.Addr, reason string) {
+	refused := func(what string, f stateFile, want netip.Addr, reason string) {
 		t.Helper()
-		if _, err := f.read(id); err == nil || !strings.Contains(err.Error(), reason) {
-			t.Errorf("%s: %v, want %q", what, err, reason)
+		if got, _, err := f.read(); err == nil || !strings.Contains(err.Error(), reason) || got != want {
+			t.Errorf("%s: router id %s, %v; want %s, %q", what, got, err, want, reason)
 		}
 	}
-	refused("no file", f, id, "no such file")
-	if err := f.write(d); err != nil {
+	refused("no file", f, netip.Addr{}, "no such file")
+	if err := f.write(id, d); err != nil {
 		t.Fatal(err)
 	}
-	refused("of another host, by a copied disk", spokenFile{f.path, "o", f.place}, id, `of host "h"`)
-	refused("of another boot", spokenFile{f.path, "h", "boot/2"}, id, "before the host was booted")
-	refused("where the boot isn't known", spokenFile{f.path, "h", ""}, id, "which boot")
-	refused("of another router id", f, netip.MustParseAddr("192.0.2.9"), "router id 192.0.2.1")
-	if err := (spokenFile{f.path, "h", ""}).write(bgp.Desired{}); err != nil {
+	refused("of another host, by a copied disk", stateFile{f.path, "o", f.boot}, netip.Addr{}, `of host "h"`)
+	refused("of another boot", stateFile{f.path, "h", "boot/2"}, id, "before the host was booted")
+	refused("where the boot isn't known", stateFile{f.path, "h", ""}, id, "which boot")
+	if err := (stateFile{f.path, "h", ""}).write(id, d); err != nil {
 		t.Error(err)
 	}
-	if _, err := f.read(id); err != nil {
-		t.Errorf("where the boot isn't known the file is written: %v", err)
-	}
+	refused("written where the boot wasn't known", f, id, "before the host was booted")
 	for text, reason := range map[string]string{
 		"": "EOF", "{}": "no version", `{"Version": 2, "Wings": 3}`: "version 2", `{"Version": 1, "Wings": 3}`: "Wings", "\x00": "invalid",
+		`{"Version": 1, "Host": "h", "RouterID": "fd00::1"}`: "router id",
 	} {
 		if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		refused(text, f, id, reason)
+		refused(text, f, netip.Addr{}, reason)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package inbox
+package agent
 
 import (
 	"net/netip"
@@ -26,12 +26,12 @@ func TestForLoop(t *testing.T) {
 	}{
 		{"both", model.Update{Revision: 2, Entries: []model.Entry{block, endpoint}}, []model.Entry{endpoint}, true},
 		{"the loop's", model.Update{Revision: 2, Entries: []model.Entry{endpoint}}, []model.Entry{endpoint}, true},
-		{"the router's", model.Update{Revision: 2, Entries: []model.Entry{block}}, nil, false},
+		{"the router's", model.Update{Revision: 2, Entries: []model.Entry{block}}, []model.Entry{}, false},
 		{"a snapshot", model.Update{Revision: 2, Resync: true, Entries: []model.Entry{block}}, []model.Entry{}, true},
 		{"nothing but a revision", model.Update{Revision: 2}, nil, true},
 	} {
-		got, ok := ForLoop(c.in, RoutesOnly())
-		if diff := cmp.Diff(c.want, got.Entries); diff != "" || ok != c.ok || ok && (got.Revision != 2 || got.Resync != c.in.Resync) {
+		got, ok := forLoop(c.in)
+		if diff := cmp.Diff(c.want, got.Entries); diff != "" || ok != c.ok || got.Revision != 2 || got.Resync != c.in.Resync {
 			t.Errorf("%s: %v, revision %d:\n%s", c.name, ok, got.Revision, diff)
 		}
 	}

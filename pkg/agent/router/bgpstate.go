@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/calico-go/calico/pkg/agent/statefile"
+	"github.com/calico-go/calico/pkg/bgp"
+	"github.com/calico-go/calico/pkg/plan"
+)
+
+// BGPStateName is a file in the var directory: the identifier by which the host speaks BGP, and
+// what BGP was told last, for an agent that starts and can't read etcd. No password is in it.
+const BGPStateName = "bgp-state"
+
+// bgpStateVersion is that of the file's form. Another is for a form that means something else.
+const bgpStateVersion = 1
+
+// bgpState is what the file holds, as JSON.
+type bgpState struct {
+	Version        int
+	Host           string
+	RouterID       netip.Addr
+	Boot           string // in which the rest was said, "" = it isn't known
+	Speaker        plan.Speaker
+	Neighbours     map[netip.Addr]plan.Neighbour
+	Advertisements map[netip.Prefix]plan.Advertisement
+}
+
+// stateFile is where one host of the name keeps its bgpState, in one boot: after another boot
+// its pods are gone, and its blocks may be other hosts'.
+type stateFile struct{ path, host, boot string }
+
+func newStateFile(dir, host, boot string) stateFile {
+	return stateFile{filepath.Join(dir, BGPStateName), host, boot}
+}
+
+func (f stateFile) write(id netip.Addr, d bgp.Desired) error {
+	s := bgpState{Version: bgpStateVersion, Host: f.host, RouterID: id}
+	if f.boot != "" {
+		s.Boot, s.Speaker, s.Neighbours, s.Advertisements = f.boot, d.Speaker, d.Neighbours, d.Advertisements
+	}
+	text, err := json.MarshalIndent(s, "", " ")
+	if err != nil {
+		return err
+	}
+	return statefile.Write(f.path, append(text, '\n'))
+}
+
+// read returns the identifier that a former agent of this host had, invalid = none, and what
+// BGP was told by one of this boot. The error says why the latter can't be used.
+func (f stateFile) read() (netip.Addr, bgp.Desired, error) {
+	var s bgpState
+	text, err := os.ReadFile(f.path)
+	if err != nil {
+		return netip.Addr{}, bgp.Desired{}, err
+	}
+	reader := json.NewDecoder(bytes.NewReader(text))
+	reader.DisallowUnknownFields()
+	err = reader.Decode(&s)
+	switch {
+	case s.Version != bgpStateVersion && s.Version != 0:
+		err = fmt.Errorf("%s is of version %d, this agent writes %d", f.path, s.Version, bgpStateVersion)
+	case err != nil:
+		err = fmt.Errorf("%s: %w", f.path, err)
+	case s.Version == 0:
+		err = fmt.Errorf("%s has no version", f.path)
+	case s.Host != f.host: // a copied disk
+		err = fmt.Errorf("%s is of host %q", f.path, s.Host)
+	case s.RouterID.IsValid() && !s.RouterID.Is4():
+		err = fmt.Errorf("%s: router id %s", f.path, s.RouterID)
+	}
+	if err != nil {
+		return netip.Addr{}, bgp.Desired{}, err
+	}
+	switch {
+	case f.boot == "":
+		err = errors.New("it isn't known which boot this is")
+	case s.Boot != f.boot:
+		err = fmt.Errorf("%s is of before the host was booted", f.path)
+	default:
+		return s.RouterID, bgp.Desired{Speaker: s.Speaker, Neighbours: s.Neighbours, Advertisements: s.Advertisements}, nil
+	}
+	return s.RouterID, bgp.Desired{}, err
+}
