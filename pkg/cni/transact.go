@@ -291,7 +291,7 @@ func (s *session) attempt(ctx context.Context, v *view, t transaction) (model.Ch
 		step("before commit")
 		var found model.Snapshot
 		wants := slices.DeleteFunc(slices.Clone(v.wants), func(w ipam.Want) bool { return w.If != nil || w.Before != "" || w.Limit > manyNames })
-		revision, err := s.client.Commit(ctx, change, store.OrRead(wants, &found))
+		revision, err := s.client.Commit(ctx, change)
 		switch {
 		case err == nil:
 			step("committed")

@@ -108,3 +108,72 @@ func Remedy(path string) string {
 	}
 	return "correct or delete it"
 }
+
+func (ReadyKey) Path() string        { return v1Root + "Ready" }
+func (k HostConfigKey) Path() string { return join(v1Root+"host/*/config/*", k.Host, k.Name) }
+func (k HostMetadataKey) Path() string {
+	return join(v1Root+"host/*/metadata", k.Host)
+}
+func (k HostBirdIPKey) Path() string   { return join(v1Root+"host/*/bird_ip", k.Host) }
+func (k HostEndpointKey) Path() string { return join(v1Root+"host/*/endpoint/*", k.Host, k.Endpoint) }
+func (k WorkloadEndpointKey) Path() string {
+	return join(v1Root+"host/*/workload/*/*/endpoint/*", k.Host, k.Orchestrator, k.Workload, k.Endpoint)
+}
+
+// Path is where the setting is; the names of BGP's older places belong to BGPMeshKey and BGPPeerKey.
+func (k GlobalConfigKey) Path() string { return join(v1Root+"config/*", k.Name) }
+
+func (k ProfileRulesKey) Path() string  { return join(v1Root+"policy/profile/*/rules", k.Profile) }
+func (k ProfileTagsKey) Path() string   { return join(v1Root+"policy/profile/*/tags", k.Profile) }
+func (k ProfileLabelsKey) Path() string { return join(v1Root+"policy/profile/*/labels", k.Profile) }
+func (k TierKey) Path() string          { return join(v1Root+"policy/tier/*/metadata", k.Tier) }
+func (k PolicyKey) Path() string        { return join(v1Root+"policy/tier/*/policy/*", k.Tier, k.Policy) }
+
+func (IPAMConfigKey) Path() string { return ipamRoot + "config" }
+func (k PoolKey) Path() string {
+	return v1Root + "ipam/" + vFamily(isV6(k.CIDR)) + "/pool/" + cidrName(k.CIDR)
+}
+func (k BlockKey) Path() string { return BlockPrefix(isV6(k.CIDR)) + cidrName(k.CIDR) }
+func (k AffinityKey) Path() string {
+	return join(ipamRoot+"host/*/", k.Host) + ipFamily(isV6(k.CIDR)) + "/block/" + cidrName(k.CIDR)
+}
+func (k HandleKey) Path() string {
+	if k.Legacy {
+		return join(ipamRoot+"assignment/handle/*", k.ID)
+	}
+	return join(ipamRoot+"handle/*", k.ID)
+}
+
+func (BGPGlobalASKey) Path() string { return bgpRoot + "global/as_num" }
+func (k BGPHostKey) Path() string   { return join(bgpRoot+"host/*/*", k.Host, string(k.Field)) }
+func (k BGPMeshKey) Path() string {
+	if k.Legacy {
+		return v1Root + "config/bgp_node_mesh"
+	}
+	return bgpRoot + "global/node_mesh"
+}
+func (k BGPPeerKey) Path() string {
+	var dir string
+	switch {
+	case k.Legacy && k.Host == "":
+		dir = v1Root + "config/bgp_peer_"
+	case k.Legacy:
+		dir = join(v1Root+"host/*/bgp_peer_", k.Host)
+	case k.Host == "":
+		dir = bgpRoot + "global/peer_"
+	default:
+		dir = join(bgpRoot+"host/*/peer_", k.Host)
+	}
+	return dir + vFamily(k.IP.Is6()) + "/" + k.IP.String()
+}
+
+func (k StatusKey) Path() string     { return join(felixRoot+"host/*/status", k.Host) }
+func (k LastStatusKey) Path() string { return join(felixRoot+"host/*/last_reported_status", k.Host) }
+func (k HostEndpointStatusKey) Path() string {
+	return join(felixRoot+"host/*/endpoint/*", k.Host, k.Endpoint)
+}
+func (k WorkloadStatusKey) Path() string {
+	return join(felixRoot+"host/*/workload/*/*/endpoint/*", k.Host, k.Orchestrator, k.Workload, k.Endpoint)
+}
+
+func (k DHCPSubnetKey) Path() string { return join(SubnetPrefix()+"*", k.ID) }

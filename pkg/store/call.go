@@ -33,8 +33,7 @@ type request struct {
 	send func(ctx context.Context, client *clientv3.Client) error
 }
 
-// call sends a request to one member, and to others where that one does not
-// serve it, until the context ends.
+// call sends a request to one member, and to others where that one does not serve it, until the context ends.
 func (c *Client) call(ctx context.Context, r request) error {
 	start := time.Now()
 	if _, ok := ctx.Deadline(); !ok {
@@ -79,8 +78,7 @@ func (c *Client) call(ctx context.Context, r request) error {
 			return c.gaveUp(ctx, r, start, seen, true)
 		case ctx.Err() != nil, seen.refused(ring) && f.next == elsewhere:
 			return c.gaveUp(ctx, r, start, seen, false)
-		case c.cfg.DialTimeout > 0 && time.Since(start) >= c.cfg.DialTimeout,
-			c.cfg.RefusedTimeout > 0 && refusals >= ring && time.Since(served) >= c.cfg.RefusedTimeout:
+		case c.cfg.RefusedTimeout > 0 && refusals >= ring && time.Since(served) >= c.cfg.RefusedTimeout:
 			return c.gaveUp(ctx, r, start, seen, false)
 		case f.next == renew:
 			continue
@@ -172,9 +170,8 @@ func (c *Client) gaveUp(ctx context.Context, r request, start time.Time, seen fa
 	return fmt.Errorf("%s: %w: %s (after %v): %s", r.what, kind, seen, after, hint)
 }
 
-// pause waits between rounds, longer each time up to half a second, and with
-// jitter. It reports false where the context ends, or so soon that nothing would
-// come of another round.
+// pause waits between rounds, longer each time up to half a second, with jitter. It reports false if the context ends, or
+// so soon that another round would come to nothing.
 func pause(ctx context.Context, round int) bool {
 	d := delay(round)
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {

@@ -15,22 +15,14 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// CommitOption changes how a commit is made.
-type CommitOption func(*clientv3.LeaseID)
-
-// WithLease binds the puts to the lease: etcd deletes their keys when it ends.
-func WithLease(l *Lease) CommitOption {
-	return func(id *clientv3.LeaseID) { *id = l.id }
-}
-
 // Commit makes a change, all of it or nothing, and returns its revision. Where a compare fails the error is a
 // *ConflictError. The request is sent once: where no answer came, ErrUnknownOutcome is in the error's chain. An empty
 // change without compares does nothing and returns 0.
-func (c *Client) Commit(ctx context.Context, change model.Change, opts ...CommitOption) (revision int64, err error) {
-	var lease clientv3.LeaseID
-	for _, opt := range opts {
-		opt(&lease)
-	}
+func (c *Client) Commit(ctx context.Context, change model.Change) (revision int64, err error) {
+	return c.commit(ctx, change, clientv3.NoLease)
+}
+
+func (c *Client) commit(ctx context.Context, change model.Change, lease clientv3.LeaseID) (revision int64, err error) {
 	t, err := newTxn(change, lease)
 	if err != nil {
 		return 0, fmt.Errorf("commit: %w", err)

@@ -82,47 +82,49 @@ type failure struct {
 // etcd restarts: the next attempt gets another.
 func (f failure) refused() bool { return errors.Is(f.kind, ErrAuth) && f.next != renew }
 
-// judge says what an error of etcd or grpc means. sent tells whether a stream
-// for the request existed; user whether a user name is configured.
+// A verdict is what an answer of etcd means for the request, which had no effect.
+type verdict struct {
+	kind error
+	next next
+	hint string
+}
+
+var verdicts = map[error]verdict{
+	rpctypes.ErrNoSpace:          {ErrReadOnly, stop, ": the space quota is used up: compact and defragment etcd, then etcdctl alarm disarm"},
+	rpctypes.ErrTooManyOps:       {ErrLimit, stop, fmt.Sprintf(": start etcd with --max-txn-ops=%d or more, or without that flag", maxOps)},
+	rpctypes.ErrRequestTooLarge:  {ErrLimit, stop, ": start etcd with a greater --max-request-bytes, 1572864 where it is not set"},
+	rpctypes.ErrPermissionDenied: {ErrDenied, stop, ": a role of the user needs to read and write all that begins with " + model.Root},
+	rpctypes.ErrAuthFailed:       {ErrAuth, stop, ": check the etcd user, its roles and the password file"},
+	rpctypes.ErrUserEmpty:        {ErrAuth, renew, ""},
+	rpctypes.ErrInvalidAuthToken: {ErrAuth, renew, ""},
+	rpctypes.ErrAuthOldRevision:  {ErrAuth, renew, ""},
+	rpctypes.ErrNoLeader:         {ErrUnavailable, elsewhere, ""},
+	rpctypes.ErrTooManyRequests:  {ErrUnavailable, elsewhere, ""},
+}
+
+// judge says what an error of etcd or grpc means. sent tells whether a stream for the request existed; user whether a user
+// name is configured.
 func judge(member string, err error, sent, user bool) failure {
 	if final, ok := errors.AsType[finalError](err); ok {
 		err = final.error
 	}
 	f := failure{member: member, reason: reason(err), err: err, sent: sent}
-	switch known := rpctypes.Error(err); {
-	case errors.Is(known, rpctypes.ErrNoSpace):
-		f.kind, f.sent = ErrReadOnly, false
-		f.reason += ": the space quota is used up: compact and defragment etcd, then etcdctl alarm disarm"
-		return f
-	case errors.Is(known, rpctypes.ErrTooManyOps):
-		f.kind, f.sent = ErrLimit, false
-		f.reason += fmt.Sprintf(": start etcd with --max-txn-ops=%d or more, or without that flag", maxOps)
-		return f
-	case errors.Is(known, rpctypes.ErrRequestTooLarge), isTooLarge(err):
-		f.kind, f.sent = ErrLimit, false
-		f.reason += ": start etcd with a greater --max-request-bytes, 1572864 where it is not set"
-		return f
-	case errors.Is(known, rpctypes.ErrPermissionDenied):
-		f.kind, f.sent = ErrDenied, false
-		f.reason += ": a role of the user needs to read and write all that begins with " + model.Root
-		return f
-	case errors.Is(known, rpctypes.ErrAuthFailed):
-		f.kind, f.sent = ErrAuth, false
-		f.reason += ": check the etcd user, its roles and the password file"
-		return f
-	case errors.Is(known, rpctypes.ErrUserEmpty), errors.Is(known, rpctypes.ErrInvalidAuthToken):
-		f.kind, f.next, f.sent = ErrAuth, renew, false
-		if !user {
+	known, isEtcd := errors.AsType[rpctypes.EtcdError](rpctypes.Error(err))
+	v, ok := verdicts[known]
+	if !ok && isTooLarge(err) {
+		v, ok = verdicts[rpctypes.ErrRequestTooLarge], true
+	}
+	switch {
+	case ok:
+		f.kind, f.next, f.sent = v.kind, v.next, false
+		f.reason += v.hint
+		if v.next == renew && !user && known != rpctypes.ErrAuthOldRevision {
 			f.next = stop
 			f.reason += ": etcd wants a user: set the etcd user name and password file, or a client certificate of a user"
 		}
 		return f
-	case errors.Is(known, rpctypes.ErrAuthOldRevision):
-		f.kind, f.next, f.sent = ErrAuth, renew, false
-		return f
-	case errors.Is(known, rpctypes.ErrNoLeader), errors.Is(known, rpctypes.ErrTooManyRequests):
-		// Said before anything is proposed.
-		f.kind, f.next, f.sent = ErrUnavailable, elsewhere, false
+	case isEtcd && known.Code() != codes.Unavailable && known.Code() != codes.Unknown:
+		f.err, f.sent = known, false
 		return f
 	}
 	switch status.Code(err) {

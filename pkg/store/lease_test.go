@@ -26,7 +26,7 @@ func leased(t *testing.T, s *Client, name string, ttl time.Duration) *Lease {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.Commit(ctx, model.Change{Puts: []model.Put{put(name, "x")}}, WithLease(l))
+		_, err = s.commit(ctx, model.Change{Puts: []model.Put{put(name, "x")}}, l.id)
 		if err == nil {
 			return l
 		}
@@ -169,7 +169,7 @@ func TestLeaseLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("long", "x")}}, WithLease(long)); err != nil {
+	if _, err := s.commit(ctx, model.Change{Puts: []model.Put{put("long", "x")}}, long.id); err != nil {
 		t.Fatal(err)
 	}
 	short := leased(t, s, "short", 900*time.Millisecond)

@@ -23,11 +23,10 @@ import (
 
 // member is one endpoint and, once it has been used, the client of it.
 type member struct {
-	url            string // as messages name it
-	host           string // name or address, "" of a socket
-	tls            *tlsFiles
-	secure         bool
-	connectTimeout time.Duration // 0 = default
+	url    string // as messages name it
+	host   string // name or address, "" of a socket
+	tls    *tlsFiles
+	secure bool
 
 	mu     sync.Mutex
 	client *clientv3.Client
@@ -47,10 +46,6 @@ func (m *member) open() (*clientv3.Client, error) {
 	creds := insecure.NewCredentials()
 	if m.secure {
 		creds = newHandshaker(m.tls)
-	}
-	timeout := m.connectTimeout
-	if timeout == 0 {
-		timeout = 5 * time.Second
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{m.url},
@@ -72,7 +67,7 @@ func (m *member) open() (*clientv3.Client, error) {
 			// twice a second (grpc: up to 120 s), so that a restart of etcd costs little. call spaces the requests
 			// themselves.
 			grpc.WithConnectParams(grpc.ConnectParams{
-				MinConnectTimeout: timeout,
+				MinConnectTimeout: 5 * time.Second,
 				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 			}),
 			grpc.WithUserAgent("calico"),

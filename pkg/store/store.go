@@ -38,10 +38,8 @@ type Config struct {
 	// must exist, and nobody else may write there.
 	TokenDir string
 
-	// DialTimeout is how long a request tries to reach etcd. 0: until its context's deadline, or 20 s where it has none.
-	DialTimeout time.Duration
 	// RefusedTimeout is how long a request goes on where every member refuses the connection: nothing listens there.
-	// 0: as DialTimeout.
+	// 0: until the context's deadline, or 20 s where it has none.
 	RefusedTimeout time.Duration
 	// Logger, nil = none, is told of what Watch and leases go through by themselves; errors that are returned are not
 	// logged.
@@ -127,7 +125,6 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 
 // use prepares a member for requests.
 func (c *Client) use(m *member) {
-	m.connectTimeout = c.cfg.DialTimeout
 	if a, err := netip.ParseAddr(m.host); err == nil {
 		c.addrs.Store(a.Unmap().WithZone(""), struct{}{})
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -22,14 +23,14 @@ const maxRounds = 1000
 type TransactOption func(*hooks)
 
 type hooks struct {
-	lease   *Lease
+	lease   clientv3.LeaseID
 	before  func(*model.View) error
 	unknown func(context.Context, model.Change) error
 }
 
 // UnderLease binds the puts to the lease: etcd deletes their keys when it ends.
 func UnderLease(l *Lease) TransactOption {
-	return func(t *hooks) { t.lease = l }
+	return func(t *hooks) { t.lease = l.id }
 }
 
 // BeforeCommit has fn run each time a change is decided, an empty one as well, before it is committed. Its error ends the
@@ -97,11 +98,7 @@ func (c *Client) decideAndCommit(ctx context.Context, view *model.View, wants []
 		if err != nil || change.Empty() {
 			return change, view.Revision(), err
 		}
-		var opts []CommitOption
-		if t.lease != nil {
-			opts = append(opts, WithLease(t.lease))
-		}
-		revision, err := c.Commit(ctx, change, opts...)
+		revision, err := c.commit(ctx, change, t.lease)
 		return change, revision, err
 	}
 	return model.Change{}, 0, fmt.Errorf("%d rounds of reading did not suffice for a decision", maxRounds)

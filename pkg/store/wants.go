@@ -6,8 +6,6 @@ import (
 	"context"
 	"slices"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/calico-go/calico/pkg/ipam"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -32,9 +30,6 @@ func (c *Client) ReadWants(ctx context.Context, wants []ipam.Want) (model.Snapsh
 	}
 	return whole, wants, nil
 }
-
-// OrRead does nothing any more. Use Transact instead.
-func OrRead([]ipam.Want, *model.Snapshot) CommitOption { return func(*clientv3.LeaseID) {} }
 
 // Pause waits before another attempt. Use Transact instead.
 func Pause(ctx context.Context, attempt int) error { return pauseBeforeRetry(ctx, attempt) }
