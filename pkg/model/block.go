@@ -160,8 +160,7 @@ func parseAttributes(r *reader) (a Attributes, err error) {
 	return a, err
 }
 
-// check makes a block safe to use: every index and ordinal is in range, and
-// Unallocated is exactly the free ordinals.
+// check makes a block safe to use: every index and ordinal is in range, and Unallocated is exactly the free ordinals.
 func (b *Block) check() error {
 	if err := checkBlockCIDR(b.CIDR); err != nil {
 		return inField("cidr", err)

@@ -26,8 +26,7 @@ type Entry struct {
 // Exists reports whether the key was there, valid or not.
 func (e Entry) Exists() bool { return e.Revision != 0 }
 
-// Change is a set of writes that take effect together or not at all, and only
-// if every Compare holds.
+// Change is a set of writes that take effect together or not at all, and only if every Compare holds.
 type Change struct {
 	Compares []Compare
 	Puts     []Put

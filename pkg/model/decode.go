@@ -49,10 +49,9 @@ func inField(name string, err error) error {
 
 func atIndex(i int, err error) error { return inField("["+strconv.Itoa(i)+"]", err) }
 
-// reader walks a JSON value from front to back. The bytes are known to be
-// valid JSON before the walk begins, so that it only has to tell kinds of
-// values apart. Unlike encoding/json it knows where an error is, wants exact
-// names, refuses a name given twice, and costs no reflection.
+// reader walks a JSON value from front to back. The bytes are known to be valid JSON before the walk begins, so that it
+// only has to tell kinds of values apart. Unlike encoding/json it knows where an error is, wants exact names, refuses a
+// name given twice, and costs no reflection.
 type reader struct {
 	data []byte
 	pos  int
@@ -124,8 +123,7 @@ func (r *reader) null() bool {
 
 var errTwice = errors.New("given twice")
 
-// object calls field for each name, of which each may be there once; field
-// consumes the value.
+// object calls field for each name, of which each may be there once; field consumes the value.
 func (r *reader) object(field func(name string) error) error {
 	// Few names are compared one by one, many (labels) by a map.
 	var few [16]string

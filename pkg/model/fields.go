@@ -94,8 +94,7 @@ func (r *reader) prefix() (netip.Prefix, error) {
 	return parsePrefix(s)
 }
 
-// parsePrefix reads a CIDR as people write it: a plain address means itself
-// alone, and host bits are masked away.
+// parsePrefix reads a CIDR as people write it: a plain address means itself alone, and host bits are masked away.
 func parsePrefix(s string) (netip.Prefix, error) {
 	bad := func() error { return fmt.Errorf("%.64q: want a CIDR like 10.0.0.0/8 or fd00::/8", s) }
 	if len(s) > 64 {

@@ -60,8 +60,7 @@ func hostEndpointOn(r *reader) (on HostEndpoint, partly, ok bool) {
 	return on, partly && on.Name == "", err == nil && on.check() == nil
 }
 
-// readableAddrs are the entries of a list, if it is one, that are addresses, and whether
-// that is all that is there.
+// readableAddrs are the entries of a list, if it is one, that are addresses, and whether that is all that is there.
 func readableAddrs(r *reader, v6 bool) (addrs []netip.Addr, all bool) {
 	if r.null() {
 		return nil, true

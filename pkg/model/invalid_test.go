@@ -17,8 +17,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// rule is the error of one inbound rule.
-// names are those of ports, from one to before another.
+// rule is the error of one inbound rule. names are those of ports, from one to before another.
 func names(from, to int) string {
 	var out []string
 	for i := from; i < to; i++ {

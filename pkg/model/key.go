@@ -4,11 +4,9 @@ package model
 
 import "net/netip"
 
-// Key names one object of the data model. Every key type is a comparable
-// struct; Path is where the object is stored in etcd. ParseKey is the inverse
-// of Path for every key type, the older places included: those have a Legacy
-// field, which Path honours, so that a key read from an older place is never
-// confused with the canonical one.
+// Key names one object of the data model. Every key type is a comparable struct; Path is where the object is stored in
+// etcd. ParseKey is the inverse of Path for every key type, the older places included: those have a Legacy field, which
+// Path honours, so that a key read from an older place is never confused with the canonical one.
 type Key interface {
 	Path() string
 }
@@ -43,8 +41,7 @@ type (
 	PoolKey struct{ CIDR netip.Prefix }
 	// BlockKey is one allocation block. Value: Block.
 	BlockKey struct{ CIDR netip.Prefix }
-	// HandleKey is one allocation handle. Value: Handle.
-	// Legacy: the older place, ipam/v2/assignment/handle/<id>.
+	// HandleKey is one allocation handle. Value: Handle. Legacy: the older place, ipam/v2/assignment/handle/<id>.
 	HandleKey struct {
 		ID     string
 		Legacy bool
@@ -58,8 +55,7 @@ type (
 	IPAMConfigKey struct{}
 	// BGPGlobalASKey is the AS number of hosts without their own. Value: ASNumber.
 	BGPGlobalASKey struct{}
-	// BGPMeshKey switches the node-to-node mesh. Value: Mesh.
-	// Legacy: /calico/v1/config/bgp_node_mesh.
+	// BGPMeshKey switches the node-to-node mesh. Value: Mesh. Legacy: /calico/v1/config/bgp_node_mesh.
 	BGPMeshKey struct{ Legacy bool }
 	// BGPPeerKey is one explicit peer; Host "" means a peer of all hosts. Value: BGPPeer.
 	// Legacy: /calico/v1/config/bgp_peer_v4/<ip>, /calico/v1/host/<host>/bgp_peer_v4/<ip>.
@@ -97,9 +93,8 @@ const (
 	BGPHostReflector BGPHostField = "route_reflector_cluster_id"
 )
 
-// Remedy says what to do about a key whose value does not parse. A block must not
-// be deleted while workloads have addresses of it: another host would claim it
-// anew, and give them again.
+// Remedy says what to do about a key whose value does not parse. A block must not be deleted while workloads have
+// addresses of it: another host would claim it anew, and give them again.
 func Remedy(path string) string {
 	if k, err := ParseKey(path); err == nil {
 		if _, ok := k.(BlockKey); ok {

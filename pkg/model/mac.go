@@ -7,8 +7,7 @@ import "fmt"
 // MAC is a 48-bit Ethernet address; the zero value means none.
 type MAC [6]byte
 
-// ParseMAC reads 02:00:00:00:00:01, 02-00-00-00-00-01 and 0200.0000.0001, in
-// any case.
+// ParseMAC reads 02:00:00:00:00:01, 02-00-00-00-00-01 and 0200.0000.0001, in any case.
 func ParseMAC(s string) (MAC, error) {
 	bad := func() (MAC, error) {
 		return MAC{}, fmt.Errorf("MAC address %.64q: want six bytes like 02:00:00:00:00:01", s)

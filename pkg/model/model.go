@@ -71,8 +71,7 @@ type EndpointPort struct {
 	Port     uint16
 }
 
-// HostEndpoint is one interface of a host itself, found by name or else by
-// one of its expected addresses.
+// HostEndpoint is one interface of a host itself, found by name or else by one of its expected addresses.
 type HostEndpoint struct {
 	Name              string
 	ExpectedIPv4Addrs []netip.Addr
@@ -119,8 +118,7 @@ type Match struct {
 	DstTag      string
 	SrcSelector string // as written; valid where the rule parsed
 	DstSelector string
-	// HasSrcSelector and HasDstSelector tell an empty selector, which matches
-	// every endpoint, from an absent one.
+	// HasSrcSelector and HasDstSelector tell an empty selector, which matches every endpoint, from an absent one.
 	HasSrcSelector, HasDstSelector bool
 	SrcNets                        []netip.Prefix // src_net and src_nets; any
 	DstNets                        []netip.Prefix
@@ -137,8 +135,7 @@ type Policy struct {
 	Inbound   []Rule
 	Outbound  []Rule
 	Untracked bool
-	// Types are the directions in which the policy decides at all; empty
-	// is both.
+	// Types are the directions in which the policy decides at all; empty is both.
 	Types []Direction
 }
 

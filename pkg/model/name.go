@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// MaxName bounds a name, in bytes, before it is escaped. Kubernetes joins a
-// namespace (63) and a pod's name (253) into one, so it is far more than the
-// 128 that other names need.
+// MaxName bounds a name, in bytes, before it is escaped. Kubernetes joins a namespace (63) and a pod's name (253) into
+// one, so it is far more than the 128 that other names need.
 const MaxName = 1024
 
 // maxHost is how long the name of a host may be, as DNS has it.
@@ -36,8 +35,7 @@ const (
 	lowerHex = "0123456789abcdef"
 )
 
-// EscapeName writes a name as one segment of a path: every byte other than
-// [A-Za-z0-9_.-] becomes %XX.
+// EscapeName writes a name as one segment of a path: every byte other than [A-Za-z0-9_.-] becomes %XX.
 func EscapeName(name string) string {
 	odd := 0
 	for i := range len(name) {
@@ -129,8 +127,7 @@ func cidrName(p netip.Prefix) string {
 	return string(b)
 }
 
-// parseCIDRName is the inverse of cidrName. A prefix in a key has no host
-// bits, so that no two keys mean the same one.
+// parseCIDRName is the inverse of cidrName. A prefix in a key has no host bits, so that no two keys mean the same one.
 func parseCIDRName(s string, v6 bool) (netip.Prefix, error) {
 	i := strings.LastIndexByte(s, '-')
 	if i < 0 || len(s) > 64 {

@@ -44,8 +44,7 @@ func ParseKey(path string) (Key, error) {
 	return nil, fmt.Errorf("key %.256q: %w", path, ErrUnknownKey)
 }
 
-// match compares a path with a pattern segment by segment and collects what
-// stands at each *.
+// match compares a path with a pattern segment by segment and collects what stands at each *.
 func match(pattern, path string, into *names) (n int, ok bool) {
 	for {
 		var want, have string

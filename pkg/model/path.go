@@ -26,8 +26,7 @@ func DefaultBlockSize(v6 bool) int {
 	return 26
 }
 
-// HostPrefix is where a host's endpoints, settings and metadata are; "" means
-// those of every host.
+// HostPrefix is where a host's endpoints, settings and metadata are; "" means those of every host.
 func HostPrefix(host string) string {
 	if host == "" {
 		return v1Root + "host/"
@@ -67,8 +66,7 @@ func StatusPrefix(host string) string {
 // BlockPrefix is where the allocation blocks of one family are.
 func BlockPrefix(v6 bool) string { return ipamRoot + "assignment/" + ipFamily(v6) + "/block/" }
 
-// AffinityPrefix is where the affinities of a host are, both families; ""
-// means every host.
+// AffinityPrefix is where the affinities of a host are, both families; "" means every host.
 func AffinityPrefix(host string) string {
 	if host == "" {
 		return ipamRoot + "host/"
@@ -98,8 +96,7 @@ func vFamily(v6 bool) string {
 
 func isV6(p netip.Prefix) bool { return p.Addr().Is6() }
 
-// join escapes names into the segments between literals: each of format's *
-// stands for the next name.
+// join escapes names into the segments between literals: each of format's * stands for the next name.
 func join(format string, names ...string) string {
 	n := len(format)
 	for _, name := range names {

@@ -21,8 +21,7 @@ const (
 	ProtocolUDPLite Protocol = 136
 )
 
-// Port is a range of ports, both ends included, or the name of a port of the
-// endpoints that the rule is about.
+// Port is a range of ports, both ends included, or the name of a port of the endpoints that the rule is about.
 type Port struct {
 	Min, Max uint16
 	Name     string
@@ -90,9 +89,8 @@ func (p Protocol) HasPorts() bool {
 	return p == ProtocolTCP || p == ProtocolUDP || p == ProtocolSCTP || p == ProtocolUDPLite
 }
 
-// isExtension knows the extension headers of IPv6 that are no protocol of IPv4 (RFC 8200,
-// section 4). What filters packets passes over them, to what they are in front of, and
-// so it does over AH (51), which in IPv4 is a protocol.
+// isExtension knows the extension headers of IPv6 that are no protocol of IPv4 (RFC 8200, section 4). What filters
+// packets passes over them, to what they are in front of, and so it does over AH (51), which in IPv4 is a protocol.
 func (p Protocol) isExtension() bool { return p == 43 || p == 44 || p == 60 }
 
 // parseProtocolField reads a name, a number, or a number in a string.

@@ -157,9 +157,8 @@ func (r *Rule) check() error {
 	return r.checkNames()
 }
 
-// The firewall has a set for each name of a port. A rule looks up all of those that it
-// excludes, and the kernel has 4 KiB for that and all else; and the rule becomes one for
-// each that it matches, with each of the other side.
+// The firewall has a set for each name of a port. A rule looks up all of those that it excludes, and the kernel has 4
+// KiB for that and all else; and the rule becomes one for each that it matches, with each of the other side.
 const (
 	maxNamesNot   = 32
 	maxNamesMatch = 256
@@ -201,8 +200,7 @@ func alternatives(names int, ports []Port) int {
 	return names
 }
 
-// check takes the rule's positive protocol, which negated ports and ICMP types
-// need too.
+// check takes the rule's positive protocol, which negated ports and ICMP types need too.
 func (m *Match) check(not string, protocol Protocol) error {
 	if m.Protocol.isExtension() {
 		return inField(not+"protocol", fmt.Errorf("%d is an extension header of IPv6, which no packet has for its protocol: want that of what follows such headers", m.Protocol))
@@ -393,8 +391,7 @@ func (w *writer) match(not string, m *Match) {
 	}
 }
 
-// ruleNets writes one net as src_net, which every reader knows, and only more
-// than one as src_nets.
+// ruleNets writes one net as src_net, which every reader knows, and only more than one as src_nets.
 func (w *writer) ruleNets(name string, nets []netip.Prefix) {
 	switch len(nets) {
 	case 0:

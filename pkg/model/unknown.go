@@ -13,12 +13,11 @@ import (
 // mostUnknown is how many unknown fields of one value are named.
 const mostUnknown = 4
 
-// UnknownFields says which fields of a value were passed over because nothing is
-// known of them, and what is known; nil = none. A newer version may have written them, so
-// that a value is valid with them. Only kinds that people write by hand are
-// looked at: not endpoints of workloads, nor what address management keeps, nor the
-// metadata of a host, where anybody may note what they like.
-// Rules and filters of BGP are no matter for it: ParseValue refuses what is unknown there.
+// UnknownFields says which fields of a value were passed over because nothing is known of them, and what is known; nil
+// = none. A newer version may have written them, so that a value is valid with them. Only kinds that people write by
+// hand are looked at: not endpoints of workloads, nor what address management keeps, nor the metadata of a host, where
+// anybody may note what they like. Rules and filters of BGP are no matter for it: ParseValue refuses what is unknown
+// there.
 func UnknownFields(k Key, data []byte) error {
 	known := kindsByKey[reflect.TypeOf(k)].fields
 	if known == nil || len(data) > maxValue {

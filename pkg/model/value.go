@@ -12,10 +12,9 @@ import (
 
 func tooLarge(n int) error { return fmt.Errorf("value of %d bytes: at most %d", n, maxValue) }
 
-// ParseValue reads the value of a key, in its canonical and in every older
-// form, and gives the type (no pointer) that the key's comment names. What it
-// accepts is safe to use: indexes are in range, families are right, selectors
-// parse. Where the value repeats what the key says, both must agree.
+// ParseValue reads the value of a key, in its canonical and in every older form, and gives the type (no pointer) that
+// the key's comment names. What it accepts is safe to use: indexes are in range, families are right, selectors parse.
+// Where the value repeats what the key says, both must agree.
 //
 // The error for a policy whose selector can be read is an *InvalidPolicyError, for a
 // host endpoint of which it can be read what it is on an *InvalidHostEndpointError.
@@ -51,8 +50,7 @@ type value interface {
 	format(*writer) error
 }
 
-// FormatValue writes a value in its canonical form. It refuses a value that
-// ParseValue would refuse.
+// FormatValue writes a value in its canonical form. It refuses a value that ParseValue would refuse.
 func FormatValue(v any) ([]byte, error) {
 	known, ok := v.(value)
 	if !ok {

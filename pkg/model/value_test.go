@@ -125,8 +125,7 @@ func TestWorkloadEndpointAddrs(t *testing.T) {
 	}
 }
 
-// TestWorkloadEndpointEqual changes each field in turn, so that none that is
-// added later is forgotten.
+// TestWorkloadEndpointEqual changes each field in turn, so that none that is added later is forgotten.
 func TestWorkloadEndpointEqual(t *testing.T) {
 	empty := model.WorkloadEndpoint{
 		ProfileIDs: []string{}, IPv4NAT: []model.NAT{}, IPv4Nets: []netip.Prefix{}, IPv6NAT: []model.NAT{}, IPv6Nets: []netip.Prefix{},

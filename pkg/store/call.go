@@ -26,9 +26,9 @@ const (
 // request is one request of a client, whichever member it goes to.
 type request struct {
 	what string // for messages: "read 3 ranges"
-	// once: it must not be sent again when it may have reached etcd.
+	// once: a write, which must not be sent again when it may have reached etcd.
 	once bool
-	// ops is what etcd may deny to the user; nil = that is not to be named.
+	// ops is what etcd may deny to the user, to name it; nil = the error doesn't.
 	ops  []clientv3.Op
 	send func(ctx context.Context, client *clientv3.Client) error
 }
@@ -189,7 +189,7 @@ func delay(round int) time.Duration {
 	return d/2 + rand.N(d)
 }
 
-// sleep reports false when the context ends first.
+// sleep reports false if the context ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -289,9 +289,8 @@ func commit(t testing.TB, s *Client, change model.Change) (revision int64) {
 	return revision
 }
 
-// freeAddrs are addresses that nobody listens at, no two the same, and nobody but this
-// process takes: they are of a loopback address that goes by its number, while others,
-// tests of other packages as well, are at 127.0.0.1.
+// freeAddrs are addresses that nobody listens at, no two the same, and nobody but this process takes: they are of a
+// loopback address that goes by its number, while others, tests of other packages as well, are at 127.0.0.1.
 func freeAddrs(t testing.TB, n int) []string {
 	t.Helper()
 	pid := os.Getpid()

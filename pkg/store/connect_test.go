@@ -84,8 +84,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestRefused: where nothing listens at any member's place, a request ends
-// sooner than where one may still answer.
+// TestRefused: where nothing listens at any member's place, a request ends sooner than where one may still answer.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	const patience = 300 * time.Millisecond
@@ -127,8 +126,7 @@ func TestFailover(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
 	ctx := within(t, patienceOfTests)
-	// Whichever member a client begins with, one that is away, cut off, or
-	// silent does not stop it.
+	// Whichever member a client begins with, one that is away, cut off, or silent does not stop it.
 	for _, mode := range []proxyMode{refuse, stall} {
 		c.members[0].proxy.set(mode)
 		for first := range 3 {
@@ -149,8 +147,7 @@ func TestFailover(t *testing.T) {
 		}
 		c.members[0].proxy.set(forward)
 	}
-	// A member without a quorum says so, and is left for another... here for
-	// itself, once the others are back.
+	// A member without a quorum says so, and is left for another... here for itself, once the others are back.
 	s := c.open(func(cfg *Config) { cfg.Endpoints = cfg.Endpoints[:1] })
 	if err := ready(ctx, s); err != nil {
 		t.Fatal(err)

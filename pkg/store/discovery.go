@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// discover asks DNS for the members. Records of the TLS service win. With TLS
-// files the plain service is not even asked for, so that nobody who answers for
-// DNS can have the client speak plaintext.
+// discover asks DNS for the members. Records of the TLS service take precedence. With TLS files the plain
+// service is not even asked for, so that whoever controls DNS can't make the client speak plaintext.
 func discover(ctx context.Context, lookup lookupSRV, domain string, files *tlsFiles) ([]*member, error) {
 	var errs []error
 	for _, s := range []struct {
@@ -51,7 +50,7 @@ func discover(ctx context.Context, lookup lookupSRV, domain string, files *tlsFi
 	return nil, fmt.Errorf("DNS discovery of etcd in %s: %w", domain, errors.Join(errs...))
 }
 
-// member returns the member to ask now, and how many there are.
+// member returns the member to ask now, and how many members there are.
 func (c *Client) member(ctx context.Context) (*member, int, error) {
 	c.mu.Lock()
 	if c.closed {
@@ -80,7 +79,7 @@ func (c *Client) member(ctx context.Context) (*member, int, error) {
 	return c.members[c.current], len(c.members), nil
 }
 
-// adopt makes found the members, keeping those that stay. c.mu is held.
+// adopt replaces the members, keeping those that stay. c.mu is held.
 func (c *Client) adopt(found []*member) {
 	old := make(map[string]*member, len(c.members))
 	for _, m := range c.members {

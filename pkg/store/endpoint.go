@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// parseEndpoint reads one endpoint: scheme://host:port, host:port, or the path
-// of a socket.
+// parseEndpoint reads one endpoint: scheme://host:port, host:port, or the path of a socket.
 func parseEndpoint(s string, files *tlsFiles) (*member, error) {
 	s = strings.TrimSpace(s)
 	bad := func(why string) (*member, error) {
@@ -72,8 +71,7 @@ func parseEndpoint(s string, files *tlsFiles) (*member, error) {
 	return m, nil
 }
 
-// withoutUser hides the user and the password of a URL: they belong elsewhere,
-// and not into a log.
+// withoutUser hides the user and the password of a URL: they belong elsewhere, and not into a log.
 func withoutUser(s string) string {
 	scheme, rest, ok := strings.Cut(s, "://")
 	i := strings.LastIndexByte(rest, '@')

@@ -27,15 +27,14 @@ var (
 	// ErrDenied is in the chain, with ErrAuth, when no role of the user has the
 	// permission for what was asked. The text names the first key or prefix that lacks it.
 	ErrDenied = fmt.Errorf("%w: permission denied", ErrAuth)
-	// ErrReadOnly is in the chain when etcd takes no writes: its space quota is
-	// used up (alarm NOSPACE).
+	// ErrReadOnly is in the chain when etcd takes no writes: its space quota is used up (alarm NOSPACE).
 	ErrReadOnly = errors.New("etcd is read-only")
 	// ErrLimit is in the chain when the request is more than etcd is set to take.
 	ErrLimit = errors.New("etcd's limits are too narrow")
 	// ErrUnknownOutcome is in the chain when a commit was sent and no answer
 	// came: it took effect or will, or never does. Read again before deciding.
 	ErrUnknownOutcome = errors.New("it is not known whether the write took effect")
-	// ErrLeaseEnded is in the chain when the lease of a commit is none any more.
+	// ErrLeaseEnded is in the chain when the lease of a commit has ended.
 	ErrLeaseEnded = errors.New("the lease has ended")
 
 	errClosed = errors.New("the etcd client is closed")
@@ -78,8 +77,8 @@ type failure struct {
 	sent   bool // the request may have reached etcd
 }
 
-// refused tells a refusal of access from a token that has ended, as all do when
-// etcd restarts: the next attempt gets another.
+// refused distinguishes a refusal of access from a token that has ended, as all do when etcd restarts: the next attempt
+// gets another.
 func (f failure) refused() bool { return errors.Is(f.kind, ErrAuth) && f.next != renew }
 
 // A verdict is what an answer of etcd means for the request, which had no effect.
@@ -144,23 +143,23 @@ func isTooLarge(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max")
 }
 
-// isCertificateText tells a handshake that failed by what one side sent from
-// one that was cut off. grpc hands on texts, not errors.
+// isCertificateText distinguishes a handshake that one side refused from one that was cut off. grpc returns texts, not
+// errors.
 func isCertificateText(s string) bool {
 	return strings.Contains(s, "x509: ") || strings.Contains(s, "tls: ")
 }
 
-// isRefusedText tells that nothing listens where the member should be.
+// isRefusedText reports whether nothing listens at the member's address.
 func isRefusedText(s string) bool {
 	return strings.HasPrefix(s, "dial ") && (strings.HasSuffix(s, ": connection refused") || strings.HasSuffix(s, ": no such file or directory"))
 }
 
-// isCutOff tells a connection that the other side closed while it was set up.
+// isCutOff reports whether the other side closed a connection while it was set up.
 func isCutOff(s string) bool {
 	return strings.Contains(s, "broken pipe") || strings.Contains(s, "connection reset by peer") || strings.HasSuffix(s, "EOF")
 }
 
-// reason takes grpc's wrapping off an error's text.
+// reason is an error's text without grpc's wrapping.
 func reason(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer"
@@ -226,8 +225,7 @@ func (fs failures) refused(n int) bool {
 	return len(fs) >= n
 }
 
-// otherScheme reports whether a member hung up as one does that is spoken to by
-// http and wants https, or the other way round.
+// otherScheme reports whether a member hung up as one that expects https does when it gets http, or the other way round.
 func (fs failures) otherScheme() bool {
 	for _, f := range fs {
 		plain := strings.HasPrefix(f.member, "http:") && strings.Contains(f.reason, "server preface")

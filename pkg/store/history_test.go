@@ -76,9 +76,8 @@ func scribble(ctx context.Context, t *testing.T, s *Client, seed uint64) {
 	}
 }
 
-// TestHistory changes etcd at random while its members are stopped, killed,
-// cut off and stalled, and the watchers with them. What each watcher knows must
-// be what etcd held, at every revision that it was told of.
+// TestHistory changes etcd at random while its members are stopped, killed, cut off and stalled, and the watchers with
+// them. What each watcher knows must be what etcd held, at every revision that it was told of.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{size: 3})
@@ -203,8 +202,7 @@ func dumps(t *testing.T, admin *clientv3.Client) func(revision int64) map[string
 	}
 }
 
-// TestCompaction compacts all the time, while large snapshots are read in pages
-// and connections break.
+// TestCompaction compacts all the time, while large snapshots are read in pages and connections break.
 func TestCompaction(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})

@@ -29,16 +29,15 @@ type Lease struct {
 	err  error // of Close
 }
 
-// Lease grants a lease of ttl, rounded up to seconds (etcd may grant more), and
-// keeps it alive until it is closed or left, or the client is closed. The context is that of the
-// grant only.
+// Lease grants a lease of ttl, rounded up to seconds (etcd may grant more), and keeps it alive until it is closed or
+// left, or the client is closed. The context bounds the grant only.
 func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 	if ttl <= 0 {
 		return nil, fmt.Errorf("grant lease: %v is no time to live", ttl)
 	}
 	start := time.Now()
 	var resp *clientv3.LeaseGrantResponse
-	// Once more than needed is one lease that runs out: harmless.
+	// A grant that is sent twice leaves one lease that runs out.
 	err := c.call(ctx, request{what: "grant lease", send: func(ctx context.Context, client *clientv3.Client) (err error) {
 		resp, err = client.Grant(ctx, int64(math.Ceil(ttl.Seconds())))
 		return err
@@ -67,9 +66,8 @@ func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 	return l, nil
 }
 
-// Lost is closed when the lease has ended, or must be taken to have ended
-// because etcd did not answer for its time to live. Its keys are gone: take a
-// new lease and write them again. Close does not close it.
+// Lost is closed when the lease has ended, or must be assumed to have ended because etcd did not answer for its time to
+// live. Its keys are gone: take a new lease and write them again. Close does not close the channel.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
 // Close revokes the lease: etcd deletes its keys now. Where etcd can't be
@@ -83,8 +81,7 @@ func (l *Lease) Close() error {
 	return l.err
 }
 
-// Leave keeps the lease alive no longer: its keys stay until the time to live is
-// over, or another lease is put in its place.
+// Leave stops keeping the lease alive: its keys stay until the time to live is over, or another lease takes its place.
 func (l *Lease) Leave() {
 	l.once.Do(func() {
 		l.stop()
@@ -92,7 +89,7 @@ func (l *Lease) Leave() {
 	})
 }
 
-// ID is what etcd calls the lease, as in model.Entry.
+// ID is etcd's number of the lease, as in model.Entry.
 func (l *Lease) ID() int64 { return int64(l.id) }
 
 func (l *Lease) revoke() error {
@@ -101,8 +98,8 @@ func (l *Lease) revoke() error {
 	return l.c.Revoke(ctx, int64(l.id))
 }
 
-// Revoke has etcd end a lease, whoever holds it: its keys go now, and nothing can be
-// written under it any more. One that has ended is no error.
+// Revoke ends a lease, whoever holds it: etcd deletes its keys now and takes no more writes under it. A lease that has
+// ended already is no error.
 func (c *Client) Revoke(ctx context.Context, id int64) error {
 	err := c.call(ctx, request{what: "revoke lease", send: func(ctx context.Context, client *clientv3.Client) error {
 		_, err := client.Lease.Revoke(ctx, clientv3.LeaseID(id))
@@ -114,8 +111,8 @@ func (c *Client) Revoke(ctx context.Context, id int64) error {
 	return err
 }
 
-// keepAlive asks three times per time to live. granted is when the lease is
-// known to have been asked for, so that the deadline errs on the early side.
+// keepAlive renews the lease three times per time to live. granted is when the lease was asked for, so that the deadline
+// errs on the early side.
 func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 	deadline := granted.Add(l.ttl)
 	timer := time.NewTimer(l.ttl / 3)
@@ -152,8 +149,8 @@ func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 	}
 }
 
-// renew keeps the lease alive once, trying until deadline: a refusal may be over before that,
-// as where etcd is started again or a password is being changed. It ends when the client is closed.
+// renew renews the lease once, trying until the deadline: a refusal may end before that, for example when etcd restarts or
+// a password is being changed. It ends when the client is closed.
 func (l *Lease) renew(ctx context.Context, deadline time.Time) (ttl time.Duration, sent time.Time, err error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -171,7 +168,7 @@ func (l *Lease) renew(ctx context.Context, deadline time.Time) (ttl time.Duratio
 	}
 }
 
-// ask asks etcd for another time to live, which begins when that was sent or later.
+// ask asks etcd for another time to live, which begins when the request was sent or later.
 func (l *Lease) ask(ctx context.Context) (ttl time.Duration, sent time.Time, err error) {
 	err = l.c.call(ctx, request{what: "keep lease alive", send: func(ctx context.Context, client *clientv3.Client) error {
 		sent = time.Now()

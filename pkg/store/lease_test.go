@@ -258,9 +258,9 @@ func TestLease(t *testing.T) {
 	if _, err := s.Lease(t.Context(), 0); err == nil {
 		t.Error("a lease of no time was granted")
 	}
-	_, err := s.Commit(within(t, patienceOfTests), model.Change{Puts: []model.Put{put("A", "x")}}, WithLease(kept))
-	if err == nil {
-		t.Error("a put under a lease that is gone succeeded")
+	_, err := s.commit(within(t, patienceOfTests), model.Change{Puts: []model.Put{put("A", "x")}}, kept.id)
+	if !errors.Is(err, ErrLeaseEnded) {
+		t.Errorf("a put under a lease that is gone: %v", err)
 	}
 }
 

@@ -8,10 +8,9 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// merger joins the events of several etcd watches into updates, one per
-// revision. etcd orders the events of one watch, not those of several, and sends
-// the events of one transaction to each watch apart. So an update waits until
-// every watch has been heard of at its revision or later.
+// merger joins the events of several etcd watches into updates, one per revision. etcd orders the events of one watch,
+// not those of several, and sends the events of one transaction to each watch apart. So an update waits until every
+// watch has reached its revision.
 type merger struct {
 	// seen is, per watch, the revision up to which its events have all arrived;
 	// where the stream breaks it resumes after that.
@@ -30,9 +29,8 @@ func newMerger(watches int, revision int64) *merger {
 	return m
 }
 
-// event takes one event of a watch. It reports false where the watch had gone
-// past that revision already, or an update of it was delivered: the server did
-// not keep its order, and the caller must read everything again.
+// event adds one event of a watch. It reports false if the watch was past that revision already, or its update was
+// delivered: the server did not keep its order, and the caller must read everything again.
 func (m *merger) event(watch int, revision int64, e model.Entry) bool {
 	if revision <= m.seen[watch] || revision <= m.delivered {
 		return false
@@ -52,7 +50,7 @@ func (m *merger) behind(revision int64) bool { return len(m.pending) > 0 || m.le
 // least is the revision up to which the events of all watches have arrived.
 func (m *merger) least() int64 { return slices.Min(m.seen) }
 
-// ready takes out the updates that are complete, oldest first.
+// ready removes and returns the updates that are complete, oldest first.
 func (m *merger) ready() []model.Update {
 	if len(m.pending) == 0 {
 		return nil

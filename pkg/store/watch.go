@@ -41,11 +41,10 @@ type watch struct {
 	renewals int              // of the token, since all was well
 }
 
-// Watch calls fn with all that the prefixes hold, then with each change, in one
-// goroutine, until the context ends (it returns nil) or fn returns an error (it
-// returns that). Leader changes, disconnections and restarts of etcd are ridden
-// out and logged: no change is lost, and none is delivered twice. Where etcd has
-// compacted what was missed, a Resync follows.
+// Watch calls fn with all that the prefixes hold, then with each change, in one goroutine, until the context ends (it
+// returns nil) or fn returns an error (it returns that). Leader changes, disconnections and restarts of etcd are
+// logged, and Watch goes on after them: no change is lost, and none is delivered twice. Where etcd has compacted what
+// was missed, a Resync follows.
 func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Update) error) error {
 	roots, err := disjoint(prefixes)
 	if err != nil {
@@ -80,8 +79,8 @@ func (c *Client) Watch(ctx context.Context, prefixes []string, fn func(model.Upd
 	}
 }
 
-// Expect tells the watches that etcd has come to a revision of which the caller knows from elsewhere. One that has not
-// heard of it asks its member, and leaves that for another where it says nothing: it hangs.
+// Expect tells the watches that etcd has reached a revision, which the caller knows from elsewhere. A watch that has not
+// heard of it asks its member, and turns to another member if that one hangs.
 func (c *Client) Expect(revision int64) {
 	c.watches.Range(func(w, _ any) bool {
 		select {
@@ -92,7 +91,7 @@ func (c *Client) Expect(revision int64) {
 	})
 }
 
-// run takes a snapshot if one is due, and follows the changes until that fails.
+// run takes a snapshot if one is due, and delivers the changes after it until that fails.
 func (w *watch) run(ctx context.Context) error {
 	if w.merger == nil {
 		p, err := w.c.snapshot(ctx, w.prefixes, w.page)
@@ -112,10 +111,10 @@ func (w *watch) run(ctx context.Context) error {
 	return w.follow(ctx)
 }
 
-// lastTry is how long before its context ends a rest is over: a password may be checked by then.
+// lastTry is how long before its context's end a pause ends, for etcd to check a password in time.
 const lastTry = time.Second
 
-// rest waits before the next try; false when the context ends.
+// rest waits before the next try. It reports false if the context ends.
 func rest(ctx context.Context, round int, err error) bool {
 	d := delay(round)
 	if errors.Is(err, ErrAuth) {
@@ -129,7 +128,7 @@ func rest(ctx context.Context, round int, err error) bool {
 	return sleep(ctx, d)
 }
 
-// report logs a trouble once, however often it is met.
+// report logs a trouble once, however often it comes.
 func (w *watch) report(err error) {
 	since := time.Now()
 	if before := w.c.interrupted.Load(); before != nil {
@@ -151,13 +150,13 @@ func (w *watch) recovered() {
 	}
 }
 
-// interruption is why a watch is interrupted, and since when.
+// An interruption is why a watch is interrupted, and since when.
 type interruption struct {
 	since time.Time
 	err   error
 }
 
-// WatchTrouble says since when etcd is away for a watch of this client, and why, as last found; nil = it isn't.
+// WatchTrouble returns since when a watch of this client is interrupted and the last reason; nil = none is.
 func (c *Client) WatchTrouble() (since time.Time, err error) {
 	if i := c.interrupted.Load(); i != nil {
 		return i.since, i.err
@@ -183,8 +182,8 @@ func disjoint(prefixes []string) ([]string, error) {
 	return roots, nil
 }
 
-// snapshot reads the prefixes in pages, all at one revision. Where etcd compacts
-// that revision meanwhile the error is errResync: begin again.
+// snapshot reads the prefixes in pages, all at one revision. If etcd compacts that revision meanwhile, the error is
+// errResync.
 func (c *Client) snapshot(ctx context.Context, prefixes []string, limit int64) (page, error) {
 	first := make([]model.Range, len(prefixes))
 	for i, p := range prefixes {

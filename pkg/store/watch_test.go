@@ -234,8 +234,7 @@ func TestWatchEnds(t *testing.T) {
 	}
 }
 
-// TestWatchResumes breaks the connection and asks that what was missed comes,
-// without a resync.
+// TestWatchResumes breaks the connection and asks that what was missed comes, without a resync.
 func TestWatchResumes(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})

@@ -103,9 +103,8 @@ func TestWatchMute(t *testing.T) {
 	}
 }
 
-// TestWatchExpects tells a watch of what its member has told it already, or of what is in no
-// prefix of it: it stays where it is. A machine that is too busy for the member to answer in
-// time gets another round.
+// TestWatchExpects tells a watch of what its member has told it already, or of what is in no prefix of it: it stays
+// where it is. A machine that is too busy for the member to answer in time gets another round.
 func TestWatchExpects(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})

@@ -210,18 +210,17 @@ func (w *watch) merge(r answer) error {
 	return nil
 }
 
-// cancelError is why etcd, or its client, ended a watch. Where etcd did the reason is the text of a status that was not
-// sent as one.
+// cancelError is why a watch ended. etcd's own reason is the text of a status that was not sent as one.
 func cancelError(r answer) error {
 	err := r.Err()
-	if _, ok := errors.AsType[finalError](err); ok || r.CancelReason == "" {
+	if _, final := errors.AsType[finalError](err); final {
 		return err
 	}
-	_, text, ok := strings.Cut(r.CancelReason, "desc = ")
-	if !ok {
-		text = r.CancelReason
+	const before = "desc = "
+	if i := strings.LastIndex(err.Error(), before); i >= 0 {
+		return status.Error(codes.Unknown, err.Error()[i+len(before):])
 	}
-	return status.Error(codes.Unknown, text)
+	return err
 }
 
 // checkHistory checks that etcd has the history that was delivered. One that was restored from a backup has it no more:
