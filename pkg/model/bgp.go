@@ -103,30 +103,20 @@ func parseMesh(r *reader) (Mesh, error) {
 func parsePeer(r *reader, k BGPPeerKey) (BGPPeer, error) {
 	ip := k.IP
 	p := BGPPeer{IP: ip}
-	err := r.object(func(name string) (err error) {
-		switch name {
-		case "ip":
+	err := r.record(
+		field{"ip", func(r *reader) (err error) {
 			var a netip.Addr
 			if a, err = r.addr(ip.Is6()); err == nil && a.IsValid() && a != ip {
 				err = fmt.Errorf("%s, but the key says %s", a, ip)
 			}
-		case "as_num":
-			p.AS, err = parseASField(r)
-		case "password_file":
-			p.PasswordFile, err = r.optionalStr()
-		case "ebgp_multihop":
-			if !r.null() {
-				p.EBGPMultihop, err = r.integer(0, 255)
-			}
-		case "import":
-			p.Import, err = listOf(r, parseFilter)
-		case "export":
-			p.Export, err = listOf(r, parseFilter)
-		default:
-			r.raw()
-		}
-		return err
-	})
+			return err
+		}},
+		into("as_num", &p.AS, parseASField),
+		into("password_file", &p.PasswordFile, (*reader).optionalStr),
+		into("ebgp_multihop", &p.EBGPMultihop, optionalInt(0, 255)),
+		into("import", &p.Import, each(parseFilter)),
+		into("export", &p.Export, each(parseFilter)),
+	)
 	if err != nil {
 		return p, err
 	}

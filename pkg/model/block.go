@@ -42,37 +42,36 @@ func parseBlock(r *reader, k BlockKey) (Block, error) {
 	}
 	var affinity, oldAffinity string
 	haveUnallocated := false
-	err := r.object(func(name string) (err error) {
-		switch name {
-		case "cidr":
+	err := r.record(
+		field{"cidr", func(r *reader) (err error) {
 			err = sameCIDR(r, cidr)
-		case "affinity":
+			return err
+		}},
+		field{"affinity", func(r *reader) (err error) {
 			affinity, err = r.optionalStr()
 			if host, ok := strings.CutPrefix(affinity, hostPrefix); ok && host != "" {
 				affinity = host
 			} else if err == nil && affinity != "" {
 				err = fmt.Errorf("%.64q: want host:<name> or nothing", affinity)
 			}
-		case "hostAffinity":
-			oldAffinity, err = r.optionalStr()
-		case "strictAffinity":
-			b.StrictAffinity, err = r.optionalBool(false)
-		case "allocations":
+			return err
+		}},
+		into("hostAffinity", &oldAffinity, (*reader).optionalStr),
+		into("strictAffinity", &b.StrictAffinity, boolean(false)),
+		field{"allocations", func(r *reader) (err error) {
 			b.Allocations, err = parseAllocations(r, b.Size())
-		case "unallocated":
+			return err
+		}},
+		field{"unallocated", func(r *reader) (err error) {
 			if !r.null() {
 				haveUnallocated = true
 				b.Unallocated, err = parseUnallocated(r, b.Size())
 			}
-		case "attributes":
-			b.Attributes, err = listOf(r, parseAttributes)
-		case "emptySince":
-			b.EmptySince, err = r.time()
-		default:
-			r.raw()
-		}
-		return err
-	})
+			return err
+		}},
+		into("attributes", &b.Attributes, each(parseAttributes)),
+		into("emptySince", &b.EmptySince, (*reader).time),
+	)
 	if err != nil {
 		return b, err
 	}
@@ -137,19 +136,11 @@ func parseAttributes(r *reader) (a Attributes, err error) {
 		return a, nil
 	}
 	var old string
-	err = r.object(func(name string) (err error) {
-		switch name {
-		case "handle_id":
-			a.HandleID, err = r.optionalStr()
-		case "primary":
-			old, err = r.optionalStr()
-		case "secondary":
-			a.Secondary, err = r.stringMap()
-		default:
-			r.raw()
-		}
-		return err
-	})
+	err = r.record(
+		into("handle_id", &a.HandleID, (*reader).optionalStr),
+		into("primary", &old, (*reader).optionalStr),
+		into("secondary", &a.Secondary, (*reader).stringMap),
+	)
 	switch {
 	case err != nil:
 	case a.HandleID == "":

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -143,6 +144,64 @@ func (r *reader) object(field func(name string) error) error {
 		n++
 		return field(name)
 	})
+}
+
+// A field is one field of an object; read consumes its value.
+type field struct {
+	name string
+	read func(*reader) error
+}
+
+// into is a field whose value parse reads.
+func into[T any](name string, to *T, parse func(*reader) (T, error)) field {
+	return field{name, func(r *reader) (err error) {
+		*to, err = parse(r)
+		return err
+	}}
+}
+
+// record reads an object of these fields, and passes over any other.
+func (r *reader) record(fields ...field) error {
+	return r.object(func(name string) error {
+		for _, f := range fields {
+			if f.name == name {
+				return f.read(r)
+			}
+		}
+		r.raw()
+		return nil
+	})
+}
+
+// each reads a list.
+func each[T any](element func(*reader) (T, error)) func(*reader) ([]T, error) {
+	return func(r *reader) ([]T, error) { return listOf(r, element) }
+}
+
+// word reads a string of a type of its own.
+func word[T ~string](r *reader) (T, error) {
+	s, err := r.str()
+	return T(s), err
+}
+
+// boolean reads a boolean; null means absent.
+func boolean(absent bool) func(*reader) (bool, error) {
+	return func(r *reader) (bool, error) { return r.optionalBool(absent) }
+}
+
+// address reads an address of one family; null and "" mean none.
+func address(v6 bool) func(*reader) (netip.Addr, error) {
+	return func(r *reader) (netip.Addr, error) { return r.addr(v6) }
+}
+
+// optionalInt reads a whole number; null means 0.
+func optionalInt(low, high int) func(*reader) (int, error) {
+	return func(r *reader) (int, error) {
+		if r.null() {
+			return 0, nil
+		}
+		return r.integer(low, high)
+	}
 }
 
 // fields is object without its care for names that are given twice.

@@ -36,51 +36,25 @@ func (e WorkloadEndpoint) Equal(o WorkloadEndpoint) bool {
 
 func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
 	var e WorkloadEndpoint
-	err := r.object(func(name string) (err error) {
-		switch name {
-		case "state":
-			var s string
-			s, err = r.str()
-			e.State = EndpointState(s)
-		case "name":
-			e.Name, err = r.str()
-		case "mac":
-			e.MAC, err = parseMACField(r)
-		case "profile_ids":
-			e.ProfileIDs, err = r.strings()
-		case "ipv4_nat":
-			e.IPv4NAT, err = parseNATs(r, false)
-		case "ipv4_nets":
-			e.IPv4Nets, err = listOf(r, parseNet)
-		case "ipv6_nat":
-			e.IPv6NAT, err = parseNATs(r, true)
-		case "ipv6_nets":
-			e.IPv6Nets, err = listOf(r, parseNet)
-		case "ipv4_gateway":
-			e.IPv4Gateway, err = r.addr(false)
-		case "ipv6_gateway":
-			e.IPv6Gateway, err = r.addr(true)
-		case "labels":
-			e.Labels, err = r.stringMap()
-		case "ipv4_subnet_ids":
-			e.IPv4SubnetIDs, err = r.strings()
-		case "ipv6_subnet_ids":
-			e.IPv6SubnetIDs, err = r.strings()
-		case "fqdn":
-			e.FQDN, err = r.optionalStr()
-		case "container_id":
-			e.ContainerID, err = r.optionalStr()
-		case "ports":
-			e.Ports, err = listOf(r, parseEndpointPort)
-		case "mtu":
-			if !r.null() {
-				e.MTU, err = r.integer(0, maxMTU)
-			}
-		default:
-			r.raw()
-		}
-		return err
-	})
+	err := r.record(
+		into("state", &e.State, word[EndpointState]),
+		into("name", &e.Name, (*reader).str),
+		into("mac", &e.MAC, parseMACField),
+		into("profile_ids", &e.ProfileIDs, (*reader).strings),
+		into("ipv4_nat", &e.IPv4NAT, nats(false)),
+		into("ipv4_nets", &e.IPv4Nets, each(parseNet)),
+		into("ipv6_nat", &e.IPv6NAT, nats(true)),
+		into("ipv6_nets", &e.IPv6Nets, each(parseNet)),
+		into("ipv4_gateway", &e.IPv4Gateway, address(false)),
+		into("ipv6_gateway", &e.IPv6Gateway, address(true)),
+		into("labels", &e.Labels, (*reader).stringMap),
+		into("ipv4_subnet_ids", &e.IPv4SubnetIDs, (*reader).strings),
+		into("ipv6_subnet_ids", &e.IPv6SubnetIDs, (*reader).strings),
+		into("fqdn", &e.FQDN, (*reader).optionalStr),
+		into("container_id", &e.ContainerID, (*reader).optionalStr),
+		into("ports", &e.Ports, each(parseEndpointPort)),
+		into("mtu", &e.MTU, optionalInt(0, maxMTU)),
+	)
 	if err != nil {
 		return e, err
 	}
@@ -120,39 +94,27 @@ func parseNet(r *reader) (netip.Prefix, error) {
 	return p, nil
 }
 
-func parseNATs(r *reader, v6 bool) ([]NAT, error) {
-	return listOf(r, func(r *reader) (n NAT, err error) {
-		err = r.object(func(name string) (err error) {
-			switch name {
-			case "int_ip":
-				n.IntIP, err = r.addr(v6)
-			case "ext_ip":
-				n.ExtIP, err = r.addr(v6)
-			default:
-				r.raw()
-			}
-			return err
-		})
+func nats(v6 bool) func(*reader) ([]NAT, error) {
+	return each(func(r *reader) (n NAT, err error) {
+		err = r.record(
+			into("int_ip", &n.IntIP, address(v6)),
+			into("ext_ip", &n.ExtIP, address(v6)),
+		)
 		return n, err
 	})
 }
 
 func parseEndpointPort(r *reader) (p EndpointPort, err error) {
-	err = r.object(func(name string) (err error) {
-		switch name {
-		case "name":
-			p.Name, err = r.str()
-		case "protocol":
-			p.Protocol, err = parseProtocolField(r)
-		case "port":
+	err = r.record(
+		into("name", &p.Name, (*reader).str),
+		into("protocol", &p.Protocol, parseProtocolField),
+		field{"port", func(r *reader) (err error) {
 			var n int
 			n, err = r.integer(1, 65535)
 			p.Port = uint16(n)
-		default:
-			r.raw()
-		}
-		return err
-	})
+			return err
+		}},
+	)
 	return p, err
 }
 

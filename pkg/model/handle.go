@@ -25,20 +25,16 @@ func IsGatewayHandle(handle string, a netip.Addr) bool {
 func parseHandle(r *reader, k HandleKey) (Handle, error) {
 	id := k.ID
 	h := Handle{ID: id}
-	err := r.object(func(name string) (err error) {
-		switch name {
-		case "id":
+	err := r.record(
+		field{"id", func(r *reader) (err error) {
 			var s string
 			if s, err = r.optionalStr(); err == nil && s != "" && s != id {
 				err = fmt.Errorf("%.64q, but the key says %.64q", s, id)
 			}
-		case "block":
-			h.Blocks, err = parseHandleBlocks(r)
-		default:
-			r.raw()
-		}
-		return err
-	})
+			return err
+		}},
+		into("block", &h.Blocks, parseHandleBlocks),
+	)
 	return h, err
 }
 
@@ -103,17 +99,10 @@ func (h Handle) format(w *writer) error {
 
 func parseIPAMConfig(r *reader) (IPAMConfig, error) {
 	c := DefaultIPAMConfig
-	err := r.object(func(name string) (err error) {
-		switch name {
-		case "strict_affinity":
-			c.StrictAffinity, err = r.optionalBool(c.StrictAffinity)
-		case "auto_allocate_blocks":
-			c.AutoAllocateBlocks, err = r.optionalBool(c.AutoAllocateBlocks)
-		default:
-			r.raw()
-		}
-		return err
-	})
+	err := r.record(
+		into("strict_affinity", &c.StrictAffinity, boolean(c.StrictAffinity)),
+		into("auto_allocate_blocks", &c.AutoAllocateBlocks, boolean(c.AutoAllocateBlocks)),
+	)
 	if err != nil {
 		return c, err
 	}

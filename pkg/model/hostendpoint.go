@@ -86,23 +86,13 @@ func readableAddrs(r *reader, v6 bool) (addrs []netip.Addr, all bool) {
 
 func parseHostEndpointFields(r *reader) (HostEndpoint, error) {
 	var e HostEndpoint
-	err := r.object(func(name string) (err error) {
-		switch name {
-		case "name":
-			e.Name, err = r.optionalStr()
-		case "expected_ipv4_addrs":
-			e.ExpectedIPv4Addrs, err = parseAddrs(r, false)
-		case "expected_ipv6_addrs":
-			e.ExpectedIPv6Addrs, err = parseAddrs(r, true)
-		case "profile_ids":
-			e.ProfileIDs, err = r.strings()
-		case "labels":
-			e.Labels, err = r.stringMap()
-		default:
-			r.raw()
-		}
-		return err
-	})
+	err := r.record(
+		into("name", &e.Name, (*reader).optionalStr),
+		into("expected_ipv4_addrs", &e.ExpectedIPv4Addrs, addresses(false)),
+		into("expected_ipv6_addrs", &e.ExpectedIPv6Addrs, addresses(true)),
+		into("profile_ids", &e.ProfileIDs, (*reader).strings),
+		into("labels", &e.Labels, (*reader).stringMap),
+	)
 	if err != nil {
 		return e, err
 	}
@@ -142,8 +132,8 @@ func checkAddrs(addrs []netip.Addr, v6 bool) error {
 	return nil
 }
 
-func parseAddrs(r *reader, v6 bool) ([]netip.Addr, error) {
-	return listOf(r, func(r *reader) (netip.Addr, error) {
+func addresses(v6 bool) func(*reader) ([]netip.Addr, error) {
+	return each(func(r *reader) (netip.Addr, error) {
 		s, err := r.str()
 		if err != nil {
 			return netip.Addr{}, err

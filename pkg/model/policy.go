@@ -33,25 +33,13 @@ func parsePolicy(r *reader) (Policy, error) {
 	}
 	*r = start
 	p := Policy{Selector: text}
-	err = r.object(func(name string) (err error) {
-		switch name {
-		case "order":
-			p.Order, err = parseOrder(r)
-		case "inbound_rules":
-			p.Inbound, err = listOf(r, parseRule)
-		case "outbound_rules":
-			p.Outbound, err = listOf(r, parseRule)
-		case "untracked":
-			p.Untracked, err = r.optionalBool(false)
-		case "types":
-			p.Types, err = parseTypes(r)
-		case "selector":
-			r.raw() // known already
-		default:
-			r.raw()
-		}
-		return err
-	})
+	err = r.record(
+		into("order", &p.Order, parseOrder),
+		into("inbound_rules", &p.Inbound, each(parseRule)),
+		into("outbound_rules", &p.Outbound, each(parseRule)),
+		into("untracked", &p.Untracked, boolean(false)),
+		into("types", &p.Types, parseTypes),
+	)
 	if err == nil {
 		err = checkSets(p.Inbound, p.Outbound)
 	}
@@ -175,14 +163,7 @@ func (w *writer) order(order *float64) error {
 
 func parseTier(r *reader) (Tier, error) {
 	var t Tier
-	err := r.object(func(name string) (err error) {
-		if name == "order" {
-			t.Order, err = parseOrder(r)
-		} else {
-			r.raw()
-		}
-		return err
-	})
+	err := r.record(into("order", &t.Order, parseOrder))
 	return t, err
 }
 
@@ -194,17 +175,10 @@ func (t Tier) format(w *writer) error {
 
 func parseRules(r *reader) (Rules, error) {
 	var rules Rules
-	err := r.object(func(name string) (err error) {
-		switch name {
-		case "inbound_rules":
-			rules.Inbound, err = listOf(r, parseRule)
-		case "outbound_rules":
-			rules.Outbound, err = listOf(r, parseRule)
-		default:
-			r.raw()
-		}
-		return err
-	})
+	err := r.record(
+		into("inbound_rules", &rules.Inbound, each(parseRule)),
+		into("outbound_rules", &rules.Outbound, each(parseRule)),
+	)
 	if err == nil {
 		err = checkSets(rules.Inbound, rules.Outbound)
 	}

@@ -30,36 +30,26 @@ func parsePool(r *reader, k PoolKey) (Pool, error) {
 	cidr := k.CIDR
 	p := Pool{CIDR: cidr, IPAM: true}
 	mode := EncapAlways
-	err := r.object(func(name string) (err error) {
-		switch name {
-		case "cidr":
+	err := r.record(
+		field{"cidr", func(r *reader) (err error) {
 			err = sameCIDR(r, cidr)
-		case "ipip":
-			p.IPIP, err = r.optionalStr()
-		case "ipip_mode":
+			return err
+		}},
+		into("ipip", &p.IPIP, (*reader).optionalStr),
+		field{"ipip_mode", func(r *reader) (err error) {
 			var m EncapMode
 			if m, err = parseEncap(r); m != EncapNever {
 				mode = m
 			}
-		case "vxlan_mode":
-			p.VXLANMode, err = parseEncap(r)
-		case "masquerade":
-			p.Masquerade, err = r.optionalBool(false)
-		case "ipam":
-			p.IPAM, err = r.optionalBool(true)
-		case "disabled":
-			p.Disabled, err = r.optionalBool(false)
-		case "block_size":
-			if !r.null() {
-				p.BlockSize, err = r.integer(1, 128)
-			}
-		case "node_selector":
-			p.NodeSelector, err = r.optionalStr()
-		default:
-			r.raw()
-		}
-		return err
-	})
+			return err
+		}},
+		into("vxlan_mode", &p.VXLANMode, parseEncap),
+		into("masquerade", &p.Masquerade, boolean(false)),
+		into("ipam", &p.IPAM, boolean(true)),
+		into("disabled", &p.Disabled, boolean(false)),
+		into("block_size", &p.BlockSize, optionalInt(1, 128)),
+		into("node_selector", &p.NodeSelector, (*reader).optionalStr),
+	)
 	if err != nil {
 		return p, err
 	}

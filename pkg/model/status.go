@@ -14,11 +14,9 @@ const maxUptime = 1e9
 
 func parseStatus(r *reader) (Status, error) {
 	var s Status
-	err := r.object(func(name string) (err error) {
-		switch name {
-		case "time":
-			s.Time, err = r.time()
-		case "uptime":
+	err := r.record(
+		into("time", &s.Time, (*reader).time),
+		field{"uptime", func(r *reader) (err error) {
 			var f float64
 			if r.null() {
 				return nil
@@ -27,13 +25,10 @@ func parseStatus(r *reader) (Status, error) {
 				err = fmt.Errorf("%v: want seconds", f)
 			}
 			s.Uptime = time.Duration(math.Round(f*1000)) * time.Millisecond
-		case "first_update":
-			s.FirstUpdate, err = r.optionalBool(false)
-		default:
-			r.raw()
-		}
-		return err
-	})
+			return err
+		}},
+		into("first_update", &s.FirstUpdate, boolean(false)),
+	)
 	if err == nil && s.Time.IsZero() {
 		err = missing("time")
 	}
@@ -62,16 +57,7 @@ func (s Status) format(w *writer) error {
 
 func parseEndpointStatus(r *reader) (EndpointStatus, error) {
 	var s EndpointStatus
-	err := r.object(func(name string) (err error) {
-		if name == "status" {
-			var text string
-			text, err = r.str()
-			s = EndpointStatus(text)
-		} else {
-			r.raw()
-		}
-		return err
-	})
+	err := r.record(into("status", &s, word[EndpointStatus]))
 	if err != nil {
 		return "", err
 	}

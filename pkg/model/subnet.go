@@ -9,26 +9,19 @@ const defaultNetworkID = "calico"
 
 func parseSubnet(r *reader) (Subnet, error) {
 	s := Subnet{NetworkID: defaultNetworkID}
-	err := r.object(func(name string) (err error) {
-		switch name {
-		case "network_id":
+	err := r.record(
+		field{"network_id", func(r *reader) (err error) {
 			var id string
 			if id, err = r.optionalStr(); id != "" {
 				s.NetworkID = id
 			}
-		case "cidr":
-			s.CIDR, err = r.prefix()
-		case "gateway_ip":
-			s.GatewayIP, err = parseAnyAddr(r)
-		case "dns_servers":
-			s.DNSServers, err = listOf(r, parseAnyAddr)
-		case "host_routes":
-			s.HostRoutes, err = listOf(r, parseHostRoute)
-		default:
-			r.raw()
-		}
-		return err
-	})
+			return err
+		}},
+		into("cidr", &s.CIDR, (*reader).prefix),
+		into("gateway_ip", &s.GatewayIP, parseAnyAddr),
+		into("dns_servers", &s.DNSServers, each(parseAnyAddr)),
+		into("host_routes", &s.HostRoutes, each(parseHostRoute)),
+	)
 	if err != nil {
 		return s, err
 	}
@@ -36,17 +29,10 @@ func parseSubnet(r *reader) (Subnet, error) {
 }
 
 func parseHostRoute(r *reader) (h HostRoute, err error) {
-	err = r.object(func(name string) (err error) {
-		switch name {
-		case "destination":
-			h.Destination, err = r.prefix()
-		case "nexthop":
-			h.NextHop, err = parseAnyAddr(r)
-		default:
-			r.raw()
-		}
-		return err
-	})
+	err = r.record(
+		into("destination", &h.Destination, (*reader).prefix),
+		into("nexthop", &h.NextHop, parseAnyAddr),
+	)
 	return h, err
 }
 

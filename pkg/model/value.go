@@ -132,14 +132,7 @@ func parseHostMetadata(data []byte) (HostMetadata, error) {
 	if err != nil || r.null() {
 		return m, err
 	}
-	err = r.object(func(name string) (err error) {
-		if name == "labels" {
-			m.Labels, err = r.stringMap()
-		} else {
-			r.raw()
-		}
-		return err
-	})
+	err = r.record(into("labels", &m.Labels, (*reader).stringMap))
 	return m, err
 }
 
