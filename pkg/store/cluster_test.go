@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // patienceOfTests bounds every wait for what etcd or another goroutine does. Only a fault uses
@@ -278,7 +279,7 @@ func open(t testing.TB, cfg Config) *Client {
 func commit(t testing.TB, s *Client, change model.Change) (revision int64) {
 	t.Helper()
 	ctx := within(t, patienceOfTests)
-	eventually(t, "an answer to a commit", func() bool {
+	eventually.True(t, patienceOfTests, "an answer to a commit", func() bool {
 		var err error
 		revision, err = s.Commit(ctx, change)
 		if err != nil && !errors.Is(err, ErrUnknownOutcome) {
@@ -318,17 +319,6 @@ func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patienceOfTests); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("timed out waiting for: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // testWriter logs to the test.

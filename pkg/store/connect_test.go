@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 func ready(ctx context.Context, s *Client) error {
@@ -131,7 +132,7 @@ func TestFailover(t *testing.T) {
 		c.members[0].proxy.set(mode)
 		for first := range 3 {
 			// Where the machine is busy those that are there may not answer in time.
-			eventually(t, "those that are there answer soon", func() bool {
+			eventually.True(t, patienceOfTests, "those that are there answer soon", func() bool {
 				s := c.open()
 				s.current = first
 				start := time.Now()
@@ -154,7 +155,7 @@ func TestFailover(t *testing.T) {
 	}
 	c.members[1].stop()
 	c.members[2].stop()
-	eventually(t, "no leader", func() bool { return c.leader() == nil })
+	eventually.True(t, patienceOfTests, "no leader", func() bool { return c.leader() == nil })
 	fails(t, time.Second, func(ctx context.Context) error { return ready(ctx, s) }, ErrUnavailable, "no leader")
 	err := fails(t, time.Second, func(ctx context.Context) error {
 		_, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "2")}})
@@ -214,7 +215,7 @@ func TestHungMember(t *testing.T) {
 	s := c.open()
 	ctx := within(t, patienceOfTests)
 	// While the first connects, for longer than patience where the machine is busy, another answers.
-	eventually(t, "the first answers", func() bool {
+	eventually.True(t, patienceOfTests, "the first answers", func() bool {
 		s.current = 0
 		if err := ready(ctx, s); err != nil {
 			t.Fatal(err)
@@ -261,7 +262,7 @@ func TestQuota(t *testing.T) {
 	s := c.open()
 	ctx := within(t, patienceOfTests)
 	big := strings.Repeat("x", 16<<10)
-	eventually(t, "the quota is used up", func() bool {
+	eventually.True(t, patienceOfTests, "the quota is used up", func() bool {
 		_, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", big)}})
 		if err == nil {
 			return false

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 func TestMain(m *testing.M) {
@@ -104,7 +105,7 @@ func TestHistory(t *testing.T) {
 		for i := range watchers {
 			_, before[i], _ = watchers[i].counts()
 		}
-		eventually(t, "every watcher moves on", func() bool {
+		eventually.True(t, patienceOfTests, "every watcher moves on", func() bool {
 			for i := range watchers {
 				if _, n, _ := watchers[i].counts(); n < before[i]+20 {
 					return false
@@ -126,7 +127,7 @@ func TestHistory(t *testing.T) {
 		moves()
 	}
 	var leader *server
-	eventually(t, "a leader", func() bool { leader = c.leader(); return leader != nil })
+	eventually.True(t, patienceOfTests, "a leader", func() bool { leader = c.leader(); return leader != nil })
 	leader.halt()
 	leader.stop()
 	moves()
@@ -238,7 +239,7 @@ func TestCompaction(t *testing.T) {
 		}
 		c.members[0].proxy.set(refuse)
 		c.members[0].proxy.set(forward)
-		eventually(t, "every watcher moves on", func() bool {
+		eventually.True(t, patienceOfTests, "every watcher moves on", func() bool {
 			for i := range watchers {
 				if _, n, _ := watchers[i].counts(); n < before[i]+5 {
 					return false

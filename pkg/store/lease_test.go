@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // leased writes a key under a new lease, a longer one where that is over too soon.
@@ -70,12 +71,12 @@ func TestLeaseRefused(t *testing.T) {
 	_ = door.l.Close()
 	door.set(refuse)
 	before := s.Counters().RoundTrips
-	eventually(t, "it was tried in vain", func() bool { return lost(l) || s.Counters().RoundTrips > before+5 })
+	eventually.True(t, patienceOfTests, "it was tried in vain", func() bool { return lost(l) || s.Counters().RoundTrips > before+5 })
 	if lost(l) {
 		t.Fatal("a lease that etcd still has counts as lost")
 	}
 	startProxyAt(t, door.addr, to).set(forward)
-	eventually(t, "it is kept alive", func() bool {
+	eventually.True(t, patienceOfTests, "it is kept alive", func() bool {
 		left, err := admin.TimeToLive(within(t, patienceOfTests), clientv3.LeaseID(l.id))
 		return lost(l) || err == nil && left.TTL*10 > left.GrantedTTL*8
 	})
@@ -104,7 +105,7 @@ func TestLeaseCounts(t *testing.T) {
 		a.ttl, a.sent, a.err = l.renew(t.Context(), time.Now().Add(patienceOfTests))
 		answered <- a
 	}()
-	eventually(t, "it was tried in vain", func() bool { return s.Counters().RoundTrips > before+5 })
+	eventually.True(t, patienceOfTests, "it was tried in vain", func() bool { return s.Counters().RoundTrips > before+5 })
 	opened := time.Now()
 	c.members[0].proxy.set(forward)
 	a := <-answered
@@ -145,7 +146,7 @@ func TestLeaseCloseRefused(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			l := &Lease{c: s, ttl: time.Millisecond, lost: make(chan struct{}), stop: stop}
 			s.work.Go(func() { l.keepAlive(ctx, time.Now().Add(patienceOfTests)) })
-			eventually(t, "it is tried", func() bool { return s.Counters().RoundTrips > 0 })
+			eventually.True(t, patienceOfTests, "it is tried", func() bool { return s.Counters().RoundTrips > 0 })
 			start := time.Now()
 			if err := s.Close(); err != nil {
 				t.Error(err)
@@ -183,7 +184,7 @@ func TestLeaseLeft(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the short lease has run out", func() bool { return !exists(t, watcher, "short") })
+	eventually.True(t, patienceOfTests, "the short lease has run out", func() bool { return !exists(t, watcher, "short") })
 	if !exists(t, watcher, "long") {
 		t.Error("a lease that was left has been revoked")
 	}
@@ -202,7 +203,7 @@ func TestLease(t *testing.T) {
 
 		// Etcd's own sweep and the time to live pass more than twice.
 		start := time.Now()
-		eventually(t, "time passes", func() bool { return time.Since(start) > ttl*5/2 || slices.ContainsFunc(all, lost) })
+		eventually.True(t, patienceOfTests, "time passes", func() bool { return time.Since(start) > ttl*5/2 || slices.ContainsFunc(all, lost) })
 		for _, n := range []string{"kept", "revoked", "cut", "left"} {
 			if !exists(t, s, n) {
 				return fmt.Errorf("%s is gone", n)
@@ -211,7 +212,7 @@ func TestLease(t *testing.T) {
 		if _, err := admin.Revoke(within(t, patienceOfTests), clientv3.LeaseID(revoked.id)); err != nil {
 			return err
 		}
-		eventually(t, "the revoked lease is noticed", func() bool { return lost(revoked) })
+		eventually.True(t, patienceOfTests, "the revoked lease is noticed", func() bool { return lost(revoked) })
 		if err := revoked.Close(); err != nil {
 			return fmt.Errorf("closing a lease that is gone: %w", err)
 		}
@@ -250,10 +251,10 @@ func TestLease(t *testing.T) {
 	}
 	c.members[0].proxy.set(stall)
 	over := time.Now().Add(cut.ttl)
-	eventually(t, "the lease that can't be kept alive is lost", func() bool { return lost(cut) })
+	eventually.True(t, patienceOfTests, "the lease that can't be kept alive is lost", func() bool { return lost(cut) })
 	took(t, over)
 	c.members[0].proxy.set(forward)
-	eventually(t, "its key is gone", func() bool { return !exists(t, s, "cut") })
+	eventually.True(t, patienceOfTests, "its key is gone", func() bool { return !exists(t, s, "cut") })
 
 	if _, err := s.Lease(t.Context(), 0); err == nil {
 		t.Error("a lease of no time was granted")
@@ -268,7 +269,7 @@ func TestCloseRevokesLeases(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	watcher := c.open()
 	// On a busy machine revokeTimeout may not be enough for it.
-	eventually(t, "a client that doesn't leave its key behind", func() bool {
+	eventually.True(t, patienceOfTests, "a client that doesn't leave its key behind", func() bool {
 		s, err := Open(context.Background(), Config{Endpoints: c.endpoints()})
 		if err != nil {
 			t.Fatal(err)

@@ -30,6 +30,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // authority is a certificate authority for one test.
@@ -127,7 +128,7 @@ func startSecure(t testing.TB, a *authority, size int, clientCerts bool) *cluste
 	c := startCluster(t, clusterOptions{size: size, tls: info})
 	for _, m := range c.members {
 		// It says that it is ready, and reads its files later: one that finds them half changed serves nobody.
-		eventually(t, m.cfg.Name+" speaks TLS", func() bool {
+		eventually.True(t, patienceOfTests, m.cfg.Name+" speaks TLS", func() bool {
 			dialer := &net.Dialer{Timeout: patienceOfTests / 4}
 			conn, err := tls.DialWithDialer(dialer, "tcp", m.clientAddr, &tls.Config{InsecureSkipVerify: true})
 			return err == nil && conn.Close() == nil
@@ -220,7 +221,7 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	reconnect()
-	eventually(t, "the new certificate is refused", func() bool {
+	eventually.True(t, patienceOfTests, "the new certificate is refused", func() bool {
 		return errors.Is(ready(within(t, patienceOfTests), s), ErrAuth)
 	})
 	renewed, renewedKey := a.issue(t, "client")
@@ -229,7 +230,7 @@ func TestRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the renewed certificate is accepted", func() bool {
+	eventually.True(t, patienceOfTests, "the renewed certificate is accepted", func() bool {
 		return ready(within(t, patienceOfTests), s) == nil
 	})
 	write := func(data []byte) {
@@ -239,17 +240,17 @@ func TestRotation(t *testing.T) {
 		reconnect()
 	}
 	write(newAuthority(t).pem)
-	eventually(t, "etcd's certificate is of an authority that is no longer trusted", func() bool {
+	eventually.True(t, patienceOfTests, "etcd's certificate is of an authority that is no longer trusted", func() bool {
 		err := ready(within(t, time.Second), s) // it is tried again until then
 		return err != nil && strings.Contains(err.Error(), "unknown authority")
 	})
 	write([]byte("half of a"))
-	eventually(t, "the file with the authority can't be read", func() bool {
+	eventually.True(t, patienceOfTests, "the file with the authority can't be read", func() bool {
 		err := ready(within(t, time.Second), s) // it is tried again until then
 		return err != nil && strings.Contains(err.Error(), "etcd CA file "+ca)
 	})
 	write(append(newAuthority(t).pem, a.pem...))
-	eventually(t, "the authority is trusted again", func() bool {
+	eventually.True(t, patienceOfTests, "the authority is trusted again", func() bool {
 		return ready(within(t, patienceOfTests), s) == nil
 	})
 }
@@ -408,7 +409,7 @@ func TestDenied(t *testing.T) {
 		defer cancel()
 		done := make(chan error)
 		go func() { done <- s.Watch(ctx, []string{configs, hosts}, func(model.Update) error { return nil }) }()
-		eventually(t, "the watch is refused", func() bool { _, err = s.WatchTrouble(); return err != nil })
+		eventually.True(t, patienceOfTests, "the watch is refused", func() bool { _, err = s.WatchTrouble(); return err != nil })
 		cancel()
 		return errors.Join(err, <-done)
 	}
@@ -467,7 +468,7 @@ func TestWatchRenewsToken(t *testing.T) {
 	})
 	var f folded
 	f.start(t, s, configs)
-	eventually(t, "the watch stands", func() bool {
+	eventually.True(t, patienceOfTests, "the watch stands", func() bool {
 		commit(t, s, model.Change{Puts: []model.Put{put("A", "1")}})
 		_, updates, _ := f.counts()
 		return updates > 1
@@ -477,7 +478,7 @@ func TestWatchRenewsToken(t *testing.T) {
 		if err := c.members[0].start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the watch is back", func() bool { return strings.Count(log.String(), "etcd watch is back") > i })
+		eventually.True(t, patienceOfTests, "the watch is back", func() bool { return strings.Count(log.String(), "etcd watch is back") > i })
 	}
 	f.reaches(t, commit(t, s, model.Change{Puts: []model.Put{put("A", "2")}}))
 	if text := log.String(); strings.Contains(text, ErrAuth.Error()) {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // folded is what a watcher knows, from its updates alone.
@@ -116,7 +117,7 @@ func (f *folded) start(t *testing.T, s *Client, prefixes ...string) {
 
 func (f *folded) reaches(t *testing.T, revision int64) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("revision %d", revision), func() bool {
+	eventually.True(t, patienceOfTests, fmt.Sprintf("revision %d", revision), func() bool {
 		r, _, _ := f.counts()
 		return r >= revision
 	})
@@ -275,7 +276,7 @@ func TestWatchCompacted(t *testing.T) {
 	direct := open(t, Config{Endpoints: []string{c.members[0].clientAddr}})
 	var f folded
 	f.start(t, s, configs, hosts)
-	eventually(t, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
+	eventually.True(t, patienceOfTests, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
 
 	c.members[0].proxy.set(refuse)
 	if _, err := direct.Commit(ctx, model.Change{Deletes: []model.Key{configKey("0")}}); err != nil {
@@ -338,17 +339,17 @@ func TestWatchOtherCluster(t *testing.T) {
 			return cmp.Equal(want, texts(state))
 		}
 	}
-	eventually(t, "the snapshot", func() bool { mu.Lock(); defer mu.Unlock(); return len(state) == 10 })
+	eventually.True(t, patienceOfTests, "the snapshot", func() bool { mu.Lock(); defer mu.Unlock(); return len(state) == 10 })
 	m.stop()
 	m.wipe()
 	if err := m.start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "nothing is left", holds(map[string]string{}))
+	eventually.True(t, patienceOfTests, "nothing is left", holds(map[string]string{}))
 	if _, err := s.Commit(ctx, model.Change{Puts: []model.Put{put("A", "new")}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new cluster's content", holds(map[string]string{configs + "A": "new"}))
+	eventually.True(t, patienceOfTests, "the new cluster's content", holds(map[string]string{configs + "A": "new"}))
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -362,11 +363,11 @@ func TestWatchWithoutLeader(t *testing.T) {
 	s := c.open(func(cfg *Config) { cfg.Endpoints = cfg.Endpoints[:1] })
 	var f folded
 	f.start(t, s, configs, hosts)
-	eventually(t, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
+	eventually.True(t, patienceOfTests, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
 	c.members[1].stop()
 	c.members[2].stop()
 	// Not in the log, where the first trouble may be that the member leaves it without an answer.
-	eventually(t, "the watch ends", func() bool {
+	eventually.True(t, patienceOfTests, "the watch ends", func() bool {
 		_, err := s.WatchTrouble()
 		return err != nil && strings.Contains(err.Error(), "no leader")
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // TestWatchRolledBack puts back etcd's data directory, and has other changes take the
@@ -50,7 +51,7 @@ func TestWatchRolledBack(t *testing.T) {
 			wire.set(forward)
 			var f folded
 			f.start(t, open(t, Config{Endpoints: []string{wire.addr}}), configs, hosts)
-			eventually(t, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
+			eventually.True(t, patienceOfTests, "the snapshot", func() bool { _, n, _ := f.counts(); return n == 1 })
 			for _, ch := range lost {
 				f.reaches(t, commit(ch))
 			}
@@ -91,7 +92,7 @@ func TestWatchMute(t *testing.T) {
 		s.Expect(first + 1000)
 		c.members[0].mute.Store(true)
 		second := commit(t, writer, model.Change{Puts: []model.Put{put("A", "2"), hostPut("A", "2")}})
-		eventually(t, "the watch leaves the member", func() bool {
+		eventually.True(t, patienceOfTests, "the watch leaves the member", func() bool {
 			s.Expect(second)
 			r, _, _ := f.counts()
 			return r == second
@@ -113,7 +114,7 @@ func TestWatchExpects(t *testing.T) {
 	ctx := within(t, patienceOfTests)
 	var f folded
 	f.start(t, s, configs)
-	eventually(t, "a round in which the watch stays", func() bool {
+	eventually.True(t, patienceOfTests, "a round in which the watch stays", func() bool {
 		before := len(log.String())
 		for end := time.Now().Add(3 * silence); time.Now().Before(end); sleep(ctx, 10*time.Millisecond) {
 			for _, p := range []model.Put{hostPut("A", "1"), put("A", "1")} {

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/calico-go/calico/pkg/store"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // Patience bounds every wait for a condition. A machine that is busy with other things
@@ -151,11 +152,7 @@ func (s *Server) Client(fn func(context.Context, *clientv3.Client) error) {
 // Until waits for a condition.
 func (s *Server) Until(what string, met func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(Patience); !met(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.Fatalf("waited for %v: %s", Patience, what)
-		}
-	}
+	eventually.True(s, Patience, what, met)
 }
 
 // FreeAddrs are addresses that nobody listens at, no two the same, below the ports that the
