@@ -117,10 +117,7 @@ func parsePeer(r *reader, k BGPPeerKey) (BGPPeer, error) {
 		into("import", &p.Import, each(parseFilter)),
 		into("export", &p.Export, each(parseFilter)),
 	)
-	if err != nil {
-		return p, err
-	}
-	return p, p.check()
+	return p, err
 }
 
 // parseASField reads a string, or a number as it is written: 1.10 is not 1.1.
@@ -150,7 +147,7 @@ func parseFilter(r *reader) (f RouteFilter, err error) {
 	return f, err
 }
 
-func (p *BGPPeer) check() error {
+func (p BGPPeer) check() error {
 	switch {
 	case !p.IP.IsValid():
 		return missing("ip")
@@ -191,9 +188,6 @@ func checkFilters(filters []RouteFilter) error {
 }
 
 func (p BGPPeer) format(w *writer) error {
-	if err := p.check(); err != nil {
-		return err
-	}
 	w.open('{')
 	w.addr("ip", p.IP)
 	w.str("as_num", p.AS.String())

@@ -89,7 +89,7 @@ func parseBlock(r *reader, k BlockKey) (Block, error) {
 			}
 		}
 	}
-	return b, b.check()
+	return b, nil
 }
 
 // sameCIDR reads a CIDR that must be the key's.
@@ -152,7 +152,7 @@ func parseAttributes(r *reader) (a Attributes, err error) {
 }
 
 // check makes a block safe to use: every index and ordinal is in range, and Unallocated is exactly the free ordinals.
-func (b *Block) check() error {
+func (b Block) check() error {
 	if err := checkBlockCIDR(b.CIDR); err != nil {
 		return inField("cidr", err)
 	}
@@ -196,9 +196,6 @@ const FullBlock = `{"unallocated":[]`
 const UsedBlock = `{"unallocated"`
 
 func (b Block) format(w *writer) error {
-	if err := b.check(); err != nil {
-		return err
-	}
 	w.b = make([]byte, 0, 256+8*len(b.Allocations)+128*len(b.Attributes))
 	w.open('{')
 	if !b.EmptySince.IsZero() {

@@ -55,10 +55,7 @@ func parseWorkloadEndpoint(r *reader) (WorkloadEndpoint, error) {
 		into("ports", &e.Ports, each(parseEndpointPort)),
 		into("mtu", &e.MTU, optionalInt(0, maxMTU)),
 	)
-	if err != nil {
-		return e, err
-	}
-	return e, e.check()
+	return e, err
 }
 
 const (
@@ -119,9 +116,6 @@ func parseEndpointPort(r *reader) (p EndpointPort, err error) {
 }
 
 func (e WorkloadEndpoint) format(w *writer) error {
-	if err := e.check(); err != nil {
-		return err
-	}
 	w.b = make([]byte, 0, 512)
 	w.open('{')
 	w.str("state", string(e.State))

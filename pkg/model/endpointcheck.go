@@ -10,7 +10,7 @@ import (
 )
 
 // check holds for every endpoint that is read or written.
-func (e *WorkloadEndpoint) check() error {
+func (e WorkloadEndpoint) check() error {
 	switch e.State {
 	case StateActive, StateInactive:
 	case "":

@@ -103,10 +103,7 @@ func parseIPAMConfig(r *reader) (IPAMConfig, error) {
 		into("strict_affinity", &c.StrictAffinity, boolean(c.StrictAffinity)),
 		into("auto_allocate_blocks", &c.AutoAllocateBlocks, boolean(c.AutoAllocateBlocks)),
 	)
-	if err != nil {
-		return c, err
-	}
-	return c, c.check()
+	return c, err
 }
 
 func (c IPAMConfig) check() error {
@@ -117,9 +114,6 @@ func (c IPAMConfig) check() error {
 }
 
 func (c IPAMConfig) format(w *writer) error {
-	if err := c.check(); err != nil {
-		return err
-	}
 	w.open('{')
 	w.boolean("strict_affinity", c.StrictAffinity)
 	w.boolean("auto_allocate_blocks", c.AutoAllocateBlocks)

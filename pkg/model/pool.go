@@ -50,16 +50,13 @@ func parsePool(r *reader, k PoolKey) (Pool, error) {
 		into("block_size", &p.BlockSize, optionalInt(1, 128)),
 		into("node_selector", &p.NodeSelector, (*reader).optionalStr),
 	)
-	if err != nil {
-		return p, err
-	}
 	if p.IPIP != "" {
 		p.IPIPMode = mode
 	}
 	if p.BlockSize == 0 {
 		p.BlockSize = defaultBlockSize(cidr)
 	}
-	return p, p.check()
+	return p, err
 }
 
 func parseEncap(r *reader) (EncapMode, error) {
@@ -74,7 +71,7 @@ func parseEncap(r *reader) (EncapMode, error) {
 	return "", fmt.Errorf("%.32q: want always or cross-subnet", s)
 }
 
-func (p *Pool) check() error {
+func (p Pool) check() error {
 	if !p.CIDR.IsValid() {
 		return missing("cidr")
 	}
@@ -110,12 +107,13 @@ func (p *Pool) check() error {
 	return nil
 }
 
-func (p *Pool) checkBlockSize(v6 bool) error {
+func (p Pool) checkBlockSize(v6 bool) error {
 	low, high := minBlockSizeV4, 32
 	if v6 {
 		low, high = minBlockSizeV6, 128
 	}
 	switch {
+	case p.BlockSize == 0: // the default
 	case p.BlockSize < low || p.BlockSize > high:
 		return fmt.Errorf("%d: want %d to %d", p.BlockSize, low, high)
 	case p.BlockSize < p.CIDR.Bits():
@@ -126,11 +124,8 @@ func (p *Pool) checkBlockSize(v6 bool) error {
 
 // format takes a BlockSize of 0 for the default.
 func (p Pool) format(w *writer) error {
-	if p.BlockSize == 0 && p.CIDR.IsValid() {
+	if p.BlockSize == 0 {
 		p.BlockSize = defaultBlockSize(p.CIDR)
-	}
-	if err := p.check(); err != nil {
-		return err
 	}
 	w.open('{')
 	w.prefix("cidr", p.CIDR)

@@ -22,10 +22,7 @@ func parseSubnet(r *reader) (Subnet, error) {
 		into("dns_servers", &s.DNSServers, each(parseAnyAddr)),
 		into("host_routes", &s.HostRoutes, each(parseHostRoute)),
 	)
-	if err != nil {
-		return s, err
-	}
-	return s, s.check()
+	return s, err
 }
 
 func parseHostRoute(r *reader) (h HostRoute, err error) {
@@ -37,7 +34,7 @@ func parseHostRoute(r *reader) (h HostRoute, err error) {
 }
 
 // check wants the subnet and all that is in it to be of one family.
-func (s *Subnet) check() error {
+func (s Subnet) check() error {
 	if !s.CIDR.IsValid() {
 		return missing("cidr")
 	}
@@ -82,9 +79,6 @@ func (h HostRoute) check(v6 bool) error {
 }
 
 func (s Subnet) format(w *writer) error {
-	if err := s.check(); err != nil {
-		return err
-	}
 	if s.NetworkID == "" {
 		s.NetworkID = defaultNetworkID
 	}

@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// mostUnknown is how many unknown fields of one value are named.
+// mostUnknown is how many unknown fields of one value an error names.
 const mostUnknown = 4
 
-// UnknownFields says which fields of a value were passed over because nothing is known of them, and what is known; nil
-// = none. A newer version may have written them, so that a value is valid with them. Only kinds that people write by
-// hand are looked at: not endpoints of workloads, nor what address management keeps, nor the metadata of a host, where
-// anybody may note what they like. Rules and filters of BGP are no matter for it: ParseValue refuses what is unknown
-// there.
+// UnknownFields names the fields of a value that ParseValue skipped because they are unknown, and the known ones; nil if
+// there are none. A newer version may have written them, so the value is valid all the same. It looks only at kinds that
+// people write by hand: not at workload endpoints, address management, or the metadata of a host, where anybody may keep
+// notes. In rules and BGP filters ParseValue refuses unknown fields.
 func UnknownFields(k Key, data []byte) error {
 	known := kindsByKey[reflect.TypeOf(k)].fields
 	if known == nil || len(data) > maxValue {

@@ -29,12 +29,28 @@ func ParseValue(k Key, data []byte) (any, error) {
 	return kind.parse(k, data)
 }
 
+// A checker is a value of which not everything that its type can hold is valid.
+type checker interface {
+	check() error
+}
+
+func check(v any) error {
+	if c, ok := v.(checker); ok {
+		return c.check()
+	}
+	return nil
+}
+
 func parseJSON[T any](data []byte, parse func(*reader) (T, error)) (any, error) {
 	r, err := newReader(data)
 	if err != nil {
 		return nil, err
 	}
-	return orNil(parse(r))
+	v, err := orNil(parse(r))
+	if err == nil {
+		err = check(v)
+	}
+	return orNil(v, err)
 }
 
 // orNil gives no half value with an error.
@@ -57,7 +73,10 @@ func FormatValue(v any) ([]byte, error) {
 		return nil, fmt.Errorf("format %T: not a value of the data model", v)
 	}
 	w := &writer{}
-	err := known.format(w)
+	err := check(v)
+	if err == nil {
+		err = known.format(w)
+	}
 	if err == nil {
 		err = w.err
 	}

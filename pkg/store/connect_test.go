@@ -33,7 +33,7 @@ func wantError(t *testing.T, err, is error, parts ...string) {
 	}
 }
 
-// fails calls fn with a deadline, and later ones, until it fails as it shall: on a busy
+// fails calls fn with a deadline, and later ones, until it fails as expected: on a busy
 // machine the first may be over before fn has learned why.
 func fails(t *testing.T, least time.Duration, fn func(context.Context) error, is error, parts ...string) error {
 	t.Helper()

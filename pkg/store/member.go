@@ -114,7 +114,7 @@ func (m *member) close() error {
 	return err
 }
 
-// trace is what became of one request, as grpc tells it: etcd's client makes less of it.
+// trace is the outcome of one request as grpc reports it; etcd's client passes on less.
 type trace struct {
 	err  error
 	peer net.Addr // nil: the request was not sent

@@ -41,8 +41,7 @@ type Config struct {
 	// RefusedTimeout is how long a request goes on where every member refuses the connection: nothing listens there.
 	// 0: until the context's deadline, or 20 s where it has none.
 	RefusedTimeout time.Duration
-	// Logger, nil = none, is told of what Watch and leases go through by themselves; errors that are returned are not
-	// logged.
+	// Logger, nil = none, gets what Watch and leases recover from by themselves; errors that are returned are not logged.
 	Logger *slog.Logger
 }
 

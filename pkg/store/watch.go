@@ -32,7 +32,7 @@ type watch struct {
 	prefixes []string
 	fn       func(model.Update) error
 
-	expected chan int64       // what Expect was told last
+	expected chan int64       // the last revision given to Expect
 	merger   *merger          // nil: a snapshot is due
 	page     int64            // entries per request of a snapshot, 0 = all in one
 	cluster  uint64           // etcd's cluster id
