@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // daemon is Debian's containerd, run in a host's network namespace with directories of its own.
@@ -131,7 +133,7 @@ func (d *daemon) start(ctx context.Context) {
 		// How it ended is in its log.
 		_ = d.cmd.Wait()
 	}()
-	eventually(ctx, d.t, "containerd serves", func() error {
+	eventually.Nil(d.t, patience, "containerd to serve", func() error {
 		select {
 		case <-done:
 			return fmt.Errorf("it ended: %v\n%s", d.cmd.ProcessState, d.complaints())
@@ -167,18 +169,18 @@ func (d *daemon) removeGroups() {
 		d.t.Fatal(err)
 	}
 	tops = append(tops, "/sys/fs/cgroup"+d.groups())
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // the test's own has ended
+	defer cancel()
+	// A process that was killed is in its group until it has ended.
+	err = eventually.Wait(ctx, "control groups to be empty", func() error {
 		var left []error
 		for _, top := range tops {
 			left = append(left, removeGroup(top))
 		}
-		// A process that was killed is in its group until it has ended.
-		if err := errors.Join(left...); err == nil || time.Now().After(deadline) {
-			if err != nil {
-				d.t.Error(err)
-			}
-			return
-		}
+		return errors.Join(left...)
+	})
+	if err != nil {
+		d.t.Error(err)
 	}
 }
 
@@ -222,23 +224,3 @@ func (d *daemon) load(ctx context.Context) {
 
 // patience is how long a condition may take that needs no more than a few exchanges between processes.
 const patience = 2 * time.Minute
-
-// eventually waits until a condition holds.
-func eventually(ctx context.Context, t *testing.T, what string, holds func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := holds()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s: %v (%v)", what, err, ctx.Err())
-		}
-	}
-}

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/calico-go/calico/test/eventually"
 )
 
 // runtimeClient is what a kubelet has: the runtime's service.
@@ -38,7 +40,7 @@ func dial(ctx context.Context, t *testing.T, d *daemon) *runtimeClient {
 // waitReady waits until the runtime and its network are ready.
 func (c *runtimeClient) waitReady(ctx context.Context, t *testing.T) {
 	t.Helper()
-	eventually(ctx, t, "the runtime is ready", func() error {
+	eventually.Nil(t, patience, "the runtime to be ready", func() error {
 		status, err := c.Status(ctx, &cri.StatusRequest{})
 		if err != nil {
 			return err

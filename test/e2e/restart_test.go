@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/test/eventually"
 )
 
 func TestRestart(t *testing.T) {
@@ -52,7 +53,7 @@ func TestInterrupted(t *testing.T) {
 			t.Logf("pod-%d: error %v", i, err)
 		})
 	}
-	eventually(ctx, t, "some pods have an endpoint", func() error {
+	eventually.Nil(t, patience, "some pods to have an endpoint", func() error {
 		endpoints := 0
 		for _, e := range c.dump(ctx) {
 			if _, ok := e.Key.(model.WorkloadEndpointKey); ok {
