@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// vague are names that say nothing of what is in a package.
+// vague names don't say what a package is for.
 var vague = []string{"util", "utils", "common", "helpers", "helper", "types", "misc", "base", "shared"}
 
 // sources parses every Go file of the repository, whatever its build tags.
@@ -75,7 +75,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// skips reports tests that skip: a test that didn't run looks like one that passed.
+// skips reports tests that skip: a test that did not run looks like one that passed.
 func skips(t *testing.T, fn *ast.FuncDecl, fset *token.FileSet) {
 	t.Helper()
 	ast.Inspect(fn, func(n ast.Node) bool {

@@ -32,8 +32,8 @@ timeUp() {
 	grep -q '^ *context deadline exceeded$' "$out" && [ -z "$found" ] && ! grep -Eq 'Failing input written|failing input file' "$out"
 }
 
-# late says whether a run failed only because an input took its 10 s, of which a busy machine may give it but a few: by
-# itself it must pass with 10 s of the processor's time, and within 10 minutes whatever it waits for.
+# late says whether a run failed only because an input took more than 10 s of a busy machine's time: by itself it must
+# pass with 10 s of CPU time, and within 10 minutes.
 late() {
 	grep -q 'fuzzing process hung or terminated unexpectedly' "$out" || return 1
 	CGO_ENABLED=0 "$go" test -c -o "$work/test" "$pkg" || return 1
@@ -43,7 +43,7 @@ late() {
 	done
 }
 
-# one fuzzes a target, and says at once all that there is to say of it.
+# one fuzzes a target, and prints all of its output at once.
 one() {
 	pkg=$1 dir=$2 target=$3
 	local try name

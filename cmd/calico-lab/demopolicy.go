@@ -73,7 +73,7 @@ func (d *demo) policies(ctx context.Context) (err error) {
 	return nil
 }
 
-// allow lets a policy open the port while an attempt to connect is under way.
+// allow opens the port by a policy while an attempt to connect runs.
 func (d *demo) allow(ctx context.Context, web *lab.Pod, target netip.AddrPort) error {
 	type result struct {
 		c    net.Conn

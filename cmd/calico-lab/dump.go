@@ -66,7 +66,7 @@ const foldWidth = 100
 // each, next to each other: a block has 64 of them twice.
 func fold(indented string) string {
 	var out strings.Builder
-	width, open := 0, false // of the folded line under way
+	width, open := 0, false // of the current folded line
 	for line := range strings.Lines(indented) {
 		text := strings.TrimSpace(line)
 		if !inList(text) {

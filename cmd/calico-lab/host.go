@@ -15,7 +15,7 @@ import (
 func hostCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "host",
-		Short: "Add hosts, have them die and return, pull their cables",
+		Short: "Add hosts, kill and return them, pull their cables",
 		Example: `  calico-lab host kill b
   calico-lab host return b
   calico-lab host flap b --each 1s`,
@@ -35,8 +35,8 @@ func hostCommand(o *options) *cobra.Command {
 			}),
 		})
 	}
-	add("kill", "Have hosts die: link and agent are gone at once",
-		`kill cuts the host's link and then kills its agent, so that nothing says farewell: its
+	add("kill", "Kill hosts: link and agent are gone at once",
+		`kill cuts the host's link and then kills its agent, so that neither says goodbye: its
 lease in etcd runs out, its BGP sessions time out. What is on the host lives on beyond
 reach, so that it can be looked at; calico-lab host return brings the host back.`,
 		"host %s is dead", (*lab.Host).Kill)
@@ -201,7 +201,7 @@ func lossCommand(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "loss HOST PERCENT",
 		Short: "Have packets to and from a host get lost",
-		Long: `loss has so many percent of the packets to the host get lost at random, and of those from
+		Long: `loss drops that percentage of the packets to the host at random, and of those from
 it, so that of 100 pings 81 get an answer at 10%. 0% ends it.`,
 		Example: `  calico-lab loss b 10%
   calico-lab loss b 0%`,

@@ -25,7 +25,7 @@ type network struct {
 func (n *network) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&n.hosts, "hosts", nil, "names of the hosts, or how many: 3 is a,b,c (default a; with racks, two in each)")
-	f.IntVar(&n.racks, "racks", 0, "share the hosts out to so many racks, each with subnets of its own and a router")
+	f.IntVar(&n.racks, "racks", 0, "divide the hosts among this many racks, each with subnets of its own and a router")
 	f.StringVar(&n.vxlan, "vxlan", "", "have the pools use VXLAN between hosts: always, cross-subnet (between racks), or never (default never; with racks, cross-subnet)")
 	f.StringVar(&n.ipip, "ipip", "", "have the pools of IPv4 use IPIP between hosts: always, cross-subnet, or never")
 }

@@ -26,7 +26,7 @@ func upCommand(o *options) *cobra.Command {
 labs that crashed have left is removed first. Interrupted, it leaves nothing.
 
 The hosts are on one wire, or in racks: each has subnets of its own and a router, which
-knows the way to the other racks and to etcd, and nothing of pods. So pods of different
+has routes to the other racks and to etcd, and none to pods. So pods of different
 racks use VXLAN; with --vxlan never they need BGP with the routers.`,
 		Example: `  calico-lab up
   calico-lab up --hosts 3
@@ -61,7 +61,7 @@ racks use VXLAN; with --vxlan never they need BGP with the routers.`,
 	f := cmd.Flags()
 	network.flags(cmd)
 	f.IntVar(&cfg.EtcdMembers, "etcd", 1, "number of etcd members, 1 or 3")
-	f.BoolVar(&cfg.TLS, "tls", false, "etcd and its clients prove who they are by certificate")
+	f.BoolVar(&cfg.TLS, "tls", false, "etcd and its clients use certificates")
 	f.BoolVar(&cfg.Auth, "auth", false, "etcd asks for a user and a password")
 	f.BoolVar(&cfg.NoAgent, "no-agent", false, "hosts without the node agent")
 	f.StringSliceVar(&pools, "pools", nil, "IP pools (default 192.168.0.0/16 and fd80:24e2:f998:72d6::/64)")

@@ -160,7 +160,7 @@ read the ratios before the milliseconds. Times are of the whole process, from ex
 		versionIn(filepath.Join(b.bin, "calico-lab"), "go.etcd.io/etcd/server/v3"),
 		versionIn(filepath.Join(b.peers, "ptp"), "github.com/containernetworking/plugins"))
 	fmt.Fprintf(w, `
-Processors that the rest of the machine kept busy meanwhile, the kernel's own threads included: %s.
+Processors that the rest of the machine, the kernel's own threads included, kept busy: %s.
 `, strings.Join(busy, ", "))
 }
 

@@ -34,8 +34,8 @@ type policyHost struct {
 	scratch string
 }
 
-// newPolicyHost starts such a host, and waits until its firewall stands. There
-// are so many endpoints more in the cluster, that nobody was told of yet.
+// newPolicyHost starts such a host, and waits until its firewall stands. The
+// cluster has `more` further endpoints, which are not in etcd yet.
 func (b *bench) newPolicyHost(ctx context.Context, name string, more int) (_ *policyHost, err error) {
 	scratch, err := os.MkdirTemp("", "calico-bench-")
 	if err != nil {

@@ -22,7 +22,7 @@ type contender struct {
 	peaks      [2]int64 // of ADD and DEL, bytes
 }
 
-// call names a container of this contender that nobody had before.
+// call names a new container of this contender.
 func (c *contender) call() call {
 	c.next++
 	return call{verb: "ADD", container: fmt.Sprintf("bench-%d", c.next), host: c.host, pod: c.pod}

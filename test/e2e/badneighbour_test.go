@@ -32,7 +32,7 @@ protocol bgp a {
 `, fabricV4, as, password, routes)
 }
 
-// TestBadNeighbours has a neighbour of host a do wrong in all the ways that there
+// TestBadNeighbours has a neighbour of host a make every mistake that there
 // are: what it does is named in the log, in a metric and at /debug/state, and pods
 // talk on, on their host and across. docs/routing.md says what comes of each.
 func TestBadNeighbours(t *testing.T) {

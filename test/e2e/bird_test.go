@@ -69,11 +69,11 @@ type racks struct {
 }
 
 // What the first rack's switch announces besides: a prefix in a pool, one that an
-// import filter lets in, and others, which nobody asked for.
+// import filter accepts, and others.
 const (
-	inPool, filtered, stray = "192.168.250.0/26", "10.99.1.0/24", "10.98.0.0/16"
-	statics                 = "protocol static { ipv4; route " + inPool + " unreachable; route " + filtered + " unreachable; route " +
-		stray + " unreachable; route 0.0.0.0/0 unreachable; }\n"
+	inPool, filtered, foreign = "192.168.250.0/26", "10.99.1.0/24", "10.98.0.0/16"
+	statics                   = "protocol static { ipv4; route " + inPool + " unreachable; route " + filtered + " unreachable; route " +
+		foreign + " unreachable; route 0.0.0.0/0 unreachable; }\n"
 )
 
 func newRacks(t *testing.T, password string, start func(r *lab.Router, i int, host *lab.Host, other *lab.Router) routing.Neighbour) *racks {
@@ -168,8 +168,8 @@ func (r *racks) holds(i int) error {
 		}
 	}
 	for _, line := range got {
-		if strings.HasPrefix(line, stray) || strings.HasPrefix(line, "default") {
-			return fmt.Errorf("a route that nobody asked for: %s", line)
+		if strings.HasPrefix(line, foreign) || strings.HasPrefix(line, "default") {
+			return fmt.Errorf("a route that no filter accepts: %s", line)
 		}
 	}
 	return nil
@@ -271,7 +271,7 @@ func (r *racks) watch(hosts ...*lab.Host) (stop func() (left []string)) {
 		}
 		for ctx.Err() == nil {
 			for _, h := range hosts {
-				// An agent's restart hinders nobody who asks the kernel.
+				// The kernel forwards while an agent restarts.
 				if got, err := routing.RoutesOf(r.Context(), h); err != nil {
 					missing[err.Error()] = true
 				} else {

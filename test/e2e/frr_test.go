@@ -36,7 +36,7 @@ func frrRack(r *lab.Router, i int, host *lab.Host, other *lab.Router) string {
 	for f, family := range []string{"ipv4", "ipv6"} {
 		conf += fmt.Sprintf(" address-family %s unicast\n  neighbor %s activate\n  neighbor %s activate\n", family, other.Uplinks()[f], host.Addrs()[f])
 		if f == 0 && i == 1 {
-			for _, p := range []string{inPool, filtered, stray, "0.0.0.0/0"} {
+			for _, p := range []string{inPool, filtered, foreign, "0.0.0.0/0"} {
 				conf += "  network " + p + "\n"
 			}
 		}
@@ -52,7 +52,7 @@ func TestTopOfRackFRR(t *testing.T) {
 	})
 	r.check()
 	// bgpd 8.4 says that it has told everything when it hasn't heard yet what its
-	// neighbours have, so that the other rack loses a way that is still good. The
+	// neighbours have, so that the other rack loses a route that is still good. The
 	// host of this rack keeps what it had.
 	t.Run("the switch restarts", func(t *testing.T) {
 		f := r.switches[0].(*routing.FRR)

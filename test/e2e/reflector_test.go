@@ -46,7 +46,7 @@ func (r *reflected) holds() {
 		for _, block := range r.Blocks(h) {
 			r.Settled(r.daemon, block.String())
 			if block.Addr().Is4() {
-				// Packets would find a way over a reflector that has routes in its kernel, too.
+				// Packets would pass a reflector that has routes in its kernel, too.
 				r.Until("a route to host "+h.Name(), func() error {
 					return has(r.Rig, other, fmt.Sprintf("%s via %s dev eth0", block, h.IPv4()))
 				})

@@ -17,10 +17,9 @@ import (
 // binaries are what a lab runs.
 func binaries() []string { return []string{"calico", "calico-ipam", "calico-node", "calico-lab"} }
 
-// BuildOptions are the ways in which the binaries of a test can differ from
-// those that users get.
+// BuildOptions say how the binaries of a test differ from those that users get.
 type BuildOptions struct {
-	Tags string // more than what users get has, comma separated
+	Tags string // additional build tags, comma separated
 	Race bool
 }
 

@@ -25,7 +25,7 @@ type authority struct {
 
 // makeCertificates fills the directory pki: an authority, a certificate for
 // the members, one for clients, and another authority with a client of its own
-// that nobody trusts, for tests.
+// that etcd does not trust, for tests.
 func (m *Members) makeCertificates() error {
 	dir := filepath.Join(m.dir, "pki")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

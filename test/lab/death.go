@@ -9,10 +9,10 @@ import (
 	"os"
 )
 
-// Kill is the death of a host, as far as others can tell: its link is cut, and
-// then the agent is killed, so that not even the kernel says farewell for it.
-// Its lease in etcd runs out, its BGP sessions time out. Its pods are beyond
-// reach, but live on: see Return and Reboot.
+// Kill makes a host look dead to others: it cuts the host's link, and then
+// kills the agent, so that not even the kernel closes its connections. Its
+// lease in etcd runs out, its BGP sessions time out. Its pods live on without
+// a link: see Return and Reboot.
 func (h *Host) Kill() error {
 	_, gone := h.Agent().Process()
 	err := h.fault(func(f *Faults) {
@@ -93,7 +93,7 @@ func (h *Host) dead() error {
 	return err
 }
 
-// start has a host that was dead live, with its agent: in a lab that starts none where it had one.
+// start brings a host to life, with its agent if the lab starts agents or the host had one.
 func (h *Host) start(ctx context.Context) error {
 	agent := !h.lab.state.NoAgent
 	err := h.fault(func(f *Faults) {

@@ -59,8 +59,8 @@ func (f *fabric) wire(rack int) wire {
 	return wire{namespaceIn(f.lab, rackName(rack)), rackBridge, rack}
 }
 
-// forward makes a router of the namespace that the thread is in. It tells
-// nobody of shorter ways: a route that a host has learned so is not its agent's.
+// forward makes a router of the namespace that the thread is in. It sends no
+// ICMP redirects: hosts would learn routes that are not their agents'.
 func forward() error {
 	return errors.Join(writeSysctl("net/ipv4/ip_forward", "1"), writeSysctl("net/ipv6/conf/all/forwarding", "1"),
 		writeSysctl("net/ipv4/conf/all/send_redirects", "0"), writeSysctl("net/ipv4/conf/default/send_redirects", "0"))

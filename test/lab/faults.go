@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Faults is what is wrong with a host at present, by the lab's own doing. The
-// zero value is nothing.
+// Faults are the faults that the lab has injected into a host. The zero value
+// is none.
 type Faults struct {
 	Dead     bool `json:"dead,omitempty"`      // Kill: no link, no agent
 	HadAgent bool `json:"had_agent,omitempty"` // when it died
@@ -51,7 +51,7 @@ func (f Faults) String() string {
 
 func (h *Host) faultsFile() string { return filepath.Join(h.dir(), "faults.json") }
 
-// Faults says what is wrong with the host, whichever process did it.
+// Faults are the host's, whichever process has injected them.
 func (h *Host) Faults() (Faults, error) {
 	var f Faults
 	err := readJSON(h.faultsFile(), &f)
@@ -61,8 +61,8 @@ func (h *Host) Faults() (Faults, error) {
 	return f, err
 }
 
-// SetLoss has that many percent of all packets to the host, and of all from it,
-// get lost; 0 is none.
+// SetLoss drops that many percent of all packets to the host, and of all from
+// it; 0 is none.
 func (h *Host) SetLoss(percent float64) error {
 	if !(percent >= 0 && percent <= 100) { // NaN too
 		return fmt.Errorf("loss of %g %%: want 0 to 100", percent)
@@ -131,7 +131,7 @@ func (h *Host) fault(change func(*Faults)) error {
 	return h.lab.fault([]string{h.name}, func(_ []*Host, faults map[*Host]*Faults) { change(faults[h]) })
 }
 
-// keepFaults has a new host take part in a partition that there is.
+// keepFaults makes a new host part of the partition that there is, if any.
 func (l *Lab) keepFaults() error {
 	if _, err := os.Stat(l.faultsLock()); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -141,7 +141,7 @@ func (l *Lab) keepFaults() error {
 
 func (l *Lab) faultsLock() string { return filepath.Join(l.dir, "faults.lock") }
 
-// fault changes the faults of hosts on record and has the kernel follow.
+// fault changes the faults of hosts on record and then in the kernel.
 func (l *Lab) fault(names []string, change func(named []*Host, faults map[*Host]*Faults)) error {
 	var named []*Host
 	for _, name := range names {

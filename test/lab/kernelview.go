@@ -34,7 +34,7 @@ func (n Namespace) Kernel() (k Kernel, err error) {
 	return k, err
 }
 
-// maxLooks is how often it is read anew because it changed meanwhile.
+// maxLooks is how often it is read again because it changed while it was read.
 const maxLooks = 100
 
 func (n Namespace) look() (Kernel, error) {

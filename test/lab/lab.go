@@ -45,7 +45,7 @@ type Config struct {
 	Racks [][]string
 
 	EtcdMembers int   // 1 or 3; 0 = 1
-	TLS         bool  // clients and etcd prove who they are by certificate
+	TLS         bool  // clients and etcd use certificates
 	Auth        bool  // etcd asks for user and password
 	NoFsync     bool  // etcd does not wait for the disk
 	EtcdQuota   int64 // bytes after which etcd turns read-only; 0 = etcd's default
@@ -309,7 +309,7 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// Leave lets go of a background lab and leaves it running.
+// Leave detaches from a background lab and leaves it running.
 func (l *Lab) Leave() error {
 	if l.lock != nil && l.state.Background {
 		l.lock.release()

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Open attaches to a lab that another process has made. Close lets go of it
+// Open attaches to a lab that another process has made. Close detaches from it
 // and leaves it running.
 func Open(name string) (*Lab, error) {
 	if err := checkName("lab", name); err != nil {
@@ -52,7 +52,7 @@ func (l *Lab) Pods() ([]*Pod, error) {
 	for _, file := range files {
 		p, err := l.FindPod(strings.TrimSuffix(filepath.Base(file), ".json"))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // deleted meanwhile
+			continue // deleted since the directory was read
 		}
 		if err != nil {
 			return nil, err
@@ -63,8 +63,8 @@ func (l *Lab) Pods() ([]*Pod, error) {
 	return pods, nil
 }
 
-// nameError is about a name that is taken, or that nothing has: it is os.ErrExist or
-// os.ErrNotExist, but nobody looked for a file, so it doesn't say so.
+// nameError is about a name that is taken or unknown. It wraps os.ErrExist or
+// os.ErrNotExist, but its text does not mention a file.
 type nameError struct {
 	text string
 	is   error

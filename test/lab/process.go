@@ -188,9 +188,9 @@ func (p *Process) await(ctx context.Context, what string, condition func() error
 	})
 }
 
-// gone reports whether nothing of the process is left. It is so later than that
-// matches no longer holds: what dies has no executable while it still lets go
-// of its files.
+// gone reports whether nothing of the process is left. matches turns false
+// earlier: a process that dies has no executable while it still closes its
+// files.
 func (p *Process) gone() bool {
 	start, zombie, err := procStat(p.PID)
 	return err != nil || zombie || start != p.Start

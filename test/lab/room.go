@@ -14,8 +14,8 @@ import (
 const room = 8 << 20
 
 // GiveRoom has sockets hold what arrives until this process gets a CPU to read
-// it. A test that counts packets needs it: for what has no room the kernel drops,
-// and that looks as if it were lost on its way.
+// it. A test that counts packets needs it: the kernel drops what has no room, and
+// that looks like a loss on the wire.
 func GiveRoom(conns ...syscall.Conn) error {
 	for _, c := range conns {
 		raw, err := c.SyscallConn()

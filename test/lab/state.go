@@ -107,7 +107,7 @@ func readJSON(path string, v any) error {
 }
 
 // lockFile is held by the process that owns a lab for as long as it lives; the
-// kernel lets go of it when the process dies, however it dies.
+// kernel releases it when the process dies, however it dies.
 type lockFile struct {
 	path string
 	file *os.File

@@ -20,8 +20,8 @@ import (
 // Faults of the wires are rules of nftables on the bridges that hosts are
 // plugged into, where the hosts themselves can't see them.
 //
-// A partition must hold for packets whose addresses say nothing of the host
-// that sent them: pods' without encapsulation, which have passed routers. So,
+// A partition must hold for packets whose addresses do not tell which host
+// sent them: pods' without encapsulation, which have passed routers. So,
 // while there is one, each packet that comes from a host is marked with the
 // side of its sender: on the same wire by its mark, ARP included, beyond a
 // router, where that is lost, by its DSCP. What goes to a host of another
