@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package calico_test holds the rules of the house that a compiler doesn't know: who may import whom, and what every
-// file must have.
+// Package calico_test checks the repository's own rules: which package may import which, what every file has, and
+// that the documents agree with the code.
 package calico_test
 
 import (
@@ -17,7 +17,7 @@ import (
 
 const module = "github.com/calico-go/calico/"
 
-// A layer is where a package stands. A package imports only from the layers listed for its own.
+// A layer is a package's place in the import order. A package imports only from the layers that mayImport lists.
 type layer string
 
 const (
@@ -65,29 +65,29 @@ type ban struct {
 	reason string
 }
 
-// bans hold for everything but test files, which put the real thing on the other side whatever it takes.
+// bans hold for all files but tests, which need the real thing on the other side.
 var bans = []ban{
-	{"go.etcd.io/etcd/client/...", []string{"pkg/store", "test/..."}, "one package knows what etcd's client can do wrong; the rest reads typed entries and commits changes"},
+	{"go.etcd.io/etcd/client/...", []string{"pkg/store", "test/..."}, "one package knows etcd's client; the rest reads typed entries and commits changes"},
 	{"go.etcd.io/etcd/api/...", []string{"pkg/store", "test/..."}, "etcd's errors and messages are turned into ours in one place"},
-	{"go.etcd.io/etcd/server/...", []string{"test/lab/...", "test/etcd", "cmd/calico-lab"}, "an embedded etcd is for labs and tests; nobody runs a datastore by accident"},
+	{"go.etcd.io/etcd/server/...", []string{"test/lab/...", "test/etcd", "cmd/calico-lab"}, "an embedded etcd is for labs and tests"},
 	{"github.com/vishvananda/netlink/...", []string{"pkg/kernel/conntrack", "test/..."}, "pkg/kernel/rtnl is what knows route netlink: several messages in a round trip, dumps that must be repeated, errors that mean gone; of the library the connection tracker's part is in use"},
 	{"github.com/vishvananda/netns/...", []string{"test/..."}, "switching a thread's namespace is the business of pkg/kernel/rtnl"},
-	{module + "pkg/kernel/rtnl", []string{"pkg/kernel/...", "test/..."}, "what the kernel is told is the business of its edge: the rest says what shall be"},
-	{module + "pkg/kernel/pod", []string{"pkg/cni", "test/..."}, "pods are the plugin's: the agent has the host's side"},
-	{module + "pkg/kernel/hostpath", []string{"pkg/agent/...", "test/..."}, "the host's side of workloads is the agent's: the ways to other hosts, and the plugin, know nothing of it"},
-	{module + "pkg/kernel/fabric", []string{"pkg/agent/...", "pkg/kernel/hostnet", "test/..."}, "the ways to other hosts are the agent's; who reads the host's own routes must know them"},
+	{module + "pkg/kernel/rtnl", []string{"pkg/kernel/...", "test/..."}, "messages to the kernel are the business of its edge: the rest says what is desired"},
+	{module + "pkg/kernel/pod", []string{"pkg/cni", "test/..."}, "the plugin alone works in pods: the agent has the host's side"},
+	{module + "pkg/kernel/hostpath", []string{"pkg/agent/...", "test/..."}, "the agent alone programs the host's side of workloads"},
+	{module + "pkg/kernel/fabric", []string{"pkg/agent/...", "pkg/kernel/hostnet", "test/..."}, "the agent alone programs routes to other hosts; hostnet must tell them from the host's own routes"},
 	{module + "pkg/nft/table", []string{"pkg/nft/...", "test/..."}, "a table is what the firewall is made of: the rest says what policy is"},
 	{module + "pkg/nft/render", []string{"pkg/nft"}, "how policy is rendered is the business of the firewall: the rest says what policy is"},
-	{module + "pkg/nft/nfnl", []string{"pkg/nft"}, "what the kernel is told is the business of the firewall, which knows what it holds"},
+	{module + "pkg/nft/nfnl", []string{"pkg/nft"}, "messages to nftables are the business of the firewall, which knows what the kernel holds"},
 	{"github.com/google/nftables/...", []string{"pkg/nft/nfnl", "test/..."}, "one package knows nftables' bytecode; the rest reads and writes policy"},
 	{"github.com/mdlayher/netlink/...", []string{"pkg/nft/nfnl", "test/..."}, "google/nftables brings it for nftables' sockets; everything else of netlink is pkg/kernel's"},
 	{"github.com/osrg/gobgp/...", []string{"pkg/bgp"}, "one package knows the BGP library; the rest knows neighbours, prefixes and next hops"},
 	{"github.com/containernetworking/plugins/...", nil, "the reference plugins are programs that tests run, pinned in tools/go.mod"},
 	{"github.com/containernetworking/cni/...", []string{"pkg/cni", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "the CNI protocol is spoken by the plugins and by what calls them"},
-	{"github.com/prometheus/...", []string{"pkg/daemon/metrics", "pkg/agent/..."}, "only a process that lives has metrics; an exec'd plugin would pay for the library at each start"},
+	{"github.com/prometheus/...", []string{"pkg/daemon/metrics", "pkg/agent/..."}, "only a long-running process has metrics; a plugin would pay for the library at each start"},
 	{"github.com/spf13/cobra/...", []string{"cmd/calico-lab"}, "commands with subcommands are for people; the rest has flags"},
 	{"google.golang.org/grpc/...", []string{"pkg/store/...", "test/..."}, "etcd's status codes are turned into our errors in the store; the container runtime is called by tests only"},
-	{"k8s.io/cri-api/...", []string{"test/e2e"}, "the container runtime calls us, not we it"},
+	{"k8s.io/cri-api/...", []string{"test/e2e"}, "only tests call the container runtime"},
 	{"go.uber.org/zap/...", []string{"pkg/store", "test/..."}, "logs are slog's; zap is etcd's and is silenced where etcd is"},
 	{"log", nil, "a logger is passed in: log/slog"},
 	{"io/ioutil", nil, "io and os have it"},
@@ -105,7 +105,7 @@ var testBans = []ban{
 
 // pureBans is what a package that only decides must not have.
 var pureBans = []ban{
-	{"context", nil, "nothing in a pure package waits"},
+	{"context", nil, "a pure package waits for nothing"},
 	{"log/...", nil, "a pure package returns what happened"},
 	{"os/...", nil, "a pure package does no I/O"},
 	{"net/http/...", nil, "a pure package does no I/O"},
@@ -113,7 +113,7 @@ var pureBans = []ban{
 	{"syscall", nil, "a pure package does no I/O"},
 	{"golang.org/x/sys/...", nil, "a pure package does no I/O"},
 	{"crypto/rand", nil, "randomness is an argument"},
-	{"sync/...", nil, "a pure package has no goroutines: who calls it owns its values"},
+	{"sync/...", nil, "a pure package has no goroutines: the caller owns its values"},
 }
 
 // exceptions of the direction, each with its reason.
@@ -263,7 +263,7 @@ func TestPlugins(t *testing.T) {
 		{module + "pkg/agent/...", nil, "the agent is another process"},
 		{module + "pkg/daemon/...", nil, "a plugin lives for 50 ms"},
 		{module + "pkg/kernel/hostpath", nil, "the agent keeps the host's side"},
-		{module + "pkg/kernel/fabric", nil, "the agent keeps the ways to other hosts"},
+		{module + "pkg/kernel/fabric", nil, "the agent keeps routes to other hosts"},
 		{module + "pkg/kernel/hostnet", nil, "the agent reads the host's own network"},
 		{module + "pkg/kernel/conntrack", nil, "the agent ends connections"},
 		{"github.com/vishvananda/...", nil, "a plugin speaks netlink by pkg/kernel/rtnl"},
