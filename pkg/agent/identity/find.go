@@ -21,9 +21,7 @@ import (
 
 const (
 	// departure is how long an address that can't be used is waited for before
-	// another one is taken, or none: a link that goes down for a moment, or is set up
-	// anew, must not move the host for all others. Where the same link has another
-	// address in its place nothing is waited for.
+	// another one is taken, or none.
 	departure = 10 * time.Second
 	// lookupTimeout bounds the look for the target of can-reach.
 	lookupTimeout = 5 * time.Second
@@ -65,77 +63,63 @@ type sight struct {
 // familyState is what is remembered of the host's address of one family.
 type familyState struct {
 	looked    sight
-	departing time.Time  // since when another address than the former is found
-	link      string     // that has, or had, the address
-	carries   bool       // the link did when it was last looked at
-	missed    bool       // the last find had no address to offer
-	stood     netip.Addr // the host's own that was last in etcd as such
+	departing time.Time // since when another address than the former is found
 }
 
-// find finds the host's addresses.
+// find finds the host's addresses. One that can't be used any more is waited for before another takes its place, unless
+// the same link has another: a link that flaps must not move the host for all others.
 func (i *Keeper) find(ctx context.Context, n note) finding {
 	var f finding
 	for family, m := range i.methods {
+		own := n.own[family]
+		former := own.Addr.Addr()
+		if !former.IsValid() {
+			former = storedAddress(n.stored, i.host, family)
+		}
 		reached, lookup := i.reached(ctx, family, m, n.sight)
-		choose := func(former netip.Addr) (plan.Identity, error) {
-			// A pool made over the address that the host has must not move it.
-			pools := slices.DeleteFunc(slices.Collect(maps.Values(n.pools)), func(p netip.Prefix) bool { return p.Contains(former) })
-			return m.Choose(plan.Surroundings{Links: n.links.Links, Pools: pools, Reached: reached, Former: former}, family == 1)
-		}
-		// An address that stood in etcd stays, whatever is written over it. One that was found
-		// and couldn't be written yet gives way to what the others know.
-		former, own := storedAddress(n.stored, i.host, family), n.own[family].Addr.Addr()
-		if own == former {
-			i.families[family].stood = own
-		}
-		if own.IsValid() && own == i.families[family].stood {
-			former = own
-		}
-		id, err := choose(former)
-		if own.IsValid() && own != former && (!former.IsValid() || id.Addr.Addr() != former) {
-			former = own
-			id, err = choose(own)
-		}
+		// A pool made over the address that the host has must not move it.
+		pools := slices.DeleteFunc(slices.Collect(maps.Values(n.pools)), func(p netip.Prefix) bool { return p.Contains(former) })
+		id, err := m.Choose(plan.Surroundings{Links: n.links.Links, Pools: pools, Reached: reached, Former: former}, family == 1)
 		if lookup != nil {
 			id, err = plan.Identity{}, lookup
 			f.again = sooner(f.again, mostPause)
 		}
 		there := hasAddress(n.links.Links, former)
-		// After a start, a former one that could be used and isn't chosen is not the method's, which
-		// somebody has changed. Only where a target is reached from may change for a moment.
-		unfit := !own.IsValid() && id.Addr.Addr() != former && isUsable(n.links.Links, former)
-		left := time.Duration(0)
-		if lookup == nil {
-			returns := there || i.isElsewhere(n, family, former, id)
-			if i.isBack(n, family, former) {
-				i.families[family].departing = time.Time{}
-			}
-			left = i.leaving(family, m, id.Addr.Addr(), former, returns && (!unfit || m.Kind == plan.MethodCanReach))
-		} else {
-			i.families[family].departing = time.Time{} // nothing says that it has to go
-		}
+		stays := id.Addr.Addr() == former || !there && id.Link != "" && id.Link == own.Link
+		unknown := lookup != nil && there // nothing says that it has to go
+		left := i.leaving(family, m, former.IsValid() && !stays && !unknown)
 		switch {
-		case lookup != nil && there, left > 0:
+		case unknown, left > 0:
 			// It stays as it was. After a start n.own is none, and what etcd says is kept.
-			f.own[family], f.keep[family], f.errs[family] = n.own[family], true, lookup
-			if unfit || i.families[family].missed {
-				f.errs[family] = err
-			}
+			f.own[family], f.keep[family], f.errs[family] = own, true, lookup
 			f.again = sooner(f.again, left)
 		case err != nil:
 			f.errs[family] = err
 		default:
+			i.families[family].departing = time.Time{}
 			f.own[family] = id
 			if id.Addr.IsValid() && id.Link == "" {
 				f.errs[family] = fmt.Errorf("no link has %s: other hosts cannot reach this one by it; give it to a link, or choose another", id.Addr.Addr())
 			}
 		}
-		i.families[family].missed = f.errs[family] != nil && lookup == nil
 		if f.errs[family] == nil || m.Kind == plan.MethodAddress {
 			f.errs[family] = cmp.Or(refused(n.links.Links, m, family), f.errs[family])
 		}
 	}
 	return f
+}
+
+// leaving says how long the address that the host had is yet waited for. goes says that it isn't what was found.
+func (i *Keeper) leaving(family int, m plan.Method, goes bool) time.Duration {
+	since := &i.families[family].departing
+	if !goes || m.Kind == plan.MethodNone || m.Kind == plan.MethodAddress {
+		*since = time.Time{}
+		return 0
+	}
+	if since.IsZero() {
+		*since = i.now()
+	}
+	return max(0, departure-i.now().Sub(*since))
 }
 
 // refused says that the kernel refuses an address of this host, nil = none. Where no
@@ -150,69 +134,9 @@ func refused(links []plan.Link, m plan.Method, family int) error {
 	return nil
 }
 
-// isElsewhere says whether what was found isn't in the former address's place: not on the link that had
-// it or, where an earlier process knew that, not in its subnet.
-func (i *Keeper) isElsewhere(n note, family int, former netip.Addr, found plan.Identity) bool {
-	if own := n.own[family]; own.Addr.Addr() == former && own.Link != "" {
-		return own.Link != found.Link
-	}
-	if family == 1 {
-		return false // its subnet isn't in etcd
-	}
-	text, _ := n.stored[model.BGPHostKey{Host: i.host, Field: model.BGPHostNetworkV4}.Path()].Value.(model.Text)
-	subnet, err := netip.ParsePrefix(string(text)) // what can't be read says nothing
-	return err == nil && subnet.Contains(former) && !subnet.Contains(found.Addr.Addr())
-}
-
-// isBack says whether the former address may be about to come back, so that it is to be waited for anew: the link that
-// had it has come up, or the kernel asks whether another host has it. A link gets its addresses one after the other,
-// which takes DHCP or the kernel's question a second or two. Before it has a carrier neither begins.
-func (i *Keeper) isBack(n note, family int, former netip.Addr) bool {
-	home := &i.families[family]
-	if link := n.own[family].Link; link != "" && link != home.link {
-		home.link, home.carries = link, true
-	}
-	carries, asked := false, false
-	for _, l := range n.links.Links {
-		if l.Up && !l.NoCarrier {
-			carries = carries || l.Name == home.link
-			asked = asked || slices.Contains(l.Pending, former)
-		}
-	}
-	came := carries && !home.carries
-	home.carries = carries
-	return came || asked
-}
-
-// leaving says how long the former address is yet waited for. returns says that it may be
-// of use again, though another one was found.
-func (i *Keeper) leaving(family int, m plan.Method, found, former netip.Addr, returns bool) time.Duration {
-	wished := m.Kind == plan.MethodNone || m.Kind == plan.MethodAddress
-	if wished || !former.IsValid() || found == former || !returns && found.IsValid() {
-		i.families[family].departing = time.Time{}
-		return 0
-	}
-	now := i.now()
-	if i.families[family].departing.IsZero() {
-		i.families[family].departing = now
-	}
-	left := departure - now.Sub(i.families[family].departing)
-	if left <= 0 && found.IsValid() {
-		i.families[family].departing = time.Time{}
-	}
-	return max(0, left)
-}
-
 func hasAddress(links []plan.Link, a netip.Addr) bool {
 	return slices.ContainsFunc(links, func(l plan.Link) bool {
 		return slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
-	})
-}
-
-// isUsable reports whether a link that is up has the address, and the kernel uses it.
-func isUsable(links []plan.Link, a netip.Addr) bool {
-	return slices.ContainsFunc(links, func(l plan.Link) bool {
-		return l.Up && !slices.Contains(l.Pending, a) && hasAddress([]plan.Link{l}, a)
 	})
 }
 
@@ -246,7 +170,7 @@ func (i *Keeper) reached(ctx context.Context, family int, m plan.Method, links i
 	return s.addr, s.err
 }
 
-// reachByKernel asks the resolver for the name and the kernel for the way.
+// reachByKernel asks the resolver for the name and the kernel for the route.
 func reachByKernel(ctx context.Context, target string, v6 bool) (netip.Addr, error) {
 	targets := []netip.Addr{}
 	if a, err := netip.ParseAddr(target); err == nil {

@@ -95,9 +95,6 @@ func (i *Keeper) write(ctx context.Context, own [2]plan.Identity, change model.C
 		return fmt.Errorf("write the host's addresses: %w", err)
 	}
 	i.keep(change, revision)
-	for _, a := range addrs {
-		i.families[familyOf(a)].stood = a // somebody's hand may be in etcd before it is seen there
-	}
 	i.log.Info("the host's addresses are in etcd", "ipv4", shown(own[0]), "ipv6", shown(own[1]), "revision", revision)
 	return nil
 }

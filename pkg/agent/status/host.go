@@ -90,6 +90,10 @@ func (h *host) hear(u model.Update) {
 		switch e.Key {
 		case model.StatusKey{Host: h.name}:
 			h.heard(e, u.Resync)
+		case addressKeys(h.name)[0], addressKeys(h.name)[1]:
+			if h.naming.Waits() != "" {
+				h.wake.Send() // why names the other host's address
+			}
 		case model.HostMetadataKey{Host: h.name}:
 			if !e.Exists() {
 				h.note(func() { h.unlisted = true })
