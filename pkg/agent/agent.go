@@ -25,7 +25,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/etcdway"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/router"
-	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/health"
@@ -128,7 +127,7 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	trouble.ReportSetting(cfg.ConfigFile, err, instead)
 	cfg.file = file
-	params := params.Resolve(cfg.settings().Layers(settings.Stored{})...).Params
+	params := params.Resolve(cfg.settings().Layers(params.Stored{})...).Params
 	if err := writeNode(cfg); err != nil {
 		return fmt.Errorf("leave the node's name for the plugin (CALICO_VAR_DIR): %w", err)
 	}
@@ -180,24 +179,24 @@ func run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-func newLoop(cfg Config, params params.Params, h *health.Monitor, trouble *problems.Ledger, r *status.Reporter) *loop {
+func newLoop(cfg Config, start params.Params, h *health.Monitor, trouble *problems.Ledger, r *status.Reporter) *loop {
 	m := newMetrics(cfg.Version, trouble.Count)
 	trouble.Unread = h.Unread
 	var l *loop
 	known := cfg.settings()
 	known.Roles = func(prefixes []string) ([]hostnet.Role, error) { return l.system.roles(prefixes) }
 	l = &loop{
-		log: cfg.Logger, params: params,
+		log: cfg.Logger, params: start,
 		system:  hostSystem(cfg),
 		metrics: m, health: h, report: r, problems: trouble,
-		adoption: settings.New(known, trouble), serving: serving.New(trouble, h.Handler(trouble), daemonmetrics.Handler(m.registry)),
+		adoption: params.NewAdoption(known, trouble), serving: serving.New(trouble, h.Handler(trouble), daemonmetrics.Handler(m.registry)),
 		updates: make(chan model.Update, updateBuffer),
 		waits:   make(chan *wait), leaves: make(chan *wait), late: make(chan struct{}),
 		stopped:  make(chan struct{}),
 		expect:   func(int64) {},
 		deleted:  mailbox.NewSignal(),
 		handover: router.NewHandover(), asks: make(chan chan string), route: route{done: make(chan shrunk)},
-		state: newState(cfg.Node, params.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),
+		state: newState(cfg.Node, start.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),
 		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{}, absent: map[string]string{},
 	}
 	return l

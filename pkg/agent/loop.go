@@ -14,7 +14,6 @@ import (
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/router"
-	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
@@ -88,7 +87,7 @@ type loop struct {
 	etcdAddrs func() []netip.Addr
 
 	params   params.Params
-	adoption *settings.Adoption
+	adoption *params.Adoption
 	state    *state
 	desired  *desired
 	wall     *wall

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/settings"
+	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
@@ -22,7 +22,7 @@ func TestPrefixMisfit(t *testing.T) {
 	var log bytes.Buffer
 	cfg := Config{Node: "h", Logger: untimed(&log, slog.LevelDebug)}
 	found, s := problems.New(cfg.Logger), newState("h", []string{"cali"})
-	a := settings.New(cfg.settings(), found)
+	a := params.NewAdoption(cfg.settings(), found)
 	none := []model.Entry{}
 	taps := []model.Entry{
 		put(testKey("b"), testSpec("tap2", "10.0.0.2"), 1), put(testKey("a"), testSpec("tap1", "10.0.0.1"), 2),

@@ -2,11 +2,11 @@
 
 package agent
 
-import "github.com/calico-go/calico/pkg/agent/settings"
+import "github.com/calico-go/calico/pkg/agent/params"
 
 // settings are what is known of the parameters without etcd.
-func (c Config) settings() settings.Config {
-	return settings.Config{
+func (c Config) settings() params.Sources {
+	return params.Sources{
 		Node: c.Node, ConfigFile: c.ConfigFile, File: c.file, Felix: c.Felix, Health: c.Health, Metrics: c.Metrics,
 		Logger: c.Logger, Level: c.Level, LogFile: c.LogFile.Set,
 	}
@@ -25,13 +25,13 @@ func (l *loop) adopt() {
 }
 
 // unreadSettings are the settings in etcd that cannot be read, by path.
-func (s *state) unreadSettings() map[string]settings.Unread {
-	unread := map[string]settings.Unread{}
+func (s *state) unreadSettings() map[string]params.Unread {
+	unread := map[string]params.Unread{}
 	for path, o := range s.objects {
-		if !settings.IsSetting(o.key) || !s.concerns(o.key) {
+		if !params.IsSetting(o.key) || !s.concerns(o.key) {
 			continue
 		}
-		if u, bad := settings.UnreadOf(o.key, path, o.invalid); bad {
+		if u, bad := params.UnreadOf(o.key, path, o.invalid); bad {
 			unread[path] = u
 		}
 	}

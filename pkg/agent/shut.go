@@ -4,7 +4,6 @@ package agent
 
 import (
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/policy"
 )
@@ -42,7 +41,7 @@ func (x *shut) has(path string) bool { return x.closed[x.names[path]] }
 
 // judge tells the host's own links from the others, where these may have changed, and
 // returns the endpoints for which that made a difference.
-func (x *shut) judge(roles settings.LinkRoles) (paths []string, err error) {
+func (x *shut) judge(roles params.LinkRoles) (paths []string, err error) {
 	if len(x.names) == 0 {
 		x.stale, x.closed = false, nil
 		clear(x.own)

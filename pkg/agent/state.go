@@ -11,7 +11,6 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/router"
-	"github.com/calico-go/calico/pkg/agent/settings"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
@@ -35,7 +34,7 @@ type state struct {
 	objects   map[string]object
 	endpoints map[string]*endpoint
 	claims    map[claim][]*endpoint
-	settings  settings.Stored
+	settings  params.Stored
 	// hosts are the names of the other hosts, by address: no endpoint may have that, as
 	// this host would send to the endpoint what is for the host.
 	hosts map[netip.Addr]string
@@ -95,7 +94,7 @@ func newState(host string, prefixes []string) *state {
 		objects:   map[string]object{},
 		endpoints: map[string]*endpoint{},
 		claims:    map[claim][]*endpoint{},
-		settings:  settings.Stored{Global: map[string]string{}, Local: map[string]string{}},
+		settings:  params.Stored{Global: map[string]string{}, Local: map[string]string{}},
 	}
 }
 
@@ -159,7 +158,7 @@ func (s *state) take(entry model.Entry, e *effect) {
 	if !s.concerns(entry.Key) {
 		return
 	}
-	if !settings.IsSetting(entry.Key) { // that is reported when it is taken into use
+	if !params.IsSetting(entry.Key) { // that is reported when it is taken into use
 		e.objects[entry.Path] = struct{}{}
 	}
 	switch key := entry.Key.(type) {
@@ -168,10 +167,10 @@ func (s *state) take(entry model.Entry, e *effect) {
 		s.ready = ok && bool(ready)
 	case model.GlobalConfigKey:
 		e.settings = true
-		settings.Take(s.settings.Global, key.Name, entry)
+		params.Take(s.settings.Global, key.Name, entry)
 	case model.HostConfigKey:
 		e.settings = true
-		settings.Take(s.settings.Local, key.Name, entry)
+		params.Take(s.settings.Local, key.Name, entry)
 	case model.WorkloadEndpointKey:
 		s.takeEndpoint(key, entry, e)
 	}

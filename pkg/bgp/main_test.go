@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -33,6 +34,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil { // they wait for timers of the protocol, not for a processor
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

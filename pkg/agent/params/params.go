@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package params is the table of the agent's parameters: what they are called, what they may be, and what follows from
-// the places where they are set.
+// Package params has the agent's parameters: the table of what they are called and may be, what follows from the places
+// where they are set, and the taking of them into use, which says what changes and what is of no effect.
 package params
 
 import (

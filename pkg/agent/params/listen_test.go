@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package settings
+package params
 
 import (
 	"net/netip"
@@ -13,7 +13,7 @@ import (
 // TestListenJudge: BGP listens at what is the host's, and everywhere where it couldn't.
 func TestListenJudge(t *testing.T) {
 	var own []string
-	a := newAdopter(t, Config{})
+	a := newAdopter(t, Sources{})
 	a.listens.roles = func([]string) ([]hostnet.Role, error) {
 		role := hostnet.Role{Name: "eth0"}
 		for _, text := range own {

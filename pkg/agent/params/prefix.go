@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package settings
+package params
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/policy"
@@ -21,8 +20,8 @@ import (
 func newPrefixJudge() *judge {
 	return &judge{
 		param: "InterfacePrefix", of: judgePrefixes, refused: true, verdicts: map[string]verdict{}, seen: map[string]struct{}{},
-		value: func(p *params.Params) string {
-			if slices.Equal(p.InterfacePrefixes, params.Resolve().Params.InterfacePrefixes) {
+		value: func(p *Params) string {
+			if slices.Equal(p.InterfacePrefixes, Resolve().Params.InterfacePrefixes) {
 				return ""
 			}
 			return strings.Join(p.InterfacePrefixes, ",")
@@ -43,7 +42,7 @@ func judgePrefixes(value string, roles LinkRoles) verdict {
 func coversOwn(prefixes []string, links []hostnet.Role) error {
 	refuse := func(link, why string) error {
 		return fmt.Errorf("interface prefix %q: %s begins so and is the host's own, as %s; taken for a workload's it would pass nothing and the host be cut off: "+
-			"want the beginning of workloads' interfaces alone, such as cali or tap", params.BeginningOf(link, prefixes), link, why)
+			"want the beginning of workloads' interfaces alone, such as cali or tap", BeginningOf(link, prefixes), link, why)
 	}
 	for _, l := range links {
 		switch {
@@ -64,7 +63,7 @@ func coversOwn(prefixes []string, links []hostnet.Role) error {
 	}
 	// What isn't there yet comes when a pool asks for it.
 	for _, name := range append(link.TunnelNames(), policy.Loopback) {
-		if params.BeginningOf(name, prefixes) != "" {
+		if BeginningOf(name, prefixes) != "" {
 			return refuse(name, "that is the name of the loopback or of a tunnel to other hosts")
 		}
 	}

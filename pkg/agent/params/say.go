@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package settings
+package params
 
 import (
 	"errors"
@@ -9,13 +9,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 )
 
 // reportWrong reports the settings that cannot be read or make no sense, and
 // those that are in order again.
-func (a *Adoption) reportWrong(r params.Resolution, unread map[string]Unread) {
+func (a *Adoption) reportWrong(r Resolution, unread map[string]Unread) {
 	before := a.wrong
 	a.wrong = map[string]struct{}{}
 	for _, w := range r.Wrong {
@@ -56,8 +55,8 @@ func (a *Adoption) SayMisfit(err error) {
 }
 
 // sayChanges logs the values that are other than before; at first, than the defaults.
-func (a *Adoption) sayChanges(r params.Resolution) {
-	for _, p := range params.Table() {
+func (a *Adoption) sayChanges(r Resolution) {
+	for _, p := range Table() {
 		before, after := a.last.Choices[p.Name], r.Choices[p.Name]
 		if before.Text != after.Text {
 			a.cfg.Logger.Info("setting", "name", p.Name, "value", after.Text, "from", a.cfg.source(after),
@@ -69,7 +68,7 @@ func (a *Adoption) sayChanges(r params.Resolution) {
 // sayUnused logs which settings are without effect: a stronger one stands before those in the file and
 // in etcd, another spelling in the same place counts, or this agent has no such parameter. What is
 // most likely a mistake is listed as well.
-func (a *Adoption) sayUnused(r params.Resolution, layers []map[string]string) {
+func (a *Adoption) sayUnused(r Resolution, layers []map[string]string) {
 	before, mistakes := a.told, map[string]error{}
 	a.told = map[string]struct{}{}
 	defer func() { a.list(mistakes) }()
@@ -85,7 +84,7 @@ func (a *Adoption) sayUnused(r params.Resolution, layers []map[string]string) {
 			twice := ours && used.Layer == layer && used.Given != given
 			if ours {
 				text := layers[layer][given]
-				if !twice && (used.Layer == params.LayerDefault || used.Layer >= min(layer, layerHost)) || text == used.Text {
+				if !twice && (used.Layer == LayerDefault || used.Layer >= min(layer, layerHost)) || text == used.Text {
 					continue
 				}
 				thing += " " + text
@@ -93,7 +92,7 @@ func (a *Adoption) sayUnused(r params.Resolution, layers []map[string]string) {
 			switch {
 			case twice:
 				mistakes[path] = fmt.Errorf("it is without effect: %s is the same in another spelling, and counts", a.cfg.settingPath(layer, used.Given))
-			case !ours && !params.IsForeign(given):
+			case !ours && !IsForeign(given):
 				mistakes[path] = errors.New("it names no parameter that is known, and is not used: correct the name, or delete it")
 			}
 			a.told[thing] = struct{}{}
@@ -107,7 +106,7 @@ func (a *Adoption) sayUnused(r params.Resolution, layers []map[string]string) {
 			case ours:
 				a.cfg.Logger.Info("setting is without effect: a stronger one stands before it until the agent is started without that",
 					"setting", path, "stronger", a.cfg.layerName(used.Layer), "value", used.Text)
-			case params.IsForeign(given):
+			case IsForeign(given):
 				a.cfg.Logger.Debug("setting is not this agent's", "setting", path)
 			default:
 				a.cfg.Logger.Warn("setting names no parameter that is known, and is not used", "setting", path)

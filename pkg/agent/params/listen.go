@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package settings
+package params
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
 
@@ -20,7 +19,7 @@ import (
 func newListenJudge() *judge {
 	return &judge{
 		param: "BGPListenAddresses", of: judgeListen, verdicts: map[string]verdict{}, seen: map[string]struct{}{},
-		value: func(p *params.Params) string { return listenKey(p.BGPListen) },
+		value: func(p *Params) string { return listenKey(p.BGPListen) },
 	}
 }
 
@@ -35,7 +34,7 @@ func listenKey(addrs []netip.Addr) string {
 // judgeListen looks at the host's addresses. Where they can't be read BGP says by itself
 // where it can't listen.
 func judgeListen(value string, roles LinkRoles) verdict {
-	addrs, err := params.ParseListenAddresses(value)
+	addrs, err := ParseListenAddresses(value)
 	if err != nil {
 		return verdict{err: err}
 	}

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package settings
+package params
 
 import (
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 )
@@ -13,7 +12,7 @@ import (
 type judge struct {
 	param string
 	// value is what is judged, "" = there is nothing to refuse.
-	value func(p *params.Params) string
+	value func(p *Params) string
 	of    func(value string, roles LinkRoles) verdict
 	// refused says which verdicts stay, whatever becomes of the links: those that
 	// refuse, else those that don't.
@@ -33,7 +32,7 @@ type verdict struct {
 }
 
 // refuse says why a value that parses can't be used.
-func (j *judge) refuse(name string, p *params.Params) error {
+func (j *judge) refuse(name string, p *Params) error {
 	if name != j.param || j.roles == nil || j.value(p) == "" {
 		return nil
 	}

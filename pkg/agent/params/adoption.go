@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settings takes the parameters into use: it works out what holds of all the places where they stand, refuses what
-// would cut this host off, and says what changes and what is of no effect.
-package settings
+package params
 
 import (
 	"cmp"
@@ -13,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -46,8 +43,8 @@ const (
 	layerCount
 )
 
-// Config is what is known of the parameters when the agent starts, and whom to tell.
-type Config struct {
+// Sources are what is known of the parameters when the agent starts, and whom to tell.
+type Sources struct {
 	Node string // this host's name in the data model
 	// ConfigFile is the file of parameters; File what it says, by name.
 	ConfigFile string
@@ -66,8 +63,8 @@ type Config struct {
 	Roles LinkRoles
 }
 
-// Layers are the settings of the process, and those in etcd, s: maps for params.Resolve, the strongest first.
-func (c Config) Layers(s Stored) []map[string]string {
+// Layers are the settings of the process, and those in etcd, s: maps for Resolve, the strongest first.
+func (c Sources) Layers(s Stored) []map[string]string {
 	all := make([]map[string]string, layerCount)
 	all[layerFlag] = c.flagLayer()
 	all[layerEnviron] = c.Felix
@@ -78,7 +75,7 @@ func (c Config) Layers(s Stored) []map[string]string {
 }
 
 // flagLayer are the flags that say what parameters say.
-func (c Config) flagLayer() map[string]string {
+func (c Sources) flagLayer() map[string]string {
 	layer := map[string]string{}
 	for _, f := range []struct{ name, address string }{{"Health", c.Health}, {"PrometheusMetrics", c.Metrics}} {
 		switch f.address {
@@ -86,7 +83,7 @@ func (c Config) flagLayer() map[string]string {
 		case "0":
 			layer[f.name+"Enabled"] = "false"
 		default:
-			host, port, _ := net.SplitHostPort(f.address) // params.ParseListen has looked
+			host, port, _ := net.SplitHostPort(f.address) // ParseListen has looked
 			layer[f.name+"Enabled"], layer[f.name+"Host"], layer[f.name+"Port"] = "true", host, port
 		}
 	}
@@ -94,7 +91,7 @@ func (c Config) flagLayer() map[string]string {
 }
 
 // source names where a value comes from, for people.
-func (c Config) source(from params.Choice) string {
+func (c Sources) source(from Choice) string {
 	if from.Bad {
 		return "default"
 	}
@@ -102,7 +99,7 @@ func (c Config) source(from params.Choice) string {
 }
 
 // layerName names a layer, for people.
-func (c Config) layerName(layer int) string {
+func (c Sources) layerName(layer int) string {
 	switch layer {
 	case layerFlag:
 		return "flag"
@@ -119,7 +116,7 @@ func (c Config) layerName(layer int) string {
 }
 
 // settingPath is what a setting is called in reports.
-func (c Config) settingPath(layer int, given string) string {
+func (c Sources) settingPath(layer int, given string) string {
 	switch layer {
 	case layerFlag:
 		return "flag " + given
@@ -135,9 +132,9 @@ func (c Config) settingPath(layer int, given string) string {
 
 // Adoption takes settings into use and says what it did, each thing once.
 type Adoption struct {
-	cfg      Config
+	cfg      Sources
 	problems *problems.Ledger
-	last     params.Resolution
+	last     Resolution
 	wrong    map[string]struct{} // paths reported
 	told     map[string]struct{} // said of settings that are not used
 	listed   map[string]error    // of those what is most likely a mistake, by path
@@ -145,16 +142,16 @@ type Adoption struct {
 	listens  *judge
 }
 
-// New has taken nothing into use yet: the defaults hold. What is amiss goes into the ledger.
-func New(cfg Config, p *problems.Ledger) *Adoption {
-	a := &Adoption{cfg: cfg, problems: p, last: params.Resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}, prefixes: newPrefixJudge(), listens: newListenJudge()}
+// NewAdoption has taken nothing into use yet: the defaults hold. What is amiss goes into the ledger.
+func NewAdoption(cfg Sources, p *problems.Ledger) *Adoption {
+	a := &Adoption{cfg: cfg, problems: p, last: Resolve(), wrong: map[string]struct{}{}, told: map[string]struct{}{}, prefixes: newPrefixJudge(), listens: newListenJudge()}
 	a.prefixes.roles, a.listens.roles = cfg.Roles, cfg.Roles
 	return a
 }
 
 // Adopt works the parameters out, with what is in etcd, and says what is new.
 // unread are settings in etcd that cannot be read, by path.
-func (a *Adoption) Adopt(s Stored, unread map[string]Unread) params.Params {
+func (a *Adoption) Adopt(s Stored, unread map[string]Unread) Params {
 	layers := a.cfg.Layers(s)
 	r := a.resolver(layers, unread).Resolve()
 	a.prefixes.rest()
@@ -178,7 +175,7 @@ func (a *Adoption) setLevel(level slog.Level) {
 }
 
 // refuse says why a value that parses can't be used on this host.
-func (a *Adoption) refuse(name string, p *params.Params) error {
+func (a *Adoption) refuse(name string, p *Params) error {
 	return cmp.Or(a.prefixes.refuse(name, p), a.listens.refuse(name, p))
 }
 
@@ -190,8 +187,8 @@ func (a *Adoption) Review() bool {
 
 // resolver works out of the layers. A value in etcd that cannot be read is there
 // all the same, and a bad one.
-func (a *Adoption) resolver(layers []map[string]string, unread map[string]Unread) params.Resolver {
-	x := params.Resolver{Layers: slices.Clone(layers), Unread: map[params.UnreadValue]error{}, Refuse: a.refuse}
+func (a *Adoption) resolver(layers []map[string]string, unread map[string]Unread) Resolver {
+	x := Resolver{Layers: slices.Clone(layers), Unread: map[UnreadValue]error{}, Refuse: a.refuse}
 	for _, u := range unread {
 		if u.name == "" {
 			continue
@@ -199,7 +196,7 @@ func (a *Adoption) resolver(layers []map[string]string, unread map[string]Unread
 		layer := maps.Clone(x.Layers[u.layer])
 		layer[u.name] = ""
 		x.Layers[u.layer] = layer
-		x.Unread[params.UnreadValue{Layer: u.layer, Given: u.name}] = u.err
+		x.Unread[UnreadValue{Layer: u.layer, Given: u.name}] = u.err
 	}
 	return x
 }
@@ -207,7 +204,7 @@ func (a *Adoption) resolver(layers []map[string]string, unread map[string]Unread
 // paramNames finds a parameter by any of its names, in lower case.
 func paramNames() map[string]string {
 	names := map[string]string{}
-	for _, p := range params.Table() {
+	for _, p := range Table() {
 		for _, n := range p.Names() {
 			names[strings.ToLower(n)] = p.Name
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package settings
+package params
 
 import (
 	"bytes"
@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/daemon/logfile"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
@@ -27,16 +26,16 @@ type adopter struct {
 	log bytes.Buffer
 }
 
-func newAdopter(t testing.TB, cfg Config) *adopter {
+func newAdopter(t testing.TB, cfg Sources) *adopter {
 	a := &adopter{TB: t}
 	cfg.Node, cfg.ConfigFile, cfg.Logger = "h", "/etc/felix.cfg", untimed(&a.log, slog.LevelDebug)
 	cfg.LogFile = func(string, slog.Level) error { return nil }
-	a.Adoption = New(cfg, problems.New(cfg.Logger))
+	a.Adoption = NewAdoption(cfg, problems.New(cfg.Logger))
 	return a
 }
 
 // adopts takes what etcd holds now, and gives the parameters and what was logged.
-func (a *adopter) adopts(entries ...model.Entry) (params.Params, string) {
+func (a *adopter) adopts(entries ...model.Entry) (Params, string) {
 	a.log.Reset()
 	s, unread := Stored{Global: map[string]string{}, Local: map[string]string{}}, map[string]Unread{}
 	for _, e := range entries {
@@ -72,7 +71,7 @@ func TestPrecedence(t *testing.T) {
 		layerGlobal:  {"HealthPort": "5"},
 	}
 	for strongest := range layerCount + 1 {
-		cfg := Config{}
+		cfg := Sources{}
 		var entries []model.Entry
 		if strongest <= layerFlag {
 			cfg.Health = "192.0.2.1:1"
@@ -99,7 +98,7 @@ func TestPrecedence(t *testing.T) {
 // TestBadStrongest: a bad value of the strongest layer is the default, whatever
 // weaker ones say, and theirs is shown where it is bad as well.
 func TestBadStrongest(t *testing.T) {
-	a := newAdopter(t, Config{Felix: map[string]string{"HEALTHPORT": "0"}, File: map[string]string{"HealthPort": "x"}})
+	a := newAdopter(t, Sources{Felix: map[string]string{"HEALTHPORT": "0"}, File: map[string]string{"HealthPort": "x"}})
 	p, log := a.adopts(local("HealthPort", ""), global("HealthPort", "5"))
 	want := `level=WARN msg="setting is not used" setting=FELIX_HEALTHPORT reason="\"0\": want a number, 1 to 65535" instead="\"9099\", default"
 level=WARN msg="setting is not used" setting="/etc/felix.cfg: HealthPort" reason="\"x\": want a number, 1 to 65535" instead="\"9099\", default"
@@ -128,7 +127,7 @@ level=INFO msg="setting is without effect: a stronger one stands before it until
 		{"both are good", []model.Entry{local("HealthPort", "7"), global("HealthPort", "5")}, 7, nil},
 		{"the host's is gone", []model.Entry{global("HealthPort", "5")}, 5, nil},
 	} {
-		a := newAdopter(t, Config{})
+		a := newAdopter(t, Sources{})
 		p, log := a.adopts(step.entries...)
 		got := a.problems.All()
 		if diff := cmp.Diff(step.want, got, cmpopts.IgnoreFields(problems.Problem{}, "Since", "Kind"), cmpopts.EquateEmpty()); diff != "" || p.Health.Port != step.port {
@@ -139,7 +138,7 @@ level=INFO msg="setting is without effect: a stronger one stands before it until
 
 // TestAdopt follows what is said as etcd changes.
 func TestAdopt(t *testing.T) {
-	a := newAdopter(t, Config{Felix: map[string]string{"LOGPREFIX": "mine", "BOGUS3": "1"}, File: map[string]string{"InterfacePrefix": "tap", "Bogus": "1"}})
+	a := newAdopter(t, Sources{Felix: map[string]string{"LOGPREFIX": "mine", "BOGUS3": "1"}, File: map[string]string{"InterfacePrefix": "tap", "Bogus": "1"}})
 	odd := global("RouteRefreshInterval", "5")
 	odd.Path = "/calico/v1/config/%52outeRefreshInterval"
 	huge := put(model.GlobalConfigKey{Name: "LogSeverityScreen"}, errors.New("too large"), 1)
@@ -147,20 +146,20 @@ func TestAdopt(t *testing.T) {
 	steps := []struct {
 		name    string
 		entries []model.Entry
-		change  func(*params.Params) // of the defaults
+		change  func(*Params) // of the defaults
 		log     string
 		open    []string
 	}{
-		{"process only", nil, func(*params.Params) {},
+		{"process only", nil, func(*Params) {},
 			`level=INFO msg=setting name=InterfacePrefix value=tap from=/etc/felix.cfg was=cali applies="at once"
 level=INFO msg=setting name=LogPrefix value=mine from=environment was=calico-packet applies="at once"
 level=WARN msg="setting names no parameter that is known, and is not used" setting=FELIX_BOGUS3
 level=WARN msg="setting names no parameter that is known, and is not used" setting="/etc/felix.cfg: Bogus"
 `, []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
-		{"again", nil, func(*params.Params) {}, "", []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
+		{"again", nil, func(*Params) {}, "", []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 		{"all kinds", []model.Entry{refresh("soon"), global("IpInIpEnabled", "true"), local("marker", "x"), global("Bogus2", ""), global("LogPrefix", "mine"),
 			local("InterfacePrefix", "veth"), global("IptablesRefreshInterval", "60"), huge},
-			func(p *params.Params) { p.FirewallInterval = time.Minute },
+			func(p *Params) { p.FirewallInterval = time.Minute },
 			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"soon\": want seconds, 1 to 3600" instead="\"10\", default"
 level=WARN msg="setting is not used" setting=/calico/v1/config/LogSeverityScreen reason="too large" instead="\"INFO\", default"
 level=INFO msg=setting name=NftablesRefreshInterval value=60 from=/calico/v1/config/ was=10 applies="at once"
@@ -169,26 +168,26 @@ level=DEBUG msg="setting is not this agent's" setting=/calico/v1/host/h/config/m
 level=WARN msg="setting names no parameter that is known, and is not used" setting=/calico/v1/config/Bogus2
 level=DEBUG msg="setting is not this agent's" setting=/calico/v1/config/IpInIpEnabled
 `, []string{"notice /calico/v1/config/Bogus2", "/calico/v1/config/LogSeverityScreen", "/calico/v1/config/RouteRefreshInterval", "notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
-		{"worse, others gone", []model.Entry{refresh("0"), global("Bogus2", "other")}, func(*params.Params) {},
+		{"worse, others gone", []model.Entry{refresh("0"), global("Bogus2", "other")}, func(*Params) {},
 			`level=WARN msg="setting is not used" setting=/calico/v1/config/RouteRefreshInterval reason="time \"0\": want seconds, 1 to 3600" instead="\"10\", default"
 level=INFO msg="setting is in order again" setting=/calico/v1/config/LogSeverityScreen
 level=INFO msg=setting name=NftablesRefreshInterval value=10 from=default was=60 applies="at once"
 `, []string{"notice /calico/v1/config/Bogus2", "/calico/v1/config/RouteRefreshInterval", "notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
-		{"right", []model.Entry{refresh("20\n")}, func(p *params.Params) { p.RefreshInterval = 20 * time.Second },
+		{"right", []model.Entry{refresh("20\n")}, func(p *Params) { p.RefreshInterval = 20 * time.Second },
 			`level=INFO msg="setting is in order again" setting=/calico/v1/config/RouteRefreshInterval
 level=INFO msg=setting name=RouteRefreshInterval value="20\n" from=/calico/v1/config/ was=10 applies="at once"
 `, []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
-		{"the host's own", []model.Entry{refresh("20\n"), local("ROUTEREFRESHINTERVAL", "30")}, func(p *params.Params) { p.RefreshInterval = 30 * time.Second },
+		{"the host's own", []model.Entry{refresh("20\n"), local("ROUTEREFRESHINTERVAL", "30")}, func(p *Params) { p.RefreshInterval = 30 * time.Second },
 			`level=INFO msg=setting name=RouteRefreshInterval value=30 from=/calico/v1/host/h/config/ was="20\n" applies="at once"
 `, []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
-		{"another spelling of the key", []model.Entry{odd}, func(*params.Params) {},
+		{"another spelling of the key", []model.Entry{odd}, func(*Params) {},
 			`level=WARN msg="setting is not used" setting=/calico/v1/config/%52outeRefreshInterval reason="the key isn't spelled as it should be" instead="as if it were not there"
 level=INFO msg=setting name=RouteRefreshInterval value=10 from=default was=30 applies="at once"
 `, []string{"/calico/v1/config/%52outeRefreshInterval", "notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
-		{"empty", nil, func(*params.Params) {}, "level=INFO msg=\"setting is in order again\" setting=/calico/v1/config/%52outeRefreshInterval\n", []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
+		{"empty", nil, func(*Params) {}, "level=INFO msg=\"setting is in order again\" setting=/calico/v1/config/%52outeRefreshInterval\n", []string{"notice /etc/felix.cfg: Bogus", "notice FELIX_BOGUS3"}},
 	}
 	for _, step := range steps {
-		want := params.Resolve().Params
+		want := Resolve().Params
 		want.InterfacePrefixes, want.LogPrefix = []string{"tap"}, "mine"
 		step.change(&want)
 		got, log := a.adopts(step.entries...)
@@ -214,7 +213,7 @@ level=INFO msg=setting name=RouteRefreshInterval value=10 from=default was=30 ap
 
 // TestTwoSpellings: what the same place says in another spelling is named, not passed over.
 func TestTwoSpellings(t *testing.T) {
-	a := newAdopter(t, Config{Felix: map[string]string{"LogPrefix": "mine", "LOGPREFIX": "other"}, File: map[string]string{"HealthPort": "1", "healthport": "2"}, Health: "127.0.0.1:3"})
+	a := newAdopter(t, Sources{Felix: map[string]string{"LogPrefix": "mine", "LOGPREFIX": "other"}, File: map[string]string{"HealthPort": "1", "healthport": "2"}, Health: "127.0.0.1:3"})
 	p, log := a.adopts(global("NftablesRefreshInterval", "20"), global("IptablesRefreshInterval", "30"), global("VXLANPort", "5"), global("vxlanport", "x"), global("HealthHost", "::1"))
 	want := `level=WARN msg="setting is not used" setting=/calico/v1/config/vxlanport reason="\"x\": want a number, 1 to 65535" instead="\"5\", /calico/v1/config/"
 level=INFO msg=setting name=NftablesRefreshInterval value=20 from=/calico/v1/config/ was=10 applies="at once"
@@ -246,7 +245,7 @@ level=WARN msg="setting is without effect: the same place has it in another spel
 // TestLevel: a bad level is said though the one before let nothing through.
 func TestLevel(t *testing.T) {
 	level := new(slog.LevelVar)
-	a := newAdopter(t, Config{Level: level})
+	a := newAdopter(t, Sources{Level: level})
 	a.cfg.Logger = untimed(&a.log, level)
 	a.problems = problems.New(a.cfg.Logger)
 	for _, step := range []struct {
@@ -282,13 +281,13 @@ func TestFlagLayer(t *testing.T) {
 	}
 	for _, test := range tests {
 		for _, felix := range []map[string]string{nil, {"HealthEnabled": "x", "HealthPort": "x", "PrometheusMetricsHost": "x"}} {
-			p, _ := newAdopter(t, Config{Health: test.health, Metrics: test.metrics, Felix: felix}).adopts()
+			p, _ := newAdopter(t, Sources{Health: test.health, Metrics: test.metrics, Felix: felix}).adopts()
 			if got := [2]string{p.Health.String(), p.Metrics.String()}; got != test.want {
 				t.Errorf("%q %q: %v, want %v", test.health, test.metrics, got, test.want)
 			}
 		}
 	}
-	p, _ := newAdopter(t, Config{Health: "0", Felix: map[string]string{"HealthEnabled": "true", "PrometheusMetricsEnabled": "false"}}).adopts()
+	p, _ := newAdopter(t, Sources{Health: "0", Felix: map[string]string{"HealthEnabled": "true", "PrometheusMetricsEnabled": "false"}}).adopts()
 	if p.Health.String() != "" || p.Metrics.String() != "" {
 		t.Errorf("%+v %+v: the flag and the environment say nowhere", p.Health, p.Metrics)
 	}

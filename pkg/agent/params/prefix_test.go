@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package settings
+package params
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ func TestCoversOwn(t *testing.T) {
 func TestPrefixJudge(t *testing.T) {
 	var links []hostnet.Role
 	var broken error
-	a := newAdopter(t, Config{})
+	a := newAdopter(t, Sources{})
 	a.prefixes.roles = func([]string) ([]hostnet.Role, error) { return links, broken }
 	own := []hostnet.Role{{Name: "eth0", Uplink: true}}
 	for _, step := range []struct {
