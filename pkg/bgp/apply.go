@@ -50,7 +50,7 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 			return err
 		}
 	}
-	err := s.follow(ctx)
+	err := s.reconcile(ctx)
 	if err == nil {
 		err = s.regroup(ctx)
 	}
@@ -58,8 +58,8 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 	return errors.Join(busy, err)
 }
 
-// follow makes what is desired of a speaker that runs, or of one that is to begin.
-func (s *Speaker) follow(ctx context.Context) error {
+// reconcile makes what is desired of a speaker that runs, or of one that is to begin.
+func (s *Speaker) reconcile(ctx context.Context) error {
 	if s.run == nil {
 		r, err := s.start(ctx, s.desired.Speaker)
 		if err != nil {
@@ -95,7 +95,7 @@ func (s *Speaker) regroup(ctx context.Context) error {
 	if err := s.halt(ctx, true); err != nil {
 		return err
 	}
-	return s.follow(ctx)
+	return s.reconcile(ctx)
 }
 
 // reflects says whether a neighbour may have of us what others said.
@@ -142,12 +142,12 @@ func check(s plan.Speaker) error {
 	}
 	for _, a := range s.Listen {
 		if !plain(a) {
-			return fmt.Errorf("BGP shall listen at %s: want an IPv4 or IPv6 address without zone", a)
+			return fmt.Errorf("BGP is to listen at %s: want an IPv4 or IPv6 address without zone", a)
 		}
 	}
 	for _, p := range s.Import {
 		if !p.IsValid() {
-			return errors.New("BGP shall take routes inside what is no prefix")
+			return errors.New("BGP is to take routes inside what is no prefix")
 		}
 	}
 	return nil
@@ -241,11 +241,11 @@ func (s *Speaker) session(n plan.Neighbour) (session, error) {
 	return w, nil
 }
 
-// care is the part of Apply that comes when there is time.
-func (s *Speaker) care(ctx context.Context) error {
+// revisit is the part of Apply that comes when there is time.
+func (s *Speaker) revisit(ctx context.Context) error {
 	do := s.remainder
 	if s.run == nil {
-		do = s.follow
+		do = s.reconcile
 	}
 	err := do(ctx)
 	if err == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// Desired is all that a Speaker shall do. The zero value is to be silent.
+// Desired is all that a Speaker is to do. The zero value is to be silent.
 type Desired struct {
 	Speaker        plan.Speaker
 	Neighbours     map[netip.Addr]plan.Neighbour
@@ -106,7 +106,7 @@ func (s *Speaker) tend(ctx context.Context) {
 		s.applying.Lock()
 		if (s.run != nil || s.again) && !s.closed {
 			text := ""
-			if err := s.care(ctx); err != nil {
+			if err := s.revisit(ctx); err != nil {
 				text = err.Error()
 			}
 			if text != told && text != "" && ctx.Err() == nil {

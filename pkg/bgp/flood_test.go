@@ -115,7 +115,7 @@ func TestFloodOnWire(t *testing.T) {
 		name        string
 		limit, each int
 		rounds      int
-	}{{"singly", 20000, 1, 1}, {"by hundreds", 5000, 700, 4}} {
+	}{{"singly", 10000, 1, 1}, {"by hundreds", 5000, 700, 2}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			for round := range c.rounds {
@@ -128,7 +128,7 @@ func TestFloodOnWire(t *testing.T) {
 				s.apply(da)
 				w := dial(t, s, a, b)
 				s.mustBe("10.0.0.2 established")
-				w.flood(100000, c.each)
+				w.flood(50000, c.each)
 				s.mustBe("10.0.0.2 flooded")
 				w.mustBeCutOff()
 				// Anew with another limit, so that what was on its way then has come by now.

@@ -228,7 +228,7 @@ func TestLibraryLog(t *testing.T) {
 		}
 		return a
 	}})
-	l := slog.New(&libraryLog{next: plainText, heard: func(netip.Addr, update) {}, opened: func(netip.Addr, bool) {}, comesUp: func(a netip.Addr) { up = append(up, a) }, comesAgain: func(a netip.Addr) { again = append(again, a) }, fail: func(a netip.Addr, text string) { failed = append(failed, a.String()+": "+text) }})
+	l := slog.New(&libraryLog{next: plainText, heard: func(netip.Addr, update) {}, opened: func(netip.Addr, bool) {}, comingUp: func(a netip.Addr) { up = append(up, a) }, reconnects: func(a netip.Addr) { again = append(again, a) }, fail: func(a netip.Addr, text string) { failed = append(failed, a.String()+": "+text) }})
 	of := l.With("Topic", "Peer", "Key", "10.0.0.2")
 	of.Debug("failed to connect", "Error", "dial tcp 10.0.0.1:0->10.0.0.2:179: connect: connection refused")
 	of.Info("sent notification", "Code", bgp.BGP_ERROR_OPEN_MESSAGE_ERROR, "Subcode", bgp.BGP_ERROR_SUB_BAD_PEER_AS)

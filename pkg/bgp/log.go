@@ -22,8 +22,8 @@ type libraryLog struct {
 	fail       func(peer netip.Addr, text string)
 	opened     func(peer netip.Addr, waits bool)
 	closed     func(peer netip.Addr)
-	comesUp    func(peer netip.Addr)
-	comesAgain func(peer netip.Addr)
+	comingUp   func(peer netip.Addr)
+	reconnects func(peer netip.Addr)
 	heard      func(peer netip.Addr, u update)
 }
 
@@ -68,9 +68,9 @@ func (l *libraryLog) Handle(ctx context.Context, r slog.Record) error {
 			l.opened(l.peer, false)
 			return nil
 		case "Peer Up":
-			l.comesUp(l.peer)
+			l.comingUp(l.peer)
 		case "Closed an accepted connection":
-			l.comesAgain(l.peer)
+			l.reconnects(l.peer)
 		}
 	}
 	if text := sessionError(r); text != "" {

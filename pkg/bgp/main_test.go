@@ -75,7 +75,7 @@ func serve() error {
 		if err := json.Unmarshal(in.Bytes(), &o); err != nil {
 			return err
 		}
-		a, err := s.obey(o, sub)
+		a, err := s.carryOut(o, sub)
 		if err != nil {
 			a.Err = err.Error()
 		}
@@ -86,7 +86,7 @@ func serve() error {
 	return in.Err()
 }
 
-func (s *Speaker) obey(o order, sub *Subscription) (a answer, err error) {
+func (s *Speaker) carryOut(o order, sub *Subscription) (a answer, err error) {
 	ctx := context.Background()
 	switch o.Do {
 	case "apply":

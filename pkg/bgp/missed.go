@@ -17,57 +17,39 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// For a new session the library reads its table, says that the session is up, and only then counts it among those
-// that changes are sent to (gobgp 4.8, fsmHandler.loop). What changes in between is told to nobody: a route that
-// came would be missing at that neighbour, and one that went stay there, for as long as the session lasts. So what
-// changed while a session came up is said again.
+// What gobgp does (4.7 and 4.8, fsmHandler.loop): for a new session it reads its table, says that the session is up, and only
+// then counts the session among those that changes are sent to. What changes in between goes to nobody.
+// To reproduce: let 60 clients of a reflector connect at once, each of which announces and withdraws some prefixes
+// (TestChangesWhileSessionsComeUp). What it costs: a route that came is missing at that neighbour, and one that went stays
+// there, for as long as the session lasts.
+// What is done here: what changed while a session came up is said again.
 
 // behind is how late news of what other neighbours changed may come.
 const behind = time.Second
 
-// changes are when what neighbours are told changed, kept for longer than sessions take to come up.
+// changes are when what neighbours are told last changed, kept for longer than sessions take to come up.
 type changes struct {
 	mu          sync.Mutex
-	now, before map[netip.Prefix]span
+	now, before map[netip.Prefix]time.Time
 	since       time.Time // when now began
-	filters     span      // of their last change
-	reflects    bool      // neighbours are told what others say
+	filters     time.Time
+	reflects    bool // neighbours are told what others say
 }
-
-// span is from the first change that is known of to the end of the last one.
-type span struct{ from, to time.Time }
-
-// and is the span of both.
-func (s span) and(o span) span {
-	if o.from.Before(s.from) {
-		s.from = o.from
-	}
-	if o.to.After(s.to) {
-		s.to = o.to
-	}
-	return s
-}
-
-func (s span) meets(o span) bool { return !s.to.Before(o.from) && !s.from.After(o.to) }
 
 // note notes that prefixes changed.
-func (c *changes) note(at span, prefixes ...netip.Prefix) {
+func (c *changes) note(at time.Time, prefixes ...netip.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.now == nil || at.to.Sub(c.since) > 3*mute {
-		c.now, c.before, c.since = make(map[netip.Prefix]span), c.now, at.to
+	if c.now == nil || at.Sub(c.since) > 3*mute {
+		c.now, c.before, c.since = make(map[netip.Prefix]time.Time), c.now, at
 	}
 	for _, p := range prefixes {
-		if was, ok := c.now[p]; ok {
-			c.now[p] = was.and(at)
-			continue
-		}
 		c.now[p] = at
 	}
 }
 
 // noteFilters notes that the filters of what neighbours are told changed.
-func (c *changes) noteFilters(at span, reflects bool) {
+func (c *changes) noteFilters(at time.Time, reflects bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.filters, c.reflects = at, reflects
@@ -79,37 +61,37 @@ func (c *changes) noteOthers(at time.Time, p netip.Prefix) {
 	reflects := c.reflects
 	c.mu.Unlock()
 	if reflects {
-		c.note(span{at, at}, p)
+		c.note(at, p)
 	}
 }
 
-// in are the prefixes that changed in a time, and whether anything did.
-func (c *changes) in(when span) (list []netip.Prefix, some bool) {
+// after are the prefixes that changed at a time or later, and whether anything did.
+func (c *changes) after(when time.Time) (list []netip.Prefix, some bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, m := range []map[netip.Prefix]span{c.now, c.before} {
+	for _, m := range []map[netip.Prefix]time.Time{c.now, c.before} {
 		for p, at := range m {
-			if at.meets(when) {
+			if !at.Before(when) {
 				list = append(list, p)
 			}
 		}
 	}
-	return list, len(list) > 0 || c.filters.meets(when)
+	return list, len(list) > 0 || !c.filters.Before(when)
 }
 
 // An opening is a session that comes up.
 type opening struct {
-	span             // from before the table was read for it, until changes were sent to it; zero = that isn't known
-	due    time.Time // when to look what it missed
+	from   time.Time // before the table was read for it
+	due    time.Time // when to look what it missed; zero = not
 	looked bool
 }
 
-// comesUp notes that a session is about to be up.
-func (t *sessions) comesUp(a netip.Addr) {
+// comingUp notes that a session is about to be up.
+func (t *sessions) comingUp(a netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := t.table[a]; e != nil {
-		e.opening = opening{span: span{from: time.Now()}}
+		e.opening = opening{from: time.Now()}
 	}
 }
 
@@ -146,16 +128,13 @@ func (s *Speaker) sayMissed(ctx context.Context, now time.Time) error {
 		up, deferring := r.isReady(ctx, a)
 		if !up || deferring {
 			is.due = now.Add(10 * time.Millisecond)
-			if deferring { // it would take what we have for all that we shall have
+			if deferring { // it would take what we have for all that will come
 				is.due = now.Add(behind)
 			}
 			s.sessions.setOpening(a, looks[a], is)
 			continue
 		}
-		if is.to.IsZero() {
-			is.to = time.Now()
-		}
-		if list, some := r.changes.in(is.span); some {
+		if list, some := r.changes.after(is.from); some {
 			missed, by = append(missed, list...), append(by, a)
 		}
 		is.due = time.Time{}
@@ -179,8 +158,8 @@ func (s *Speaker) sayMissed(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// sayAgain sends neighbours all that is for them. That prefixes are gone the library says only of those that its
-// table has: they are put there for a moment, marked to go to nobody, and taken away, which all are told.
+// sayAgain sends neighbours all that is for them. The library tells that a prefix is gone only where its
+// table had it: they are put there for a moment, marked to go to nobody, and taken away, which all are told.
 func (r *running) sayAgain(ctx context.Context, to []netip.Addr, changed []netip.Prefix) error {
 	var errs []error
 	for _, a := range to {

@@ -23,7 +23,7 @@ import (
 // each has what is there of the others, and no more.
 func TestChangesWhileSessionsComeUp(t *testing.T) {
 	t.Parallel()
-	r := newReflected(t, 60)
+	r := newReflected(t, 40)
 	r.speaker.apply(r.reflector.desired()) // so that what comes then is no restart
 	r.come(r.desired)
 	for _, c := range r.clients {
@@ -242,37 +242,23 @@ func TestChanges(t *testing.T) {
 	start := time.Now()
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	one, two, three := prefix("10.1.1.0/26"), prefix("10.1.2.0/26"), prefix("10.1.3.0/26")
-	from := func(a, b int) span { return span{at(a), at(b)} }
 	c.noteOthers(at(0), one)
-	if list, some := c.in(from(0, 9)); some {
+	if list, some := c.after(at(0)); some {
 		t.Errorf("what a host that reflects nothing learned: %v", list)
 	}
-	c.noteFilters(from(1, 1), true)
+	c.noteFilters(at(1), true)
 	c.noteOthers(at(5), one)
-	c.note(from(3, 6), two)
-	c.noteOthers(at(8), one)
-	c.note(from(40, 41), three)
-	for _, q := range []struct {
-		from, to int
-		want     []netip.Prefix
-		some     bool
-	}{
-		{0, 0, nil, false},
-		{0, 1, nil, true}, // the filters
-		{2, 2, nil, false},
-		{4, 4, []netip.Prefix{two}, true},
-		{6, 7, []netip.Prefix{one, two}, true}, // one may have been something else between
-		{9, 39, nil, false},
-		{3, 40, []netip.Prefix{one, two, three}, true},
-	} {
-		list, some := c.in(from(q.from, q.to))
+	c.note(at(6), two)
+	c.note(at(40), three)
+	for when, want := range map[int][]netip.Prefix{0: {one, two, three}, 6: {two, three}, 7: {three}, 41: nil} {
+		list, some := c.after(at(when))
 		slices.SortFunc(list, comparePrefixes)
-		if diff := cmp.Diff(q.want, list, comparers()); diff != "" || some != q.some {
-			t.Errorf("from %d to %d: %t (-want +got):\n%s", q.from, q.to, some, diff)
+		if diff := cmp.Diff(want, list, comparers()); diff != "" || some != (want != nil) {
+			t.Errorf("after %d s: %t (-want +got):\n%s", when, some, diff)
 		}
 	}
-	c.note(from(80, 80))
-	if list, _ := c.in(from(0, 99)); len(list) != 1 {
+	c.note(at(80))
+	if list, _ := c.after(at(0)); len(list) != 1 {
 		t.Errorf("kept for longer than sessions take to come up: %v", list)
 	}
 }

@@ -13,17 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A host that lost its power knows nothing of its former session, and its neighbours take that for one in progress until
-// they send something by it, or until the hold time ends. The library closes each connection that the host makes
-// meanwhile (RFC 4724, section 4.2, would have the former one closed), and looks at nothing. So the kernel is made to find
-// out whether the former one is alive, which ends it where it isn't: a connection alone proves nothing, as anybody on
-// that host may make one to see whether the port is open.
+// What gobgp does (4.7 and 4.8): it closes each connection of a neighbour whose session is up, where RFC 4724, section 4.2,
+// has the former one closed.
+// To reproduce: cut the power of a host and start it again (TestReturnsUnheard).
+// What it costs: the host, which knows nothing of its former session, has none with its neighbours until their hold time
+// ends, 90 s by default.
+// What is done here: the kernel finds out whether the former connection is alive, which ends it where it isn't. A new
+// connection alone proves nothing: anybody on that host may make one.
 
 // probeAfter is how long nothing was heard by a connection that is probed.
 const probeAfter = 5 * time.Second
 
-// comesAgain notes that a neighbour has connected. That is in doubt where it has a session.
-func (t *sessions) comesAgain(a netip.Addr) {
+// reconnects notes that a neighbour has connected. That is in doubt where it has a session.
+func (t *sessions) reconnects(a netip.Addr) {
 	t.mu.Lock()
 	e := t.table[a]
 	doubted := e != nil && e.state == Established

@@ -8,32 +8,17 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// Nobody but this host has its blocks, and a default route isn't BGP's to make. A neighbour that
-// sends them is refused in silence by the library, so updates are looked through here.
+// Nobody but this host has its blocks, and a default route isn't BGP's to make. The library refuses them by policy without a
+// word, so updates are looked through here.
 
 // maxNoted is how many such prefixes of a neighbour are noted in a session.
 const maxNoted = 100
-
-// noted is a prefix that a neighbour sends, or has sent: it is logged once in a session that it
-// does, and once that it is over, however often it changes its mind.
-type noted struct{ sent, over bool }
-
-// refusing counts the prefixes that a neighbour sends now.
-func (e *sessionState) refusing() (n int) {
-	for _, p := range e.refused {
-		if p.sent {
-			n++
-		}
-	}
-	return n
-}
 
 // update is what a neighbour sends, by the library's log of it.
 type update struct {
@@ -100,7 +85,7 @@ func (t *sessions) setUs(d Desired) {
 	defer t.mu.Unlock()
 	t.us = us{uint32(d.Speaker.AS), d.Speaker.RouterID, d.Advertisements}
 	for _, e := range t.table {
-		maps.DeleteFunc(e.refused, func(p netip.Prefix, _ noted) bool { return t.us.refuses(p) == "" })
+		maps.DeleteFunc(e.refused, func(p netip.Prefix, _ struct{}) bool { return t.us.refuses(p) == "" })
 	}
 }
 
@@ -118,35 +103,25 @@ func (t *sessions) notice(a netip.Addr, u update) {
 	if e == nil || e.state == Flooded {
 		return
 	}
-	if e.opening.to.IsZero() {
-		e.opening.to = time.Now()
-	}
 	gone, sent := u.withdrawn, u.announced
 	if t.us.returned(u) {
 		t.sayLooped(a, e, sent)
 		gone, sent = slices.Concat(gone, sent), nil
 	}
 	for p := range prefixesOf(gone) {
-		was := e.refused[p]
-		if !was.sent {
-			continue
-		}
-		e.refused[p] = noted{over: true}
-		if !was.over {
-			t.log.Info("BGP neighbour has withdrawn a route that was not taken", "neighbour", a, "prefix", p)
-		}
+		delete(e.refused, p)
 	}
 	for p := range prefixesOf(sent) {
 		why := t.us.refuses(p)
-		was, told := e.refused[p]
-		if why == "" || was.sent || !told && len(e.refused) >= maxNoted {
+		if _, known := e.refused[p]; why == "" || known || len(e.refused) >= maxNoted {
 			continue
 		}
 		if e.refused == nil {
-			e.refused = make(map[netip.Prefix]noted)
+			e.refused = make(map[netip.Prefix]struct{})
 		}
-		e.refused[p] = noted{sent: true, over: was.over}
-		if !told {
+		e.refused[p] = struct{}{}
+		if !slices.Contains(e.reasons, why) {
+			e.reasons = append(e.reasons, why)
 			t.log.Warn("BGP neighbour sends a route that is not taken", "neighbour", a, "as", e.neighbour.AS, "prefix", p, "reason", why)
 		}
 	}
@@ -163,7 +138,7 @@ func (t *sessions) sayLooped(a netip.Addr, e *sessionState, sent []bgp.PathNLRI)
 		e.looped = true
 		t.log.Info("BGP neighbour sends routes of others with this host's AS number in their path: they are not taken from it",
 			"neighbour", a, "as", e.neighbour.AS, "first", p,
-			"advice", "hosts that shall hear of one another by that neighbour need numbers of their own, or it must replace them")
+			"advice", "hosts that are to hear of one another by that neighbour need numbers of their own, or it must replace them")
 	}
 }
 

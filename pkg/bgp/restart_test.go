@@ -481,14 +481,14 @@ func TestFlood(t *testing.T) {
 	da, db, dc := a.desired(), b.desired(), c.desired()
 	a.meets(da, b)
 	limited := a.outside(da, c, 65001)
-	limited.MaxPrefixes = 50000
+	limited.MaxPrefixes = 10000
 	da.Neighbours[c.v4] = limited
 	b.meets(db, a)
 	dc.Speaker.AS = 65001
 	c.outside(dc, a, 64512)
 	a.has(da, "10.1.1.0/26")
 	b.has(db, "10.1.2.0/26")
-	for i := range 100000 {
+	for i := range 20000 {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, byte(i >> 16), byte(i >> 8), byte(i)}), 32)
 		dc.Advertisements[p] = plan.Advertisement{Prefix: p, NextHop: c.v4}
 	}
@@ -501,7 +501,7 @@ func TestFlood(t *testing.T) {
 	sc.apply(dc)
 	eventually(t, "the flooding neighbour", Flooded, func() string { return sa.peer(c.v4).State })
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2")
-	if p := sa.peer(c.v4); !strings.Contains(p.Error, "more than 50000") {
+	if p := sa.peer(c.v4); !strings.Contains(p.Error, "more than 10000") {
 		t.Errorf("status says %q", p.Error)
 	}
 	eventually(t, "the log names it", true, func() bool { return strings.Contains(sa.log.String(), "BGP neighbour floods") })
@@ -513,7 +513,7 @@ func TestFlood(t *testing.T) {
 	da.Neighbours[c.v4] = limited
 	sa.apply(da)
 	sa.mustLearn("10.1.2.0/26 via 10.0.0.2", "10.1.3.0/26 via 10.0.0.3")
-	eventually(t, "received and used", [2]int{100001, 1}, func() [2]int {
+	eventually(t, "received and used", [2]int{20001, 1}, func() [2]int {
 		p := sa.peer(c.v4)
 		return [2]int{p.Received, p.Used}
 	})

@@ -38,7 +38,7 @@ type running struct {
 
 	filters   filters
 	filtered  bool                   // the policies are in force
-	wanted    map[netip.Addr]session // as they shall be
+	wanted    map[netip.Addr]session // as they are to be
 	sessions  map[netip.Addr]session // as they are
 	files     map[netip.Addr]string  // where the passwords of wanted were read; "" = there is none
 	set       bool                   // all but the sessions is as desired
@@ -68,7 +68,7 @@ type flooded struct {
 
 // start makes the library listen.
 func (s *Speaker) start(ctx context.Context, speaker plan.Speaker) (*running, error) {
-	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, opened: s.sessions.opened, closed: s.sessions.closed, comesUp: s.sessions.comesUp, comesAgain: s.sessions.comesAgain, heard: s.sessions.heard}
+	tap := &libraryLog{next: s.log.Handler(), fail: s.sessions.fail, opened: s.sessions.opened, closed: s.sessions.closed, comingUp: s.sessions.comingUp, reconnects: s.sessions.reconnects, heard: s.sessions.heard}
 	r := &running{
 		log: s.log, srv: server.NewBgpServer(server.LoggerOption(slog.New(tap), nil)), speaker: speaker,
 		sessions:  make(map[netip.Addr]session),
@@ -129,10 +129,12 @@ func (r *running) stop(ctx context.Context, graceful bool) error {
 	return err
 }
 
-// shut ends the session with a neighbour, or all of them, and waits until they are ended: what
-// was sent has been dealt with, and they know. Deleting a neighbour, and StopBgp, don't wait: what is
-// read meanwhile would stay in the table for good, connections would stay open that nobody
-// reads, and neighbours take one that just breaks for a restart.
+// shut ends the session with a neighbour, or all of them, and waits until they are ended.
+//
+// What gobgp does (4.7 and 4.8): DeletePeer and StopBgp don't wait for what the session is doing.
+// To reproduce: delete and add a neighbour that sends routes, again and again (TestLeaveAndReturn).
+// What it costs: what is read meanwhile stays in the table for good, connections stay open that nobody reads, and
+// neighbours take one that just breaks for a restart.
 func (r *running) shut(ctx context.Context, which ...netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -203,7 +205,7 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 	if r.filtered && in && out {
 		return nil
 	}
-	began, first := time.Now(), !r.filtered
+	first := !r.filtered
 	if err := r.srv.SetPolicies(ctx, f.policies()); err != nil {
 		return fmt.Errorf("set the policies: %w", err)
 	}
@@ -217,7 +219,7 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 	}
 	r.filters, r.filtered = f, true
 	if !out || first {
-		defer func() { r.changes.noteFilters(span{began, time.Now()}, f.reflector) }()
+		defer func() { r.changes.noteFilters(time.Now(), f.reflector) }()
 	}
 	reset := &api.ResetPeerRequest{Address: "all", Soft: true}
 	switch {
@@ -240,7 +242,6 @@ func (r *running) setFilters(ctx context.Context, f filters) error {
 func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) error {
 	var add, remove []*apiutil.Path
 	var added, removed []netip.Prefix
-	began := time.Now()
 	var errs []error
 	for p, a := range wanted {
 		if r.advertise[p] == (advertised{a, true}) {
@@ -283,7 +284,7 @@ func (r *running) setAdvertisements(wanted map[netip.Prefix]plan.Advertisement) 
 			}
 		}
 	}
-	r.changes.note(span{began, time.Now()}, append(added, removed...)...)
+	r.changes.note(time.Now(), append(added, removed...)...)
 	return errors.Join(errs...)
 }
 
@@ -359,8 +360,9 @@ func (r *running) remove(ctx context.Context, list ...session) error {
 // forget has the library forget a neighbour.
 func (r *running) forget(ctx context.Context, s session) error {
 	if s.password != "" {
-		// The listening socket keeps the password of a neighbour that is deleted with it; that
-		// of one that is changed to have none is forgotten.
+		// What gobgp does (4.7 and 4.8, DeletePeer): the listening socket keeps the password (TCP_MD5SIG) of a neighbour
+		// that is deleted, so that it can't come again without one (TestPassword). That of one that is changed to have
+		// none is forgotten.
 		s.password = ""
 		open := s.peer(false)
 		open.Conf.AdminDown = true // and opens no session

@@ -66,8 +66,9 @@ type sessionState struct {
 	closes    time.Time // since when it closes connections before there is a session
 	closedAt  time.Time // when it closed the last; zero = it doesn't
 	flood     floodWatch
-	refused   map[netip.Prefix]noted // what it sends that is not taken from anybody
-	looped    bool                   // it was said that it sends routes with our AS number
+	refused   map[netip.Prefix]struct{} // what it sends that is not taken from anybody
+	reasons   []string                  // why, as was logged in the session
+	looped    bool                      // it was said that it sends routes with our AS number
 	sentAll   bool
 	says      bool // it says when it has sent all
 	opening   opening
@@ -116,7 +117,7 @@ func (t *sessions) begin(a netip.Addr) {
 	defer t.mu.Unlock()
 	if e := t.table[a]; e != nil {
 		e.began, e.until, e.opened, e.closedAt, e.sentAll, e.flood = time.Now(), time.Time{}, time.Time{}, time.Time{}, false, floodWatch{}
-		e.state, e.since, e.refused, e.looped = Idle, e.began, nil, false
+		e.state, e.since, e.refused, e.reasons, e.looped = Idle, e.began, nil, nil, false
 	}
 }
 
@@ -233,7 +234,7 @@ func (t *sessions) event(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) 
 		e.told, e.closedAt, e.namedAt, e.waits = "", time.Time{}, time.Time{}, false
 		t.log.Info("BGP session up", "neighbour", a, "as", ev.Peer.State.PeerASN)
 	case before == Established:
-		e.sentAll, e.flood, e.refused, e.looped = false, floodWatch{}, nil, false
+		e.sentAll, e.flood, e.refused, e.reasons, e.looped = false, floodWatch{}, nil, nil, false
 		why = ended(ev.Peer.State.DisconnectReason)
 		if why == "" {
 			why = e.err

@@ -111,7 +111,7 @@ func (t *sessions) status() []PeerStatus {
 	for a, e := range t.table {
 		list = append(list, PeerStatus{
 			Address: a, AS: e.neighbour.AS, Kind: e.neighbour.Kind, Host: e.neighbour.Host,
-			State: e.state, Since: e.since, Refused: e.refusing(), Trouble: e.trouble(), Error: e.err, ErrorAt: e.errAt,
+			State: e.state, Since: e.since, Refused: len(e.refused), Trouble: e.trouble(), Error: e.err, ErrorAt: e.errAt,
 		})
 	}
 	slices.SortFunc(list, func(a, b PeerStatus) int { return a.Address.Compare(b.Address) })

@@ -109,7 +109,7 @@ func TestIdentityStays(t *testing.T) {
 	}
 }
 
-// TestIdentityNone: a host that shall have no address of a family says none, and
+// TestIdentityNone: a host that is to have no address of a family says none, and
 // one that finds none says so and does the rest.
 func TestIdentityNone(t *testing.T) {
 	c := newFleet(t)

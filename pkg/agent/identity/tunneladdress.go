@@ -31,7 +31,7 @@ type tunnelNeed struct {
 	write bool
 }
 
-// tunnelNeeds compares the tunnels that there shall be with what etcd holds.
+// tunnelNeeds compares the tunnels that are wanted with what etcd holds.
 func tunnelNeeds(host string, kinds []plan.Tunnel, n note) []tunnelNeed {
 	var needs []tunnelNeed
 	for _, kind := range kinds {
@@ -194,7 +194,7 @@ func (i *Keeper) attempt(ctx context.Context, need tunnelNeed, config model.Host
 
 var errNotReady = errors.New("calico's data in etcd is not ready")
 
-// decideTunnel frees what the tunnel shall not have and takes what it lacks.
+// decideTunnel frees what the tunnel is not to have and takes what it lacks.
 func decideTunnel(view *ipam.View, need tunnelNeed, request ipam.Request, now time.Time) (model.Change, netip.Addr, error) {
 	p := ipam.NewPlan(view)
 	addr, freed := need.keep, false

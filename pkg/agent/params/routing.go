@@ -69,7 +69,7 @@ func routingTable() []Param {
 		},
 		{
 			Name: "VXLANVNI", Initial: "4096", Effect: atOnce,
-			Values: integer(1, 1<<24-1, func(p *Params) *uint32 { return &p.VXLANVNI }),
+			Values: number(1, 1<<24-1, func(p *Params) *uint32 { return &p.VXLANVNI }),
 			Does:   "Network identifier of the VXLAN tunnels. It must be the same on all hosts.",
 		},
 		{
@@ -130,14 +130,14 @@ func routingTable() []Param {
 		},
 		{
 			Name: "BGPMaxPrefixes", Initial: "50000", Effect: nextSession,
-			Values: integer(1, 10_000_000, func(p *Params) *int { return &p.MaxPrefixes }),
+			Values: number(1, 10_000_000, func(p *Params) *int { return &p.MaxPrefixes }),
 			Does:   "How many routes a BGP neighbour may send. One that sends more is left alone for 5 minutes.",
 		},
 	}
 }
 
-// integer is a number of any size and type.
-func integer[T ~int | ~uint32](least, most int, field func(*Params) *T) Values {
+// number is a number of any size and type.
+func number[T ~int | ~uint16 | ~uint32](least, most int, field func(*Params) *T) Values {
 	allowed := fmt.Sprintf("%d to %d", least, most)
 	return read("number", allowed, field, func(text string) (T, error) {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)

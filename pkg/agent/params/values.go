@@ -147,17 +147,6 @@ func parseBool(text string) (bool, error) {
 	return false, fmt.Errorf("%.64q: want true or false", text)
 }
 
-func number(least, most uint16, field func(*Params) *uint16) Values {
-	allowed := fmt.Sprintf("%d to %d", least, most)
-	return read("number", allowed, field, func(text string) (uint16, error) {
-		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
-		if err != nil || n < uint64(least) || n > uint64(most) {
-			return 0, fmt.Errorf("%.64q: want a number, %s", text, allowed)
-		}
-		return uint16(n), nil
-	})
-}
-
 func endpointToHost(field func(*Params) *policy.EndpointToHost) Values {
 	return read("action", "DROP, RETURN or ACCEPT, in any case", field, func(text string) (policy.EndpointToHost, error) {
 		switch action := policy.EndpointToHost(strings.ToUpper(strings.TrimSpace(text))); action {
