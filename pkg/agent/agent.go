@@ -221,7 +221,7 @@ func hostSystem(cfg Config) system {
 		connections:       conntrack.List,
 		deleteConnections: conntrack.Delete,
 		interfaces:        hostnet.Interfaces,
-		routes:            func() connections.Routes { return &hostnet.Ways{} },
+		routes:            func() connections.Routes { return &hostnet.Lookup{} },
 		roles:             hostnet.Roles,
 		writeNode:         func() error { return writeNode(cfg) },
 		writeMTU: func(mtu int) error {

@@ -91,7 +91,7 @@ func New(tb testing.TB) *os.File {
 
 // Within runs fn on a thread in a namespace. The thread ends afterwards, whatever
 // becomes of the test.
-func Within(tb testing.TB, ns *os.File, fn func()) {
+func Within(tb testing.TB, ns interface{ Fd() uintptr }, fn func()) {
 	tb.Helper()
 	onThread(func() {
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {

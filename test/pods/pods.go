@@ -38,7 +38,7 @@ func New(tb testing.TB) *pod.Namespace {
 }
 
 // Path is one by which a pod's namespace can be opened again.
-func Path(ns *pod.Namespace) string { return "/proc/self/fd/" + strconv.Itoa(int(ns.File.Fd())) }
+func Path(ns *pod.Namespace) string { return "/proc/self/fd/" + strconv.Itoa(int(ns.Fd())) }
 
 // Wire makes pod number n, with these addresses; without any, it has one of each family.
 func Wire(tb testing.TB, n int, addrs ...netip.Addr) Pod {
@@ -62,7 +62,7 @@ func Wire(tb testing.TB, n int, addrs ...netip.Addr) Pod {
 		tb.Fatal(err)
 	}
 	AwaitSettled(tb, name)
-	netns.Within(tb, ns.File, func() { AwaitSettled(tb, "eth0") })
+	netns.Within(tb, ns, func() { AwaitSettled(tb, "eth0") })
 	return Pod{ns, name, mac, addrs}
 }
 
@@ -99,13 +99,13 @@ func Uplink(tb testing.TB) {
 // AwaitAddr waits until an address that was just added can be named.
 func AwaitAddr(tb testing.TB, a netip.Addr) {
 	tb.Helper()
-	s, err := rtnl.Open()
+	c, err := rtnl.Dial()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer s.Close()
+	defer c.Close()
 	for end := time.Now().Add(netns.Patience); ; {
-		if r, ok := s.Lookup(a, 0); ok && r.Local {
+		if r, ok := c.Lookup(a, 0); ok && r.Local {
 			return
 		}
 		if time.Now().After(end) {

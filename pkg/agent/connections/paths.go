@@ -19,7 +19,7 @@ type Policy struct {
 	Interfaces []policy.Interface // the host's own
 }
 
-// Routes finds the host's interfaces that lead to an address: hostnet.Ways.
+// Routes finds the host's interfaces that lead to an address: hostnet.Lookup.
 type Routes interface {
 	// To returns the interfaces by which to is reached from an own address, the zero
 	// Addr for any; "" is an address of the host's own.

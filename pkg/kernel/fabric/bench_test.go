@@ -3,7 +3,6 @@
 package fabric
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -69,25 +68,6 @@ func BenchmarkFabricAudit(b *testing.B) {
 				for b.Loop() {
 					if r := mustHold(b, f, st); r.Writes != 0 {
 						b.Fatal(r.Writes, "writes")
-					}
-				}
-			})
-		})
-	}
-}
-
-// BenchmarkFabricUnchanged finds them as they were.
-func BenchmarkFabricUnchanged(b *testing.B) {
-	for _, n := range []int{100, 1000, 5000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			netns.Host(b, func() {
-				pods.Uplink(b)
-				f, st := newFabric(b), manyRoutes(n)
-				mustHold(b, f, st)
-				mustHold(b, f, st)
-				for b.Loop() {
-					if same, err := f.Unchanged(context.Background()); !same || err != nil {
-						b.Fatal(same, err)
 					}
 				}
 			})

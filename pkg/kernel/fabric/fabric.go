@@ -7,26 +7,25 @@ package fabric
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/containernetworking/plugins/pkg/ns"
 )
 
-// Protocol is the protocol number of a Fabric's routes. It is not
-// link.RouteProtocol, so that neither Fabric nor hostpath.Path takes the other's routes for
-// its own, and each reads its own alone.
+// Protocol is the protocol number of a Fabric's routes. It is not link.RouteProtocol, so that neither Fabric nor
+// hostpath.Path takes the other's routes for its own, and each reads its own alone.
 const Protocol = 81
 
-// Metric is the metric of a Fabric's routes, of both families. Nobody else
-// has it, so that a route can be replaced in one step without hitting a foreign
-// one; and the route to an endpoint of this host, which has a smaller one, comes
+// Metric is the metric of a Fabric's routes, of both families. No other program uses it, so that a route can be replaced
+// in one step without hitting a foreign one; and the route to an endpoint of this host, which has a smaller one, comes
 // first while an address moves from another host to this one.
 const Metric = 1100
 
@@ -40,31 +39,35 @@ type Config struct {
 	Logger   *slog.Logger // nil = none
 }
 
-// Fabric keeps what leads packets to other hosts: routes, and tunnel devices with
-// their addresses, neighbours and forwarding entries. It owns the routes of its
-// protocol; of devices those that the plan names, which it marks by their alias,
-// and all that is on them; and changes nothing else. It belongs to the network
-// namespace that it was made in. Safe for concurrent use.
+// Fabric keeps what leads packets to other hosts: routes, and tunnel devices with their addresses, neighbours and
+// forwarding entries. It owns the routes of its protocol; of devices those that the plan names, which it marks by their
+// alias, and all that is on them; and changes nothing else. It belongs to the network namespace that it was made in. Safe
+// for concurrent use.
 type Fabric struct {
-	cfg  Config
-	ns   rtnl.Netns
-	port uint32 // of sock, to know our own changes among the events
-	hash maphash.Hash
+	cfg Config
+	ns  ns.NetNS
 
 	mu      sync.Mutex
-	sock    *rtnl.Socket
-	told    *rtnl.Journal
+	conn    *rtnl.Conn
 	routes  map[netip.Prefix]plan.Route
 	remotes map[plan.RemoteID]plan.Remote
 	tunnels []plan.Tunnel
-	held    map[netip.Prefix]route // as desired, and seen in the kernel so
-	// heldRemotes likewise, or written and not yet read back.
-	heldRemotes    map[plan.RemoteID]plan.Remote
-	settledTunnels map[plan.TunnelKind]plan.Tunnel // those that were right when last seen
-	devices        map[plan.TunnelKind]int         // indices of those that were right when last seen
-	ready          bool                            // Apply has been through: what differs now has drifted
-	right          *glance                         // what the kernel showed when there was nothing to do; nil = there was, or is
-	said           rtnl.Repairs
+	held    held
+	ready   bool // Apply has been through: what differs now has drifted
+	repairs rtnl.Repairs
+}
+
+// held is what the kernel holds as desired, as last seen or written.
+type held struct {
+	routes  map[netip.Prefix]route
+	remotes map[plan.RemoteID]plan.Remote
+	devices map[plan.TunnelKind]device
+}
+
+// device is a tunnel device that was right when last seen.
+type device struct {
+	index  int
+	tunnel plan.Tunnel
 }
 
 // Problem is something that the kernel doesn't hold as desired.
@@ -75,11 +78,10 @@ type Problem struct {
 
 // Report says what an Apply found and did.
 type Report struct {
-	// Problems, sorted by subject: of Apply all that there are, of ApplySome those
-	// of what it was asked to change.
+	// Problems, sorted by subject: of Apply all that there are, of ApplySome those of what it was asked to change.
 	Problems []Problem
-	// Writes is how many changes were made, Repairs how many of them undid what
-	// someone else had done to state that was right before.
+	// Writes is how many changes were made, Repairs how many of them undid what another program had done to state that
+	// was right before.
 	Writes, Repairs int
 }
 
@@ -97,64 +99,43 @@ func New(cfg Config) (*Fabric, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	ns, err := rtnl.OpenNetns(rtnl.OwnNetns)
+	here, err := ns.GetCurrentNS()
 	if err != nil {
 		return nil, err
 	}
-	f := &Fabric{
-		cfg: cfg, ns: ns,
-		routes:         make(map[netip.Prefix]plan.Route),
-		remotes:        make(map[plan.RemoteID]plan.Remote),
-		held:           make(map[netip.Prefix]route),
-		heldRemotes:    make(map[plan.RemoteID]plan.Remote),
-		settledTunnels: make(map[plan.TunnelKind]plan.Tunnel),
-		devices:        make(map[plan.TunnelKind]int),
-	}
-	err = ns.Enter(func() (err error) {
-		if f.sock, err = rtnl.Open(); err != nil {
-			return err
-		}
-		if f.told, err = rtnl.OpenJournal(f.sock.Port); err != nil {
-			f.sock.Close()
-		}
-		return err
-	})
+	conn, err := rtnl.DialAt(here)
 	if err != nil {
-		ns.Close()
+		_ = here.Close()
 		return nil, err
 	}
-	f.port = f.sock.Port
-	return f, nil
+	return &Fabric{
+		cfg: cfg, ns: here, conn: conn,
+		held: held{make(map[netip.Prefix]route), make(map[plan.RemoteID]plan.Remote), make(map[plan.TunnelKind]device)},
+	}, nil
 }
 
 // Close releases what Fabric holds. What it programmed stays.
 func (f *Fabric) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sock.Close()
-	f.told.Close()
-	f.ns.Close()
+	f.conn.Close()
+	_ = f.ns.Close()
 }
 
-// Apply makes the kernel hold exactly the routes, tunnels and remotes of the
-// state and reports what it lacks, read back. The error says that the kernel
-// could not be read, or that the context ended.
+// Apply makes the kernel hold exactly the routes, tunnels and remotes of the state and reports what it lacks, read back.
+// The error says that the kernel could not be read, or that the context ended.
 func (f *Fabric) Apply(ctx context.Context, desired plan.State) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.routes, f.remotes, f.tunnels = maps.Clone(desired.Routes), maps.Clone(desired.Remotes), slices.Clone(desired.Tunnels)
-	if f.routes == nil {
-		f.routes = make(map[netip.Prefix]plan.Route)
-	}
-	if f.remotes == nil {
-		f.remotes = make(map[plan.RemoteID]plan.Remote)
-	}
+	f.routes, f.remotes, f.tunnels = make(map[netip.Prefix]plan.Route), make(map[plan.RemoteID]plan.Remote), slices.Clone(desired.Tunnels)
+	maps.Copy(f.routes, desired.Routes)
+	maps.Copy(f.remotes, desired.Remotes)
 	return f.converge(ctx)
 }
 
-// ApplySome changes the desired state by what changed of the routes, devices and
-// remotes. While the devices stay as they are its cost doesn't grow with the
-// routes and remotes that are there.
+// ApplySome changes the desired state by what changed of the routes, devices and remotes. While the devices stay as they
+// are its cost doesn't grow with the routes and remotes that are there: it takes the kernel's word for what it writes, and
+// leaves it to the next Apply to read that back.
 func (f *Fabric) ApplySome(ctx context.Context, changes plan.Changes) (Report, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,11 +146,7 @@ func (f *Fabric) ApplySome(ctx context.Context, changes plan.Changes) (Report, e
 			f.routes[p] = *r
 		}
 	}
-	before := make(map[plan.RemoteID]plan.Remote, len(changes.Remotes))
 	for id, r := range changes.Remotes {
-		if was, ok := f.remotes[id]; ok {
-			before[id] = was
-		}
 		if r == nil {
 			delete(f.remotes, id)
 		} else {
@@ -182,7 +159,23 @@ func (f *Fabric) ApplySome(ctx context.Context, changes plan.Changes) (Report, e
 	if changes.Devices != nil || !f.ready || len(changes.Routes)+len(changes.Remotes) > max(fewChanges, len(f.routes)/4) {
 		return f.converge(ctx)
 	}
-	return f.convergeSome(ctx, slices.Collect(maps.Keys(changes.Routes)), changes.Remotes, before)
+	if err := ctx.Err(); err != nil {
+		return Report{}, err
+	}
+	p := newPass(f)
+	defer p.logRepairs()
+	changed := p.someRemotes(changes.Remotes)
+	some, err := p.someRoutes(slices.SortedFunc(maps.Keys(changes.Routes), rtnl.ComparePrefixes))
+	if err == nil {
+		err = p.write(ctx, append(changed, some...))
+	}
+	if err != nil {
+		return Report{}, err
+	}
+	for subject, err := range p.refusals {
+		p.problem(subject, err)
+	}
+	return p.report(), nil
 }
 
 // converge reads, writes the difference and reads again, of everything.
@@ -190,13 +183,8 @@ func (f *Fabric) converge(ctx context.Context) (Report, error) {
 	if err := ctx.Err(); err != nil {
 		return Report{}, err
 	}
-	before := f.right
-	f.right = nil
-	// Before all is read: what changes later will be seen by one or the other.
-	f.told.Hear(f.sock.Buf, f.matters)
-	seen, unseen := f.glance(nil)
 	p := newPass(f)
-	defer p.sayRepairs()
+	defer p.logRepairs()
 	for _, t := range f.tunnels {
 		if err := p.ensureTunnel(t); err != nil {
 			return Report{}, err
@@ -205,7 +193,7 @@ func (f *Fabric) converge(ctx context.Context) (Report, error) {
 	if err := p.round(ctx); err != nil {
 		return Report{}, err
 	}
-	bare, err := p.removeTunnels()
+	bare, err := p.removeStaleTunnels()
 	if err == nil && bare {
 		err = p.round(ctx)
 	}
@@ -219,37 +207,14 @@ func (f *Fabric) converge(ctx context.Context) (Report, error) {
 			return Report{}, err
 		}
 		again.writes, again.repairs = p.writes, p.repairs
-		p = again
+		f.ready = true
+		return again.report(), nil
 	}
 	f.ready = true
-	report := p.report()
-	switch {
-	case report.Writes == 0 && unseen == nil && len(report.Problems) == 0:
-		f.right = &seen
-		f.told.ReadAll()
-	case report.Writes == 0:
-		f.right = before
-	}
-	return report, nil
+	return p.report(), nil
 }
 
-// convergeSome does so of a few routes and remotes.
-func (f *Fabric) convergeSome(ctx context.Context, routes []netip.Prefix, remotes map[plan.RemoteID]*plan.Remote, before map[plan.RemoteID]plan.Remote) (Report, error) {
-	if err := ctx.Err(); err != nil {
-		return Report{}, err
-	}
-	f.right = nil
-	p := newPass(f)
-	defer p.sayRepairs()
-	slices.SortFunc(routes, rtnl.ComparePrefixes)
-	if err := p.someRemotes(remotes, before); err != nil {
-		return Report{}, err
-	}
-	if err := p.someRoutes(routes); err != nil {
-		return Report{}, err
-	}
-	if err := p.goneRemotes(remotes, before); err != nil {
-		return Report{}, err
-	}
-	return p.report(), nil
+// isWorkload says whether a link of that name is a workload's.
+func (c Config) isWorkload(name string) bool {
+	return slices.ContainsFunc(c.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }

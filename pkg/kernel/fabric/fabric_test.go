@@ -68,7 +68,7 @@ func TestFabricHolds(t *testing.T) {
 	netns.Host(t, func() {
 		hosts := virtualHosts(t, 2)
 		v := hosts[0]
-		netns.Within(t, v.ns.File, func() {
+		netns.Within(t, v.ns, func() {
 			mustHold(t, v.fabric, v.vxlanState(hosts))
 			want := []string{
 				"blackhole 10.65.1.0/24 metric 1100",

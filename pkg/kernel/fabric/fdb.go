@@ -12,167 +12,185 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// fdbEntry is an entry of a VXLAN device's forwarding table: frames to the MAC
-// address go to that host.
-type fdbEntry struct {
-	index int
-	mac   model.MAC
-	outer netip.Addr
+// fdbEntry is an entry of a VXLAN device's forwarding table for the library: frames to the MAC address go to that host.
+func fdbEntry(index int, mac model.MAC, outer netip.Addr) *netlink.Neigh {
+	e := rtnl.Neigh(index, outer, mac)
+	e.Family, e.Flags = unix.AF_BRIDGE, unix.NTF_SELF
+	return e
 }
 
-// parseFDB reads struct ndmsg and its attributes; false for what is not an entry
-// of a device's own table.
-func parseFDB(b []byte) (fdbEntry, bool) {
-	if len(b) < unix.SizeofNdMsg || b[0] != unix.AF_BRIDGE || b[10]&unix.NTF_SELF == 0 {
-		return fdbEntry{}, false
-	}
-	e := fdbEntry{index: int(rtnl.Uint32(b[4:]))}
-	hasMAC := false
-	rtnl.Attributes(b[unix.SizeofNdMsg:], func(kind uint16, data []byte) {
-		switch {
-		case kind == unix.NDA_DST:
-			e.outer = rtnl.Addr(data)
-		case kind == unix.NDA_LLADDR && len(data) == len(e.mac):
-			e.mac, hasMAC = model.MAC(data), true
-		}
-	})
-	return e, hasMAC
-}
-
-// Message is a request about the entry.
-func (e fdbEntry) message(kind, flags uint16) *rtnl.Message {
-	m := rtnl.NewMessage(kind, flags, rtnl.NeighBody(unix.AF_BRIDGE, e.index, unix.NUD_PERMANENT, unix.NTF_SELF))
-	m.Attr(unix.NDA_LLADDR, e.mac[:])
-	if e.outer.IsValid() {
-		m.AttrAddr(unix.NDA_DST, e.outer)
-	}
-	return m
-}
-
-func (e fdbEntry) set() *rtnl.Message {
-	return e.message(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-}
-
-// readFDB reads a device's forwarding table.
-func readFDB(s *rtnl.Socket, index int) (map[model.MAC][]netip.Addr, error) {
-	table := make(map[model.MAC][]netip.Addr)
-	request := rtnl.NewMessage(unix.RTM_GETNEIGH, 0, rtnl.NeighBody(unix.AF_BRIDGE, index, 0, 0))
-	err := s.Walk(request, func() { clear(table) }, func(m rtnl.Received) {
-		if e, ok := parseFDB(m.Body); ok && e.index == index && m.Kind == unix.RTM_NEWNEIGH {
-			table[e.mac] = append(table[e.mac], e.outer)
-		}
-	})
+// listNeighs lists the neighbours, or with AF_BRIDGE the forwarding entries, of a device.
+func (p *pass) listNeighs(index, family int) ([]netlink.Neigh, error) {
+	all, err := rtnl.Dump(func() ([]netlink.Neigh, error) { return p.conn.NeighList(index, family) })
 	if err != nil {
-		return nil, fmt.Errorf("list forwarding entries: %w", err)
+		return nil, fmt.Errorf("list neighbours and forwarding entries: %w", err)
 	}
-	return table, nil
+	return all, nil
 }
 
-// readPermanent reads a device's permanent neighbours.
-func readPermanent(s *rtnl.Socket, index int) (map[netip.Addr]model.MAC, error) {
-	table := make(map[netip.Addr]model.MAC)
-	request := rtnl.NewMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
-	request.Attr32(unix.NDA_IFINDEX, uint32(index))
-	err := s.Walk(request, func() { clear(table) }, func(m rtnl.Received) {
-		n, ok := rtnl.ParseNeigh(m.Body)
-		if ok && n.Index == index && n.State&unix.NUD_PERMANENT != 0 && m.Kind == unix.RTM_NEWNEIGH {
-			table[n.Addr] = n.Mac
-		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list neighbours: %w", err)
-	}
-	return table, nil
-}
-
-// entries compares the neighbours and forwarding entries of the tunnels that are
-// there.
+// entries compares the neighbours and forwarding entries of the tunnels that are there.
 func (p *pass) entries() ([]*change, error) {
 	var changes []*change
 	for _, t := range p.tunnels {
-		if t.Kind == plan.IPIP {
-			continue
-		}
-		l, there, err := p.link(t.Device)
+		index, err := p.vxlanIndex(t.Kind)
 		if err != nil {
 			return nil, err
 		}
-		if !there || l.Kind != "vxlan" {
+		if index == 0 {
 			continue // a problem of the device, reported there
 		}
-		c, err := p.entriesOf(t, l.Index)
+		some, err := p.entriesOf(t, index)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.Device, err)
 		}
-		changes = append(changes, c...)
+		changes = append(changes, some...)
 	}
 	return changes, nil
 }
 
+// vxlanIndex is the index of the VXLAN device of a kind, 0 = there is none.
+func (p *pass) vxlanIndex(kind plan.TunnelKind) (int, error) {
+	for _, t := range p.tunnels {
+		if t.Kind != kind || kind == plan.IPIP {
+			continue
+		}
+		l, _, err := p.link(t.Device)
+		if l.Kind != "vxlan" {
+			return 0, err
+		}
+		return l.Index, err
+	}
+	return 0, nil
+}
+
 func (p *pass) entriesOf(t plan.Tunnel, index int) ([]*change, error) {
-	fdb, err := readFDB(p.sock, index)
+	fdb, neighs := make(map[model.MAC][]netip.Addr), make(map[netip.Addr]model.MAC)
+	entries, err := p.listNeighs(index, unix.AF_BRIDGE)
 	if err != nil {
 		return nil, err
 	}
-	neighs, err := readPermanent(p.sock, index)
-	if err != nil {
-		return nil, err
-	}
-	var remotes []plan.Remote
-	for id, r := range p.remotes {
-		if id.Tunnel == t.Kind {
-			remotes = append(remotes, r)
+	for _, e := range entries {
+		if e.Flags&unix.NTF_SELF != 0 {
+			m := rtnl.MAC(e.HardwareAddr)
+			fdb[m] = append(fdb[m], rtnl.Addr(e.IP))
 		}
 	}
-	slices.SortFunc(remotes, func(a, b plan.Remote) int { return a.Outer.Compare(b.Outer) })
-	wantFDB, wantNeighs := make(map[model.MAC]netip.Addr), make(map[netip.Addr]model.MAC)
-	var changes []*change
-	fresh := p.hadDevices[t.Kind] != index
-	add := func(subject, what string, drifted bool, request *rtnl.Message) *change {
-		c := &change{Change: rtnl.Change{What: what, Requests: []*rtnl.Message{request}}, subject: subject, drifted: drifted && !fresh}
-		changes = append(changes, c)
-		return c
+	if entries, err = p.listNeighs(index, unix.AF_UNSPEC); err != nil {
+		return nil, err
 	}
+	for _, e := range entries {
+		if e.State&unix.NUD_PERMANENT != 0 {
+			neighs[rtnl.Addr(e.IP)] = rtnl.MAC(e.HardwareAddr)
+		}
+	}
+	fresh := p.had[t.Kind].index != index // then what is missing is not drift
 	formerFDB, formerNeighs := make(map[model.MAC]bool), make(map[netip.Addr]bool)
-	for id, r := range p.heldRemotes {
+	for id, r := range p.held.remotes {
 		if id.Tunnel == t.Kind {
 			formerFDB[r.MAC], formerNeighs[r.Gateway] = true, true
 			if p.remotes[id] != r {
-				delete(p.heldRemotes, id)
+				delete(p.held.remotes, id)
 			}
 		}
 	}
-	for _, r := range remotes {
-		subject := r.Outer.String()
-		held := p.heldRemotes[r.RemoteID] == r
+	wantFDB, wantNeighs := make(map[model.MAC]netip.Addr), make(map[netip.Addr]bool)
+	var changes []*change
+	for _, r := range p.remotesOf(t.Kind) {
 		if other, twice := wantFDB[r.MAC]; twice {
-			p.problem(subject, fmt.Errorf("host %s has the MAC address %s of %s on %s: it is not reached through the tunnel", r.Host, r.MAC, other, t.Device))
+			p.problem(r.Outer.String(), fmt.Errorf("host %s has the MAC address %s of %s on %s: it is not reached through the tunnel", r.Host, r.MAC, other, t.Device))
 			continue
 		}
-		wantFDB[r.MAC] = r.Outer
-		wantNeighs[r.Gateway] = r.MAC
+		wantFDB[r.MAC], wantNeighs[r.Gateway] = r.Outer, true
+		drifted := p.held.remotes[r.RemoteID] == r && !fresh
 		if o := fdb[r.MAC]; len(o) != 1 || o[0] != r.Outer {
-			add(subject, fmt.Sprintf("set forwarding entry %s on %s to %s", r.MAC, t.Device, r.Outer), held, fdbEntry{index, r.MAC, r.Outer}.set())
+			changes = append(changes, p.setFDB(index, r, drifted))
 		}
 		if neighs[r.Gateway] != r.MAC {
-			add(subject, fmt.Sprintf("set neighbour %s on %s to %s", r.Gateway, t.Device, r.MAC), held, rtnl.SetNeigh(index, r.Gateway, r.MAC))
+			changes = append(changes, p.setNeigh(index, r, drifted))
 		}
-		p.heldRemotes[r.RemoteID] = r
+		p.held.remotes[r.RemoteID] = r
 	}
 	for _, m := range slices.SortedFunc(maps.Keys(fdb), func(a, b model.MAC) int { return strings.Compare(string(a[:]), string(b[:])) }) {
 		if _, wanted := wantFDB[m]; !wanted {
 			for _, outer := range fdb[m] {
-				add(outer.String(), fmt.Sprintf("delete forwarding entry %s on %s", m, t.Device), p.ready && !formerFDB[m], fdbEntry{index, m, outer}.message(unix.RTM_DELNEIGH, 0)).Late = true
+				changes = append(changes, p.deleteFDB(index, m, outer, p.ready && !fresh && !formerFDB[m]))
 			}
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(neighs), netip.Addr.Compare) {
-		if _, wanted := wantNeighs[a]; !wanted {
-			add(a.String(), fmt.Sprintf("delete neighbour %s on %s", a, t.Device), p.ready && !formerNeighs[a], rtnl.DeleteNeigh(index, a)).Late = true
+		if !wantNeighs[a] {
+			changes = append(changes, p.deleteNeigh(index, a, neighs[a], p.ready && !fresh && !formerNeighs[a]))
 		}
 	}
 	return changes, nil
+}
+
+// remotesOf are the desired remotes of a tunnel, by their addresses.
+func (p *pass) remotesOf(kind plan.TunnelKind) (remotes []plan.Remote) {
+	for id, r := range p.remotes {
+		if id.Tunnel == kind {
+			remotes = append(remotes, r)
+		}
+	}
+	slices.SortFunc(remotes, func(a, b plan.Remote) int { return a.Outer.Compare(b.Outer) })
+	return remotes
+}
+
+// someRemotes are the changes that some remotes need, by what was written last.
+func (p *pass) someRemotes(changed map[plan.RemoteID]*plan.Remote) (changes []*change) {
+	for id := range changed {
+		r, wanted := p.remotes[id]
+		was, known := p.held.remotes[id]
+		if known && wanted && was == r {
+			continue
+		}
+		index, err := p.vxlanIndex(id.Tunnel)
+		if err != nil || index == 0 {
+			if wanted {
+				p.problem(id.Outer.String(), fmt.Errorf("this host has no tunnel of kind %s to host %s: %w", id.Tunnel, r.Host, err))
+			}
+			continue
+		}
+		delete(p.held.remotes, id)
+		if wanted {
+			p.held.remotes[id] = r
+			changes = append(changes, p.setFDB(index, r, false), p.setNeigh(index, r, false))
+		}
+		if !known {
+			continue
+		}
+		// A host keeps its MAC address, and what follows from it, when its own address changes: its entries are replaced.
+		others := p.remotesOf(id.Tunnel)
+		if !slices.ContainsFunc(others, func(o plan.Remote) bool { return o.MAC == was.MAC }) {
+			changes = append(changes, p.deleteFDB(index, was.MAC, was.Outer, false))
+		}
+		if !slices.ContainsFunc(others, func(o plan.Remote) bool { return o.Gateway == was.Gateway }) {
+			changes = append(changes, p.deleteNeigh(index, was.Gateway, was.MAC, false))
+		}
+	}
+	return changes
+}
+
+func (p *pass) setFDB(index int, r plan.Remote, drifted bool) *change {
+	return &change{subject: r.Outer.String(), what: fmt.Sprintf("set forwarding entry %s to %s", r.MAC, r.Outer), drifted: drifted,
+		make: func() error { return p.conn.NeighSet(fdbEntry(index, r.MAC, r.Outer)) }}
+}
+
+func (p *pass) setNeigh(index int, r plan.Remote, drifted bool) *change {
+	return &change{subject: r.Outer.String(), what: fmt.Sprintf("set neighbour %s to %s", r.Gateway, r.MAC), drifted: drifted,
+		make: func() error { return p.conn.NeighSet(rtnl.Neigh(index, r.Gateway, r.MAC)) }}
+}
+
+func (p *pass) deleteFDB(index int, mac model.MAC, outer netip.Addr, drifted bool) *change {
+	return &change{subject: outer.String(), what: fmt.Sprintf("delete forwarding entry %s", mac), late: true, drifted: drifted,
+		make: func() error { return p.conn.NeighDel(fdbEntry(index, mac, outer)) }}
+}
+
+func (p *pass) deleteNeigh(index int, a netip.Addr, mac model.MAC, drifted bool) *change {
+	return &change{subject: a.String(), what: fmt.Sprintf("delete neighbour %s", a), late: true, drifted: drifted,
+		make: func() error { return p.conn.NeighDel(rtnl.Neigh(index, a, mac)) }}
 }

@@ -160,7 +160,7 @@ func TestModeChangesWithoutLoss(t *testing.T) {
 			apply(v, false)
 		}
 		pingAll(t, hosts)
-		netns.Within(t, a.ns.File, func() {
+		netns.Within(t, a.ns, func() {
 			for _, line := range netns.IP(t, "link", "show", "type", "vxlan") {
 				t.Errorf("a device is left: %s", line)
 			}
@@ -206,7 +206,7 @@ func TestTunnelChanges(t *testing.T) {
 					if r := mustHold(t, v.fabric, st); r.Writes == 0 || r.Repairs != 0 {
 						t.Errorf("%s: %d writes, %d repairs", name, r.Writes, r.Repairs)
 					}
-					netns.Within(t, v.ns.File, func() {
+					netns.Within(t, v.ns, func() {
 						again := newFabric(t)
 						if r := mustHold(t, again, st); r.Writes != 0 {
 							t.Errorf("%s: after a restart %d writes", name, r.Writes)

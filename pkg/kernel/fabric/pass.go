@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -27,27 +28,19 @@ type pass struct {
 	problems []Problem
 	writes   int
 	repairs  int
-	repaired string // the first of them
-	// unresolved are destinations whose routes cannot be, for want of a device or an address.
-	unresolved []netip.Prefix
-	// What was right before this pass.
-	hadDevices map[plan.TunnelKind]int
-	hadTunnels map[plan.TunnelKind]plan.Tunnel
+	repaired string                     // the first of them
+	had      map[plan.TunnelKind]device // what was right before this pass
 }
 
 func newPass(f *Fabric) *pass {
-	return &pass{
-		Fabric: f, links: make(map[string]link.Link), sources: make(map[netip.Addr]bool), refusals: make(map[string]error),
-		hadDevices: maps.Clone(f.devices), hadTunnels: maps.Clone(f.settledTunnels),
-	}
+	return &pass{Fabric: f, links: make(map[string]link.Link), sources: make(map[netip.Addr]bool), refusals: make(map[string]error), had: maps.Clone(f.held.devices)}
 }
 
 func (p *pass) problem(subject string, err error) {
 	p.problems = append(p.problems, Problem{subject, err})
 }
 
-// unmet reports what is still to do after all was written: what the kernel said
-// to it, or that it has been undone.
+// unmet reports what is still to do after all was written: what the kernel said to it, or that it has been undone.
 func (p *pass) unmet(subject, what string) {
 	if err := p.refusals[subject]; err != nil {
 		p.problem(subject, err)
@@ -61,13 +54,13 @@ func (p *pass) report() Report {
 	return Report{Problems: p.problems, Writes: p.writes, Repairs: p.repairs}
 }
 
-// Get returns the link of that name, and false where there is none.
+// link returns the link of that name, and false where there is none.
 func (p *pass) link(name string) (link.Link, bool, error) {
 	l, known := p.links[name]
 	if !known && link.CheckName(name) == nil {
 		var err error
-		l, err = link.Get(p.sock, 0, name)
-		if err != nil && !isNotExist(err) {
+		l, err = link.Get(p.conn, 0, name)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return link.Link{}, false, fmt.Errorf("read link %s: %w", name, err)
 		}
 		p.links[name] = l
@@ -75,78 +68,125 @@ func (p *pass) link(name string) (link.Link, bool, error) {
 	return l, l.Index != 0, nil
 }
 
-// change is one difference between the desired state and the kernel's.
-type change struct {
-	rtnl.Change
-	subject string
-	drifted bool        // it was right before
-	route   *plan.Route // that it makes
-	former  []route     // what that replaces and must not stay
+// isLocal says whether an address is the namespace's own.
+func (p *pass) isLocal(a netip.Addr) bool {
+	is, known := p.sources[a]
+	if !known {
+		r, ok := p.conn.Lookup(a, 0)
+		is = ok && r.Local
+		p.sources[a] = is
+	}
+	return is
 }
 
-// write makes the changes: what adds before what takes away. What is refused
-// stands in refusals; the error is of the socket or the context.
+// change is one difference between the desired state and the kernel's.
+type change struct {
+	subject string
+	what    string
+	make    func() error
+	late    bool    // takes away: after all that adds
+	drifted bool    // it was right before
+	route   *route  // that it makes
+	former  []route // what that replaces and must not stay
+	err     error   // why it couldn't be made
+}
+
+// write makes the changes: what adds before what takes away, which includes what was to be replaced by routes that the
+// kernel refuses: no route is better than one that leads where nobody says any longer that the packets are to go. What is
+// refused stands in refusals and in the changes; the error is the context's.
 func (p *pass) write(ctx context.Context, changes []*change) error {
-	slices.SortStableFunc(changes, func(a, b *change) int { return btoi(a.Late) - btoi(b.Late) })
-	for batch := range slices.Chunk(changes, rtnl.MaxBatch) {
+	var late []*change
+	for _, c := range changes {
+		if c.late {
+			late = append(late, c)
+			continue
+		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := p.send(batch); err != nil {
+		p.do(c)
+		if c.err == nil {
+			continue
+		}
+		for _, r := range c.former {
+			late = append(late, p.deleteRoute(r))
+		}
+	}
+	for _, c := range late {
+		if err := ctx.Err(); err != nil {
 			return err
 		}
+		p.do(c)
 	}
 	return nil
 }
 
-func (p *pass) send(batch []*change) error {
-	changes := make([]*rtnl.Change, len(batch))
-	for i, c := range batch {
-		changes[i] = &c.Change
+// do makes one change.
+func (p *pass) do(c *change) (done bool) {
+	if c.err = c.make(); c.late && rtnl.IsGone(c.err) {
+		c.err = nil
 	}
-	if err := p.sock.CarryOut(changes); err != nil {
-		return err
-	}
-	for _, c := range batch {
-		p.wrote(c)
-	}
-	return nil
-}
-
-func (p *pass) wrote(c *change) {
-	if c.Err != nil {
-		what := c.What
-		if c.route != nil {
-			what = "set route " + c.route.String()
-		}
-		err, was := fmt.Errorf("%s: %w", what, c.Err), p.refusals[c.subject]
+	if c.err != nil {
+		err, was := fmt.Errorf("%s: %w", c.what, c.err), p.refusals[c.subject]
 		if was == nil || !slices.Contains(strings.Split(was.Error(), "\n"), err.Error()) { // a tunnel is gone over several times
 			p.refusals[c.subject] = errors.Join(was, err)
 		}
-		return
+		return false
+	}
+	if c.route != nil {
+		p.held.routes[c.route.dst] = *c.route
 	}
 	p.writes++
-	if !c.drifted {
-		return
+	if c.drifted {
+		if p.repairs++; p.repairs == 1 {
+			p.repaired = c.what
+		}
 	}
-	if p.repairs++; p.repairs == 1 {
-		p.repaired = c.What
+	return true
+}
+
+// logRepairs tells the log of what another program changed.
+func (p *pass) logRepairs() {
+	if p.repairs > 0 && p.Fabric.repairs.Say("", time.Now()) {
+		p.cfg.Logger.Warn("repaired what leads to other hosts: something else changed it", slog.Int("changes", p.repairs), slog.String("first", p.repaired))
 	}
 }
 
-// sayRepairs tells the log of what somebody else changed.
-func (p *pass) sayRepairs() {
-	if p.repairs == 0 {
-		return
+// round reads routes, neighbours and forwarding entries and writes the difference.
+func (p *pass) round(ctx context.Context) error {
+	changes, err := p.differences()
+	if err != nil {
+		return err
 	}
-	if say := p.said.Say("", p.repairs, time.Now()); say > 0 {
-		p.cfg.Logger.Warn("repaired what leads to other hosts: something else changed it", slog.Int("changes", say), slog.String("first", p.repaired))
-	}
+	return p.write(ctx, changes)
 }
 
-func btoi(b bool) int {
-	if b {
-		return 1
+// check reads everything and reports what differs; it writes nothing.
+func (p *pass) check() error {
+	for _, t := range p.tunnels {
+		if err := p.checkTunnel(t); err != nil {
+			return err
+		}
 	}
-	return 0
+	changes, err := p.differences()
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		p.unmet(c.subject, c.what)
+	}
+	return nil
+}
+
+// differences are what routes, neighbours and forwarding entries need; what cannot be done now is a problem.
+func (p *pass) differences() ([]*change, error) {
+	entries, err := p.entries()
+	if err != nil {
+		return nil, err
+	}
+	routes, err := p.routeDifferences()
+	if err != nil {
+		return nil, err
+	}
+	return append(entries, routes...), nil
 }

@@ -4,16 +4,16 @@ package fabric
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
+	"strings"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,7 +32,7 @@ type nextHop struct {
 	gateway netip.Addr // invalid = the link itself; of IPv4 it may be of IPv6
 	index   int
 	onLink  bool
-	weight  uint8 // less one
+	weight  int // less one
 }
 
 func (r route) equal(o route) bool {
@@ -40,8 +40,8 @@ func (r route) equal(o route) bool {
 		r.source == o.source && slices.Equal(r.hops, o.hops)
 }
 
-// within says whether the route leads nowhere but where the other leads too. A blackhole leads nowhere at all:
-// without it packets would take the default route.
+// within says whether the route leads nowhere but where the other leads too. A blackhole leads nowhere at all: without it
+// packets would take the default route.
 func (r route) within(o route) bool {
 	return r.kind == unix.RTN_BLACKHOLE || r.kind == o.kind && !slices.ContainsFunc(r.hops, func(h nextHop) bool { return !slices.Contains(o.hops, h) })
 }
@@ -50,179 +50,90 @@ func compareHops(a, b nextHop) int {
 	return cmp.Or(a.gateway.Compare(b.gateway), cmp.Compare(a.index, b.index))
 }
 
-func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }
-
-// Message is a request about the route; everything that tells it from others is
-// in it, so that a deletion finds this one alone.
-func (r route) message(kind, flags uint16) *rtnl.Message {
-	body := rtnl.RouteBody(rtnl.FamilyOf(r.dst.Addr()), r.dst.Bits(), r.protocol, unix.RT_SCOPE_UNIVERSE)
-	body[7] = r.kind
-	one := len(r.hops) == 1 && r.hops[0].weight == 0
-	if one && r.hops[0].onLink {
-		binary.NativeEndian.PutUint32(body[8:], unix.RTNH_F_ONLINK)
+// netlink is the route as the library wants it.
+func (r route) netlink() *netlink.Route {
+	out := &netlink.Route{Dst: rtnl.IPNet(r.dst), Type: int(r.kind), Protocol: netlink.RouteProtocol(r.protocol), Priority: int(r.metric), Src: rtnl.IP(r.source)}
+	hops := make([]*netlink.NexthopInfo, len(r.hops))
+	for i, h := range r.hops {
+		hops[i] = h.netlink(r.dst.Addr().Is4())
 	}
-	switch {
-	case kind == unix.RTM_DELROUTE:
-		body[6] = unix.RT_SCOPE_NOWHERE // any
-	case one && r.dst.Addr().Is4() && !r.hops[0].gateway.IsValid():
-		body[6] = unix.RT_SCOPE_LINK
-	}
-	m := rtnl.NewMessage(kind, flags, body)
-	if r.dst.Bits() > 0 {
-		m.AttrAddr(unix.RTA_DST, r.dst.Addr())
-	}
-	if r.metric != 0 {
-		m.Attr32(unix.RTA_PRIORITY, r.metric)
-	}
-	if r.source.IsValid() {
-		m.AttrAddr(unix.RTA_PREFSRC, r.source)
-	}
-	switch {
-	case one:
-		if g := r.hops[0].gateway; g.IsValid() {
-			m.Attr(rtnl.GatewayOf(r.dst.Addr(), g))
+	if len(hops) == 1 && hops[0].Hops == 0 {
+		h := hops[0]
+		out.LinkIndex, out.Gw, out.Via, out.Flags = h.LinkIndex, h.Gw, h.Via, h.Flags
+		if out.Gw == nil && out.Via == nil && r.dst.Addr().Is4() {
+			out.Scope = unix.RT_SCOPE_LINK
 		}
-		m.Attr32(unix.RTA_OIF, uint32(r.hops[0].index))
-	case len(r.hops) > 0:
-		m.Attr(unix.RTA_MULTIPATH, encodeHops(r.dst.Addr(), r.hops))
+	} else {
+		out.MultiPath = hops
 	}
-	return m
+	return out
 }
 
-// encodeHops is a list of struct rtnexthop, each with its gateway.
-func encodeHops(dst netip.Addr, hops []nextHop) []byte {
-	var b []byte
-	for _, h := range hops {
-		start := len(b)
-		var flags uint8
-		if h.onLink {
-			flags = unix.RTNH_F_ONLINK
-		}
-		b = append(b, 0, 0, flags, h.weight)
-		b = binary.NativeEndian.AppendUint32(b, uint32(h.index))
-		if h.gateway.IsValid() {
-			kind, g := rtnl.GatewayOf(dst, h.gateway)
-			b = binary.NativeEndian.AppendUint16(b, uint16(unix.SizeofRtAttr+len(g)))
-			b = binary.NativeEndian.AppendUint16(b, kind)
-			b = append(b, g...)
-		}
-		for len(b)%4 != 0 {
-			b = append(b, 0)
-		}
-		binary.NativeEndian.PutUint16(b[start:], uint16(len(b)-start))
+func (h nextHop) netlink(v4 bool) *netlink.NexthopInfo {
+	out := &netlink.NexthopInfo{LinkIndex: h.index, Hops: h.weight}
+	if h.onLink {
+		out.Flags = unix.RTNH_F_ONLINK
 	}
-	return b
+	switch {
+	case !h.gateway.IsValid():
+	case v4 && h.gateway.Is6():
+		out.Via = &netlink.Via{AddrFamily: unix.AF_INET6, Addr: rtnl.IP(h.gateway)}
+	default:
+		out.Gw = rtnl.IP(h.gateway)
+	}
+	return out
 }
 
-// parseFabricRoute reads struct rtmsg and its attributes; false for what is not a
-// route of the main table.
-func parseFabricRoute(b []byte) (route, bool) {
-	if len(b) < unix.SizeofRtMsg {
-		return route{}, false
-	}
-	dst, table := rtnl.Unspecified(b[0]), uint32(b[4])
-	if !dst.IsValid() {
-		return route{}, false
-	}
-	r := route{kind: b[7], protocol: b[5]}
-	hop := nextHop{onLink: rtnl.Uint32(b[8:])&unix.RTNH_F_ONLINK != 0}
-	rtnl.Attributes(b[unix.SizeofRtMsg:], func(kind uint16, data []byte) {
-		switch kind {
-		case unix.RTA_DST:
-			dst = rtnl.Addr(data)
-		case unix.RTA_GATEWAY:
-			hop.gateway = rtnl.Addr(data)
-		case unix.RTA_VIA:
-			hop.gateway = rtnl.ParseVia(data)
-		case unix.RTA_OIF:
-			hop.index = int(rtnl.Uint32(data))
-		case unix.RTA_PRIORITY:
-			r.metric = rtnl.Uint32(data)
-		case unix.RTA_TABLE:
-			table = rtnl.Uint32(data)
-		case unix.RTA_PREFSRC:
-			r.source = rtnl.Addr(data)
-		case unix.RTA_MULTIPATH:
-			r.hops = decodeHops(data)
-		}
-	})
-	r.dst = netip.PrefixFrom(dst, int(b[1]))
-	if hop.index != 0 && r.hops == nil {
-		r.hops = []nextHop{hop}
-	}
+// routeOf converts a route of the library's.
+func routeOf(n netlink.Route) route {
+	r := route{dst: rtnl.Prefix(n.Dst), kind: uint8(n.Type), protocol: uint8(n.Protocol), metric: uint32(n.Priority), source: rtnl.Addr(n.Src)}
 	if r.kind != unix.RTN_UNICAST {
-		r.hops = nil // of IPv6 the kernel names the loopback
+		return r // of IPv6 the kernel names the loopback
+	}
+	hops := n.MultiPath
+	if len(hops) == 0 && n.LinkIndex != 0 {
+		hops = []*netlink.NexthopInfo{{LinkIndex: n.LinkIndex, Gw: n.Gw, Via: n.Via, Flags: n.Flags}}
+	}
+	for _, h := range hops {
+		r.hops = append(r.hops, nextHop{rtnl.GatewayOf(h.Gw, h.Via), h.LinkIndex, h.Flags&unix.RTNH_F_ONLINK != 0, h.Hops})
 	}
 	slices.SortFunc(r.hops, compareHops)
-	return r, table == unix.RT_TABLE_MAIN && r.dst.IsValid()
+	return r
 }
 
-func decodeHops(data []byte) []nextHop {
-	var hops []nextHop
-	for len(data) >= unix.SizeofRtNexthop {
-		n := int(binary.NativeEndian.Uint16(data))
-		if n < unix.SizeofRtNexthop || n > len(data) {
-			return hops
-		}
-		h := nextHop{onLink: data[2]&unix.RTNH_F_ONLINK != 0, weight: data[3], index: int(rtnl.Uint32(data[4:]))}
-		rtnl.Attributes(data[unix.SizeofRtNexthop:n], func(kind uint16, data []byte) {
-			switch kind {
-			case unix.RTA_GATEWAY:
-				h.gateway = rtnl.Addr(data)
-			case unix.RTA_VIA:
-				h.gateway = rtnl.ParseVia(data)
-			}
+// readRoutes reads the main table's routes of both families, of a protocol or, with 0, of all.
+func readRoutes(c *rtnl.Conn, protocol uint8) (routes []route, err error) {
+	mask := netlink.RT_FILTER_TABLE
+	if protocol != 0 {
+		mask |= netlink.RT_FILTER_PROTOCOL
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		err := c.Routes(family, netlink.Route{Table: unix.RT_TABLE_MAIN, Protocol: netlink.RouteProtocol(protocol)}, mask, func(n netlink.Route) {
+			routes = append(routes, routeOf(n))
 		})
-		hops = append(hops, h)
-		data = data[min(rtnl.Align4(n), len(data)):]
-	}
-	return hops
-}
-
-// readRoutes reads the main table's routes of a protocol, of 0 all of them.
-func readRoutes(s *rtnl.Socket, family, protocol uint8) ([]route, error) {
-	var routes []route
-	request := routesRequest(family, protocol)
-	err := s.Walk(request, func() { routes = nil }, func(m rtnl.Received) {
-		if m.Kind != unix.RTM_NEWROUTE {
-			return
+		if err != nil {
+			return nil, err
 		}
-		if r, ok := parseFabricRoute(m.Body); ok && (protocol == 0 || r.protocol == protocol) {
-			routes = append(routes, r)
-		}
-	})
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil // nobody has made a route here yet: the table isn't there
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
 	}
 	return routes, nil
 }
 
-func routesRequest(family, protocol uint8) *rtnl.Message {
-	body := make([]byte, unix.SizeofRtMsg)
-	body[0], body[4], body[5] = family, unix.RT_TABLE_MAIN, protocol
-	return rtnl.NewMessage(unix.RTM_GETROUTE, 0, body)
-}
-
-// resolve is the route as the kernel shall have it now. The error says what of it
-// can't be; with ok false nothing can.
+// resolve is the route as the kernel is to have it now. The error says what of it can't be; with ok false nothing can.
 func (p *pass) resolve(want plan.Route) (r route, ok bool, lacks, err error) {
 	if !want.Destination.IsValid() || want.Destination != want.Destination.Masked() || want.Destination.Addr().Is4In6() {
 		return r, false, fmt.Errorf("%s is not a prefix that can be routed", want.Destination), nil
 	}
 	r = route{dst: want.Destination, kind: unix.RTN_UNICAST, protocol: p.cfg.Protocol, metric: Metric}
+	if want.Kind == plan.Blackhole {
+		r.kind = unix.RTN_BLACKHOLE
+		return r, true, nil, nil
+	}
 	if want.Source.IsValid() {
-		if want.Source.Is4() == r.dst.Addr().Is4() && p.local(want.Source) {
+		if want.Source.Is4() == r.dst.Addr().Is4() && p.isLocal(want.Source) {
 			r.source = want.Source
 		} else {
 			lacks = fmt.Errorf("source address %s is not this host's: the route is without", want.Source)
 		}
-	}
-	if want.Kind == plan.Blackhole {
-		r.kind, r.source = unix.RTN_BLACKHOLE, netip.Addr{}
-		return r, true, nil, nil
 	}
 	for _, h := range want.Hops {
 		l, there, err := p.link(h.Device)
@@ -247,13 +158,118 @@ func (p *pass) resolve(want plan.Route) (r route, ok bool, lacks, err error) {
 	return r, len(r.hops) > 0, lacks, nil
 }
 
-// local says whether an address is the namespace's own.
-func (p *pass) local(a netip.Addr) bool {
-	is, known := p.sources[a]
-	if !known {
-		r, ok := p.sock.Lookup(a, 0)
-		is = ok && r.Local
-		p.sources[a] = is
+// routeDifferences compares all routes.
+func (p *pass) routeDifferences() ([]*change, error) {
+	all, err := readRoutes(p.conn, 0)
+	if err != nil {
+		return nil, err
 	}
-	return is
+	there := make(map[netip.Prefix][]route, len(all))
+	for _, r := range all {
+		if _, wanted := p.routes[r.dst]; wanted || r.protocol == p.cfg.Protocol {
+			there[r.dst] = append(there[r.dst], r)
+		}
+	}
+	var changes []*change
+	was := p.held.routes
+	p.held.routes = make(map[netip.Prefix]route, len(p.routes))
+	for dst := range p.routes {
+		some, err := p.routeChanges(dst, there[dst], was[dst])
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, some...)
+	}
+	for dst, routes := range there {
+		if _, wanted := p.routes[dst]; wanted {
+			continue
+		}
+		for _, r := range routes {
+			c := p.deleteRoute(r)
+			_, known := was[dst]
+			c.drifted = p.ready && !known
+			changes = append(changes, c)
+		}
+	}
+	// Maps have no order: a log that names the first is to name the same each time.
+	slices.SortFunc(changes, func(a, b *change) int { return strings.Compare(a.subject, b.subject) })
+	return changes, nil
+}
+
+// routeChanges are what a desired route needs, given the routes that are there and the one that was seen or written last.
+func (p *pass) routeChanges(dst netip.Prefix, there []route, was route) (changes []*change, err error) {
+	r, ok, lacks, err := p.resolve(p.routes[dst])
+	if err != nil {
+		return nil, err
+	}
+	if lacks != nil {
+		p.problem(dst.String(), lacks)
+	}
+	set := &change{subject: dst.String(), what: "set route " + p.routes[dst].String(), drifted: was.equal(r), route: &r,
+		make: func() error { return p.conn.RouteReplace(r.netlink()) }}
+	missing, replaced := ok && !slices.ContainsFunc(there, r.equal), false
+	for _, o := range there {
+		switch {
+		case o.protocol == link.RouteProtocol:
+		case o.protocol != p.cfg.Protocol:
+			if ok && o.metric < r.metric {
+				p.problem(dst.String(), foreignRoute(o))
+			}
+		case ok && o.equal(r):
+			p.held.routes[dst] = r
+		case missing && o.metric == r.metric && !replaced: // by the write of the desired one
+			replaced = true
+			if p.held.routes[dst] = o; !o.within(r) {
+				set.former = append(set.former, o)
+			}
+		default:
+			c := p.deleteRoute(o)
+			c.drifted = p.ready
+			changes = append(changes, c)
+		}
+	}
+	if missing {
+		changes = append(changes, set)
+	}
+	return changes, nil
+}
+
+// someRoutes are what the routes to a few destinations need, by what was seen or written last.
+func (p *pass) someRoutes(destinations []netip.Prefix) (changes []*change, err error) {
+	for _, dst := range destinations {
+		was, known := p.held.routes[dst]
+		var there []route
+		if known {
+			there = append(there, was)
+		}
+		if _, wanted := p.routes[dst]; wanted {
+			some, err := p.routeChanges(dst, there, route{})
+			if err != nil {
+				return nil, err
+			}
+			changes = append(changes, some...)
+		} else if known {
+			changes = append(changes, p.deleteRoute(was))
+		}
+	}
+	for _, c := range changes {
+		c.drifted = false // what differs was decided just now
+	}
+	return changes, nil
+}
+
+func (p *pass) deleteRoute(r route) *change {
+	n := r.netlink()
+	n.Scope = unix.RT_SCOPE_NOWHERE // any
+	return &change{subject: r.dst.String(), what: "delete route to " + r.dst.String(), late: true, make: func() error {
+		err := p.conn.RouteDel(n)
+		if o := p.held.routes[r.dst]; o.equal(r) && (err == nil || rtnl.IsGone(err)) {
+			delete(p.held.routes, r.dst)
+		}
+		return err
+	}}
+}
+
+func foreignRoute(o route) error {
+	return fmt.Errorf("there is a route that is not ours and comes first, of protocol %d and metric %d: delete it with `ip route del %s proto %d`", o.protocol, o.metric, o.dst, o.protocol)
 }

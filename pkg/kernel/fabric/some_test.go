@@ -211,7 +211,7 @@ func TestFabricProblems(t *testing.T) {
 			"10.2.0.0/16: interface gone0 is not there",
 			"10.3.0.0/16: interface down0 is down",
 			"10.4.0.0/16: it has no next hop",
-			"10.5.0.0/16: set route 10.5.0.0/16 via 203.0.113.1 dev up0: network is unreachable (Nexthop has invalid gateway)",
+			"10.5.0.0/16: set route 10.5.0.0/16 via 203.0.113.1 dev up0: network is unreachable",
 			"10.7.0.1/16: 10.7.0.1/16 is not a prefix that can be routed",
 			"10.8.0.0/16: interface a/b is not there",
 			"10.9.0.0/16: source address 203.0.113.1 is not this host's: the route is without",
@@ -245,7 +245,8 @@ func TestFabricProblems(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want[:len(want)-1], texts(r)); diff != "" {
+		// That a foreign route comes first is for Apply to see.
+		if diff := cmp.Diff(want[1:len(want)-1], texts(r)); diff != "" {
 			t.Errorf("ApplySome (-want +got):\n%s", diff)
 		}
 		held := heldByFabric(t)
@@ -284,7 +285,7 @@ func TestVXLANTaken(t *testing.T) {
 			}
 		}
 		netns.IP(t, "link", "add", "theirs", "type", "vxlan", "id", "1", "dstport", "4789", "local", "192.0.2.1", "dev", "up0")
-		problem("vxlan.calico: make the device: file exists (A VXLAN device with the specified VNI already exists): " +
+		problem("vxlan.calico: make the device: file exists: " +
 			"link theirs has VNI 1 and port 4789: delete it, or set VXLANVNI or VXLANPort for all hosts")
 		netns.IP(t, "link", "del", "theirs")
 		problem("")

@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Routes reads the routes with next hops that a Fabric made in the current
-// namespace, but for those through its tunnels.
+// Routes reads the routes with next hops that a Fabric made in the current namespace, but for those through its tunnels.
 func Routes() ([]plan.Route, error) {
-	s, err := rtnl.Open()
+	c, err := rtnl.Dial()
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
-	links, err := link.Select(s, func(name string) bool { return !link.IsTunnelName(name) })
+	defer c.Close()
+	links, err := link.Select(c, func(name string) bool { return !link.IsTunnelName(name) })
 	if err != nil {
 		return nil, err
 	}
@@ -27,23 +26,20 @@ func Routes() ([]plan.Route, error) {
 			names[l.Index] = l.Name
 		}
 	}
+	routes, err := readRoutes(c, Protocol)
+	if err != nil {
+		return nil, err
+	}
 	var out []plan.Route
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := readRoutes(s, family, Protocol)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range routes {
-			if route, ok := r.planned(names); ok {
-				out = append(out, route)
-			}
+	for _, r := range routes {
+		if route, ok := r.planned(names); ok {
+			out = append(out, route)
 		}
 	}
 	return out, nil
 }
 
-// planned is a route of the kernel as a plan has it; ok is false where it has no
-// next hop by one of the links.
+// planned is a route of the kernel as a plan has it; ok is false where it has no next hop by one of the links.
 func (r route) planned(names map[int]string) (route plan.Route, ok bool) {
 	if r.kind != unix.RTN_UNICAST {
 		return plan.Route{}, false

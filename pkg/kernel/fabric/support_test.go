@@ -18,7 +18,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 	"github.com/calico-go/calico/test/netns"
 	"github.com/calico-go/calico/test/pods"
-	"golang.org/x/sys/unix"
+	"github.com/vishvananda/netlink"
 )
 
 // virtualHost is a namespace on a bridge, with a pod. Host n has 192.0.2.n and
@@ -58,7 +58,7 @@ func virtualHosts(tb testing.TB, n int) []*virtualHost {
 		netns.IP(tb, "link", "add", port, "type", "veth", "peer", "name", "far")
 		moveFar(tb, v.ns)
 		netns.IP(tb, "link", "set", port, "master", "wire", "up")
-		netns.Within(tb, v.ns.File, func() {
+		netns.Within(tb, v.ns, func() {
 			netns.IP(tb, "link", "set", "lo", "up")
 			netns.IP(tb, "link", "set", "eth0", "up")
 			netns.IP(tb, "addr", "add", v.addr4().String()+"/24", "dev", "eth0")
@@ -78,18 +78,14 @@ func virtualHosts(tb testing.TB, n int) []*virtualHost {
 // moveFar moves the link far into a namespace, as eth0.
 func moveFar(tb testing.TB, ns *pod.Namespace) {
 	tb.Helper()
-	s, err := rtnl.Open()
+	far, err := netlink.LinkByName("far")
+	if err == nil {
+		err = netlink.LinkSetNsFd(far, int(ns.Fd()))
+	}
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer s.Close()
-	m := rtnl.NewMessage(unix.RTM_NEWLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
-	m.AttrString(unix.IFLA_IFNAME, "far")
-	m.Attr32(unix.IFLA_NET_NS_FD, uint32(ns.File.Fd()))
-	if _, err := s.Ask(m); err != nil {
-		tb.Fatal(err)
-	}
-	netns.Within(tb, ns.File, func() { netns.IP(tb, "link", "set", "far", "name", "eth0") })
+	netns.Within(tb, ns, func() { netns.IP(tb, "link", "set", "far", "name", "eth0") })
 }
 
 func newFabric(tb testing.TB) *Fabric {
@@ -243,4 +239,11 @@ func mac(s string) model.MAC {
 		panic(err) // a test's own literal
 	}
 	return m
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -3,14 +3,16 @@
 package fabric
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"slices"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/plan"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,194 +25,363 @@ func tunnelDevices() map[plan.TunnelKind]struct{ name, kind string } {
 	}
 }
 
-func kindOf(t plan.TunnelKind) string {
-	if t == plan.IPIP {
-		return "ipip"
-	}
-	return "vxlan"
+// ends are what a tunnel device says of where it leads.
+type ends struct {
+	local, remote netip.Addr // the latter of IPIP
+	under         int        // index of the link below
+	vni, port     int
+	learning      bool
 }
 
-// tunnelLink is a tunnel device as the kernel has it.
-type tunnelLink struct {
-	link.Link
-	vni      uint32
-	port     uint16
-	local    netip.Addr
-	remote   netip.Addr // of IPIP
-	under    int        // index of the link below
-	learning bool
+func endsOf(l link.Link) ends {
+	switch d := l.Device.(type) {
+	case *netlink.Vxlan:
+		return ends{local: rtnl.Addr(d.SrcAddr), under: d.VtepDevIndex, vni: d.VxlanId, port: d.Port, learning: d.Learning}
+	case *netlink.Iptun:
+		return ends{local: specified(d.Local), remote: specified(d.Remote), under: int(d.Link)}
+	}
+	return ends{}
 }
 
-// parseTunnel reads struct ifinfomsg of a link and what of it is a tunnel's.
-func parseTunnel(b []byte) (tunnelLink, bool) {
-	l, ok := link.Parse(b)
-	if !ok {
-		return tunnelLink{}, false
+// specified is an address that isn't all zeros.
+func specified(ip []byte) netip.Addr {
+	if a := rtnl.Addr(ip).Unmap(); a.IsValid() && !a.IsUnspecified() {
+		return a
 	}
-	t := tunnelLink{Link: l}
-	rtnl.Attributes(b[unix.SizeofIfInfomsg:], func(kind uint16, data []byte) {
-		if kind != unix.IFLA_LINKINFO {
-			return
-		}
-		rtnl.Attributes(data, func(kind uint16, data []byte) {
-			switch {
-			case kind == unix.IFLA_INFO_DATA && l.Kind == "vxlan":
-				t.parseVXLAN(data)
-			case kind == unix.IFLA_INFO_DATA && l.Kind == "ipip":
-				t.parseIPIP(data)
-			}
-		})
-	})
-	return t, true
+	return netip.Addr{}
 }
 
-func (l *tunnelLink) parseVXLAN(b []byte) {
-	rtnl.Attributes(b, func(kind uint16, data []byte) {
-		switch kind {
-		case unix.IFLA_VXLAN_ID:
-			l.vni = rtnl.Uint32(data)
-		case unix.IFLA_VXLAN_LINK:
-			l.under = int(rtnl.Uint32(data))
-		case unix.IFLA_VXLAN_LOCAL, unix.IFLA_VXLAN_LOCAL6:
-			l.local = rtnl.Addr(data)
-		case unix.IFLA_VXLAN_PORT:
-			if len(data) >= 2 {
-				l.port = binary.BigEndian.Uint16(data)
-			}
-		case unix.IFLA_VXLAN_LEARNING:
-			l.learning = len(data) > 0 && data[0] != 0
-		}
-	})
+// bound says whether an IPIP tunnel has ends of its own: then all packets go to the one remote, whatever the route's
+// gateway is.
+func bound(l link.Link) bool {
+	e := endsOf(l)
+	return l.Kind == "ipip" && (e.local.IsValid() || e.remote.IsValid())
 }
 
-// readTunnel reads one tunnel device; the error wraps os.ErrNotExist when there is no
-// link of that name.
-func readTunnel(s *rtnl.Socket, name string) (tunnelLink, error) {
-	if _, err := link.Get(s, 0, name); err != nil {
-		return tunnelLink{}, err
+// foreign says that a device of a tunnel's name is another program's, which is left alone; nil = it isn't.
+func foreign(l link.Link, t plan.Tunnel) error {
+	switch {
+	case l.Kind != tunnelDevices()[t.Kind].kind:
+		return fmt.Errorf("there is a link %s of kind %q that is not ours: rename or delete it", l.Name, l.Kind)
+	case bound(l) && l.Alias != link.TunnelAlias:
+		return fmt.Errorf("there is a link %s with local or remote address that is not ours: rename or delete it", l.Name)
 	}
-	data, err := s.Ask(link.GetMessage(0, name))
-	if err != nil {
-		return tunnelLink{}, err
-	}
-	for _, m := range data {
-		if t, ok := parseTunnel(m.Body); ok && m.Kind == unix.RTM_NEWLINK {
-			return t, nil
-		}
-	}
-	return tunnelLink{}, errors.New("the kernel answered without a link")
+	return nil
 }
 
-// vxlan adds what makes a device a VXLAN. VNI and port can't be changed of one
-// that is there.
-func vxlan(m *rtnl.Message, t plan.Tunnel, under int, create bool) {
-	m.Nest(unix.IFLA_LINKINFO, func() {
-		m.AttrString(unix.IFLA_INFO_KIND, "vxlan")
-		m.Nest(unix.IFLA_INFO_DATA, func() {
-			if create {
-				m.Attr32(unix.IFLA_VXLAN_ID, t.VNI)
-				m.Attr(unix.IFLA_VXLAN_PORT, binary.BigEndian.AppendUint16(nil, t.Port))
-			}
-			if under != 0 {
-				m.Attr32(unix.IFLA_VXLAN_LINK, uint32(under))
-			}
-			if t.Local.Is4() {
-				m.AttrAddr(unix.IFLA_VXLAN_LOCAL, t.Local)
-			} else if t.Local.IsValid() {
-				m.AttrAddr(unix.IFLA_VXLAN_LOCAL6, t.Local)
-			}
-			m.Attr8(unix.IFLA_VXLAN_LEARNING, 0)
-		})
-	})
-}
-
-// newTunnel makes a tunnel device, down.
-func newTunnel(t plan.Tunnel, under int) *rtnl.Message {
-	m := rtnl.NewMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
-	m.AttrString(unix.IFLA_IFNAME, t.Device)
-	if t.MTU > 0 {
-		m.Attr32(unix.IFLA_MTU, uint32(t.MTU))
-	}
+// newTunnel is a tunnel device for the library to add, down.
+//
+// IPIP (RFC 2003) leads to whatever host a route names by its gateway: the device has neither a remote nor a local
+// address, and takes the outer source from the route to the gateway. TTL and TOS are the inner packet's. The kernel makes
+// tunl0 itself where the module ipip is loaded, unless the sysctl net.core.fb_tunnels_only_for_init_net says otherwise;
+// asking for the kind loads the module. That tunl0 is just so, and its parameters can't be changed (ipip_changelink).
+func newTunnel(t plan.Tunnel, under int) netlink.Link {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = t.Device, t.MTU
 	if t.Kind == plan.IPIP {
-		ipip(m)
-		return m
+		return &netlink.Iptun{LinkAttrs: attrs, PMtuDisc: 1, Proto: unix.IPPROTO_IPIP}
 	}
 	if !t.MAC.IsZero() {
-		m.Attr(unix.IFLA_ADDRESS, t.MAC[:])
+		attrs.HardwareAddr = rtnl.HardwareAddr(t.MAC)
 	}
-	vxlan(m, t, under, true)
-	return m
+	return &netlink.Vxlan{LinkAttrs: attrs, VxlanId: int(t.VNI), Port: int(t.Port), VtepDevIndex: under, SrcAddr: rtnl.IP(t.Local)}
 }
 
-// deviceStep is a request with the words for its failure.
-type deviceStep struct {
-	what    string
-	request *rtnl.Message
-}
-
-// tunnelStep is one thing that a device lacks.
-type tunnelStep struct {
-	deviceStep
+// step is one thing that a device lacks.
+type step struct {
+	what   string
+	make   func() error
 	remake bool // it can be had only by making the device anew
 }
 
-// steps are what the device needs to be as desired, in order.
-func (l *tunnelLink) steps(t plan.Tunnel, under int) []tunnelStep {
-	var steps []tunnelStep
-	set := func(what string, fill func(m *rtnl.Message)) {
-		m := rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, l.Index, 0, 0))
-		fill(m)
-		steps = append(steps, tunnelStep{deviceStep: deviceStep{what, m}})
+// steps are what a device needs to be as desired, in order. Marked first: what is half made can be removed.
+func (p *pass) steps(l link.Link, t plan.Tunnel, under int) (steps []step) {
+	device, e := rtnl.Device(l.Index), endsOf(l)
+	remake := func(what string) []step {
+		return []step{{what: "make it anew " + what, make: func() error { return p.conn.LinkDel(device) }, remake: true}}
 	}
-	// Marked first: what is half made can be removed.
+	switch {
+	case bound(l):
+		return remake("without local and remote address")
+	case t.Kind == plan.IPIP:
+	case e.vni != int(t.VNI) || e.port != int(t.Port):
+		return remake(fmt.Sprintf("with VNI %d and port %d", t.VNI, t.Port))
+	case e.local != t.Local || e.under != under || e.learning:
+		return remake(fmt.Sprintf("with local address %s by link %q, without learning", t.Local, t.Parent))
+	}
+	add := func(what string, make func() error) { steps = append(steps, step{what: what, make: make}) }
 	if l.Alias != link.TunnelAlias {
-		set("mark by its alias", func(m *rtnl.Message) { m.Attr(unix.IFLA_IFALIAS, []byte(link.TunnelAlias)) })
+		add("mark by its alias", func() error { return p.conn.LinkSetAlias(device, link.TunnelAlias) })
 	}
-	if l.bound() {
-		return []tunnelStep{{deviceStep{what: "make it anew without local and remote address"}, true}}
-	}
-	if t.Kind != plan.IPIP {
-		if l.vni != t.VNI || l.port != t.Port {
-			return []tunnelStep{{deviceStep{what: fmt.Sprintf("make it anew with VNI %d and port %d", t.VNI, t.Port)}, true}}
-		}
-		if l.local.IsValid() && t.Local.IsValid() && l.local.Is4() != t.Local.Is4() || l.under != 0 && under == 0 {
-			return []tunnelStep{{deviceStep{what: fmt.Sprintf("make it anew with local address %s by link %q", t.Local, t.Parent)}, true}}
-		}
-		if l.local != t.Local || l.under != under || l.learning {
-			m := rtnl.NewMessage(unix.RTM_NEWLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, l.Index, 0, 0))
-			vxlan(m, t, under, false)
-			steps = append(steps, tunnelStep{deviceStep: deviceStep{fmt.Sprintf("set local address %s, link %q, no learning", t.Local, t.Parent), m}})
-		}
-		if l.MAC != t.MAC && !t.MAC.IsZero() {
-			set("set MAC address "+t.MAC.String(), func(m *rtnl.Message) { m.Attr(unix.IFLA_ADDRESS, t.MAC[:]) })
-		}
+	if t.Kind != plan.IPIP && l.MAC != t.MAC && !t.MAC.IsZero() {
+		add("set MAC address "+t.MAC.String(), func() error { return p.conn.LinkSetHardwareAddr(device, rtnl.HardwareAddr(t.MAC)) })
 	}
 	if l.MTU != t.MTU && t.MTU > 0 {
-		set(fmt.Sprintf("set MTU %d", t.MTU), func(m *rtnl.Message) { m.Attr32(unix.IFLA_MTU, uint32(t.MTU)) })
+		add(fmt.Sprintf("set MTU %d", t.MTU), func() error { return p.conn.LinkSetMTU(device, t.MTU) })
 	}
 	if !l.Up {
-		steps = append(steps, tunnelStep{deviceStep: deviceStep{"bring up", link.SetUp(l.Index)}})
+		add("bring up", func() error { return p.conn.LinkSetUp(device) })
 	}
 	return steps
 }
 
-// addrsOf are the addresses of a link but for those of its own scope.
-func addrsOf(s *rtnl.Socket, index int) ([]netip.Prefix, error) {
-	body := make([]byte, unix.SizeofIfAddrmsg)
-	binary.NativeEndian.PutUint32(body[4:], uint32(index))
-	all, err := s.Dump(rtnl.NewMessage(unix.RTM_GETADDR, 0, body))
-	if errors.Is(err, unix.ENODEV) {
-		return nil, nil
+// found is a device of a tunnel's name as it is now.
+type found struct {
+	link.Link
+	there bool
+	under int   // index of the link that it is to run over, 0 = the kernel's choice for each packet
+	lacks error // why it can't be as desired now
+}
+
+// find reads a tunnel's device, and the link below.
+func (p *pass) find(t plan.Tunnel) (f found, err error) {
+	delete(p.links, t.Device)
+	if err := link.CheckName(t.Device); err != nil {
+		return found{lacks: err}, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("list addresses: %w", err)
-	}
-	var addrs []netip.Prefix
-	for _, m := range all {
-		a, i, ok := rtnl.ParseAddr(m.Body)
-		if ok && i == index && m.Kind == unix.RTM_NEWADDR && !a.Addr().IsLinkLocalUnicast() {
-			addrs = append(addrs, a)
+	if t.Parent != "" && t.Kind != plan.IPIP {
+		l, there, err := p.link(t.Parent)
+		if err != nil {
+			return f, err
+		}
+		if f.under = l.Index; !there {
+			f.lacks = &link.DownError{Interface: t.Parent, Why: "is not there"}
 		}
 	}
-	return addrs, nil
+	if f.Link, f.there, err = p.link(t.Device); err != nil || !f.there {
+		return f, err
+	}
+	if err := foreign(f.Link, t); err != nil {
+		return found{lacks: err}, nil
+	}
+	if f.lacks != nil {
+		f.under = endsOf(f.Link).under
+	}
+	return f, nil
+}
+
+// tunnelAddrs compares a device's addresses, those of the link's own scope left aside.
+func (p *pass) tunnelAddrs(t plan.Tunnel, index int) (missing, stale []netip.Prefix, err error) {
+	all, err := rtnl.Dump(func() ([]netlink.Addr, error) { return p.conn.AddrList(rtnl.Device(index), netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("list addresses of %s: %w", t.Device, err)
+	}
+	if t.Addr.IsValid() {
+		missing = append(missing, rtnl.HostPrefix(t.Addr))
+	}
+	for _, a := range all {
+		addr := rtnl.Prefix(a.IPNet)
+		switch {
+		case slices.Contains(missing, addr):
+			missing = nil
+		case !addr.Addr().IsLinkLocalUnicast():
+			stale = append(stale, addr)
+		}
+	}
+	return missing, stale, nil
+}
+
+// tunnelTries is how often a device that was just changed is looked at again for what else it needs: made anew, then set
+// up.
+const tunnelTries = 3
+
+// ensureTunnel makes a device and what it lacks. Its former addresses stay for now: routes may name them.
+func (p *pass) ensureTunnel(t plan.Tunnel) error {
+	for range tunnelTries {
+		again, err := p.ensureOnce(t)
+		if err != nil || !again {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureOnce makes what can be made in one go, and says whether to look again.
+func (p *pass) ensureOnce(t plan.Tunnel) (again bool, err error) {
+	f, err := p.find(t)
+	if err != nil {
+		return false, err
+	}
+	if f.lacks != nil {
+		p.problem(t.Device, f.lacks)
+	}
+	had := p.had[t.Kind]
+	drifted := had.index != 0 && sameDevice(had.tunnel, t)
+	if !f.there {
+		return f.lacks == nil && p.tunnelWrite(t, "make the device", drifted, func() error { return p.conn.LinkAdd(newTunnel(t, f.under)) }), nil
+	}
+	drifted = drifted && had.index == f.Index
+	steps := p.steps(f.Link, t, f.under)
+	for _, s := range steps {
+		again = p.tunnelWrite(t, s.what, drifted, s.make) || again
+		if s.remake {
+			return again, nil
+		}
+	}
+	missing, _, err := p.tunnelAddrs(t, f.Index)
+	if err != nil {
+		return false, err
+	}
+	for _, a := range missing {
+		if p.tunnelWrite(t, "add address "+a.String(), drifted, func() error { return p.conn.AddrReplace(rtnl.Device(f.Index), rtnl.NewAddr(a)) }) {
+			again = true
+			p.awaitLocal(a.Addr())
+		}
+	}
+	if len(steps)+len(missing) == 0 && f.lacks == nil {
+		p.held.devices[t.Kind] = device{f.Index, t}
+	}
+	return again, nil
+}
+
+// awaitLocal waits until routes can name an address that was just added: of IPv6 the kernel makes its local route in a
+// work queue.
+func (p *pass) awaitLocal(a netip.Addr) {
+	if a.Is6() {
+		rtnl.Await(func() bool {
+			r, ok := p.conn.Lookup(a, 0)
+			return ok && r.Local
+		})
+	}
+}
+
+// tunnelWrite makes one change, and says whether it was made.
+func (p *pass) tunnelWrite(t plan.Tunnel, what string, drifted bool, make func() error) (done bool) {
+	return p.do(&change{subject: t.Device, what: what, drifted: drifted, make: func() error {
+		err := make()
+		delete(p.links, t.Device)
+		if t.Kind == plan.IPIP && errors.Is(err, unix.EEXIST) {
+			return nil // loading the module made it
+		}
+		if advice := p.adviseTaken(t, err); advice != "" {
+			return fmt.Errorf("%w: %s", err, advice)
+		}
+		return err
+	}})
+}
+
+// adviseTaken says what has what the kernel refuses to a VXLAN, and what to do; "" = it isn't for that.
+func (p *pass) adviseTaken(t plan.Tunnel, refused error) string {
+	switch {
+	case t.Kind == plan.IPIP:
+	case errors.Is(refused, unix.EADDRINUSE):
+		return fmt.Sprintf("something else has UDP port %d: see `ss -lunp sport = :%[1]d` and `ip -d link show type vxlan`, and stop it, or set VXLANPort for all hosts", t.Port)
+	case errors.Is(refused, unix.EEXIST):
+		links, _ := link.Select(p.conn, func(name string) bool { return !link.IsTunnelName(name) }) // what isn't found has no name
+		for _, l := range links {
+			if e := endsOf(l); l.Kind == "vxlan" && e.vni == int(t.VNI) && e.port == int(t.Port) {
+				return fmt.Sprintf("link %s has VNI %d and port %d: delete it, or set VXLANVNI or VXLANPort for all hosts", l.Name, t.VNI, t.Port)
+			}
+		}
+	}
+	return ""
+}
+
+func sameDevice(a, b plan.Tunnel) bool {
+	return a.Device == b.Device && a.Local == b.Local && a.Parent == b.Parent && a.Addr == b.Addr &&
+		a.MTU == b.MTU && a.MAC == b.MAC && a.VNI == b.VNI && a.Port == b.Port
+}
+
+// checkTunnel reports what a device lacks; it writes nothing.
+func (p *pass) checkTunnel(t plan.Tunnel) error {
+	delete(p.held.devices, t.Kind)
+	f, err := p.find(t)
+	if err != nil {
+		return err
+	}
+	if f.lacks != nil {
+		p.problem(t.Device, f.lacks)
+	} else if !f.there {
+		p.unmet(t.Device, "make the device")
+	}
+	if !f.there {
+		return nil
+	}
+	right := f.lacks == nil
+	unmet := func(what string) {
+		right = false
+		p.unmet(t.Device, what)
+	}
+	for _, s := range p.steps(f.Link, t, f.under) {
+		unmet(s.what)
+	}
+	missing, stale, err := p.tunnelAddrs(t, f.Index)
+	if err != nil {
+		return err
+	}
+	for _, a := range missing {
+		unmet("add address " + a.String())
+	}
+	for _, a := range stale {
+		unmet("delete address " + a.String())
+	}
+	if right {
+		p.held.devices[t.Kind] = device{f.Index, t}
+	}
+	return nil
+}
+
+// removeStaleTunnels deletes what no route needs any more: former addresses of devices, and devices of ours that are not
+// desired. bare says that a device that stays has no address any more: with the last of IPv4 the kernel drops its routes
+// and neighbours.
+func (p *pass) removeStaleTunnels() (bare bool, err error) {
+	for kind, d := range tunnelDevices() {
+		t := plan.Tunnel{Kind: kind, Device: d.name}
+		i := slices.IndexFunc(p.tunnels, func(t plan.Tunnel) bool { return t.Kind == kind })
+		if i >= 0 {
+			t = p.tunnels[i]
+		}
+		delete(p.links, t.Device)
+		l, there, err := p.link(t.Device)
+		if err != nil {
+			return false, err
+		}
+		if !there || l.Alias != link.TunnelAlias || l.Kind != d.kind {
+			continue
+		}
+		if i < 0 {
+			err = p.removeTunnel(t, l)
+		} else {
+			had, writes := p.had[kind], p.writes
+			err = p.removeAddrs(t, l.Index, had.index == l.Index && sameDevice(had.tunnel, t))
+			if p.writes > writes && !t.Addr.IsValid() {
+				bare = true
+				clear(p.held.routes) // what is missing then is no drift
+				delete(p.had, kind)
+			}
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return bare, nil
+}
+
+func (p *pass) removeAddrs(t plan.Tunnel, index int, drifted bool) error {
+	_, stale, err := p.tunnelAddrs(t, index)
+	if err != nil {
+		return err
+	}
+	for _, a := range stale {
+		p.tunnelWrite(t, "delete address "+a.String(), drifted, func() error { return p.conn.AddrDel(rtnl.Device(index), &netlink.Addr{IPNet: rtnl.IPNet(a)}) })
+	}
+	return nil
+}
+
+// removeTunnel deletes a device. The kernel's own tunl0 says that it was deleted and stays: it goes down, and is no longer
+// ours.
+func (p *pass) removeTunnel(t plan.Tunnel, l link.Link) error {
+	delete(p.held.devices, t.Kind)
+	device := rtnl.Device(l.Index)
+	p.tunnelWrite(t, "delete the device", false, func() error { return p.conn.LinkDel(device) })
+	if _, err := link.Get(p.conn, l.Index, ""); errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("read link %s: %w", t.Device, err)
+	}
+	if err := p.removeAddrs(t, l.Index, false); err != nil {
+		return err
+	}
+	p.tunnelWrite(t, "take down", false, func() error { return errors.Join(p.conn.LinkSetDown(device), p.conn.LinkSetAlias(device, "")) })
+	return nil
 }

@@ -279,11 +279,11 @@ func TestHostNetworkIPv6(t *testing.T) {
 	})
 }
 
-// TestSortAddr reads the flags that the kernel alone can set.
-func TestSortAddr(t *testing.T) {
+// TestAddAddr reads the flags that the kernel alone can set.
+func TestAddAddr(t *testing.T) {
 	for _, tt := range []struct {
 		addr  string
-		flags uint32
+		flags int
 		want  string
 	}{
 		{"fd99::1/64", unix.IFA_F_PERMANENT, "[fd99::1/64] [] [] []"},
@@ -294,7 +294,7 @@ func TestSortAddr(t *testing.T) {
 		{"192.0.2.1/24", unix.IFA_F_DEPRECATED, "[192.0.2.1/24] [] [192.0.2.1] []"},
 	} {
 		var l plan.Link
-		sortAddr(&l, netip.MustParsePrefix(tt.addr), tt.flags)
+		addAddr(&l, netip.MustParsePrefix(tt.addr), tt.flags)
 		if got := fmt.Sprint(l.Addrs, l.Pending, l.Passing, l.Refused); got != tt.want {
 			t.Errorf("%s, flags %#x: %s, want %s", tt.addr, tt.flags, got, tt.want)
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
@@ -18,7 +17,7 @@ type Role struct {
 	Name     string
 	Index    int
 	Loopback bool
-	Tunnel   bool         // it is a Fabric's, or has the name of one
+	Tunnel   bool         // to other hosts, or with the name of one
 	Addrs    []netip.Addr // sorted; without those that mean nothing beyond the link
 	// Uplink: it has a default route, or others by gateways that are known by an
 	// address of the link alone.
@@ -28,26 +27,20 @@ type Role struct {
 // Roles returns the links of the current namespace whose names begin with one of
 // the prefixes, by name.
 func Roles(prefixes []string) ([]Role, error) {
-	s, err := rtnl.Open()
+	c, err := rtnl.Dial()
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
-	links, err := link.Select(s, func(name string) bool {
-		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
-	})
+	defer c.Close()
+	links, err := link.Select(c, func(name string) bool { return hasPrefix(name, prefixes) })
 	if err != nil {
 		return nil, fmt.Errorf("list the host's links: %w", err)
 	}
-	addrs, err := hostAddrs(s)
+	addrs, err := hostAddrs(c)
 	if err != nil {
 		return nil, err
 	}
-	byIndex, uplinks := make(map[int]string, len(links)), make(map[int]bool)
-	for _, l := range links {
-		byIndex[l.Index] = l.Name
-	}
-	routes, err := hostRoutes(s, byIndex, uplinks)
+	routes, uplinks, err := hostRoutes(c, links)
 	if err != nil {
 		return nil, err
 	}

@@ -59,18 +59,18 @@ func TestAddressMovesWithoutAGap(t *testing.T) {
 				here, there := wire(t, 1, addr).endpoint, wire(t, 2, addr).endpoint
 				mustApply(t, h, here)
 				stop, gaps := make(chan struct{}), make(chan int)
-				s, err := rtnl.Open()
+				c, err := rtnl.Dial()
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer s.Close()
+				defer c.Close()
 				go func() {
 					n := 0
 					for {
 						// One answer may be lost to a route that goes while it is
 						// written; two in a row are a gap.
-						if r, ok := s.Lookup(addr, 0); !ok || r.Dst.Addr() != addr {
-							if r, ok := s.Lookup(addr, 0); !ok || r.Dst.Addr() != addr {
+						if r, ok := c.Lookup(addr, 0); !ok || r.Dst.Addr() != addr {
+							if r, ok := c.Lookup(addr, 0); !ok || r.Dst.Addr() != addr {
 								n++
 							}
 						}

@@ -19,11 +19,10 @@ const (
 	forwarding6 = conf6 + "all/forwarding"
 )
 
-// forwardIPv6 sets an IPv6 sysctl that switches forwarding on, of all links or of one. Of
-// either the kernel takes it that the host is a router: by each link whose accept_ra isn't
-// 2 it drops what routers advertised, the host's default route first
-// (rt6_purge_dflt_routers), and where it forwards it takes no more. So what takes
-// advertisements now is told to go on.
+// forwardIPv6 sets an IPv6 sysctl that switches forwarding on, of all links or of one. Either makes the host a router to
+// the kernel: by each link whose accept_ra isn't 2 it drops what routers advertised, the host's default route first
+// (rt6_purge_dflt_routers), and where it forwards it takes no more. So the links that take advertisements now are told to
+// go on.
 func (h *Path) forwardIPv6(name string) error {
 	if err := h.keepAdverts(); err != nil {
 		return fmt.Errorf("IPv6 is not forwarded, as the host would lose what routers advertise: %w", err)
@@ -31,8 +30,8 @@ func (h *Path) forwardIPv6(name string) error {
 	return rtnl.WriteSysctl(name, "1")
 }
 
-// keepAdverts has the links that take router advertisements, and those that will be made,
-// take them though the host forwards. Workloads' and tunnels are not among them.
+// keepAdverts makes the links that take router advertisements, and those that will be made, take them though the host
+// forwards. Workloads' and tunnels are not among them.
 func (h *Path) keepAdverts() error {
 	dir, err := os.ReadDir("/proc/sys/net/" + conf6)
 	if err != nil {
@@ -41,7 +40,7 @@ func (h *Path) keepAdverts() error {
 	var kept []string
 	for _, entry := range dir {
 		name := entry.Name()
-		if slices.Contains([]string{"all", "lo"}, name) || h.owns(name) || link.IsTunnelName(name) {
+		if slices.Contains([]string{"all", "lo"}, name) || h.cfg.owns(name) || link.IsTunnelName(name) {
 			continue
 		}
 		forwards, err1 := rtnl.ReadSysctl(conf6 + name + "/forwarding")

@@ -64,37 +64,6 @@ func BenchmarkApplyAgain(b *testing.B) {
 	})
 }
 
-// BenchmarkUnchanged finds 1,000 endpoints as they were.
-func BenchmarkUnchanged(b *testing.B) {
-	netns.Host(b, func() {
-		endpoints := manyEndpoints(b, many)
-		h := newHostPath(b)
-		mustApply(b, h, endpoints...)
-		mustApply(b, h, endpoints...)
-		b.ReportAllocs()
-		for b.Loop() {
-			if same, err := h.Unchanged(context.Background()); !same || err != nil {
-				b.Fatal(same, err)
-			}
-		}
-	})
-}
-
-// BenchmarkGateways lists the IPv6 addresses of 1,000 endpoints' links: what an audit
-// does in addition where the kernel told of changes.
-func BenchmarkGateways(b *testing.B) {
-	netns.Host(b, func() {
-		manyEndpoints(b, many)
-		h := newHostPath(b)
-		for b.Loop() {
-			st := newState()
-			if err := h.readGateways(st); err != nil || len(st.gateways) != many {
-				b.Fatal(len(st.gateways), err)
-			}
-		}
-	})
-}
-
 // BenchmarkApplySome programs one new endpoint where there are 1,000.
 func BenchmarkApplySome(b *testing.B) {
 	netns.Host(b, func() {

@@ -4,11 +4,11 @@ package hostpath
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"os"
+	"net/netip"
 	"slices"
+	"sync"
+	"syscall"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
@@ -18,32 +18,40 @@ import (
 // Event says that something may have changed. It never says what: read it.
 type Event struct {
 	Interfaces []string // workload interfaces, sorted
-	All        bool     // or any: events were lost, or the host's route to HostGateway changed, which is the default route mostly
+	All        bool     // or any: notices were lost, or the host's route to link.HostGateway changed, which is the default route mostly
 	Host       bool     // links that are no workload's, their addresses, or what shows that a link isn't
 	Forwarding bool     // the host's forwarding was switched off
 }
 
-// Subscribe reports what others change on the workload interfaces: links that
-// come, go, or go up or down, routes and permanent neighbours on them, HostGatewayLL taken
-// from them, and routes by any link, or by none, to the addresses of active endpoints; that the host's
-// own links or their addresses changed; and sysctls that the kernel tells of, where they are
-// not as wanted. While nobody receives, events become one.
-// What this Path changes itself is not reported. The channel is closed when the
-// context ends.
+func (e Event) isEmpty() bool { return !e.All && !e.Host && !e.Forwarding && len(e.Interfaces) == 0 }
+
+// merge adds what another event says.
+func (e *Event) merge(o Event) {
+	e.All, e.Host, e.Forwarding = e.All || o.All, e.Host || o.Host, e.Forwarding || o.Forwarding
+	e.Interfaces = append(e.Interfaces, o.Interfaces...)
+	slices.Sort(e.Interfaces)
+	e.Interfaces = slices.Compact(e.Interfaces)
+}
+
+// Subscribe reports what others change on the workload interfaces: links that come, go, or go up or down, routes on them
+// or to the addresses of active endpoints, the IPv6 gateway taken from them; that the host's own links or their addresses
+// changed; and that the host's forwarding was switched off. Of permanent neighbours and of an interface's sysctls it tells
+// nothing: Apply finds them. While nobody receives, events become one. What is changed as desired is not reported. The
+// channel is closed when the context ends.
 func (h *Path) Subscribe(ctx context.Context) (<-chan Event, error) {
-	w := &watcher{path: h, seen: make(map[int]sight), off: make(map[uint8]bool)}
-	if err := h.ns.Enter(w.open); err != nil {
-		return nil, fmt.Errorf("subscribe to changes of links, routes and neighbours: %w", err)
-	}
-	raw := make(chan Event)
+	w := &watcher{path: h, seen: make(map[int]sight), raw: make(chan Event)}
 	out := make(chan Event)
-	stop := context.AfterFunc(ctx, func() { _ = w.file.Close() }) // ends the read
-	go func() {
-		defer close(raw)
-		defer stop()
-		w.run(ctx, raw)
-	}()
-	go coalesce(ctx, raw, out)
+	watch := rtnl.Watch{
+		Namespace: h.ns,
+		Groups: []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+			unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF},
+		Begin: w.begin, Note: w.note, End: w.end,
+	}
+	go coalesce(ctx, w.raw, out)
+	if err := watch.Start(ctx); err != nil {
+		close(w.raw)
+		return nil, fmt.Errorf("subscribe to changes of links and routes: %w", err)
+	}
 	return out, nil
 }
 
@@ -54,29 +62,22 @@ func coalesce(ctx context.Context, in <-chan Event, out chan<- Event) {
 		for range in { // until the reader has ended
 		}
 	}()
-	names := make(map[string]bool)
-	all, host, forwarding := false, false, false
+	var next Event
 	for {
 		var ready chan<- Event
-		var next Event
-		if all || host || forwarding || len(names) > 0 {
+		if !next.isEmpty() {
 			ready = out
-			next = Event{slices.Sorted(maps.Keys(names)), all, host, forwarding}
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case ready <- next:
-			clear(names)
-			all, host, forwarding = false, false, false
+			next = Event{}
 		case e, ok := <-in:
 			if !ok {
 				return
 			}
-			all, host, forwarding = all || e.All, host || e.Host, forwarding || e.Forwarding
-			for _, n := range e.Interfaces {
-				names[n] = true
-			}
+			next.merge(e)
 		}
 	}
 }
@@ -89,45 +90,23 @@ type sight struct {
 	mtu         int
 }
 
-// watcher turns messages of the kernel into events.
+func sightOf(l link.Link) sight { return sight{l.Name, l.Up, l.Running, l.Alias, l.MTU} }
+
+// watcher turns the kernel's notices into events.
 type watcher struct {
 	path *Path
-	file *os.File
-	seen map[int]sight  // links, by index
-	off  map[uint8]bool // families that the host doesn't forward, as was told last
-	buf  []byte
+	seen map[int]sight // workload links, by index
+	raw  chan Event
 }
 
-func (w *watcher) open() error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	w.file = os.NewFile(uintptr(fd), "route netlink events")
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, rtnl.NoticeBuffer); err != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, rtnl.NoticeBuffer) // as much as is allowed
-	}
-	if err := ignore(fd, w.path.port()); err != nil {
-		_ = w.file.Close()
-		return os.NewSyscallError("attach a filter", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: rtnl.Groups | rtnl.ConfGroups}); err != nil {
-		_ = w.file.Close()
-		return os.NewSyscallError("bind", err)
-	}
-	w.buf = make([]byte, rtnl.ReceiveSize)
-	return w.learn()
-}
-
-// learn notes the links that there are, and forgets what was told.
-func (w *watcher) learn() error {
-	clear(w.off)
-	s, err := rtnl.Open()
+// begin reads the links that there are.
+func (w *watcher) begin(lost bool) error {
+	c, err := rtnl.DialAt(w.path.ns)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	links, err := link.Select(s, w.path.owns)
+	defer c.Close()
+	links, err := link.Select(c, w.path.cfg.owns)
 	if err != nil {
 		return err
 	}
@@ -135,110 +114,173 @@ func (w *watcher) learn() error {
 	for _, l := range links {
 		w.seen[l.Index] = sightOf(l)
 	}
-	w.path.indexes.learn(w.seen)
+	w.path.indexes.set(w.seen)
+	if lost {
+		w.raw <- Event{All: true, Host: true}
+	}
 	return nil
 }
 
-func sightOf(l link.Link) sight { return sight{l.Name, l.Up, l.Running, l.Alias, l.MTU} }
+func (w *watcher) end(err error) {
+	if err != nil {
+		w.path.cfg.Logger.Error("changes of links and routes are found by the timer alone now", "err", err)
+	}
+	w.path.indexes.set(nil)
+	close(w.raw)
+}
 
-// run reads until the socket is closed.
-func (w *watcher) run(ctx context.Context, out chan<- Event) {
-	defer w.path.indexes.learn(nil)
-	for {
-		n, err := w.file.Read(w.buf)
-		if errors.Is(err, unix.ENOBUFS) {
-			// The kernel dropped messages: what links there are is learned anew,
-			// once it tells of all again.
-			if err := errors.Join(rtnl.Discard(w.file, w.buf), w.path.ns.Enter(w.learn)); err != nil {
-				w.path.cfg.Logger.Error("read the links after events were lost", "error", err)
-				w.path.indexes.learn(nil)
-			}
-			out <- Event{All: true, Host: true}
-			continue
+func (w *watcher) note(messages []syscall.NetlinkMessage) {
+	var e Event
+	for _, m := range messages {
+		switch m.Header.Type {
+		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+			w.noteLink(&e, m)
+		case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+			w.noteRoute(&e, m)
+		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+			w.noteAddr(&e, m)
+		case unix.RTM_NEWNETCONF:
+			e.Forwarding = e.Forwarding || isForwardingOff(m.Data) && (m.Data[0] == unix.AF_INET || w.path.forwardsIPv6())
 		}
-		if err != nil {
-			if ctx.Err() == nil {
-				w.path.cfg.Logger.Error("read events of the kernel; changes are found by the timer alone now", "error", err)
-			}
-			return
-		}
-		var e Event
-		rtnl.Messages(w.buf[:n], func(h rtnl.Header, body []byte) { w.note(&e, h, body) })
-		if e.All || e.Host || e.Forwarding || len(e.Interfaces) > 0 {
-			out <- e
-		}
+	}
+	if !e.isEmpty() {
+		w.raw <- e
 	}
 }
 
-func (w *watcher) note(e *Event, h rtnl.Header, body []byte) {
-	switch h.Kind {
-	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		w.noteLink(e, h.Kind, body)
-	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if h.Port == w.path.port() {
-			return
-		}
-		e.Interfaces = append(e.Interfaces, w.path.claimants(rtnl.OnlyAddr(body))...)
-		r, ok := rtnl.ParseRoute(body)
-		if !ok {
-			return
-		}
-		if r.Dst.Contains(link.HostGateway()) {
-			e.All = true // it may be what lets the host answer for HostGateway
-		}
-		if _, ours := w.seen[r.Index]; ours && r.Protocol != link.RouteProtocol && (r.Dst.Bits() == 0 || r.Gateway.IsLinkLocalUnicast()) {
-			e.Host = true // see hostnet.Role
-		}
-		w.noteIndex(e, r.Index)
-	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		// A permanent entry that is deleted or changed is reported as what it is
-		// then, so the state isn't looked at, but for the common case.
-		n, ok := rtnl.ParseNeigh(body)
-		if !ok || h.Port == w.path.port() || h.Port == 0 {
-			return // port 0: the kernel by itself, which leaves permanent ones alone
-		}
-		w.noteIndex(e, n.Index)
-	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		if p, index, ok := rtnl.ParseAddr(body); ok {
-			if h.Kind == unix.RTM_DELADDR && p.Addr() == link.HostGatewayLL() {
-				w.noteIndex(e, index)
-			}
-			_, ours := w.seen[index]
-			e.Host = e.Host || !ours || p.Addr().IsGlobalUnicast() // see hostnet.Role
-		}
-	case unix.RTM_NEWNETCONF:
-		w.noteConf(e, body)
+// noteRoute reports routes to active endpoints' addresses and by workload links, unless they are as desired now: those
+// are what Path itself changed.
+func (w *watcher) noteRoute(e *Event, m syscall.NetlinkMessage) {
+	r, ok := rtnl.ParseRoute(m.Data)
+	if !ok {
+		return
+	}
+	s, workload := w.seen[r.Index]
+	var claimants []string
+	if r.Dst.IsSingleIP() {
+		claimants = w.path.claimants(r.Dst.Addr())
+	}
+	main := r.Table == 0 && m.Data[7] == unix.RTN_UNICAST
+	if main && r.Protocol == w.path.cfg.Protocol && workload && slices.Contains(claimants, s.name) == (m.Header.Type == unix.RTM_NEWROUTE) {
+		return
+	}
+	e.Interfaces = append(e.Interfaces, claimants...)
+	if !main {
+		return
+	}
+	if r.Dst.Contains(link.HostGateway()) {
+		e.All = true // it may be what lets the host answer for link.HostGateway
+	}
+	if workload {
+		e.Interfaces = append(e.Interfaces, s.name)
+		// see hostnet.Role
+		e.Host = e.Host || r.Protocol != link.RouteProtocol && (r.Dst.Bits() == 0 || r.Gateway.IsLinkLocalUnicast())
 	}
 }
 
-func (w *watcher) noteIndex(e *Event, index int) {
-	if s, ok := w.seen[index]; ok {
+func (w *watcher) noteAddr(e *Event, m syscall.NetlinkMessage) {
+	p, index, ok := rtnl.ParseAddr(m.Data)
+	if !ok {
+		return
+	}
+	s, workload := w.seen[index]
+	if workload && m.Header.Type == unix.RTM_DELADDR && p.Addr() == link.HostGatewayLL() {
 		e.Interfaces = append(e.Interfaces, s.name)
 	}
+	e.Host = e.Host || !workload || p.Addr().IsGlobalUnicast() // see hostnet.Role
 }
 
-func (w *watcher) noteLink(e *Event, kind uint16, body []byte) {
-	l, ok := link.Parse(body)
-	if !ok || body[0] != unix.AF_UNSPEC { // a bridge's port
+func (w *watcher) noteLink(e *Event, m syscall.NetlinkMessage) {
+	l, err := link.Parse(m.Data)
+	if err != nil || m.Data[0] != unix.AF_UNSPEC { // a bridge's port
 		return
 	}
 	before, known := w.seen[l.Index]
 	now := sightOf(l)
-	e.Host = e.Host || !w.path.owns(l.Name)
+	owned := w.path.cfg.owns(l.Name)
+	e.Host = e.Host || !owned
 	switch {
-	case kind == unix.RTM_DELLINK || !w.path.owns(l.Name):
-		if !known {
-			return
-		}
+	case m.Header.Type == unix.RTM_DELLINK || !owned:
 		delete(w.seen, l.Index)
-		w.path.indexes.move(l.Index, before.name, "")
-		e.Interfaces = append(e.Interfaces, before.name)
-	case !known || before != now:
+	case before != now:
 		w.seen[l.Index] = now
-		w.path.indexes.move(l.Index, before.name, l.Name)
 		e.Interfaces = append(e.Interfaces, l.Name)
-		if known && before.name != l.Name {
-			e.Interfaces = append(e.Interfaces, before.name)
-		}
+	default:
+		return
 	}
+	if known && (before.name != l.Name || w.seen[l.Index] != now) {
+		e.Interfaces = append(e.Interfaces, before.name)
+	}
+	w.path.indexes.move(l.Index, before.name, w.seen[l.Index].name)
+}
+
+// isForwardingOff reads struct netconfmsg: whether it says that the host as a whole doesn't forward.
+func isForwardingOff(b []byte) bool {
+	const (
+		sizeof     = 4 // a byte, aligned
+		ifIndex    = 1 // NETCONFA_IFINDEX of linux/netconf.h
+		forwarding = 2 // NETCONFA_FORWARDING
+		all        = 0xffffffff
+	)
+	if len(b) < sizeof {
+		return false
+	}
+	var host, off bool
+	rtnl.Attributes(b[sizeof:], func(kind uint16, data []byte) {
+		host = host || kind == ifIndex && rtnl.Uint32(data) == all
+		off = off || kind == forwarding && rtnl.Uint32(data) == 0
+	})
+	return host && off
+}
+
+// claimants are the interfaces of the active endpoints with the address.
+func (h *Path) claimants(a netip.Addr) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.desired.claims[a])
+}
+
+func (h *Path) forwardsIPv6() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.hostV6
+}
+
+// indexes are those of the workload links, by name, as the kernel told of them last.
+type indexes struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (x *indexes) set(seen map[int]sight) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.of = make(map[string]int, len(seen))
+	for index, s := range seen {
+		x.of[s.name] = index
+	}
+}
+
+// move notes that a link has another name, "" = none of a workload's.
+func (x *indexes) move(index int, from, to string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.of[from] == index {
+		delete(x.of, from)
+	}
+	if to != "" {
+		x.of[to] = index
+	}
+}
+
+// Indexes are the indexes of the links of these names, 0 where there is none with a workload prefix. They change with the
+// kernel's notices, of which an Event tells afterwards: without a subscription none is known.
+func (h *Path) Indexes(names ...string) map[string]int {
+	h.indexes.mu.Lock()
+	defer h.indexes.mu.Unlock()
+	found := make(map[string]int, len(names))
+	for _, name := range names {
+		found[name] = h.indexes.of[name]
+	}
+	return found
 }

@@ -49,7 +49,7 @@ func TestGatewayRepaired(t *testing.T) {
 			mustApply(t, h, a.endpoint, b.endpoint)
 			pods.Echo(t, a.ns, b.ns, b.endpoint.Addrs[1])
 			netns.IP(t, "-6", "addr", "flush", "dev", "cali1")
-			netns.Within(t, a.ns.File, func() { netns.IP(t, "-6", "neigh", "flush", "all") })
+			netns.Within(t, a.ns, func() { netns.IP(t, "-6", "neigh", "flush", "all") })
 			if err := repair(h, a); err != nil {
 				t.Fatal(err)
 			}

@@ -48,7 +48,7 @@ func TestIndexes(t *testing.T) {
 			netns.IP(t, args...)
 			now := map[string]int{}
 			for _, name := range names {
-				if l, err := link.Find(name); err == nil && h.owns(name) {
+				if l, err := link.Find(name); err == nil && h.cfg.owns(name) {
 					now[name] = l.Index
 				}
 			}

@@ -13,104 +13,77 @@ import (
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 )
 
-// leastMTU6 is what IPv6 needs of a link (RFC 8200, 5): the kernel takes IPv6 from
-// one that has less, with all its addresses and routes.
+// leastMTU6 is what IPv6 needs of a link (RFC 8200, 5): the kernel takes IPv6 from one that has less, with all its
+// addresses and routes.
 const leastMTU6 = 1280
 
-// ShrinkMTU gives the workload interfaces with a greater MTU that one, both ends:
-// the workload's first, so that it doesn't send what the host's end would drop
-// without a word. It returns how many it changed. Where the workload's end can't
-// be reached the host's stays too: then the workload learns by ICMP how much fits.
-// One that was deleted meanwhile is no error; others that can't be changed don't
-// hinder the rest.
+// ShrinkMTU gives the workload interfaces with a greater MTU that one, both ends: the workload's first, so that it doesn't
+// send what the host's end would drop without a word. It returns how many it changed. Where the workload's end can't be
+// reached the host's stays too: then the workload learns by ICMP how much fits. One that was deleted meanwhile is no
+// error; others that can't be changed don't hinder the rest.
 func (h *Path) ShrinkMTU(ctx context.Context, mtu int) (changed int, err error) {
 	if mtu <= 0 {
 		return 0, fmt.Errorf("MTU %d is not positive", mtu)
 	}
-	s, links, err := h.mtuLinks()
+	conn, err := rtnl.DialAt(h.ns) // its own: what Path does meanwhile need not wait
 	if err != nil {
 		return 0, err
 	}
-	defer s.Close()
+	defer conn.Close()
+	links, err := link.Select(conn, h.cfg.owns)
+	if err != nil {
+		return 0, err
+	}
+	slices.SortFunc(links, func(a, b link.Link) int { return strings.Compare(a.Name, b.Name) })
 	var refused []error
-	p := peers{sock: s}
+	p := peers{conn: conn}
 	for _, l := range links {
 		if err := ctx.Err(); err != nil {
 			return changed, errors.Join(append(refused, err)...)
 		}
 		did, err := p.shrink(l, mtu)
-		if err != nil {
+		if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, os.ErrNotExist) {
 			refused = append(refused, fmt.Errorf("set MTU of %s to %d: %w", l.Name, mtu, err))
-		} else if did {
+		} else if did && err == nil {
 			changed++
 		}
 	}
 	return changed, errors.Join(refused...)
 }
 
-// mtuLinks lists the workload interfaces, through a socket of its own: what
-// Path does meanwhile need not wait.
-func (h *Path) mtuLinks() (s *rtnl.Socket, links []link.Link, err error) {
-	if s, err = h.ns.Open(); err != nil {
-		return nil, nil, err
-	}
-	if links, err = link.Select(s, h.owns); err != nil {
-		s.Close()
-		return nil, nil, err
-	}
-	slices.SortFunc(links, func(a, b link.Link) int { return strings.Compare(a.Name, b.Name) })
-	return s, links, nil
-}
-
 // peers reaches the other ends of this namespace's veths.
 type peers struct {
-	sock  *rtnl.Socket
+	conn  *rtnl.Conn
 	paths map[int]string // of namespaces, by the id that this one has for them; nil = not looked for
 }
 
-// shrink sets both ends of a veth.
+// shrink sets both ends of a veth, or a link that has no other end.
 func (p *peers) shrink(l link.Link, mtu int) (did bool, err error) {
-	if l.Kind != "veth" || l.PeerNSID < 0 || l.Parent == 0 {
-		return p.shrinkAlone(l, mtu)
-	}
-	request := link.GetMessage(l.Parent, "")
-	request.Attr32(unix.IFLA_TARGET_NETNSID, uint32(l.PeerNSID))
-	data, err := p.sock.Ask(request)
-	if err != nil {
-		return false, ignoreGone(fmt.Errorf("read the workload's end: %w", err))
-	}
-	peer, err := link.First(data)
-	if err != nil {
-		return false, err
-	}
-	if l.MTU <= mtu && peer.MTU <= mtu {
-		return false, nil
-	}
-	if mtu < leastMTU6 && peer.Inet6 {
-		return false, fmt.Errorf("it is less than %d: the workload would lose IPv6", leastMTU6)
-	}
-	if peer.MTU > mtu {
-		// The kernel reads links by a namespace's id, but takes the id in a request
-		// to change one for where to move it: the namespace has to be opened.
-		if err := p.setThere(l, mtu); err != nil {
-			return false, ignoreGone(fmt.Errorf("at the workload's end: %w", err))
+	if l.Kind == "veth" && l.PeerNSID >= 0 && l.Parent != 0 {
+		peer, err := link.GetPeer(p.conn, l)
+		if err != nil {
+			return false, fmt.Errorf("read the workload's end: %w", err)
+		}
+		if mtu < leastMTU6 && peer.Inet6 && max(l.MTU, peer.MTU) > mtu {
+			return false, fmt.Errorf("it is less than %d: the workload would lose IPv6", leastMTU6)
+		}
+		if peer.MTU > mtu {
+			// The kernel reads links by a namespace's id, but takes the id in a request to change one for where to move it:
+			// the namespace has to be opened.
+			if err := p.setThere(l, mtu); err != nil {
+				return false, fmt.Errorf("at the workload's end: %w", err)
+			}
+			did = true
 		}
 	}
-	if l.MTU > mtu {
-		_, err = p.sock.Ask(setMTU(l.Index, mtu))
-	}
-	return err == nil, ignoreGone(err)
-}
-
-func (p *peers) shrinkAlone(l link.Link, mtu int) (did bool, err error) {
 	if l.MTU <= mtu {
-		return false, nil
+		return did, nil
 	}
-	_, err = p.sock.Ask(setMTU(l.Index, mtu))
-	return err == nil, ignoreGone(err)
+	return true, p.conn.LinkSetMTU(rtnl.Device(l.Index), mtu)
 }
 
 func (p *peers) setThere(l link.Link, mtu int) error {
@@ -124,22 +97,21 @@ func (p *peers) setThere(l link.Link, mtu int) error {
 	if !found {
 		return errors.New("its network namespace is neither mounted where the agent sees it nor a visible process's: the agent needs the host's /run/netns and process ids")
 	}
-	ns, err := rtnl.OpenNetns(path)
+	n, err := ns.GetNS(path)
 	if err != nil {
 		return err
 	}
-	defer ns.Close()
-	there, err := ns.Open()
+	defer func() { _ = n.Close() }()
+	there, err := rtnl.DialAt(n)
 	if err != nil {
 		return fmt.Errorf("open network namespace %s: %w", path, err)
 	}
 	defer there.Close()
-	_, err = there.Ask(setMTU(l.Parent, mtu))
-	return err
+	return there.LinkSetMTU(rtnl.Device(l.Parent), mtu)
 }
 
-// find looks for the namespaces that this one has an id for, as mounts, which is how
-// runtimes and ip-netns keep them, and processes do.
+// find looks for the namespaces that this one has an id for, as mounts, which is how runtimes and ip-netns keep them, and
+// processes do.
 func (p *peers) find() error {
 	paths, err := mountedNamespaces()
 	if err != nil {
@@ -157,9 +129,14 @@ func (p *peers) find() error {
 			continue // it has ended, or was another's
 		}
 		seen[st.Ino] = true
-		id, err := p.idOf(path)
+		n, err := ns.GetNS(path)
 		if err != nil {
-			return err
+			continue // gone, or no namespace
+		}
+		id, err := p.conn.GetNetNsIdByFd(int(n.Fd()))
+		_ = n.Close()
+		if err != nil {
+			return fmt.Errorf("ask for the id of namespace %s: %w", path, err)
 		}
 		if id >= 0 {
 			p.paths[id] = path
@@ -168,8 +145,7 @@ func (p *peers) find() error {
 	return nil
 }
 
-// mountedNamespaces are the files at which network namespaces are mounted: see
-// proc_pid_mountinfo(5).
+// mountedNamespaces are the files at which network namespaces are mounted: see proc_pid_mountinfo(5).
 func mountedNamespaces() ([]string, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -192,41 +168,4 @@ func namespaceMounts(mountinfo string) []string {
 // mountEscapes turns what mountinfo writes for white space and backslashes back.
 func mountEscapes() *strings.Replacer {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-}
-
-// idOf is the id that this namespace has for the one at the path, -1 = none.
-func (p *peers) idOf(path string) (int, error) {
-	ns, err := rtnl.OpenNetns(path)
-	if err != nil {
-		return -1, nil // gone, or no namespace
-	}
-	defer ns.Close()
-	request := rtnl.NewMessage(unix.RTM_GETNSID, 0, []byte{unix.AF_UNSPEC, 0, 0, 0})
-	request.Attr32(unix.NETNSA_FD, uint32(ns.File.Fd()))
-	data, err := p.sock.Ask(request)
-	if err != nil {
-		return -1, fmt.Errorf("ask for the id of namespace %s: %w", path, err)
-	}
-	id := -1
-	for _, m := range data {
-		rtnl.Attributes(m.Body[min(4, len(m.Body)):], func(kind uint16, data []byte) {
-			if kind == unix.NETNSA_NSID {
-				id = int(int32(rtnl.Uint32(data)))
-			}
-		})
-	}
-	return id, nil
-}
-
-func setMTU(index, mtu int) *rtnl.Message {
-	m := rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, 0, 0))
-	m.Attr32(unix.IFLA_MTU, uint32(mtu))
-	return m
-}
-
-func ignoreGone(err error) error {
-	if errors.Is(err, unix.ENODEV) {
-		return nil
-	}
-	return err
 }

@@ -32,7 +32,7 @@ func TestShrinkMTU(t *testing.T) {
 					t.Fatal(err)
 				}
 				all[2*i] = host.MTU
-				netns.Within(t, w.ns.File, func() {
+				netns.Within(t, w.ns, func() {
 					pod, err := link.Find("eth0")
 					if err != nil {
 						t.Fatal(err)
@@ -59,7 +59,7 @@ func TestShrinkMTU(t *testing.T) {
 		shrink(1400, 1, "", [4]int{1400, 1400, 1400, 1400})
 		shrink(1400, 0, "", [4]int{1400, 1400, 1400, 1400})
 		netns.IP(t, "link", "set", "cali1", "mtu", "1450")
-		netns.Within(t, b.ns.File, func() { netns.IP(t, "link", "set", "eth0", "mtu", "1450") })
+		netns.Within(t, b.ns, func() { netns.IP(t, "link", "set", "eth0", "mtu", "1450") })
 		shrink(1400, 2, "", [4]int{1400, 1400, 1400, 1400})
 		shrink(1200, 0, "would lose IPv6", [4]int{1400, 1400, 1400, 1400})
 		shrink(0, 0, "not positive", [4]int{1400, 1400, 1400, 1400})
@@ -82,7 +82,7 @@ func mountNamespace(tb testing.TB, ns *pod.Namespace, path string) {
 		tb.Fatal(err)
 	}
 	var err error
-	netns.Within(tb, ns.File, func() { err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "") })
+	netns.Within(tb, ns, func() { err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "") })
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func inhabit(tb testing.TB, ns *pod.Namespace) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	netns.Within(tb, ns.File, func() { err = cmd.Start() })
+	netns.Within(tb, ns, func() { err = cmd.Start() })
 	if err != nil {
 		tb.Fatal(err)
 	}

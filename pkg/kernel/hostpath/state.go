@@ -3,7 +3,6 @@
 package hostpath
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,341 +13,176 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
 // state is what the kernel holds of the interfaces in scope.
 type state struct {
-	scope []string
-	links map[string]link.Link
-	// routes of ours. Not whole: only those by the links in scope.
-	routes map[int][]rtnl.Route
-	// permanent neighbours
-	neighs map[int]map[netip.Addr]model.MAC
-	delays map[delayKey]uint64
-	// gateways are the links that have HostGatewayLL. Not whole: only of endpoints with IPv6.
-	gateways map[int]bool
+	scope    []string
+	links    map[string]link.Link
+	routes   map[netip.Prefix][]rtnl.Route    // ours
+	neighs   map[int]map[netip.Addr]model.MAC // permanent ones, by link
+	delays   map[string]int                   // proxy_delay, by sysctl; only of interfaces that aren't settled
+	gateways map[int]bool                     // links that have link.HostGatewayLL
 }
 
-// delayKey names a neighbour table's settings for a link.
-type delayKey struct {
-	index  int
-	family uint8
+func newState(scope []string) *state {
+	return &state{scope, make(map[string]link.Link), make(map[netip.Prefix][]rtnl.Route), make(map[int]map[netip.Addr]model.MAC), make(map[string]int), make(map[int]bool)}
 }
 
-func newState() *state {
-	return &state{
-		links:  make(map[string]link.Link),
-		routes: make(map[int][]rtnl.Route),
-		neighs: make(map[int]map[netip.Addr]model.MAC),
-		delays: make(map[delayKey]uint64),
-
-		gateways: make(map[int]bool),
+func (st *state) addRoute(r rtnl.Route) {
+	if !slices.Contains(st.routes[r.Dst], r) {
+		st.routes[r.Dst] = append(st.routes[r.Dst], r)
 	}
+}
+
+func (st *state) addNeigh(n netlink.Neigh) {
+	if n.State&unix.NUD_PERMANENT == 0 || n.Flags&unix.NTF_PROXY != 0 {
+		return
+	}
+	if st.neighs[n.LinkIndex] == nil {
+		st.neighs[n.LinkIndex] = make(map[netip.Addr]model.MAC)
+	}
+	st.neighs[n.LinkIndex][rtnl.Addr(n.IP)] = rtnl.MAC(n.HardwareAddr)
 }
 
 // readWhole reads the state of every workload interface, there or desired.
 func (h *Path) readWhole() (*state, error) {
-	st, err := h.readAll()
-	if err == nil {
-		h.scopeWhole(st)
+	links, err := link.Select(h.conn, h.cfg.owns)
+	if err != nil {
+		return nil, err
 	}
-	return st, err
-}
-
-// scopeWhole puts the desired interfaces into the scope, besides those there.
-func (h *Path) scopeWhole(st *state) {
-	names := make(map[string]bool, len(st.links))
-	for name := range st.links {
-		names[name] = true
+	names := make(map[string]bool, len(links))
+	st := newState(nil)
+	for _, l := range links {
+		st.links[l.Name] = l
+		names[l.Name] = true
 	}
-	for name := range h.desired {
+	for name := range h.desired.endpoints {
 		names[name] = true
 	}
 	st.scope = slices.Sorted(maps.Keys(names))
-}
-
-// ReadAll reads the state of every workload interface.
-func (r *reader) readAll() (*state, error) {
-	st := newState()
-	links, err := link.Select(r.sock, r.owns)
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range links {
-		st.links[l.Name] = l
-	}
-	if err := r.readRoutes(st, 0); err != nil {
-		return nil, err
-	}
-	if err := r.readNeighs(st, 0); err != nil {
-		return nil, err
-	}
-	if err := r.readGateways(st); err != nil {
-		return nil, err
-	}
-	return st, r.readDelays(st)
-}
-
-// readSome reads the state of a few interfaces; of those in moved only what is
-// about these addresses.
-func (h *Path) readSome(names []string, moved map[string][]netip.Addr) (*state, error) {
-	st := newState()
-	st.scope = names
-	var asked, missing []string
-	var requests []*rtnl.Message
-	for _, name := range names {
-		if link.CheckName(name) == nil && h.owns(name) {
-			asked = append(asked, name)
-			requests = append(requests, link.GetMessage(0, name))
-		}
-	}
-	answers, err := h.sock.Do(requests...)
-	if err != nil {
-		return nil, err
-	}
-	for i, a := range answers {
-		if errors.Is(a.Err, unix.ENODEV) {
-			missing = append(missing, asked[i])
-			continue
-		}
-		if a.Err != nil {
-			return nil, fmt.Errorf("read link %s: %w", asked[i], a.Err)
-		}
-		l, err := link.First(a.Data)
-		if err != nil {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		if err := h.readRoutes(st, family, netip.Prefix{}); err != nil {
 			return nil, err
 		}
-		if l.Name != asked[i] {
-			missing = append(missing, asked[i])
-			continue // found by an alternative name: it is not a workload's
+	}
+	neighs, err := rtnl.Dump(func() ([]netlink.Neigh, error) { return h.conn.NeighList(0, unix.AF_UNSPEC) })
+	if err != nil {
+		return nil, fmt.Errorf("list neighbours: %w", err)
+	}
+	for _, n := range neighs {
+		st.addNeigh(n)
+	}
+	addrs, err := rtnl.Dump(func() ([]netlink.Addr, error) { return h.conn.AddrList(nil, unix.AF_INET6) })
+	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) { // no IPv6
+		return nil, fmt.Errorf("list IPv6 addresses: %w", err)
+	}
+	gateway := link.HostGatewayLL()
+	for _, a := range addrs {
+		if rtnl.Addr(a.IP) == gateway {
+			st.gateways[a.LinkIndex] = true
 		}
-		if addrs, ok := moved[l.Name]; ok {
-			if ok, err = h.readMoved(st, l, addrs); err != nil {
-				return nil, err
+	}
+	return st, h.readDelays(st)
+}
+
+// readRoutes reads our routes of a family, to one destination or to all.
+func (h *Path) readRoutes(st *state, family int, dst netip.Prefix) error {
+	filter := netlink.Route{Protocol: netlink.RouteProtocol(h.cfg.Protocol), Table: unix.RT_TABLE_MAIN}
+	return h.conn.Routes(family, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE, func(r netlink.Route) {
+		if r, ok := rtnl.RouteOf(r); ok && !r.Local && (!dst.IsValid() || r.Dst == dst) {
+			st.addRoute(r)
+		}
+	})
+}
+
+// readSome reads the state of a few interfaces, and of each only what is about the addresses that it had or is to have: to
+// list the routes or neighbours of one link the kernel walks those of all.
+func (h *Path) readSome(addrs map[string]map[netip.Addr]bool) (*state, error) {
+	st := newState(slices.Sorted(maps.Keys(addrs)))
+	for _, name := range st.scope {
+		if link.CheckName(name) != nil || !h.cfg.owns(name) {
+			continue
+		}
+		l, err := link.Get(h.conn, 0, name)
+		there := err == nil && l.Name == name // else found by an alternative name: it is not a workload's
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("read link %s: %w", name, err)
+		}
+		if there {
+			st.links[name] = l
+			if l.IsGateway() && h.desired.endpoints[name].hasIPv6() {
+				st.gateways[l.Index] = h.conn.HasAddr(l.Index, link.HostGatewayLL())
 			}
-			if ok {
+		}
+		for a := range addrs[name] {
+			if !isUnicast(a) {
 				continue
 			}
+			if err := h.readRoute(st, a); err != nil {
+				return nil, err
+			}
+			if !there {
+				continue
+			}
+			n, err := h.conn.GetNeigh(l.Index, a)
+			if err != nil {
+				return nil, fmt.Errorf("read neighbour %s: %w", a, err)
+			}
+			if n != nil {
+				st.addNeigh(*n)
+			}
 		}
-		if err := h.readLink(st, l); err != nil {
-			return nil, err
-		}
 	}
-	if err := h.readAstray(st, missing); err != nil {
-		return nil, err
-	}
-	if err := h.findGateways(st); err != nil {
-		return nil, err
-	}
-	return st, h.ns.Enter(func() error { return readDelayFiles(st) })
+	return st, h.readDelays(st)
 }
 
-// readAstray reads our routes to the addresses of endpoints whose links are not there. The kernel has deleted those by a
-// link that is gone, but not those by one that was renamed.
-func (h *Path) readAstray(st *state, missing []string) error {
-	var addrs []netip.Addr
-	var requests []*rtnl.Message
-	for _, name := range missing {
-		for _, a := range h.desired[name].claimed() {
-			if a.IsValid() && !a.Is4In6() && a.Zone() == "" {
-				addrs = append(addrs, a)
-				requests = append(requests, rtnl.FindRoute(a, 0))
-			}
-		}
-	}
-	answers, err := h.sock.Do(requests...)
-	if err != nil {
-		return err
-	}
-	for i, a := range addrs {
-		r, ok := rtnl.FoundRoute(answers[i], a)
-		if ok && r.Dst.IsSingleIP() && !r.Local && r.Protocol == h.cfg.Protocol && !slices.Contains(st.routes[r.Index], r) {
-			st.routes[r.Index] = append(st.routes[r.Index], r)
-		}
-	}
-	return nil
-}
-
-// readMoved reads the routes to some addresses, and their neighbours on the link:
-// to list those of one link the kernel walks those of all. It says false, and
-// reads nothing, where another's route to one of them comes first.
-func (h *Path) readMoved(st *state, l link.Link, addrs []netip.Addr) (bool, error) {
-	var requests []*rtnl.Message
-	for _, a := range addrs {
-		if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
-			return false, nil
-		}
-		neigh := rtnl.NewMessage(unix.RTM_GETNEIGH, 0, rtnl.NeighBody(rtnl.FamilyOf(a), l.Index, 0, 0))
-		neigh.AttrAddr(unix.NDA_DST, a)
-		requests = append(requests, rtnl.FindRoute(a, 0), neigh)
-	}
-	answers, err := h.sock.Do(requests...)
-	if err != nil {
-		return false, err
-	}
-	var routes []rtnl.Route
-	neighs := make(map[netip.Addr]model.MAC)
-	for i, a := range addrs {
-		toIt, ofIt := answers[2*i], answers[2*i+1]
-		if errors.Is(ofIt.Err, unix.ENODEV) {
-			return false, nil // the link just went away
-		}
-		if r, ok := rtnl.FoundRoute(toIt, a); ok && r.Dst.IsSingleIP() {
-			if r.Local || r.Protocol != h.cfg.Protocol {
-				return false, nil
-			}
-			if !slices.Contains(routes, r) {
-				routes = append(routes, r)
-			}
-		}
-		for _, m := range ofIt.Data {
-			if n, ok := rtnl.ParseNeigh(m.Body); ok && m.Kind == unix.RTM_NEWNEIGH && n.State&unix.NUD_PERMANENT != 0 {
-				neighs[n.Addr] = n.Mac
-			}
-		}
-	}
-	st.links[l.Name] = l
-	for _, r := range routes {
-		st.routes[r.Index] = append(st.routes[r.Index], r)
-	}
-	if len(neighs) > 0 {
-		st.neighs[l.Index] = neighs
-	}
-	return true, nil
-}
-
-// readLink reads what a link has that was there a moment ago. One that was
-// deleted since is not an error: it isn't there, and has nothing.
-func (h *Path) readLink(st *state, l link.Link) error {
-	err := h.readRoutes(st, l.Index)
-	if err == nil {
-		err = h.readNeighs(st, l.Index)
-	}
-	if errors.Is(err, unix.ENODEV) {
-		delete(st.routes, l.Index)
+// readRoute reads our routes to an address: that which the kernel takes, or those behind another's.
+func (h *Path) readRoute(st *state, a netip.Addr) error {
+	r, ok := h.conn.Lookup(a, 0)
+	if !ok || !r.Dst.IsSingleIP() {
 		return nil
 	}
-	st.links[l.Name] = l
-	return err
-}
-
-// readRoutes reads our routes, by one link or by all.
-func (r *reader) readRoutes(st *state, index int) error {
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		routes, err := r.sock.Routes(rtnl.RouteFilter{Family: family, Protocol: r.cfg.Protocol, Index: index})
-		if err != nil {
-			return err
-		}
-		for _, r := range routes {
-			st.routes[r.Index] = append(st.routes[r.Index], r)
-		}
+	if r.Local || r.Protocol != h.cfg.Protocol {
+		return h.readRoutes(st, rtnl.FamilyOf(a), rtnl.HostPrefix(a))
 	}
+	st.addRoute(r)
 	return nil
 }
 
-// readNeighs reads the permanent neighbours, of one link or of all.
-func (r *reader) readNeighs(st *state, index int) error {
-	request := rtnl.NewMessage(unix.RTM_GETNEIGH, 0, make([]byte, unix.SizeofNdMsg))
-	if index != 0 {
-		request.Attr32(unix.NDA_IFINDEX, uint32(index))
-	}
-	all, err := r.sock.Dump(request)
-	if err != nil {
-		return fmt.Errorf("list neighbours: %w", err)
-	}
-	for _, m := range all {
-		n, ok := rtnl.ParseNeigh(m.Body)
-		if !ok || m.Kind != unix.RTM_NEWNEIGH || n.State&unix.NUD_PERMANENT == 0 || index != 0 && n.Index != index {
-			continue
-		}
-		if st.neighs[n.Index] == nil {
-			st.neighs[n.Index] = make(map[netip.Addr]model.MAC)
-		}
-		st.neighs[n.Index][n.Addr] = n.Mac
-	}
-	return nil
-}
-
-// Neighbour tables and their parameters, linux/neighbour.h.
-const (
-	ndtaName        = 1
-	ndtaParms       = 6
-	ndtpaIfIndex    = 1
-	ndtpaProxyDelay = 13
-	sizeofNdtMsg    = 4
-)
-
-// readDelays reads proxy_delay of all links' neighbour tables.
-func (r *reader) readDelays(st *state) error {
-	all, err := r.sock.Dump(rtnl.NewMessage(unix.RTM_GETNEIGHTBL, 0, make([]byte, sizeofNdtMsg)))
-	if err != nil {
-		return fmt.Errorf("list neighbour tables: %w", err)
-	}
-	for _, m := range all {
-		if key, delay, ok := parseDelay(m.Body); ok {
-			st.delays[key] = delay
+// readDelays reads proxy_delay of the interfaces that aren't settled. Each is a file of its own, and nothing else sets
+// them: afterwards they are not read again.
+func (h *Path) readDelays(st *state) error {
+	var names []string
+	for name, l := range st.links {
+		if was, ok := h.settled[name]; h.desired.endpoints[name].Active && !(ok && was.index == l.Index) {
+			names = append(names, name)
 		}
 	}
-	return nil
-}
-
-// parseDelay reads proxy_delay, in milliseconds, out of a link's settings of a
-// neighbour table; false for what is no link's.
-func parseDelay(b []byte) (key delayKey, delay uint64, ok bool) {
-	if len(b) < sizeofNdtMsg {
-		return key, 0, false
+	if len(names) == 0 {
+		return nil
 	}
-	key.family = b[0]
-	rtnl.Attributes(b[sizeofNdtMsg:], func(kind uint16, data []byte) {
-		if kind != ndtaParms {
-			return
-		}
-		rtnl.Attributes(data, func(kind uint16, data []byte) {
-			switch {
-			case kind == ndtpaIfIndex:
-				key.index = int(rtnl.Uint32(data))
-			case kind == ndtpaProxyDelay && len(data) == 8:
-				delay, ok = binary.NativeEndian.Uint64(data), true
+	return h.inNamespace(func() error {
+		for _, name := range names {
+			for _, family := range []string{"ipv4", "ipv6"} {
+				sysctl := family + "/neigh/" + name + "/proxy_delay"
+				v, err := rtnl.ReadSysctl(sysctl)
+				if errors.Is(err, os.ErrNotExist) {
+					continue // no IPv6, or the link just went away
+				}
+				if err != nil {
+					return err
+				}
+				st.delays[sysctl] = v
 			}
-		})
+		}
+		return nil
 	})
-	return key, delay, ok && key.index != 0
 }
 
-// setDelay sets proxy_delay of one link's neighbour table, in milliseconds.
-func setDelay(key delayKey, ms uint64) *rtnl.Message {
-	m := rtnl.NewMessage(unix.RTM_SETNEIGHTBL, 0, []byte{key.family, 0, 0, 0})
-	m.AttrString(ndtaName, tableName(key.family))
-	m.Nest(ndtaParms, func() {
-		m.Attr32(ndtpaIfIndex, uint32(key.index))
-		m.Attr64(ndtpaProxyDelay, ms)
-	})
-	return m
-}
-
-func tableName(family uint8) string {
-	if family == unix.AF_INET6 {
-		return "ndisc_cache"
-	}
-	return "arp_cache"
-}
-
-// readDelayFiles does what readDelays does for a few links: the kernel has no
-// request for the table of one.
-func readDelayFiles(st *state) error {
-	for _, l := range st.links {
-		for family, dir := range map[uint8]string{unix.AF_INET: "ipv4", unix.AF_INET6: "ipv6"} {
-			// In units of 1/100 s: USER_HZ of proc(5).
-			v, err := rtnl.ReadSysctl(dir + "/neigh/" + l.Name + "/proxy_delay")
-			if errors.Is(err, os.ErrNotExist) {
-				continue // no IPv6, or the link just went away
-			}
-			if err != nil {
-				return err
-			}
-			st.delays[delayKey{l.Index, family}] = uint64(max(v, 0)) * 10
-		}
-	}
-	return nil
+// isUnicast says whether an address is one that a workload can have.
+func isUnicast(a netip.Addr) bool {
+	return a.IsValid() && !a.Is4In6() && a.Zone() == "" && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback()
 }

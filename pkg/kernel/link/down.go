@@ -2,9 +2,9 @@
 
 package link
 
-// DownError is in the chain of a Status whose interface can't be programmed
-// as it is: it is not there, it is down at one end, or another container has it. That is nobody's mistake
-// while a workload comes or goes; an Event follows when it changes.
+// DownError is in the chain of an error about an interface that can't be programmed as it is: it is not there, it is down
+// at one end, or another container has it. That is nobody's mistake while a workload comes or goes; a notice follows when
+// it changes.
 type DownError struct {
 	Interface string
 	Why       string

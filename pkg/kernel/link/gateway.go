@@ -12,50 +12,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RouteProtocol is the protocol number of the routes that are ours: no other
-// route is ever changed.
+// RouteProtocol is the protocol number of the routes to this host's workloads: no route of another protocol is ever
+// changed.
 const RouteProtocol = 80
 
-// HostMAC is the MAC address of every workload interface's host end. It is the
-// same for all, so that a workload may move to another host with its neighbour
-// cache, and needs none of its own: the link has two ends.
+// HostMAC is the MAC address of every workload interface's host end. It is the same for all, so that a workload may move
+// to another host with its neighbour cache, and needs none of its own: the link has two ends.
 func HostMAC() model.MAC { return model.MAC{0xee, 0xee, 0xee, 0xee, 0xee, 0xee} }
 
-// HostGateway is the IPv4 next hop of every workload. No interface has the
-// address: the host end answers for it by proxy ARP.
+// HostGateway is the IPv4 next hop of every workload. No interface has the address: the host end answers for it by proxy
+// ARP.
 func HostGateway() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) }
 
-// HostGatewayLL is the IPv6 next hop of every workload: the link-local address
-// of the host end.
+// HostGatewayLL is the IPv6 next hop of every workload: the link-local address of the host end.
 func HostGatewayLL() netip.Addr { return rtnl.LinkLocal(HostMAC()) }
 
 // ErrDisabledIPv6 says that a host end can't have HostGatewayLL, and what to do.
 var ErrDisabledIPv6 = errors.New("IPv6 is disabled on the host: enable it (sysctl net.ipv6.conf.default.disable_ipv6=0 and net.ipv6.conf.all.disable_ipv6=0) or give the workload no IPv6 address")
 
-// IsGateway says whether a workload expects HostGatewayLL at the other end of its link,
-// as those that CreateVeth made do. Of others, such as taps, the gateway is another's to give.
+// IsGateway says whether a workload expects HostGatewayLL at the other end of its link, as those of the plugin do. Of
+// others, such as taps, the gateway is another program's business.
 func (l Link) IsGateway() bool { return l.MAC == HostMAC() }
 
-// AddGateway adds HostGatewayLL with its subnet, as the kernel does when a link goes up: the
-// route that CreateVeth made in place of that may be gone as well.
-func AddGateway(index int) *rtnl.Message {
-	return rtnl.AddAddr(index, rtnl.LinkLocalPrefix(HostGatewayLL()))
+// AddGateway adds HostGatewayLL with its subnet, as the kernel does when a link goes up: the route that a new veth has in
+// place of that may be gone as well.
+func AddGateway(c *rtnl.Conn, index int) error {
+	return c.AddrReplace(rtnl.Device(index), rtnl.NewAddr(netip.PrefixFrom(HostGatewayLL(), 64)))
 }
 
-// RestoreGateway gives HostGatewayLL to the host end of a workload's link again, where that was made
-// by CreateVeth and has lost it; ours is false for others.
-func RestoreGateway(host *rtnl.Socket, pod Link) (ours bool, err error) {
+// RestoreGateway gives HostGatewayLL back to the host end of a workload's link that the plugin made and that has lost it;
+// ours is false for other links.
+func RestoreGateway(host *rtnl.Conn, pod Link) (ours bool, err error) {
 	l, err := Get(host, pod.Parent, "")
 	if err != nil || !l.IsGateway() || l.Parent != pod.Index {
-		return false, nil // whatever it is, it is not for this to find out
+		return false, nil // another link took the index
 	}
 	if r, ok := host.Lookup(HostGatewayLL(), l.Index); ok && r.Local {
 		return true, nil
 	}
-	switch _, err := host.Ask(AddGateway(l.Index)); {
-	case errors.Is(err, unix.EACCES):
+	err = AddGateway(host, l.Index)
+	if errors.Is(err, unix.EACCES) {
 		return true, ErrDisabledIPv6
-	case err != nil:
+	}
+	if err != nil {
 		return true, fmt.Errorf("add %s to the host end %s: %w", HostGatewayLL(), l.Name, err)
 	}
 	return true, nil

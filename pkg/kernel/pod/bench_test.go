@@ -56,7 +56,7 @@ func BenchmarkDelete(b *testing.B) {
 
 func BenchmarkOpenNamespace(b *testing.B) {
 	ns := newPod(b)
-	path := fmt.Sprintf("/proc/self/fd/%d", ns.File.Fd())
+	path := fmt.Sprintf("/proc/self/fd/%d", ns.Fd())
 	for b.Loop() {
 		n, err := OpenNamespace(path)
 		if err != nil {

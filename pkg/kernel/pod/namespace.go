@@ -3,42 +3,59 @@
 package pod
 
 import (
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"golang.org/x/sys/unix"
 )
 
-// Namespace is an open network namespace of a workload. It is good for one
-// goroutine at a time.
+// Namespace is an open network namespace of a workload. It is good for one goroutine at a time.
 type Namespace struct {
 	path string
-	rtnl.Netns
-	sock *rtnl.Socket
+	net  ns.NetNS
+	conn *rtnl.Conn
 	made madeVeth
 }
 
-// OpenNamespace opens the network namespace that the path refers to. The error
-// wraps os.ErrNotExist when there is nothing at the path.
+// OpenNamespace opens the network namespace that the path refers to. The error wraps os.ErrNotExist when there is nothing
+// at the path.
 func OpenNamespace(path string) (*Namespace, error) {
-	ns, err := rtnl.OpenNetns(path)
-	if err != nil {
-		return nil, err
+	n, err := ns.GetNS(path)
+	var missing ns.NSPathNotExistErr
+	if errors.As(err, &missing) || errors.Is(err, unix.ESRCH) { // the latter of /proc/<pid>/ns/net of a process that just died
+		return nil, fmt.Errorf("open network namespace %s: %w", path, os.ErrNotExist)
 	}
-	n := &Namespace{path: path, Netns: ns}
-	if n.sock, err = ns.Open(); err != nil {
-		n.Close()
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace: %w: want a path like /run/netns/NAME or /proc/PID/ns/net", err)
+	}
+	if kind, err := unix.IoctlRetInt(int(n.Fd()), unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
+		_ = n.Close()
+		return nil, fmt.Errorf("open network namespace %s: it is not a network namespace: want a path like /run/netns/NAME or /proc/PID/ns/net", path)
+	}
+	conn, err := rtnl.DialAt(n)
+	if err != nil {
+		_ = n.Close()
 		return nil, fmt.Errorf("open network namespace %s: %w", path, err)
 	}
-	return n, nil
+	return &Namespace{path: path, net: n, conn: conn}, nil
 }
 
 // Path is what the namespace was opened with.
 func (n *Namespace) Path() string { return n.path }
 
+// Fd is the open file that refers to the namespace.
+func (n *Namespace) Fd() uintptr { return n.net.Fd() }
+
+// Enter runs fn on a thread that is in the namespace.
+func (n *Namespace) Enter(fn func() error) error {
+	return n.net.Do(func(ns.NetNS) error { return fn() })
+}
+
 // Close releases the namespace; it stays as long as something else holds it.
 func (n *Namespace) Close() {
-	if n.sock != nil {
-		n.sock.Close()
-	}
-	n.Netns.Close()
+	n.conn.Close()
+	_ = n.net.Close()
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func fdOf(ns *Namespace) string { return strconv.Itoa(int(ns.File.Fd())) }
+func fdOf(ns *Namespace) string { return strconv.Itoa(int(ns.Fd())) }
 
 func TestOpenNamespaceErrors(t *testing.T) {
 	for _, gone := range []string{"/run/netns/no-such-namespace", "/proc/2147483647/ns/net"} {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pod is what the CNI plugin does to a pod: the veth between its network namespace and the host, the addresses
-// and routes in it, and reading them back. Each takes few round trips, with several messages in one.
+// and routes in it, and reading them back.
 //
 // Functions work in the network namespace of the calling thread, which is the host's. A Namespace is the pod's, whatever
 // thread uses it, and no thread is left in another namespace.
@@ -56,27 +56,14 @@ func (p Net) check() error {
 	return nil
 }
 
-// step is a request with the words for its failure.
-type step struct {
-	what    string
-	request *rtnl.Message
-}
-
-// netStep is one for a workload's end.
-type netStep struct {
-	step
-	route *Route // that it makes, nil for other steps
-}
-
-// Configure gives the workload's end, which CreateVeth made, its addresses
-// and routes. It may be repeated. What another link of the workload has counts before
-// it: its routes stay first, and forwarding that is on stays on.
-func Configure(ns *Namespace, p Net) error {
+// Configure gives the workload's end, which CreateVeth made, its addresses and routes. It may be repeated. What another
+// link of the workload has counts before it: its routes stay first, and forwarding that is on stays on.
+func Configure(n *Namespace, p Net) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	if err := ns.configure(p); err != nil {
-		return fmt.Errorf("configure %s in %s: %w", p.IfName, ns.path, err)
+	if err := n.configure(p); err != nil {
+		return fmt.Errorf("configure %s in %s: %w", p.IfName, n.path, err)
 	}
 	return nil
 }
@@ -85,14 +72,13 @@ func (n *Namespace) configure(p Net) error {
 	pod, beside := n.made.pod, n.made.beside
 	if n.made.name != p.IfName {
 		var err error
-		if pod, err = link.Get(n.sock, 0, p.IfName); err != nil {
+		if pod, err = link.Get(n.conn, 0, p.IfName); err != nil {
 			return err
 		}
 		if beside, err = n.isBeside(pod.Index); err != nil {
 			return err
 		}
 	}
-	p.Routes = within(p.Routes, pod.MTU)
 	v4, v6 := p.families()
 	if v6 && n.made.hostV6 != nil {
 		return n.made.hostV6
@@ -103,8 +89,8 @@ func (n *Namespace) configure(p Net) error {
 		}
 	}
 	if v6 && !pod.Up && pod.HasIPv6() {
-		// Somebody took it down, and its addresses with that.
-		if err := bringUpPod(n.sock, pod); err != nil {
+		// Another program took it down, and its addresses with that.
+		if err := bringUpPod(n.conn, pod); err != nil {
 			return err
 		}
 	}
@@ -114,8 +100,16 @@ func (n *Namespace) configure(p Net) error {
 		}
 	}
 	killpoint.Step("forwarding set")
-	if err := n.address(pod.Index, p, v4, beside); err != nil {
+	if err := n.address(pod.Index, p.Addrs); err != nil {
 		return err
+	}
+	if err := n.addRoutes(pod.Index, p.routes(pod.MTU, v4), beside); err != nil {
+		return err
+	}
+	if beside {
+		if err := n.addRules(pod.Index, p.Addrs); err != nil {
+			return err
+		}
 	}
 	killpoint.Step("addresses set")
 	if v6 {
@@ -124,55 +118,45 @@ func (n *Namespace) configure(p Net) error {
 	return nil
 }
 
-// address gives the link its addresses and routes; beside says that another link's
-// routes come first.
-func (n *Namespace) address(index int, p Net, v4, beside bool) error {
-	steps := netSteps(index, p, v4)
-	if beside {
-		answers, err := n.answerSteps(index, p.Addrs)
-		if err != nil {
-			return err
+// address brings up the link and gives it its addresses. The loopback is the runtime's to bring up, by a plugin of its
+// own; where there is none the workload still reaches itself.
+func (n *Namespace) address(index int, addrs []netip.Addr) error {
+	const loopback = 1
+	for _, i := range []int{loopback, index} {
+		if err := n.conn.LinkSetUp(rtnl.Device(i)); err != nil {
+			return fmt.Errorf("bring up link %d: %w", i, err)
 		}
-		if err := n.putBeside(index, steps, true); err != nil {
-			return err
+	}
+	for _, a := range addrs {
+		if err := n.conn.AddrReplace(rtnl.Device(index), rtnl.NewAddr(rtnl.HostPrefix(a))); err != nil {
+			return fmt.Errorf("add %s: %w", a, err)
 		}
-		_, err = n.take(append(steps, answers...))
-		return err
 	}
-	taken, err := n.take(steps)
-	if err != nil || !taken {
-		return err
-	}
-	if err := n.putBeside(index, steps, false); err != nil {
-		return err
-	}
-	_, err = n.take(steps)
-	return err
+	return nil
 }
 
-// settle waits until the IPv6 addresses of both ends can be used, having given the host
-// end its own again where it has lost that since an earlier call made it. Without
-// duplicate address detection too, the kernel joins an address's multicast group
-// and makes its local route in a work queue (addrconf_dad_work): a packet that
-// comes before is lost, and a neighbour solicitation is repeated a second later.
+// settle waits until the IPv6 addresses of both ends can be used, having given the host end its own again where it has
+// lost that since an earlier call made it. Without duplicate address detection too, the kernel joins an address's
+// multicast group and makes its local route in a work queue (addrconf_dad_work): a packet that comes before is lost, and
+// a neighbour solicitation is repeated a second later.
 func (n *Namespace) settle(pod link.Link, addrs []netip.Addr) error {
-	host, err := rtnl.Open()
+	host, err := rtnl.Dial()
 	if err != nil {
 		return err
 	}
 	defer host.Close()
-	far := n.made.index != 0
-	if !far {
-		if far, err = link.RestoreGateway(host, pod); err != nil {
+	gateway := n.made.name != ""
+	if !gateway {
+		if gateway, err = link.RestoreGateway(host, pod); err != nil {
 			return err
 		}
 	}
 	rtnl.Await(func() bool {
-		if r, ok := host.Lookup(link.HostGatewayLL(), pod.Parent); far && !(ok && r.Local) {
+		if r, ok := host.Lookup(link.HostGatewayLL(), pod.Parent); gateway && !(ok && r.Local) {
 			return false
 		}
 		for _, a := range addrs {
-			if r, ok := n.sock.Lookup(a, 0); a.Is6() && !(ok && r.Local) {
+			if r, ok := n.conn.Lookup(a, 0); a.Is6() && !(ok && r.Local) {
 				return false
 			}
 		}
@@ -181,95 +165,29 @@ func (n *Namespace) settle(pod link.Link, addrs []netip.Addr) error {
 	return nil
 }
 
-// netSteps are the requests in the order in which each finds what it needs.
-// The loopback is the runtime's to bring up, by a plugin of its own; where there
-// is none the workload still reaches itself.
-func netSteps(index int, p Net, v4 bool) []netStep {
-	steps := []netStep{{step{"bring up lo", link.SetUp(1)}, nil}, {step{"bring up " + p.IfName, link.SetUp(index)}, nil}}
-	for _, a := range p.Addrs {
-		steps = append(steps, netStep{step{"add " + a.String(), rtnl.AddAddr(index, rtnl.HostPrefix(a))}, nil})
-	}
-	add := func(what string, r Route) {
-		steps = append(steps, netStep{step{what, addRoute(index, r, r.Metric, unix.NLM_F_EXCL)}, &r})
-	}
-	route := func(r Route) {
-		if !r.Gateway.IsValid() && !r.OnLink() {
-			r.Gateway = hostGateway(r.Dst.Addr().Is4())
-		}
-		add("add "+r.String(), r)
-	}
-	if v4 {
-		add("add route to "+link.HostGateway().String(), Route{Dst: rtnl.HostPrefix(link.HostGateway())})
-	}
-	if p.DefaultV4 {
-		route(Route{Dst: defaultRoute(true)})
-	}
-	if p.DefaultV6 {
-		route(Route{Dst: defaultRoute(false)})
-	}
-	for _, r := range p.Routes {
-		route(r)
-	}
-	return steps
-}
-
-// take takes the steps. Where a destination has a route already it says so, and
-// whether the other routes could be made counts for nothing.
-func (n *Namespace) take(steps []netStep) (taken bool, err error) {
-	requests := make([]*rtnl.Message, len(steps))
-	for i, s := range steps {
-		requests[i] = s.request
-	}
-	answers, err := n.sock.Do(requests...)
-	if err != nil {
-		return false, err
-	}
-	var failed error // the first route
-	for i, a := range answers {
-		switch {
-		case a.Err == nil:
-		case steps[i].route == nil:
-			return false, fmt.Errorf("%s: %w", steps[i].what, a.Err)
-		case errors.Is(a.Err, unix.EEXIST):
-			taken = true
-		case failed == nil:
-			failed = fmt.Errorf("%s: %w", steps[i].what, a.Err)
-		}
-	}
-	if taken {
-		return true, nil
-	}
-	return false, failed
-}
-
 // enableIPv6 turns IPv6 on in a namespace whose runtime turned it off.
 func (n *Namespace) enableIPv6(pod *link.Link) error {
 	if !pod.Inet6 {
 		return errors.New("there is no IPv6 on it: this kernel has none, or the MTU is below 1280")
 	}
-	if _, err := n.sock.Ask(link.SetAddrGen(pod.Index, link.GenNone)); err != nil {
+	if err := n.conn.LinkSetIP6AddrGenMode(rtnl.Device(pod.Index), link.GenNone); err != nil {
 		return fmt.Errorf("enable IPv6: %w", err)
 	}
 	err := n.Enter(func() error {
 		return errors.Join(rtnl.WriteSysctl("ipv6/conf/all/disable_ipv6", "0"), rtnl.WriteSysctl("ipv6/conf/default/disable_ipv6", "0"))
 	})
+	if err == nil {
+		err = addLinkLocal(n.conn, *pod)
+	}
 	if err != nil {
 		return fmt.Errorf("enable IPv6: %w", err)
-	}
-	answers, err := n.sock.Do(addLinkLocal(*pod)...)
-	if err != nil {
-		return err
-	}
-	if err := answers[0].Err; err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("enable IPv6: add a link-local address: %w", err)
 	}
 	pod.Conf6 = nil // what it said is past
 	n.made.pod.Conf6 = nil
 	return nil
 }
 
-// setForwarding runs inside the namespace. A new one may have inherited the
-// host's forwarding, which is on.
+// setForwarding runs inside the namespace. A new one may have inherited the host's forwarding, which is on.
 func setForwarding(on, v4, v6 bool) error {
 	value := "0"
 	if on {
@@ -285,3 +203,21 @@ func setForwarding(on, v4, v6 bool) error {
 	}
 	return nil
 }
+
+// hostGateway is the next hop of a workload.
+func hostGateway(v4 bool) netip.Addr {
+	if v4 {
+		return link.HostGateway()
+	}
+	return link.HostGatewayLL()
+}
+
+func defaultRoute(v4 bool) netip.Prefix {
+	if v4 {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+// families are those that a list of routes is of.
+func families() []int { return []int{unix.AF_INET, unix.AF_INET6} }

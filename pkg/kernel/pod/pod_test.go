@@ -142,15 +142,14 @@ func TestConfigurePodBeside(t *testing.T) {
 			if len(state.Routes) != 5 {
 				t.Errorf("%s: routes %v", name, state.Routes)
 			}
-			for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-				routes, err := ns.sock.Routes(rtnl.RouteFilter{Family: family, Index: state.Index})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, r := range routes {
-					if r.Gateway.IsValid() {
+			for _, family := range families() {
+				err := ns.eachRoute(family, 0, func(r rtnl.Route) {
+					if r.Index == state.Index && r.Gateway.IsValid() {
 						out = append(out, r.Metric)
 					}
+				})
+				if err != nil {
+					t.Fatal(err)
 				}
 			}
 			return out
@@ -192,7 +191,7 @@ func TestConfigurePodThatIsDown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ns.sock.Ask(rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, want.Index, 0, unix.IFF_UP))); err != nil {
+		if err := ns.conn.LinkSetDown(rtnl.Device(want.Index)); err != nil {
 			t.Fatal(err)
 		}
 		later, err := OpenNamespace("/proc/self/fd/" + fdOf(ns))
@@ -207,16 +206,13 @@ func TestConfigurePodThatIsDown(t *testing.T) {
 		if diff := cmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); err != nil || diff != "" {
 			t.Errorf("%v, (-before +after):\n%s", err, diff)
 		}
-		request := rtnl.NewMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
-		(*request)[unix.SizeofNlMsghdr] = unix.AF_INET6
-		all, err := later.sock.Dump(request)
+		all, err := later.conn.AddrList(rtnl.Device(want.Index), unix.AF_INET6)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range all {
-			a, index, ok := rtnl.ParseAddr(r.Body)
-			if flags := r.Body[2]; ok && index == want.Index && (flags&unix.IFA_F_NODAD == 0 || flags&unix.IFA_F_TENTATIVE != 0) {
-				t.Errorf("%s has flags %#x: it is not of use yet", a, flags)
+		for _, a := range all {
+			if a.Flags&unix.IFA_F_NODAD == 0 || a.Flags&unix.IFA_F_TENTATIVE != 0 {
+				t.Errorf("%s has flags %#x: it is not of use yet", a, a.Flags)
 			}
 		}
 	})

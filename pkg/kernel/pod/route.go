@@ -3,10 +3,13 @@
 package pod
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
+	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -88,54 +91,79 @@ func (r Route) Check() error {
 	return nil
 }
 
-// within leaves out the MTU of routes that have no less than the link. The kernel would believe them,
-// also when the link's shrinks, and what is larger than the link takes is lost.
-func within(routes []Route, mtu int) []Route {
-	var out []Route
-	for _, r := range routes {
-		if int(r.MTU) >= mtu {
-			r.MTU = 0
-		}
-		out = append(out, r)
+// routes are those that the link is to have, in the order in which each finds what it needs. An MTU that isn't below the
+// link's is left out: the kernel would believe it, also when the link's shrinks, and lose what is larger.
+func (p Net) routes(mtu int, v4 bool) []Route {
+	var routes []Route
+	if p.DefaultV4 {
+		routes = append(routes, Route{Dst: defaultRoute(true)})
 	}
-	return out
+	if p.DefaultV6 {
+		routes = append(routes, Route{Dst: defaultRoute(false)})
+	}
+	routes = append(routes, p.Routes...)
+	for i, r := range routes {
+		if int(r.MTU) >= mtu {
+			routes[i].MTU = 0
+		}
+		if !r.Gateway.IsValid() && !r.OnLink() {
+			routes[i].Gateway = hostGateway(r.Dst.Addr().Is4())
+		}
+	}
+	if v4 {
+		routes = append([]Route{{Dst: rtnl.HostPrefix(link.HostGateway())}}, routes...)
+	}
+	return routes
 }
 
-// addRoute adds a route; one without a gateway is for the link itself. The flag says
-// what becomes of one that there is, metric 0 is the family's own.
-func addRoute(index int, r Route, metric uint32, flag uint16) *rtnl.Message {
+// addRoutes makes the routes by a link, or has them replace those of the same link. Where a destination has a route
+// already, or another link's routes come first, each gets its metric from what is there.
+func (n *Namespace) addRoutes(index int, routes []Route, beside bool) error {
+	if !beside {
+		taken, err := n.addNew(index, routes)
+		if err != nil || !taken {
+			return err
+		}
+	}
+	tables := make(map[uint32]tableMetrics)
+	for _, r := range routes {
+		t, read := tables[r.Table]
+		if !read {
+			var err error
+			if t, err = n.routeMetrics(index, r.Table); err != nil {
+				return err
+			}
+			tables[r.Table] = t
+		}
+		metric := t.metric(index, r, beside)
+		if err := n.conn.RouteReplace(r.netlink(index, metric)); err != nil {
+			return fmt.Errorf("add %s: %w", r, err)
+		}
+	}
+	return nil
+}
+
+// addNew makes routes where there are none. Where a destination has one already it says so, and whether the other routes
+// could be made counts for nothing.
+func (n *Namespace) addNew(index int, routes []Route) (taken bool, err error) {
+	for _, r := range routes {
+		failed := n.conn.RouteAdd(r.netlink(index, r.Metric))
+		if errors.Is(failed, unix.EEXIST) {
+			return true, nil
+		}
+		if failed != nil && err == nil {
+			err = fmt.Errorf("add %s: %w", r, failed)
+		}
+	}
+	return false, err
+}
+
+// netlink is the route as the library wants it; one without a gateway is for the link itself.
+func (r Route) netlink(index int, metric uint32) *netlink.Route {
 	scope := r.Scope
 	if !r.Gateway.IsValid() && r.Dst.Addr().Is4() {
 		scope = max(scope, unix.RT_SCOPE_LINK)
 	}
-	dst := r.Dst.Masked()
-	body := rtnl.RouteBody(rtnl.FamilyOf(dst.Addr()), dst.Bits(), unix.RTPROT_BOOT, scope)
-	if !r.isMain() {
-		body[4] = unix.RT_TABLE_UNSPEC
-	}
-	m := rtnl.NewMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|flag, body)
-	if dst.Bits() > 0 {
-		m.AttrAddr(unix.RTA_DST, dst.Addr())
-	}
-	if r.Gateway.IsValid() {
-		m.AttrAddr(unix.RTA_GATEWAY, r.Gateway)
-	}
-	m.Attr32(unix.RTA_OIF, uint32(index))
-	if !r.isMain() {
-		m.Attr32(unix.RTA_TABLE, r.Table)
-	}
-	if metric != 0 {
-		m.Attr32(unix.RTA_PRIORITY, metric)
-	}
-	if r.MTU != 0 || r.AdvMSS != 0 {
-		m.Nest(unix.RTA_METRICS, func() {
-			if r.MTU != 0 {
-				m.Attr32(unix.RTAX_MTU, r.MTU)
-			}
-			if r.AdvMSS != 0 {
-				m.Attr32(unix.RTAX_ADVMSS, r.AdvMSS)
-			}
-		})
-	}
-	return m
+	return &netlink.Route{Dst: rtnl.IPNet(r.Dst.Masked()), Gw: rtnl.IP(r.Gateway), LinkIndex: index, Table: int(r.Table), Scope: netlink.Scope(scope),
+		Priority: int(metric), MTU: int(r.MTU), AdvMSS: int(r.AdvMSS)}
 }

@@ -3,13 +3,14 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,85 +39,75 @@ func (s State) HasRoute(dst netip.Prefix, gateway netip.Addr) bool {
 
 // Read reads back what Configure set, routes in the main table and in those named. The error wraps os.ErrNotExist when
 // there is no such interface.
-func Read(ns *Namespace, ifName string, tables ...uint32) (State, error) {
+func Read(n *Namespace, ifName string, tables ...uint32) (State, error) {
 	if err := link.CheckName(ifName); err != nil {
 		return State{}, err
 	}
-	state, err := ns.read(ifName, tables)
+	state, err := n.read(ifName, tables)
 	if err != nil {
-		return State{}, fmt.Errorf("read %s in %s: %w", ifName, ns.path, err)
+		return State{}, fmt.Errorf("read %s in %s: %w", ifName, n.path, err)
 	}
 	return state, nil
 }
 
 func (n *Namespace) read(ifName string, tables []uint32) (State, error) {
-	l, err := link.Get(n.sock, 0, ifName)
+	l, err := link.Get(n.conn, 0, ifName)
 	if err != nil {
 		return State{}, err
 	}
 	state := State{Index: l.Index, MAC: l.MAC, MTU: l.MTU, Up: l.Up, HostIndex: l.Parent}
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		request := rtnl.NewMessage(unix.RTM_GETADDR, 0, make([]byte, unix.SizeofIfAddrmsg))
-		(*request)[unix.SizeofNlMsghdr] = family
-		all, err := n.sock.Dump(request)
+	for _, family := range families() {
+		all, err := rtnl.Dump(func() ([]netlink.Addr, error) { return n.conn.AddrList(rtnl.Device(l.Index), family) })
 		if err != nil {
 			return State{}, fmt.Errorf("list addresses: %w", err)
 		}
-		for _, r := range all {
-			if p, index, ok := rtnl.ParseAddr(r.Body); ok && index == l.Index && r.Kind == unix.RTM_NEWADDR {
-				if p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
-					state.LinkLocal = append(state.LinkLocal, p)
-				} else {
-					state.Addrs = append(state.Addrs, p)
+		for _, a := range all {
+			p := rtnl.Prefix(a.IPNet)
+			if p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+				state.LinkLocal = append(state.LinkLocal, p)
+			} else {
+				state.Addrs = append(state.Addrs, p)
+			}
+		}
+		for _, table := range append([]uint32{0}, tables...) {
+			err := n.eachRoute(family, table, func(r rtnl.Route) {
+				if r.Index == l.Index && r.Protocol != unix.RTPROT_KERNEL {
+					state.Routes = append(state.Routes, Route{Dst: r.Dst, Gateway: r.Gateway, Table: table, Metric: r.Metric})
 				}
-			}
-		}
-		if err := n.readRoutes(&state, family, tables); err != nil {
-			return State{}, err
-		}
-	}
-	return state, n.readAstray(&state)
-}
-
-// readRoutes reads the link's routes of one family.
-func (n *Namespace) readRoutes(state *State, family uint8, tables []uint32) error {
-	for _, table := range append([]uint32{0}, tables...) {
-		routes, err := n.sock.Routes(rtnl.RouteFilter{Family: family, Index: state.Index, Table: table})
-		if err != nil {
-			return err
-		}
-		for _, r := range routes {
-			if r.Protocol != unix.RTPROT_KERNEL {
-				state.Routes = append(state.Routes, Route{Dst: r.Dst, Gateway: r.Gateway, Table: table, Metric: r.Metric})
+			})
+			if err != nil {
+				return State{}, err
 			}
 		}
 	}
-	return nil
+	n.readAstray(&state)
+	return state, nil
 }
 
-// readAstray looks whether what is sent from the addresses leaves by the link, where its routes have
-// the metrics of one that comes after another. Other routes may have been given such metrics.
-func (n *Namespace) readAstray(state *State) (err error) {
+// eachRoute calls fn for each unicast route of a table, 0 = main.
+func (n *Namespace) eachRoute(family int, table uint32, fn func(rtnl.Route)) error {
+	filter := netlink.Route{Table: int(cmp.Or(table, unix.RT_TABLE_MAIN)), Type: unix.RTN_UNICAST}
+	return n.conn.Routes(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE, func(r netlink.Route) {
+		if r, ok := rtnl.RouteOf(r); ok {
+			fn(r)
+		}
+	})
+}
+
+// readAstray looks whether what is sent from the addresses leaves by the link, where its routes have the metrics of one
+// that comes after another. Other routes may have been given such metrics.
+func (n *Namespace) readAstray(state *State) {
 	var v4, v6 bool
 	for _, r := range state.Routes {
 		if !r.isMain() || r.Metric <= rtnl.DefaultMetric6 {
 			continue
 		}
-		switch r.Dst {
-		case rtnl.HostPrefix(link.HostGateway()):
-			v4, v6 = true, true
-		case defaultRoute(true):
-			v4 = true
-		case defaultRoute(false):
-			v6 = true
+		v4 = v4 || r.Dst == rtnl.HostPrefix(link.HostGateway()) || r.Dst == defaultRoute(true)
+		v6 = v6 || r.Dst == rtnl.HostPrefix(link.HostGateway()) || r.Dst == defaultRoute(false)
+	}
+	for _, p := range state.Addrs {
+		if a := p.Addr(); (a.Is4() && v4 || a.Is6() && v6) && n.leavesBy(a) != state.Index {
+			state.Astray = append(state.Astray, a)
 		}
 	}
-	addrs := slices.DeleteFunc(slices.Clone(state.Addrs), func(a netip.Prefix) bool { return a.Addr().Is4() && !v4 || a.Addr().Is6() && !v6 })
-	if len(addrs) == 0 {
-		return nil
-	}
-	if state.Astray, err = n.astray(state.Index, addrs); err != nil {
-		return fmt.Errorf("find routes: %w", err)
-	}
-	return nil
 }

@@ -5,19 +5,19 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 
 	"github.com/calico-go/calico/pkg/kernel/killpoint"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-const (
-	vethInfoPeer = 1 // VETH_INFO_PEER of linux/veth.h
-	maxAlias     = 255
-)
+const maxAlias = 255
 
 // Veth says what CreateVeth makes.
 type Veth struct {
@@ -46,49 +46,47 @@ func (e *LinkExistsError) Unwrap() error { return os.ErrExist }
 // madeVeth is what a Namespace remembers of the veth made in it.
 type madeVeth struct {
 	name   string
-	index  int
 	pod    link.Link
 	beside bool  // another link had routes before
 	hostV6 error // why the host end has no IPv6
 }
 
-// CreateVeth makes a veth: the workload's end in ns, its peer directly in the
-// current namespace with HostMAC, both up, with link-local addresses that can be
-// used at once. It returns the workload end's MAC address, and an undo that
-// deletes what was made and nothing else. Nothing is left after an error.
+// CreateVeth makes a veth: the workload's end in n, its peer directly in the current namespace with HostMAC, both up, with
+// link-local addresses that can be used at once. It returns the workload end's MAC address, and an undo that deletes what
+// was made and nothing else. Nothing is left after an error.
 //
-// The alias is set before the host end goes up: one that is down and has none
-// was left by a process that died here. The error is a *LinkExistsError when the
-// host end's name is taken.
-func CreateVeth(ns *Namespace, v Veth) (podMAC model.MAC, undo func() error, err error) {
+// The alias is set before the host end goes up: one that is down and has none was left by a process that died here. The
+// error is a *LinkExistsError when the host end's name is taken.
+func CreateVeth(n *Namespace, v Veth) (podMAC model.MAC, undo func() error, err error) {
 	if err := v.check(); err != nil {
 		return model.MAC{}, nil, err
 	}
-	host, err := rtnl.Open()
+	host, err := rtnl.Dial()
 	if err != nil {
 		return model.MAC{}, nil, err
 	}
 	defer host.Close()
-	pod, beside, err := v.create(ns, host)
+	beside := n.hasRoutes()
+	pod, err := v.create(n, host)
 	if err != nil {
 		return model.MAC{}, nil, err
 	}
 	killpoint.Step("link created")
 	undo = func() error {
-		ns.made = madeVeth{}
-		err := link.DeleteIndex(pod.Parent, v.HostName)
+		n.made = madeVeth{}
+		err := link.DeleteFound(link.Link{Index: pod.Parent, Name: v.HostName})
 		if beside {
-			err = errors.Join(err, ns.forget())
+			err = errors.Join(err, n.deleteStaleRules())
 		}
 		return err
 	}
-	ns.made = madeVeth{name: v.PodName, index: pod.Index, pod: pod, beside: beside}
-	if ns.made.hostV6, err = bringUpHost(host, pod.Parent, v.Alias); err == nil {
+	n.made = madeVeth{name: v.PodName, pod: pod, beside: beside}
+	if n.made.hostV6, err = bringUpHost(host, pod.Parent, v.Alias); err == nil {
 		killpoint.Step("host end up")
-		err = bringUpPod(ns.sock, pod)
+		err = bringUpPod(n.conn, pod)
 	}
 	if err == nil {
-		_, err = host.Ask(link.GetMessage(pod.Parent, "")) // see bringUpPod
+		_, err = link.Get(host, pod.Parent, "") // see bringUpPod
 	}
 	if err != nil {
 		return model.MAC{}, nil, errors.Join(fmt.Errorf("set up veth %s: %w", v.HostName, err), undo())
@@ -112,135 +110,110 @@ func (v Veth) check() error {
 	return nil
 }
 
-// create makes both ends, down, and returns the workload's. beside says that another
-// link there has routes.
-func (v Veth) create(ns *Namespace, host *rtnl.Socket) (pod link.Link, beside bool, err error) {
-	here, err := os.Open(rtnl.OwnNetns)
+// create makes both ends, down, and returns the workload's.
+func (v Veth) create(n *Namespace, host *rtnl.Conn) (link.Link, error) {
+	here, err := ns.GetCurrentNS()
 	if err != nil {
-		return link.Link{}, false, fmt.Errorf("open the host's network namespace: %w", err)
+		return link.Link{}, fmt.Errorf("open the host's network namespace: %w", err)
 	}
 	defer func() { _ = here.Close() }()
-	mac := link.HostMAC()
-	m := rtnl.NewMessage(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0))
-	m.AttrString(unix.IFLA_IFNAME, v.PodName)
-	if v.MTU > 0 {
-		m.Attr32(unix.IFLA_MTU, uint32(v.MTU))
-	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = v.PodName, v.MTU
 	if !v.PodMAC.IsZero() {
-		m.Attr(unix.IFLA_ADDRESS, v.PodMAC[:])
+		attrs.HardwareAddr = rtnl.HardwareAddr(v.PodMAC)
 	}
-	m.Nest(unix.IFLA_LINKINFO, func() {
-		m.AttrString(unix.IFLA_INFO_KIND, "veth")
-		m.Nest(unix.IFLA_INFO_DATA, func() {
-			m.Nest(vethInfoPeer, func() {
-				*m = append(*m, rtnl.LinkBody(unix.AF_UNSPEC, 0, 0, 0)...)
-				m.AttrString(unix.IFLA_IFNAME, v.HostName)
-				if v.MTU > 0 {
-					m.Attr32(unix.IFLA_MTU, uint32(v.MTU))
-				}
-				m.Attr(unix.IFLA_ADDRESS, mac[:])
-				m.Attr32(unix.IFLA_NET_NS_FD, uint32(here.Fd()))
-			})
-		})
-	})
-	answers, err := ns.sock.Do(append([]*rtnl.Message{m, link.GetMessage(0, v.PodName)}, findOthers()...)...)
-	if err != nil {
-		return link.Link{}, false, fmt.Errorf("make veth %s: %w", v.HostName, err)
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerHardwareAddr, veth.PeerNamespace = v.HostName, rtnl.HardwareAddr(link.HostMAC()), netlink.NsFd(here.Fd())
+	if err := n.conn.LinkAdd(veth); err != nil {
+		return link.Link{}, v.explain(n, host, err)
 	}
-	if err := answers[0].Err; err != nil {
-		return link.Link{}, false, v.explain(ns, host, answers[1], err)
-	}
-	pod, err = link.First(answers[1].Data)
-	if answers[1].Err != nil {
-		err = answers[1].Err
-	}
+	pod, err := link.Get(n.conn, 0, v.PodName)
 	if err == nil {
-		return pod, foundOthers(answers[2:]), nil
+		return pod, nil
 	}
-	err = fmt.Errorf("read %s, just made in %s: %w", v.PodName, ns.path, err)
+	err = fmt.Errorf("read %s, just made in %s: %w", v.PodName, n.path, err)
 	if l, lost := link.Get(host, 0, v.HostName); lost == nil {
-		err = errors.Join(err, link.DeleteIndex(l.Index, v.HostName))
+		err = errors.Join(err, link.DeleteFound(l))
 	}
-	return link.Link{}, false, err
+	return link.Link{}, err
 }
 
 // explain finds out which of the two names is taken.
-func (v Veth) explain(ns *Namespace, host *rtnl.Socket, pod rtnl.Answer, err error) error {
+func (v Veth) explain(n *Namespace, host *rtnl.Conn, err error) error {
 	if errors.Is(err, unix.EEXIST) {
 		if taken, err := link.Get(host, 0, v.HostName); err == nil {
 			return &LinkExistsError{taken}
 		}
-		if pod.Err == nil {
-			return fmt.Errorf("make veth %s: the namespace %s has an interface %s already: %w", v.HostName, ns.path, v.PodName, os.ErrExist)
+		if _, err := link.Get(n.conn, 0, v.PodName); err == nil {
+			return fmt.Errorf("make veth %s: the namespace %s has an interface %s already: %w", v.HostName, n.path, v.PodName, os.ErrExist)
 		}
 	}
-	return fmt.Errorf("make veth %s with its peer %s in %s: %w", v.HostName, v.PodName, ns.path, err)
+	return fmt.Errorf("make veth %s with its peer %s in %s: %w", v.HostName, v.PodName, n.path, err)
 }
 
-// bringUpHost sets the alias, then IPv6, then the link up. noV6 says why there
-// is no IPv6: a workload without it doesn't mind.
-func bringUpHost(s *rtnl.Socket, index int, alias string) (noV6, err error) {
-	named := rtnl.NewMessage(unix.RTM_SETLINK, 0, rtnl.LinkBody(unix.AF_UNSPEC, index, 0, 0))
+// bringUpHost sets the alias, then IPv6, then the link up. noV6 says why there is no IPv6: a workload without it doesn't
+// mind.
+func bringUpHost(c *rtnl.Conn, index int, alias string) (noV6, err error) {
+	device := rtnl.Device(index)
 	if alias != "" {
-		named.Attr(unix.IFLA_IFALIAS, []byte(alias))
+		if err := c.LinkSetAlias(device, alias); err != nil {
+			return nil, fmt.Errorf("set alias %q: %w", alias, err)
+		}
 	}
-	// The address is alone, with the route of its subnet beside it: as a member of
-	// the subnet, a router also has its anycast address (RFC 4291, 2.6.1), and to
-	// leave that takes the kernel 15 ms more when the link is deleted. The route
-	// replaces none: every other workload interface has one to the same subnet.
-	subnet := rtnl.LinkLocalPrefix(link.HostGatewayLL()).Masked()
-	answers, err := s.Do(named, link.SetAddrGen(index, link.GenNone), link.SetUp(index), rtnl.AddAddr(index, rtnl.HostPrefix(link.HostGatewayLL())),
-		rtnl.AddRoute(rtnl.Route{Dst: subnet, Index: index, Protocol: unix.RTPROT_BOOT}, 0), link.SetAddrGen(index, link.GenEUI64))
-	if err != nil {
-		return nil, err
-	}
-	if err := answers[0].Err; err != nil {
-		return nil, fmt.Errorf("set alias %q: %w", alias, err)
-	}
-	if err := answers[2].Err; err != nil {
+	noInet6 := c.LinkSetIP6AddrGenMode(device, link.GenNone)
+	if err := c.LinkSetUp(device); err != nil {
 		return nil, fmt.Errorf("bring up the host end: %w", err)
 	}
-	switch err := answers[3].Err; {
-	case answers[1].Err != nil:
-		return fmt.Errorf("the host end has no IPv6: this kernel has none, or the MTU is below 1280: %w", answers[1].Err), nil
-	case errors.Is(err, unix.EACCES):
-		return link.ErrDisabledIPv6, nil
-	case err != nil && !errors.Is(err, unix.EEXIST):
-		return nil, fmt.Errorf("add %s to the host end: %w", link.HostGatewayLL(), err)
+	if noInet6 != nil {
+		return fmt.Errorf("the host end has no IPv6: this kernel has none, or the MTU is below 1280: %w", noInet6), nil
 	}
-	if err := answers[4].Err; err != nil && !errors.Is(err, unix.EEXIST) {
+	// The address is alone, with the route of its subnet beside it: as a member of the subnet, a router also has its
+	// anycast address (RFC 4291, 2.6.1), and to leave that takes the kernel 15 ms more when the link is deleted. The
+	// route replaces none: every other workload interface has one to the same subnet.
+	gateway := link.HostGatewayLL()
+	subnet := netip.PrefixFrom(gateway, 64).Masked()
+	err = c.AddrAdd(device, rtnl.NewAddr(rtnl.HostPrefix(gateway)))
+	if errors.Is(err, unix.EACCES) {
+		return link.ErrDisabledIPv6, nil
+	}
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("add %s to the host end: %w", gateway, err)
+	}
+	err = c.RouteAddEcmp(rtnl.Route{Dst: subnet, Index: index, Protocol: unix.RTPROT_BOOT}.Netlink())
+	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("add a route to %s by the host end: %w", subnet, err)
 	}
-	return nil, nil
+	return nil, c.LinkSetIP6AddrGenMode(device, link.GenEUI64)
 }
 
-// bringUpPod brings up the workload's end, with a link-local address unless
-// IPv6 is disabled there: Configure enables it for those that need it.
-func bringUpPod(s *rtnl.Socket, pod link.Link) error {
+// bringUpPod brings up the workload's end, with a link-local address unless IPv6 is disabled there: Configure enables it
+// for those that need it.
+func bringUpPod(c *rtnl.Conn, pod link.Link) error {
+	device := rtnl.Device(pod.Index)
 	if !pod.HasIPv6() {
-		_, err := s.Ask(link.SetUp(pod.Index))
-		return err
+		return c.LinkSetUp(device)
 	}
-	// Asking for the link makes the kernel do at once what it would do soon: see
-	// that it has a carrier and attach the queue by which packets leave, without
-	// which they are dropped (linkwatch_sync_dev).
-	requests := append([]*rtnl.Message{link.SetAddrGen(pod.Index, link.GenNone), link.SetUp(pod.Index)}, addLinkLocal(pod)...)
-	answers, err := s.Do(append(requests, link.GetMessage(pod.Index, ""))...)
-	if err != nil {
-		return err
+	if err := c.LinkSetIP6AddrGenMode(device, link.GenNone); err != nil {
+		return fmt.Errorf("set up IPv6 of the workload's end: %w", err)
 	}
-	if err := answers[1].Err; err != nil {
+	if err := c.LinkSetUp(device); err != nil {
 		return fmt.Errorf("bring up the workload's end: %w", err)
 	}
-	if err := answers[2].Err; err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("add a link-local address to the workload's end: %w", err)
+	if err := addLinkLocal(c, pod); err != nil {
+		return err
 	}
-	return nil
+	// Asking for the link makes the kernel do at once what it would do soon: see that it has a carrier and attach the
+	// queue by which packets leave, without which they are dropped (linkwatch_sync_dev).
+	_, err := link.Get(c, pod.Index, "")
+	return err
 }
 
-// addLinkLocal gives a link its link-local address itself: the kernel would not
-// let it be used before duplicate address detection has taken a second. The
-// kernel makes one again should the link go down and up.
-func addLinkLocal(l link.Link) []*rtnl.Message {
-	return []*rtnl.Message{rtnl.AddAddr(l.Index, rtnl.LinkLocalPrefix(rtnl.LinkLocal(l.MAC))), link.SetAddrGen(l.Index, l.AddrGen)}
+// addLinkLocal gives a link its link-local address itself: the kernel would not let it be used before duplicate address
+// detection has taken a second. The kernel makes one again should the link go down and up.
+func addLinkLocal(c *rtnl.Conn, l link.Link) error {
+	device := rtnl.Device(l.Index)
+	if err := c.AddrReplace(device, rtnl.NewAddr(netip.PrefixFrom(rtnl.LinkLocal(l.MAC), 64))); err != nil {
+		return fmt.Errorf("add a link-local address to the workload's end: %w", err)
+	}
+	return c.LinkSetIP6AddrGenMode(device, l.AddrGen)
 }

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/kernel/link"
-	"github.com/calico-go/calico/pkg/kernel/rtnl"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -140,19 +140,19 @@ func TestBadVeth(t *testing.T) {
 func TestCreateVethRace(t *testing.T) {
 	netns.Host(t, func() {
 		// Goroutines leave this thread: they enter the namespace themselves.
-		here, err := rtnl.OpenNetns(rtnl.OwnNetns)
+		here, err := ns.GetCurrentNS()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer here.Close()
+		defer func() { _ = here.Close() }()
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		made := 0
 		for range 8 {
-			ns := newPod(t)
+			pod := newPod(t)
 			wg.Go(func() {
-				err := here.Enter(func() error {
-					_, _, err := CreateVeth(ns, Veth{HostName: "cali1", PodName: "eth0", Alias: "x"})
+				err := here.Do(func(ns.NetNS) error {
+					_, _, err := CreateVeth(pod, Veth{HostName: "cali1", PodName: "eth0", Alias: "x"})
 					return err
 				})
 				mu.Lock()

@@ -3,61 +3,107 @@
 package rtnl
 
 import (
-	"encoding/binary"
+	"context"
 	"errors"
-	"os"
+	"fmt"
+	"sync"
+	"syscall"
 
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
-// Multicast groups of linux/rtnetlink.h (RTNLGRP_…), as bits: group n is
-// bit n-1.
-const (
-	groupLink   = 1 << 0
-	groupNeigh  = 1 << 2
-	groupAddr4  = 1 << 4
-	groupRoute4 = 1 << 6
-	groupAddr6  = 1 << 8
-	groupRoute6 = 1 << 10
-	groupConf4  = 1 << 23
-	groupConf6  = 1 << 24
+// noticeBuffer holds what the kernel tells while nobody reads, in bytes.
+const noticeBuffer = 4 << 20
 
-	// Groups are all that tell of links, addresses, routes and neighbours.
-	Groups = groupLink | groupNeigh | groupAddr4 | groupRoute4 | groupAddr6 | groupRoute6
+// Watch says what to do with the kernel's notices in a namespace. The library's subscriptions have a socket and a
+// goroutine for each group, so that the order between groups is lost, and end when the kernel drops a notice.
+type Watch struct {
+	Namespace ns.NetNS
+	Groups    []uint // RTNLGRP_…
+	// Begin reads what the notices are about. It is called before the first notice, and again, with lost set, after the
+	// kernel dropped some because nobody read in time.
+	Begin func(lost bool) error
+	// Note takes notices that came together.
+	Note func([]syscall.NetlinkMessage)
+	// End is called when the context has ended, or with the reason why no more notices come.
+	End func(error)
+}
 
-	// ConfGroups tell of those sysctls that RTM_NEWNETCONF has.
-	ConfGroups = groupConf4 | groupConf6
-
-	// NoticeBuffer holds what the kernel tells while nobody reads, in bytes.
-	NoticeBuffer = 4 << 20
-)
-
-// Discard reads what a socket of notices has queued, for nothing. Until its queue is empty the kernel drops more of what
-// it tells, and doesn't say so again (netlink_overrun): after a loss, what is looked at before may change unheard.
-func Discard(socket *os.File, buf []byte) error {
-	raw, err := socket.SyscallConn()
+// Start begins to watch, and returns when no later change is missed.
+func (w Watch) Start(ctx context.Context) error {
+	socket, err := w.open(false)
 	if err != nil {
 		return err
 	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		for failed == nil || errors.Is(failed, unix.ENOBUFS) || errors.Is(failed, unix.EINTR) {
-			_, _, failed = unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT)
-		}
-	})
-	if err == nil && !errors.Is(failed, unix.EAGAIN) {
-		err = failed
+	closer := &closer{socket: socket}
+	stop := context.AfterFunc(ctx, closer.close)
+	go func() {
+		defer stop()
+		w.End(w.run(ctx, closer))
+	}()
+	return nil
+}
+
+// open subscribes before it reads what the notices are about: what changes in between is seen by one or the other.
+func (w Watch) open(lost bool) (*nl.NetlinkSocket, error) {
+	socket, err := nl.SubscribeAt(netns.NsHandle(w.Namespace.Fd()), netns.None(), unix.NETLINK_ROUTE, w.Groups...)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to the kernel's notices: %w", err)
 	}
-	return err
+	if socket.SetReceiveBufferSize(noticeBuffer, true) != nil {
+		_ = socket.SetReceiveBufferSize(noticeBuffer, false) // as much as is allowed
+	}
+	if err := w.Begin(lost); err != nil {
+		socket.Close()
+		return nil, err
+	}
+	return socket, nil
 }
 
-// Swapped16 is the value as a filter sees it, which loads in network order what
-// is in the host's.
-func Swapped16(v uint16) uint32 {
-	return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, v)))
+// run reads until the context ends. After a loss the socket is replaced: until its queue is empty the kernel drops more,
+// and doesn't say so again (netlink_overrun).
+func (w Watch) run(ctx context.Context, c *closer) error {
+	for {
+		messages, _, err := c.socket.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS):
+			socket, err := w.open(true)
+			if err != nil {
+				return err
+			}
+			c.replace(socket)
+		case err != nil:
+			return fmt.Errorf("read the kernel's notices: %w", err)
+		default:
+			w.Note(messages)
+		}
+	}
 }
 
-// Swapped32 is that of 32 bits.
-func Swapped32(v uint32) uint32 {
-	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, v))
+// closer closes the socket in use, whichever that is by then.
+type closer struct {
+	mu     sync.Mutex
+	socket *nl.NetlinkSocket
+	closed bool
+}
+
+func (c *closer) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.socket.Close()
+}
+
+func (c *closer) replace(socket *nl.NetlinkSocket) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.socket.Close()
+	if c.socket = socket; c.closed {
+		socket.Close()
+	}
 }

@@ -3,54 +3,90 @@
 package rtnl
 
 import (
+	"context"
 	"errors"
-	"os"
-	"strconv"
+	"net/netip"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/calico-go/calico/test/netns"
+	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 )
 
-// TestDiscard: the kernel, which has dropped notices, tells of all again as soon as those that it kept are discarded.
-func TestDiscard(t *testing.T) {
+// TestWatchLost: when the kernel drops notices because nobody read them, Begin is told so, and notices go on.
+func TestWatchLost(t *testing.T) {
 	netns.Host(t, func() {
-		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+		here, err := ns.GetCurrentNS()
 		if err != nil {
 			t.Fatal(err)
 		}
-		socket := os.NewFile(uintptr(fd), "notices")
-		defer socket.Close()
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil { // the least there is
-			t.Fatal(err)
-		}
-		if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groupRoute4}); err != nil {
-			t.Fatal(err)
-		}
-		change := func(n int) { netns.IP(t, "route", "add", "blackhole", "10.9.0."+strconv.Itoa(n)) }
-		for n := range 20 {
-			change(n)
-		}
-		buf := make([]byte, ReceiveSize)
-		if _, err := socket.Read(buf); !errors.Is(err, unix.ENOBUFS) {
-			t.Fatalf("%v, want a loss", err)
-		}
-		if err := Discard(socket, buf); err != nil {
-			t.Fatal(err)
-		}
-		change(20)
-		n, err := unix.Read(fd, buf)
+		defer func() { _ = here.Close() }()
+		conn, err := Dial()
 		if err != nil {
-			t.Fatalf("the change after the loss: %v", err)
+			t.Fatal(err)
 		}
-		heard := ""
-		Messages(buf[:n], func(h Header, body []byte) {
-			if h.Kind == unix.RTM_NEWROUTE {
-				heard = OnlyAddr(body).String()
+		defer conn.Close()
+		begun, noted, ended, reads := make(chan bool, 10), make(chan netip.Prefix, 1000), make(chan error), make(chan struct{})
+		w := Watch{Namespace: here, Groups: []uint{unix.RTNLGRP_IPV4_ROUTE}, End: func(err error) { ended <- err },
+			Begin: func(lost bool) error {
+				begun <- lost
+				return nil
+			},
+			Note: func(messages []syscall.NetlinkMessage) {
+				<-reads
+				for _, m := range messages {
+					if r, ok := ParseRoute(m.Data); ok {
+						select {
+						case noted <- r.Dst:
+						default:
+						}
+					}
+				}
+			},
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		if err := w.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if <-begun {
+			t.Error("something was lost before the start")
+		}
+		flap := func(dst netip.Prefix) {
+			route := Route{Dst: dst, Index: 1, Scope: unix.RT_SCOPE_LINK}.Netlink()
+			if err := errors.Join(conn.RouteAdd(route), conn.RouteDel(route)); err != nil {
+				t.Fatal(err)
 			}
-		})
-		if heard != "10.9.0.20" {
-			t.Errorf("heard of %q after the loss", heard)
+		}
+		for range 2 * noticeBuffer / 1000 { // a notice takes most of 1,000 bytes
+			flap(netip.MustParsePrefix("10.9.0.1/32"))
+		}
+		close(reads)
+		select {
+		case lost := <-begun:
+			if !lost {
+				t.Error("begun again, and nothing was lost")
+			}
+		case <-time.After(netns.Patience):
+			t.Fatal("no loss was noticed")
+		}
+		want := netip.MustParsePrefix("10.9.0.2/32")
+		flap(want)
+		for timeout := time.After(netns.Patience); ; {
+			select {
+			case got := <-noted:
+				if got != want {
+					continue
+				}
+			case <-timeout:
+				t.Fatal("no notice after the loss")
+			}
+			break
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

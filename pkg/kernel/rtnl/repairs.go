@@ -7,44 +7,22 @@ import (
 	"time"
 )
 
-// sayAgain is after what time the log is told again of one thing that others change and
-// that is repaired: a fight with another program is one of dozens a second.
+// sayAgain is after what time the log is told again of a repair of one thing: a fight with another program is one of
+// dozens a second.
 const sayAgain = time.Minute
 
-// Repairs are what the log is told of what others changed. The zero value is ready to use.
-type Repairs struct {
-	of    map[string]repaired
-	swept time.Time
-}
+// Repairs remembers of what repairs the log was told. The zero value is ready to use.
+type Repairs struct{ said map[string]time.Time }
 
-// repaired is of one thing.
-type repaired struct {
-	said    time.Time
-	changes int // since
-}
-
-// old says that no fight goes on over it: what was counted is no news any more.
-func (r repaired) old(now time.Time) bool { return now.Sub(r.said) >= 2*sayAgain }
-
-// Say takes in the changes that a repair of something took, and returns how many the log is to be
-// told of now, 0 = none.
-func (r *Repairs) Say(what string, changes int, now time.Time) int {
-	if now.Sub(r.swept) >= sayAgain {
-		r.swept = now
-		maps.DeleteFunc(r.of, func(_ string, one repaired) bool { return one.old(now) })
+// Say reports whether the log is to be told of a repair of something.
+func (r *Repairs) Say(what string, now time.Time) bool {
+	maps.DeleteFunc(r.said, func(_ string, at time.Time) bool { return now.Sub(at) >= sayAgain })
+	if _, lately := r.said[what]; lately {
+		return false
 	}
-	if r.of == nil {
-		r.of = make(map[string]repaired)
+	if r.said == nil {
+		r.said = make(map[string]time.Time)
 	}
-	one := r.of[what]
-	if one.old(now) {
-		one.changes = 0
-	}
-	one.changes += changes
-	if now.Sub(one.said) < sayAgain {
-		r.of[what] = one
-		return 0
-	}
-	r.of[what] = repaired{said: now}
-	return one.changes
+	r.said[what] = now
+	return true
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/calico-go/calico/test/pods"
 )
 
-// TestWays has two uplinks: addresses beyond either, beyond both by two next hops,
+// TestLookup has two uplinks: addresses beyond either, beyond both by two next hops,
 // and by a table that the own address chooses.
-func TestWays(t *testing.T) {
+func TestLookup(t *testing.T) {
 	netns.Host(t, func() {
 		for i, name := range []string{"eth0", "eth1"} {
 			far := []string{"far0", "far1"}[i]
@@ -37,7 +37,7 @@ func TestWays(t *testing.T) {
 		} {
 			netns.IP(t, strings.Fields(args)...)
 		}
-		w := &Ways{}
+		w := &Lookup{}
 		defer w.Close()
 		for _, test := range []struct {
 			to, from string
