@@ -186,7 +186,6 @@ func (l *loop) settle(ctx context.Context) error {
 	}
 	l.unwatch()
 	l.path.Close()
-	l.check = nil // it was of the former
 	if err := l.openPath(ctx); err != nil {
 		return err
 	}

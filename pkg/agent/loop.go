@@ -42,8 +42,6 @@ const (
 type hostPath interface {
 	Apply(ctx context.Context, desired []hostpath.Endpoint) (hostpath.Report, error)
 	ApplySome(ctx context.Context, changed, removed []hostpath.Endpoint) (hostpath.Report, error)
-	Audit(ctx context.Context) (report hostpath.Report, doubtful []string, err error)
-	Unchanged(ctx context.Context) (bool, error)
 	Subscribe(ctx context.Context) (<-chan hostpath.Event, error)
 	Indexes(names ...string) map[string]int
 	ShrinkMTU(ctx context.Context, mtu int) (changed int, err error)
@@ -113,8 +111,6 @@ type loop struct {
 	unwatch   context.CancelFunc
 	unsettled bool                // settings in etcd changed
 	whole     bool                // the whole state is due
-	check     chan audited        // answers when an audit beside the loop is done; nil = there is none
-	checked   time.Time           // when it began
 	applied   bool                // it has been applied once
 	dirty     map[string]struct{} // endpoints to follow
 	drifted   map[string]struct{} // interfaces to read
@@ -175,7 +171,7 @@ func (l *loop) run(ctx context.Context) error {
 	defer beat.Stop()
 	named := l.report.Naming.Subscribe()
 	for {
-		l.alive()
+		l.health.Turn()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -207,10 +203,6 @@ func (l *loop) run(ctx context.Context) error {
 		case <-l.route.lower:
 			l.lowered()
 		case <-named:
-		case a := <-l.check:
-			if !l.noteAudit(ctx, a) {
-				continue // it is tried again after a while
-			}
 		case done := <-l.route.done:
 			l.noteShrunk(done)
 			continue
@@ -218,11 +210,11 @@ func (l *loop) run(ctx context.Context) error {
 			ask <- l.picture()
 			continue
 		case <-audit.C:
-			l.audit(ctx)
+			l.audit()
 		case <-beat.C:
 			continue
 		}
-		l.alive()
+		l.health.Turn()
 		l.state.deaf = l.health.Disconnected(0) != "" // before what ends it is taken in
 		l.drain()
 		if err := l.turn(ctx); err != nil {
@@ -236,13 +228,6 @@ func (l *loop) run(ctx context.Context) error {
 			firewallInterval = l.params.FirewallInterval
 			firewallAudit.Reset(firewallInterval)
 		}
-	}
-}
-
-// alive tells health that the loop turns, unless what it has begun beside it hangs.
-func (l *loop) alive() {
-	if l.check == nil || time.Since(l.checked) < beatInterval {
-		l.health.Turn()
 	}
 }
 

@@ -51,11 +51,8 @@ type clockwork struct {
 	unshrunk error         // of giving workloads a smaller MTU
 	hold     time.Duration // of every call
 	tracked  time.Duration // how long it takes to delete connections
-	changed  bool          // a look at it shows that it changed
-	doubtful []string      // that an audit finds
 	strays   []hostpath.Stray
 	links    map[string]int // their indexes
-	audits   sync.WaitGroup
 }
 
 func (c *clockwork) call(what string, endpoints []hostpath.Endpoint) (hostpath.Report, error) {
@@ -81,22 +78,6 @@ func (c *clockwork) ApplySome(_ context.Context, changed, _ []hostpath.Endpoint)
 	return c.call("some", changed)
 }
 
-// Audit is of hostPath.
-func (c *clockwork) Audit(context.Context) (hostpath.Report, []string, error) {
-	c.audits.Add(1)
-	defer c.audits.Done()
-	r, err := c.call("audit", nil)
-	return r, c.doubtful, err
-}
-
-// Unchanged is of hostPath.
-func (c *clockwork) Unchanged(context.Context) (bool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calls = append(c.calls, "look "+time.Since(c.start).String())
-	return !c.changed, c.fail
-}
-
 // Subscribe is of hostPath.
 func (c *clockwork) Subscribe(context.Context) (<-chan hostpath.Event, error) { return c.events, nil }
 
@@ -112,7 +93,7 @@ func (c *clockwork) Indexes(names ...string) map[string]int {
 }
 
 // Close is of hostPath.
-func (c *clockwork) Close() { c.audits.Wait() }
+func (c *clockwork) Close() {}
 
 // noRoutes is a host that reaches all by eth0.
 type noRoutes struct{}
@@ -198,25 +179,16 @@ func TestAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
 		time.Sleep(31 * time.Second)
-		c.expect(t, "nothing but the audit", "whole 0s", "look 10s", "look 20s", "look 30s")
-		c.with(func() { c.changed = true })
-		time.Sleep(10 * time.Second)
-		c.expect(t, "a look shows a change", "look 40s", "audit 40s")
-		c.with(func() { c.doubtful = []string{"cali1"} })
-		time.Sleep(10 * time.Second)
-		c.expect(t, "an endpoint's interface isn't right", "look 50s", "audit 50s", "some 50s")
-		c.with(func() { c.doubtful = []string{"cali-left"} })
-		time.Sleep(10 * time.Second)
-		c.expect(t, "nobody's interface isn't right", "look 1m0s", "audit 1m0s", "whole 1m0s")
-		c.with(func() { c.changed, c.doubtful, c.fail = false, nil, errors.New("broken") })
+		c.expect(t, "nothing but the audit", "whole 0s", "whole 10s", "whole 20s", "whole 30s")
+		c.with(func() { c.fail = errors.New("broken") })
 		time.Sleep(10500 * time.Millisecond)
-		c.expect(t, "the kernel can't be looked at", "look 1m10s", "audit 1m10s", "whole 1m11s")
+		c.expect(t, "the kernel can't be read", "whole 40s", "whole 41s")
 		c.with(func() { c.fail = nil })
 		time.Sleep(10 * time.Second)
 		c.did()
 		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "RouteRefreshInterval"}, model.Text("60"), 2)}}
 		time.Sleep(2 * time.Minute)
-		c.expect(t, "another interval", "look 2m21.5s", "look 3m21.5s")
+		c.expect(t, "another interval", "whole 1m51.5s", "whole 2m51.5s")
 		if got := c.health.Unready(); got != "" {
 			t.Errorf("between audits: %s", got)
 		}
@@ -250,36 +222,6 @@ func TestReadyForAHost(t *testing.T) {
 	})
 }
 
-// TestAuditBeside changes etcd while an audit takes all apart.
-func TestAuditBeside(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClockwork(t)
-		c.did()
-		c.with(func() { c.changed, c.hold = true, 3*time.Second })
-		time.Sleep(11 * time.Second)
-		c.with(func() { c.changed, c.hold = false, 0 })
-		asks := func(what string, key model.WorkloadEndpointKey, revision int64, want time.Duration) {
-			t.Helper()
-			if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: key, Revision: revision}); err != nil {
-				t.Errorf("%s: %v", what, err)
-			}
-			if took := time.Since(c.start); took != want {
-				t.Errorf("%s: answered after %v, want %v", what, took, want)
-			}
-		}
-		policy := model.Policy{Selector: "all()"}
-		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(model.PolicyKey{Tier: "default", Policy: "p"}, policy, 2)}}
-		asks("a policy", testKey("a"), 2, 11*time.Second)
-		b := testKey("b")
-		c.updates <- model.Update{Revision: 3, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 3)}}
-		asks("an endpoint", b, 3, 11*time.Second)
-		c.expect(t, "calls", "look 10s", "audit 10s", "some 11s")
-		c.with(func() { c.changed, c.hold = true, 15*time.Second })
-		time.Sleep(32 * time.Second) // one that takes longer than the time between two
-		c.expect(t, "slow ones", "look 20s", "audit 20s", "look 40s", "audit 40s")
-	})
-}
-
 func TestDriftPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
@@ -303,7 +245,7 @@ func TestDriftPause(t *testing.T) {
 		c.expect(t, "the host's forwarding is switched off again and again", "some 2.025s", "some 2.045s", "some 2.065s")
 		close(c.events)
 		time.Sleep(9 * time.Second)
-		c.expect(t, "no events any more", "look 10s")
+		c.expect(t, "no events any more", "whole 10s")
 	})
 }
 
@@ -317,18 +259,18 @@ func TestRetry(t *testing.T) {
 		c.expect(t, "an endpoint that the kernel refuses", "some 0s", "some 1s", "some 3s", "some 7s")
 		c.with(func() { c.refuse = &link.DownError{Interface: "cali2", Why: "is not there"} })
 		time.Sleep(30 * time.Second)
-		c.expect(t, "an endpoint without interface", "look 10s", "some 15s", "look 20s", "look 30s")
+		c.expect(t, "an endpoint without interface", "whole 10s", "whole 20s", "whole 30s")
 		c.with(func() { c.refuse, c.fail = nil, errors.New("broken") })
 		time.Sleep(12 * time.Second)
 		c.expect(t, "a kernel that can't be read",
-			"look 40s", "audit 40s", "whole 41s", "whole 43s", "whole 47s", "look 50s", "whole 50s")
+			"whole 40s", "whole 41s", "whole 43s", "whole 47s", "whole 50s")
 	})
 }
 
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
-		c.with(func() { c.changed, c.hold = true, time.Minute })
+		c.with(func() { c.hold = time.Minute })
 		time.Sleep(39 * time.Second)
 		if got := reply(c.health, "/liveness"); got != "" {
 			t.Errorf("after 29 s in one turn: %s", got)
