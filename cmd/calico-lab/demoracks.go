@@ -158,7 +158,7 @@ func bestRoute(lines []string, addr netip.Addr) string {
 
 // state shows a part of what the agent says of itself.
 func (r *racks) state(ctx context.Context) error {
-	r.heading("What the agent of host a says: part of /debug/state")
+	r.heading("What the agent of host a says: part of /debug/state?format=text")
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (c net.Conn, err error) {
 		err = r.lab.Host("a").Do(func() error {
 			c, err = (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -166,7 +166,7 @@ func (r *racks) state(ctx context.Context) error {
 		})
 		return c, err
 	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:9099/debug/state", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:9099/debug/state?format=text", nil)
 	if err != nil {
 		return err
 	}
