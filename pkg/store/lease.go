@@ -30,7 +30,7 @@ type Lease struct {
 }
 
 // Lease grants a lease of ttl, rounded up to seconds (etcd may grant more), and keeps it alive until it is closed or
-// left, or the client is closed. The context bounds the grant only.
+// left. Closing the client leaves it. The context bounds the grant only.
 func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 	if ttl <= 0 {
 		return nil, fmt.Errorf("grant lease: %v is no time to live", ttl)
@@ -45,24 +45,29 @@ func (c *Client) Lease(ctx context.Context, ttl time.Duration) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	keep, stop := context.WithCancel(context.Background())
+	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &Lease{
 		c: c, id: resp.ID, ttl: time.Duration(resp.TTL) * time.Second,
 		lost: make(chan struct{}), stop: stop, done: make(chan struct{}),
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closing {
+	if c.closed {
 		stop()
 		return nil, fmt.Errorf("grant lease: %w", errClosed)
 	}
-	c.work.Add(1)
-	go func() {
-		defer c.work.Done()
-		defer stop()
+	c.work.Go(func() {
 		defer close(l.done)
+		defer stop()
 		l.keepAlive(keep, start)
-	}()
+	})
+	c.work.Go(func() { // Close leaves it
+		select {
+		case <-c.done:
+			stop()
+		case <-l.done:
+		}
+	})
 	return l, nil
 }
 
@@ -121,20 +126,12 @@ func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.c.done:
-			l.stop()
-			if err := l.revoke(); err != nil {
-				l.c.log.Warn("lease not revoked, it will run out", "lease", l.id, "err", err)
-			}
-			return
 		case <-timer.C:
 		}
 		ttl, sent, err := l.renew(ctx, deadline)
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && l.c.isClosing():
-			continue // to revoke it
 		case err != nil:
 			l.c.log.Warn("lease not kept alive: its keys are gone or will go", "lease", l.id, "err", err)
 			close(l.lost)
@@ -150,17 +147,10 @@ func (l *Lease) keepAlive(ctx context.Context, granted time.Time) {
 }
 
 // renew renews the lease once, trying until the deadline: a refusal may end before that, for example when etcd restarts or
-// a password is being changed. It ends when the client is closed.
+// a password is being changed.
 func (l *Lease) renew(ctx context.Context, deadline time.Time) (ttl time.Duration, sent time.Time, err error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	go func() {
-		select {
-		case <-l.c.done:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	for round := 0; ; round++ {
 		if ttl, sent, err = l.ask(ctx); err == nil || !rest(ctx, round, err) {
 			return ttl, sent, err

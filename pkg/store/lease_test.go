@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -132,35 +131,7 @@ func TestLeaseRest(t *testing.T) {
 	})
 }
 
-// TestLeaseCloseRefused closes the client while a lease is kept alive in vain.
-func TestLeaseCloseRefused(t *testing.T) {
-	t.Parallel()
-	hangs, err := net.Listen("tcp", freeAddr(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hangs.Close()
-	for name, at := range map[string]string{"refused": freeAddr(t), "hangs": hangs.Addr().String()} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t, Config{Endpoints: []string{at}, RefusedTimeout: time.Millisecond})
-			ctx, stop := context.WithCancel(t.Context())
-			l := &Lease{c: s, ttl: time.Millisecond, lost: make(chan struct{}), stop: stop}
-			s.work.Go(func() { l.keepAlive(ctx, time.Now().Add(patienceOfTests)) })
-			eventually.True(t, patienceOfTests, "it is tried", func() bool { return s.Counters().RoundTrips > 0 })
-			start := time.Now()
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			took(t, start)
-			if lost(l) {
-				t.Error("Close counts as lost")
-			}
-		})
-	}
-}
-
-// TestLeaseLeft: what hangs on a lease that is left goes when the lease has run out,
-// and not before; closing the client does not revoke it, either.
+// TestLeaseLeft: the keys of a lease that is left, by itself or with its client, go when it has run out, and not before.
 func TestLeaseLeft(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
@@ -175,18 +146,14 @@ func TestLeaseLeft(t *testing.T) {
 	}
 	short := leased(t, s, "short", 900*time.Millisecond)
 	for range 2 {
-		long.Leave()
 		short.Leave()
-	}
-	if err := long.Close(); err != nil {
-		t.Error(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	eventually.True(t, patienceOfTests, "the short lease has run out", func() bool { return !exists(t, watcher, "short") })
 	if !exists(t, watcher, "long") {
-		t.Error("a lease that was left has been revoked")
+		t.Error("closing the client has revoked a lease")
 	}
 }
 
@@ -263,21 +230,4 @@ func TestLease(t *testing.T) {
 	if !errors.Is(err, ErrLeaseEnded) {
 		t.Errorf("a put under a lease that is gone: %v", err)
 	}
-}
-
-func TestCloseRevokesLeases(t *testing.T) {
-	c := startCluster(t, clusterOptions{})
-	watcher := c.open()
-	// On a busy machine revokeTimeout may not be enough for it.
-	eventually.True(t, patienceOfTests, "a client that doesn't leave its key behind", func() bool {
-		s, err := Open(context.Background(), Config{Endpoints: c.endpoints()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		leased(t, s, "A", time.Hour)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return !exists(t, watcher, "A")
-	})
 }

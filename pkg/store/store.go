@@ -58,8 +58,8 @@ type Client struct {
 	tls    *tlsFiles // nil: no TLS file given
 	log    *slog.Logger
 
-	done chan struct{}  // closed when Close begins
-	work sync.WaitGroup // keepalives
+	done chan struct{}  // closed by Close
+	work sync.WaitGroup // of leases
 
 	mu       sync.Mutex
 	members  []*member
@@ -68,8 +68,7 @@ type Client struct {
 	token    token
 	authOff  bool   // the server said that authentication is off
 	rejected string // the last token that etcd didn't know
-	closing  bool   // no new leases
-	closed   bool   // no new requests
+	closed   bool
 
 	roundTrips, bytesRead, commits, conflicts atomic.Int64
 	interrupted                               atomic.Pointer[interruption] // nil: no watch is
@@ -151,36 +150,23 @@ func (c *Client) Names() []string {
 	return out
 }
 
-// Close ends every lease that was not closed and the connections. Watches and requests under way fail.
+// Close ends the connections: watches and requests under way fail, leases that were not closed are left.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	if c.closing {
+	if c.closed {
 		c.mu.Unlock()
 		return nil
 	}
-	c.closing = true
-	close(c.done)
-	c.mu.Unlock()
-	c.work.Wait() // leases are revoked
-
-	c.mu.Lock()
 	c.closed = true
+	close(c.done)
 	members := c.members
 	c.mu.Unlock()
+	c.work.Wait()
 	var errs []error
 	for _, m := range members {
 		errs = append(errs, m.close())
 	}
 	return errors.Join(errs...)
-}
-
-func (c *Client) isClosing() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // Counters are totals since Open.
