@@ -57,23 +57,12 @@ func (w *watch) follow(ctx context.Context) error {
 		}
 	}
 	if f.kind == ErrDenied {
-		f.reason = w.denied(authCtx, client, f.reason)
+		w.merger = nil // reading the snapshot names the prefix
 	}
 	if f.kind == nil {
 		f.kind = ErrUnavailable
 	}
 	return fmt.Errorf("watch: %w: %s: %s", f.kind, m.url, f.reason)
-}
-
-// denied names the prefix that the user may not read.
-func (w *watch) denied(ctx context.Context, client *clientv3.Client, reason string) string {
-	ctx, cancel := context.WithTimeout(ctx, createTimeout)
-	defer cancel()
-	var ops []clientv3.Op
-	for _, p := range w.prefixes {
-		ops = append(ops, clientv3.OpGet(p, clientv3.WithPrefix()))
-	}
-	return w.c.denied(ctx, client, ops, reason)
 }
 
 // answer is what etcd says on one of the watches.
