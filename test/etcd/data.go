@@ -27,7 +27,7 @@ func (s *Server) Remove(keys ...model.Key) {
 	s.commit(model.Change{Deletes: keys})
 }
 
-// commit makes a change that may be made twice: it is, where a busy machine gave no time to answer.
+// commit makes a change, again if a busy machine gave etcd no time to answer.
 func (s *Server) commit(change model.Change) (revision int64) {
 	s.Helper()
 	s.Until("etcd answers", func() bool {
@@ -41,7 +41,7 @@ func (s *Server) commit(change model.Change) (revision int64) {
 	return revision
 }
 
-// Get reads a key; nil = it isn't there.
+// Get returns the value of a key, nil if it doesn't exist.
 func (s *Server) Get(key model.Key) any {
 	s.Helper()
 	snapshot, err := s.Store.Read(context.Background(), model.KeyRange(key))
@@ -52,21 +52,21 @@ func (s *Server) Get(key model.Key) any {
 	return entry.Value
 }
 
-// Field is what it says of a host, "" = nothing.
+// Field returns a BGP field of a host, "" if it doesn't exist.
 func (s *Server) Field(host string, field model.BGPHostField) string {
 	s.Helper()
 	text, _ := s.Get(model.BGPHostKey{Host: host, Field: field}).(model.Text)
 	return string(text)
 }
 
-// Setting is a setting of a host, "" = it isn't there.
+// Setting returns a setting of a host, "" if it doesn't exist.
 func (s *Server) Setting(host, name string) string {
 	s.Helper()
 	text, _ := s.Get(model.HostConfigKey{Host: host, Name: name}).(model.Text)
 	return string(text)
 }
 
-// Held are the addresses of a handle, which must all be of a node.
+// Held returns the addresses of a handle, each of which must name a node.
 func (s *Server) Held(handle string) []netip.Addr {
 	s.Helper()
 	snapshot, err := s.Store.Read(context.Background(), model.PrefixRange(model.BlockPrefix(false)), model.PrefixRange(model.BlockPrefix(true)))
@@ -90,7 +90,7 @@ func (s *Server) Held(handle string) []netip.Addr {
 	return all
 }
 
-// Check holds what it has to the invariants of the data model.
+// Check checks the content against the invariants of the data model.
 func (s *Server) Check() {
 	s.Helper()
 	snapshot, err := s.Store.Read(context.Background(), model.PrefixRange("/calico/"))
@@ -102,7 +102,7 @@ func (s *Server) Check() {
 	}
 }
 
-// LeaseOf is the lease that a key hangs on, 0 for none.
+// LeaseOf returns the lease of a key, 0 for none.
 func (s *Server) LeaseOf(key model.Key) (id int64) {
 	s.Helper()
 	s.Client(func(ctx context.Context, c *clientv3.Client) error {
@@ -115,8 +115,8 @@ func (s *Server) LeaseOf(key model.Key) (id int64) {
 	return id
 }
 
-// LoseName has another host take a name with an address while who has it can't reach etcd:
-// its lease is over.
+// LoseName makes another host take a name, with an address, while the host that has the name can't reach etcd and its
+// lease ends.
 func (s *Server) LoseName(name, addr string) {
 	s.Helper()
 	status := model.StatusKey{Host: name}

@@ -27,14 +27,13 @@ import (
 	"github.com/calico-go/calico/test/eventually"
 )
 
-// Patience bounds every wait for a condition. A machine that is busy with other things
-// takes several seconds for what else takes one.
+// Patience bounds every wait for a condition. A busy machine takes several seconds for what otherwise takes one.
 const Patience = 90 * time.Second
 
-// Server is one member, alone. What it can't do fails the test.
+// Server is an etcd of one member. Whatever it fails to do fails the test.
 type Server struct {
 	testing.TB
-	// Store reads and writes what it holds.
+	// Store is a client of it.
 	Store *store.Client
 
 	cfg     *embed.Config
@@ -73,8 +72,8 @@ func New(tb testing.TB) *Server {
 // Addr is where clients find it, host:port.
 func (s *Server) Addr() string { return s.cfg.ListenClientUrls[0].Host }
 
-// serve lets requests through until etcd is stopped: one that asks for the
-// member's status after its database is closed would end the test process.
+// serve lets requests through until etcd is stopped: a request for the member's status after its database is closed would
+// end the test process.
 func (s *Server) serve(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	s.serving.RLock()
 	defer s.serving.RUnlock()
@@ -84,7 +83,7 @@ func (s *Server) serve(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 	return handler(ctx, req)
 }
 
-// Start starts it again after Stop, with all that it held.
+// Start starts etcd again after Stop, with its content.
 func (s *Server) Start() {
 	s.Helper()
 	s.serving.Lock()
@@ -102,7 +101,7 @@ func (s *Server) Start() {
 	}
 }
 
-// Stop ends it, where it runs.
+// Stop stops etcd if it runs.
 func (s *Server) Stop() {
 	if s.etcd != nil {
 		s.serving.Lock()
@@ -114,7 +113,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// elsewhere has it serve at another address while do runs: whoever was connected can't reach it.
+// elsewhere makes etcd serve at another address while do runs: other clients can't reach it.
 func (s *Server) elsewhere(do func(*store.Client)) {
 	s.Helper()
 	public := s.cfg.ListenClientUrls
@@ -155,8 +154,8 @@ func (s *Server) Until(what string, met func() bool) {
 	eventually.True(s, Patience, what, met)
 }
 
-// FreeAddrs are addresses that nobody listens at, no two the same, below the ports that the
-// kernel gives to connections: one of those may be taken before it is used.
+// FreeAddrs returns distinct addresses at which nothing listens, below the ports that the kernel gives to connections,
+// which could take one before the test does.
 func FreeAddrs(tb testing.TB, n int) []string {
 	tb.Helper()
 	addrs := make([]string, 0, n)
