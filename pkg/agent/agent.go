@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package agent is the node agent: it watches etcd, works out what follows for
-// this host, keeps the kernel so, and says at the gate when an endpoint is
+// this host, brings the kernel in line, and says at the gate when an endpoint is
 // programmed.
 //
-// state.go, desired.go and plan.go decide and do nothing else; loop.go owns the
-// state and acts. The packages below are its parts.
+// loop.go drives the reconcilers of workloads and the firewall; what cuts connections, the
+// router, identity and status run beside it. Each is a package below this one and knows none of
+// the others: what they share is passed on as values.
 package agent
 
 import (
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,11 +24,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/calico-go/calico/pkg/agent/connections"
+	"github.com/calico-go/calico/pkg/agent/debugstate"
 	"github.com/calico-go/calico/pkg/agent/etcdway"
+	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/statefile"
 	"github.com/calico-go/calico/pkg/agent/status"
+	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/logfile"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
@@ -73,7 +78,7 @@ type Config struct {
 	// ConfigFile is the file of parameters, which need not be there.
 	ConfigFile string
 	file       map[string]string // what it says
-	place      string            // status.Place, "" = it isn't known, or not that no other agent is here
+	place      string            // status.Place, "" = it isn't known
 	Version    string
 	Logger     *slog.Logger
 	// Level is that of Logger; the agent changes it as it is set in etcd.
@@ -103,21 +108,13 @@ func run(ctx context.Context, cfg Config) error {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	defer passHangups(cfg.Logger)()
-	release, err := alone(cfg.RunDir)
+	release, err := lock(cfg.RunDir)
 	if err != nil {
 		return fmt.Errorf("run directory %s (CALICO_RUN_DIR): %w", cfg.RunDir, err)
 	}
 	defer release()
-	leave, doubt, err := aloneInNetwork()
-	if err != nil {
-		return fmt.Errorf("this network namespace: %w", err)
-	}
-	defer leave()
-	if doubt == nil {
-		cfg.place, doubt = status.Place()
-	}
-	if doubt != nil {
-		cfg.Logger.Warn("another agent in this network namespace would not be noticed", "reason", doubt)
+	if cfg.place, err = status.Place(); err != nil {
+		cfg.Logger.Warn("it isn't known where this agent runs: a lease of its former run counts as another's", "reason", err)
 	}
 	trouble := problems.New(cfg.Logger)
 	file, err := params.ReadFile(cfg.ConfigFile)
@@ -152,10 +149,9 @@ func run(ctx context.Context, cfg Config) error {
 		Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Logger: cfg.Logger, Health: h, Problems: trouble,
 	}, client))
 	way := etcdway.New(cfg.Logger, client)
-	l.expect, l.etcdAddrs = client.Expect, way.Needed
+	l.gate.expect, l.router.etcdAddrs = client.Expect, way.Needed
 	r, id, left := attach(cfg, client, l, way.All)
 	l.adopt()
-	l.state.setPrefixes(l.params.InterfacePrefixes) // it has nothing to judge yet
 	errHealth, errMetrics := l.serving.Move()
 	if err := errors.Join(fixed("-health (CALICO_HEALTH_ADDRESS)", cfg.Health, errHealth), fixed("-metrics (CALICO_METRICS_ADDRESS)", cfg.Metrics, errMetrics)); err != nil {
 		l.serving.Close()
@@ -166,7 +162,10 @@ func run(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return l.serving.Run(ctx) })
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, SocketName), gatekeeper{l}) })
 	group.Go(func() error { return l.report.Run(ctx) })
-	group.Go(func() error { return watch(ctx, client, way, l, r) })
+	f := newFeed(l, way, r)
+	group.Go(func() error {
+		return client.Watch(ctx, watched(), func(u model.Update) error { return f.Update(ctx, u) })
+	})
 	group.Go(func() error { return way.KeepClear(ctx) })
 	group.Go(func() error { return r.Talk(ctx) })
 	group.Go(func() error { return r.Run(ctx) })
@@ -186,36 +185,31 @@ func newLoop(cfg Config, start params.Params, h *health.Monitor, trouble *proble
 	known := cfg.settings()
 	known.Roles = func(prefixes []string) ([]hostnet.Role, error) { return l.system.roles(prefixes) }
 	l = &loop{
-		log: cfg.Logger, params: start,
-		system:  hostSystem(cfg),
+		log: cfg.Logger, params: start, system: hostSystem(cfg),
 		metrics: m, health: h, report: r, problems: trouble,
 		adoption: params.NewAdoption(known, trouble), serving: serving.New(trouble, h.Handler(trouble), daemonmetrics.Handler(m.registry)),
 		updates: make(chan model.Update, updateBuffer),
-		waits:   make(chan *wait), leaves: make(chan *wait), late: make(chan struct{}),
-		stopped:  make(chan struct{}),
-		expect:   func(int64) {},
-		deleted:  mailbox.NewSignal(),
-		handover: router.NewHandover(), asks: make(chan chan string), route: route{done: make(chan shrunk)},
-		state: newState(cfg.Node, start.InterfacePrefixes), desired: newDesired(), wall: newWall(cfg.Node),
-		waiting: map[*wait]struct{}{}, dirty: map[string]struct{}{}, drifted: map[string]struct{}{}, absent: map[string]string{},
+		asks:    make(chan chan debugstate.Endpoints), stopped: make(chan struct{}), gate: newWaiters(), deleted: mailbox.NewSignal(),
+		etcd: newEtcdState(cfg.Node), mtu: workload.NewShrinker(cfg.Logger, start.MTULiveUpdate),
+		router: routerState{handover: router.NewHandover(), etcdAddrs: func() []netip.Addr { return nil }},
 	}
 	return l
 }
 
 // runToEnd is run, and what that began beside itself.
 func (l *loop) runToEnd(ctx context.Context) error {
-	defer l.flushes.Wait()
-	defer close(l.stopped)
+	defer l.mtu.Wait()
+	defer l.beside.Wait()
 	return l.run(ctx)
 }
 
 // hostSystem is the host that the process runs on.
 func hostSystem(cfg Config) system {
 	return system{
-		open: func(prefixes []string) (hostPath, error) {
+		open: func(prefixes []string) (workload.Path, error) {
 			return hostpath.New(hostpath.Config{Prefixes: prefixes, Logger: cfg.Logger})
 		},
-		openFirewall: func(alive func()) (firewall, error) {
+		openFirewall: func(alive func()) (firewall.Table, error) {
 			return nft.Open(nft.Config{Logger: cfg.Logger, Between: alive})
 		},
 		connections:       conntrack.List,
@@ -235,28 +229,37 @@ func writeNode(cfg Config) error {
 	return statefile.Write(filepath.Join(cfg.VarDir, NodenameName), []byte(cfg.Node+"\n"))
 }
 
-// watch hands on what etcd holds. The store rides out what etcd goes through. The
-// router is told first, as that never waits.
-func watch(ctx context.Context, client *store.Client, way *etcdway.Way, l *loop, r *router.Router) error {
-	var before readable
-	unknown := problems.NewUnknown(l.state.host, l.problems)
-	return client.Watch(ctx, watched(), func(u model.Update) error {
-		before.fill(u)
-		unknown.Hear(u)
-		way.Hear()
-		l.report.Hear(u)
-		r.Hear(u)
-		u, ok := forLoop(u)
-		if !ok {
-			return nil
-		}
-		select {
-		case l.updates <- u:
-			return nil
-		case <-ctx.Done():
-			return nil // the watch ends by itself, which is no failure
-		}
-	})
+// feed is where what etcd holds enters the agent, whatever source it comes from.
+type feed struct {
+	readable readable
+	unknown  *problems.Unknown
+	way      *etcdway.Way
+	status   *status.Reporter
+	router   *router.Router
+	updates  chan<- model.Update
+}
+
+func newFeed(l *loop, way *etcdway.Way, r *router.Router) *feed {
+	return &feed{unknown: problems.NewUnknown(l.etcd.host, l.problems), way: way, status: l.report, router: r, updates: l.updates}
+}
+
+// Update hands on one update; nil even where the context ends, as the source does so by itself. The
+// loop comes last, as only that may have to be waited for.
+func (f *feed) Update(ctx context.Context, u model.Update) error {
+	f.readable.fill(u)
+	f.unknown.Hear(u)
+	f.way.Hear()
+	f.status.Hear(u)
+	f.router.Hear(u)
+	u, ok := forLoop(u)
+	if !ok {
+		return nil
+	}
+	select {
+	case f.updates <- u:
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // fixed is an error that ends the start: that of an address that was asked for

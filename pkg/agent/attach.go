@@ -16,15 +16,15 @@ func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Add
 	m := router.NewMetrics()
 	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Boot: cfg.place, Etcd: etcd, Logger: cfg.Logger})
 	l.metrics.attach(m, router.NewPeerMetrics(n), newHostMetrics(l.problems), newWatchMetric(client))
-	l.route.attached = true
+	l.router.attached = true
 	id := identity.New(identity.Config{
 		Node: cfg.Node, Methods: cfg.Methods, AS: cfg.AS, Naming: l.report.Naming, Health: l.health, Problems: l.problems, Logger: cfg.Logger,
 	}, client)
 	left := leftovers.New(cfg.Logger, client, cfg.Node)
 	r := router.New(router.Config{
-		Node: cfg.Node, Handover: l.handover, Identity: id, Naming: l.report.Naming, Leftovers: left,
+		Node: cfg.Node, Handover: l.router.handover, Identity: id, Naming: l.report.Naming, Leftovers: left,
 		Problems: l.problems, Health: l.health, Metrics: m, Logger: cfg.Logger,
 	}, n)
-	l.serving.AddPage("GET /debug/state", debugState{l, r})
+	l.serving.AddPage("GET /debug/state", debugPage{l, r})
 	return r, id, left
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
@@ -27,7 +28,7 @@ func cutLive(t *testing.T, entries []model.Entry, what string, met func() bool) 
 	h, log := health.New(), slog.New(slog.NewTextHandler(t.Output(), nil))
 	cfg := Config{Node: "h", Logger: log, Level: new(slog.LevelVar), RunDir: t.TempDir(), VarDir: t.TempDir()}
 	l := newLoop(cfg, params.Resolve().Params, h, problems.New(log), named("h", h, log))
-	l.system.open = func([]string) (hostPath, error) { return &clockwork{start: time.Now()}, nil }
+	l.system.open = func([]string) (workload.Path, error) { return &clockwork{start: time.Now()}, nil }
 	l.system.interfaces = func([]string) ([]hostnet.Interface, error) { return nil, nil }
 	l.system.routes = func() connections.Routes { return noRoutes{} }
 	ctx, cancel := context.WithCancel(t.Context())

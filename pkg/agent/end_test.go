@@ -39,7 +39,7 @@ func TestStopWhileFlushing(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("the loop ended after %v", took)
 		}
-		c.flushes.Wait()
+		c.beside.Wait()
 		if took := time.Since(began); took > time.Minute || took < 59*time.Second {
 			t.Errorf("connections were deleted after %v", took)
 		}
@@ -57,7 +57,10 @@ func TestStopWhileTelling(t *testing.T) {
 	defer r.CloseGracefully(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- watch(ctx, h.store, etcdway.New(log, h.store), l, r) }()
+	f := newFeed(l, etcdway.New(log, h.store), r)
+	go func() {
+		ended <- h.store.Watch(ctx, watched(), func(u model.Update) error { return f.Update(ctx, u) })
+	}()
 	await(t, "what etcd holds", l.updates)
 	h.put(model.ReadyKey{}, model.Ready(true))
 	go func() { _ = r.Run(ctx) }()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/status"
+	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/gate"
 )
 
@@ -21,6 +22,19 @@ const lateAfter = time.Second
 type wait struct {
 	request gate.Request
 	reply   chan error // takes one without blocking
+}
+
+// waiters are those who wait at the gate.
+type waiters struct {
+	waits   chan *wait
+	leaves  chan *wait
+	late    mailbox.Signal // somebody has waited for long
+	waiting map[*wait]struct{}
+	expect  func(revision int64) // tells the watch of etcd that there is one
+}
+
+func newWaiters() waiters {
+	return waiters{waits: make(chan *wait), leaves: make(chan *wait), late: mailbox.NewSignal(), waiting: map[*wait]struct{}{}, expect: func(int64) {}}
 }
 
 // gatekeeper answers the gate's questions by asking the loop.
@@ -38,7 +52,7 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 	}
 	w := &wait{request: r, reply: make(chan error, 1)}
 	select {
-	case g.loop.waits <- w:
+	case g.loop.gate.waits <- w:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -50,17 +64,14 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 			g.loop.metrics.waits.WithLabelValues(waitResult(err)).Inc()
 			return err
 		case <-late.C:
-			g.loop.expect(r.Revision)
-			select {
-			case g.loop.late <- struct{}{}:
-			default: // it turns
-			}
+			g.loop.gate.expect(r.Revision)
+			g.loop.gate.late.Send()
 		case <-ctx.Done():
 		}
 	}
 	g.loop.metrics.waits.WithLabelValues("left").Inc()
 	select {
-	case g.loop.leaves <- w:
+	case g.loop.gate.leaves <- w:
 		return <-w.reply
 	case <-g.loop.stopped:
 	}
@@ -70,7 +81,7 @@ func (g gatekeeper) Wait(ctx context.Context, r gate.Request) error {
 // Ready is of gate.Waiter.
 func (g gatekeeper) Ready(host string) error {
 	if host != "" {
-		if err := g.loop.state.checkHost(host); err != nil {
+		if err := g.loop.etcd.checkHost(host); err != nil {
 			return err
 		}
 	}
@@ -86,7 +97,7 @@ func (g gatekeeper) Ready(host string) error {
 
 // checkHost refuses questions about another host. It may be called from outside
 // of the loop: a state's host never changes.
-func (s *state) checkHost(host string) error {
+func (s *etcdState) checkHost(host string) error {
 	if host == s.host {
 		return nil
 	}
@@ -106,54 +117,71 @@ func waitResult(err error) string {
 
 // answer answers those at the gate who can be answered now.
 func (l *loop) answer() {
-	for w := range l.waiting {
-		done, err := l.desired.answer(l.state, w.request)
-		if !done || err == nil && (l.waitsForTracker(w.request) || l.wall.stands(w.request.Endpoint.Path()) != nil) {
-			continue
+	for w := range l.gate.waiting {
+		if done, err := l.verdict(w.request); done {
+			delete(l.gate.waiting, w)
+			w.reply <- err
 		}
-		delete(l.waiting, w)
-		w.reply <- err
 	}
+}
+
+// verdict decides a question at the gate: it is done and the endpoint is
+// programmed (nil) or never will be (a *gate.RejectedError), or it has to wait.
+func (l *loop) verdict(r gate.Request) (done bool, err error) {
+	if err := l.etcd.checkHost(r.Endpoint.Host); err != nil {
+		return true, err
+	}
+	path := r.Endpoint.Path()
+	stored, there := l.workload.Stored(path)
+	known := l.etcd.synced && l.etcd.revision >= r.Revision
+	switch {
+	case !there && known && !l.etcd.disconnected:
+		return true, &gate.RejectedError{Reason: "endpoint " + path + " has been deleted since"}
+	case !there, stored < r.Revision && !known:
+		return false, nil
+	}
+	t := l.workload.Target(path)
+	switch {
+	case t == nil || t.Revision < stored:
+		return false, nil
+	case t.Refused != nil:
+		return true, &gate.RejectedError{Reason: "endpoint " + path + " keeps no access: " + t.Refused.Error()}
+	}
+	return t.Applied && l.firewall.Stands(path) == nil && !l.connections.Deleting(t.Want.Addrs), nil
 }
 
 // leave lets somebody go who waits no longer, with the reason why it was in vain.
 func (l *loop) leave(w *wait) {
-	if _, ok := l.waiting[w]; !ok {
+	if _, ok := l.gate.waiting[w]; !ok {
 		return // answered meanwhile
 	}
-	delete(l.waiting, w)
+	delete(l.gate.waiting, w)
 	w.reply <- &gate.RejectedError{Reason: l.lacks(w.request), Retry: true}
 }
 
 // lacks says why the endpoint of a request is not programmed yet.
 func (l *loop) lacks(r gate.Request) string {
 	path := r.Endpoint.Path()
-	t := l.desired.targets[path]
+	t := l.workload.Target(path)
+	_, there := l.workload.Stored(path)
 	switch reason := l.health.Unready(); {
 	case reason != "":
 		return reason
-	case l.state.revision < r.Revision:
-		reason := fmt.Sprintf("etcd's revision %d has not come yet, the latest is %d", r.Revision, l.state.revision)
-		if deaf := l.health.Disconnected(0); deaf != "" {
-			reason += ": " + deaf
+	case l.etcd.revision < r.Revision:
+		reason := fmt.Sprintf("etcd's revision %d has not come yet, the latest is %d", r.Revision, l.etcd.revision)
+		if away := l.health.Disconnected(0); away != "" {
+			reason += ": " + away
 		}
 		return reason
-	case l.state.endpoints[path] == nil && l.state.deaf:
+	case !there && l.etcd.disconnected:
 		return cmp.Or(l.health.Disconnected(0), "etcd was away until now") + ": endpoint " + path + " isn't known"
-	case t != nil && t.problem != nil:
-		return "endpoint " + path + " is not programmed: " + t.problem.Error()
-	case l.waitsForTracker(r):
+	case t != nil && t.Problem != nil:
+		return "endpoint " + path + " is not programmed: " + t.Problem.Error()
+	case t != nil && l.connections.Deleting(t.Want.Addrs):
 		return "connections of those who had the addresses of endpoint " + path + " before are still being deleted"
 	}
-	if err := l.wall.stands(path); err != nil {
+	if err := l.firewall.Stands(path); err != nil {
 		return "the firewall of endpoint " + path + " is not programmed: " + err.Error()
 	}
 	return "endpoint " + path + " is not programmed yet"
-}
-
-// waitsForTracker says that connections of the endpoint's addresses with a former
-// holder are still to be deleted.
-func (l *loop) waitsForTracker(r gate.Request) bool {
-	t := l.desired.targets[r.Endpoint.Path()]
-	return t != nil && l.connections.Deleting(t.want.Addrs)
 }

@@ -122,7 +122,7 @@ func TestRefused(t *testing.T) {
 				want = "nothing of this is done"
 			}
 			h.until("/debug/state says so", func() bool { // who is busy for some seconds has no picture
-				status, body := h.fetch(h.health, "/debug/state")
+				status, body := h.fetch(h.health, "/debug/state?format=text")
 				return status == http.StatusOK && strings.Contains(body, want)
 			})
 			if diff := cmp.Diff(before, h.programmed()); diff != "" {

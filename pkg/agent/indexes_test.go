@@ -24,8 +24,8 @@ func TestIndexesAreTold(t *testing.T) {
 		expect := func(name string, want map[string]int) {
 			t.Helper()
 			synctest.Wait()
-			c.wallside.set(func() {
-				if diff := cmp.Diff(want, c.wallside.applied); diff != "" {
+			c.kernelTable.set(func() {
+				if diff := cmp.Diff(want, c.kernelTable.applied); diff != "" {
 					t.Errorf("%s: what was told when it was applied last, -want +got:\n%s", name, diff)
 				}
 			})

@@ -57,7 +57,7 @@ func TestLookOvertaken(t *testing.T) {
 				c.events <- hostpath.Event{Host: true}
 				time.Sleep(test.lasts)
 				set([]hostnet.Interface{{Name: "eth0"}, {Name: "eth1"}}, nil)
-				time.Sleep(2 * retryPause)
+				time.Sleep(2 * readPause)
 				if got := c.report.Noted(key.Path()); got != model.EndpointUp {
 					t.Errorf("the interface was not found: the endpoint is %s", got)
 				}

@@ -6,15 +6,17 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/connections"
+	"github.com/calico-go/calico/pkg/agent/debugstate"
+	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/agent/router"
 	"github.com/calico-go/calico/pkg/agent/status"
+	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -23,119 +25,96 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/model"
-	"github.com/calico-go/calico/pkg/nft"
 )
 
 const (
-	// driftPause is the least time between two repairs that events ask for, so
-	// that a fight with another program is not fought at full speed.
-	driftPause = 20 * time.Millisecond
-	// retryPause is when what the kernel refused is tried again at first.
-	retryPause = time.Second
 	// beatInterval is how often a loop that has nothing to do shows that it lives.
 	beatInterval = 10 * time.Second
 	// updateBuffer is how many updates may queue up behind one turn.
 	updateBuffer = 256
 )
 
-// hostPath is what the loop drives: hostpath.Path.
-type hostPath interface {
-	Apply(ctx context.Context, desired []hostpath.Endpoint) (hostpath.Report, error)
-	ApplySome(ctx context.Context, changed, removed []hostpath.Endpoint) (hostpath.Report, error)
-	Subscribe(ctx context.Context) (<-chan hostpath.Event, error)
-	Indexes(names ...string) map[string]int
-	ShrinkMTU(ctx context.Context, mtu int) (changed int, err error)
-	Close()
-}
-
 // system is the host as the loop sees it; a test puts another in its place.
 type system struct {
-	open              func(prefixes []string) (hostPath, error)
-	openFirewall      func(alive func()) (firewall, error)
+	open              func(prefixes []string) (workload.Path, error)
+	openFirewall      func(alive func()) (firewall.Table, error)
 	connections       func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error)
 	deleteConnections func([]conntrack.Tracked) (int, error)
 	interfaces        func(prefixes []string) ([]hostnet.Interface, error)
 	routes            func() connections.Routes
-	roles             func(prefixes []string) ([]hostnet.Role, error)
+	roles             params.LinkRoles
 	writeMTU          func(mtu int) error
 	writeNode         func() error
 }
 
-// loop is the one goroutine that owns the state: it takes in what happened, all
-// that is queued, decides, applies, and answers.
+// loop drives the reconcilers of workloads and the firewall, in one goroutine: it takes in
+// what happened, all that is queued, has each decide, applies the firewall first, and answers at
+// the gate. What is connected is so only once the firewall stands with it.
 type loop struct {
-	log     *slog.Logger
-	system  system
-	metrics *metrics
-	health  *health.Monitor
-	report  *status.Reporter
-	serving *serving.Servers
+	log      *slog.Logger
+	system   system
+	metrics  *metrics
+	health   *health.Monitor
+	report   *status.Reporter
+	problems *problems.Ledger
+	serving  *serving.Servers
 
 	updates chan model.Update
-	waits   chan *wait
-	leaves  chan *wait
-	late    chan struct{}  // somebody has waited at the gate for long
+	asks    chan chan debugstate.Endpoints
+	stopped chan struct{} // closed when the loop has ended
+	gate    waiters
 	deleted mailbox.Signal // connections of addresses that were lost are
-	// handover is where the router leaves what the loop must know of other hosts.
-	handover *router.Handover
-	asks     chan chan string // for a picture of the endpoints
-	stopped  chan struct{}    // closed when the loop has ended
-	expect   func(int64)      // store.Client's
-	// etcdAddrs are etcdway.Way's needed.
-	etcdAddrs func() []netip.Addr
 
-	params   params.Params
-	adoption *params.Adoption
-	state    *state
-	desired  *desired
-	wall     *wall
-	problems *problems.Ledger
-	waiting  map[*wait]struct{}
+	params    params.Params
+	adoption  *params.Adoption
+	unsettled bool // settings in etcd changed
 
-	// What was logged last of each.
-	waitsFor, hostProblem, nameProblem, mtuProblem, interfaceProblem string
-
-	// overtaken are readings that changes overtook.
-	overtaken struct{ state, interfaces problems.Passing }
-
-	firewall    firewall
-	tampered    <-chan nft.Event
+	etcd        *etcdState
+	workload    *workload.Reconciler
+	mtu         *workload.Shrinker
+	firewall    *firewall.Reconciler
 	connections *connections.Cutter
-	route       route
-	suspicious  bool // somebody else changed the firewall
-	repairs     repairs
-	lastAudit   time.Time // of the firewall, because of that
+	links       links
+	router      routerState
+	reports     reports
+	beside      sync.WaitGroup
+	nameReason  string // why the node's name is not left for the plugin, as it was logged
+}
 
-	path      hostPath
-	events    <-chan hostpath.Event
-	unwatch   context.CancelFunc
-	unsettled bool                // settings in etcd changed
-	whole     bool                // the whole state is due
-	applied   bool                // it has been applied once
-	dirty     map[string]struct{} // endpoints to follow
-	drifted   map[string]struct{} // interfaces to read
-	unrouted  bool                // something switched the host's forwarding off
-	absent    map[string]string   // interfaces that host endpoints name and that aren't there, by the endpoint's path
-	strays    strays
-	retry     *time.Timer
-	pause     time.Duration // before the last retry
-	lookAgain *time.Timer
-	looked    time.Time     // when the host's own links were read for a notice
-	lookPause time.Duration // how long no notice has them read again
-	lastDrift time.Time
-	flushes   sync.WaitGroup
+// start makes the reconcilers and opens the kernel for them.
+func (l *loop) start(ctx context.Context) error {
+	l.workload = workload.New(workload.Config{
+		Host: l.etcd.host, Prefixes: l.params.InterfacePrefixes, Open: l.system.open, Logger: l.log, Problems: l.problems, Metrics: l.metrics.workload,
+	})
+	l.firewall = firewall.New(firewall.Config{
+		Host: l.etcd.host, Open: l.system.openFirewall, Alive: l.health.Turn, Roles: l.system.roles, Logger: l.log, Metrics: l.metrics.firewall,
+	})
+	l.reports = reports{
+		log: l.log, health: l.health, report: l.report, problems: l.problems, gauge: l.metrics.endpoints,
+		etcd: l.etcd, workload: l.workload, firewall: l.firewall, absent: map[string]string{},
+	}
+	if err := l.workload.Open(ctx); err != nil {
+		return err
+	}
+	if err := l.firewall.Open(ctx, l.params.Firewall()); err != nil {
+		l.workload.Close()
+		return err
+	}
+	l.connections = connections.New(connections.Config{
+		Firewall: l.firewall.Table(), Policy: l.firewall.Enforced, Routes: l.system.routes, List: l.system.connections, Delete: l.system.deleteConnections,
+		Count: func(over, denied int) {
+			l.metrics.connections.Add(float64(over))
+			l.metrics.cut.Add(float64(denied))
+		},
+		Deleted: l.deleted.Send, Logger: l.log,
+	})
+	return nil
 }
 
 // run turns until the context ends. What is programmed stays.
 func (l *loop) run(ctx context.Context) error {
-	if err := l.openPath(ctx); err != nil {
-		return err
-	}
-	defer func() {
-		l.unwatch()
-		l.path.Close()
-	}()
-	if err := l.openFirewall(ctx); err != nil {
+	defer close(l.stopped)
+	if err := l.start(ctx); err != nil {
 		return err
 	}
 	defer func() {
@@ -143,33 +122,19 @@ func (l *loop) run(ctx context.Context) error {
 			l.log.Warn("the firewall's socket was not closed", "err", err)
 		}
 	}()
-	l.connections = connections.New(connections.Config{
-		Firewall: l.firewall, Policy: l.wall.enforced, Routes: l.system.routes, List: l.system.connections, Delete: l.system.deleteConnections,
-		Count: func(over, denied int) {
-			l.metrics.connections.Add(float64(over))
-			l.metrics.cut.Add(float64(denied))
-		},
-		Deleted: l.deleted.Send, Logger: l.log,
-	})
-	l.flushes.Go(func() { l.connections.Run(ctx) })
-	l.lookAgain = time.NewTimer(time.Hour)
-	defer l.lookAgain.Stop()
+	defer func() { l.workload.Close() }()
+	l.beside.Go(func() { l.connections.Run(ctx) })
 	l.readInterfaces()
 	l.unsettled = l.adoption.Review() // links may have come since prefixes were judged, and before they were watched
-	l.readNeeded()
-	l.mtu()
-	l.tellHealth()
-	l.retry = time.NewTimer(time.Hour)
-	defer l.retry.Stop()
-	interval := l.params.RefreshInterval
-	audit := time.NewTicker(interval)
+	l.reserve()
+	l.writeMTU()
+	l.reports.tellHealth(l.frozenBy())
+	audit, firewallAudit := newTicker(l.params.RefreshInterval), newTicker(l.params.FirewallInterval)
 	defer audit.Stop()
-	firewallInterval := l.params.FirewallInterval
-	firewallAudit := time.NewTicker(firewallInterval)
 	defer firewallAudit.Stop()
 	beat := time.NewTicker(beatInterval)
-	defer beat.Stop()
 	named := l.report.Naming.Subscribe()
+	defer beat.Stop()
 	for {
 		l.health.Turn()
 		select {
@@ -177,35 +142,37 @@ func (l *loop) run(ctx context.Context) error {
 			return nil
 		case u := <-l.updates:
 			l.fold(u)
-		case e, ok := <-l.events:
+		case e, ok := <-l.workload.Events():
 			l.note(e, ok)
-		case w := <-l.waits:
-			l.waiting[w] = struct{}{}
-		case w := <-l.leaves:
+		case w := <-l.gate.waits:
+			l.gate.waiting[w] = struct{}{}
+		case w := <-l.gate.leaves:
 			l.leave(w)
 			continue
-		case <-l.late:
-			if !l.state.deaf {
+		case <-l.gate.late:
+			if !l.etcd.disconnected {
 				continue
 			}
-			// Of etcd being back nobody tells, where nothing has changed there.
+			// No update arrives when etcd returns unchanged.
 		case <-l.deleted:
-		case _, ok := <-l.tampered:
-			l.noteTampering(ok)
+		case _, ok := <-l.firewall.Tampered():
+			l.firewall.Note(ok)
 		case <-firewallAudit.C:
 			l.firewall.Audit()
-		case <-l.retry.C:
-			maps.Copy(l.drifted, l.desired.failing)
-		case <-l.lookAgain.C:
+		case <-l.firewall.Retry():
+		case <-l.workload.Retry():
+			l.workload.Retrying()
+		case <-l.links.again:
 			l.look()
-		case <-l.handover.News.Ready():
-			l.noteRoutes()
-		case <-l.route.lower:
-			l.lowered()
-		case <-named:
-		case done := <-l.route.done:
-			l.noteShrunk(done)
+		case <-l.router.handover.News.Ready():
+			l.noteNews()
+		case <-l.router.patience:
+		case <-l.mtu.Due():
+			l.mtu.Lower()
+		case <-l.mtu.Done():
+			l.mtu.End()
 			continue
+		case <-named:
 		case ask := <-l.asks:
 			ask <- l.picture()
 			continue
@@ -215,19 +182,28 @@ func (l *loop) run(ctx context.Context) error {
 			continue
 		}
 		l.health.Turn()
-		l.state.deaf = l.health.Disconnected(0) != "" // before what ends it is taken in
+		l.etcd.disconnected = l.health.Disconnected(0) != "" // before what ends it is taken in
 		l.drain()
 		if err := l.turn(ctx); err != nil {
 			return err
 		}
-		if interval != l.params.RefreshInterval {
-			interval = l.params.RefreshInterval
-			audit.Reset(interval)
-		}
-		if firewallInterval != l.params.FirewallInterval {
-			firewallInterval = l.params.FirewallInterval
-			firewallAudit.Reset(firewallInterval)
-		}
+		audit.set(l.params.RefreshInterval)
+		firewallAudit.set(l.params.FirewallInterval)
+	}
+}
+
+// ticker is one whose interval may change.
+type ticker struct {
+	*time.Ticker
+	interval time.Duration
+}
+
+func newTicker(interval time.Duration) *ticker { return &ticker{time.NewTicker(interval), interval} }
+
+func (t *ticker) set(interval time.Duration) {
+	if t.interval != interval {
+		t.interval = interval
+		t.Reset(interval)
 	}
 }
 
@@ -237,118 +213,179 @@ func (l *loop) drain() {
 		select {
 		case u := <-l.updates:
 			l.fold(u)
-		case w := <-l.waits:
-			l.waiting[w] = struct{}{}
+		case w := <-l.gate.waits:
+			l.gate.waiting[w] = struct{}{}
 		default:
 			return
 		}
 	}
 }
 
+// fold takes in what changed in etcd.
 func (l *loop) fold(u model.Update) {
 	if u.Resync {
-		l.readNeeded() // what of etcd is a workload may be known now
+		l.reserve() // what of etcd is a workload may be known now
 		l.metrics.resyncs.Inc()
 	}
-	e := l.state.fold(u)
-	l.wall.engine.Update(e.entries...)
-	l.unsettled = l.unsettled || e.settings
-	maps.Copy(l.dirty, e.endpoints)
-	for path := range e.objects {
-		if _, ok := l.state.objects[path].key.(model.HostEndpointKey); ok {
-			l.wall.hosts[path] = struct{}{} // sayInvalid reports on it
-		} else if _, ok := e.endpoints[path]; !ok {
-			l.problems.Report(path, l.state.objects[path].invalid)
-		}
-	}
+	c := l.etcd.fold(u)
+	l.workload.Update(c.entries...)
+	l.firewall.Update(c.entries...)
+	l.unsettled = l.unsettled || c.settings
+	l.reports.changed(c.objects)
 }
 
 // note takes in an event of the kernel.
 func (l *loop) note(e hostpath.Event, ok bool) {
-	l.unrouted = l.unrouted || e.Forwarding
-	if !ok {
-		l.events = nil // the timer remains
-		l.indexAll()
-		return
-	}
-	if e.All {
-		l.indexAll()
+	l.workload.Note(e, ok)
+	if !ok || e.All {
+		l.firewall.SetIndexes(l.workload.AllIndexes())
 	} else {
-		l.index(e.Interfaces)
+		l.firewall.SetIndexes(l.workload.Indexes(e.Interfaces))
 	}
-	l.whole = l.whole || e.All
-	l.route.fresh = l.route.fresh || e.All || len(e.Interfaces) > 0
-	for _, name := range e.Interfaces {
-		if l.desired.interfaces[name] != nil {
-			l.drifted[name] = struct{}{}
-		}
+	if e.All || len(e.Interfaces) > 0 {
+		l.mtu.Changed()
 	}
 	if e.All || e.Host {
-		l.handover.Look()
+		l.router.handover.Look()
 		l.look()
 	}
 }
 
-// look reads the host's own links and addresses anew. Where links come and go by
-// the hundred it does so for a tenth of the time: each look reads all of them.
-func (l *loop) look() {
-	if since := time.Since(l.looked); since < l.lookPause {
-		l.lookAgain.Reset(l.lookPause - since)
-		return
-	}
-	start := time.Now()
-	l.mtu()
+// audit has all read that the agent keeps right.
+func (l *loop) audit() {
+	l.writeNode()
+	l.reserve()
+	l.writeMTU()
 	l.readInterfaces()
-	l.unsettled = l.adoption.Review() || l.unsettled
-	l.wall.shut.stale = true
-	l.looked = time.Now()
-	l.lookPause = max(driftPause, 10*l.looked.Sub(start))
+	l.workload.Audit()
+	l.mtu.Audit()
+}
+
+// writeNode keeps the file in which the plugin finds the node's name, and by
+// which it knows that an agent is to be waited for.
+func (l *loop) writeNode() {
+	reason := problems.Reason(l.system.writeNode())
+	if reason != "" && reason != l.nameReason {
+		l.log.Warn("the node's name is not left for the plugin", "reason", reason)
+	}
+	l.nameReason = reason
 }
 
 // frozenBy says what must be known before anything is done; "" = nothing.
-func (l *loop) frozenBy() string { return cmp.Or(l.state.waitsFor(), l.report.Naming.Waits()) }
+func (l *loop) frozenBy() string { return cmp.Or(l.etcd.waitsFor(), l.report.Naming.Waits()) }
 
 // turn acts on what has been taken in.
 func (l *loop) turn(ctx context.Context) error {
 	reason := l.frozenBy()
-	l.sayWaiting(reason)
-	now := time.Now()
-	var w work
-	touched := map[string]struct{}{}
+	l.reports.logWaiting(reason)
 	// Settings say how to find out whose the name is, and change nothing before anything is
 	// programmed.
-	settles := reason == "" || l.state.waitsFor() == "" && !l.applied
-	if settles && l.unsettled {
+	if reason == "" || l.etcd.waitsFor() == "" && !l.workload.Applied() {
 		if err := l.settle(ctx); err != nil {
 			return err
 		}
-		l.route.configured = false
 	}
-	if settles {
-		l.tellRouter()
-	}
+	var c workload.Change
 	if reason == "" {
-		touched, l.dirty = l.dirty, touched
-		w = l.desired.follow(l.state, touched, now)
-		l.lose(w.lost)
-		l.judgeShut(touched)
-		changes := l.wall.follow(l.desired, touched)
-		l.firewall.Update(changes)
-		l.index(interfacesOf(changes))
-		l.sayInvalid()
-		if len(l.strays.said) > 0 && len(touched) > 0 {
-			l.sayStrays() // one may have its endpoint back
-		}
-		l.adoption.SayMisfit(l.state.misfit())
+		c = l.decide()
 	}
 	// While there is something to wait for, what was desired before stays, and
 	// is kept repaired: an etcd that was emptied cuts off nobody.
-	if (reason == "" || l.applied) && !l.awaitsRoutes(now) {
-		l.enforce(ctx, w, now)
+	if (reason == "" || l.workload.Applied()) && !l.awaitsTunnels() {
+		l.enforce(ctx, c)
+	}
+	if reason == "" {
+		l.workload.ReportStale()
 	}
 	l.answer()
-	l.tell(touched)
-	l.shrink(ctx)
-	l.connections.Add(l.wall.takeWork()) // last: it competes for the processor with those who wait at the gate
+	l.reports.tell(c.Paths)
+	l.reports.tellHealth(reason)
+	l.mtu.Begin(ctx, l.workload.Path())
+	l.connections.Add(l.firewall.TakeWork()) // last: it competes for the processor with those who wait at the gate
 	return nil
 }
+
+// decide has the reconcilers work out what follows from etcd.
+func (l *loop) decide() workload.Change {
+	c := l.workload.Decide()
+	l.lose(c.Lost)
+	verdicts := make(map[string]firewall.Verdict, len(c.Paths))
+	for path := range c.Paths {
+		v := firewall.Verdict{Outside: l.workload.Outside(path)}
+		if t := l.workload.Target(path); t != nil && t.Refused == nil {
+			v.Connect, v.Active, v.Addrs, v.Untranslated = true, t.Want.Active, t.Want.Addrs, t.Untranslated != nil
+		}
+		verdicts[path] = v
+	}
+	l.firewall.SetIndexes(l.workload.Indexes(l.firewall.Decide(verdicts)))
+	l.reports.reportInvalid()
+	l.adoption.SayMisfit(l.workload.Misfit())
+	return c
+}
+
+// enforce brings the kernel in line, the firewall first: while it has never stood, nothing
+// is connected. Only workloads that are new to it, or are connected as they were, are so
+// at the same time: what it doesn't know passes nothing.
+func (l *loop) enforce(ctx context.Context, c workload.Change) {
+	first := !l.workload.Applied()
+	task := l.workload.Begin(c)
+	beside := task != nil && task.Fresh && l.firewall.Applied() && l.firewall.Err() == nil && !l.firewall.Suspicious()
+	var done chan workload.Result
+	if beside {
+		done = make(chan workload.Result, 1)
+		go func() { done <- task.Do(ctx) }()
+	}
+	l.reports.tellFirewall(l.firewall.Apply(ctx))
+	if l.firewall.Applied() {
+		l.tellStands()
+	} else {
+		return
+	}
+	var result workload.Result
+	switch {
+	case task == nil:
+		return
+	case beside:
+		result = <-done
+	default:
+		result = task.Do(ctx)
+	}
+	changed, lost := l.workload.End(ctx, result)
+	l.lose(lost)
+	if first && l.workload.Applied() {
+		l.report.FirstUpdate()
+	}
+	for _, t := range changed {
+		l.reports.tellTarget(t)
+	}
+}
+
+// settle takes the settings in etcd into use, and tells the router.
+func (l *loop) settle(ctx context.Context) error {
+	if !l.unsettled {
+		l.configureRouter()
+		return nil
+	}
+	l.unsettled, l.router.configured = false, false
+	before := l.params.InterfacePrefixes
+	l.adopt()
+	l.configureRouter()
+	l.firewall.Configure(l.params.Firewall())
+	prefixes := l.params.InterfacePrefixes
+	if slices.Equal(before, prefixes) {
+		return nil
+	}
+	l.readInterfaces()
+	l.log.Info("workload interfaces have other prefixes now", "prefixes", prefixes)
+	lost, err := l.workload.SetPrefixes(ctx, prefixes)
+	if err != nil {
+		return err
+	}
+	l.lose(lost)
+	l.firewall.SetIndexes(l.workload.AllIndexes())
+	l.links.again = time.After(0) // nothing tells what became of the host's own links since the prefixes were judged
+	return nil
+}
+
+// lose has the connections of addresses deleted that no longer lead where they led.
+func (l *loop) lose(addrs []netip.Addr) { l.connections.Add(connections.Work{Lost: addrs}) }

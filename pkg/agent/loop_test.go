@@ -19,8 +19,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/agent/connections"
+	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/status"
+	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/gate"
@@ -37,12 +39,12 @@ import (
 // kernel is tested in run_test.go.
 type clockwork struct {
 	*loop
-	ctx      context.Context
-	cancel   context.CancelFunc
-	start    time.Time
-	events   chan hostpath.Event
-	wallside wallside
-	first    []model.Entry // what etcd holds
+	ctx         context.Context
+	cancel      context.CancelFunc
+	start       time.Time
+	events      chan hostpath.Event
+	kernelTable kernelTable
+	first       []model.Entry // what etcd holds
 
 	mu       sync.Mutex
 	calls    []string      // "whole 10s", "some 11s"
@@ -68,20 +70,20 @@ func (c *clockwork) call(what string, endpoints []hostpath.Endpoint) (hostpath.R
 	return r, fail
 }
 
-// Apply is of hostPath.
+// Apply is of workload.Path.
 func (c *clockwork) Apply(_ context.Context, desired []hostpath.Endpoint) (hostpath.Report, error) {
 	return c.call("whole", desired)
 }
 
-// ApplySome is of hostPath.
+// ApplySome is of workload.Path.
 func (c *clockwork) ApplySome(_ context.Context, changed, _ []hostpath.Endpoint) (hostpath.Report, error) {
 	return c.call("some", changed)
 }
 
-// Subscribe is of hostPath.
+// Subscribe is of workload.Path.
 func (c *clockwork) Subscribe(context.Context) (<-chan hostpath.Event, error) { return c.events, nil }
 
-// Indexes is of hostPath.
+// Indexes is of workload.Path.
 func (c *clockwork) Indexes(names ...string) map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +94,7 @@ func (c *clockwork) Indexes(names ...string) map[string]int {
 	return found
 }
 
-// Close is of hostPath.
+// Close is of workload.Path.
 func (c *clockwork) Close() {}
 
 // noRoutes is a host that reaches all by eth0.
@@ -133,11 +135,11 @@ func startClockwork(t *testing.T, prepare func(*clockwork)) *clockwork {
 	params := params.Resolve().Params
 	h := health.New()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	c.wallside.tampered = make(chan nft.Event)
+	c.kernelTable.tampered = make(chan nft.Event)
 	c.loop = newLoop(Config{Node: "h", Logger: log, Level: new(slog.LevelVar)}, params, h, problems.New(log), named("h", h, log))
 	c.system = system{
-		open:              func([]string) (hostPath, error) { return c, nil },
-		openFirewall:      func(func()) (firewall, error) { return &c.wallside, nil },
+		open:              func([]string) (workload.Path, error) { return c, nil },
+		openFirewall:      func(func()) (firewall.Table, error) { return &c.kernelTable, nil },
 		deleteConnections: func([]conntrack.Tracked) (int, error) { return 0, nil },
 		interfaces:        func([]string) ([]hostnet.Interface, error) { return nil, nil },
 		routes:            func() connections.Routes { return noRoutes{} },
@@ -178,17 +180,17 @@ func (c *clockwork) expect(t *testing.T, name string, want ...string) {
 func TestAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
-		time.Sleep(31 * time.Second)
-		c.expect(t, "nothing but the audit", "whole 0s", "whole 10s", "whole 20s", "whole 30s")
+		time.Sleep(21 * time.Second)
+		c.expect(t, "nothing but the audit", "whole 0s", "whole 10s", "whole 20s")
 		c.with(func() { c.fail = errors.New("broken") })
 		time.Sleep(10500 * time.Millisecond)
-		c.expect(t, "the kernel can't be read", "whole 40s", "whole 41s")
+		c.expect(t, "the kernel can't be read", "whole 30s", "whole 31s")
 		c.with(func() { c.fail = nil })
 		time.Sleep(10 * time.Second)
 		c.did()
 		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "RouteRefreshInterval"}, model.Text("60"), 2)}}
 		time.Sleep(2 * time.Minute)
-		c.expect(t, "another interval", "whole 1m51.5s", "whole 2m51.5s")
+		c.expect(t, "another interval", "whole 1m41.5s", "whole 2m41.5s")
 		if got := c.health.Unready(); got != "" {
 			t.Errorf("between audits: %s", got)
 		}
@@ -393,7 +395,7 @@ func TestGateLeave(t *testing.T) {
 		synctest.Wait()
 		c.updates <- model.Update{Revision: 3, Entries: nil}
 		synctest.Wait()
-		if n := len(c.waiting); n != 0 {
+		if n := len(c.gate.waiting); n != 0 {
 			t.Errorf("%d still wait", n)
 		}
 	})
@@ -464,7 +466,7 @@ func TestGateBack(t *testing.T) {
 func TestGateLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var expected []int64
-		c := startClockwork(t, func(c *clockwork) { c.loop.expect = func(r int64) { expected = append(expected, r) } })
+		c := startClockwork(t, func(c *clockwork) { c.gate.expect = func(r int64) { expected = append(expected, r) } })
 		ask := func(revision int64) <-chan error {
 			done := make(chan error, 1)
 			go func() {
@@ -513,7 +515,7 @@ func TestFrozen(t *testing.T) {
 		if diff := cmp.Diff([]string{"tap"}, c.params.InterfacePrefixes); diff != "" {
 			t.Error(diff)
 		}
-		if n := len(c.desired.targets); n != 0 {
+		if n := len(c.workload.Targets()); n != 0 {
 			t.Errorf("%d endpoints are left", n)
 		}
 	})
@@ -525,7 +527,7 @@ func TestLinkBetweenWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened := 0
 		c := startClockwork(t, func(c *clockwork) {
-			c.system.open = func([]string) (hostPath, error) {
+			c.system.open = func([]string) (workload.Path, error) {
 				opened++
 				return c, nil
 			}

@@ -21,8 +21,6 @@ const (
 	nestedVariable = "AGENT_TEST_NESTED"
 	// agentVariable marks a process that is an agent and nothing else.
 	agentVariable = "AGENT_TEST_AGENT"
-	// strangerVariable marks a process that is in an agent's way.
-	strangerVariable = "AGENT_TEST_STRANGER"
 )
 
 // TestMain runs all tests in a network namespace that is theirs.
@@ -30,8 +28,6 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(agentVariable) != "":
 		os.Exit(runAgent())
-	case os.Getenv(strangerVariable) != "":
-		os.Exit(beStranger())
 	case os.Getenv(nestedVariable) != "":
 		for _, args := range [][]string{
 			{"link", "set", "lo", "up"},

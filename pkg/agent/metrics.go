@@ -5,7 +5,9 @@ package agent
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/router"
+	"github.com/calico-go/calico/pkg/agent/workload"
 	daemonmetrics "github.com/calico-go/calico/pkg/daemon/metrics"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
@@ -13,18 +15,15 @@ import (
 
 // metrics are what the agent counts, in a registry of its own.
 type metrics struct {
-	registry     *prometheus.Registry
-	endpoints    endpointGauge
-	applySeconds *prometheus.HistogramVec
-	programmed   prometheus.Histogram
-	writes       prometheus.Counter
-	repairs      prometheus.Counter
-	connections  prometheus.Counter
-	cut          prometheus.Counter
-	firewall     firewallMetrics
-	waiting      prometheus.Gauge
-	waits        *prometheus.CounterVec
-	resyncs      prometheus.Counter
+	registry    *prometheus.Registry
+	endpoints   endpointGauge
+	workload    workload.Metrics
+	connections prometheus.Counter
+	cut         prometheus.Counter
+	firewall    firewall.Metrics
+	waiting     prometheus.Gauge
+	waits       *prometheus.CounterVec
+	resyncs     prometheus.Counter
 }
 
 // latencies reach from a tenth of a millisecond to some seconds.
@@ -35,18 +34,11 @@ func newMetrics(version string, invalid func() int) *metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m := &metrics{
-		registry:  daemonmetrics.NewRegistry("calico_node", version),
-		endpoints: newEndpointGauge(),
-		applySeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "calico_node_apply_seconds", Help: "Time to bring the kernel in line and read it back: the whole state, or some endpoints.", Buckets: latencies(),
-		}, []string{"scope"}),
-		programmed: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "calico_node_programmed_seconds", Help: "Time from hearing of an endpoint to having read it back from the kernel.", Buckets: latencies(),
-		}),
-		writes:      counter("calico_node_kernel_writes_total", "Changes made to what the kernel holds for workload interfaces (routes, neighbours, sysctls, the IPv6 gateway's address) and to the host's forwarding."),
-		repairs:     counter("calico_node_drift_repaired_total", "Changes made for workload interfaces and the host's forwarding that undid what something else had changed; they are in calico_node_kernel_writes_total too."),
+		registry:    daemonmetrics.NewRegistry("calico_node", version),
+		endpoints:   newEndpointGauge(),
+		workload:    workload.NewMetrics(latencies()),
 		cut:         counter("calico_node_connections_cut_total", "Tracked connections cut because policy came to deny them."),
-		firewall:    newFirewallMetrics(),
+		firewall:    firewall.NewMetrics(latencies()),
 		connections: counter("calico_node_connections_deleted_total", "Tracked connections deleted because their address went away, or leads elsewhere now."),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "calico_node_gate_waiting", Help: "Callers that wait at the gate now.",
@@ -56,9 +48,10 @@ func newMetrics(version string, invalid func() int) *metrics {
 		}, []string{"result"}),
 		resyncs: counter("calico_node_watch_resyncs_total", "Whole snapshots taken of etcd, the first included."),
 	}
-	m.firewall.register(m.registry)
+	m.workload.Register(m.registry)
+	m.firewall.Register(m.registry)
 	m.registry.MustRegister(
-		m.endpoints.vec, m.applySeconds, m.programmed, m.writes, m.repairs, m.connections, m.cut, m.waiting, m.waits, m.resyncs,
+		m.endpoints.vec, m.connections, m.cut, m.waiting, m.waits, m.resyncs,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "calico_node_invalid_objects", Help: "Objects in etcd and settings that are not acted upon because they make no sense: see /debug/invalid.",
 		}, func() float64 { return float64(invalid()) }),

@@ -121,7 +121,7 @@ func TestMetricsPage(t *testing.T) {
 // TestMetricTypes holds the types that names tell to those that are served.
 func TestMetricTypes(t *testing.T) {
 	m := allMetrics(t)
-	for _, vec := range []*prometheus.HistogramVec{m.applySeconds, m.firewall.applySeconds} {
+	for _, vec := range []*prometheus.HistogramVec{m.workload.Seconds, m.firewall.Seconds} {
 		vec.WithLabelValues("whole")
 	}
 	families, err := m.registry.Gather()

@@ -3,64 +3,14 @@
 package agent
 
 import (
-	"bytes"
-	"errors"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
-
-// TestPrefixMisfit: prefixes that cover no endpoint are told of once, while there are endpoints.
-func TestPrefixMisfit(t *testing.T) {
-	var log bytes.Buffer
-	cfg := Config{Node: "h", Logger: untimed(&log, slog.LevelDebug)}
-	found, s := problems.New(cfg.Logger), newState("h", []string{"cali"})
-	a := params.NewAdoption(cfg.settings(), found)
-	none := []model.Entry{}
-	taps := []model.Entry{
-		put(testKey("b"), testSpec("tap2", "10.0.0.2"), 1), put(testKey("a"), testSpec("tap1", "10.0.0.1"), 2),
-		put(testKey("0"), errors.New("bad"), 3), put(model.WorkloadEndpointKey{Host: "other", Orchestrator: "o", Workload: "w", Endpoint: "e"}, testSpec("cali1"), 4),
-	}
-	for _, step := range []struct {
-		name     string
-		prefixes string
-		entries  []model.Entry
-		told     bool
-		logged   string
-	}{
-		{"no endpoints", "cali", none, false, ""},
-		{"others' names", "cali", taps, true, "fits no endpoint"},
-		{"still, with one less", "cali", taps[1:], true, ""},
-		{"one of several prefixes", "cali,tap", taps, false, "in order again"},
-		{"another", "veth", taps, true, "fits no endpoint"},
-		{"all went", "veth", none, false, "in order again"},
-	} {
-		prefixes := put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text(step.prefixes), 1)
-		s.fold(model.Update{Resync: true, Revision: 1, Entries: append(step.entries[:len(step.entries):len(step.entries)], prefixes)})
-		s.setPrefixes(a.Adopt(s.settings, s.unreadSettings()).InterfacePrefixes)
-		log.Reset()
-		a.SayMisfit(s.misfit())
-		want := ""
-		if step.told {
-			want = "interface prefix " + step.prefixes + ": no endpoint of this host has an interface that begins so, and all are without access; the first, " +
-				testKey("a").Path() + ", has tap1: want what the names of workloads' interfaces begin with"
-		}
-		got := ""
-		for _, p := range found.All() {
-			got += p.Reason
-		}
-		if got != want || (log.Len() == 0) != (step.logged == "") || !strings.Contains(log.String(), step.logged) {
-			t.Errorf("%s: %q, want %q\n%s", step.name, got, want, log.String())
-		}
-	}
-}
 
 // world is what lies behind a link of the host's own.
 func (h *host) world(n int, name string, subnet string) *testPod {

@@ -179,7 +179,7 @@ func Exactly(n float64) func(float64) bool { return func(v float64) bool { retur
 
 // State is what the agent shows at /debug/state.
 func (r *Rig) State(h *lab.Host) string {
-	body, err := fetch(r.Context(), h, "http://127.0.0.1:9099/debug/state")
+	body, err := fetch(r.Context(), h, "http://127.0.0.1:9099/debug/state?format=text")
 	if err != nil {
 		return "no answer: " + err.Error()
 	}

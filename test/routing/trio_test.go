@@ -95,7 +95,9 @@ func (r *trio) run(host int, command string, args ...string) string {
 }
 
 // state is the agent's picture of itself.
-func (r *trio) state(host int) string { return r.fetch(host, "http://127.0.0.1:9099/debug/state") }
+func (r *trio) state(host int) string {
+	return r.fetch(host, "http://127.0.0.1:9099/debug/state?format=text")
+}
 
 func (r *trio) metrics(host int) string { return r.fetch(host, "http://127.0.0.1:9091/metrics") }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package workload
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// endpointOf says what the kernel shall hold for a valid workload endpoint. An error
+// endpointOf says what the kernel is to hold for a valid workload endpoint. An error
 // says why this host cannot have such an endpoint: for its prefixes, as policy.Engine has
 // it. What no host can have the data model refuses, for both.
 func endpointOf(spec model.WorkloadEndpoint, prefixes []string) (hostpath.Endpoint, error) {

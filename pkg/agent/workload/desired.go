@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package workload
 
 import (
 	"errors"
@@ -10,32 +10,31 @@ import (
 	"time"
 
 	"github.com/calico-go/calico/pkg/daemon/problems"
-	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
 	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
 // desired is what the agent wants of the kernel, and what the kernel was last
-// seen to hold of that. It follows the state while that is to be acted upon.
+// seen to hold of that. It is brought in line with the claims while these are to be acted upon.
 type desired struct {
-	targets    map[string]*target  // by the endpoint's path
-	interfaces map[string]*target  // those that want something, by interface
+	targets    map[string]*Target  // by the endpoint's path
+	interfaces map[string]*Target  // those that want something, by interface
 	failing    map[string]struct{} // of these, what the kernel refused
 }
 
-// target is one endpoint on its way into the kernel.
-type target struct {
-	key      model.WorkloadEndpointKey
-	path     string
-	revision int64
-	want     hostpath.Endpoint
-	refused  error // why nothing is wanted
-	// untranslated is why some of its 1:1 NAT isn't; nil = all of it is.
-	untranslated error
+// Target is one endpoint on its way into the kernel, for others to read.
+type Target struct {
+	Key      model.WorkloadEndpointKey
+	Path     string
+	Revision int64
+	Want     hostpath.Endpoint
+	Refused  error // why nothing is wanted
+	// Untranslated is why some of its 1:1 NAT isn't; nil = all of it is.
+	Untranslated error
+	Applied      bool  // read back as wanted
+	Problem      error // why it isn't, where that was tried
 	since        time.Time
-	applied      bool  // read back as wanted
-	problem      error // why it isn't, where that was tried
 }
 
 // work is what follows from a change of the desired state.
@@ -54,38 +53,38 @@ type work struct {
 func (w work) empty() bool { return len(w.changed) == 0 && len(w.removed) == 0 && !w.host }
 
 func newDesired() *desired {
-	return &desired{targets: map[string]*target{}, interfaces: map[string]*target{}, failing: map[string]struct{}{}}
+	return &desired{targets: map[string]*Target{}, interfaces: map[string]*Target{}, failing: map[string]struct{}{}}
 }
 
-// follow brings the targets of some endpoints in line with the state.
-func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) work {
+// reconcile brings the targets of some endpoints in line with the state.
+func (d *desired) reconcile(s *claims, paths map[string]struct{}, now time.Time) work {
 	w := work{fresh: true}
 	left := map[string]hostpath.Endpoint{} // what interfaces had, by name
-	entered := map[string]*target{}
+	entered := map[string]*Target{}
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		old, ep := d.targets[path], s.endpoints[path]
-		next := &target{path: path, since: now}
+		next := &Target{Path: path, since: now}
 		if ep != nil {
-			next.key, next.revision = ep.key, ep.revision
-			next.want, next.refused = s.verdict(ep)
-			next.untranslated = s.untranslated(ep)
+			next.Key, next.Revision = ep.key, ep.revision
+			next.Want, next.Refused = s.verdict(ep)
+			next.Untranslated = s.untranslated(ep)
 		}
-		if old != nil && old.refused == nil {
-			if ep != nil && next.refused == nil && sameEndpoint(old.want, next.want) {
-				if old.revision != next.revision {
+		if old != nil && old.Refused == nil {
+			if ep != nil && next.Refused == nil && sameEndpoint(old.Want, next.Want) {
+				if old.Revision != next.Revision {
 					// The interface may be another one of the same name: what was
 					// read before that revision proves nothing.
-					old.revision, old.applied, old.since = next.revision, false, now
-					entered[old.want.Interface] = old
+					old.Revision, old.Applied, old.since = next.Revision, false, now
+					entered[old.Want.Interface] = old
 				}
-				old.untranslated = next.untranslated
+				old.Untranslated = next.Untranslated
 				continue
 			}
-			left[old.want.Interface] = old.want
-			w.lost = append(w.lost, s.notOwn(lostAddrs(old.want, next.want))...)
-			if d.interfaces[old.want.Interface] == old {
-				delete(d.interfaces, old.want.Interface)
-				delete(d.failing, old.want.Interface)
+			left[old.Want.Interface] = old.Want
+			w.lost = append(w.lost, s.notReserved(lostAddrs(old.Want, next.Want))...)
+			if d.interfaces[old.Want.Interface] == old {
+				delete(d.interfaces, old.Want.Interface)
+				delete(d.failing, old.Want.Interface)
 			}
 		}
 		if ep == nil {
@@ -93,8 +92,8 @@ func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) wor
 			continue
 		}
 		d.targets[path] = next
-		if next.refused == nil {
-			entered[next.want.Interface] = next
+		if next.Refused == nil {
+			entered[next.Want.Interface] = next
 		}
 	}
 	for name, t := range entered {
@@ -103,7 +102,7 @@ func (d *desired) follow(s *state, paths map[string]struct{}, now time.Time) wor
 		d.interfaces[name] = t
 	}
 	for _, name := range slices.Sorted(maps.Keys(entered)) {
-		w.changed = append(w.changed, entered[name].want)
+		w.changed = append(w.changed, entered[name].Want)
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
 		if d.interfaces[name] == nil {
@@ -138,74 +137,49 @@ func without(addrs, these []netip.Addr) []netip.Addr {
 func (d *desired) all() []hostpath.Endpoint {
 	all := make([]hostpath.Endpoint, 0, len(d.interfaces))
 	for _, name := range slices.Sorted(maps.Keys(d.interfaces)) {
-		all = append(all, d.interfaces[name].want)
+		all = append(all, d.interfaces[name].Want)
 	}
 	return all
 }
 
 // read takes in what the kernel was read to hold, and returns the targets
 // whose standing that changed.
-func (d *desired) read(statuses []hostpath.Status) []*target {
-	var changed []*target
+func (d *desired) read(statuses []hostpath.Status) []*Target {
+	var changed []*Target
 	for _, status := range statuses {
 		t := d.interfaces[status.Interface]
 		delete(d.failing, status.Interface)
 		if t == nil {
 			continue
 		}
-		if status.Err != nil && !isAbsent(status.Err) {
+		if status.Err != nil && !IsAbsent(status.Err) {
 			d.failing[status.Interface] = struct{}{}
 		}
-		before, had := t.applied, t.problem
-		t.applied, t.problem = status.Err == nil, status.Err
-		if t.applied != before || problems.Reason(had) != problems.Reason(t.problem) {
+		before, had := t.Applied, t.Problem
+		t.Applied, t.Problem = status.Err == nil, status.Err
+		if t.Applied != before || problems.Reason(had) != problems.Reason(t.Problem) {
 			changed = append(changed, t)
 		}
 	}
 	return changed
 }
 
-// status is what is reported of the endpoint.
-func (t *target) status() model.EndpointStatus {
+// Status is what is reported of the endpoint's connection.
+func (t *Target) Status() model.EndpointStatus {
 	switch {
-	case t.refused != nil:
+	case t.Refused != nil:
 		return model.EndpointError
-	case t.applied && t.want.Active:
+	case t.Applied && t.Want.Active:
 		return model.EndpointUp
-	case t.applied, t.problem == nil, isAbsent(t.problem):
+	case t.Applied, t.Problem == nil, IsAbsent(t.Problem):
 		return model.EndpointDown
 	}
 	return model.EndpointError
 }
 
-// answer decides a question at the gate: it is done and the endpoint is
-// programmed (nil) or never will be (a *gate.RejectedError), or it has to wait.
-func (d *desired) answer(s *state, r gate.Request) (done bool, err error) {
-	if err := s.checkHost(r.Endpoint.Host); err != nil {
-		return true, err
-	}
-	path := r.Endpoint.Path()
-	ep := s.endpoints[path]
-	known := s.synced && s.revision >= r.Revision
-	switch {
-	case ep == nil && known && !s.deaf:
-		return true, &gate.RejectedError{Reason: "endpoint " + path + " has been deleted since"}
-	case ep == nil, ep.revision < r.Revision && !known:
-		return false, nil
-	}
-	t := d.targets[path]
-	switch {
-	case t == nil || t.revision < ep.revision:
-		return false, nil
-	case t.refused != nil:
-		return true, &gate.RejectedError{Reason: "endpoint " + path + " keeps no access: " + t.refused.Error()}
-	}
-	return t.applied, nil
-}
-
-// isAbsent tells an interface that isn't there or up, yet or any more, from one
+// IsAbsent tells an interface that isn't there or up, yet or any more, from one
 // that could not be programmed.
-func isAbsent(err error) bool {
+func IsAbsent(err error) bool {
 	var down *link.DownError
 	return errors.As(err, &down)
 }

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package firewall
 
 import "github.com/calico-go/calico/pkg/policy"
 
-// askers knows which endpoints ask a policy or a profile, so that a change of one
+// users knows which endpoints have a policy or a profile, so that a change of one
 // costs what it bears on.
-type askers struct {
-	of    map[policy.RulesID]map[string]int // how often each path's endpoint asks
+type users struct {
+	of    map[policy.RulesID]map[string]int // how often each path's endpoint has it
 	sizes map[policy.RulesID][2]int         // numbers of rules, inbound and outbound
 }
 
-func newAskers() askers {
-	return askers{of: map[policy.RulesID]map[string]int{}, sizes: map[policy.RulesID][2]int{}}
+func newUsers() users {
+	return users{of: map[policy.RulesID]map[string]int{}, sizes: map[policy.RulesID][2]int{}}
 }
 
 // put takes what an endpoint was and is, nil = it isn't there. It costs what became
 // different: of a policy that comes to all endpoints each has one more.
-func (a *askers) put(path string, old, ep *policy.Endpoint) {
+func (a *users) put(path string, old, ep *policy.Endpoint) {
 	before, after := old.Lists(), ep.Lists()
 	for i := range before {
 		had, has := policy.Trim(before[i], after[i])
@@ -40,7 +40,7 @@ func (a *askers) put(path string, old, ep *policy.Endpoint) {
 
 // resize takes in what became of rules, nil = they are gone, and says whether
 // there are more or fewer.
-func (a *askers) resize(id policy.RulesID, r *policy.Rules) bool {
+func (a *users) resize(id policy.RulesID, r *policy.Rules) bool {
 	before, had := a.sizes[id]
 	if r == nil {
 		delete(a.sizes, id)

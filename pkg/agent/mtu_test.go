@@ -19,7 +19,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// ShrinkMTU is of hostPath.
+// ShrinkMTU is of workload.Path.
 func (c *clockwork) ShrinkMTU(_ context.Context, mtu int) (changed int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,15 +39,15 @@ func TestMTU(t *testing.T) {
 		})
 		c.expect(t, "nothing is known", "whole 0s")
 		time.Sleep(time.Second) // what falls due at once with the audit comes before or after it
-		c.handover.Tell(router.News{MTU: 1500})
+		c.router.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "at the start it may pass")
 		time.Sleep(11 * time.Second)
 		c.expect(t, "it has stood", "whole 10s", "shrink 1500 11s")
 		time.Sleep(113 * time.Second)
 		c.did()
-		c.handover.Tell(router.News{MTU: 1500})
+		c.router.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "as before")
-		c.handover.Tell(router.News{MTU: 1450})
+		c.router.handover.Tell(router.News{MTU: 1450})
 		c.expect(t, "it shrinks, which may pass")
 		time.Sleep(11 * time.Second)
 		c.expect(t, "it has stood", "whole 2m10s", "shrink 1450 2m15s")
@@ -55,16 +55,16 @@ func TestMTU(t *testing.T) {
 		c.expect(t, "once more, for what was made meanwhile", "whole 2m20s", "shrink 1450 2m20s")
 		time.Sleep(time.Minute)
 		c.did()
-		c.handover.Tell(router.News{MTU: 1500})
+		c.router.handover.Tell(router.News{MTU: 1500})
 		c.expect(t, "it grows")
-		c.handover.Tell(router.News{})
+		c.router.handover.Tell(router.News{})
 		c.expect(t, "it isn't known any more")
 		c.with(func() { c.unshrunk = errors.New("no") })
 		live := func(is string, revision int64) {
 			c.updates <- model.Update{Revision: revision, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "MTULiveUpdate"}, model.Text(is), revision)}}
 		}
 		live("false", 2)
-		c.handover.Tell(router.News{MTU: 1400})
+		c.router.handover.Tell(router.News{MTU: 1400})
 		time.Sleep(12 * time.Second)
 		c.expect(t, "workloads shall keep it", "whole 3m30s")
 		live("true", 3)
@@ -85,7 +85,7 @@ func TestFullDisk(t *testing.T) {
 			c.system.writeMTU = func(int) error { return full }
 			c.system.writeNode = func() error { return full }
 		})
-		c.handover.Tell(router.News{MTU: 1400})
+		c.router.handover.Tell(router.News{MTU: 1400})
 		time.Sleep(time.Minute)
 		c.cancel()
 		synctest.Wait()
@@ -102,11 +102,11 @@ func TestFullDisk(t *testing.T) {
 func TestMTUPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockwork(t)
-		c.handover.Tell(router.News{MTU: 9000})
+		c.router.handover.Tell(router.News{MTU: 9000})
 		time.Sleep(91 * time.Second)
 		c.did()
 		for _, mtu := range []int{1400, 9000, 1400, 0, 1400, 1450, 9000} {
-			c.handover.Tell(router.News{MTU: mtu})
+			c.router.handover.Tell(router.News{MTU: mtu})
 			time.Sleep(9 * time.Second)
 		}
 		time.Sleep(time.Minute)
@@ -115,8 +115,8 @@ func TestMTUPasses(t *testing.T) {
 				t.Error(call)
 			}
 		}
-		c.handover.Tell(router.News{MTU: 1400})
-		c.handover.Tell(router.News{MTU: 1450})
+		c.router.handover.Tell(router.News{MTU: 1400})
+		c.router.handover.Tell(router.News{MTU: 1450})
 		time.Sleep(11 * time.Second)
 		if did := c.did(); !slices.ContainsFunc(did, func(s string) bool { return strings.HasPrefix(s, "shrink 1450 ") }) {
 			t.Errorf("less than 9000 has stood: %q", did)
@@ -131,7 +131,7 @@ func TestMTUAgain(t *testing.T) {
 		c.expect(t, "nothing is known", "whole 0s")
 		time.Sleep(time.Second)
 		c.with(func() { c.unshrunk = errors.New("no") })
-		c.handover.Tell(router.News{MTU: 1500})
+		c.router.handover.Tell(router.News{MTU: 1500})
 		time.Sleep(11 * time.Second)
 		c.expect(t, "at the start", "whole 10s", "shrink 1500 11s")
 		time.Sleep(20 * time.Second)
@@ -142,20 +142,20 @@ func TestMTUAgain(t *testing.T) {
 	})
 }
 
-// TestFenceAwaitsRoutes has a router that says nothing: the firewall waits for it, but
+// TestFirewallAwaitsTunnels has a router that says nothing: the firewall waits for it, but
 // not for ever.
-func TestFenceAwaitsRoutes(t *testing.T) {
+func TestFirewallAwaitsTunnels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startClockwork(t, func(c *clockwork) { c.route.attached = true })
+		c := startClockwork(t, func(c *clockwork) { c.router.attached = true })
 		time.Sleep(time.Second)
 		c.expect(t, "it waits")
 		time.Sleep(5 * time.Second)
 		c.expect(t, "not for ever", "whole 2s")
 	})
 	synctest.Test(t, func(t *testing.T) {
-		c := startClockwork(t, func(c *clockwork) { c.route.attached = true })
+		c := startClockwork(t, func(c *clockwork) { c.router.attached = true })
 		time.Sleep(time.Second)
-		c.handover.Tell(router.News{})
+		c.router.handover.Tell(router.News{})
 		c.expect(t, "it is told", "whole 1s")
 	})
 }

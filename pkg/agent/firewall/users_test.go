@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package firewall
 
 import (
 	"fmt"
@@ -12,9 +12,9 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// TestAskers has endpoints come, go and ask other policies at random, and expects what
+// TestUsers has endpoints come, go and have other policies at random, and expects what
 // counting all anew would find.
-func TestAskers(t *testing.T) {
+func TestUsers(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -27,7 +27,7 @@ func TestAskers(t *testing.T) {
 		r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 		return out
 	}
-	a, have := newAskers(), map[string]*policy.Endpoint{}
+	a, have := newUsers(), map[string]*policy.Endpoint{}
 	for step := range 1000 {
 		path := fmt.Sprint("endpoint ", r.IntN(3))
 		before := have[path]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package workload
 
 import (
 	"errors"
@@ -15,13 +15,13 @@ import (
 	"github.com/calico-go/calico/pkg/kernel/link"
 )
 
-// strayPatience is for how long a workload's interface may have no endpoint: ADD makes the
+// stalePatience is for how long a workload's interface may have no endpoint: ADD makes the
 // link before it, and waits for etcd.
-const strayPatience = 15 * time.Second
+const stalePatience = 15 * time.Second
 
-// strays are the interfaces that the plugin made and that no endpoint in etcd has: their
+// stale are the interfaces that the plugin made and that no endpoint in etcd has: their
 // containers run and are cut off, as where etcd was restored from a backup.
-type strays struct {
+type stale struct {
 	found []hostpath.Stray // when all was read last
 	read  time.Time        // when they were last known to be there
 	since map[string]time.Time
@@ -30,7 +30,7 @@ type strays struct {
 
 // judge says what is to be said of which interface now, given those that endpoints name, and
 // whether an endpoint can't be read, whose it may be.
-func (x *strays) judge(named func(hostpath.Stray) bool, unread bool, now time.Time) map[string]string {
+func (x *stale) judge(named func(hostpath.Stray) bool, unread bool, now time.Time) map[string]string {
 	since, say := map[string]time.Time{}, map[string]string{}
 	what, todo := "no endpoint of this host in etcd has", "delete the container, for a new one to be made"
 	if unread {
@@ -46,7 +46,7 @@ func (x *strays) judge(named func(hostpath.Stray) bool, unread bool, now time.Ti
 			first = now
 		}
 		since[f.Interface] = first
-		if x.read.Sub(first) >= strayPatience {
+		if x.read.Sub(first) >= stalePatience {
 			say[f.Interface] = fmt.Sprintf("%s %s, so its container is cut off: %s. Its handle is %s: <network>.<container>.<interface>",
 				what, f.Interface, todo, handle)
 		}
@@ -57,7 +57,7 @@ func (x *strays) judge(named func(hostpath.Stray) bool, unread bool, now time.Ti
 
 // interfaces are those that endpoints name, be they refused, with the containers of these, and
 // whether there is an endpoint of which that can't be read.
-func (s *state) interfaces() (containers map[string][]string, unread bool) {
+func (s *claims) interfaces() (containers map[string][]string, unread bool) {
 	containers = make(map[string][]string, len(s.endpoints))
 	for _, ep := range s.endpoints {
 		containers[ep.spec.Name] = append(containers[ep.spec.Name], ep.spec.ContainerID)
@@ -66,16 +66,13 @@ func (s *state) interfaces() (containers map[string][]string, unread bool) {
 	return containers, unread
 }
 
-// sayStrays says of which interfaces etcd holds no endpoint, and of which it does again.
-func (l *loop) sayStrays() {
-	if !l.applied || l.frozenBy() != "" {
+// ReportStale says of which interfaces etcd holds no endpoint, and of which it does again.
+func (r *Reconciler) ReportStale() {
+	x := &r.stale
+	if !r.applied || len(x.found) == 0 && len(x.said) == 0 {
 		return
 	}
-	x := &l.strays
-	if len(x.found) == 0 && len(x.said) == 0 {
-		return
-	}
-	containers, unread := l.state.interfaces()
+	containers, unread := r.claims.interfaces()
 	say := x.judge(func(f hostpath.Stray) bool {
 		return slices.ContainsFunc(containers[f.Interface], func(c string) bool { return !link.IsAnothers(f.Alias, c) })
 	}, unread, time.Now())
@@ -84,22 +81,22 @@ func (l *loop) sayStrays() {
 	}
 	var fresh []string
 	for iface, reason := range say {
-		l.problems.Note(problems.Notice, "interface "+iface, errors.New(reason))
+		r.cfg.Problems.Note(problems.Notice, "interface "+iface, errors.New(reason))
 		if x.said[iface] == "" {
 			fresh = append(fresh, iface)
 		}
 	}
 	for iface := range x.said {
 		if say[iface] == "" {
-			l.problems.Note(problems.Notice, "interface "+iface, nil)
+			r.cfg.Problems.Note(problems.Notice, "interface "+iface, nil)
 		}
 	}
 	x.said = say
 	if len(say) == 0 {
-		l.log.Info("every workload interface has an endpoint in etcd again")
+		r.cfg.Logger.Info("every workload interface has an endpoint in etcd again")
 	}
 	if len(fresh) > 0 {
 		first := slices.Min(fresh)
-		l.log.Warn("workload interfaces have no endpoint in etcd, see /debug/invalid", "count", len(say), "first", first, "reason", say[first])
+		r.cfg.Logger.Warn("workload interfaces have no endpoint in etcd, see /debug/invalid", "count", len(say), "first", first, "reason", say[first])
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package workload
 
 import (
 	"errors"
@@ -16,9 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/hostpath"
-	"github.com/calico-go/calico/pkg/kernel/link"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -29,7 +27,7 @@ func testKey(name string) model.WorkloadEndpointKey {
 func testSpec(iface string, addrs ...string) model.WorkloadEndpoint {
 	spec := model.WorkloadEndpoint{State: model.StateActive, Name: iface, MAC: model.MAC{2, 0, 0, 0, 0, 1}}
 	for _, a := range addrs {
-		p := hostNet(netip.MustParseAddr(a))
+		p := netip.PrefixFrom(netip.MustParseAddr(a), netip.MustParseAddr(a).BitLen())
 		if p.Addr().Is4() {
 			spec.IPv4Nets = append(spec.IPv4Nets, p)
 		} else {
@@ -49,10 +47,23 @@ func put(key model.Key, value any, revision int64) model.Entry {
 
 func gone(key model.Key) model.Entry { return model.Entry{Path: key.Path(), Key: key} }
 
-func paths(e effect) []string { return slices.Sorted(maps.Keys(e.endpoints)) }
+// update takes in entries, and returns the endpoints whose verdict may differ.
+func (s *claims) test(change func()) []string {
+	clear(s.dirty)
+	change()
+	return slices.Sorted(maps.Keys(s.dirty))
+}
+
+func (s *claims) fold(entries ...model.Entry) []string {
+	return s.test(func() {
+		for _, e := range entries {
+			s.update(e)
+		}
+	})
+}
 
 // verdicts is what follows for each endpoint, as text.
-func verdicts(s *state) map[string]string {
+func verdicts(s *claims) map[string]string {
 	out := map[string]string{}
 	for _, ep := range s.endpoints {
 		want, err := s.verdict(ep)
@@ -65,103 +76,49 @@ func verdicts(s *state) map[string]string {
 	return out
 }
 
-// TestSetHosts: no endpoint has the address of another host.
-func TestSetHosts(t *testing.T) {
-	a, b := testKey("a"), testKey("b")
-	s := newState("h", []string{"cali"})
-	s.fold(model.Update{Revision: 5, Resync: true, Entries: []model.Entry{
-		put(a, testSpec("calia", "10.0.0.1"), 3), put(b, testSpec("calib", "10.0.0.2", "fd00::2"), 4),
-	}})
-	const refused = " is that of host x: delete the endpoint, and the pool that overlaps the hosts' addresses"
-	addr := netip.MustParseAddr
+func TestClaims(t *testing.T) {
+	const held = " belongs to an older endpoint, "
+	a, b, c := testKey("a"), testKey("b"), testKey("c")
+	s := newClaims("h", []string{"cali"})
 	for _, step := range []struct {
-		hosts   map[netip.Addr]string
+		name    string
+		entries []model.Entry
 		touched []string
 		want    map[string]string
 	}{
-		{map[netip.Addr]string{addr("10.0.0.9"): "x"}, nil, map[string]string{"a": "calia [10.0.0.1]", "b": "calib [10.0.0.2 fd00::2]"}},
-		{map[netip.Addr]string{addr("10.0.0.1"): "y", addr("fd00::2"): "x"}, []string{a.Path(), b.Path()}, map[string]string{
-			"a": "address 10.0.0.1 is that of host y: delete the endpoint, and the pool that overlaps the hosts' addresses", "b": "address fd00::2" + refused,
-		}},
-		{map[netip.Addr]string{addr("10.0.0.1"): "x", addr("fd00::2"): "x"}, []string{a.Path()}, map[string]string{
-			"a": "address 10.0.0.1" + refused, "b": "address fd00::2" + refused,
-		}},
-		{nil, []string{a.Path(), b.Path()}, map[string]string{"a": "calia [10.0.0.1]", "b": "calib [10.0.0.2 fd00::2]"}},
-	} {
-		e := s.setHosts(step.hosts)
-		if diff := cmp.Diff(step.touched, paths(e), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%v: touched (-want +got):\n%s", step.hosts, diff)
-		}
-		if diff := cmp.Diff(step.want, verdicts(s)); diff != "" {
-			t.Errorf("%v: verdicts (-want +got):\n%s", step.hosts, diff)
-		}
-	}
-}
-
-func TestFold(t *testing.T) {
-	const held = " belongs to an older endpoint, "
-	a, b, c := testKey("a"), testKey("b"), testKey("c")
-	s := newState("h", []string{"cali"})
-	if got := s.waitsFor(); got != "etcd has not been read yet" {
-		t.Errorf("waits for %q", got)
-	}
-	steps := []struct {
-		name     string
-		update   model.Update
-		touched  []string
-		waitsFor string
-		want     map[string]string
-	}{
-		{"first snapshot", model.Update{Revision: 5, Resync: true, Entries: []model.Entry{
-			put(a, testSpec("calia", "10.0.0.1"), 3),
-			put(b, testSpec("calib", "10.0.0.2", "fd00::2"), 4),
-		}}, []string{a.Path(), b.Path()}, "/calico/v1/Ready is not true in etcd",
+		{"two", []model.Entry{put(a, testSpec("calia", "10.0.0.1"), 3), put(b, testSpec("calib", "10.0.0.2", "fd00::2"), 4)}, []string{a.Path(), b.Path()},
 			map[string]string{"a": "calia [10.0.0.1]", "b": "calib [10.0.0.2 fd00::2]"}},
-		{"ready", model.Update{Revision: 6, Entries: []model.Entry{put(model.ReadyKey{}, model.Ready(true), 6)}}, nil, "",
+		{"another host's", []model.Entry{put(model.WorkloadEndpointKey{Host: "other", Orchestrator: "o", Workload: "w", Endpoint: "e"}, testSpec("calia", "10.0.0.1"), 2)}, nil,
 			map[string]string{"a": "calia [10.0.0.1]", "b": "calib [10.0.0.2 fd00::2]"}},
-		{"an address twice", model.Update{Revision: 7, Entries: []model.Entry{put(c, testSpec("calic", "10.0.0.3", "10.0.0.1"), 7)}},
-			[]string{a.Path(), c.Path()}, "",
+		{"an address twice", []model.Entry{put(c, testSpec("calic", "10.0.0.3", "10.0.0.1"), 7)}, []string{a.Path(), c.Path()},
 			map[string]string{"a": "calia [10.0.0.1]", "b": "calib [10.0.0.2 fd00::2]", "c": "address 10.0.0.1" + held + a.Path() + ": delete the one that is wrong"}},
-		{"the older goes", model.Update{Revision: 8, Entries: []model.Entry{gone(a)}}, []string{a.Path(), c.Path()}, "",
+		{"the older goes", []model.Entry{gone(a)}, []string{a.Path(), c.Path()},
 			map[string]string{"b": "calib [10.0.0.2 fd00::2]", "c": "calic [10.0.0.1 10.0.0.3]"}},
-		{"an interface twice", model.Update{Revision: 9, Entries: []model.Entry{put(a, testSpec("calib", "10.0.0.9"), 9)}},
-			[]string{a.Path(), b.Path()}, "",
+		{"an interface twice", []model.Entry{put(a, testSpec("calib", "10.0.0.9"), 9)}, []string{a.Path(), b.Path()},
 			map[string]string{"a": "interface calib" + held + b.Path() + ": delete the one that is wrong", "b": "calib [10.0.0.2 fd00::2]", "c": "calic [10.0.0.1 10.0.0.3]"}},
-		{"the older no longer parses", model.Update{Revision: 10, Entries: []model.Entry{put(b, errors.New("bad"), 10)}},
-			[]string{a.Path(), b.Path()}, "",
+		{"the older no longer parses", []model.Entry{put(b, errors.New("bad"), 10)}, []string{a.Path(), b.Path()},
 			map[string]string{"a": "calib [10.0.0.9]", "b": "bad", "c": "calic [10.0.0.1 10.0.0.3]"}},
-		{"a snapshot without c and Ready, at an older revision", model.Update{Revision: 4, Resync: true, Entries: []model.Entry{
-			put(a, testSpec("calia", "10.0.0.1"), 3),
-			put(b, testSpec("calib", "10.0.0.2"), 4),
-		}}, []string{a.Path(), b.Path(), c.Path()}, "/calico/v1/Ready is not true in etcd",
-			map[string]string{"a": "calia [10.0.0.1]", "b": "calib [10.0.0.2]"}},
-	}
-	for _, step := range steps {
-		e := s.fold(step.update)
-		if diff := cmp.Diff(step.touched, paths(e), cmpopts.EquateEmpty()); diff != "" {
+		{"all go but one", []model.Entry{gone(a), gone(c), put(b, testSpec("calib", "10.0.0.2"), 4)}, []string{a.Path(), b.Path(), c.Path()},
+			map[string]string{"b": "calib [10.0.0.2]"}},
+	} {
+		if diff := cmp.Diff(step.touched, s.fold(step.entries...), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: touched (-want +got):\n%s", step.name, diff)
-		}
-		if got := s.waitsFor(); got != step.waitsFor {
-			t.Errorf("%s: waits for %q, want %q", step.name, got, step.waitsFor)
 		}
 		if diff := cmp.Diff(step.want, verdicts(s)); diff != "" {
 			t.Errorf("%s: verdicts (-want +got):\n%s", step.name, diff)
 		}
-		if s.revision != step.update.Revision {
-			t.Errorf("%s: revision %d", step.name, s.revision)
-		}
 	}
-	if len(s.claims) != 4 {
-		t.Errorf("claims are left: %v", s.claims)
+	if len(s.by) != 2 {
+		t.Errorf("claims are left: %v", s.by)
 	}
 }
 
-// TestFoldOrder folds one content of etcd along many ways: what follows is the
+// TestClaimsOrder reaches one content of etcd by many histories: what follows is the
 // same, and every endpoint whose verdict changed was said to be touched.
-func TestFoldOrder(t *testing.T) {
+func TestClaimsOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 200 {
-		s := newState("h", []string{"cali"})
+		s := newClaims("h", []string{"cali"})
 		entries := map[string]model.Entry{}
 		before := map[string]string{}
 		var history []string
@@ -187,27 +144,27 @@ func TestFoldOrder(t *testing.T) {
 				entries[key.Path()] = entry
 			}
 			history = append(history, fmt.Sprint(entry))
-			e := s.fold(model.Update{Revision: revision, Entries: []model.Entry{entry}})
+			touched := s.fold(entry)
 			after := verdicts(s)
 			for name := range entries {
 				short := strings.TrimSuffix(strings.TrimPrefix(name, "/calico/v1/host/h/workload/k8s/"), "/endpoint/eth0")
-				if _, touched := e.endpoints[name]; !touched && before[short] != after[short] {
+				if !slices.Contains(touched, name) && before[short] != after[short] {
 					t.Fatalf("round %d: %s went from %q to %q untouched by %s", round, short, before[short], after[short], history[len(history)-1])
 				}
 			}
 			before = after
 		}
-		fresh := newState("h", []string{"cali"})
+		fresh := newClaims("h", []string{"cali"})
 		shuffled := slices.Collect(maps.Values(entries))
 		rng.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		fresh.fold(model.Update{Revision: 40, Resync: true, Entries: shuffled})
+		fresh.fold(shuffled...)
 		if diff := cmp.Diff(verdicts(fresh), verdicts(s)); diff != "" {
 			t.Fatalf("round %d: (-from a snapshot +by history %v):\n%s", round, history, diff)
 		}
 	}
 }
 
-func TestPlan(t *testing.T) {
+func TestEndpointOf(t *testing.T) {
 	with := func(change func(*model.WorkloadEndpoint)) model.WorkloadEndpoint {
 		spec := testSpec("calia", "10.0.0.1")
 		change(&spec)
@@ -246,9 +203,9 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-func TestFollow(t *testing.T) {
+func TestReconcile(t *testing.T) {
 	a, b := testKey("a"), testKey("b")
-	s, d := newState("h", []string{"cali"}), newDesired()
+	s, d := newClaims("h", []string{"cali"}), newDesired()
 	revision := int64(1)
 	show := func(w work) string {
 		var parts []string
@@ -297,12 +254,12 @@ func TestFollow(t *testing.T) {
 				step.entries[i].Revision = revision
 			}
 		}
-		e := s.fold(model.Update{Revision: revision, Entries: step.entries})
-		if got := show(d.follow(s, e.endpoints, time.Time{})); got != step.want {
+		s.fold(step.entries...)
+		if got := show(d.reconcile(s, s.dirty, time.Time{})); got != step.want {
 			t.Errorf("%s: %s\nwant %s", step.name, got, step.want)
 		}
 		for name, target := range d.interfaces {
-			if target.want.Interface != name || d.targets[target.path] != target {
+			if target.Want.Interface != name || d.targets[target.Path] != target {
 				t.Errorf("%s: %s leads to %+v", step.name, name, target)
 			}
 		}
@@ -312,57 +269,22 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-func TestAnswer(t *testing.T) {
-	a, bad := testKey("a"), testKey("bad")
-	s, d := newState("h", []string{"cali"}), newDesired()
-	ask := func(key model.WorkloadEndpointKey, revision int64) string {
-		done, err := d.answer(s, gate.Request{Endpoint: key, Revision: revision})
-		var rejected *gate.RejectedError
-		switch {
-		case err != nil && (!done || !errors.As(err, &rejected) || rejected.Retry):
-			return fmt.Sprint("wrong: ", done, err)
-		case err != nil:
-			return rejected.Reason
-		case done:
-			return "programmed"
-		}
-		return "waits"
-	}
-	expect := func(name string, want, got string) {
+// TestMisfit: the prefixes cover no endpoint's interface.
+func TestMisfit(t *testing.T) {
+	s := newClaims("h", []string{"cali"})
+	expect := func(name, want string) {
 		t.Helper()
-		if got != want {
+		got := ""
+		if err := s.misfit(); err != nil {
+			got = err.Error()
+		}
+		if (got == "") != (want == "") || !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	expect("nothing known", "waits", ask(a, 5))
-	e := s.fold(model.Update{Revision: 5, Resync: true, Entries: []model.Entry{
-		put(a, testSpec("cali1", "10.0.0.1"), 5), put(bad, testSpec("eth0", "10.0.0.2"), 4)}})
-	expect("not followed", "waits", ask(a, 5))
-	d.follow(s, e.endpoints, time.Time{})
-	expect("not read back", "waits", ask(a, 5))
-	expect("never was", "endpoint "+testKey("no").Path()+" has been deleted since", ask(testKey("no"), 5))
-	expect("to come", "waits", ask(testKey("no"), 6))
-	s.deaf = true
-	expect("etcd may come back restored", "waits", ask(testKey("no"), 4))
-	s.deaf = false
-	d.read([]hostpath.Status{{Interface: "cali1", Err: &link.DownError{Interface: "cali1", Why: "is not there"}}})
-	expect("no interface", "waits", ask(a, 5))
-	d.read([]hostpath.Status{{Interface: "cali1"}})
-	expect("read back", "programmed", ask(a, 5))
-	expect("of an older revision", "programmed", ask(a, 4))
-	expect("of a newer one", "waits", ask(a, 6))
-	expect("refused", "endpoint "+bad.Path()+` keeps no access: interface "eth0": the name of a workload's interface begins with cali here (InterfacePrefix)`, ask(bad, 4))
-	e = s.fold(model.Update{Revision: 7, Entries: []model.Entry{put(a, testSpec("cali1", "10.0.0.1"), 7)}})
-	expect("changed and not followed", "waits", ask(a, 5))
-	d.follow(s, e.endpoints, time.Time{})
-	expect("changed and not read back, though the same", "waits", ask(a, 7))
-	d.read([]hostpath.Status{{Interface: "cali1"}})
-	expect("changed", "programmed", ask(a, 7))
-	d.read([]hostpath.Status{{Interface: "cali1", Err: errors.New("refused")}})
-	expect("drifted", "waits", ask(a, 7))
-	s.fold(model.Update{Revision: 8, Entries: []model.Entry{gone(a)}})
-	expect("deleted", "endpoint "+a.Path()+" has been deleted since", ask(a, 7))
-	other := a
-	other.Host = "other"
-	expect("of another host", "this is the agent of host h, not of other: use one node name in the network configuration and for the agent", ask(other, 1))
+	expect("no endpoints", "")
+	s.fold(put(testKey("b"), testSpec("tap2", "10.0.0.2"), 1), put(testKey("a"), testSpec("tap1", "10.0.0.1"), 2), put(testKey("0"), errors.New("bad"), 3))
+	expect("others' names", "interface prefix cali: no endpoint of this host has an interface that begins so, and all are without access; the first, "+testKey("a").Path()+", has tap1: ")
+	s.setPrefixes([]string{"cali", "tap"})
+	expect("one of several prefixes", "")
 }

@@ -16,14 +16,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// wallside is the kernel's side of the firewall. What it does is tested in pkg/nft.
-type wallside struct {
+// kernelTable is the kernel's side of the firewall. What it does is tested in pkg/nft.
+type kernelTable struct {
 	mu       sync.Mutex
 	refuse   map[string]error // by endpoint
 	fail     error            // of every call
@@ -36,11 +37,11 @@ type wallside struct {
 	tampered chan nft.Event
 }
 
-// Configure is of firewall.
-func (w *wallside) Configure(policy.Settings) {}
+// Configure is of firewall.Table.
+func (w *kernelTable) Configure(policy.Settings) {}
 
-// Update is of firewall.
-func (w *wallside) Update(c policy.Changes) {
+// Update is of firewall.Table.
+func (w *kernelTable) Update(c policy.Changes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !c.Empty() {
@@ -48,11 +49,11 @@ func (w *wallside) Update(c policy.Changes) {
 	}
 }
 
-// Tunnels is of firewall.
-func (w *wallside) Tunnels(policy.Tunnels) {}
+// Tunnels is of firewall.Table.
+func (w *kernelTable) Tunnels(policy.Tunnels) {}
 
-// Links is of firewall.
-func (w *wallside) Links(indexes map[string]int) {
+// Links is of firewall.Table.
+func (w *kernelTable) Links(indexes map[string]int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, index := range indexes {
@@ -63,17 +64,17 @@ func (w *wallside) Links(indexes map[string]int) {
 	}
 }
 
-// Cut is of firewall.
-func (w *wallside) Cut([]nft.Cut) error { return nil }
+// Cut is of firewall.Table.
+func (w *kernelTable) Cut([]nft.Cut) error { return nil }
 
-// Uncut is of firewall.
-func (w *wallside) Uncut([]nft.Flow) error { return nil }
+// Uncut is of firewall.Table.
+func (w *kernelTable) Uncut([]nft.Flow) error { return nil }
 
-// ReadCuts is of firewall.
-func (w *wallside) ReadCuts() ([]nft.Flow, error) { return nil, nil }
+// ReadCuts is of firewall.Table.
+func (w *kernelTable) ReadCuts() ([]nft.Flow, error) { return nil, nil }
 
-// Apply is of firewall.
-func (w *wallside) Apply(context.Context) (nft.Report, error) {
+// Apply is of firewall.Table.
+func (w *kernelTable) Apply(context.Context) (nft.Report, error) {
 	w.mu.Lock()
 	hold := w.hold
 	w.mu.Unlock()
@@ -96,39 +97,39 @@ func (w *wallside) Apply(context.Context) (nft.Report, error) {
 	return r, nil
 }
 
-// Audit is of firewall.
-func (w *wallside) Audit() {
+// Audit is of firewall.Table.
+func (w *kernelTable) Audit() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.audits++
 }
 
-// Subscribe is of firewall.
-func (w *wallside) Subscribe(context.Context) (<-chan nft.Event, error) { return w.tampered, nil }
+// Subscribe is of firewall.Table.
+func (w *kernelTable) Subscribe(context.Context) (<-chan nft.Event, error) { return w.tampered, nil }
 
-// Close is of firewall.
-func (w *wallside) Close() error { return nil }
+// Close is of firewall.Table.
+func (w *kernelTable) Close() error { return nil }
 
 // set changes what the firewall does, or looks at it.
-func (w *wallside) set(change func()) {
+func (w *kernelTable) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change()
 }
 
-// TestFenceFirst has the firewall fail: nothing is connected until it stands.
-func TestFenceFirst(t *testing.T) {
+// TestFirewallFirst has the firewall fail: nothing is connected until it stands.
+func TestFirewallFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startClockwork(t, func(c *clockwork) { c.wallside.fail = errors.New("no nftables") })
+		c := startClockwork(t, func(c *clockwork) { c.kernelTable.fail = errors.New("no nftables") })
 		time.Sleep(2500 * time.Millisecond)
 		c.expect(t, "without a firewall")
 		if got := c.health.Unready(); got == "" {
 			t.Error("it is ready")
 		}
-		c.wallside.set(func() { c.wallside.fail = nil })
+		c.kernelTable.set(func() { c.kernelTable.fail = nil })
 		time.Sleep(time.Second)
 		c.expect(t, "once it stands", "whole 3s")
-		c.wallside.set(func() { c.wallside.fail = errors.New("again") })
+		c.kernelTable.set(func() { c.kernelTable.fail = errors.New("again") })
 		b := testKey("b")
 		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}}
 		c.expect(t, "one that stood goes on", "some 3.5s")
@@ -140,7 +141,7 @@ func TestFenceFirst(t *testing.T) {
 		if got := c.health.Unready(); got != "firewall: again" {
 			t.Errorf("while the firewall fails it is unready because of %q", got)
 		}
-		c.wallside.set(func() { c.wallside.fail = nil })
+		c.kernelTable.set(func() { c.kernelTable.fail = nil })
 		if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: b, Revision: 2}); err != nil {
 			t.Errorf("the gate: %v", err)
 		}
@@ -151,11 +152,11 @@ func TestFenceFirst(t *testing.T) {
 	})
 }
 
-// TestFenceOne has the firewall of one endpoint fail: the gate stays shut for it alone.
-func TestFenceOne(t *testing.T) {
+// TestFirewallOfOne has the firewall of one endpoint fail: the gate stays shut for it alone.
+func TestFirewallOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := testKey("a"), testKey("b")
-		c := startClockwork(t, func(c *clockwork) { c.wallside.refuse = map[string]error{b.Path(): errors.New("too many rules")} })
+		c := startClockwork(t, func(c *clockwork) { c.kernelTable.refuse = map[string]error{b.Path(): errors.New("too many rules")} })
 		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali2", "10.0.0.2"), 2)}}
 		if err := (gatekeeper{c.loop}).Wait(c.ctx, gate.Request{Endpoint: a, Revision: 2}); err != nil {
 			t.Errorf("the other's gate: %v", err)
@@ -177,18 +178,18 @@ func TestTampering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startClockwork(t, func(c *clockwork) { c.params.FirewallInterval = 10 * time.Second })
 		audits := func() (n int) {
-			c.wallside.set(func() { n, c.wallside.audits = c.wallside.audits, 0 })
+			c.kernelTable.set(func() { n, c.kernelTable.audits = c.kernelTable.audits, 0 })
 			return n
 		}
 		time.Sleep(time.Second)
 		audits()
 		for range 10 {
-			c.wallside.tampered <- nft.Event{}
+			c.kernelTable.tampered <- nft.Event{}
 			time.Sleep(5 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
 		if n := audits(); n < 2 || n > 4 {
-			t.Errorf("%d audits in 50 ms of tampering, want one each %v", n, driftPause)
+			t.Errorf("%d audits in 50 ms of tampering, want one each %v", n, 20*time.Millisecond)
 		}
 		time.Sleep(30 * time.Second)
 		if n := audits(); n != 3 {
@@ -218,8 +219,8 @@ func TestRepairsAreSaid(t *testing.T) {
 		}
 		tamper := func(n int) {
 			for range n {
-				c.wallside.set(func() { c.wallside.repairs = 2 })
-				c.wallside.tampered <- nft.Event{}
+				c.kernelTable.set(func() { c.kernelTable.repairs = 2 })
+				c.kernelTable.tampered <- nft.Event{}
 				time.Sleep(time.Second)
 			}
 		}
@@ -244,17 +245,17 @@ func TestRepairsAreSaid(t *testing.T) {
 	})
 }
 
-// TestFenceComesBack names no endpoint as not programmed without a reason.
-func TestFenceComesBack(t *testing.T) {
+// TestFirewallComesBack names no endpoint as not programmed without a reason.
+func TestFirewallComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		c := startClockwork(t, func(c *clockwork) {
 			c.log = slog.New(slog.NewTextHandler(&log, nil))
-			c.wallside.refuse = map[string]error{testKey("a").Path(): errors.New("no nftables")}
+			c.kernelTable.refuse = map[string]error{testKey("a").Path(): errors.New("no nftables")}
 			c.fail = errors.New("no netlink")
 		})
 		time.Sleep(time.Second)
-		c.wallside.set(func() { clear(c.wallside.refuse) })
+		c.kernelTable.set(func() { clear(c.kernelTable.refuse) })
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		for line := range strings.Lines(log.String()) {
@@ -273,13 +274,19 @@ func TestLoserIsHidden(t *testing.T) {
 		b := testKey("b")
 		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(b, testSpec("cali1", "10.0.0.2"), 2)}}
 		synctest.Wait()
-		if c.wall.state.Endpoints[b.Path()] != nil {
+		if c.enforced(b) != nil {
 			t.Error("the younger endpoint is shown")
 		}
 		c.updates <- model.Update{Revision: 3, Entries: []model.Entry{gone(testKey("a"))}}
 		synctest.Wait()
-		if ep := c.wall.state.Endpoints[b.Path()]; ep == nil || ep.Interface != "cali1" {
+		if ep := c.enforced(b); ep == nil || ep.Interface != "cali1" {
 			t.Errorf("after the older has gone: %+v", ep)
 		}
 	})
+}
+
+// enforced is what the firewall has of an endpoint.
+func (c *clockwork) enforced(key model.Key) (ep *policy.Endpoint) {
+	c.firewall.Enforced(func(p connections.Policy) { ep = p.State.Endpoints[key.Path()] })
+	return ep
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package firewall
 
 import (
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -12,30 +11,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/kernel/hostnet"
-	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestShut: what is closed are interfaces that endpoints of this host name and no prefix
+// TestClosed: what is closed are interfaces that endpoints of this host name and no prefix
 // covers, but for those that are the host's own, or were so since an endpoint first named them.
-func TestShut(t *testing.T) {
+func TestClosed(t *testing.T) {
 	addr := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
-	s := newState("h", []string{"cali"})
-	entries := []model.Entry{put(model.WorkloadEndpointKey{Host: "other", Orchestrator: "o", Workload: "w", Endpoint: "e"}, testSpec("tap9"), 1)}
-	for i, name := range []string{"cali1", "tap1", "tap2", "eth0", "br0", "lo", "tunl0", "vxlan.calico"} {
-		entries = append(entries, put(testKey(string(rune('a'+i))), testSpec(name), int64(i+1)))
+	x := newClosed()
+	named := map[string]string{} // interfaces that no prefix covers, by path
+	names := func(path, name string) {
+		named[path] = name
+		x.note(path, name)
 	}
-	x := newShut()
-	names := func(key model.WorkloadEndpointKey, spec any) {
-		entry := model.Entry{Path: key.Path(), Key: key}
-		if spec != nil {
-			entry = put(key, spec, 20)
-		}
-		for path := range s.fold(model.Update{Revision: 20, Entries: []model.Entry{entry}}).endpoints {
-			x.note(s, path)
-		}
-	}
-	for path := range s.fold(model.Update{Revision: 1, Resync: true, Entries: entries}).endpoints {
-		x.note(s, path)
+	for i, name := range []string{"", "tap1", "tap2", "eth0", "br0", "lo", "tunl0", "vxlan.calico"} {
+		names(string(rune('a'+i)), name)
 	}
 	eth, bridge := hostnet.Role{Name: "eth0", Index: 2, Uplink: true}, hostnet.Role{Name: "br0", Index: 3, Addrs: addr}
 	without := hostnet.Role{Name: "br0", Index: 3}
@@ -51,23 +40,13 @@ func TestShut(t *testing.T) {
 		{"nothing new", []hostnet.Role{bridge}, nil, func() {}, []string{"br0", "tap1", "tap2"}},
 		{"one turns out to be the host's", []hostnet.Role{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
 		{"and stays so without its address", []hostnet.Role{eth, without}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
-		{"named by none", []hostnet.Role{eth, without}, nil, func() { names(testKey("e"), nil) }, []string{"tap1", "tap2"}},
-		{"and by another", []hostnet.Role{eth, without}, nil, func() { names(testKey("z"), testSpec("br0")) }, []string{"br0", "tap1", "tap2"}},
+		{"named by none", []hostnet.Role{eth, without}, nil, func() { names("e", "") }, []string{"tap1", "tap2"}},
+		{"and by another", []hostnet.Role{eth, without}, nil, func() { names("z", "br0") }, []string{"br0", "tap1", "tap2"}},
 		{"the host's again", []hostnet.Role{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
 		{"another of its name", []hostnet.Role{eth, {Name: "br0", Index: 9}}, nil, func() { x.stale = true }, []string{"br0", "tap1", "tap2"}},
 		{"and that the host's", []hostnet.Role{eth, {Name: "br0", Index: 9, Addrs: addr}}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
 		{"gone", []hostnet.Role{eth}, nil, func() { x.stale = true }, []string{"br0", "tap1", "tap2"}},
 		{"back", []hostnet.Role{eth, bridge}, nil, func() { x.stale = true }, []string{"tap1", "tap2"}},
-		{"other prefixes", []hostnet.Role{eth, bridge}, nil, func() {
-			for path := range s.setPrefixes([]string{"tap"}).endpoints {
-				x.note(s, path)
-			}
-		}, []string{"cali1"}},
-		{"and back", []hostnet.Role{eth, bridge}, nil, func() {
-			for path := range s.setPrefixes([]string{"cali"}).endpoints {
-				x.note(s, path)
-			}
-		}, []string{"tap1", "tap2"}},
 	} {
 		step.change()
 		_, err := x.judge(func([]string) ([]hostnet.Role, error) { return step.links, step.broken })
@@ -75,9 +54,9 @@ func TestShut(t *testing.T) {
 			t.Errorf("%s: %v", step.name, err)
 		}
 		var got []string
-		for _, path := range slices.Sorted(maps.Keys(s.endpoints)) {
+		for path, name := range named {
 			if x.has(path) {
-				got = append(got, s.endpoints[path].spec.Name)
+				got = append(got, name)
 			}
 		}
 		slices.Sort(got)
@@ -85,10 +64,10 @@ func TestShut(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
 	}
-	for _, ep := range s.endpoints {
-		names(ep.key, nil)
+	for path := range named {
+		names(path, "")
 	}
-	if _, err := x.judge(nil); err != nil || len(x.names)+len(x.own)+len(x.closed) != 0 {
+	if _, err := x.judge(nil); err != nil || len(x.names)+len(x.own)+len(x.judged) != 0 {
 		t.Errorf("without endpoints: %+v, %v", x, err)
 	}
 }

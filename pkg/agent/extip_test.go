@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+func nat(inner, outer string) model.NAT {
+	return model.NAT{IntIP: netip.MustParseAddr(inner), ExtIP: netip.MustParseAddr(outer)}
+}
+
+// TestExtIPOfHost: an ext_ip that is the host's own takes none of its connections.
+func TestExtIPOfHost(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.world(250, "ether0", "198.51.100.1/24")
+	h.ip("addr", "add", "2001:db8:77::1/64", "dev", "ether0", "nodad")
+	h.start()
+	h.ready()
+	invalid := func() string {
+		_, body := h.fetch(h.health, "/debug/invalid")
+		return body
+	}
+	// The workload behind an address answers. The host has no such port, and says so.
+	ask := func(addr string, within time.Duration) error { return dialEcho(t, addr, within) }
+	p := h.newPod(1)
+	p.wire()
+	p.spec.IPv4NAT = []model.NAT{nat("10.65.0.1", "198.51.100.1"), nat("10.65.0.1", "10.99.0.9")}
+	p.spec.IPv6NAT = []model.NAT{nat("fd00::1", "2001:db8:77::1"), nat("fd00::1", "2001:db8:99::9")}
+	h.mustPass(p.key, p.put())
+	h.until("status up", func() bool { return h.get(p.statusKey()) == model.EndpointUp })
+	if err := p.ping(); err != nil {
+		t.Errorf("the workload: %v", err)
+	}
+	for _, addr := range []string{"10.99.0.9", "2001:db8:99::9"} {
+		h.until("the NAT that is in order, of "+addr, func() bool { return ask(addr, patience/9) == nil })
+	}
+	for _, addr := range []string{"198.51.100.1", "2001:db8:77::1"} {
+		if err := ask(addr, patience); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("what was for %s of the host did not come to it: %v", addr, err)
+		}
+	}
+	h.until("report of the other", func() bool {
+		got := invalid()
+		return strings.Contains(got, "object "+p.key.Path()+"\n") && strings.Contains(got, "ext_ip 198.51.100.1 of int_ip 10.65.0.1 is an address of this host, on ether0") &&
+			strings.Contains(got, "ext_ip 2001:db8:77::1 of int_ip fd00::1 is an address of this host, on ether0")
+	})
+	p.spec.IPv4NAT, p.spec.IPv6NAT = p.spec.IPv4NAT[1:], p.spec.IPv6NAT[1:]
+	h.mustPass(p.key, p.put())
+	h.until("the end of the report", func() bool { return !strings.Contains(invalid(), "object /") })
+
+	// The address comes to the host later, and goes.
+	h.ip("addr", "add", "10.99.0.9/32", "dev", "ether0")
+	h.until("report of it", func() bool { return strings.Contains(invalid(), "ext_ip 10.99.0.9 ") })
+	h.until("the host has what is for it", func() bool { return errors.Is(ask("10.99.0.9", patience/9), syscall.ECONNREFUSED) })
+	if err := p.ping(); err != nil {
+		t.Errorf("the workload, then: %v", err)
+	}
+	h.ip("addr", "del", "10.99.0.9/32", "dev", "ether0")
+	h.until("the end of the report", func() bool { return !strings.Contains(invalid(), "object /") })
+	h.until("the workload has it again", func() bool { return ask("10.99.0.9", patience/9) == nil })
+}
+
+// TestExtIPOfTwo: the older of two endpoints keeps the ext_ip that both have. The newer is up
+// without it, which is said, and has it when the older is gone.
+func TestExtIPOfTwo(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.start()
+	p, q := h.newPod(1), h.newPod(2)
+	p.spec.IPv4NAT = []model.NAT{nat("10.65.0.1", "10.99.0.9")}
+	q.spec.IPv4NAT = []model.NAT{nat("10.65.0.2", "10.99.0.9"), nat("10.65.0.2", "10.99.0.8")}
+	for _, pod := range []*testPod{p, q} {
+		pod.wire()
+		h.mustPass(pod.key, pod.put())
+		if err := pod.ping(); err != nil {
+			t.Errorf("%s: %v", pod.spec.Name, err)
+		}
+	}
+	h.until("the newer is up", func() bool { return h.get(q.statusKey()) == model.EndpointUp })
+	invalid := func() string {
+		_, body := h.fetch(h.health, "/debug/invalid")
+		return body
+	}
+	h.until("report of the newer", func() bool {
+		got := invalid()
+		return strings.Contains(got, "object "+q.key.Path()+"\n") && strings.Contains(got, "ext_ip 10.99.0.9 of int_ip 10.65.0.2 belongs to an older endpoint, "+p.key.Path()) &&
+			!strings.Contains(got, "object "+p.key.Path()+"\n")
+	})
+	for addr, link := range map[string]string{"10.99.0.9": "cali1", "10.99.0.8": "cali2"} {
+		if got := h.ip("route", "show", addr); !strings.Contains(got, "dev "+link+" ") {
+			t.Errorf("%s leads elsewhere than by %s: %q", addr, link, got)
+		}
+		h.until(addr+" answers", func() bool { return dialEcho(t, addr, patience/9) == nil })
+	}
+
+	h.remove(p.key)
+	h.until("the newer has it", func() bool {
+		return strings.Contains(h.ip("route", "show", "10.99.0.9"), "dev cali2 ") && dialEcho(t, "10.99.0.9", patience/9) == nil
+	})
+	h.until("the end of the report", func() bool { return !strings.Contains(invalid(), "object /") })
+}
+
+// TestExtIPOfAddress: an endpoint's own address is never another's ext_ip, however old that is:
+// each pod has its network, the other is without this NAT alone, and has it when the address is free.
+func TestExtIPOfAddress(t *testing.T) {
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.ip("addr", "add", "2001:db8::100/128", "dev", "lo") // the host's own
+	h.Cleanup(func() { h.ip("addr", "del", "2001:db8::100/128", "dev", "lo") })
+	stop := h.start()
+	p, q := h.newPod(1), h.newPod(2)
+	p.spec.IPv4NAT = []model.NAT{nat("10.65.0.1", "10.65.0.2"), nat("10.65.0.1", "10.99.0.9")}
+	p.spec.IPv6NAT = []model.NAT{nat("fd00::1", "fd00::2")}
+	leads := func(pod *testPod, addrs ...string) {
+		t.Helper()
+		for _, addr := range addrs {
+			h.until(addr+" leads to "+pod.spec.Name, func() bool {
+				before := pod.heard.Load()
+				return dialEcho(t, addr, patience/9) == nil && pod.heard.Load() > before
+			})
+		}
+	}
+	reported := func() bool {
+		_, body := h.fetch(h.health, "/debug/invalid")
+		const is = " is the own address of another endpoint, "
+		return strings.Contains(body, "object "+p.key.Path()+"\n") && !strings.Contains(body, "object "+q.key.Path()+"\n") &&
+			strings.Contains(body, "ext_ip 10.65.0.2 of int_ip 10.65.0.1"+is+q.key.Path()) && strings.Contains(body, "ext_ip fd00::2 of int_ip fd00::1"+is+q.key.Path())
+	}
+	apart := func() {
+		t.Helper()
+		h.until("report of the conflict", reported)
+		leads(q, "10.65.0.2", "fd00::2")
+		leads(p, "10.65.0.1", "fd00::1", "10.99.0.9")
+		for _, pod := range []*testPod{p, q} {
+			h.until(pod.spec.Name+" is up", func() bool { return h.get(pod.statusKey()) == model.EndpointUp })
+		}
+	}
+	free := func() {
+		t.Helper()
+		leads(p, "10.65.0.2", "fd00::2", "10.65.0.1", "10.99.0.9")
+		h.until("the end of the report", func() bool {
+			_, body := h.fetch(h.health, "/debug/invalid")
+			return !strings.Contains(body, "object /")
+		})
+	}
+	p.wire()
+	h.mustPass(p.key, p.put())
+	free()
+	q.wire()
+	h.mustPass(q.key, q.put())
+	apart()
+	stop()
+	stop = h.start()
+	apart()
+	h.remove(q.key)
+	free()
+
+	// The other way round: the address is there first.
+	h.remove(p.key)
+	h.mustPass(q.key, q.put())
+	h.mustPass(p.key, p.put())
+	apart()
+	nats := p.spec.IPv4NAT
+	p.spec.IPv4NAT, p.spec.IPv6NAT = nats[1:], nil
+	h.mustPass(p.key, p.put())
+	h.until("the end of the report", func() bool { return !reported() })
+	leads(q, "10.65.0.2", "fd00::2")
+	p.spec.IPv4NAT, p.spec.IPv6NAT = nats, []model.NAT{nat("fd00::1", "fd00::2")}
+	h.mustPass(p.key, p.put())
+	apart()
+
+	// The agent finds that the address has gone meanwhile.
+	stop()
+	h.remove(q.key)
+	h.start()
+	free()
+}
+
+// dialEcho asks what a workload behind an address answers.
+func dialEcho(t *testing.T, addr string, within time.Duration) error {
+	t.Helper()
+	conn, err := net.Dial("udp", net.JoinHostPort(addr, "7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	return exchange(conn.(*net.UDPConn), "hello", within)
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/agent/firewall"
+	"github.com/calico-go/calico/pkg/agent/status"
+	"github.com/calico-go/calico/pkg/agent/workload"
+	"github.com/calico-go/calico/pkg/daemon/health"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// reports says how endpoints and objects of etcd are: in etcd, on the pages for health and
+// problems, in metrics and in the log.
+type reports struct {
+	log      *slog.Logger
+	health   *health.Monitor
+	report   *status.Reporter
+	problems *problems.Ledger
+	gauge    endpointGauge
+	etcd     *etcdState
+	workload *workload.Reconciler
+	firewall *firewall.Reconciler
+
+	waiting      string              // why nothing is done, as it was logged
+	invalid      map[string]struct{} // objects that only policy finds wrong
+	linksUnknown bool                // the host's links could not be read
+	absent       map[string]string   // interfaces that host endpoints name and that aren't there, by the endpoint's path
+}
+
+// changed reports on objects that changed, but for endpoints, on which a decision is to come.
+func (r *reports) changed(objects map[string]struct{}) {
+	for path := range objects {
+		switch o := r.etcd.objects[path]; o.key.(type) {
+		case model.HostEndpointKey:
+			r.firewall.ReportHost(path)
+		case model.WorkloadEndpointKey:
+		default:
+			if r.workload.Target(path) == nil { // else it is a workload endpoint's that is gone
+				r.problems.Report(path, o.invalid)
+			}
+		}
+	}
+}
+
+// tell reports on endpoints that were decided on, and on host endpoints that changed.
+func (r *reports) tell(paths map[string]struct{}) {
+	for path := range paths {
+		t := r.workload.Target(path)
+		if t == nil {
+			r.problems.Report(path, nil)
+			r.report.Remove(path)
+			r.gauge.set(path, "")
+			continue
+		}
+		r.problems.Report(path, r.wrong(t))
+		r.tellStatus(t)
+	}
+	r.tellHosts()
+}
+
+// tellFirewall reports on workload endpoints whose firewall stands now, or doesn't any more.
+func (r *reports) tellFirewall(o firewall.Outcome) {
+	if o.All {
+		for _, t := range r.workload.Targets() {
+			r.tellStatus(t)
+		}
+	}
+	for _, path := range o.Changed {
+		if t := r.workload.Target(path); t != nil {
+			r.problems.Report(path, r.wrong(t))
+			r.tellTarget(t)
+		}
+	}
+}
+
+// wrong says what is wrong with a workload endpoint as it is in etcd, nil = nothing.
+func (r *reports) wrong(t *workload.Target) error {
+	return cmp.Or(t.Refused, r.firewall.Denies(t.Path), t.Untranslated)
+}
+
+// status is what is reported of a workload endpoint: it is up when it is
+// connected and protected.
+func (r *reports) status(t *workload.Target) model.EndpointStatus {
+	if s := t.Status(); s != model.EndpointUp || r.firewall.Stands(t.Path) == nil {
+		return s
+	}
+	return model.EndpointError
+}
+
+// tellTarget reports on an endpoint whose standing in the kernel changed.
+func (r *reports) tellTarget(t *workload.Target) {
+	switch {
+	case t.Applied:
+		r.log.Debug("endpoint is programmed", "key", t.Path, "interface", t.Want.Interface, "revision", t.Revision)
+	case workload.IsAbsent(t.Problem):
+		r.log.Debug("endpoint has no interface yet", "key", t.Path, "reason", t.Problem)
+	default:
+		// Where nothing is wrong, it is only that its interface is still to be programmed.
+		if reason := cmp.Or(t.Problem, r.firewall.Stands(t.Path)); reason != nil {
+			r.log.Warn("endpoint is not programmed", "key", t.Path, "reason", reason)
+		}
+	}
+	r.tellStatus(t)
+}
+
+// tellStatus reports how a workload endpoint is.
+func (r *reports) tellStatus(t *workload.Target) {
+	status := r.status(t)
+	r.report.Set(t.Path, t.Key, status)
+	r.gauge.set(t.Path, status)
+}
+
+// tellHealth says whether the agent serves its purpose.
+func (r *reports) tellHealth(frozen string) {
+	switch {
+	case frozen != "":
+		r.health.SetUnready(frozen)
+	case !r.workload.Applied():
+		r.health.SetUnready("the host's workload interfaces have not been programmed yet")
+	case r.firewall.Err() != nil:
+		r.health.SetUnready(r.firewall.Err().Error())
+	default:
+		r.health.SetUnready("")
+	}
+}
+
+// logWaiting logs what the agent waits for, once.
+func (r *reports) logWaiting(reason string) {
+	if reason == r.waiting {
+		return
+	}
+	if reason == "" {
+		r.log.Info("etcd has been read and is ready", "revision", r.etcd.revision)
+	} else {
+		r.log.Info("waiting; what is programmed stays as it is", "reason", reason)
+	}
+	r.waiting = reason
+}
+
+// tellHosts reports on the host endpoints that changed, or whose interface did.
+func (r *reports) tellHosts() {
+	hosts := r.firewall.TakeHosts()
+	names := make(map[string]string, len(hosts))
+	for path := range hosts {
+		o, there := r.etcd.objects[path]
+		ep := r.firewall.Host(path)
+		absent := there && ep != nil && !ep.Wildcard && !slices.ContainsFunc(r.firewall.Interfaces(), func(i policy.Interface) bool { return i.Name == ep.Interface })
+		switch {
+		case !there:
+			r.report.Remove(path)
+		case o.invalid != nil || ep == nil:
+			r.report.Set(path, o.key, model.EndpointError)
+		case absent:
+			r.report.Set(path, o.key, model.EndpointDown)
+		case r.firewall.Stands(path) != nil:
+			r.report.Set(path, o.key, model.EndpointError)
+		default:
+			r.report.Set(path, o.key, model.EndpointUp)
+		}
+		if names[path] = ""; absent && !r.linksUnknown {
+			names[path] = ep.Interface // "" = on none, which reportInvalid says
+		}
+	}
+	r.reportAbsent(names)
+}
+
+// reportAbsent says of host endpoints which interface they name that isn't there, "" = none. It is
+// a notice: the interface may be still to come, and is closed then.
+func (r *reports) reportAbsent(names map[string]string) {
+	for path, name := range names {
+		was := r.absent[path]
+		if was == "" || was == name {
+			continue
+		}
+		r.problems.Note(problems.Notice, "interface "+was, nil) // before another endpoint's that names it now
+		delete(r.absent, path)
+		r.log.Info("host endpoint names no interface any more that isn't there", "key", path, "interface", was)
+	}
+	for path, name := range names {
+		if name == "" {
+			continue
+		}
+		_, reason := r.problems.Note(problems.Notice, "interface "+name, fmt.Errorf("host endpoint %s names it, and this host has none of this name: "+
+			"nothing is enforced before it has. If the name is wrong, correct it. The host has %s", path, r.interfaceNames()))
+		if r.absent[path] != name {
+			r.absent[path] = name
+			r.log.Warn("host endpoint names an interface that isn't there", "key", path, "interface", name, "reason", reason)
+		}
+	}
+}
+
+// interfaceNames lists the host's own interfaces.
+func (r *reports) interfaceNames() string {
+	var names []string
+	for _, i := range r.firewall.Interfaces() {
+		names = append(names, i.Name)
+	}
+	slices.Sort(names)
+	return cmp.Or(strings.Join(names, ", "), "none but workloads' and the loopback")
+}
+
+// reportInvalid reports what only policy finds wrong, such as a profile that an
+// endpoint names and that isn't there, and all about host endpoints, as it knows what became of them.
+func (r *reports) reportInvalid() {
+	if r.firewall.Misfit() != nil {
+		r.problems.Report("policy of this host", r.firewall.Misfit())
+	}
+	before := r.invalid
+	r.invalid = map[string]struct{}{}
+	for path, err := range r.firewall.Invalid() {
+		o, there := r.etcd.objects[path]
+		_, host := o.key.(model.HostEndpointKey)
+		if there && (o.invalid != nil && !host || !r.etcd.concerns(o.key)) {
+			continue // reported already, or another host's to report
+		}
+		r.invalid[path] = struct{}{}
+		r.problems.Report(path, err)
+	}
+	for path := range before {
+		if _, still := r.invalid[path]; !still && r.etcd.objects[path].invalid == nil {
+			r.problems.Report(path, nil)
+		}
+	}
+}

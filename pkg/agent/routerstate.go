@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/calico-go/calico/pkg/agent/router"
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/policy"
+)
+
+// tunnelsPatience is how long a firewall that has not stood yet waits to hear
+// from which hosts tunnels take packets. What a former run left stands meanwhile.
+const tunnelsPatience = 2 * time.Second
+
+// routerState is what the loop knows of the router, which runs beside it.
+type routerState struct {
+	handover   *router.Handover
+	etcdAddrs  func() []netip.Addr
+	attached   bool         // there is a router
+	configured bool         // it has the parameters
+	news       *router.News // the latest, nil = none yet
+	deadline   time.Time    // when the firewall goes up without
+	patience   <-chan time.Time
+	closed     bool            // it did
+	unsaid     []chan struct{} // closed when the firewall stands with the news
+	mtuReason  string          // why the MTU is not left for the plugin, as it was logged
+}
+
+// noteNews takes in what the router has left.
+func (l *loop) noteNews() {
+	n, ok := l.router.handover.News.Take()
+	if !ok {
+		return
+	}
+	before := l.router.news
+	l.router.news = &n
+	l.reserve()
+	l.firewall.SetTunnels(n.Tunnels)
+	l.router.unsaid = append(l.router.unsaid, n.Stands)
+	if before == nil || before.MTU != n.MTU {
+		l.writeMTU()
+		l.mtu.Set(n.MTU)
+	}
+}
+
+// configureRouter hands the router the parameters, those that stand in etcd included.
+func (l *loop) configureRouter() {
+	if !l.router.configured {
+		l.router.configured = true
+		l.router.handover.Configure(l.params)
+	}
+}
+
+// awaitsTunnels says whether a firewall that has not stood yet must wait to hear
+// of tunnels: without, it would take packets out of them from anybody, and
+// with none allowed, those of hosts that talk with this one would be lost. That is
+// what it does in the end: nothing fails open.
+func (l *loop) awaitsTunnels() bool {
+	r := &l.router
+	if !r.attached || r.news != nil || l.firewall.Applied() {
+		return false
+	}
+	now := time.Now()
+	if r.deadline.IsZero() {
+		r.deadline = now.Add(tunnelsPatience)
+	}
+	if left := r.deadline.Sub(now); left > 0 {
+		r.patience = time.After(left)
+		return true
+	}
+	if !r.closed {
+		r.closed = true
+		l.log.Warn("it isn't known yet which hosts tunnels take packets from: they take none")
+		l.firewall.SetTunnels(policy.Tunnels{VXLANPort: l.params.VXLANPort, IPIP: true})
+	}
+	return false
+}
+
+// tellStands tells the router that the firewall stands with the tunnels that it told of.
+func (l *loop) tellStands() {
+	if l.firewall.Err() != nil {
+		return
+	}
+	for _, stands := range l.router.unsaid {
+		close(stands)
+	}
+	l.router.unsaid = nil
+}
+
+// writeMTU keeps the file in which the plugin finds the MTU. Until the router has said
+// what that is the file stays as a former run left it.
+func (l *loop) writeMTU() {
+	if l.router.news == nil {
+		return
+	}
+	err, mtu := errNoUplink, l.router.news.MTU
+	if mtu != 0 {
+		err = l.system.writeMTU(mtu)
+	}
+	reason := problems.Reason(err)
+	switch {
+	case reason == "", reason == l.router.mtuReason:
+	case mtu != 0:
+		l.log.Warn("the MTU of workloads is not left for the plugin, which takes what is in the file, or 1500", "mtu", mtu, "reason", reason)
+	default:
+		l.log.Warn("the MTU of workloads is not known; the plugin takes what is in the file, or 1500", "reason", reason)
+	}
+	l.router.mtuReason = reason
+}
+
+var errNoUplink = errors.New("no network interface but the loopback is up")

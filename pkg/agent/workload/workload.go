@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package workload keeps the host's side of its workload endpoints in the kernel:
+// routes, neighbours and sysctls of their interfaces.
+//
+// A Reconciler is told what etcd holds, decides which endpoint gets what it
+// claims, and brings the kernel in line. Events of the kernel only say that something may
+// have changed; every so often all is read back and compared.
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/pkg/daemon/problems"
+	"github.com/calico-go/calico/pkg/kernel/hostpath"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+const (
+	// driftPause is the least time between two repairs that events ask for, so
+	// that a fight with another program is not fought at full speed.
+	driftPause = 20 * time.Millisecond
+	// retryPause is when what the kernel refused is tried again at first.
+	retryPause    = time.Second
+	maxRetryPause = 10 * time.Second
+)
+
+// Path is the kernel's side: hostpath.Path.
+type Path interface {
+	Apply(ctx context.Context, desired []hostpath.Endpoint) (hostpath.Report, error)
+	ApplySome(ctx context.Context, changed, removed []hostpath.Endpoint) (hostpath.Report, error)
+	Subscribe(ctx context.Context) (<-chan hostpath.Event, error)
+	Indexes(names ...string) map[string]int
+	ShrinkMTU(ctx context.Context, mtu int) (changed int, err error)
+	Close()
+}
+
+// Config is what a Reconciler works with.
+type Config struct {
+	Host     string // its name in etcd
+	Prefixes []string
+	Open     func(prefixes []string) (Path, error)
+	Logger   *slog.Logger
+	Problems *problems.Ledger
+	Metrics  Metrics
+}
+
+// Reconciler keeps the interfaces of workloads. It is not for concurrent use.
+type Reconciler struct {
+	cfg     Config
+	claims  *claims
+	desired *desired
+	stale   stale
+
+	path    Path
+	events  <-chan hostpath.Event
+	unwatch context.CancelFunc
+
+	whole      bool                // the whole state is to be applied
+	applied    bool                // it was, once
+	drifted    map[string]struct{} // interfaces to read
+	unrouted   bool                // something switched the host's forwarding off
+	lastDrift  time.Time
+	retry      *time.Timer
+	pause      time.Duration    // before the last retry
+	overtaken  problems.Passing // readings that changes overtook
+	hostReason string           // what was logged last of the host
+}
+
+// New makes a Reconciler that wants nothing yet.
+func New(cfg Config) *Reconciler {
+	return &Reconciler{cfg: cfg, claims: newClaims(cfg.Host, cfg.Prefixes), desired: newDesired(), drifted: map[string]struct{}{}, whole: true,
+		retry: time.NewTimer(time.Hour)}
+}
+
+// Open opens the host's data path and subscribes to what others change.
+func (r *Reconciler) Open(ctx context.Context) error {
+	path, err := r.cfg.Open(r.claims.prefixes)
+	if err != nil {
+		return fmt.Errorf("open the host's data path: %w", err)
+	}
+	watch, unwatch := context.WithCancel(ctx)
+	events, err := path.Subscribe(watch)
+	if err != nil {
+		unwatch()
+		path.Close()
+		return errors.Join(err, ctx.Err())
+	}
+	r.path, r.events, r.unwatch, r.whole = path, events, unwatch, true
+	return nil
+}
+
+// Close lets go of the data path; what is programmed stays.
+func (r *Reconciler) Close() {
+	r.unwatch()
+	r.path.Close()
+}
+
+// Path is the host's data path; another after SetPrefixes.
+func (r *Reconciler) Path() Path { return r.path }
+
+// Events tells of changes that Note is to be told of; they may be others' after SetPrefixes.
+func (r *Reconciler) Events() <-chan hostpath.Event { return r.events }
+
+// Retry receives when Apply is to be called again.
+func (r *Reconciler) Retry() <-chan time.Time { return r.retry.C }
+
+// Retrying has what failed, or what drifted, tried in the next Apply.
+func (r *Reconciler) Retrying() { maps.Copy(r.drifted, r.desired.failing) }
+
+// Update takes in what changed in etcd.
+func (r *Reconciler) Update(entries ...model.Entry) {
+	for _, e := range entries {
+		r.claims.update(e)
+	}
+}
+
+// Reserve takes in whose addresses no endpoint may have.
+func (r *Reconciler) Reserve(addrs map[netip.Addr]string) { r.claims.setReserved(addrs) }
+
+// SetPrefixes changes which interfaces are workloads'. It cleans those that are none any
+// more, and returns the addresses that lead nowhere now.
+func (r *Reconciler) SetPrefixes(ctx context.Context, prefixes []string) (lost []netip.Addr, err error) {
+	r.claims.setPrefixes(prefixes)
+	if r.path == nil {
+		return nil, nil
+	}
+	if r.applied {
+		// What the new prefixes don't cover is out of reach afterwards.
+		w := r.desired.reconcile(r.claims, r.claims.dirty, time.Now())
+		lost = w.lost
+		if _, err := r.path.ApplySome(ctx, nil, w.removed); err != nil && ctx.Err() == nil {
+			r.cfg.Logger.Error("interfaces of the former prefixes were not cleaned", "err", err)
+		}
+	}
+	r.Close()
+	return lost, r.Open(ctx)
+}
+
+// Note takes in an event of the kernel; ok is false where there will be no more.
+func (r *Reconciler) Note(e hostpath.Event, ok bool) {
+	r.unrouted = r.unrouted || e.Forwarding
+	if !ok {
+		r.events = nil // the audit remains
+		return
+	}
+	r.whole = r.whole || e.All
+	for _, name := range e.Interfaces {
+		if r.desired.interfaces[name] != nil {
+			r.drifted[name] = struct{}{}
+		}
+	}
+}
+
+// Audit has the next Apply read all back.
+func (r *Reconciler) Audit() { r.whole = true }
+
+// Indexes are the kernel's of interfaces.
+func (r *Reconciler) Indexes(names []string) map[string]int {
+	if len(names) == 0 {
+		return nil
+	}
+	return r.path.Indexes(names...)
+}
+
+// AllIndexes are those of all interfaces that endpoints have.
+func (r *Reconciler) AllIndexes() map[string]int {
+	return r.Indexes(slices.Collect(maps.Keys(r.desired.interfaces)))
+}
+
+// A Change is what a change in etcd means for the kernel.
+type Change struct {
+	// Paths are the endpoints that were decided on anew.
+	Paths map[string]struct{}
+	// Lost are addresses that no longer lead where they led.
+	Lost []netip.Addr
+	work work
+}
+
+// Decide takes what Update, Reserve and SetPrefixes brought into use.
+func (r *Reconciler) Decide() Change {
+	paths := r.claims.dirty
+	r.claims.dirty = map[string]struct{}{}
+	w := r.desired.reconcile(r.claims, paths, time.Now())
+	return Change{Paths: paths, Lost: w.lost, work: w}
+}
+
+// Task is work for the kernel, which may be done beside others.
+type Task struct {
+	// Fresh says that the firewall alone decides whether what changes is connected:
+	// interfaces that no endpoint had before are closed, and others keep the access they have.
+	Fresh bool
+	whole bool
+	do    func(context.Context) (hostpath.Report, error)
+}
+
+// Result is what came of a Task.
+type Result struct {
+	whole  bool
+	report hostpath.Report
+	err    error
+	took   time.Duration
+}
+
+// Begin returns what is to be done to the kernel: all where that is due, else what changed and
+// what drifted; nil where there is nothing. Its Do is the only thing that may run
+// beside the Reconciler's methods.
+func (r *Reconciler) Begin(c Change) *Task {
+	path, w := r.path, c.work
+	if r.whole || !r.applied {
+		all := r.desired.all()
+		return &Task{whole: true, do: func(ctx context.Context) (hostpath.Report, error) { return path.Apply(ctx, all) }}
+	}
+	r.addDrift(&w, time.Now())
+	if w.empty() {
+		return nil
+	}
+	return &Task{Fresh: w.fresh, do: func(ctx context.Context) (hostpath.Report, error) {
+		return path.ApplySome(ctx, w.changed, w.removed)
+	}}
+}
+
+// Do does it.
+func (t *Task) Do(ctx context.Context) Result {
+	began := time.Now()
+	report, err := t.do(ctx)
+	return Result{t.whole, report, err, time.Since(began)}
+}
+
+// addDrift adds the interfaces that somebody else changed, and the host's forwarding,
+// unless some were repaired just now: then later.
+func (r *Reconciler) addDrift(w *work, now time.Time) {
+	if len(r.drifted) == 0 && !r.unrouted {
+		return
+	}
+	if since := now.Sub(r.lastDrift); since < driftPause {
+		r.retry.Reset(driftPause - since)
+		return
+	}
+	r.lastDrift, w.fresh = now, false
+	w.host, r.unrouted = r.unrouted, false
+	for name := range r.drifted {
+		t := r.desired.interfaces[name]
+		if t != nil && !slices.ContainsFunc(w.changed, func(e hostpath.Endpoint) bool { return e.Interface == name }) {
+			w.changed = append(w.changed, t.Want)
+		}
+	}
+	clear(r.drifted)
+}
+
+// End takes in what came of a Task, and returns the endpoints whose standing that
+// changed, and the addresses that lead nowhere now. What can't be read is tried again.
+func (r *Reconciler) End(ctx context.Context, done Result) (changed []*Target, lost []netip.Addr) {
+	r.cfg.Metrics.observe(done)
+	if done.err != nil {
+		if ctx.Err() == nil {
+			level := slog.LevelError
+			if r.overtaken.Hide(done.err, time.Now()) {
+				level = slog.LevelDebug
+			}
+			r.cfg.Logger.Log(ctx, level, "the kernel's state could not be read, trying again", "err", done.err)
+			r.whole = true
+			r.again()
+		}
+		return nil, nil
+	}
+	r.overtaken.Hide(nil, time.Now())
+	if done.whole {
+		r.whole, r.unrouted = false, false
+		clear(r.drifted)
+		r.stale.found, r.stale.read = done.report.Strays, time.Now()
+	}
+	if !r.applied {
+		r.applied = true
+		r.cfg.Logger.Info("the host's workload interfaces are programmed", "endpoints", len(r.desired.interfaces), "changes", done.report.Writes, "took", done.took)
+	}
+	r.logHost(done.report.Problems)
+	changed = r.desired.read(done.report.Endpoints)
+	for _, t := range changed {
+		if t.Applied && !t.since.IsZero() {
+			r.cfg.Metrics.Programmed.Observe(time.Since(t.since).Seconds())
+			t.since = time.Time{}
+		}
+	}
+	if len(r.desired.failing) > 0 {
+		r.again()
+	} else {
+		r.pause = 0
+	}
+	return changed, done.report.Lost
+}
+
+// again has the kernel told again after a while, longer each time.
+func (r *Reconciler) again() {
+	r.pause = min(max(2*r.pause, retryPause), maxRetryPause)
+	r.retry.Reset(r.pause)
+}
+
+// logHost logs what the host as a whole lacks, when that changes.
+func (r *Reconciler) logHost(errs []error) {
+	reason := problems.Reason(errors.Join(errs...))
+	switch {
+	case reason == r.hostReason:
+	case reason == "":
+		r.cfg.Logger.Info("the host is in order again")
+	default:
+		r.cfg.Logger.Warn("the host is not in order", "reason", reason)
+	}
+	r.hostReason = reason
+}
+
+// Applied says that the whole state has been applied once.
+func (r *Reconciler) Applied() bool { return r.applied }
+
+// Stored returns the revision of an endpoint in etcd; false = there is none.
+func (r *Reconciler) Stored(path string) (revision int64, ok bool) {
+	ep := r.claims.endpoints[path]
+	if ep == nil {
+		return 0, false
+	}
+	return ep.revision, true
+}
+
+// Target returns how an endpoint stands, nil = nothing was decided on it.
+func (r *Reconciler) Target(path string) *Target { return r.desired.targets[path] }
+
+// Targets are all of them, by path.
+func (r *Reconciler) Targets() map[string]*Target { return r.desired.targets }
+
+// Misfit says that the prefixes cover no interface of the host's endpoints, of which
+// there are some: it is the setting then that is wrong. nil = they do.
+func (r *Reconciler) Misfit() error { return r.claims.misfit() }
+
+// Outside is the interface of an endpoint that no prefix covers; "" = one does.
+func (r *Reconciler) Outside(path string) string { return r.claims.outside(path) }
+
+var _ Path = (*hostpath.Path)(nil)
