@@ -15,7 +15,7 @@ import (
 
 // Subscribe says when others may have changed what a Fabric holds, or what it needs for that: its routes, the tunnels, and
 // the links and addresses of the host that are no workload's. It never says what: Apply finds out; nor does it tell of
-// neighbours and forwarding entries. Signals that nobody has taken become one. Of what this Fabric changes itself it
+// neighbours and forwarding entries. Signals that wait become one. Of what this Fabric changes itself it
 // signals the coming, going and changing of devices. The channel is closed when the context ends.
 func (f *Fabric) Subscribe(ctx context.Context) (<-chan struct{}, error) {
 	w := &watcher{fabric: f, seen: make(map[int]sight), out: make(chan struct{}, 1)}

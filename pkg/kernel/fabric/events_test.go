@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fabricBreakages is what somebody else may do on host 1 of two.
+// fabricBreakages is what another program may do on host 1 of two.
 func fabricBreakages() [][]string {
 	return [][]string{
 		{"ip", "route", "del", "10.65.2.0/24"},

@@ -91,9 +91,9 @@ type change struct {
 	err     error   // why it couldn't be made
 }
 
-// write makes the changes: what adds before what takes away, which includes what was to be replaced by routes that the
-// kernel refuses: no route is better than one that leads where nobody says any longer that the packets are to go. What is
-// refused stands in refusals and in the changes; the error is the context's.
+// write makes the changes: what adds before what takes away. Where the kernel refuses a route, the one that it was to
+// replace goes too: no route is better than one to a next hop that is no longer desired. Refusals stand in the pass and in
+// the changes; the error is the context's.
 func (p *pass) write(ctx context.Context, changes []*change) error {
 	var late []*change
 	for _, c := range changes {

@@ -36,7 +36,7 @@ func (e *Event) merge(o Event) {
 // Subscribe reports what others change on the workload interfaces: links that come, go, or go up or down, routes on them
 // or to the addresses of active endpoints, the IPv6 gateway taken from them; that the host's own links or their addresses
 // changed; and that the host's forwarding was switched off. Of permanent neighbours and of an interface's sysctls it tells
-// nothing: Apply finds them. While nobody receives, events become one. What is changed as desired is not reported. The
+// nothing: Apply finds them. Events that wait become one. What is changed as desired is not reported. The
 // channel is closed when the context ends.
 func (h *Path) Subscribe(ctx context.Context) (<-chan Event, error) {
 	w := &watcher{path: h, seen: make(map[int]sight), raw: make(chan Event)}

@@ -84,7 +84,7 @@ func TestHostPathHolds(t *testing.T) {
 	})
 }
 
-// breakage is what somebody else may do to two endpoints, cali1 and cali2.
+// breakage is what another program may do to two endpoints, cali1 and cali2.
 type breakage struct {
 	name    string
 	breakIt func(tb testing.TB)

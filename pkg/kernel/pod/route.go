@@ -21,7 +21,7 @@ type Route struct {
 	Metric  uint32     // 0 = the kernel's, or after another link's
 
 	// Of the others Read tells nothing.
-	MTU    uint32 // on the way to the destination, 0 = the link's. One that isn't below that is left out
+	MTU    uint32 // of the path to the destination, 0 = the link's. One that isn't below that is left out
 	AdvMSS uint32 // that TCP advertises, 0 = what follows from the MTU
 	Scope  uint8  // of IPv4; IPv6 has none
 }
