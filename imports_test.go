@@ -37,7 +37,8 @@ var layers = map[string]layer{
 	"pkg/store": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/bgp": layerEdge,
 	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
 	"pkg/daemon/health": layerDaemon, "pkg/daemon/serving": layerDaemon, "pkg/daemon/metrics": layerDaemon, "pkg/daemon/problems": layerDaemon, "pkg/daemon/logfile": layerDaemon, "pkg/daemon/mailbox": layerDaemon,
-	"pkg/cni": layerShell, "pkg/agent": layerShell,
+	"pkg/cni": layerShell, "pkg/cni/protocol": layerShell, "pkg/cni/attach": layerShell, "pkg/cni/addresses": layerShell, "pkg/cni/delegate": layerShell, "pkg/cni/gc": layerShell,
+	"pkg/agent":             layerShell,
 	"pkg/agent/connections": layerShell, "pkg/agent/workload": layerShell, "pkg/agent/firewall": layerShell, "pkg/agent/debugstate": layerShell,
 	"pkg/agent/params": layerShell, "pkg/agent/status": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/etcdway": layerShell, "pkg/agent/router": layerShell, "pkg/agent/statefile": layerShell, "pkg/agent/leftovers": layerShell,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-lab": layerMain,
@@ -73,7 +74,7 @@ var bans = []ban{
 	{"github.com/vishvananda/netlink/...", []string{"pkg/kernel/...", "test/..."}, "one package tree knows the library and the kernel behind it; the rest says what is desired"},
 	{"github.com/vishvananda/netns/...", []string{"pkg/kernel/rtnl", "test/..."}, "sockets are opened in a namespace in one place; other code enters one by plugins/pkg/ns, which gives the thread back"},
 	{module + "pkg/kernel/rtnl", []string{"pkg/kernel/...", "test/..."}, "messages to the kernel are the business of its edge: the rest says what is desired"},
-	{module + "pkg/kernel/pod", []string{"pkg/cni", "test/..."}, "the plugin alone works in pods: the agent has the host's side"},
+	{module + "pkg/kernel/pod", []string{"pkg/cni/...", "test/..."}, "the plugin alone works in pods: the agent has the host's side"},
 	{module + "pkg/kernel/hostpath", []string{"pkg/agent/...", "test/..."}, "the agent alone programs the host's side of workloads"},
 	{module + "pkg/kernel/fabric", []string{"pkg/agent/...", "pkg/kernel/hostnet", "test/..."}, "the agent alone programs routes to other hosts; hostnet must tell them from the host's own routes"},
 	{module + "pkg/nft/table", []string{"pkg/nft/...", "test/..."}, "a table is what the firewall is made of: the rest says what policy is"},
@@ -84,7 +85,7 @@ var bans = []ban{
 	{"github.com/osrg/gobgp/...", []string{"pkg/bgp"}, "one package knows the BGP library; the rest knows neighbours, prefixes and next hops"},
 	{"github.com/containernetworking/plugins/pkg/ns", []string{"pkg/kernel/...", "test/..."}, "namespaces are entered where the kernel is programmed"},
 	{"github.com/containernetworking/plugins/plugins/...", nil, "the reference plugins are programs that tests run, pinned in tools/go.mod"},
-	{"github.com/containernetworking/cni/...", []string{"pkg/cni", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "the CNI protocol is spoken by the plugins and by what calls them"},
+	{"github.com/containernetworking/cni/...", []string{"pkg/cni/...", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "the CNI protocol is spoken by the plugins and by what calls them"},
 	{"github.com/prometheus/...", []string{"pkg/daemon/metrics", "pkg/agent/..."}, "only a long-running process has metrics; a plugin would pay for the library at each start"},
 	{"github.com/spf13/cobra/...", []string{"cmd/calico-lab"}, "commands with subcommands are for people; the rest has flags"},
 	{"google.golang.org/grpc/...", []string{"pkg/store/...", "test/..."}, "etcd's status codes are turned into our errors in the store; the container runtime is called by tests only"},
@@ -127,6 +128,7 @@ var exceptions = map[[2]string]string{
 // parts are shells and edges of several packages, each with its reason. A part lies below its shell, which imports it;
 // parts may import one another, and never the shell. An edge is its parts.
 var parts = map[string]string{
+	"pkg/cni":    "a plugin is one process that does one verb; in rooms, each can be read and tested by itself",
 	"pkg/kernel": "the kernel is one outside system; in parts, a plugin is linked with the one that it needs",
 	"pkg/nft":    "nftables is one outside system; in parts, what the kernel is told can be read without what is to be told, and the other way round",
 	"pkg/daemon": "what daemons share are small nouns that know one another: what serves reports problems",

@@ -60,19 +60,11 @@ type Config struct {
 
 	Log Log
 
-	// AgentSocket is where the gate listens; AgentSocketSet: as configured.
-	AgentSocket    string
-	AgentSocketSet bool
-	// PolicySetupTimeout bounds the wait at the gate, 0 = don't wait.
-	PolicySetupTimeout time.Duration
+	Agent Agent
 	// DatastoreTimeout bounds all work with etcd in one call.
 	DatastoreTimeout time.Duration
 
-	// RuntimeIPs are runtimeConfig.ips, ArgsIPs args.cni.ips.
-	RuntimeIPs []netip.Addr
-	ArgsIPs    []netip.Addr
-	// RuntimeMAC is runtimeConfig.mac.
-	RuntimeMAC model.MAC
+	Runtime Runtime
 	// DNS is runtimeConfig.dns, or else the dns of the network configuration.
 	DNS DNS
 
@@ -138,6 +130,21 @@ type Kubernetes struct {
 	Kubeconfig, APIRoot, NodeName string
 }
 
+// Agent says how the node's agent is asked whether a pod's network is programmed.
+type Agent struct {
+	Socket    string
+	SocketSet bool // it is configured, not the default
+	// Timeout bounds the wait, 0 = don't wait (policy_setup_timeout_seconds).
+	Timeout time.Duration
+}
+
+// Runtime is what the container runtime asks for, for one container.
+type Runtime struct {
+	IPs     []netip.Addr // runtimeConfig.ips
+	ArgsIPs []netip.Addr // args.cni.ips
+	MAC     model.MAC    // runtimeConfig.mac
+}
+
 // Log says what is logged and where.
 type Log struct {
 	Level    slog.Level
@@ -147,7 +154,7 @@ type Log struct {
 	MaxCount int    // rotated files kept, 0 = all
 }
 
-// DNS is what the pod's resolver shall use.
+// DNS is what the pod's resolver uses.
 type DNS struct {
 	Nameservers []string
 	Domain      string

@@ -22,12 +22,11 @@ func Parse(stdin []byte) (*Config, error) {
 		return nil, err
 	}
 	c := &Config{
-		Nodename:           Nodename{File: DefaultNodenameFile},
-		Log:                Log{File: DefaultLogFile, MaxSize: DefaultLogMaxSize, MaxAge: DefaultLogMaxAge, MaxCount: DefaultLogMaxCount},
-		AgentSocket:        DefaultAgentSocket,
-		PolicySetupTimeout: DefaultPolicySetupTimeout,
-		DatastoreTimeout:   DefaultDatastoreTimeout,
-		Raw:                stdin,
+		Nodename:         Nodename{File: DefaultNodenameFile},
+		Log:              Log{File: DefaultLogFile, MaxSize: DefaultLogMaxSize, MaxAge: DefaultLogMaxAge, MaxCount: DefaultLogMaxCount},
+		Agent:            Agent{Socket: DefaultAgentSocket, Timeout: DefaultPolicySetupTimeout},
+		DatastoreTimeout: DefaultDatastoreTimeout,
+		Raw:              stdin,
 	}
 	o.str("cniVersion", &c.CNIVersion)
 	c.parseName(o)
@@ -48,11 +47,11 @@ func Parse(stdin []byte) (*Config, error) {
 	features.boolean("ip_addrs_no_ipam", &c.IPAddrsNoIPAM)
 	features.boolean("floating_ips", &c.FloatingIPs)
 	c.Log.parse(o)
-	if o.str("agent_socket", &c.AgentSocket) {
-		c.AgentSocketSet = true
-		o.absolute("agent_socket", c.AgentSocket)
+	if o.str("agent_socket", &c.Agent.Socket) {
+		c.Agent.SocketSet = true
+		o.absolute("agent_socket", c.Agent.Socket)
 	}
-	o.seconds("policy_setup_timeout_seconds", 0, &c.PolicySetupTimeout)
+	o.seconds("policy_setup_timeout_seconds", 0, &c.Agent.Timeout)
 	o.seconds("datastore_timeout_seconds", 1, &c.DatastoreTimeout)
 	c.parseRuntime(o)
 	c.parseAttachments(o)
@@ -67,9 +66,9 @@ func Parse(stdin []byte) (*Config, error) {
 }
 
 // ParseDEL is Parse for a DEL, which takes away what there is whatever was wanted: where what the
-// runtime passes for the one container makes no sense, that is left out, of Raw, too, and passed
+// runtime passes for the one container makes no sense, that is left out, of Raw, too, and ignored
 // says why. Nobody can correct it, and no ADD was done with it.
-func ParseDEL(stdin []byte) (c *Config, passed, err error) {
+func ParseDEL(stdin []byte) (c *Config, ignored, err error) {
 	c, err = Parse(stdin)
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || c == nil {

@@ -16,11 +16,11 @@ func (c *Config) parseRuntime(o object) {
 	c.DNS.Nameservers, c.DNS.Search, c.DNS.Options = d.strings("nameservers"), d.strings("search"), d.strings("options")
 
 	r := o.object("runtimeConfig")
-	c.RuntimeIPs = r.addrs("ips")
+	c.Runtime.IPs = r.addrs("ips")
 	var mac string
 	if r.str("mac", &mac) && mac != "" {
 		var err error
-		if c.RuntimeMAC, err = parseMAC(mac); err != nil {
+		if c.Runtime.MAC, err = parseMAC(mac); err != nil {
 			r.fail("mac", "%v", err)
 		}
 	}
@@ -29,7 +29,7 @@ func (c *Config) parseRuntime(o object) {
 		c.DNS = DNS{Nameservers: d.strings("servers"), Search: d.strings("searches"), Options: d.strings("options")}
 	}
 	// Of args only what the conventions define is read.
-	c.ArgsIPs = o.object("args").object("cni").addrs("ips")
+	c.Runtime.ArgsIPs = o.object("args").object("cni").addrs("ips")
 }
 
 func (o object) addrs(field string) []netip.Addr {

@@ -61,16 +61,15 @@ func plugins(t *testing.T, file string) []*Config {
 // base is a configuration with nothing set but its name and type.
 func base(change func(*Config)) *Config {
 	c := &Config{
-		CNIVersion:         "1.1.0",
-		Name:               "net1",
-		Type:               "calico",
-		Etcd:               Etcd{Endpoints: []string{"http://127.0.0.1:2379"}},
-		Nodename:           Nodename{File: "/var/lib/calico/nodename"},
-		IPAM:               IPAM{Type: "calico-ipam", AssignIPv4: true},
-		Log:                Log{File: "/var/log/calico/cni/cni.log", MaxSize: 100, MaxAge: 30, MaxCount: 10},
-		AgentSocket:        "/run/calico/agent.sock",
-		PolicySetupTimeout: 10 * time.Second,
-		DatastoreTimeout:   20 * time.Second,
+		CNIVersion:       "1.1.0",
+		Name:             "net1",
+		Type:             "calico",
+		Etcd:             Etcd{Endpoints: []string{"http://127.0.0.1:2379"}},
+		Nodename:         Nodename{File: "/var/lib/calico/nodename"},
+		IPAM:             IPAM{Type: "calico-ipam", AssignIPv4: true},
+		Log:              Log{File: "/var/log/calico/cni/cni.log", MaxSize: 100, MaxAge: 30, MaxCount: 10},
+		Agent:            Agent{Socket: "/run/calico/agent.sock", Timeout: 10 * time.Second},
+		DatastoreTimeout: 20 * time.Second,
 	}
 	change(c)
 	return c
@@ -112,8 +111,8 @@ func TestSamples(t *testing.T) {
 			c.Etcd = Etcd{DiscoverySRV: "example.com", Username: "cni", PasswordFile: "/etc/calico/password"}
 			c.Nodename = Nodename{File: "/opt/calico/nodename", FileSet: true, FileOptional: true}
 			c.Log = Log{Level: slog.LevelDebug, File: "/tmp/cni.log", MaxSize: 10, MaxAge: 0, MaxCount: 3}
-			c.AgentSocket, c.AgentSocketSet = "/run/other/agent.sock", true
-			c.PolicySetupTimeout, c.DatastoreTimeout = 0, 5*time.Second
+			c.Agent = Agent{Socket: "/run/other/agent.sock", SocketSet: true}
+			c.DatastoreTimeout = 5 * time.Second
 			c.IPAM.AssignIPv4, c.IPAM.AssignIPv6 = false, true
 			c.DNS = DNS{
 				Nameservers: []string{"10.96.0.10"}, Domain: "cluster.local",
@@ -129,9 +128,9 @@ func TestSamples(t *testing.T) {
 			c.IPAM.Gateway = netip.MustParseAddr("10.20.0.1")
 		}),
 		"runtime.conf": base(func(c *Config) {
-			c.RuntimeIPs = []netip.Addr{netip.MustParseAddr("10.10.0.7"), netip.MustParseAddr("fd00:10::7")}
-			c.RuntimeMAC = model.MAC{2, 0, 0, 0, 0, 7}
-			c.ArgsIPs = []netip.Addr{netip.MustParseAddr("10.10.0.8")}
+			c.Runtime.IPs = []netip.Addr{netip.MustParseAddr("10.10.0.7"), netip.MustParseAddr("fd00:10::7")}
+			c.Runtime.MAC = model.MAC{2, 0, 0, 0, 0, 7}
+			c.Runtime.ArgsIPs = []netip.Addr{netip.MustParseAddr("10.10.0.8")}
 			c.DNS = DNS{Nameservers: []string{"8.8.8.8"}, Search: []string{"internal.example.com"}, Options: []string{"ndots:2"}}
 			c.PrevResult = json.RawMessage(`{"cniVersion": "1.1.0", "ips": [{"address": "10.10.0.7/32"}]}`)
 			c.ValidAttachments = []Attachment{{"c1", "eth0"}, {"c2", "net1"}}

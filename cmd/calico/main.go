@@ -13,9 +13,10 @@ import (
 	"os"
 
 	"github.com/calico-go/calico/pkg/cni"
+	"github.com/calico-go/calico/pkg/cni/protocol"
 )
 
 // version is what the linker sets: see the Makefile.
 var version = "0.1.0"
 
-func main() { os.Exit(cni.Main(cni.Calico, version)) }
+func main() { os.Exit(cni.Main(protocol.Calico, version)) }

@@ -410,7 +410,7 @@ func TestBlocksOfOneAddress(t *testing.T) {
 	const n = 100
 	for i := range n {
 		r.must(ask(i))
-		if trips := r.roundTrips(); trips > 3 {
+		if trips := r.roundTrips(); trips > 4 { // own blocks are more than one request takes
 			t.Fatalf("ADD %d: %d round trips", i, trips)
 		}
 	}
@@ -420,7 +420,7 @@ func TestBlocksOfOneAddress(t *testing.T) {
 	if got := addrs(r.result(r.must(ask(n)))); !slices.Equal(got, freed) {
 		t.Errorf("got %v after %v were freed", got, freed)
 	}
-	if trips := r.roundTrips(); trips > 3 {
+	if trips := r.roundTrips(); trips > 4 { // own blocks are more than one request takes
 		t.Errorf("%d round trips", trips)
 	}
 	r.sound()

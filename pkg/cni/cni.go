@@ -4,9 +4,7 @@
 // host and takes its addresses from etcd or from another plugin, and
 // calico-ipam, which gives addresses from etcd to other plugins.
 //
-// It does not build on the CNI project's skel package: that reads any amount
-// of stdin, finds out that CNI_NETNS is wrong only after an ADD has done its
-// work, and then undoes nothing.
+// Here are the verbs from top to bottom; what they are made of is in the packages below.
 package cni
 
 import (
@@ -15,50 +13,38 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
-	"github.com/calico-go/calico/netconf"
-	"github.com/calico-go/calico/pkg/store"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/version"
-)
 
-// Plugin is one of the two.
-type Plugin string
-
-const (
-	// Calico is a main plugin: it makes interfaces.
-	Calico Plugin = "calico"
-	// CalicoIPAM is an IPAM plugin: it gives addresses to a main plugin.
-	CalicoIPAM Plugin = "calico-ipam"
+	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/cni/addresses"
+	"github.com/calico-go/calico/pkg/cni/attach"
+	"github.com/calico-go/calico/pkg/cni/delegate"
+	"github.com/calico-go/calico/pkg/cni/protocol"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
 )
 
 // Call is one run of a plugin.
 type Call struct {
-	Plugin         Plugin
+	Plugin         protocol.Plugin
 	Getenv         func(string) string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-
-	exits bool // the process does: the kernel closes what is open
-}
-
-// supported lists the versions of the CNI specification that we speak.
-func supported() version.PluginInfo {
-	return version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 }
 
 // Main runs the plugin as a process and returns its exit code.
-func Main(plugin Plugin, build string) int {
+func Main(plugin protocol.Plugin, build string) int {
 	if len(os.Args) > 1 {
-		if code, answered := plugin.answer(os.Args[1], os.Getenv("CNI_COMMAND"), build, os.Stdout); answered {
+		if code, answered := plugin.Answer(os.Args[1], os.Getenv("CNI_COMMAND"), build, os.Stdout); answered {
 			return code
 		}
 	}
@@ -68,234 +54,186 @@ func Main(plugin Plugin, build string) int {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	return Call{Plugin: plugin, Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, exits: true}.Run(ctx)
+	return Call{Plugin: plugin, Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}.Run(ctx)
 }
 
 // Run does what the environment and stdin say, and writes the result or CNI's
 // error object to stdout. It returns the exit code.
-func (c Call) Run(ctx context.Context) int {
+func (r Call) Run(ctx context.Context) int {
 	conf := &netconf.Config{CNIVersion: types100.ImplementedSpecVersion} // until we know
-	err := c.run(ctx, conf)
+	err := r.run(ctx, conf)
 	if err == nil {
 		return 0
 	}
-	if err := explain(err).print(c.Stdout, conf.CNIVersion); err != nil {
-		fmt.Fprintln(c.Stderr, "write the error to stdout:", err)
+	if err := protocol.Explain(err).Print(r.Stdout, conf.CNIVersion); err != nil {
+		fmt.Fprintln(r.Stderr, "write the error to stdout:", err)
 	}
 	return 1
 }
 
-func (c Call) run(ctx context.Context, conf *netconf.Config) error {
-	env, err := parseEnviron(c.Getenv)
+func (r Call) run(ctx context.Context, conf *netconf.Config) error {
+	env, err := protocol.ParseEnviron(r.Getenv)
 	if err != nil {
 		return err
 	}
-	if env.command == "VERSION" {
-		return supported().Encode(c.Stdout)
+	if env.Command == "VERSION" {
+		return protocol.Supported().Encode(r.Stdout)
 	}
-	passed, err := readConfig(conf, c.Stdin, env.command)
+	ignored, err := protocol.ReadConfig(conf, r.Stdin, env.Command)
 	if err != nil {
 		return err
 	}
-	if err := checkVersion(conf.CNIVersion, env.command); err != nil {
+	if err := protocol.CheckVersion(conf.CNIVersion, env.Command); err != nil {
 		return err
 	}
-	if c.Plugin == Calico && env.delegated != "" {
-		// It was never given anything to give back.
-		if env.command == "DEL" || env.command == "GC" {
-			return nil
-		}
-		return failf(CodeConfig, "set ipam.type to calico-ipam, or to another IPAM plugin",
-			"ipam.type %s is a main plugin: it asks ipam.type for addresses, which is itself", env.delegated)
-	}
-	if !conf.AgentSocketSet {
-		conf.AgentSocket = env.runDir + "/agent.sock"
+	if !conf.Agent.SocketSet {
+		conf.Agent.Socket = env.RunDir + "/agent.sock"
 	}
 	if !conf.Nodename.FileSet {
-		conf.Nodename.File = env.varDir + "/nodename"
+		conf.Nodename.File = env.VarDir + "/nodename"
 	}
 	now := time.Now()
-	log, closeLog, logErr := newLogger(conf.Log, c.Stdout, c.Stderr, now)
+	log, closeLog, logErr := protocol.NewLogger(conf.Log, r.Stdout, r.Stderr, now)
 	defer closeLog()
-	log = log.With("plugin", string(c.Plugin), "command", env.command, "pid", os.Getpid())
-	if len(verbs[env.command]) > 0 { // it is about one container
-		log = log.With("container", env.containerID, "interface", env.ifName)
+	log = log.With("plugin", string(r.Plugin), "command", env.Command, "pid", os.Getpid())
+	if env.OfOneContainer() {
+		log = log.With("container", env.ContainerID, "interface", env.IfName)
 	}
 	if logErr != nil {
 		log.Warn("no log file; stderr has the log", "error", logErr)
 	}
-	if err := errors.Join(env.argsErr, passed); err != nil {
+	if err := errors.Join(env.ArgsErr, ignored); err != nil {
 		log.Warn("arguments that an ADD refuses", "error", err)
 	}
-	s := &session{env: env, conf: conf, log: log, locks: newLocks(env.runDir), plugin: c.Plugin, started: now, exits: c.exits}
-	return s.call(ctx, c.Stdout)
+	c := &call{env: env, conf: conf, log: log, plugin: r.Plugin, started: now}
+	return c.run(ctx, r.Stdout)
 }
 
-// call runs the verb and, where it fails, takes back what it did.
-func (s *session) call(ctx context.Context, stdout io.Writer) (err error) {
+// call is the state of one call.
+type call struct {
+	env         protocol.Environ
+	conf        *netconf.Config
+	log         *slog.Logger
+	plugin      protocol.Plugin
+	started     time.Time
+	node        nodeName
+	etcd        *addresses.Store
+	inheritable func() // has other plugins hold the interface's lock; nil without
+	undo        attach.Undo
+	cleanup     []func() // run at the end, after undo, last first
+}
+
+// run runs the verb and, where it fails, takes back what it did.
+func (c *call) run(ctx context.Context, stdout io.Writer) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.log.Error("panic", "value", r, "stack", string(debug.Stack()))
-			err = bug(r)
+			c.log.Error("panic", "value", r, "stack", string(debug.Stack()))
+			err = protocol.Bug(r)
 		}
 		if err != nil {
-			s.named = true // what this call has written is its own to take back
-			s.undo.run(s.log)
+			c.undo.Run(c.log)
 		}
-		for _, cleanup := range slices.Backward(s.cleanup) {
+		for _, cleanup := range slices.Backward(c.cleanup) {
 			cleanup()
 		}
-		s.finish(err)
+		c.finish(err)
 	}()
-	s.node, s.nodeFrom, err = nodename(s.conf.Nodename, s.log)
-	if err != nil && s.env.command == "DEL" {
-		// It takes away what there is without the file, too: what an ADD has left names the node.
-		s.log.Warn("going on by the system's host name", "error", err)
-		s.conf.Nodename.FileOptional, s.conf.Nodename.FileRequired, s.guessed = true, false, true
-		s.node, s.nodeFrom, err = nodename(s.conf.Nodename, s.log)
-	}
+	c.node, err = findNodeName(c.conf.Nodename, c.env.Command == "DEL", c.log)
 	if err != nil {
-		if s.env.command == "STATUS" {
-			err = &Error{Code: CodeUnavailable, Text: explain(err).Text, Hint: explain(err).Hint, Err: err}
-		}
-		return err
+		return asStatus(c.env.Command, err)
 	}
-	s.agent = sync.OnceValue(func() error { return s.askAgent(ctx) })
-	var result types.Result
-	switch s.env.command {
-	case "ADD":
-		if s.plugin == CalicoIPAM {
-			result, err = s.ipamAdd(ctx)
-		} else {
-			result, err = s.add(ctx)
-		}
-	case "DEL":
-		if s.plugin == CalicoIPAM {
-			err = s.ipamDel(ctx)
-		} else {
-			err = s.del(ctx)
-		}
-	case "CHECK":
-		if s.plugin == CalicoIPAM {
-			err = s.ipamCheck(ctx)
-		} else {
-			err = s.check(ctx)
-		}
-	case "GC":
-		err = s.gc(ctx)
-	case "STATUS":
-		err = s.status(ctx)
+	c.etcd = &addresses.Store{
+		Conf: c.conf, Command: c.env.Command, Node: c.node.name, Guessed: c.node.guessed, RunDir: c.env.RunDir, Log: c.log, Now: c.started,
 	}
+	result, err := c.verb(ctx)
 	if err != nil || result == nil {
 		return err
 	}
-	converted, err := result.GetAsVersion(s.conf.CNIVersion)
-	if err != nil {
-		return failf(CodeVersion, "use a newer cniVersion", "the result as version %s: %w", s.conf.CNIVersion, err)
+	return protocol.PrintResult(result, c.conf.CNIVersion, stdout)
+}
+
+func (c *call) verb(ctx context.Context) (types.Result, error) {
+	ofIPAM := c.plugin == protocol.CalicoIPAM
+	switch c.env.Command {
+	case "ADD":
+		if ofIPAM {
+			return c.ipamAdd(ctx)
+		}
+		return c.add(ctx)
+	case "DEL":
+		if ofIPAM {
+			return nil, c.ipamDel(ctx)
+		}
+		return nil, c.del(ctx)
+	case "CHECK":
+		if ofIPAM {
+			return nil, c.ipamCheck(ctx)
+		}
+		return nil, c.check(ctx)
+	case "GC":
+		return nil, c.gc(ctx)
+	default:
+		return nil, c.status(ctx)
 	}
-	if err := converted.PrintTo(stdout); err != nil {
-		return failf(CodeIO, "", "write the result: %w", err)
-	}
-	// By hand, the shell's prompt shall not stand behind the last brace.
-	if _, err := io.WriteString(stdout, "\n"); err != nil {
-		return failf(CodeIO, "", "write the result: %w", err)
-	}
-	return nil
 }
 
 // finish writes the one line that every call leaves in the log.
-func (s *session) finish(err error) {
-	took := time.Since(s.started)
+func (c *call) finish(err error) {
 	var attrs []any
-	if s.client != nil {
-		n := s.client.Counters()
-		attrs = append(attrs, "round_trips", n.RoundTrips, "bytes_read", n.BytesRead, "conflicts", n.Conflicts)
-		if !s.exits {
-			_ = s.client.Close() // nothing is in flight any more
-		}
+	if c.etcd != nil {
+		attrs = c.etcd.Close()
 	}
-	attrs = append(attrs, "took", took)
+	attrs = append(attrs, "took", time.Since(c.started))
 	if err != nil {
-		e := explain(err)
-		s.log.Error("failed", append(attrs, "code", e.Code, "error", e.Text, "hint", e.Hint)...)
+		e := protocol.Explain(err)
+		c.log.Error("failed", append(attrs, "code", e.Code, "error", e.Text, "hint", e.Hint)...)
 		return
 	}
-	s.log.Info("done", attrs...)
+	c.log.Info("done", attrs...)
 }
 
-// How much stdin is read. A configuration is a few kilobytes; what GC gets
-// grows with the number of containers.
-const (
-	maxStdin   = 512 << 10
-	maxStdinGC = 16 << 20
-)
-
-// readConfig leaves in conf what could be read, with an error too. Of a DEL passed says what
-// of it is left out.
-func readConfig(conf *netconf.Config, stdin io.Reader, command string) (passed, err error) {
-	limit := maxStdin
-	if command == "GC" {
-		limit = maxStdinGC
-	}
-	data, err := io.ReadAll(io.LimitReader(stdin, int64(limit)+1))
-	switch {
-	case err != nil:
-		return nil, failf(CodeIO, "", "read the network configuration from stdin: %w", err)
-	case len(data) > limit:
-		return nil, failf(CodeDecode, "pass one plugin's network configuration on stdin, and nothing else",
-			"network configuration: stdin has more than %d KiB", limit>>10)
-	}
-	var parsed *netconf.Config
-	if command == "DEL" {
-		parsed, passed, err = netconf.ParseDEL(data)
-	} else {
-		parsed, err = netconf.Parse(data)
-	}
-	var syntax *netconf.SyntaxError
-	if errors.As(err, &syntax) {
-		return nil, fail(CodeDecode, err, "pass one plugin's network configuration on stdin, as JSON")
-	}
-	*conf = *parsed
-	if conf.CNIVersion == "" {
-		conf.CNIVersion = "0.1.0"
-	}
-	if err != nil {
-		return nil, fail(CodeConfig, err, "correct the network configuration, most often in /etc/cni/net.d")
-	}
-	return passed, nil
+func (c *call) identity() protocol.Identity {
+	return protocol.NewIdentity(c.conf.Name, c.node.name, c.env)
 }
 
-// since is the version that introduced a verb.
-var since = map[string]string{"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
+// wanted are the addresses that were asked for by number.
+func (c *call) wanted() []netip.Addr { return addresses.Wanted(c.conf, c.env.Args) }
 
-func checkVersion(v, command string) error {
-	if !slices.Contains(supported().SupportedVersions(), v) {
-		return failf(CodeVersion, "set cniVersion to one of 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0 and 1.1.0", "cniVersion %q is not supported", v)
+// delegates reports whether another plugin gives the addresses.
+func (c *call) delegates() bool {
+	return c.plugin == protocol.Calico && c.conf.IPAM.Type != netconf.CalicoIPAM
+}
+
+func (c *call) delegate() delegate.Plugin {
+	return delegate.Plugin{Conf: c.conf, Env: c.env, Inheritable: c.inheritable}
+}
+
+// checkNames refuses names that no ADD can use: what is written under them could
+// not be read again, nor deleted.
+func (c *call) checkNames() error {
+	if n := len(c.conf.Name); n > protocol.MaxNetwork {
+		return protocol.Failf(protocol.CodeConfig, "give the network a shorter name", "name: of %d bytes: at most %d", n, protocol.MaxNetwork)
 	}
-	if low := since[command]; low != "" {
-		if ok, err := version.GreaterThanOrEqualTo(v, low); err != nil || !ok {
-			return failf(CodeVersion, "set cniVersion to "+low+" or later", "cniVersion %s does not know %s", v, command)
-		}
+	if err := model.CheckHost(c.node.name); err != nil {
+		return protocol.Failf(protocol.CodeConfig, c.node.hint, "%s: %w", c.node.from, err)
 	}
 	return nil
 }
 
-// session is the state of one call.
-type session struct {
-	env      environ
-	conf     *netconf.Config
-	log      *slog.Logger
-	locks    locks
-	plugin   Plugin
-	started  time.Time
-	exits    bool
-	lock     *os.File // holds the lock of the call's interface, nil before
-	node     string
-	nodeFrom nameSource
-	guessed  bool         // node may be another's name, or none
-	named    bool         // node is known to be this host's name
-	agent    func() error // asks the agent, once, whether it is
-	undo     undoStack
-	cleanup  []func() // run at the end, after undo, last first
-	client   *store.Client
+// lockInterface serialises the calls for one interface of one pod. Nothing
+// else does, so a lock that cannot be had in time is an error; without a
+// writable directory there is a warning. It is held until the call has ended
+// and has undone what is to be undone.
+func (c *call) lockInterface(ctx context.Context, hostIf string) error {
+	release, inheritable, err := addresses.NewLocks(c.env.RunDir).Interface(ctx, hostIf)
+	switch {
+	case err == nil:
+		c.inheritable = inheritable
+		c.cleanup = append(c.cleanup, release)
+		return nil
+	case ctx.Err() != nil:
+		return protocol.Failf(protocol.CodeTryAgain, "try again", "another call for the same interface is at work: %w", err)
+	}
+	c.log.Warn("going on without the interface's lock", "error", err)
+	return nil
 }

@@ -50,7 +50,7 @@ func twiceAtOnce(r *rig, name string, conf []byte, handles int) {
 	}
 	out := atOnce("ADD")
 	for i := range 4 {
-		if out[i] != out[0] {
+		if handles > 0 && out[i] != out[0] { // another plugin gives others
 			t.Errorf("ADD of the same container:\n%s\n%s", out[i], out[0])
 		}
 	}

@@ -140,8 +140,9 @@ func (r *rig) empty() {
 		r.Error(err)
 	}
 	for _, e := range r.sound() {
-		switch e.Key.(type) {
-		case model.WorkloadEndpointKey, model.HandleKey:
+		k, isHandle := e.Key.(model.HandleKey)
+		_, isEndpoint := e.Key.(model.WorkloadEndpointKey)
+		if isEndpoint || isHandle && !strings.HasPrefix(k.ID, "gateway.") {
 			r.Errorf("left in etcd: %s", e.Path)
 		}
 	}

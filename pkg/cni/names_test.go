@@ -3,13 +3,11 @@
 package cni_test
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,48 +16,6 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
 )
-
-// TestDots has containers whose names make the same handle.
-func TestDots(t *testing.T) {
-	r := newRig(t, small())
-	type names struct{ network, cid, ifName string }
-	for _, pair := range [][2]names{
-		{{"neta", "b.c", "eth0"}, {"neta.b", "c", "eth0"}},
-		{{"neta", "c", "x.eth0"}, {"neta", "c.x", "eth0"}},
-	} {
-		for _, order := range [][2]names{pair, {pair[1], pair[0]}} {
-			var calls []lab.Call
-			for _, n := range order {
-				c := call(r.pod(strings.ReplaceAll(n.network+n.cid+n.ifName+order[0].cid, ".", "-")), r.conf(map[string]any{"name": n.network}))
-				c.ContainerID, c.IfName = n.cid, n.ifName
-				calls = append(calls, c)
-			}
-			addr := r.add(calls[0]).IPs[0].Address.IP.String()
-			handle := order[0].network + "." + order[0].cid + "." + order[0].ifName
-			r.fails(calls[1], 105, "address "+addr+": another container has it as handle "+handle+
-				", which its names make as well as this one's: it is of network "+order[0].network)
-			before := r.endpoints()
-			r.must(verb("DEL", calls[1]))
-			if diff := cmp.Diff(before, r.endpoints()); diff != "" {
-				t.Errorf("%v: a DEL of %v (-before +after):\n%s", order[0], order[1], diff)
-			}
-			if got := r.handles(); len(got) != 1 || got[0] != handle {
-				t.Errorf("%v: after a DEL of %v there are handles %q", order[0], order[1], got)
-			}
-			gc := calls[1]
-			gc.Stdin = r.conf(map[string]any{"name": order[1].network, "cni.dev/valid-attachments": []any{}})
-			if order[1].network != order[0].network {
-				r.must(verb("GC", gc))
-				if got := r.handles(); len(got) != 1 {
-					t.Errorf("%v: after GC of %s there are handles %q", order[0], order[1].network, got)
-				}
-			}
-			gc.Stdin = r.conf(map[string]any{"name": order[0].network, "cni.dev/valid-attachments": []any{}})
-			r.must(verb("GC", gc))
-			r.empty()
-		}
-	}
-}
 
 // TestOtherNetwork gives a pod a new sandbox in a network of another name.
 func TestOtherNetwork(t *testing.T) {
@@ -71,62 +27,11 @@ func TestOtherNetwork(t *testing.T) {
 	next.ContainerID = "c2"
 	r.add(former)
 	r.add(next)
+	r.must(verb("DEL", former))
 	if diff := cmp.Diff([]string{"net2.c2.eth0"}, r.handles()); diff != "" {
 		t.Errorf("handles (-want +got):\n%s", diff)
 	}
-	r.must(verb("DEL", former))
 	r.must(verb("DEL", next))
-	r.empty()
-}
-
-// TestDotsOnOneInterface has containers whose names make the same handle, host interface and alias.
-func TestDotsOnOneInterface(t *testing.T) {
-	cfg := small()
-	cfg.CNIPath = []string{reference(t)}
-	r := newRig(t, cfg)
-	hostLocal, dir := r.hostLocal(nil)
-	for name, conf := range map[string][]byte{"calico-ipam": r.conf(nil), "host-local": hostLocal} {
-		first, second := call(r.pod(name+"-first"), conf), call(r.pod(name+"-second"), conf)
-		first.ContainerID, first.IfName = "a.b", "c"
-		second.ContainerID, second.IfName = "a", "b.c"
-		reply := r.must(first)
-		addr, hostIf := addrs(r.result(reply))[0], r.links()[0]
-		if name == "host-local" {
-			r.fails(second, 106, "host interface "+hostIf+" belongs to /calico/v1/host/a/workload/cni/a.b/endpoint/c")
-		} else {
-			r.fails(second, 105, "address "+addr.String()+": another container has it as handle net1.a.b.c"+
-				", which its names make as well as this one's: it is of network net1")
-		}
-		r.must(verb("DEL", second)) // as runtimes do then
-		r.must(verb("CHECK", withResult(r, first, reply)))
-		if again := r.must(first); !bytes.Equal(again.Stdout, reply.Stdout) {
-			t.Errorf("%s: the ADD repeated: %s\nbefore: %s", name, again.Stdout, reply.Stdout)
-		}
-		r.must(verb("DEL", first))
-		r.empty()
-	}
-	r.nothingDelegated(dir)
-}
-
-// TestFormerSandboxOfDots gives a pod a new sandbox in a network whose name makes, with the former
-// sandbox's, the handle of a container that runs.
-func TestFormerSandboxOfDots(t *testing.T) {
-	r := newRig(t, small())
-	running := call(r.pod("running"), r.conf(map[string]any{"name": "neta"}))
-	running.ContainerID = "b.c"
-	former, next := call(r.pod("former"), r.conf(map[string]any{"name": "netq"})), call(r.pod("next"), r.conf(map[string]any{"name": "neta.b"}))
-	former.ContainerID, next.ContainerID = "c", "d"
-	former.Args = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web"
-	next.Args = former.Args
-	for _, c := range []lab.Call{running, former, next} {
-		r.add(c)
-	}
-	if diff := cmp.Diff([]string{"neta.b.c.eth0", "neta.b.d.eth0"}, r.handles()); diff != "" {
-		t.Errorf("handles (-want +got):\n%s", diff)
-	}
-	for _, c := range []lab.Call{former, next, running} {
-		r.must(verb("DEL", c))
-	}
 	r.empty()
 }
 

@@ -3,6 +3,7 @@
 package cni
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,53 +13,79 @@ import (
 	"strings"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/cni/protocol"
+	"github.com/calico-go/calico/pkg/gate"
 )
 
-// nameSource is where a name is from: what an error calls that, and what to do there.
-type nameSource struct{ what, hint string }
+// nodeName is this node's name, and what an error calls the place that it is from.
+type nodeName struct {
+	name, from, hint string
+	guessed          bool // for want of the file that has it
+}
 
 const correctName = "correct it in the network configuration: one name, as the agent's"
 
-// nodename finds this node's name, and where it is from. A file that is configured and not there yet
+// findNodeName finds this node's name. A file that is configured and not there yet
 // is an error, unless it is optional, and so is the default one where the configuration
 // says that it isn't: the agent will write it, and a name that is guessed meanwhile would
-// stay in etcd.
-func nodename(n netconf.Nodename, log *slog.Logger) (name string, from nameSource, err error) {
+// stay in etcd. Only a DEL goes on: what the ADD has left names the node.
+func findNodeName(n netconf.Nodename, isDEL bool, log *slog.Logger) (nodeName, error) {
 	if n.Name != "" {
-		return n.Name, nameSource{"nodename", correctName}, nil
+		return nodeName{name: n.Name, from: "nodename", hint: correctName}, nil
 	}
 	data, err := os.ReadFile(n.File)
-	name = strings.TrimSpace(string(data))
+	name := strings.TrimSpace(string(data))
 	switch {
 	case err == nil && name != "":
-		return name, nameSource{"nodename_file " + n.File, "have calico-node write it, or write this node's name there and nothing else"}, nil
+		return nodeName{name: name, from: "nodename_file " + n.File, hint: "have calico-node write it, or write this node's name there and nothing else"}, nil
 	case err == nil:
 		err = fmt.Errorf("%s is empty", n.File)
 	}
 	if n.Hostname != "" {
-		return n.Hostname, nameSource{"hostname", correctName}, nil
+		return nodeName{name: n.Hostname, from: "hostname", hint: correctName}, nil
 	}
-	if n.FileRequired || n.FileSet && !n.FileOptional {
-		return "", from, failf(CodeTryAgain, "start calico-node, which writes it, or set nodename in the network configuration", "this node's name: %w", err)
+	required := n.FileRequired || n.FileSet && !n.FileOptional
+	if required && !isDEL {
+		return nodeName{}, protocol.Failf(protocol.CodeTryAgain, "start calico-node, which writes it, or set nodename in the network configuration", "this node's name: %w", err)
 	}
-	if !errors.Is(err, os.ErrNotExist) {
-		log.Warn("nodename file can't be used", "error", err)
+	if required || !errors.Is(err, os.ErrNotExist) {
+		log.Warn("nodename file can't be used; going on by the system's host name", "error", err)
 	}
+	const hint = "set nodename in the network configuration"
 	name, err = os.Hostname()
 	if err != nil || name == "" {
-		return "", from, failf(CodeConfig, "set nodename in the network configuration", "this node's name: the operating system has none: %w", err)
+		return nodeName{}, protocol.Failf(protocol.CodeConfig, hint, "this node's name: the operating system has none: %w", err)
 	}
-	return strings.ToLower(name), nameSource{"the operating system's host name", "set nodename in the network configuration"}, nil
+	return nodeName{name: strings.ToLower(name), from: "the operating system's host name", hint: hint, guessed: required}, nil
 }
+
+// checkName refuses to take away what etcd has under this node's name where the agent says that it is, or may be, another
+// host's, as after a disk was copied. An agent that isn't there says nothing.
+func (c *call) checkName(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	says := gate.Ping(ctx, c.conf.Agent.Socket, c.node.name)
+	rejected, refused := errors.AsType[*gate.RejectedError](says)
+	switch {
+	case refused && !rejected.Retry:
+		return protocol.Failf(protocol.CodeRejected, correctNodename, "node %s isn't this one: %w", c.node.name, says)
+	case refused && rejected.Name == gate.NameInDoubt:
+		return protocol.Failf(protocol.CodeTryAgain, "see calico-node's log and /debug/invalid on this host; then try again", "whether node %s is this one isn't known: %w", c.node.name, says)
+	}
+	return nil
+}
+
+// correctNodename is what to do where the agent is another node's.
+const correctNodename = "correct nodename in the network configuration, or the agent's"
 
 const defaultMTU = 1500
 
 // mtu of the pod's interface.
-func (s *session) mtu() int {
-	if s.conf.MTU != 0 {
-		return s.conf.MTU
+func (c *call) mtu() int {
+	if c.conf.MTU != 0 {
+		return c.conf.MTU
 	}
-	file := filepath.Join(s.env.varDir, "mtu")
+	file := filepath.Join(c.env.VarDir, "mtu")
 	data, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return defaultMTU
@@ -68,7 +95,7 @@ func (s *session) mtu() int {
 		err = parseErr
 	}
 	if err != nil || mtu < 68 || mtu > 65535 {
-		s.log.Warn("mtu file can't be used", "file", file, "content", string(data), "error", err, "mtu", defaultMTU)
+		c.log.Warn("mtu file can't be used", "file", file, "content", string(data), "error", err, "mtu", defaultMTU)
 		return defaultMTU
 	}
 	return mtu

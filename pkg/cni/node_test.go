@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/cni/protocol"
 )
 
 func TestNodename(t *testing.T) {
@@ -36,13 +37,14 @@ func TestNodename(t *testing.T) {
 		{in: netconf.Nodename{File: empty, Hostname: "h"}, want: "h"},
 		{in: netconf.Nodename{File: missing}, want: strings.ToLower(os_)},
 		{in: netconf.Nodename{File: missing, FileSet: true, FileOptional: true}, want: strings.ToLower(os_)},
-		{in: netconf.Nodename{File: missing, FileSet: true}, code: CodeTryAgain},
-		{in: netconf.Nodename{File: empty, FileSet: true}, code: CodeTryAgain},
-		{in: netconf.Nodename{File: missing, FileRequired: true}, code: CodeTryAgain},
+		{in: netconf.Nodename{File: missing, FileSet: true}, code: protocol.CodeTryAgain},
+		{in: netconf.Nodename{File: empty, FileSet: true}, code: protocol.CodeTryAgain},
+		{in: netconf.Nodename{File: missing, FileRequired: true}, code: protocol.CodeTryAgain},
 	} {
-		got, _, err := nodename(tt.in, quiet())
+		node, err := findNodeName(tt.in, false, quiet())
+		got := node.name
 		if tt.code != 0 {
-			if err == nil || explain(err).Code != tt.code {
+			if err == nil || protocol.Explain(err).Code != tt.code {
 				t.Errorf("%+v: %v", tt.in, err)
 			}
 			continue
@@ -55,7 +57,7 @@ func TestNodename(t *testing.T) {
 
 func TestMTU(t *testing.T) {
 	dir := t.TempDir()
-	s := &session{env: environ{varDir: dir}, conf: &netconf.Config{}, log: quiet()}
+	s := &call{env: protocol.Environ{VarDir: dir}, conf: &netconf.Config{}, log: quiet()}
 	if got := s.mtu(); got != 1500 {
 		t.Errorf("no file: %d", got)
 	}

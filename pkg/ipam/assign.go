@@ -15,15 +15,14 @@ import (
 // of the host's own blocks, else of a new block, else of a block that another
 // host left empty, else of another host's block. All or none.
 //
-// Errors: *NeedError, *NoPoolError, *UnknownPoolError, *ExhaustedError,
+// Errors: *model.NeedRangesError, *NoPoolError, *UnknownPoolError, *ExhaustedError,
 // *TakenError, *UnavailableError, *InvalidError.
 func (p *Plan) Assign(r Request) (Choice, error) {
-	a := &assignment{Plan: p, Request: r, needs: needs{v: p.view}}
+	a := &assignment{Plan: p, Request: r, needs: needs{index: p.index}}
 	if err := a.check(); err != nil {
 		return Choice{}, err
 	}
-	if !a.needs.addAll(FirstRead(r)) {
-		a.ahead()
+	if !a.needs.addAll(FirstRead(a.Request)) {
 		return Choice{}, a.needs.err()
 	}
 	got, err := a.decide()
@@ -85,17 +84,6 @@ func (a *assignment) check() error {
 	return nil
 }
 
-// ahead asks for what an address by its name needs in any case, so that a request which comes
-// with nothing read is decided a round trip earlier.
-func (a *assignment) ahead() {
-	for _, addr := range a.Addrs {
-		c, known := a.holding(&a.needs, addr)
-		if p := a.view.poolOf(netip.PrefixFrom(addr, addr.BitLen())); p != nil && p.err == nil && !known && !c.IsValid() {
-			a.needs.addAll(overlapWants(p.blockOf(addr)))
-		}
-	}
-}
-
 // wants reports whether an address of the family is asked for in any way.
 func (a *assignment) wants(v6 bool) bool { return v6 && a.IPv6 || !v6 && a.IPv4 || a.named(v6) }
 
@@ -107,7 +95,7 @@ func (a *assignment) named(v6 bool) bool {
 // decide picks all addresses. What it returns counts only if nothing is needed.
 func (a *assignment) decide() ([]pick, error) {
 	held, err := a.held()
-	if err != nil || len(a.needs.wants) > 0 {
+	if err != nil || len(a.needs.ranges) > 0 {
 		return nil, err
 	}
 	var picks []pick
@@ -115,7 +103,7 @@ func (a *assignment) decide() ([]pick, error) {
 		if !a.wants(v6) {
 			continue
 		}
-		e, err := a.view.eligible(a.Request, v6)
+		e, err := a.eligible(a.Request, v6)
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +123,7 @@ func (a *assignment) decide() ([]pick, error) {
 
 // held are the addresses that the handle has.
 func (a *assignment) held() ([]pick, error) {
-	h, err := a.Plan.handle(a.Handle)
+	h, err := a.valid(a.Handle)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +140,7 @@ func (a *assignment) held() ([]pick, error) {
 			continue
 		}
 		for _, o := range heldBy(b, a.Handle) {
-			out = append(out, pick{from: fromHandle, block: c, ordinal: o, pool: a.view.poolOf(c)})
+			out = append(out, pick{from: fromHandle, block: c, ordinal: o, pool: a.poolOf(c)})
 		}
 	}
 	return out, nil
@@ -180,13 +168,13 @@ func (a *assignment) any(e *eligible, picks *[]pick) error {
 	}
 	if len(unread) > 0 {
 		// Should the own blocks be full, the next step is known already.
-		if c, err := a.view.ipamConfig(); err == nil && c.AutoAllocateBlocks {
+		if c, err := a.config(); err == nil && c.AutoAllocateBlocks {
 			a.fromNew(e)
 		}
-		a.needs.own(unread)
+		a.needs.addOwn(unread)
 		return nil
 	}
-	config, err := a.view.ipamConfig()
+	config, err := a.config()
 	if err != nil {
 		return fmt.Errorf("may this node claim a block or borrow? %w", err)
 	}
@@ -240,7 +228,7 @@ func (a *assignment) apply(picks []pick) Choice {
 // ready is the block of a pick as a draft, after its affinity has been settled.
 func (a *assignment) ready(p pick) *draft {
 	if p.from != fromOwn {
-		a.compares[model.IPAMConfigKey{}] = a.view.config.Revision
+		a.compares[model.IPAMConfigKey{}] = a.view.Get(model.IPAMConfigKey{}).Revision
 	}
 	for _, c := range p.clears {
 		a.remove(a.edit(c))
@@ -253,7 +241,7 @@ func (a *assignment) ready(p pick) *draft {
 			a.compares[model.HostMetadataKey{Host: p.left}] = 0
 		}
 		d := a.edit(p.block)
-		a.own(d, a.Host)
+		a.giveTo(d, a.Host)
 		return d
 	}
 	return a.edit(p.block)

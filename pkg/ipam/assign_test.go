@@ -75,7 +75,7 @@ func (s *etcd) describe(c Choice, p *Plan) []string {
 	var out []string
 	for _, a := range c.Addrs {
 		what := "existing"
-		if d := p.blocks[a.Block]; !a.Existing {
+		if d := p.drafts[a.Block]; !a.Existing {
 			what = "of " + d.Affinity
 			old := s.block(a.Block.String())
 			switch {

@@ -6,8 +6,6 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
-
-	"github.com/calico-go/calico/pkg/model"
 )
 
 // fromNew picks from a block that doesn't exist yet. known is false where more
@@ -16,8 +14,8 @@ func (a *assignment) fromNew(e *eligible) (got *pick, known bool) {
 	if c, p, known := a.orphan(e); p != nil || !known {
 		return newPick(c, p), known
 	}
-	for i, p := range e.pools {
-		c, found, known := a.gap(e.pools[i:])
+	for _, p := range e.pools {
+		c, found, known := a.gap(p)
 		if !known {
 			return nil, false
 		}
@@ -38,19 +36,19 @@ func newPick(c netip.Prefix, p *pool) *pick {
 // orphan is a block that the host has affinity to and that doesn't exist:
 // somebody else made the affinity or deleted the block.
 func (a *assignment) orphan(e *eligible) (c netip.Prefix, p *pool, known bool) {
-	for _, own := range a.view.affinities(a.Host) {
-		if isV6(own.cidr) != e.v6 || a.exists(own.cidr) || a.blocks[own.cidr] != nil {
+	for _, own := range a.own[a.Host] {
+		if isV6(own.cidr) != e.v6 || a.exists(own.cidr) || a.drafts[own.cidr] != nil {
 			continue
 		}
-		p := a.view.poolOf(own.cidr)
-		if !e.has(p) || p.BlockSize != own.cidr.Bits() || !a.view.knows(Want{Key: model.BlockKey{CIDR: own.cidr}}) {
+		p := a.poolOf(own.cidr)
+		if !e.has(p) || p.BlockSize != own.cidr.Bits() || !a.knowsBlock(own.cidr) {
 			continue
 		}
-		wants := overlapWants(own.cidr)
-		if slices.ContainsFunc(wants, a.view.overflowed) {
-			continue // to want that again would be without end
+		ranges := overlapRanges(own.cidr)
+		if slices.ContainsFunc(ranges, a.overflowed) {
+			continue // to need that again would be without end
 		}
-		if !a.needs.addAll(wants) {
+		if !a.needs.addAll(ranges) {
 			return c, nil, false
 		}
 		if a.vacant(own.cidr, p) {
@@ -60,56 +58,63 @@ func (a *assignment) orphan(e *eligible) (c netip.Prefix, p *pool, known bool) {
 	return c, nil, true
 }
 
-// gap finds a block of the first pool's size that overlaps nothing: the first of
-// the host's walk. The other pools are those that come next.
-func (a *assignment) gap(pools []*pool) (c netip.Prefix, found, known bool) {
-	p := pools[0]
+// gap finds a block of the pool's size that overlaps nothing: the first of the host's walk. Where the walk begins
+// a few regions are listed; only if they are full is the whole pool.
+func (a *assignment) gap(p *pool) (c netip.Prefix, found, known bool) {
 	w := walkOf(a.Host, p)
-	near, wide := a.windows(w)
+	units, blocks, whole := a.near(w)
 	known = true
-	for i, u := range wide.units {
-		wants, ahead := overlapWants(u), i >= len(near.units)
-		if ahead && !known {
-			break
-		}
-		if slices.ContainsFunc(wants, func(want Want) bool { return a.view.overflowed(want) || ahead && !a.view.knows(want) }) {
+	for _, u := range units {
+		ranges := overlapRanges(u)
+		if slices.ContainsFunc(ranges, a.overflowed) {
 			return a.listedGap(w)
 		}
-		if !a.needs.addAll(wants) {
-			known = false
-			continue
-		}
-		for _, c := range wide.blocks {
-			if u.Overlaps(c) && a.vacant(c, p) {
-				return c, true, true
-			}
+		known = a.needs.addAll(ranges) && known
+	}
+	if !known {
+		return c, false, false
+	}
+	for _, c := range blocks {
+		if a.vacant(c, p) {
+			return c, true, true
 		}
 	}
-	switch {
-	case !known:
-		a.ifFull(pools)
-		return c, false, false
-	case wide.whole:
+	if whole {
 		return c, false, true
 	}
 	return a.listedGap(w)
 }
 
-// overflowed reports whether the listing of a region stopped at its limit.
-func (v *View) overflowed(w Want) bool {
-	l := v.listings[w.Prefix]
-	return w.Key == nil && l != nil && !l.done && !v.listed(w.Prefix)
+// maxSkipped bounds how many units near leaves out: another pool may have most of this one.
+const maxSkipped = 1 << 12
+
+// near is where the walk begins: units with some blocks that the host may claim, unless they exist. They are as many
+// as are hardly ever all taken before the pool is nearly full.
+func (a *assignment) near(w walk) (units, blocks []netip.Prefix, whole bool) {
+	mine := map[netip.Prefix]bool{}
+	for _, own := range a.own[a.Host] {
+		mine[own.cidr] = a.exists(own.cidr) || !a.knowsBlock(own.cidr)
+	}
+	n := max(1, 16>>max(0, regionBits(isV6(w.pool.CIDR))-w.pool.BlockSize))
+	i := 0
+	for ; len(blocks) < n && i < w.units(i+1) && i-len(units) < maxSkipped; i++ {
+		before := len(blocks)
+		for c := range func(yield func(netip.Prefix) bool) { w.within(i, yield) } {
+			if !mine[c] && a.alone(c, w.pool) {
+				blocks = append(blocks, c)
+			}
+		}
+		if len(blocks) > before {
+			units = append(units, w.at(i))
+		}
+	}
+	return units, blocks, i == w.units(i+1)
 }
 
 // vacant reports whether a block may be made there: nothing that exists
 // overlaps it, and no other pool does.
 func (a *assignment) vacant(c netip.Prefix, p *pool) bool {
-	return a.view.alone(c, p) && !a.overlap(c).IsValid()
-}
-
-// alone reports whether no pool but p has a part of c: a block lies in exactly one.
-func (v *View) alone(c netip.Prefix, p *pool) bool {
-	return !slices.ContainsFunc(v.pools, func(other *pool) bool { return other != p && other.CIDR.Overlaps(c) })
+	return a.alone(c, p) && !a.overlap(c).IsValid()
 }
 
 // overlap is a block that exists and overlaps c, the zero Prefix if there is none.
@@ -129,13 +134,13 @@ func (p *Plan) overlapping(c netip.Prefix) iter.Seq[netip.Prefix] {
 			}
 		}
 		for r := regionOf(c.Addr()); r.IsValid() && c.Overlaps(r); r = nextPrefix(r) {
-			for _, b := range p.view.nearby[r] {
+			for _, b := range p.nearby[r] {
 				if c.Overlaps(b) && p.exists(b) && !yield(b) {
 					return
 				}
 			}
 		}
-		for _, b := range p.drafts() {
+		for _, b := range p.drafted() {
 			if c.Overlaps(b) && p.exists(b) && !yield(b) {
 				return
 			}
@@ -145,18 +150,11 @@ func (p *Plan) overlapping(c netip.Prefix) iter.Seq[netip.Prefix] {
 
 // listedGap is the gap after all blocks of the pool have been listed.
 func (a *assignment) listedGap(w walk) (c netip.Prefix, found, known bool) {
-	if !a.needs.addAll(a.view.poolWants(w.pool)) {
+	if !a.needs.addAll(a.poolRanges(w.pool)) {
 		return c, false, false
 	}
 	c, found = a.firstGap(w)
-	if !found {
-		return c, false, true
-	}
-	// Larger blocks that begin before the pool's text does.
-	if !a.needs.addAll(overlapWants(c)) {
-		return c, false, false
-	}
-	return c, true, true
+	return c, found, true
 }
 
 // span is a run of a pool's blocks, by index.
@@ -171,17 +169,17 @@ func (a *assignment) firstGap(w walk) (netip.Prefix, bool) {
 			taken = append(taken, w.span(c))
 		}
 	}
-	for c := range a.view.blocks {
+	for c := range a.blocks {
 		if a.exists(c) {
 			occupy(c)
 		}
 	}
-	for c, d := range a.blocks {
+	for c, d := range a.drafts {
 		if !d.gone {
 			occupy(c)
 		}
 	}
-	for _, other := range a.view.pools {
+	for _, other := range a.pools {
 		if other != w.pool {
 			occupy(other.CIDR)
 		}

@@ -119,42 +119,6 @@ func TestDependsOn(t *testing.T) {
 	}
 }
 
-// A view that is read again knows the latest.
-func TestViewReadAgain(t *testing.T) {
-	s := world(t)
-	s.fill("10.0.0.4/30", "a", 1)
-	key := Want{Key: model.BlockKey{CIDR: cidr("10.0.0.4/30")}}
-	keys := Want{Prefix: model.BlockPrefix(false), KeysOnly: true}
-	first := FirstRead(Request{Host: "a", Handle: "h"})
-	v := NewView()
-	read := func(wants ...Want) { s.show(v, wants) }
-	read(append(first, keys)...)
-	if v.knows(key) {
-		t.Error("the key alone has been read, and the value is known")
-	}
-	read(key)
-	read(keys)
-	if !v.knows(key) {
-		t.Error("the value has been read, and the same key again")
-	}
-	s.fill("10.0.0.4/30", "a", 2)
-	read(keys)
-	if v.knows(key) {
-		t.Error("the block has changed, and its value is known")
-	}
-	s.remove(key.Key.Path())
-	read(key)
-	if NewPlan(v).exists(cidr("10.0.0.4/30")) {
-		t.Error("the block is gone, and exists")
-	}
-	s.delete(model.PoolKey{CIDR: cidr("10.0.0.0/28")})
-	s.remove(model.AffinityKey{Host: "a", CIDR: cidr("10.0.0.4/30")}.Path())
-	read(first...)
-	if len(v.pools) != 1 || len(v.affinities("a")) != 0 {
-		t.Errorf("%d pools, affinities %v", len(v.pools), v.affinities("a"))
-	}
-}
-
 // A key that isn't written as it should be can't be compared: what it holds is
 // left alone.
 func TestNotCanonical(t *testing.T) {
@@ -162,8 +126,8 @@ func TestNotCanonical(t *testing.T) {
 	s.fill("fd00::4/126", "a", 1)
 	e := s.entry(model.BlockKey{CIDR: cidr("fd00::4/126")}.Path(), false)
 	e.Path = "/calico/ipam/v2/assignment/ipv6/block/fd00:0::4-126"
-	v := NewView()
-	v.Add(Want{Prefix: model.BlockPrefix(true)}, 1, []model.Entry{e})
+	v := model.NewView()
+	v.Add(model.PrefixRange(model.BlockPrefix(true)), 1, []model.Entry{e})
 	if _, err := NewPlan(v).peek(cidr("fd00::4/126")); !errors.Is(err, errNotCanonical) {
 		t.Errorf("got %v", err)
 	}

@@ -60,7 +60,7 @@ func TestCostDoesNotGrow(t *testing.T) {
 }
 
 // viewOf is what the rounds of reading for the request have shown.
-func (s *etcd) viewOf(r Request) *View {
+func (s *etcd) viewOf(r Request) *model.View {
 	_, p, err := s.planAssign(r)
 	if err != nil {
 		s.t.Fatal(err)

@@ -65,42 +65,20 @@ func (s *etcd) entry(path string, keysOnly bool) model.Entry {
 const maxPerRound = 128
 
 // show reads in one round and tells the view.
-func (s *etcd) show(v *View, wants []Want) {
+func (s *etcd) show(v *model.View, ranges []model.Range) {
 	blocks := 0
-	conditions := map[*Condition]int{}
-	for _, w := range wants {
-		if _, is := w.Key.(model.BlockKey); is && w.If == nil {
+	for _, r := range ranges {
+		if _, is := r.Key.(model.BlockKey); is {
 			blocks++
 		}
-		conditions[w.If]++
 	}
-	plain := conditions[nil]
-	delete(conditions, nil)
-	for c, n := range conditions {
-		if len(c.Exist)+len(c.Full) > maxPerRound {
-			s.t.Fatalf("%d ranges where %d keys exist and %d blocks are full, in one transaction", n, len(c.Exist), len(c.Full))
-		}
-	}
-	if len(wants) == 0 || plain-blocks > maxPerRound || plain > maxPerRound+ownRound {
-		s.t.Fatalf("%d ranges in one round", plain)
+	if n := len(ranges); n == 0 || n-blocks > maxPerRound || n > maxPerRound+ownRound {
+		s.t.Fatalf("%d ranges in one round", n)
 	}
 	s.rounds++
-	for _, w := range wants {
-		if s.holds(w.If) {
-			v.Add(w, s.revision, s.read(w))
-		}
+	for _, r := range ranges {
+		v.Add(r, s.revision, s.read(r))
 	}
-}
-
-func (s *etcd) holds(c *Condition) bool {
-	if c == nil {
-		return true
-	}
-	lacks := func(prefix string) bool { return len(s.below(prefix, "")) == 0 }
-	room := func(prefix string) bool {
-		return lacks(prefix) || slices.ContainsFunc(s.below(prefix, ""), func(path string) bool { return string(s.keys[path].data) <= model.FullBlock })
-	}
-	return !slices.ContainsFunc(c.Exist, lacks) && !slices.ContainsFunc(c.Full, room)
 }
 
 // below are the paths that begin with the prefix.
@@ -114,24 +92,18 @@ func (s *etcd) below(prefix, from string) []string {
 	return paths
 }
 
-func (s *etcd) read(w Want) (out []model.Entry) {
-	if w.Key != nil {
-		if _, ok := s.keys[w.Key.Path()]; ok {
-			out = append(out, s.entry(w.Key.Path(), w.KeysOnly))
+func (s *etcd) read(r model.Range) (out []model.Entry) {
+	if r.Key != nil {
+		if _, ok := s.keys[r.Key.Path()]; ok {
+			out = append(out, s.entry(r.Key.Path(), r.KeysOnly))
 		}
 		return out
 	}
-	paths := s.below(w.Prefix, w.From)
-	if w.Before != "" {
-		data := func(path string) string { return string(s.keys[path].data) }
-		paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return data(path) >= w.Before })
-		slices.SortFunc(paths, func(a, b string) int { return strings.Compare(data(a), data(b)) })
-	}
-	for _, path := range paths {
-		if w.Limit > 0 && int64(len(out)) == w.Limit {
+	for _, path := range s.below(r.Prefix, r.From) {
+		if r.Limit > 0 && int64(len(out)) == r.Limit {
 			break
 		}
-		out = append(out, s.entry(path, w.KeysOnly))
+		out = append(out, s.entry(path, r.KeysOnly))
 	}
 	return out
 }
@@ -228,20 +200,20 @@ func (s *etcd) block(c string) *model.Block {
 }
 
 // plan reads until f has seen enough.
-func (s *etcd) plan(first []Want, f func(*Plan) error) (*Plan, error) {
-	v := NewView()
-	wants := first
+func (s *etcd) plan(first []model.Range, f func(*Plan) error) (*Plan, error) {
+	v := model.NewView()
+	ranges := first
 	for range 1000 {
-		s.show(v, wants)
+		s.show(v, ranges)
 		p := NewPlan(v)
 		err := f(p)
-		need, ok := errors.AsType[*NeedError](err)
+		need, ok := errors.AsType[*model.NeedRangesError](err)
 		if !ok {
 			return p, err
 		}
-		wants = need.Wants
+		ranges = need.Ranges
 	}
-	s.t.Fatalf("still reading after 1000 rounds: %v", wants)
+	s.t.Fatalf("still reading after 1000 rounds: %v", ranges)
 	return nil, nil
 }
 

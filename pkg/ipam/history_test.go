@@ -46,8 +46,8 @@ func (d *dice) roll(n int) int {
 type operation struct {
 	h        *history
 	name     string
-	view     *View
-	wants    []Want
+	view     *model.View
+	ranges   []model.Range
 	began    int64 // revision
 	decide   func(*Plan) error
 	plan     *Plan                               // once decided
@@ -123,7 +123,7 @@ func (h *history) run() {
 }
 
 func (h *history) begin(o *operation) {
-	o.h, o.view, o.began = h, NewView(), 0
+	o.h, o.view, o.began = h, model.NewView(), 0
 	h.running = append(h.running, o)
 }
 
@@ -134,24 +134,11 @@ func (o *operation) step() bool {
 		if o.began == 0 {
 			o.began = h.revision
 		}
-		// What has a condition is read by a request of its own, and so may be at another revision.
-		if i := slices.IndexFunc(o.wants, func(w Want) bool { return w.If != nil }); i > 0 {
-			now, later := o.wants[:i], o.wants[i:]
-			switch h.dice.roll(3) {
-			case 0:
-				now, later = later, now
-				fallthrough
-			case 1:
-				h.show(o.view, now)
-				o.wants = later
-				return false
-			}
-		}
-		h.show(o.view, o.wants)
+		h.show(o.view, o.ranges)
 		p := NewPlan(o.view)
 		err := o.decide(p)
-		if need, ok := errors.AsType[*NeedError](err); ok {
-			o.wants = need.Wants
+		if need, ok := errors.AsType[*model.NeedRangesError](err); ok {
+			o.ranges = need.Ranges
 			return false
 		}
 		if err != nil {
@@ -203,9 +190,9 @@ func (h *history) beginAssign() {
 		}
 	}
 	var choice Choice
-	o := &operation{name: "assign", wants: FirstRead(r), commit: nil}
+	o := &operation{name: "assign", ranges: FirstRead(r), commit: nil}
 	if replaced != "" {
-		o.wants = append(o.wants, handleWants(replaced)...)
+		o.ranges = append(o.ranges, handleRanges(replaced)...)
 	}
 	var freed []netip.Addr
 	o.decide = func(p *Plan) (err error) {
@@ -281,7 +268,7 @@ func (h *history) beginRelease() {
 	at := h.now
 	var freed []netip.Addr
 	h.begin(&operation{
-		name: "release", wants: FirstReadRelease(handle),
+		name: "release", ranges: FirstReadRelease(handle),
 		decide: func(p *Plan) (err error) { freed, err = p.Release(handle, at); return err },
 		commit: func(c *model.Change) func() {
 			h.endpoint(c, name, nil)
@@ -300,7 +287,7 @@ func (h *history) beginReleaseAddr() {
 	var handle string
 	var freed bool
 	h.begin(&operation{
-		name: "releaseAddr", wants: []Want{{Prefix: model.PoolPrefix()}},
+		name: "releaseAddr", ranges: []model.Range{model.PrefixRange(model.PoolPrefix())},
 		decide: func(p *Plan) (err error) { handle, freed, err = p.ReleaseAddr(a, at); return err },
 		commit: func(c *model.Change) func() {
 			if freed {
@@ -330,7 +317,7 @@ func (h *history) beginGiveBack() {
 	}
 	b, gone := blocks[h.dice.roll(len(blocks))], false
 	h.begin(&operation{
-		name: "giveBack", wants: FirstReadGiveBack(b.CIDR),
+		name: "giveBack", ranges: FirstReadGiveBack(b.CIDR),
 		decide: func(p *Plan) (err error) { gone, err = p.GiveBack(b.Affinity, b.CIDR); return err },
 		commit: func(*model.Change) func() {
 			return func() {

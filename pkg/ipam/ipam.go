@@ -4,32 +4,26 @@
 // and a request to the change that etcd must take whole or not at all.
 //
 // It is pure: no clock, no randomness, no I/O. The caller reads what FirstRead
-// says, puts it into a View and asks a Plan over it. Where the plan must see
-// more it returns a *NeedError with the ranges to read next; the caller adds
-// them to the view and asks again. An assignment needs one such round in the
-// normal case. Plan.Change is then committed; if a compare fails, somebody was
-// faster and everything starts again with a new view.
+// names into a model.View and asks a Plan over it. Where the plan must see more
+// it returns a *model.NeedRangesError with the ranges to read next; the caller
+// adds them to the view and asks a new plan. An assignment needs one such round
+// in the normal case. Plan.Change is then committed; if a compare fails, another
+// writer was faster and everything starts again with a new view. store.Transact
+// does all of this:
 //
-//	view := ipam.NewView()
-//	wants := ipam.FirstRead(request)
-//	for {
-//		for each w of wants whose condition holds: view.Add(w, their revision, entries of w)
-//		choice, err := ipam.NewPlan(view).Assign(request)
-//		if need, ok := errors.AsType[*ipam.NeedError](err); ok {
-//			wants = need.Wants
-//			continue
-//		}
+//	store.Transact(ctx, ipam.FirstRead(request), func(v *model.View) (model.Change, error) {
+//		plan := ipam.NewPlan(v)
+//		choice, err := plan.Assign(request)
 //		…
-//	}
-//
-// Reads of one view must not go back in time: each round is read at the
-// revision of the round before or a later one. Where a round is several
-// requests, none may be of an earlier revision than that at which the pools were written last.
+//		return plan.Change(), err
+//	})
 package ipam
 
 import (
 	"net/netip"
 	"time"
+
+	"github.com/calico-go/calico/pkg/model"
 )
 
 // EmptyBeforeReclaim is how long a block must have been empty before a host
@@ -76,6 +70,44 @@ type Assigned struct {
 	Existing bool
 	// Attributes are what is kept beside it, see Request.
 	Attributes map[string]string
+}
+
+// FirstRead is what Assign must see first.
+func FirstRead(r Request) []model.Range {
+	ranges := append(FirstReadRelease(r.Handle),
+		model.Range{Prefix: model.AffinityPrefix(r.Host), KeysOnly: true},
+		model.KeyRange(model.HostMetadataKey{Host: r.Host}))
+	for _, a := range r.Addrs[:min(len(r.Addrs), 4)] { // of the others they are read in the next round
+		ranges = append(ranges, holdingRanges(a)...)
+	}
+	return ranges
+}
+
+// FirstReadRelease is what Release must see first.
+func FirstReadRelease(handle string) []model.Range {
+	return append(handleRanges(handle), model.KeyRange(model.IPAMConfigKey{}), model.PrefixRange(model.PoolPrefix()))
+}
+
+// FirstReadGiveBack is what GiveBack must see first.
+func FirstReadGiveBack(block netip.Prefix) []model.Range {
+	return []model.Range{
+		model.KeyRange(model.IPAMConfigKey{}), model.PrefixRange(model.PoolPrefix()), model.KeyRange(model.BlockKey{CIDR: block}),
+	}
+}
+
+func handleRanges(handle string) []model.Range {
+	return []model.Range{
+		model.KeyRange(model.HandleKey{ID: handle}), model.KeyRange(model.HandleKey{ID: handle, Legacy: true}),
+	}
+}
+
+// holdingRanges are the blocks, of any size, that may have the address.
+func holdingRanges(a netip.Addr) (ranges []model.Range) {
+	a = a.Unmap()
+	for l := largestBlock(a.Is6()); a.IsValid() && l <= a.BitLen(); l++ {
+		ranges = append(ranges, model.KeyRange(model.BlockKey{CIDR: netip.PrefixFrom(a, l).Masked()}))
+	}
+	return ranges
 }
 
 func (r Request) requested(v6 bool) []netip.Prefix {

@@ -15,16 +15,11 @@ import (
 
 func (p *Plan) leftover(b *model.Block) bool { return isEmpty(b) && !p.wanted(b) }
 
-// FirstReadGiveBack is what GiveBack must see, to be read at one revision.
-func FirstReadGiveBack(block netip.Prefix) []Want {
-	return []Want{{Key: model.IPAMConfigKey{}}, {Prefix: model.PoolPrefix()}, {Key: model.BlockKey{CIDR: block}}}
-}
-
 // GiveBack deletes a block of the host's that is a leftover, and reports whether it is one.
 //
-// Errors: *NeedError; *InvalidError.
+// Errors: *model.NeedRangesError; *InvalidError.
 func (p *Plan) GiveBack(host string, block netip.Prefix) (bool, error) {
-	n := &needs{v: p.view}
+	n := &needs{index: p.index}
 	if !n.addAll(FirstReadGiveBack(block)) {
 		return false, n.err()
 	}
@@ -44,19 +39,17 @@ const maxCleared = 16
 // are to be deleted for it.
 func (a *assignment) room(c netip.Prefix, p *pool) (leftovers []netip.Prefix, ok, known bool) {
 	known = true
-	for _, w := range overlapWants(c) {
-		wants := []Want{w}
-		if a.view.overflowed(w) {
-			wants = a.view.poolWants(p)
+	for _, r := range overlapRanges(c) {
+		ranges := []model.Range{r}
+		if a.overflowed(r) {
+			ranges = a.poolRanges(p)
 		}
-		if !a.needs.addAll(wants) {
-			known = false
-		}
+		known = a.needs.addAll(ranges) && known
 	}
 	if !known {
 		return nil, false, false
 	}
-	if a.exists(c) || !a.view.alone(c, p) {
+	if a.exists(c) || !a.alone(c, p) {
 		return nil, false, true
 	}
 	var unread []netip.Prefix
@@ -64,7 +57,7 @@ func (a *assignment) room(c netip.Prefix, p *pool) (leftovers []netip.Prefix, ok
 		switch {
 		case slices.Contains(leftovers, b):
 			continue
-		case a.blocks[b] == nil && !a.view.knows(Want{Key: model.BlockKey{CIDR: b}}):
+		case a.drafts[b] == nil && !a.knowsBlock(b):
 			unread = append(unread, b)
 			continue
 		}

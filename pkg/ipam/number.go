@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"net/netip"
-	"strconv"
 )
 
 // number is an unsigned integer of 128 bits: an address or the index of a block in its pool.
@@ -80,7 +79,3 @@ func (n number) cmp(m number) int {
 	}
 	return 0
 }
-
-func itoa(b byte) string { return strconv.Itoa(int(b)) }
-
-func hex(g uint16) string { return strconv.FormatUint(uint64(g), 16) }

@@ -11,13 +11,9 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// othersAtOnce is how many blocks of others are read in a further round: so many times those of a near window.
-const othersAtOnce = 6
-
 // fromOthers picks from blocks of other hosts: of those that have been read, such as the one that the host
-// borrowed from last; then of those that have room; then of blocks whose texts don't tell (see model.FullBlock), some at a
-// time in the order of the walk. Of those that are looked at in a pool an empty
-// one that may be taken over goes before one to borrow from. Nil without an error: more must be read.
+// borrowed from last; then, read some at a time, of the others in the order of the walk. Of those that are looked at
+// in a pool an empty one that may be taken over goes before one to borrow from. Nil without an error: more must be read.
 func (a *assignment) fromOthers(e *eligible, config model.IPAMConfig) (*pick, error) {
 	var searches []*search
 	for _, p := range e.pools {
@@ -27,15 +23,9 @@ func (a *assignment) fromOthers(e *eligible, config model.IPAMConfig) (*pick, er
 		}
 		searches = append(searches, s)
 	}
-	for _, s := range searches {
-		s.wantRoomy()
-	}
-	if len(a.needs.wants) > 0 {
-		return nil, nil
-	}
 	failed := &ExhaustedError{IPv6: e.v6, Pools: slices.Clone(e.refused), Fixed: !config.AutoAllocateBlocks}
 	for _, s := range searches {
-		for _, c := range s.unread[:min(len(s.unread), othersAtOnce*walkOf(s.Host, s.pool).atOnce())] {
+		for _, c := range s.unread[:min(len(s.unread), maxRanges)] {
 			s.needs.block(c)
 		}
 		if len(s.unread) > 0 {
@@ -53,21 +43,8 @@ type search struct {
 	config model.IPAMConfig
 	unread []netip.Prefix
 	// What was found, for the reason why nothing was.
-	blocks, full, used, invalid, strict, young int
-	inTheWay                                   []netip.Prefix // of another size than the pool's
-}
-
-// wantRoomy wants blocks that have room, of those that are many and not known, or more of them than were read.
-func (s *search) wantRoomy() {
-	near := walkOf(s.Host, s.pool).atOnce()
-	if len(s.unread) <= near {
-		return
-	}
-	for _, times := range []int{16, 256} {
-		if !s.needs.addAll(roomyWants(s.pool, times*near, s.config.StrictAffinity)) {
-			return
-		}
-	}
+	blocks, full, invalid, strict, young int
+	inTheWay                             []netip.Prefix // of another size than the pool's
 }
 
 // run looks at the blocks that have been read. Claiming has listed which there are.
@@ -77,20 +54,13 @@ func (s *search) run() (got *pick, known bool) {
 	}
 	var read []netip.Prefix
 	for _, c := range s.inPool() {
-		s.blocks++
-		switch {
-		case s.Plan.blocks[c] != nil || s.view.knows(Want{Key: model.BlockKey{CIDR: c}}):
+		if s.drafts[c] != nil || s.knowsBlock(c) {
 			read = append(read, c)
-		case s.config.StrictAffinity && s.view.beyond(c, model.UsedBlock):
-			s.used++
-			s.obstruct(c)
-		case s.view.beyond(c, model.FullBlock):
-			s.full++
-			s.obstruct(c)
-		default:
+		} else {
 			s.unread = append(s.unread, c)
 		}
 	}
+	s.blocks = len(read) + len(s.unread)
 	return s.look(read)
 }
 
@@ -98,15 +68,15 @@ func (s *search) run() (got *pick, known bool) {
 func (s *search) inPool() []netip.Prefix {
 	var all []netip.Prefix
 	add := func(c netip.Prefix) {
-		if s.pool.CIDR.Overlaps(c) && s.exists(c) && (s.around(c) || s.view.poolOf(c) == s.pool) {
+		if s.pool.CIDR.Overlaps(c) && s.exists(c) && (s.around(c) || s.poolOf(c) == s.pool) {
 			all = append(all, c)
 		}
 	}
-	for c := range s.view.blocks {
+	for c := range s.Plan.blocks {
 		add(c)
 	}
-	for c := range s.Plan.blocks {
-		if s.view.blocks[c] == nil {
+	for c := range s.drafts {
+		if _, stored := s.Plan.blocks[c]; !stored {
 			add(c)
 		}
 	}
@@ -192,14 +162,14 @@ func (a *assignment) reclaimable(b *model.Block, config model.IPAMConfig) (take 
 	if b.Affinity == "" || b.EmptySince.IsZero() || a.Now.Sub(b.EmptySince).Abs() >= EmptyBeforeReclaim {
 		return true, "", true
 	}
-	host := Want{Key: model.HostMetadataKey{Host: b.Affinity}}
-	if borrowable(b, config) && !a.view.knows(host) {
+	host := model.HostMetadataKey{Host: b.Affinity}
+	if borrowable(b, config) && !a.view.Has(host) {
 		return false, "", true // one of its addresses does as well, and takes no further round
 	}
-	if !a.needs.add(host) {
+	if !a.needs.add(model.KeyRange(host)) {
 		return false, "", false
 	}
-	if m := a.view.metadata[b.Affinity]; m.Exists() {
+	if a.view.Get(host).Exists() {
 		return false, "", true
 	}
 	return true, b.Affinity, true
@@ -216,7 +186,7 @@ func (s *search) why() string {
 	} else {
 		parts = append(parts, "this node has no free address in blocks of its own, and auto_allocate_blocks is false")
 	}
-	for _, other := range s.view.pools {
+	for _, other := range s.pools {
 		if other != s.pool && other.CIDR.Overlaps(s.pool.CIDR) {
 			parts = append(parts, fmt.Sprintf("it overlaps pool %s", other.CIDR))
 		}
@@ -238,7 +208,6 @@ func (s *search) why() string {
 		}
 	}
 	count(s.full, "are full")
-	count(s.used, "are in use, and what is free there may not be borrowed: affinity is strict")
 	count(s.strict, "have free addresses, and may not be borrowed from: affinity is strict")
 	count(s.young, "have been empty for too short a time to take over")
 	count(s.invalid, "are invalid and left alone")

@@ -4,7 +4,7 @@ package ipam
 
 import (
 	"cmp"
-	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -15,8 +15,8 @@ import (
 // sees what those before it did. An operation that returns an error has done
 // nothing.
 type Plan struct {
-	view       *View
-	blocks     map[netip.Prefix]*draft
+	*index
+	drafts     map[netip.Prefix]*draft
 	handles    map[string]*draftHandle
 	affinities map[model.AffinityKey]bool // written: present or not
 	compares   map[model.Key]int64        // besides those of what is written
@@ -38,10 +38,10 @@ type draftHandle struct {
 }
 
 // NewPlan returns a plan that does nothing yet.
-func NewPlan(v *View) *Plan {
+func NewPlan(v *model.View) *Plan {
 	return &Plan{
-		view:       v,
-		blocks:     map[netip.Prefix]*draft{},
+		index:      newIndex(v),
+		drafts:     map[netip.Prefix]*draft{},
 		handles:    map[string]*draftHandle{},
 		affinities: map[model.AffinityKey]bool{},
 		compares:   map[model.Key]int64{},
@@ -59,7 +59,7 @@ func (p *Plan) Change() model.Change {
 	for k, revision := range p.compares {
 		compare(k, revision)
 	}
-	for cidr, d := range p.blocks {
+	for cidr, d := range p.drafts {
 		k := model.BlockKey{CIDR: cidr}
 		compare(k, d.base)
 		if !d.gone {
@@ -101,56 +101,42 @@ func (p *Plan) Change() model.Change {
 
 // exists reports whether there is such a block, valid or not, as far as is known.
 func (p *Plan) exists(c netip.Prefix) bool {
-	if d := p.blocks[c]; d != nil {
+	if d := p.drafts[c]; d != nil {
 		return !d.gone
 	}
-	b := p.view.blocks[c]
-	return b != nil && b.exists()
+	_, ok := p.blocks[c]
+	return ok
 }
 
-// peek is a block for looking at only, nil where there is none. What the view
-// knows of it must include the value.
+// peek is index.block as the plan leaves it.
 func (p *Plan) peek(c netip.Prefix) (*model.Block, error) {
-	if d := p.blocks[c]; d != nil {
-		if d.gone {
-			return nil, nil
-		}
+	switch d := p.drafts[c]; {
+	case d == nil:
+		return p.index.block(c)
+	case d.gone:
+		return nil, nil
+	default:
 		return &d.Block, nil
 	}
-	b := p.view.blocks[c]
-	if b == nil || !b.exists() {
-		return nil, nil
-	}
-	if b.entry.Err != nil {
-		return nil, &InvalidError{Path: b.entry.Path, Err: b.entry.Err}
-	}
-	m, ok := b.entry.Value.(model.Block)
-	if !ok || m.CIDR != c {
-		return nil, &InvalidError{Path: b.entry.Path, Err: fmt.Errorf("not block %s", c)}
-	}
-	if err := checkOrdinals(&m); err != nil {
-		return nil, &InvalidError{Path: b.entry.Path, Err: err}
-	}
-	return &m, nil
 }
 
 // edit is a block for changing. It must exist and be valid.
 func (p *Plan) edit(c netip.Prefix) *draft {
-	d := p.blocks[c]
+	d := p.drafts[c]
 	if d == nil {
-		e := p.view.blocks[c].entry
+		e := p.blocks[c].entry
 		d = &draft{Block: clone(e.Value.(model.Block)), base: e.Revision}
-		p.blocks[c] = d
+		p.drafts[c] = d
 	}
 	return d
 }
 
 // create makes a block with affinity to the host. It must not exist.
 func (p *Plan) create(c netip.Prefix, host string) *draft {
-	d := p.blocks[c]
+	d := p.drafts[c]
 	if d == nil {
 		d = &draft{}
-		p.blocks[c] = d
+		p.drafts[c] = d
 	}
 	d.Block, d.gone = newBlock(c, host), false
 	p.affinities[model.AffinityKey{Host: host, CIDR: c}] = true
@@ -165,8 +151,8 @@ func (p *Plan) remove(d *draft) {
 	}
 }
 
-// own gives a block to the host.
-func (p *Plan) own(d *draft, host string) {
+// giveTo makes a block the host's own.
+func (p *Plan) giveTo(d *draft, host string) {
 	if d.Affinity != "" && d.Affinity != host {
 		p.affinities[model.AffinityKey{Host: d.Affinity, CIDR: d.CIDR}] = false
 	}
@@ -176,24 +162,14 @@ func (p *Plan) own(d *draft, host string) {
 
 // handle is what the handle holds, for looking and for changing: from here on
 // the plan depends on it. Both its places must be known.
-func (p *Plan) handle(id string) (*draftHandle, error) {
-	h := p.anyHandle(id)
-	if h.invalid != nil {
-		delete(p.handles, id)
-		return nil, h.invalid
-	}
-	return h, nil
-}
-
-// anyHandle is handle also where one of its places is not valid: that says nothing.
-func (p *Plan) anyHandle(id string) *draftHandle {
+func (p *Plan) handle(id string) *draftHandle {
 	if h := p.handles[id]; h != nil {
 		return h
 	}
 	h := &draftHandle{blocks: map[netip.Prefix]int{}}
 	// Where both places exist, the canonical one is right on each block.
 	for _, k := range []model.HandleKey{{ID: id, Legacy: true}, {ID: id}} {
-		e := p.view.handles[k]
+		e := canonical(p.view.Get(k))
 		if e.Err != nil {
 			h.invalid = &InvalidError{Path: k.Path(), Err: e.Err}
 		}
@@ -213,6 +189,16 @@ func (p *Plan) anyHandle(id string) *draftHandle {
 	return h
 }
 
+// valid is handle, or why it is not valid: that the plan doesn't depend on.
+func (p *Plan) valid(id string) (*draftHandle, error) {
+	h := p.handle(id)
+	if h.invalid != nil {
+		delete(p.handles, id)
+		return nil, h.invalid
+	}
+	return h, nil
+}
+
 // recount makes the handle's count of a block what the block says.
 func (p *Plan) recount(id string, d *draft) {
 	h := p.handles[id]
@@ -224,23 +210,7 @@ func (p *Plan) recount(id string, d *draft) {
 	}
 }
 
-// with is what the handle names, in order, and after that what else is to be looked at.
-func (h *draftHandle) with(also []netip.Prefix) []netip.Prefix {
-	out := h.sorted()
-	for _, c := range also {
-		if !slices.Contains(out, c) {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
 // sorted is what the handle names, in order.
 func (h *draftHandle) sorted() []netip.Prefix {
-	out := make([]netip.Prefix, 0, len(h.blocks))
-	for c := range h.blocks {
-		out = append(out, c)
-	}
-	slices.SortFunc(out, netip.Prefix.Compare)
-	return out
+	return slices.SortedFunc(maps.Keys(h.blocks), netip.Prefix.Compare)
 }

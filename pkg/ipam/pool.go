@@ -50,17 +50,6 @@ func (p *pool) blockOf(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, p.BlockSize).Masked()
 }
 
-// poolOf is the smallest pool that holds the whole prefix, nil where none does.
-func (v *View) poolOf(c netip.Prefix) *pool {
-	var best *pool
-	for _, p := range v.pools {
-		if p.CIDR.Bits() <= c.Bits() && p.CIDR.Contains(c.Addr()) && (best == nil || p.CIDR.Bits() > best.CIDR.Bits()) {
-			best = p
-		}
-	}
-	return best
-}
-
 // eligible are the pools that may serve one family of a request, in the order
 // in which they are tried: as requested, or else by CIDR.
 type eligible struct {
@@ -72,16 +61,16 @@ type eligible struct {
 func (e *eligible) has(p *pool) bool { return p != nil && slices.Contains(e.pools, p) }
 
 // eligible never leaves out a requested pool silently.
-func (v *View) eligible(r Request, v6 bool) (*eligible, error) {
+func (x *index) eligible(r Request, v6 bool) (*eligible, error) {
 	labels := r.HostLabels
 	if labels == nil {
-		if m, ok := v.metadata[r.Host].Value.(model.HostMetadata); ok {
+		if m, ok := x.view.Get(model.HostMetadataKey{Host: r.Host}).Value.(model.HostMetadata); ok {
 			labels = m.Labels
 		}
 	}
 	e := &eligible{v6: v6}
 	var all []*pool
-	for _, p := range v.pools {
+	for _, p := range x.pools {
 		if isV6(p.CIDR) == v6 {
 			all = append(all, p)
 		}
@@ -107,31 +96,6 @@ func (v *View) eligible(r Request, v6 bool) (*eligible, error) {
 		}
 	}
 	return e, nil
-}
-
-// LikelyPools are the pools that Assign gives addresses of where it can: of each family the first that may
-// serve the request, or those of the addresses that are asked for by name.
-func (v *View) LikelyPools(r Request) (likely []netip.Prefix) {
-	for _, v6 := range []bool{false, true} {
-		e, err := v.eligible(r, v6)
-		if err != nil || len(e.pools) == 0 {
-			continue
-		}
-		named := false
-		for _, a := range r.Addrs {
-			if a.Is6() != v6 {
-				continue
-			}
-			named = true
-			if p := v.poolOf(netip.PrefixFrom(a, a.BitLen())); e.has(p) && !slices.Contains(likely, p.CIDR) {
-				likely = append(likely, p.CIDR)
-			}
-		}
-		if !named && (v6 && r.IPv6 || !v6 && r.IPv4) {
-			likely = append(likely, e.pools[0].CIDR)
-		}
-	}
-	return likely
 }
 
 func unknownPool(c netip.Prefix, v6 bool, all []*pool) error {

@@ -3,7 +3,6 @@
 package ipam
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"strings"
 
@@ -22,7 +21,7 @@ import (
 const regionLimit = 300
 
 // listLimit is the length of a page when a pool is listed.
-const listLimit = 1 << 16
+const listLimit = 1 << 14
 
 func regionBits(v6 bool) int {
 	if v6 {
@@ -44,24 +43,25 @@ func regionOf(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, regionBits(a.Is6())).Masked()
 }
 
-// regionWants list every block that begins in the region.
-func regionWants(r netip.Prefix) []Want {
-	list := func(prefix string) Want { return Want{Prefix: prefix, KeysOnly: true, Limit: regionLimit} }
+// regionRanges list every block that begins in the region.
+func regionRanges(r netip.Prefix) []model.Range {
+	list := func(prefix string) model.Range {
+		return model.Range{Prefix: prefix, KeysOnly: true, Limit: regionLimit}
+	}
 	if !isV6(r) {
 		path := blockText(r.Addr())
-		return []Want{list(path[:strings.LastIndexByte(path, '.')+1])}
+		return []model.Range{list(path[:strings.LastIndexByte(path, '.')+1])}
 	}
 	// The address after the first has no run of zeros at its end, so that its
 	// text but for the last two hexadecimal digits begins that of all others.
 	path := blockText(r.Addr().Next())
 	bytes := r.Addr().As16()
 	if bytes[14] != 0 {
-		wants := []Want{list(path[:len(path)-2])}
-		return wants
+		return []model.Range{list(path[:len(path)-2])}
 	}
 	// Digits of the last group have no leading zeros; and the first address
 	// may be shortened where the others aren't.
-	return []Want{list(path[:len(path)-1]), list(blockText(r.Addr()) + "-")}
+	return []model.Range{list(path[:len(path)-1]), list(blockText(r.Addr()) + "-")}
 }
 
 // blockText is the path of a block that begins at the address, up to its length.
@@ -70,20 +70,20 @@ func blockText(a netip.Addr) string {
 	return path[:strings.LastIndexByte(path, '-')]
 }
 
-// overlapWants is what must be known to say that no block overlaps c.
-func overlapWants(c netip.Prefix) []Want {
+// overlapRanges is what must be known to say that no block overlaps c.
+func overlapRanges(c netip.Prefix) []model.Range {
 	bits := regionBits(isV6(c))
-	var wants []Want
+	var ranges []model.Range
 	first := regionOf(c.Addr())
 	for r := first; r.IsValid() && c.Overlaps(r); r = nextPrefix(r) {
-		wants = append(wants, regionWants(r)...)
+		ranges = append(ranges, regionRanges(r)...)
 	}
 	for l := largestBlock(isV6(c)); l < min(bits, c.Bits()); l++ {
 		if super := netip.PrefixFrom(c.Addr(), l).Masked(); super.Addr() != first.Addr() {
-			wants = append(wants, Want{Key: model.BlockKey{CIDR: super}, KeysOnly: true})
+			ranges = append(ranges, model.Range{Key: model.BlockKey{CIDR: super}, KeysOnly: true})
 		}
 	}
-	return wants
+	return ranges
 }
 
 // nextPrefix is the one of the same length after p; the zero Prefix after the last.
@@ -96,90 +96,19 @@ func nextPrefix(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(a, p.Bits())
 }
 
-// maxTexts bounds by how many texts a pool is listed.
-const maxTexts = 256
-
-// poolWants list, page by page, every block that begins in the pool; others too, where the text of its addresses isn't
-// theirs alone.
-func (v *View) poolWants(p *pool) []Want {
-	octets := min(p.CIDR.Bits()/8, 3) // names cost little, also those of another pool's blocks
-	for more := octets + 1; more <= 3 && 1<<(8*more-p.CIDR.Bits()) <= maxTexts && 1<<(p.BlockSize-8*octets) > listLimit; more++ {
-		octets = more
-	}
-	var wants []Want
-	for _, text := range poolTexts(p.CIDR, octets) {
-		w := Want{Prefix: text, KeysOnly: true, Limit: listLimit}
-		if l := v.listings[text]; l != nil && !l.done {
-			w.From = l.next
-		}
-		wants = append(wants, w)
-	}
-	return wants
-}
-
-// roomyWants ask for n blocks of the pool that the host may find room in, or a few more: where affinity is strict, empty ones.
-// Where others may come first it is as many as a region has.
-func roomyWants(p *pool, n int, strict bool) []Want {
-	before := model.FullBlock
-	if strict {
-		before = model.UsedBlock
-	}
-	texts := poolTexts(p.CIDR, textOctets(p.CIDR))
-	if !isV6(p.CIDR) && p.CIDR.Bits() > regionBits(false) {
-		n = regionLimit
-	}
-	wants := make([]Want, len(texts))
-	for i, text := range texts {
-		wants[i] = Want{Prefix: text, Before: before, Limit: int64(max(1, n/len(texts)))}
-	}
-	return wants
-}
-
-// textOctets is how many octets of an address tell that an IPv4 pool has it, or its region.
-func textOctets(c netip.Prefix) int { return min((c.Bits()+7)/8, 3) }
-
-// poolGroups is what the texts of all addresses of an IPv6 pool begin with. Of two or more groups of zeros in a row the
-// first longest run is left out (RFC 5952, section 4.2), and nothing else.
-func poolGroups(c netip.Prefix) (text string) {
-	bytes := c.Addr().As16()
-	group := func(i int) uint16 { return binary.BigEndian.Uint16(bytes[2*i:]) }
-	fixed := min(c.Bits()/16, 7)
-	for i := 0; i < fixed; i++ {
-		zeros := 0
-		for i+zeros < fixed && group(i+zeros) == 0 {
-			zeros++
-		}
-		switch toEnd := i+zeros == fixed; {
-		case toEnd && zeros > 1 && zeros >= 8-fixed-1:
-			// What comes behind has no longer run, as it has another group before it.
-			if i == 0 {
-				text = ":"
-			}
-			return text + ":"
-		case zeros > 1 || zeros == 1 && toEnd:
-			return text
-		}
-		text += hex(group(i)) + ":"
-	}
-	return text
-}
-
-// poolTexts are what the paths of blocks that begin in the pool begin with: for IPv4 so many octets. With textOctets of them
-// blocks of other pools have such paths only where an IPv4 pool is smaller than a region, or for IPv6.
-func poolTexts(c netip.Prefix, octets int) []string {
+// poolRanges list, page by page, the names of every block that overlaps the pool, and with them others whose paths
+// begin likewise. Names cost little.
+func (x *index) poolRanges(p *pool) []model.Range {
+	c := p.CIDR
 	text := model.BlockPrefix(isV6(c))
-	if isV6(c) {
-		return []string{text + poolGroups(c)}
+	if !isV6(c) {
+		octets := strings.SplitAfter(c.Addr().String(), ".")
+		text += strings.Join(octets[:min(c.Bits()/8, 3)], "")
 	}
-	address := c.Addr().As4()
-	first, n := binary.BigEndian.Uint32(address[:])>>(32-8*octets), 1<<max(0, 8*octets-c.Bits())
-	texts := make([]string, n)
-	for i := range texts {
-		t := text
-		for shift := 8 * (octets - 1); shift >= 0; shift -= 8 {
-			t += itoa(byte((first+uint32(i))>>shift)) + "."
-		}
-		texts[i] = t
+	ranges := []model.Range{{Prefix: text, From: x.pages[text], KeysOnly: true, Limit: listLimit}}
+	for l := largestBlock(isV6(c)); l < c.Bits(); l++ { // larger ones that begin before the pool
+		around := netip.PrefixFrom(c.Addr(), l).Masked()
+		ranges = append(ranges, model.Range{Key: model.BlockKey{CIDR: around}, KeysOnly: true})
 	}
-	return texts
+	return ranges
 }

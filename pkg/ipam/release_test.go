@@ -92,11 +92,10 @@ func TestReleaseOddTrees(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 
-	// A handle that isn't valid goes, with what is its in a block that was read.
+	// A handle that isn't valid goes, with what it has in the blocks that are named.
 	s.putText("/calico/ipam/v2/handle/x.10.0.0.9", "7")
 	var freed []netip.Addr
-	wants := append(FirstReadRelease("x.10.0.0.9"), Want{Key: model.BlockKey{CIDR: cidr("10.0.0.8/30")}})
-	p, err = s.plan(wants, func(p *Plan) error { freed, err = p.Release("x.10.0.0.9", noon); return err })
+	p, err = s.plan(FirstReadRelease("x.10.0.0.9"), func(p *Plan) error { freed, err = p.Release("x.10.0.0.9", noon, cidr("10.0.0.8/30")); return err })
 	if err == nil {
 		err = s.commit(p.Change())
 	}
@@ -118,37 +117,11 @@ func TestReleaseOddTrees(t *testing.T) {
 	}
 }
 
-// Somebody has deleted a handle.
-func TestRestore(t *testing.T) {
-	s := world(t)
-	s.fill("10.0.0.4/30", "a", 2)
-	s.delete(model.HandleKey{ID: "x.10.0.0.4"})
-	wants := append(FirstReadRelease("x.10.0.0.4"), Want{Key: model.BlockKey{CIDR: cidr("10.0.0.4/30")}})
-	p, err := s.plan(wants, func(p *Plan) error {
-		held, err := p.view.Held("x.10.0.0.4")
-		if len(held) != 1 || held[0].Addr != addr("10.0.0.4") {
-			t.Errorf("held %v", held)
-		}
-		return errors.Join(err, p.Restore("x.10.0.0.4", held))
-	})
-	if err == nil {
-		err = s.commit(p.Change())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.mustBeSound()
-	if freed, err := s.release("x.10.0.0.4", noon); err != nil || len(freed) != 1 {
-		t.Errorf("freed %v, %v", freed, err)
-	}
-	s.mustBeSound()
-}
-
 func TestReleaseAddr(t *testing.T) {
 	s := world(t)
 	s.fill("10.0.0.4/30", "a", 2)
 	release := func(a string) (handle string, freed bool, err error) {
-		p, err := s.plan([]Want{{Prefix: model.PoolPrefix()}}, func(p *Plan) (err error) {
+		p, err := s.plan([]model.Range{model.PrefixRange(model.PoolPrefix())}, func(p *Plan) (err error) {
 			handle, freed, err = p.ReleaseAddr(addr(a), noon)
 			return err
 		})
@@ -215,7 +188,7 @@ func TestReleaseAndAssignAtOnce(t *testing.T) {
 	s.fill("10.0.0.8/30", "a", 4)
 	r := Request{Host: "a", Handle: "new", IPv4: true, Now: noon}
 	var choice Choice
-	p, err := s.plan(append(FirstRead(r), handleWants("x.10.0.0.9")...), func(p *Plan) (err error) {
+	p, err := s.plan(append(FirstRead(r), handleRanges("x.10.0.0.9")...), func(p *Plan) (err error) {
 		if _, err = p.Release("x.10.0.0.9", noon); err == nil {
 			choice, err = p.Assign(r)
 		}
@@ -236,7 +209,7 @@ func TestReleaseAndAssignAtOnce(t *testing.T) {
 	s = world(t, model.Pool{CIDR: cidr("10.0.0.0/30")})
 	s.fill("10.0.0.2/31", "a", 2)
 	s.fill("10.0.0.0/31", "a", 1)
-	p, err = s.plan(append(FirstRead(r), handleWants("x.10.0.0.0")...), func(p *Plan) (err error) {
+	p, err = s.plan(append(FirstRead(r), handleRanges("x.10.0.0.0")...), func(p *Plan) (err error) {
 		for _, h := range []string{"x.10.0.0.0", "x.10.0.0.2", "x.10.0.0.3"} {
 			if _, err = p.Release(h, noon); err != nil {
 				return err
@@ -267,7 +240,7 @@ func TestHeld(t *testing.T) {
 		choice.Addrs[i].Existing = true
 	}
 	var held []Assigned
-	if _, err := s.plan(FirstReadRelease("h"), func(p *Plan) (err error) { held, err = p.view.Held("h"); return err }); err != nil {
+	if _, err := s.plan(FirstReadRelease("h"), func(p *Plan) (err error) { held, err = p.Held("h"); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(choice.Addrs, held, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {

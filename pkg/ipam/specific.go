@@ -29,10 +29,10 @@ func (a *assignment) specific(e *eligible, picks *[]pick) error {
 // pickAddr is nil without an error where more must be read.
 func (a *assignment) pickAddr(e *eligible, addr netip.Addr) (*pick, error) {
 	c, known := a.holding(&a.needs, addr)
-	p := a.view.poolOf(netip.PrefixFrom(addr, addr.BitLen()))
+	p := a.poolOf(netip.PrefixFrom(addr, addr.BitLen()))
 	if !known {
 		if e.has(p) && !c.IsValid() { // ask for what making its block needs too
-			a.needs.addAll(overlapWants(p.blockOf(addr)))
+			a.needs.addAll(overlapRanges(p.blockOf(addr)))
 		}
 		return nil, nil
 	}
@@ -52,12 +52,12 @@ func (a *assignment) pickAddr(e *eligible, addr netip.Addr) (*pick, error) {
 		if who.HandleID != a.Handle {
 			return nil, &TakenError{Addr: addr, Block: c, Handle: who.HandleID, Attributes: who.Secondary}
 		}
-		return &pick{from: fromHandle, block: c, ordinal: o, pool: a.view.poolOf(c)}, nil
+		return &pick{from: fromHandle, block: c, ordinal: o, pool: a.poolOf(c)}, nil
 	}
 	if err := a.refused(e, p, addr); err != nil {
 		return nil, err
 	}
-	if a.view.poolOf(c) != p {
+	if a.poolOf(c) != p {
 		if a.leftover(b) {
 			return a.makeFor(p, addr)
 		}
@@ -67,7 +67,7 @@ func (a *assignment) pickAddr(e *eligible, addr netip.Addr) (*pick, error) {
 	if b.Affinity == a.Host {
 		return got, nil
 	}
-	config, err := a.view.ipamConfig()
+	config, err := a.config()
 	if err != nil {
 		return nil, fmt.Errorf("address %s: %w", addr, err)
 	}
@@ -88,9 +88,9 @@ func (a *assignment) pickAddr(e *eligible, addr netip.Addr) (*pick, error) {
 // holding is the block that exists and has the address, the zero Prefix where there is none.
 func (p *Plan) holding(n *needs, addr netip.Addr) (c netip.Prefix, known bool) {
 	known = true
-	for l := largestBlock(addr.Is6()); l <= addr.BitLen(); l++ {
-		at := netip.PrefixFrom(addr, l).Masked()
-		if !n.block(at) {
+	for _, r := range holdingRanges(addr) {
+		at := r.Key.(model.BlockKey).CIDR
+		if !n.add(r) {
 			known = false
 		} else if p.exists(at) && !c.IsValid() {
 			c = at
@@ -128,7 +128,7 @@ func (a *assignment) refused(e *eligible, p *pool, addr netip.Addr) error {
 
 // makeFor claims the block of an address that is in none.
 func (a *assignment) makeFor(p *pool, addr netip.Addr) (*pick, error) {
-	config, err := a.view.ipamConfig()
+	config, err := a.config()
 	if err != nil {
 		return nil, fmt.Errorf("address %s: %w", addr, err)
 	}

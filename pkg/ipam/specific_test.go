@@ -113,22 +113,3 @@ func TestTakenErrorNamesTheHolder(t *testing.T) {
 		t.Errorf("got %#v", err)
 	}
 }
-
-// TestSpecificAhead asks with pools alone read. Of one that isn't in order nobody knows the blocks: that of no
-// size would be the whole of IPv6.
-func TestSpecificAhead(t *testing.T) {
-	wants := func(size int) int {
-		pool := model.Pool{CIDR: cidr("10.0.0.0/8"), BlockSize: size, IPAM: true}
-		v := NewView()
-		v.Add(Want{Prefix: model.PoolPrefix()}, 1, []model.Entry{{Key: model.PoolKey{CIDR: pool.CIDR}, Value: pool, Revision: 1}})
-		_, err := NewPlan(v).Assign(Request{Host: "a", Handle: "h", Now: noon, Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}})
-		need, ok := errors.AsType[*NeedError](err)
-		if !ok {
-			t.Fatal(err)
-		}
-		return len(need.Wants)
-	}
-	if right, wrong := wants(26), wants(16); wrong > right {
-		t.Errorf("%d ranges are to be read where blocks are too large, and %d of a pool that is in order", wrong, right)
-	}
-}

@@ -3,9 +3,6 @@
 package chaos
 
 import (
-	"os"
-	"path/filepath"
-
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -122,23 +119,6 @@ func relinked(r *rig) lab.Call {
 	return call
 }
 
-// unknown is the ADD again of a container of whose addresses only the plugin
-// knows that gave them: a crash of the host has emptied the files.
-func unknown(r *rig) lab.Call {
-	c := r.container("")
-	r.must(c.add)
-	answers, err := filepath.Glob(filepath.Join(r.host.VarDir(), "delegated", "*.json"))
-	if err != nil || len(answers) == 0 {
-		r.Fatalf("answers of an IPAM plugin: %v, %v", answers, err)
-	}
-	for _, file := range answers {
-		if err := os.Truncate(file, 0); err != nil {
-			r.Fatal(err)
-		}
-	}
-	return c.add
-}
-
 // hostLocal has another plugin give the addresses.
 func hostLocal(r *rig, conf map[string]any) {
 	conf["ipam"] = map[string]any{"type": "host-local", "dataDir": r.dir, "ranges": []any{
@@ -176,7 +156,6 @@ func scenarios() []scenario {
 		{name: "ADD with host-local that is undone", gate: true, fails: true, conf: hostLocal, prepare: turnedAway},
 		{name: "ADD with host-local of a new sandbox", conf: hostLocal, prepare: replaced},
 		{name: "ADD with host-local again", conf: hostLocal, prepare: added("ADD")},
-		{name: "ADD with host-local again, its answer lost", conf: hostLocal, prepare: unknown},
 		{name: "GC with host-local", conf: hostLocal, prepare: collected},
 		{name: "ADD of ptp", plugin: "ptp", conf: behind("ptp"), prepare: add},
 		{name: "DEL of ptp", once: true, plugin: "ptp", conf: behind("ptp"), prepare: added("DEL")},

@@ -24,7 +24,7 @@ import (
 type holdingsOf struct {
 	etcd   map[string]string // by key; a block says who has its addresses
 	kernel []string
-	leases []string // of host-local, and what the plugin remembers of them
+	leases []string // of host-local
 }
 
 // take reads it, past what is under test.
@@ -56,13 +56,6 @@ func take(ctx context.Context, l *lab.Lab, h *lab.Host, leases string) (holdings
 	}
 	if out.leases, err = leased(leases); err != nil {
 		return out, err
-	}
-	notes, err := os.ReadDir(filepath.Join(h.VarDir(), "delegated"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return out, err
-	}
-	for _, n := range notes {
-		out.leases = append(out.leases, "note "+n.Name())
 	}
 	return out, nil
 }

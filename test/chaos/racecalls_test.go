@@ -14,7 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/calico-go/calico/pkg/cni"
+	"github.com/calico-go/calico/pkg/cni/protocol"
 	"github.com/calico-go/calico/test/lab"
 )
 
@@ -46,11 +46,11 @@ func (r *race) run(s *slot, verb, cid, netns string, may time.Duration) ([]netip
 	}
 	switch code := codeOf(err); {
 	case err == nil:
-	case verb == "ADD" && code == cni.CodeExhausted:
+	case verb == "ADD" && code == protocol.CodeExhausted:
 		c.outcome = refused
 	case may < callPatience && ctx.Err() != nil:
 		c.outcome = unclear
-	case code == cni.CodeTryAgain:
+	case code == protocol.CodeTryAgain:
 		c.outcome = unclear
 		r.Logf("%s %s on %s, after %v: %v", verb, cid, c.host, c.end-c.begin, err)
 	default:
@@ -114,7 +114,7 @@ func (r *race) add(s *slot, choice uint64) {
 	r.countAdd()
 	for i, err := range errs {
 		switch {
-		case codeOf(err) == cni.CodeExhausted:
+		case codeOf(err) == protocol.CodeExhausted:
 			r.deny(s.cid, err, from)
 		case err != nil:
 		case s.addrs == nil:
@@ -124,7 +124,7 @@ func (r *race) add(s *slot, choice uint64) {
 		}
 	}
 	if s.addrs == nil {
-		if runs == 1 && codeOf(errs[0]) == cni.CodeExhausted {
+		if runs == 1 && codeOf(errs[0]) == protocol.CodeExhausted {
 			r.hasNoInterface(s, "after an ADD that was refused")
 		}
 		r.del(s, 0)

@@ -5,7 +5,6 @@ package identity
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -100,9 +99,6 @@ func (i *Keeper) turnTunnels(ctx context.Context, n note) (again time.Duration) 
 
 func problemTunnel(handle string) string { return "address of " + handle }
 
-// maxRounds bounds the reading for one decision.
-const maxRounds = 1000
-
 // address brings what etcd holds of a tunnel's address in line, in one
 // transaction. A handle that has an address finds it again: a host that returns,
 // and one whose commit was never answered.
@@ -111,26 +107,32 @@ func (i *Keeper) address(ctx context.Context, need tunnelNeed) error {
 	defer cancel()
 	config := model.HostConfigKey{Host: i.host, Name: need.config}
 	request := i.request(need)
-	first := append([]ipam.Want{{Key: model.ReadyKey{}}, {Key: config}}, ipam.FirstRead(request)...)
-	for attempt := 0; ; attempt++ {
-		revision, addr, err := i.attempt(ctx, need, config, request, first)
-		conflict, again := errors.AsType[*store.ConflictError](err)
-		switch {
-		case err == nil:
-			i.await(revision)
-			if addr.IsValid() {
-				i.log.Info("tunnel's own address", "handle", need.handle, "address", addr, "revision", revision)
-			} else {
-				i.log.Info("tunnel's own address is free again", "handle", need.handle, "revision", revision)
+	first := append([]model.Range{model.KeyRange(model.ReadyKey{}), model.KeyRange(config)}, ipam.FirstRead(request)...)
+	var addr netip.Addr
+	revision, err := i.store.Transact(ctx, first,
+		func(v *model.View) (change model.Change, err error) {
+			i.step("tunnel address read")
+			if v.Get(model.ReadyKey{}).Value != model.Ready(true) {
+				return change, errNotReady
 			}
-			return nil
-		case !again:
-			return err
-		}
-		if err := store.Pause(ctx, attempt); err != nil {
-			return errors.Join(err, conflict)
-		}
+			if change, addr, err = decideTunnel(v, need, request, i.now()); err != nil {
+				return change, err
+			}
+			change.Merge(configChange(config, v.Get(config), need, addr))
+			return change, nil
+		},
+		store.BeforeCommit(func(*model.View) error { i.step("tunnel address before commit"); return nil }))
+	if err != nil {
+		return err
 	}
+	i.step("tunnel address committed")
+	i.await(revision)
+	if addr.IsValid() {
+		i.log.Info("tunnel's own address", "handle", need.handle, "address", addr, "revision", revision)
+	} else {
+		i.log.Info("tunnel's own address is free again", "handle", need.handle, "revision", revision)
+	}
+	return nil
 }
 
 func (i *Keeper) request(need tunnelNeed) ipam.Request {
@@ -148,58 +150,14 @@ func (i *Keeper) request(need tunnelNeed) ipam.Request {
 	return r
 }
 
-// attempt reads, decides and commits once. The address is that of the tunnel then,
-// invalid for none.
-func (i *Keeper) attempt(ctx context.Context, need tunnelNeed, config model.HostConfigKey, request ipam.Request, wants []ipam.Want) (int64, netip.Addr, error) {
-	view := ipam.NewView()
-	var stored model.Entry
-	var revision int64
-	for range maxRounds {
-		s, read, err := i.store.ReadWants(ctx, wants)
-		if err != nil {
-			return 0, netip.Addr{}, err
-		}
-		revision = s.Revision
-		for at, entries := range s.Ranges {
-			view.Add(read[at], revision, entries)
-		}
-		if e, ok := s.Get(config); ok {
-			stored = e
-		}
-		if e, ok := s.Get(model.ReadyKey{}); len(wants) > 0 && wants[0].Key == (model.ReadyKey{}) {
-			if ready, _ := e.Value.(model.Ready); !ok || !bool(ready) {
-				return 0, netip.Addr{}, errNotReady
-			}
-		}
-		i.step("tunnel address read")
-		change, addr, err := decideTunnel(view, need, request, i.now())
-		if more, ok := errors.AsType[*ipam.NeedError](err); ok {
-			wants = more.Wants
-			continue
-		}
-		if err != nil {
-			return 0, netip.Addr{}, err
-		}
-		change.Merge(configChange(config, stored, need, addr))
-		if change.Empty() {
-			return revision, addr, nil
-		}
-		i.step("tunnel address before commit")
-		revision, err = i.store.Commit(ctx, change)
-		i.step("tunnel address committed")
-		return revision, addr, err
-	}
-	return 0, netip.Addr{}, fmt.Errorf("%d rounds of reading did not suffice", maxRounds)
-}
-
 var errNotReady = errors.New("calico's data in etcd is not ready")
 
 // decideTunnel frees what the tunnel is not to have and takes what it lacks.
-func decideTunnel(view *ipam.View, need tunnelNeed, request ipam.Request, now time.Time) (model.Change, netip.Addr, error) {
+func decideTunnel(view *model.View, need tunnelNeed, request ipam.Request, now time.Time) (model.Change, netip.Addr, error) {
 	p := ipam.NewPlan(view)
 	addr, freed := need.keep, false
 	if need.release {
-		held, err := view.Held(need.handle)
+		held, err := p.Held(need.handle)
 		if err != nil {
 			return model.Change{}, addr, err
 		}
@@ -216,7 +174,7 @@ func decideTunnel(view *ipam.View, need tunnelNeed, request ipam.Request, now ti
 	}
 	if len(need.pools) > 0 {
 		choice, err := p.Assign(request)
-		if _, more := errors.AsType[*ipam.NeedError](err); freed && err != nil && !more {
+		if _, more := errors.AsType[*model.NeedRangesError](err); freed && err != nil && !more {
 			return p.Change(), addr, nil // that there is none to be had is found again
 		}
 		if err != nil {

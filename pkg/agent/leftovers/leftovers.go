@@ -108,25 +108,24 @@ func (k *Keeper) say(ctx context.Context, block netip.Prefix, err error) {
 func (k *Keeper) delete(ctx context.Context, block netip.Prefix) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	wants := append([]ipam.Want{{Key: model.ReadyKey{}}}, ipam.FirstReadGiveBack(block)...)
-	s, wants, err := k.store.ReadWants(ctx, wants)
-	if err != nil {
-		return fmt.Errorf("read block %s: %w", block, err)
-	}
-	if e, ok := s.Get(model.ReadyKey{}); !ok || e.Value != model.Ready(true) {
-		return nil
-	}
-	view := ipam.NewView()
-	for i, entries := range s.Ranges {
-		view.Add(wants[i], s.Revision, entries)
-	}
-	p := ipam.NewPlan(view)
-	if is, err := p.GiveBack(k.host, block); err != nil || !is {
-		return err
-	}
-	revision, err := k.store.Commit(ctx, p.Change())
+	ranges := append(ipam.FirstReadGiveBack(block), model.KeyRange(model.ReadyKey{}))
+	var deleted bool
+	revision, err := k.store.Transact(ctx, ranges, func(v *model.View) (model.Change, error) {
+		if deleted = false; v.Get(model.ReadyKey{}).Value != model.Ready(true) {
+			return model.Change{}, nil
+		}
+		p := ipam.NewPlan(v)
+		is, err := p.GiveBack(k.host, block)
+		if deleted = is; err != nil || !is {
+			return model.Change{}, err
+		}
+		return p.Change(), nil
+	})
 	if err != nil {
 		return fmt.Errorf("delete block %s: %w", block, err)
+	}
+	if !deleted {
+		return nil
 	}
 	k.log.Info("a block that nothing may be allocated from any more is deleted", "block", block, "revision", revision)
 	return nil

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addresses
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/cni/protocol"
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Wanted are the addresses that were asked for by number: of each family the first
+// source that names any decides. nerdctl passes an IPv4 address in CNI_ARGS, and the IPv6
+// address of the same container in runtimeConfig.
+func Wanted(conf *netconf.Config, args netconf.Args) []netip.Addr {
+	var out []netip.Addr
+	for _, addrs := range [][]netip.Addr{conf.Runtime.IPs, conf.Runtime.ArgsIPs, args.IPs} {
+		v4, v6 := protocol.Families(out)
+		for _, a := range addrs {
+			if a.Is4() && !v4 || a.Is6() && !v6 {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+// Request is what address management is asked for.
+func Request(conf *netconf.Config, id protocol.Identity, wanted []netip.Addr, now time.Time) ipam.Request {
+	return ipam.Request{
+		Host:       id.Key.Host,
+		Handle:     id.Handle,
+		Attributes: id.Attributes(),
+		IPv4:       conf.IPAM.AssignIPv4,
+		IPv6:       conf.IPAM.AssignIPv6,
+		Pools4:     conf.IPAM.IPv4Pools,
+		Pools6:     conf.IPAM.IPv6Pools,
+		Addrs:      wanted,
+		Now:        now,
+	}
+}
+
+// Addition is what an ADD writes to etcd.
+type Addition struct {
+	Conf *netconf.Config
+	ID   protocol.Identity
+	MAC  model.MAC
+	MTU  int
+	// Request is for addresses of our own.
+	Request ipam.Request
+	// Addrs are those that another plugin gave, in place of the request.
+	Addrs []netip.Addr
+}
+
+// Decision is what was decided for an ADD.
+type Decision struct {
+	Addrs    []netip.Addr
+	Endpoint model.WorkloadEndpoint
+	// Unchanged is the revision of the endpoint where there is nothing to write.
+	Unchanged int64
+	// NewAddrs and NewEndpoint say what an undo takes back.
+	NewAddrs, NewEndpoint bool
+}
+
+// FirstRead is what Decide must see first.
+func (a Addition) FirstRead() []model.Range {
+	ranges := []model.Range{model.KeyRange(model.ReadyKey{}), model.KeyRange(a.ID.Key)}
+	for _, k := range profileKeys(a.Conf) {
+		ranges = append(ranges, model.KeyRange(k))
+	}
+	if a.Addrs != nil {
+		return ranges
+	}
+	return append(ranges, ipam.FirstRead(a.Request)...)
+}
+
+// Decide makes the one change of an ADD: addresses, endpoint and, where it is
+// missing, the network's profile.
+func (a Addition) Decide(v *model.View) (Decision, model.Change, error) {
+	if err := CheckReady(v); err != nil {
+		return Decision{}, model.Change{}, err
+	}
+	entry := v.Get(a.ID.Key)
+	old, valid := entry.Value.(model.WorkloadEndpoint)
+	d, change := Decision{Addrs: a.Addrs}, model.Change{}
+	if a.Addrs == nil {
+		plan := ipam.NewPlan(v)
+		if valid && old.ContainerID != "" && old.ContainerID != a.ID.Container {
+			// The pod has a new sandbox: the endpoint moves.
+			former := protocol.HandleID(a.ID.Network, old.ContainerID, a.ID.IfName)
+			if _, err := plan.Release(former, a.Request.Now); err != nil {
+				return d, change, err
+			}
+		}
+		choice, err := assign(plan, a.Request)
+		if err != nil {
+			return d, change, err
+		}
+		d.NewAddrs = true
+		for _, c := range choice.Addrs {
+			d.Addrs = append(d.Addrs, c.Addr)
+			d.NewAddrs = d.NewAddrs && !c.Existing
+		}
+		change = plan.Change()
+	}
+	d.Endpoint = a.endpoint(d.Addrs, old)
+	d.NewEndpoint = !valid || old.ContainerID != a.ID.Container
+	if valid && old.Equal(d.Endpoint) {
+		d.Unchanged = entry.Revision
+	} else {
+		change.Compares = append(change.Compares, v.Compare(a.ID.Key))
+		change.Puts = append(change.Puts, model.Put{Key: a.ID.Key, Value: d.Endpoint})
+	}
+	change.Merge(profile(a.Conf, v))
+	return d, change, nil
+}
+
+// maxBlocks is in how many blocks the addresses of one container may lie. To claim or to
+// delete one is two operations of the 128 that etcd takes at once, and the next sandbox of a
+// pod takes as many as the former one gives back.
+const maxBlocks = 30
+
+// fits refuses addresses, asked for by number, that etcd could not take at once.
+func fits(choice ipam.Choice) error {
+	blocks := make(map[netip.Prefix]bool)
+	for _, a := range choice.Addrs {
+		blocks[a.Block] = true
+	}
+	if len(blocks) <= maxBlocks {
+		return nil
+	}
+	return protocol.Failf(protocol.CodeConfig, "ask for fewer addresses, or for such as lie closer together",
+		"the addresses that are asked for lie in %d blocks: those of one container may lie in %d", len(blocks), maxBlocks)
+}
+
+// assign gives a handle its addresses. What it has is what an earlier ADD for the
+// same interface has reported, and is all that this one gets, whatever is
+// configured by now: nothing is allocated twice.
+func assign(plan *ipam.Plan, r ipam.Request) (ipam.Choice, error) {
+	held, err := plan.Held(r.Handle)
+	if err != nil {
+		return ipam.Choice{}, err
+	}
+	if len(held) == 0 {
+		choice, err := plan.Assign(r)
+		if err != nil {
+			return choice, err
+		}
+		return choice, fits(choice)
+	}
+	names := make([]string, len(held))
+	for i, a := range held {
+		names[i] = a.Addr.String()
+		if network := a.Attributes["network"]; network != "" && network != r.Attributes["network"] {
+			return ipam.Choice{}, protocol.Failf(protocol.CodeAddress, "give the container, its interface or the network a name without dots",
+				"address %s: another container has it as handle %s, which its names make as well as this one's: it is of network %s", a.Addr, r.Handle, network)
+		}
+		if node := a.Attributes["node"]; node != "" && node != r.Host {
+			return ipam.Choice{}, protocol.Failf(protocol.CodeAddress, "give another CNI_CONTAINERID: a container's is its own among all nodes. Or DEL that container first, on its node; on this one, if that is its former name",
+				"address %s: node %s has it for a container of the same id, as handle %s", a.Addr, node, r.Handle)
+		}
+	}
+	for _, addr := range r.Addrs {
+		if !slices.ContainsFunc(held, func(a ipam.Assigned) bool { return a.Addr == addr }) {
+			return ipam.Choice{}, protocol.Failf(protocol.CodeAddress, "delete the container first, or ask for what it has",
+				"address %s: the container's interface has %s already, as handle %s", addr, strings.Join(names, " and "), r.Handle)
+		}
+	}
+	// In the order of the first answer.
+	place := func(a netip.Addr) int { return slices.Index(r.Addrs, a) }
+	slices.SortStableFunc(held, func(a, b ipam.Assigned) int {
+		return cmp.Or(cmp.Compare(a.Addr.BitLen(), b.Addr.BitLen()), cmp.Compare(place(a.Addr), place(b.Addr)))
+	})
+	return ipam.Choice{Addrs: held}, nil
+}

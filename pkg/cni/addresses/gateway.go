@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addresses
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/cni/protocol"
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Subnets gives addresses to another main plugin, which expects a subnet with each and a gateway in it.
+//
+// The subnet is the pool. Where the main plugin makes a gateway of this host (ptp,
+// and bridge where that is configured) it is the first address of the pool, the
+// same on every host. It is reserved under the handle gateway.<address> and
+// stays so, as do the addresses that mean the network as a whole.
+type Subnets struct {
+	Conf    *netconf.Config
+	Request ipam.Request
+}
+
+// FirstRead is what Decide must see first.
+func (s Subnets) FirstRead() []model.Range {
+	return append(ipam.FirstRead(s.Request), model.KeyRange(model.ReadyKey{}))
+}
+
+// maxReserved is how many addresses are reserved at once: each takes a handle, and a block
+// that may be another than the address's.
+const maxReserved = maxBlocks / 2
+
+// Decide chooses addresses. Where the choice falls on one that is to be reserved, that is done first and the choice is
+// made again.
+func (s Subnets) Decide(v *model.View) (ipam.Choice, model.Change, error) {
+	var none model.Change
+	if err := CheckReady(v); err != nil {
+		return ipam.Choice{}, none, err
+	}
+	var reserved []netip.Addr
+	for {
+		plan := ipam.NewPlan(v)
+		needed := &model.NeedRangesError{}
+		for _, a := range reserved {
+			err := s.reserve(plan, a)
+			if need, more := errors.AsType[*model.NeedRangesError](err); more {
+				needed.Ranges = append(needed.Ranges, need.Ranges...)
+			} else if err != nil {
+				return ipam.Choice{}, none, err
+			}
+		}
+		if len(needed.Ranges) > 0 {
+			return ipam.Choice{}, none, needed
+		}
+		choice, err := assign(plan, s.Request)
+		if err != nil {
+			return choice, none, err
+		}
+		before := len(reserved)
+		for _, a := range choice.Addrs {
+			if gw, _ := s.gateway(a); gw.IsValid() && subnet(a).Contains(gw) && !slices.Contains(reserved, gw) {
+				reserved = append(reserved, gw)
+			}
+			why := meansNetwork(a.Addr, subnet(a))
+			switch {
+			case why == "" || a.Existing || s.Conf.Type == string(protocol.Calico): // whose pods have no subnet
+			case slices.Contains(s.Request.Addrs, a.Addr):
+				return choice, none, protocol.Failf(protocol.CodeAddress, "ask for another address", "address %s: %s of %s, which is the network that %s is told",
+					a.Addr, why, subnet(a), cmp.Or(s.Conf.Type, "the main plugin"))
+			default:
+				reserved = append(reserved, a.Addr)
+			}
+		}
+		if len(reserved) > maxReserved {
+			return choice, none, protocol.Failf(protocol.CodeConfig, "ask for addresses of fewer pools",
+				"the addresses that are asked for have %d gateways: those of one container may have %d", len(reserved), maxReserved)
+		}
+		if len(reserved) == before {
+			return choice, plan.Change(), nil
+		}
+	}
+}
+
+// reserve sets an address aside for good.
+func (s Subnets) reserve(plan *ipam.Plan, a netip.Addr) error {
+	_, err := plan.Assign(ipam.Request{
+		Host: s.Request.Host, HostLabels: s.Request.HostLabels, Now: s.Request.Now,
+		Handle: model.GatewayHandle(a), Attributes: map[string]string{"reserved": "gateway"}, Addrs: []netip.Addr{a}, Reserve: true,
+	})
+	if _, more := errors.AsType[*model.NeedRangesError](err); err == nil || more {
+		return err
+	}
+	what := "the gateway of " + cmp.Or(s.Conf.Type, "the main plugin") + ", the first address of its network"
+	if s.Conf.IPAM.Gateway.IsValid() {
+		what = "ipam.gateway"
+	}
+	if _, taken := errors.AsType[*ipam.TakenError](err); taken {
+		return protocol.Failf(protocol.CodeAddress, "delete the container that has it, or set ipam.gateway to the address of another gateway", "reserve %s: %w", what, err)
+	}
+	return fmt.Errorf("reserve %s: %w", what, err)
+}
+
+// gateway is the gateway that the main plugin is told, invalid for none, and
+// whether it is to be the default.
+func (s Subnets) gateway(a ipam.Assigned) (gw netip.Addr, isDefault bool) {
+	first := subnet(a).Masked().Addr().Next()
+	switch configured := s.Conf.IPAM.Gateway; {
+	case configured.IsValid():
+		if configured.Is4() != a.Addr.Is4() {
+			return netip.Addr{}, false
+		}
+		return configured, true
+	case s.Conf.Type == "ptp":
+		return first, true
+	case s.Conf.IsGateway:
+		return first, false // the bridge plugin adds the route if it is to
+	}
+	return netip.Addr{}, false
+}
+
+// Result is what the main plugin is told.
+func (s Subnets) Result(choice ipam.Choice) *types100.Result {
+	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: protocol.DNS(s.Conf.DNS)}
+	for _, a := range choice.Addrs {
+		gw, isDefault := s.gateway(a)
+		r.IPs = append(r.IPs, &types100.IPConfig{Address: protocol.IPNet(netip.PrefixFrom(a.Addr, subnet(a).Bits())), Gateway: gw.AsSlice()})
+		if isDefault {
+			dst := protocol.DefaultV4()
+			if a.Addr.Is6() {
+				dst = protocol.DefaultV6()
+			}
+			r.Routes = append(r.Routes, &types.Route{Dst: protocol.IPNet(dst), GW: gw.AsSlice()})
+		}
+	}
+	return r
+}
+
+// subnet is the network that an address is in: its pool, or its block where
+// the pool was deleted.
+func subnet(a ipam.Assigned) netip.Prefix {
+	if a.Pool.IsValid() {
+		return a.Pool
+	}
+	return a.Block
+}
+
+// meansNetwork says what an address is of its subnet, "" where it is any. A workload can't
+// have IPv4's first and last one (RFC 1122, 3.2.1.3), nor IPv6's first, which every router
+// of the subnet has (RFC 4291, 2.6.1). Subnets for the two ends of a link have none.
+func meansNetwork(a netip.Addr, subnet netip.Prefix) string {
+	switch {
+	case subnet.Bits() >= a.BitLen()-1:
+		return ""
+	case a == subnet.Masked().Addr() && a.Is4():
+		return "the network's own address"
+	case a == subnet.Masked().Addr():
+		return "the address of all routers"
+	case a.Is4() && !subnet.Contains(a.Next()):
+		return "the broadcast address"
+	}
+	return ""
+}

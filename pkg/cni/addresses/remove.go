@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addresses
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/cni/protocol"
+	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Removal is what one container interface holds in etcd, to be taken away.
+type Removal struct {
+	ID protocol.Identity
+	// Addresses: what our own address management gave goes too.
+	Addresses bool
+	// Endpoint: the container's endpoint goes. Otherwise addresses that it has are refused.
+	Endpoint bool
+	// Linked: the container's link was on this host.
+	Linked bool
+	// Elsewhere: the container is in another network by the interface, and so is the endpoint that lives there.
+	Elsewhere bool
+	// Blocks may have addresses of the handle that it doesn't name.
+	Blocks []netip.Prefix
+	// Undo: it takes back what this call has written, also where etcd is not ready.
+	Undo bool
+}
+
+// Removed is what a removal takes away.
+type Removed struct {
+	Addrs []netip.Addr
+	Any   bool     // anything at all
+	Links []string // other links than the container's that its endpoints live on
+	Left  []any    // why the addresses stay, for the log
+}
+
+// Remove takes it away. before runs when it is decided what that is.
+func (s *Store) Remove(ctx context.Context, r Removal, before func(*model.View, Removed) error) error {
+	if r.Undo && s.client == nil {
+		return nil
+	}
+	ranges := []model.Range{model.KeyRange(model.ReadyKey{})}
+	if r.ID.Key != (model.WorkloadEndpointKey{}) {
+		ranges = append(ranges, model.KeyRange(r.ID.Key))
+	}
+	transact := s.Transact
+	if r.Addresses {
+		ranges, transact = append(ranges, ipam.FirstReadRelease(r.ID.Handle)...), s.Address
+	}
+	if r.Undo {
+		ranges = append(ranges, s.lostBlocks()...)
+	}
+	var removed Removed
+	_, err := transact(ctx, ranges,
+		func(v *model.View) (change model.Change, err error) {
+			removed, change, err = s.decideRemoval(r, v)
+			return change, err
+		},
+		func(v *model.View) error {
+			if before == nil {
+				return nil
+			}
+			return before(v, removed)
+		})
+	if err == nil && removed.Left != nil {
+		s.Log.Warn("leaving addresses that aren't this container's", removed.Left...)
+	}
+	return err
+}
+
+func (s *Store) decideRemoval(r Removal, v *model.View) (Removed, model.Change, error) {
+	var out Removed
+	var change model.Change
+	if v.Get(model.ReadyKey{}).Value == model.Ready(false) && !r.Undo {
+		return out, change, CheckReady(v)
+	}
+	keys := []model.WorkloadEndpointKey{r.ID.Key}
+	if r.Addresses {
+		plan := ipam.NewPlan(v)
+		held, err := plan.Held(r.ID.Handle)
+		if _, invalid := errors.AsType[*ipam.InvalidError](err); err != nil && !invalid { // Release says whether that matters
+			return out, change, err
+		}
+		for _, a := range held {
+			if out.Left, err = s.anothers(r, v, a.Attributes); err != nil || out.Left != nil {
+				return out, change, err
+			}
+			// The ADD may have known the pod or the node by another name.
+			if key, ok := protocol.Attributed(a.Attributes, r.ID.IfName); ok && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+		if out.Addrs, err = plan.Release(r.ID.Handle, s.Now, r.Blocks...); err != nil {
+			return out, change, err
+		}
+		change, out.Any = plan.Change(), len(out.Addrs) > 0
+		if r.Undo {
+			change.Merge(s.settleLost(v))
+		}
+	}
+	for _, key := range keys {
+		if key == (model.WorkloadEndpointKey{}) {
+			continue
+		}
+		if !v.Has(key) {
+			return out, change, &model.NeedRangesError{Ranges: []model.Range{model.KeyRange(key)}}
+		}
+		entry := v.Get(key)
+		endpoint, _ := entry.Value.(model.WorkloadEndpoint)
+		if !r.owns(entry, out.Addrs) {
+			continue
+		}
+		change.Compares = append(change.Compares, v.Compare(key))
+		if !r.Endpoint {
+			at := slices.IndexFunc(out.Addrs, func(a netip.Addr) bool { return slices.Contains(endpoint.Addrs(), a) })
+			if at < 0 {
+				continue
+			}
+			return Removed{}, model.Change{}, protocol.Failf(protocol.CodeAddress, "delete the container by the plugin calico, with the same network configuration",
+				"address %s is in use: %s has it", out.Addrs[at], key.Path())
+		}
+		change.Deletes, out.Any = append(change.Deletes, key), true
+		if endpoint.Name != "" && endpoint.Name != r.ID.HostIf {
+			out.Links = append(out.Links, endpoint.Name)
+		}
+	}
+	return out, change, nil
+}
+
+// anothers says why an address of the handle, by what is kept beside it, is another container's: of a network
+// whose name makes the same handle, or of another node, which has a container of the same id, as a disk that was copied
+// brings along. A node is another one as long as it reports; afterwards it is this one under a former name.
+func (s *Store) anothers(r Removal, v *model.View, kept map[string]string) (why []any, err error) {
+	if network := kept["network"]; network != "" && r.ID.Network != "" && network != r.ID.Network {
+		return []any{"handle", r.ID.Handle, "network", network}, nil
+	}
+	node := kept["node"]
+	if node == "" || node == s.Node || r.Linked {
+		return nil, nil
+	}
+	status := model.StatusKey{Host: node}
+	switch {
+	case !v.Has(status):
+		return nil, &model.NeedRangesError{Ranges: []model.Range{model.KeyRange(status)}}
+	case !v.Get(status).Exists():
+		return nil, nil
+	case s.Guessed:
+		return nil, protocol.Failf(protocol.CodeTryAgain, StartAgent, "whether node %s, which has the container's addresses, is this one isn't known", node)
+	}
+	return []any{"handle", r.ID.Handle, "node", node}, nil
+}
+
+// StartAgent says how a node whose name was guessed gets it.
+const StartAgent = "start calico-node, which writes the file with this node's name, or set nodename in the network configuration"
+
+// lostBlocks are the blocks that commits compared whose answer was lost.
+func (s *Store) lostBlocks() (ranges []model.Range) {
+	for _, lost := range s.lost {
+		for _, c := range lost.Compares {
+			if _, ok := c.Key.(model.BlockKey); ok {
+				ranges = append(ranges, model.KeyRange(c.Key))
+			}
+		}
+	}
+	return ranges
+}
+
+// settleLost writes these blocks anew: a commit that has not taken effect by now never will. Otherwise a member of etcd
+// that hung may pass it on long after.
+func (s *Store) settleLost(v *model.View) (out model.Change) {
+	for _, lost := range s.lost {
+		for _, c := range lost.Compares {
+			e := v.Get(c.Key)
+			b, ok := e.Value.(model.Block)
+			written := slices.ContainsFunc(out.Puts, func(p model.Put) bool { return p.Key == c.Key })
+			if ok && e.Revision == c.Revision && !written {
+				out.Compares = append(out.Compares, c)
+				out.Puts = append(out.Puts, model.Put{Key: c.Key, Value: b})
+			}
+		}
+	}
+	return out
+}
+
+// owns reports whether the endpoint is still this container's. One that does
+// not parse is nobody's and goes; one without a container, written by other
+// software, is ours if its addresses are.
+func (r Removal) owns(entry model.Entry, freed []netip.Addr) bool {
+	endpoint, ok := entry.Value.(model.WorkloadEndpoint)
+	switch {
+	case !entry.Exists():
+		return false
+	case !ok:
+		return true
+	case r.Elsewhere && endpoint.Name == r.ID.HostIf:
+		return false
+	case endpoint.ContainerID != "":
+		return endpoint.ContainerID == r.ID.Container
+	}
+	addrs := endpoint.Addrs()
+	return len(addrs) > 0 && !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(freed, a) })
+}

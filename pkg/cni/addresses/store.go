@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package addresses is what the plugins do in etcd: it takes addresses and
+// gives them back, in one transaction with the endpoint that has them.
+package addresses
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/cni/protocol"
+	"github.com/calico-go/calico/pkg/kernel/killpoint"
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+// Store is etcd as one call of a plugin uses it.
+type Store struct {
+	Conf    *netconf.Config
+	Command string // CNI_COMMAND
+	Node    string
+	Guessed bool // Node is the system's host name, for want of the file with this node's name
+	RunDir  string
+	Log     *slog.Logger
+	Now     time.Time
+
+	client *store.Client
+	lost   []model.Change // commits whose answer was lost
+}
+
+// open prepares the client. Nothing is sent yet.
+func (s *Store) open(ctx context.Context) error {
+	if s.client != nil {
+		return nil
+	}
+	e := s.Conf.Etcd
+	client, err := store.Open(ctx, store.Config{
+		Endpoints: e.Endpoints, DiscoverySRV: e.DiscoverySRV,
+		CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
+		Username: e.Username, PasswordFile: e.PasswordFile, Logger: s.Log,
+		TokenDir: filepath.Join(s.RunDir, "etcd-tokens"),
+		// Long enough for etcd to be started again; then the runtime, which asks
+		// again, should know.
+		RefusedTimeout: s.Conf.DatastoreTimeout / 4,
+	})
+	if err != nil {
+		if errors.Is(err, store.ErrAuth) || ctx.Err() != nil {
+			return err
+		}
+		return protocol.Fail(protocol.CodeConfig, err, "correct the etcd settings of the network configuration")
+	}
+	s.client = client
+	return nil
+}
+
+// Close ends the connection, and returns what it has cost, for the log.
+func (s *Store) Close() []any {
+	if s.client == nil {
+		return nil
+	}
+	n := s.client.Counters()
+	_ = s.client.Close() // nothing is in flight any more
+	return []any{"round_trips", n.RoundTrips, "bytes_read", n.BytesRead, "conflicts", n.Conflicts}
+}
+
+// Decide makes a change from what was read. It has no effect but that.
+type Decide func(*model.View) (model.Change, error)
+
+// Transact is store.Transact. before runs when a change is decided, before it is committed.
+func (s *Store) Transact(ctx context.Context, ranges []model.Range, decide Decide, before func(*model.View) error) (int64, error) {
+	if err := s.open(ctx); err != nil {
+		return 0, err
+	}
+	revision, err := s.client.Transact(ctx, ranges,
+		func(v *model.View) (model.Change, error) {
+			s.warnInvalid(v)
+			return decide(v)
+		},
+		store.BeforeCommit(func(v *model.View) error {
+			killpoint.Step("decided")
+			if before != nil {
+				if err := before(v); err != nil {
+					return err
+				}
+			}
+			killpoint.Step("before commit")
+			return nil
+		}),
+		// What it writes depends on keys that the next attempt writes too: if the commit took effect that finds it, and if it
+		// didn't it never will once the next one has.
+		store.AfterUnknown(func(ctx context.Context, change model.Change) error {
+			s.lost = append(s.lost, change)
+			return ctx.Err()
+		}))
+	if err == nil {
+		killpoint.Step("committed")
+	}
+	return revision, err
+}
+
+// Address is Transact where addresses are given out or given back. The host's lock keeps its calls from
+// fighting over its blocks, and the blocks of the last calls are read at once.
+func (s *Store) Address(ctx context.Context, ranges []model.Range, decide Decide, before func(*model.View) error) (int64, error) {
+	if err := s.open(ctx); err != nil {
+		return 0, err
+	}
+	release := s.lock(ctx)
+	defer release()
+	locks := NewLocks(s.RunDir)
+	for _, c := range locks.hints() {
+		if r := model.KeyRange(model.BlockKey{CIDR: c}); !slices.Contains(ranges, r) {
+			ranges = append(ranges, r)
+		}
+	}
+	var took []netip.Prefix
+	revision, err := s.Transact(ctx, ranges, func(v *model.View) (model.Change, error) {
+		change, err := decide(v)
+		took = nil
+		for _, p := range change.Puts {
+			if k, ok := p.Key.(model.BlockKey); ok && s.Command == "ADD" {
+				took = append(took, k.CIDR)
+			}
+		}
+		return change, err
+	}, before)
+	if err == nil {
+		locks.remember(took)
+	}
+	return revision, err
+}
+
+// lock takes the host's lock for a while. It is a courtesy: what keeps the data right is the compares of the commit. So
+// where there is no lock to be had the call goes on without.
+func (s *Store) lock(ctx context.Context) (release func()) {
+	ctx, cancel := context.WithTimeout(ctx, s.Conf.DatastoreTimeout/2)
+	defer cancel()
+	locks := NewLocks(s.RunDir)
+	release, err := locks.Try(ipamLock)
+	if err != nil && !errors.Is(err, os.ErrPermission) {
+		_ = s.Read(ctx, []model.Range{model.KeyRange(model.ReadyKey{})}, nil) // connects while it waits; an error comes again
+		release, err = locks.take(ctx, ipamLock)
+	}
+	if err != nil {
+		level := slog.LevelWarn
+		if errors.Is(err, os.ErrPermission) {
+			level = slog.LevelDebug
+		}
+		s.Log.Log(ctx, level, "going on without the host's lock", "error", err)
+		return func() {}
+	}
+	killpoint.Step("locked")
+	return release
+}
+
+// Read reads for a decision that changes nothing.
+func (s *Store) Read(ctx context.Context, ranges []model.Range, look func(*model.View) error) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	_, err := s.client.Transact(ctx, ranges, func(v *model.View) (model.Change, error) {
+		if look == nil {
+			return model.Change{}, nil
+		}
+		s.warnInvalid(v)
+		return model.Change{}, look(v)
+	})
+	return err
+}
+
+func (s *Store) warnInvalid(v *model.View) {
+	for _, r := range v.Ranges() {
+		entries, _ := v.Read(r)
+		for _, e := range entries {
+			if e.Key != nil && e.Err != nil {
+				s.Log.Warn("data in etcd does not parse", "key", e.Path, "error", e.Err)
+			}
+		}
+	}
+}
+
+// Writable finds out whether etcd takes what an ADD would write, without writing it: a compare
+// that can't hold is tested after the server's own checks, of room and of permissions.
+func (s *Store) Writable(ctx context.Context, change model.Change) error {
+	change.Compares = []model.Compare{{Key: model.ReadyKey{}, Revision: 1<<62 - 1}}
+	puts := change.Puts
+	change.Puts = nil
+	for _, p := range puts {
+		if _, large := p.Key.(model.BlockKey); large { // members write to disk what is not done, too; to delete takes the same permission
+			change.Deletes = append(change.Deletes, p.Key)
+		} else {
+			change.Puts = append(change.Puts, p)
+		}
+	}
+	_, err := s.client.Commit(ctx, change)
+	if _, ok := errors.AsType[*store.ConflictError](err); ok {
+		return nil
+	}
+	return err
+}
+
+// pageSize is how many entries one round trip lists.
+const pageSize = 1000
+
+// List reads everything below a prefix, page by page.
+func (s *Store) List(ctx context.Context, prefix string, keysOnly bool) (all []model.Entry, err error) {
+	r := model.Range{Prefix: prefix, Limit: pageSize, KeysOnly: keysOnly}
+	for {
+		var page []model.Entry
+		if err := s.Read(ctx, []model.Range{r}, func(v *model.View) error { page, _ = v.Read(r); return nil }); err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if len(page) < pageSize {
+			return all, nil
+		}
+		r.From = page[len(page)-1].Path + "\x00"
+	}
+}
+
+// Owner finds an endpoint of this host that lives on the interface, and is not the one named. It reads all of
+// the host's endpoints, and is only asked where a link is in the way.
+func (s *Store) Owner(ctx context.Context, hostIf string, except model.WorkloadEndpointKey) (path string, found bool, err error) {
+	entries, err := s.List(ctx, model.WorkloadEndpointPrefix(s.Node), false)
+	for _, e := range entries {
+		if ep, ok := e.Value.(model.WorkloadEndpoint); ok && ep.Name == hostIf && e.Key != except {
+			return e.Path, true, nil
+		}
+	}
+	return "", false, err
+}
+
+// CheckReady says whether the data in etcd may be used.
+func CheckReady(v *model.View) error {
+	path := model.ReadyKey{}.Path()
+	e := v.Get(model.ReadyKey{})
+	if e.Value == model.Ready(true) {
+		return nil
+	}
+	if e.Err != nil {
+		return protocol.Failf(protocol.CodeData, "`etcdctl put` it as true, or as false while calico's data is being changed", "%s: %w", path, e.Err)
+	}
+	if !e.Exists() {
+		return protocol.Failf(protocol.CodeTryAgain, "make the pools, then `etcdctl put /calico/v1/Ready true`", "calico's data in etcd is not ready: %s is missing", path)
+	}
+	return protocol.Failf(protocol.CodeTryAgain, "wait until the upgrade of calico's data has ended", "calico's data in etcd is not ready: %s is false", path)
+}

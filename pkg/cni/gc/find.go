@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gc
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/calico-go/calico/pkg/cni/protocol"
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// stale is a container interface that is to be taken away, as far as it is known.
+type stale struct {
+	protocol.Identity
+	blocks []netip.Prefix // that name the handle, where any were seen
+}
+
+// find looks for what is stale: in the kernel, among this host's endpoints, and
+// in the blocks.
+func (g *Collection) find(ctx context.Context) error {
+	if g.Plugin == protocol.CalicoIPAM {
+		return g.findAddresses(ctx)
+	}
+	if err := g.findLinks(); err != nil {
+		return err
+	}
+	if err := g.findEndpoints(ctx); err != nil {
+		return err
+	}
+	return g.findAddresses(ctx)
+}
+
+func (g *Collection) add(s stale) {
+	if g.valid[s.Handle] {
+		return
+	}
+	have, ok := g.stale[s.Handle]
+	blocks := append(have.blocks, s.blocks...)
+	none := model.WorkloadEndpointKey{}
+	if ok && (have.Key != none || s.Key == none && have.HostIf != "") {
+		s = have // it is known better
+	}
+	s.blocks = blocks
+	g.stale[s.Handle] = s
+}
+
+// findLinks finds the links that carry a handle of this network and were never
+// entered in etcd, or are entered as another's.
+func (g *Collection) findLinks() error {
+	all, err := link.List(protocol.HostPrefix)
+	if err != nil {
+		return protocol.Fail(protocol.CodeKernel, err, "")
+	}
+	network := g.Conf.Name
+	g.links = make(map[string]link.Link, len(all))
+	keep := make(map[string]bool, len(g.valid))
+	for handle := range g.valid {
+		keep[protocol.LinkAlias(network, handle)] = true
+	}
+	for _, l := range all {
+		g.links[l.Name] = l
+		if halfMade(l) {
+			g.add(stale{Identity: protocol.Identity{Network: network, HostIf: l.Name, Handle: "link " + l.Name}})
+			continue
+		}
+		if !protocol.AliasOfNetwork(l.Alias, network) || keep[l.Alias] {
+			continue
+		}
+		// The handle of a shortened alias is unknown: the link alone is stale.
+		id := protocol.Identity{Network: network, HostIf: l.Name, Alias: l.Alias, Handle: protocol.AliasedHandle(l.Alias)}
+		id.Container, id.IfName, _ = protocol.SplitHandle(network, id.Handle)
+		g.add(stale{Identity: id})
+	}
+	return nil
+}
+
+// findEndpoints finds the endpoints of this network: those whose handle is one
+// of it, or whose link or MAC address says so. An endpoint alone does not tell its network.
+func (g *Collection) findEndpoints(ctx context.Context) error {
+	entries, err := g.Etcd.List(ctx, model.WorkloadEndpointPrefix(g.Etcd.Node), false)
+	if err != nil {
+		return err
+	}
+	g.seen = make(map[model.WorkloadEndpointKey]bool, len(entries))
+	network := g.Conf.Name
+	var candidates []stale
+	var ranges []model.Range
+	for _, e := range entries {
+		key, _ := e.Key.(model.WorkloadEndpointKey)
+		g.seen[key] = true
+		ep, ok := e.Value.(model.WorkloadEndpoint)
+		if !ok || ep.ContainerID == "" {
+			continue
+		}
+		handle := protocol.HandleID(network, ep.ContainerID, key.Endpoint)
+		if e.Revision > g.began {
+			// The list of attachments could not have it.
+			g.valid[handle] = true
+			delete(g.stale, handle)
+		}
+		if g.valid[handle] {
+			continue
+		}
+		s := stale{Identity: protocol.Identity{
+			Key: key, Network: network, HostIf: ep.Name, Handle: handle, Alias: protocol.LinkAlias(network, handle),
+			Container: ep.ContainerID, IfName: key.Endpoint,
+		}}
+		_, known := g.stale[handle]
+		if known || ep.MAC == protocol.PodMAC(handle) || g.links[ep.Name].Alias == s.Alias {
+			g.add(s)
+			continue
+		}
+		candidates = append(candidates, s)
+		ranges = append(ranges, model.KeyRange(model.HandleKey{ID: handle}), model.KeyRange(model.HandleKey{ID: handle, Legacy: true}))
+	}
+	if len(candidates) == 0 {
+		return nil
+	}
+	return g.Etcd.Read(ctx, ranges, func(v *model.View) error {
+		for _, s := range candidates {
+			if v.Get(model.HandleKey{ID: s.Handle}).Exists() || v.Get(model.HandleKey{ID: s.Handle, Legacy: true}).Exists() {
+				g.add(s)
+			}
+		}
+		return nil
+	})
+}
+
+// findAddresses finds handles of this network in the blocks that this host has
+// affinity to. Borrowed addresses are found by their endpoints; where there are
+// none, as under another main plugin, everywhere, by all handles of the network.
+func (g *Collection) findAddresses(ctx context.Context) error {
+	affinities, err := g.Etcd.List(ctx, model.AffinityPrefix(g.Etcd.Node), true)
+	if err != nil {
+		return err
+	}
+	blocks := make(map[netip.Prefix]bool)
+	for _, e := range affinities {
+		if k, ok := e.Key.(model.AffinityKey); ok {
+			blocks[k.CIDR] = true
+		}
+	}
+	if g.Plugin == protocol.CalicoIPAM {
+		handles, err := g.Etcd.List(ctx, (model.HandleKey{ID: g.Conf.Name + "."}).Path(), false)
+		if err != nil {
+			return err
+		}
+		for _, e := range handles {
+			k, _ := e.Key.(model.HandleKey)
+			h, ok := e.Value.(model.Handle)
+			if !ok || g.valid[k.ID] {
+				continue
+			}
+			for c := range h.Blocks {
+				blocks[c] = true
+			}
+		}
+	}
+	if len(blocks) == 0 {
+		return nil
+	}
+	var ranges []model.Range
+	for c := range blocks {
+		ranges = append(ranges, model.KeyRange(model.BlockKey{CIDR: c}))
+	}
+	return g.Etcd.Read(ctx, ranges, func(v *model.View) error {
+		for c := range blocks {
+			b, _ := v.Get(model.BlockKey{CIDR: c}).Value.(model.Block)
+			for _, a := range b.Attributes {
+				if a.Secondary["network"] == g.Conf.Name && a.Secondary["node"] == g.Etcd.Node {
+					g.add(g.attributed(a, c))
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// attributed is what a block says of a handle. Its link and its endpoint may not
+// have been found: an ADD may have made them since. The lock is the host
+// interface's all the same, and the endpoint goes with the addresses.
+func (g *Collection) attributed(a model.Attributes, block netip.Prefix) stale {
+	s := stale{Identity: protocol.Identity{Network: g.Conf.Name, Handle: a.HandleID}, blocks: []netip.Prefix{block}}
+	var ok bool
+	if s.Container, s.IfName, ok = protocol.SplitHandle(s.Network, s.Handle); !ok {
+		return s
+	}
+	if s.Key, ok = protocol.Attributed(a.Secondary, s.IfName); !ok {
+		s.Key = model.WorkloadEndpointKey{}
+		return s
+	}
+	if g.Plugin == protocol.Calico {
+		s.HostIf, s.Alias = protocol.HostInterface(s.Key.Workload, s.IfName), protocol.LinkAlias(s.Network, s.Handle)
+	}
+	return s
+}

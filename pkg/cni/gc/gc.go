@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gc frees and deletes what a network holds on this node for containers
+// that are gone.
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/calico-go/calico/netconf"
+	"github.com/calico-go/calico/pkg/cni/addresses"
+	"github.com/calico-go/calico/pkg/cni/attach"
+	"github.com/calico-go/calico/pkg/cni/delegate"
+	"github.com/calico-go/calico/pkg/cni/protocol"
+	"github.com/calico-go/calico/pkg/kernel/killpoint"
+	"github.com/calico-go/calico/pkg/kernel/link"
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// Collection is one GC under way.
+type Collection struct {
+	Conf     *netconf.Config
+	Plugin   protocol.Plugin
+	Etcd     *addresses.Store
+	Locks    addresses.Locks
+	Delegate *delegate.Plugin // that gave the addresses, nil for our own
+	Log      *slog.Logger
+
+	began int64            // etcd's revision
+	valid map[string]bool  // handles
+	stale map[string]stale // by handle
+	links map[string]link.Link
+	seen  map[model.WorkloadEndpointKey]bool // endpoints, when they were listed
+
+	collected atomic.Int64 // how many of the stale were taken away
+}
+
+// Run collects what is not of the list of valid attachments, and returns how much that was.
+func (g *Collection) Run(ctx context.Context) (int64, error) {
+	err := g.Etcd.Read(ctx, []model.Range{model.KeyRange(model.ReadyKey{})}, func(v *model.View) error {
+		g.began = v.Revision()
+		return addresses.CheckReady(v)
+	})
+	if err != nil {
+		return 0, err
+	}
+	g.valid, g.stale = make(map[string]bool), make(map[string]stale)
+	for _, a := range g.Conf.ValidAttachments {
+		g.valid[protocol.HandleID(g.Conf.Name, a.ContainerID, a.IfName)] = true
+	}
+	if err := g.find(ctx); err != nil {
+		return 0, err
+	}
+	killpoint.Step("found")
+	err = firstOf(g.collectAll(ctx))
+	return g.collected.Load(), err
+}
+
+// firstOf joins the first few errors, and counts the rest: one cause fails each.
+func firstOf(errs []error) error {
+	const most = 3
+	if more := len(errs) - most; more > 0 {
+		errs = append(errs[:most:most], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(errs...)
+}
+
+// atOnce is how many interfaces are collected at once: the kernel keeps a caller
+// waiting 20 ms for each link, and a runtime gives GC some twenty seconds.
+const atOnce = 16
+
+// collectAll takes away what is stale, endpoints first: a link stays while an
+// endpoint lives on it, even one of a former sandbox.
+func (g *Collection) collectAll(ctx context.Context) (errs []error) {
+	var lonely, living []stale
+	for _, s := range g.stale {
+		if s.Key == (model.WorkloadEndpointKey{}) {
+			lonely = append(lonely, s)
+		} else {
+			living = append(living, s)
+		}
+	}
+	for _, all := range [][]stale{living, lonely} {
+		// One after the other where they share a lock.
+		byLock := make(map[string][]stale)
+		for _, s := range all {
+			byLock[g.lockName(s)] = append(byLock[g.lockName(s)], s)
+		}
+		free := make(chan struct{}, atOnce)
+		var collecting []*attach.Future
+		for _, some := range byLock {
+			free <- struct{}{}
+			collecting = append(collecting, attach.Async(g.Log, func() error {
+				defer func() { <-free }()
+				var errs []error
+				for _, s := range some {
+					if err := g.collect(ctx, s); err != nil {
+						errs = append(errs, fmt.Errorf("%s: %w", s.Handle, err))
+					}
+				}
+				return errors.Join(errs...)
+			}))
+		}
+		for _, f := range collecting {
+			if err := f.Wait(); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errs
+}
+
+// lockName says which lock keeps other calls away.
+func (g *Collection) lockName(s stale) string {
+	if g.Plugin == protocol.CalicoIPAM || s.HostIf == "" {
+		return s.Handle
+	}
+	return s.HostIf
+}
+
+// collect takes one stale container interface away, unless a call for it is at
+// work right now. What tells of it goes last: should this call die, the next GC finds the rest.
+func (g *Collection) collect(ctx context.Context, s stale) error {
+	release, err := g.Locks.Try(addresses.InterfaceLock(g.lockName(s)))
+	if err != nil && !errors.Is(err, os.ErrPermission) {
+		g.Log.Info("leaving it: a call for it is at work", "handle", s.Handle, "error", err)
+		return nil
+	}
+	if err == nil {
+		defer release()
+	}
+	if isNew, err := g.isNew(ctx, s); err != nil || isNew {
+		return err
+	}
+	r := addresses.Removal{ID: s.Identity, Addresses: true, Endpoint: g.Plugin == protocol.Calico, Blocks: s.blocks}
+	l, leave, err := g.link(ctx, s, &r)
+	if err != nil || leave {
+		return err
+	}
+	g.Log.Info("collecting", "handle", s.Handle, "link", s.HostIf)
+	if g.Delegate != nil && s.Container != "" {
+		// Its own GC may do nothing: host-local has none.
+		if err := g.Delegate.Del(ctx, s.Identity); err != nil {
+			return err
+		}
+	}
+	if l != nil {
+		killpoint.Step("before link deleted")
+		if err := link.DeleteFound(*l); err != nil {
+			return protocol.Fail(protocol.CodeKernel, err, "try again")
+		}
+		killpoint.Step("link deleted")
+	}
+	if s.HostIf == "" || s.Alias != "" { // more than a link is known of it
+		err := g.Etcd.Remove(ctx, r, nil)
+		if used, ok := errors.AsType[*protocol.Error](err); ok && used.Code == protocol.CodeAddress {
+			g.Log.Info("leaving addresses that an endpoint has: GC of calico takes both", "handle", s.Handle, "error", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	g.collected.Add(1)
+	return nil
+}
+
+// link is the host's end that is to be deleted, nil for none. leave says that all else is to
+// stay, too: an endpoint lives on it.
+func (g *Collection) link(ctx context.Context, s stale, r *addresses.Removal) (l *link.Link, leave bool, err error) {
+	if s.HostIf == "" {
+		return nil, false, nil
+	}
+	found, err := link.Find(s.HostIf)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, err
+	case found.Alias != s.Alias && !halfMade(found):
+		r.Elsewhere = s.SameInterface(found.Alias)
+		return nil, false, nil
+	}
+	if s.Key == (model.WorkloadEndpointKey{}) {
+		// Known by its alias alone, which another network's may resemble.
+		owner, owned, err := g.Etcd.Owner(ctx, found.Name, s.Key)
+		if err != nil {
+			return nil, false, err
+		}
+		if owned {
+			g.Log.Info("leaving a link that an endpoint lives on", "link", found.Name, "endpoint", owner)
+			return nil, true, nil
+		}
+	}
+	r.Linked = found.Alias == s.Alias
+	return &found, false, nil
+}
+
+// halfMade reports whether the process that made the link died before it could
+// say whose it is. Others, too, have links whose names begin as ours do.
+func halfMade(l link.Link) bool {
+	digits, ok := strings.CutPrefix(l.Name, protocol.HostPrefix)
+	ours := ok && len(digits) == 11 && strings.Trim(digits, "0123456789abcdef") == ""
+	return ours && protocol.Unnamed(l) && !l.Up
+}
+
+// isNew reports whether the container, known by a block alone, was added since GC began:
+// it has an endpoint by now that wasn't listed, or, under another main plugin, its handle is
+// that new.
+func (g *Collection) isNew(ctx context.Context, s stale) (isNew bool, err error) {
+	handle := model.HandleKey{ID: s.Handle}
+	ranges := []model.Range{model.KeyRange(handle)}
+	if g.Plugin == protocol.Calico {
+		if s.Key == (model.WorkloadEndpointKey{}) || g.seen[s.Key] {
+			return false, nil
+		}
+		ranges = []model.Range{model.KeyRange(s.Key)}
+	}
+	err = g.Etcd.Read(ctx, ranges, func(v *model.View) error {
+		if g.Plugin == protocol.CalicoIPAM {
+			isNew = v.Get(handle).Revision > g.began
+			return nil
+		}
+		ep, _ := v.Get(s.Key).Value.(model.WorkloadEndpoint)
+		isNew = ep.ContainerID != "" && ep.ContainerID == s.Container
+		return nil
+	})
+	if isNew {
+		g.Log.Info("leaving it: it was added since GC began", "handle", s.Handle)
+	}
+	return isNew, err
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+	"github.com/calico-go/calico/pkg/selector"
+)
+
+// index is what a view holds, as decisions look it up.
+type index struct {
+	view   *model.View
+	pools  []*pool // by CIDR
+	blocks map[netip.Prefix]block
+	absent map[netip.Prefix]bool // blocks that were read, and aren't there
+	// nearby has the blocks that exist by the region of their first address.
+	nearby map[netip.Prefix][]netip.Prefix
+	own    map[string][]affinity // by host, the one claimed last first
+	listed []string              // what begins the paths of which all are known
+	pages  map[string]string     // prefixes that are listed in part: where the next page begins
+}
+
+// block is a block that exists.
+type block struct {
+	entry model.Entry
+	read  bool // with its value
+}
+
+// free is how many addresses may be taken: 0 where the block is invalid or was not read.
+func (b block) free() int {
+	m, _ := b.entry.Value.(model.Block)
+	return len(m.Unallocated)
+}
+
+// affinity is a block that a host has affinity to.
+type affinity struct {
+	cidr    netip.Prefix
+	created int64
+}
+
+// pool is a pool as stored.
+type pool struct {
+	model.Pool
+	entry    model.Entry
+	err      error // why it hands out nothing
+	selector *selector.Selector
+}
+
+var errNotCanonical = errors.New("the key is not in its canonical form, so it can't be compared")
+
+func newIndex(v *model.View) *index {
+	x := &index{
+		view: v, blocks: map[netip.Prefix]block{}, absent: map[netip.Prefix]bool{},
+		nearby: map[netip.Prefix][]netip.Prefix{}, own: map[string][]affinity{}, pages: map[string]string{},
+	}
+	for _, r := range v.Ranges() {
+		entries, _ := v.Read(r)
+		for _, e := range entries {
+			x.add(e, r.KeysOnly)
+		}
+		k, isBlock := r.Key.(model.BlockKey)
+		switch full := r.Limit > 0 && int64(len(entries)) >= r.Limit; {
+		case isBlock && len(entries) == 0:
+			x.absent[k.CIDR] = true
+		case r.Key != nil:
+		case full:
+			x.pages[r.Prefix] = entries[len(entries)-1].Path + "\x00"
+		default:
+			x.listed = append(x.listed, r.Prefix)
+		}
+	}
+	slices.SortFunc(x.pools, func(a, b *pool) int { return a.CIDR.Compare(b.CIDR) })
+	for host, blocks := range x.own {
+		slices.SortFunc(blocks, func(a, b affinity) int {
+			return cmp.Or(cmp.Compare(b.created, a.created), a.cidr.Compare(b.cidr))
+		})
+		x.own[host] = slices.Compact(blocks)
+	}
+	return x
+}
+
+func (x *index) add(e model.Entry, keysOnly bool) {
+	switch k := e.Key.(type) {
+	case model.BlockKey:
+		e = canonical(e)
+		have, known := x.blocks[k.CIDR]
+		if !known {
+			r := regionOf(k.CIDR.Addr())
+			x.nearby[r] = append(x.nearby[r], k.CIDR)
+		}
+		if !have.read {
+			x.blocks[k.CIDR] = block{entry: e, read: !keysOnly || e.Err != nil}
+		}
+	case model.AffinityKey:
+		x.own[k.Host] = append(x.own[k.Host], affinity{k.CIDR, e.Created})
+	case model.PoolKey:
+		if !keysOnly {
+			x.addPool(k, canonical(e))
+		}
+	}
+}
+
+// canonical marks an entry whose key stands for the same object as another
+// path: a compare on that one would never hold.
+func canonical(e model.Entry) model.Entry {
+	if e.Err == nil && e.Exists() && e.Path != "" && e.Path != e.Key.Path() {
+		e.Err = errNotCanonical
+	}
+	return e
+}
+
+func (x *index) addPool(k model.PoolKey, e model.Entry) {
+	p := &pool{entry: e, err: e.Err}
+	p.Pool, _ = e.Value.(model.Pool)
+	p.CIDR = k.CIDR
+	if p.err == nil {
+		p.check()
+	}
+	x.pools = append(slices.DeleteFunc(x.pools, func(q *pool) bool { return q.CIDR == k.CIDR }), p)
+}
+
+// knows reports whether r has been read, by itself or as part of something.
+func (x *index) knows(r model.Range) bool {
+	switch k := r.Key.(type) {
+	case nil:
+		return x.isListed(r.Prefix)
+	case model.BlockKey:
+		if b, ok := x.blocks[k.CIDR]; ok {
+			return b.read || r.KeysOnly
+		}
+		return x.absent[k.CIDR] || x.isListed(k.Path())
+	}
+	return x.view.Has(r.Key)
+}
+
+func (x *index) knowsBlock(c netip.Prefix) bool {
+	return x.knows(model.KeyRange(model.BlockKey{CIDR: c}))
+}
+
+// isListed reports whether every key that begins with path has been listed.
+func (x *index) isListed(path string) bool {
+	return slices.ContainsFunc(x.listed, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
+}
+
+// overflowed reports whether the listing of a region stopped at its limit.
+func (x *index) overflowed(r model.Range) bool {
+	_, partly := x.pages[r.Prefix]
+	return r.Key == nil && partly && !x.isListed(r.Prefix)
+}
+
+// block is a block for looking at only, nil where there is none. If it exists its value must be known.
+func (x *index) block(c netip.Prefix) (*model.Block, error) {
+	b, ok := x.blocks[c]
+	if !ok {
+		return nil, nil
+	}
+	if b.entry.Err != nil {
+		return nil, &InvalidError{Path: b.entry.Path, Err: b.entry.Err}
+	}
+	m, ok := b.entry.Value.(model.Block)
+	if !ok || m.CIDR != c {
+		return nil, &InvalidError{Path: b.entry.Path, Err: fmt.Errorf("not block %s", c)}
+	}
+	if err := checkOrdinals(&m); err != nil {
+		return nil, &InvalidError{Path: b.entry.Path, Err: err}
+	}
+	return &m, nil
+}
+
+// config is the cluster's settings; err says why they can't be known.
+func (x *index) config() (model.IPAMConfig, error) {
+	e := x.view.Get(model.IPAMConfigKey{})
+	switch c, ok := e.Value.(model.IPAMConfig); {
+	case e.Err != nil:
+		return model.IPAMConfig{}, &InvalidError{Path: e.Path, Err: e.Err}
+	case ok:
+		return c, nil
+	}
+	return model.DefaultIPAMConfig, nil
+}
+
+// poolOf is the smallest pool that holds the whole prefix, nil where none does.
+func (x *index) poolOf(c netip.Prefix) *pool {
+	var best *pool
+	for _, p := range x.pools {
+		if p.CIDR.Bits() <= c.Bits() && p.CIDR.Contains(c.Addr()) && (best == nil || p.CIDR.Bits() > best.CIDR.Bits()) {
+			best = p
+		}
+	}
+	return best
+}
+
+// alone reports whether no pool but p has a part of c: a block lies in exactly one.
+func (x *index) alone(c netip.Prefix, p *pool) bool {
+	return !slices.ContainsFunc(x.pools, func(other *pool) bool { return other != p && other.CIDR.Overlaps(c) })
+}
