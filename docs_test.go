@@ -83,14 +83,16 @@ func TestRoutingFieldsDocumented(t *testing.T) {
 			got = append(got, found("`([^`]+)`", column, 1)...)
 		}
 		slices.Sort(got)
-		if diff := cmp.Diff(found(`case "([a-z_]+)":`, code, 1), got); diff != "" {
+		if diff := cmp.Diff(found(`(?:into\(|field\{)"([a-z_]+)",`, code, 1), got); diff != "" {
 			t.Errorf("fields of %s (-) and of docs/routing.md, %s (+):\n%s", tt.function, tt.heading, diff)
 		}
 	}
-	for _, key := range found(`"bgp/v1/([^"]+)", func`, readText(t, "pkg/model/parsekey.go"), 1) {
-		key = strings.NewReplacer("host/*", "host/<host>", "_v4/*", "_v4/<address>", "_v6/*", "_v6/<address>").Replace(key)
-		if !strings.Contains(page, "`"+key+"`") {
-			t.Errorf("docs/routing.md does not have bgp/v1/%s", key)
+	for _, key := range found(`"bgp/v1/([^"]+)", func`, readText(t, "pkg/model/kinds.go"), 1) {
+		for _, version := range []string{"4", "6"} {
+			key := strings.NewReplacer("host/*", "host/<host>", "v?/*", "v"+version+"/<address>").Replace(key)
+			if !strings.Contains(page, "`"+key+"`") {
+				t.Errorf("docs/routing.md does not have bgp/v1/%s", key)
+			}
 		}
 	}
 }
