@@ -152,7 +152,7 @@ func TestFirewallFirst(t *testing.T) {
 	})
 }
 
-// TestFirewallOfOne has the firewall of one endpoint fail: the gate stays shut for it alone.
+// TestFirewallOfOne has the firewall of one endpoint fail: the gate stays closed for it alone.
 func TestFirewallOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := testKey("a"), testKey("b")

@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 )
 
-// lateAfter is how long who waits at the gate for a revision of etcd does so before the
+// lateAfter is how long a caller waits at the gate for a revision of etcd before the
 // watch is told that there is one. It has been written then, and its event takes milliseconds.
 const lateAfter = time.Second
 
@@ -24,7 +24,7 @@ type wait struct {
 	reply   chan error // takes one without blocking
 }
 
-// waiters are those who wait at the gate.
+// waiters are the callers at the gate.
 type waiters struct {
 	waits   chan *wait
 	leaves  chan *wait
@@ -115,7 +115,7 @@ func waitResult(err error) string {
 	return "left"
 }
 
-// answer answers those at the gate who can be answered now.
+// answer answers the callers at the gate that can be answered now.
 func (l *loop) answer() {
 	for w := range l.gate.waiting {
 		if done, err := l.verdict(w.request); done {
@@ -150,7 +150,7 @@ func (l *loop) verdict(r gate.Request) (done bool, err error) {
 	return t.Applied && l.firewall.Stands(path) == nil && !l.connections.Deleting(t.Want.Addrs), nil
 }
 
-// leave lets somebody go who waits no longer, with the reason why it was in vain.
+// leave answers a caller that gives up, with the reason why the endpoint isn't programmed.
 func (l *loop) leave(w *wait) {
 	if _, ok := l.gate.waiting[w]; !ok {
 		return // answered meanwhile

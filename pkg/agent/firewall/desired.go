@@ -86,7 +86,7 @@ func (r *Reconciler) follow(paths map[string]struct{}) policy.Changes {
 		c.Endpoints[path] = ep
 		r.counts.users.put(path, before, ep)
 		r.suspect(before, ep, moved)
-		r.noteOuter(before, ep)
+		noteOuter(r.work.Outer, before, ep)
 	}
 	for id, set := range c.Sets {
 		if err := r.state.Fits(id, set); err != nil {
@@ -132,7 +132,7 @@ func (r *Reconciler) count(c policy.Changes, moved map[netip.Addr]struct{}) {
 		at := [2]policy.Place{ep.Inbound.Place(), ep.Outbound.Place()}
 		n, known := counted[at]
 		if !known || !ep.Workload {
-			n = r.rulesOf(ep)
+			n = rulesOf(r.state, ep)
 		}
 		if ep.Workload {
 			counted[at] = n
@@ -163,18 +163,18 @@ func (r *Reconciler) count(c policy.Changes, moved map[netip.Addr]struct{}) {
 }
 
 // rulesOf counts the rules that an endpoint's packets may be compared with.
-func (r *Reconciler) rulesOf(ep *policy.Endpoint) int {
+func rulesOf(st *policy.State, ep *policy.Endpoint) int {
 	n := 0
 	for _, ids := range [][]policy.RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.UntrackedInbound} {
 		for _, id := range ids {
-			if rules := r.state.Rules[id]; rules != nil {
+			if rules := st.Rules[id]; rules != nil {
 				n += len(rules.Inbound)
 			}
 		}
 	}
 	for _, ids := range [][]policy.RulesID{ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedOutbound} {
 		for _, id := range ids {
-			if rules := r.state.Rules[id]; rules != nil {
+			if rules := st.Rules[id]; rules != nil {
 				n += len(rules.Outbound)
 			}
 		}
@@ -224,13 +224,13 @@ func (r *Reconciler) suspectMembers(set *policy.SetChange, moved map[netip.Addr]
 }
 
 // noteOuter notes the outer addresses that lead to an endpoint and didn't before.
-func (r *Reconciler) noteOuter(before, after *policy.Endpoint) {
+func noteOuter(outer map[netip.Addr]netip.Addr, before, after *policy.Endpoint) {
 	if after == nil || !after.Workload {
 		return
 	}
 	for _, n := range after.NAT {
 		if before == nil || before.Dropped != "" || !slices.Contains(before.NAT, n) {
-			r.work.Outer[n.ExtIP] = n.IntIP
+			outer[n.ExtIP] = n.IntIP
 		}
 	}
 }
