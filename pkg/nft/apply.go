@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/nft/table"
@@ -28,6 +29,10 @@ type Firewall struct {
 	remake     bool   // make the table anew in the next Apply
 	remade     bool   // that was tried, and nothing has worked since
 	generation uint32 // of the ruleset at which the kernel was known to hold what is noted, 0 = none
+	skipped    int    // audits that believed the events, since everything was read
+
+	listening atomic.Bool // events tell of changes
+	tampered  atomic.Bool // somebody else may have changed our table since everything was read
 }
 
 // Open opens the nftables of the calling thread's network namespace.
@@ -43,7 +48,8 @@ func Open(cfg Config) (*Firewall, error) {
 func (f *Firewall) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.conn.Close()
+	f.conn.Close()
+	return nil
 }
 
 // Subscribe tells when somebody else changes or removes our table. While nobody
@@ -51,14 +57,20 @@ func (f *Firewall) Close() error {
 func (f *Firewall) Subscribe(ctx context.Context) (<-chan Event, error) {
 	out := make(chan Event, 1)
 	err := f.conn.Listen(ctx, f.cfg.Logger, func() {
+		f.tampered.Store(true)
 		select {
 		case out <- Event{}:
 		default: // one is there already
 		}
-	}, func() { close(out) })
+	}, func() {
+		f.listening.Store(false)
+		close(out)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to changes of nftables: %w", err)
 	}
+	f.tampered.Store(true) // what was before isn't known
+	f.listening.Store(true)
 	return out, nil
 }
 
@@ -94,8 +106,8 @@ func (f *Firewall) Update(c policy.Changes) {
 	f.desired.update(c)
 }
 
-// Audit makes the next Apply compare everything. Where no ruleset has changed since the last
-// Apply, as the kernel's generation of them tells, that needs no reading.
+// Audit makes the next Apply compare everything. That needs no reading where no ruleset has changed since the
+// last Apply, as the kernel's generation of them tells, or only those of others, as events tell.
 func (f *Firewall) Audit() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,7 +135,7 @@ func (f *Firewall) Apply(ctx context.Context) (Report, error) {
 	total := f.desired.ruleset.total
 	r.Sets, r.Members, r.Rules = total.sets, total.members, total.rules
 	if err != nil {
-		f.whole, f.generation = true, 0
+		f.distrust()
 		return r, fmt.Errorf("apply policy to nftables: %w", err)
 	}
 	clear(in.toReport)
@@ -157,8 +169,31 @@ func (f *Firewall) apply(ctx context.Context, r *Report) error {
 			f.remake = false
 			return err
 		}
-		f.whole, f.generation = true, 0
+		f.distrust()
 	}
+}
+
+// distrust has everything be read in the next try.
+func (f *Firewall) distrust() {
+	f.whole, f.generation = true, 0
+	f.tampered.Store(true)
+}
+
+// maxSkipped is how many audits in a row believe the events that only others' tables changed: a full
+// reading costs much beside kube-proxy, which changes its own every few seconds. An event that is still on its
+// way asks for another audit when it comes.
+const maxSkipped = 30
+
+// known says whether the kernel still holds what is noted, at the generation.
+func (f *Firewall) known(generation uint32) bool {
+	if !f.started || generation == f.generation {
+		return f.started
+	}
+	if !f.listening.Load() || f.tampered.Load() || f.skipped == maxSkipped {
+		return false
+	}
+	f.skipped++
+	return true
 }
 
 // try is one attempt.
@@ -171,9 +206,11 @@ func (f *Firewall) try(r *Report) error {
 	if err != nil {
 		return err
 	}
-	if f.started && g == f.generation {
+	if f.known(g) {
 		return f.write(r, 0)
 	}
+	f.skipped = 0
+	f.tampered.Store(false)
 	if err := f.observe(r); err != nil {
 		return err
 	}

@@ -190,6 +190,31 @@ func TestOwnChangesAreNoEvents(t *testing.T) {
 	})
 }
 
+// TestOthersChangeTheirs expects an audit to read nothing where only others' tables changed, but for now and then.
+func TestOthersChangeTheirs(t *testing.T) {
+	netns.Host(t, func() {
+		f := open(t)
+		events, err := f.Subscribe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Update(sample())
+		mustApply(t, f)
+		for n := range maxSkipped + 2 {
+			run(t, "nft", "add table inet other; add chain inet other x; delete chain inet other x")
+			f.Audit()
+			wantWrites(t, f, 0, 0)
+			if want := (n + 1) % (maxSkipped + 1); f.skipped != want {
+				t.Errorf("audit %d: %d believed the events, want %d", n, f.skipped, want)
+			}
+		}
+		run(t, "nft", "add rule inet calico from-workload accept")
+		comes(t, "an event", events)
+		f.Audit()
+		wantWrites(t, f, 1, 1)
+	})
+}
+
 func TestBadSettings(t *testing.T) {
 	netns.Host(t, func() {
 		f := open(t)

@@ -35,7 +35,10 @@ func (rs *ruleset) verify(conn *nfnl.Conn, p plan) error {
 	var lookups []*nfnl.Lookup
 	for _, name := range p.sets {
 		s := rs.sets[name]
-		if !s.there || s.def.Interval || len(s.was) > maxFind {
+		switch {
+		case !s.there && len(s.elems) == 0:
+			continue // that it is there, the rules say that ask it
+		case !s.there, s.def.Interval, len(s.was) > maxFind:
 			if err := s.verify(conn); err != nil {
 				return err
 			}

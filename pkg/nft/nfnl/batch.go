@@ -6,9 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/nft/table"
@@ -25,12 +23,11 @@ type Batch struct {
 	Between func() // called after each transaction that others follow; may be nil
 
 	conn  *Conn
-	msgs  []netlink.Message
-	what  []string // each message is about, for errors
-	size  int      // of the messages in bytes
-	seams []seam   // where it may be cut in two
-	cut   seam     // where it must be, zero = nowhere
-	setID uint32   // of sets that are new
+	msgs  []byte
+	what  []what // each message is about, for errors
+	seams []seam // where it may be cut in two
+	cut   seam   // where it must be, zero = nowhere
+	setID uint32 // of sets that are new
 }
 
 // NewBatch begins one.
@@ -39,28 +36,32 @@ func (c *Conn) NewBatch() *Batch { return &Batch{conn: c} }
 // Empty says that nothing is to be changed.
 func (b *Batch) Empty() bool { return len(b.msgs) == 0 }
 
+type what struct {
+	seq      uint32
+	op, name string
+}
+
 // seam is a place before which nothing depends on what follows, nor is reached by
 // any packet.
-type seam struct{ size, messages int }
+type seam struct{ at, messages int }
 
 // add appends a message about something in the table.
-func (b *Batch) add(kind int, flags netlink.HeaderFlags, op, name string, body []byte) {
-	m := message(kind, flags)
-	m.Data = append(m.Data, body...)
-	b.msgs, b.what = append(b.msgs, m), append(b.what, op+" "+name)
-	b.size += unix.SizeofNlMsghdr + len(m.Data)
+func (b *Batch) add(kind int, flags uint16, op, name string, body []byte) {
+	seq := b.conn.sock.next()
+	b.what = append(b.what, what{seq, op, name})
+	b.msgs = appendMessage(b.msgs, kind, flags, seq, body)
 }
 
 // MayCut notes that the batch may be cut here.
-func (b *Batch) MayCut() { b.seams = append(b.seams, seam{b.size, len(b.msgs)}) }
+func (b *Batch) MayCut() { b.seams = append(b.seams, seam{len(b.msgs), len(b.what)}) }
 
 // MustCut has what is in the batch so far be a transaction of its own.
-func (b *Batch) MustCut() { b.cut = seam{b.size, len(b.msgs)} }
+func (b *Batch) MustCut() { b.cut = seam{len(b.msgs), len(b.what)} }
 
 // AddTable adds the table.
 func (b *Batch) AddTable() {
 	b.Writes++
-	b.add(unix.NFT_MSG_NEWTABLE, netlink.Create, "add table", b.conn.table, b.conn.named(""))
+	b.add(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, "add table", b.conn.table, b.conn.named(""))
 }
 
 // DeleteTable deletes the table, with all that is in it.
@@ -110,7 +111,7 @@ func (b *Batch) AddChain(c table.Chain) {
 	if c.Comment != "" {
 		body = appendAttr(body, chainComment, appendUdata(nil, udataComment, comment(c.Comment)))
 	}
-	b.add(unix.NFT_MSG_NEWCHAIN, netlink.Create, "add chain", c.Name, body)
+	b.add(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, "add chain", c.Name, body)
 }
 
 // DeleteChain deletes a chain that is empty.
@@ -140,16 +141,16 @@ func (b *Batch) AddRule(chain string, r *Rule, before uint64) {
 	for _, s := range r.sets {
 		s.Name = "__set%d"
 		b.set(s.Set, unix.NFT_SET_ANONYMOUS|unix.NFT_SET_CONSTANT)
-		b.elements(unix.NFT_MSG_NEWSETELEM, netlink.Create, "add elements to set", s.Set, b.setID, elementsOf(s.Set))
+		b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "add elements to set", s.Set, b.setID, elementsOf(s.Set))
 		binary.BigEndian.PutUint32(exprs[s.at:], b.setID)
 	}
-	flags := netlink.Create
+	flags := uint16(unix.NLM_F_CREATE)
 	body := appendAttr(b.conn.named(chain), unix.NLA_F_NESTED|unix.NFTA_RULE_EXPRESSIONS, exprs)
 	body = appendAttr(body, unix.NFTA_RULE_USERDATA, r.userdata)
 	if before != 0 {
 		body = appendUint64(body, unix.NFTA_RULE_POSITION, before)
 	} else {
-		flags |= netlink.Append
+		flags |= unix.NLM_F_APPEND
 	}
 	b.add(unix.NFT_MSG_NEWRULE, flags, "add a rule to chain", chain, body)
 }
@@ -172,104 +173,99 @@ var ErrStale = errors.New("the ruleset changed meanwhile")
 // kernel refuses is a RefusedError.
 func (b *Batch) Commit(generation uint32) (transactions int, err error) {
 	const overhead = 256
-	limit := b.conn.sendBuffer(b.size+overhead) - overhead
-	for from := (seam{}); from.messages < len(b.msgs); {
-		to := seam{b.size, len(b.msgs)}
-		if from.messages < b.cut.messages {
+	limit := b.conn.sock.sendBuffer(len(b.msgs)+overhead) - overhead
+	for from := (seam{}); from.at < len(b.msgs); {
+		to := seam{len(b.msgs), len(b.what)}
+		if from.at < b.cut.at {
 			to = b.cut
 		}
 		for _, most := range [...]int{limit, b.Portion} {
-			if most <= 0 || to.size-from.size <= most {
+			if most <= 0 || to.at-from.at <= most {
 				continue
 			}
 			for _, c := range b.seams {
-				if c.size > from.size && c.size-from.size <= most {
+				if c.at > from.at && c.at-from.at <= most {
 					to = c
 				}
 			}
 		}
-		if to.size-from.size > limit {
-			return transactions, fmt.Errorf("a batch of %d bytes is too large for the socket (%d bytes): give CAP_NET_ADMIN, or raise the sysctl net.core.wmem_max", to.size-from.size, limit)
+		if to.at-from.at > limit {
+			return transactions, fmt.Errorf("a batch of %d bytes is too large for the socket (%d bytes): give CAP_NET_ADMIN, or raise the sysctl net.core.wmem_max", to.at-from.at, limit)
 		}
-		if err := b.transact(from.messages, to.messages, generation); err != nil {
+		if err := b.transact(b.msgs[from.at:to.at], b.what[from.messages:to.messages], generation); err != nil {
 			return transactions, err
 		}
 		transactions++
 		if generation != 0 {
 			generation++
 		}
-		if from = to; from.messages < len(b.msgs) && b.Between != nil {
+		if from = to; from.at < len(b.msgs) && b.Between != nil {
 			b.Between()
 		}
 	}
 	return transactions, nil
 }
 
-// sendBuffer makes room for a batch and reports how large one can be.
-func (c *Conn) sendBuffer(size int) int {
-	have, err := c.sock.WriteBuffer()
-	if err == nil && have/2 < size {
-		_ = c.sock.SetWriteBuffer(size + size/8 + 4096)
-		have, err = c.sock.WriteBuffer()
+// transact sends one transaction and waits for the answer.
+func (b *Batch) transact(msgs []byte, what []what, generation uint32) error {
+	sock := &b.conn.sock
+	begin := sock.next()
+	out := appendFrame(make([]byte, 0, len(msgs)+256), unix.NFNL_MSG_BATCH_BEGIN, begin, generation)
+	last := len(out)
+	out = append(out, msgs...)
+	// The last change is acknowledged, after all others were tried.
+	for n := last; n < len(out); n += int(binary.NativeEndian.Uint32(out[n:])) {
+		last = n
 	}
-	if err != nil {
-		return 0
+	flags := binary.NativeEndian.Uint16(out[last+6:])
+	binary.NativeEndian.PutUint16(out[last+6:], flags|unix.NLM_F_ACK)
+	out = appendFrame(out, unix.NFNL_MSG_BATCH_END, sock.next(), 0)
+	if err := sock.send(out); err != nil {
+		return err
 	}
-	if c.most > 0 {
-		return min(c.most, have/2)
-	}
-	return have / 2
+	return await(sock, begin, what)
 }
 
-// transact sends some messages as one transaction and waits for the answer.
-func (b *Batch) transact(from, to int, generation uint32) error {
-	all := append([]netlink.Message{frame(unix.NFNL_MSG_BATCH_BEGIN, generation)}, b.msgs[from:to]...)
-	// The last change is acknowledged, after all others were tried.
-	all[len(all)-1].Header.Flags |= netlink.Acknowledge
-	all = append(all, frame(unix.NFNL_MSG_BATCH_END, 0))
-	if err := b.conn.sock.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
-		return err
-	}
-	sent, err := b.conn.sock.SendMessages(all)
-	if err != nil {
-		return err
-	}
-	first, last := sent[0].Header.Sequence, sent[len(sent)-2].Header.Sequence
+// await reads answers until the last message's.
+func await(s *socket, begin uint32, what []what) error {
+	first, last := what[0].seq, what[len(what)-1].seq
 	var refused error
 	for {
-		answers, err := b.conn.sock.Receive()
-		var failed *netlink.OpError
-		seq := uint32(0)
-		switch {
-		case err == nil && len(answers) > 0:
-			seq = answers[0].Header.Sequence
-		case errors.As(err, &failed) && failed.Sequence != 0:
-			seq = failed.Sequence
-		case err != nil:
+		in, err := s.receive()
+		if err != nil {
 			return err
 		}
-		n := int(seq - first)
-		switch {
-		case n < 0 || n >= len(sent): // of a request that was given up
-			continue
-		case n == 0 && errors.Is(err, unix.ERESTART):
-			return ErrStale
-		case n == 0 && err != nil:
-			return fmt.Errorf("begin a transaction: %w", err)
-		case err != nil && refused == nil:
-			refused = RefusedError{fmt.Errorf("%s: %w", b.what[from+n-1], err)}
-		}
-		if seq == last {
-			return refused
+		for h, body := range messages(in) {
+			if h.kind != unix.NLMSG_ERROR || h.seq < first {
+				continue // of a request that was given up
+			}
+			err := errnoOf(body)
+			switch {
+			case h.seq == begin && errors.Is(err, unix.ERESTART):
+				return ErrStale
+			case h.seq == begin && err != nil:
+				return fmt.Errorf("begin a transaction: %w", err)
+			case err != nil && refused == nil && h.seq <= last:
+				w := what[min(int(h.seq-first), len(what)-1)]
+				refused = RefusedError{fmt.Errorf("%s %s: %w", w.op, w.name, err)}
+			}
+			if h.seq == last {
+				return refused
+			}
 		}
 	}
 }
 
-// frame is the begin or the end of a batch.
-func frame(kind int, generation uint32) netlink.Message {
-	m := netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request}, Data: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES}}
+// appendFrame appends the begin or the end of a batch.
+func appendFrame(b []byte, kind uint16, seq, generation uint32) []byte {
+	at := len(b)
+	b = appendMessage(b, 0, 0, seq, nil)
+	binary.NativeEndian.PutUint16(b[at+4:], kind)
+	b[at+headerSize] = unix.AF_UNSPEC
+	binary.BigEndian.PutUint16(b[at+headerSize+2:], unix.NFNL_SUBSYS_NFTABLES)
 	if generation != 0 {
-		m.Data = appendUint32(m.Data, unix.NFNL_BATCH_GENID, generation)
+		b = appendUint32(b, unix.NFNL_BATCH_GENID, generation)
+		binary.NativeEndian.PutUint32(b[at:], uint32(len(b)-at))
 	}
-	return m
+	return b
 }

@@ -25,7 +25,7 @@ func TestSmallBuffers(t *testing.T) {
 	}
 	netns.Host(t, func() {
 		c := open(t)
-		c.most = 200_000
+		c.sock.most = 200_000
 		set := table.Set{Name: "large", Key: []table.Type{table.TypeIPv4}}
 		b := c.NewBatch()
 		b.AddTable()

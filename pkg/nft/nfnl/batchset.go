@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/nft/table"
@@ -130,7 +129,7 @@ func (b *Batch) set(s table.Set, flags uint32) {
 	if s.Comment != "" {
 		user = appendUdata(user, udataSetComment, comment(s.Comment))
 	}
-	b.add(unix.NFT_MSG_NEWSET, netlink.Create, "add set", s.Name, appendAttr(body, unix.NFTA_SET_USERDATA, user))
+	b.add(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, "add set", s.Name, appendAttr(body, unix.NFTA_SET_USERDATA, user))
 }
 
 // DeleteSet deletes a set that nothing asks.
@@ -166,7 +165,7 @@ func elementsOf(s table.Set) []Element {
 
 // AddElements adds elements to a set that is there.
 func (b *Batch) AddElements(s table.Set, elements []Element) {
-	b.elements(unix.NFT_MSG_NEWSETELEM, netlink.Create, "add elements to set", s, 0, elements)
+	b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "add elements to set", s, 0, elements)
 }
 
 // DeleteElements deletes elements of a set.
@@ -175,7 +174,7 @@ func (b *Batch) DeleteElements(s table.Set, elements []Element) {
 }
 
 // elements sends elements of a set that is there, or by its ID of one that the batch adds.
-func (b *Batch) elements(kind int, flags netlink.HeaderFlags, op string, s table.Set, id uint32, elements []Element) {
+func (b *Batch) elements(kind int, flags uint16, op string, s table.Set, id uint32, elements []Element) {
 	for chunk := range slices.Chunk(elements, maxElements) {
 		body := b.conn.named(s.Name)
 		if id != 0 {

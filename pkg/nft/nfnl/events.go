@@ -48,8 +48,8 @@ func (c *Conn) Listen(ctx context.Context, log *slog.Logger, tell, closed func()
 // foreign says whether one of the events is of our table and not of our making.
 func (c *Conn) foreign(events []netlink.Message) bool {
 	for _, e := range events {
-		if e.Header.Type>>8 == unix.NFNL_SUBSYS_NFTABLES && e.Header.Type&0xff != unix.NFT_MSG_NEWGEN && e.Header.PID != c.sock.PID() &&
-			len(e.Data) > familySize && e.Data[0] == unix.NFPROTO_INET && text(attr(attributes(e), attrTable)) == c.table {
+		if e.Header.Type>>8 == unix.NFNL_SUBSYS_NFTABLES && e.Header.Type&0xff != unix.NFT_MSG_NEWGEN && e.Header.PID != c.sock.port &&
+			len(e.Data) > familySize && e.Data[0] == unix.NFPROTO_INET && text(attr(e.Data[familySize:], attrTable)) == c.table {
 			return true
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/nft/table"
@@ -58,7 +57,7 @@ func (c *Conn) ReadTable() (Contents, error) {
 	if err != nil {
 		return t, fmt.Errorf("read table %s: %w", c.table, err)
 	}
-	err = c.ask(unix.NFT_MSG_GETCHAIN, netlink.Dump, name, func(body []byte) {
+	err = c.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, name, func(body []byte) {
 		if text(attr(body, attrTable)) == c.table {
 			t.Chains[text(attr(body, unix.NFTA_CHAIN_NAME))] = parseHook(body)
 		}
@@ -74,7 +73,7 @@ func (c *Conn) ReadTable() (Contents, error) {
 		return t, err
 	}
 	for _, kind := range [...]int{unix.NFT_MSG_GETOBJ, unix.NFT_MSG_GETFLOWTABLE} {
-		err = c.ask(kind, netlink.Dump, name, func(body []byte) {
+		err = c.ask(kind, unix.NLM_F_DUMP, name, func(body []byte) {
 			t.Foreign = t.Foreign || text(attr(body, attrTable)) == c.table
 		})
 		if err != nil {
@@ -87,7 +86,7 @@ func (c *Conn) ReadTable() (Contents, error) {
 // readSets reads what sets there are, without those that live and die with their rule.
 func (c *Conn) readSets() (map[string]Shape, error) {
 	sets := make(map[string]Shape)
-	err := c.ask(unix.NFT_MSG_GETSET, netlink.Dump, c.named(""), func(body []byte) {
+	err := c.ask(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, c.named(""), func(body []byte) {
 		kind := parseShape(body)
 		if text(attr(body, attrTable)) == c.table && kind.flags&unix.NFT_SET_ANONYMOUS == 0 {
 			sets[text(attr(body, attrName))] = kind
@@ -139,7 +138,7 @@ func parseShape(body []byte) Shape {
 
 // ReadRules reads the rules of a chain in order, "" = of all chains, each chain's in order.
 func (c *Conn) ReadRules(chain string, fn func(chain string, r Installed)) error {
-	err := c.ask(unix.NFT_MSG_GETRULE, netlink.Dump, c.named(chain), func(body []byte) {
+	err := c.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, c.named(chain), func(body []byte) {
 		if text(attr(body, attrTable)) == c.table {
 			fn(text(attr(body, attrName)), parseRule(body))
 		}
@@ -174,7 +173,7 @@ type Counter struct {
 // aren't of one time.
 func (c *Conn) ReadCounters(chain string) ([]Counter, error) {
 	var out []Counter
-	err := c.ask(unix.NFT_MSG_GETRULE, netlink.Dump, c.named(chain), func(body []byte) {
+	err := c.ask(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, c.named(chain), func(body []byte) {
 		if one, ok := parseCounter(body); ok && text(attr(body, attrTable)) == c.table {
 			out = append(out, one)
 		}

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/calico-go/calico/pkg/nft/table"
@@ -18,7 +16,7 @@ import (
 
 // ReadElements reads all elements of a set. Where there is none of its name, the error is os.ErrNotExist.
 func (c *Conn) ReadElements(def *table.Set, fn func(Element)) error {
-	err := c.ask(unix.NFT_MSG_GETSETELEM, netlink.Dump, c.named(def.Name), func(body []byte) { parseElements(def, body, fn) })
+	err := c.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, c.named(def.Name), func(body []byte) { parseElements(def, body, fn) })
 	if err != nil {
 		return fmt.Errorf("read the elements of set %s: %w", def.Name, err)
 	}
@@ -50,28 +48,20 @@ func (c *Conn) Find(lookups []*Lookup) error {
 }
 
 func (c *Conn) find(lookups []*Lookup) error {
-	requests := make([]netlink.Message, len(lookups))
+	requests := make([]*request, len(lookups))
 	for i, l := range lookups {
-		requests[i] = message(unix.NFT_MSG_GETSETELEM, 0)
-		requests[i].Data = append(requests[i].Data, appendElements(c.named(l.Set.Name), l.Set, []Element{{Key: l.Key, End: l.End}})...)
+		body := appendElements(c.named(l.Set.Name), l.Set, []Element{{Key: l.Key, End: l.End}})
+		requests[i] = &request{kind: unix.NFT_MSG_GETSETELEM, body: body, fn: func(body []byte) {
+			parseElements(l.Set, body, func(e Element) { l.There, l.Data = true, e.Data })
+		}}
 	}
-	if err := c.sock.SetReadDeadline(time.Now().Add(answerTimeout)); err != nil {
-		return err
-	}
-	if _, err := c.sock.SendMessages(requests); err != nil {
-		return err
-	}
-	var failed error
-	for _, l := range lookups { // each has one answer
-		answers, err := c.sock.Receive()
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			failed = err
-		}
-		for _, a := range answers {
-			parseElements(l.Set, attributes(a), func(e Element) { l.There, l.Data = true, e.Data })
+	err := c.sock.exchange(requests)
+	for _, r := range requests {
+		if !errors.Is(r.err, os.ErrNotExist) {
+			err = errors.Join(err, r.err)
 		}
 	}
-	return failed
+	return err
 }
 
 func parseElements(def *table.Set, body []byte, fn func(Element)) {

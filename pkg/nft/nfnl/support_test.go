@@ -11,6 +11,6 @@ func open(tb testing.TB) *Conn {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { _ = c.Close() })
+	tb.Cleanup(c.Close)
 	return c
 }
