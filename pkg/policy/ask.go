@@ -2,12 +2,7 @@
 
 package policy
 
-import (
-	"net/netip"
-	"slices"
-
-	"github.com/calico-go/calico/pkg/model"
-)
+import "github.com/calico-go/calico/pkg/model"
 
 // asks reports whether an endpoint's policies and profiles let the packet pass.
 func (e *evaluation) asks(ep *Endpoint, d model.Direction, v Verdicts) bool {
@@ -56,8 +51,9 @@ func (e *evaluation) rules(ep *Endpoint, d model.Direction, id RulesID, untracke
 	if d == model.Outbound {
 		rules = all.Outbound
 	}
+	match := ruleMatch{sets: e.st.Sets, p: &e.p}
 	for i := range rules {
-		action, why := e.rule(&rules[i])
+		action, why := match.rule(&rules[i])
 		if action == "" {
 			continue
 		}
@@ -81,124 +77,4 @@ func (e *evaluation) rules(ep *Endpoint, d model.Direction, id RulesID, untracke
 		}
 	}
 	return ""
-}
-
-// rule is what one rule does with the packet, "" = it does not match. why is set
-// where that isn't what the rule says.
-func (e *evaluation) rule(r *Rule) (action model.Action, why string) {
-	f, ok := r.Family(versionOf(e.p.Src))
-	if !ok {
-		return "", ""
-	}
-	f, err := f.Reduced()
-	if err != nil {
-		why = "cannot be expressed: " + err.Error()
-	}
-	missing := SetID("")
-	if !e.holds(&f.Match, &missing) || !e.holdsNone(&f.Not, &missing) {
-		return "", ""
-	}
-	if missing != "" {
-		return model.ActionDeny, "cannot be expressed: set " + string(missing) + " is not there"
-	}
-	return f.Action, why
-}
-
-// holds reports whether the packet meets all criteria. A set that is not there
-// is left out and named in missing.
-func (e *evaluation) holds(c *Criteria, missing *SetID) bool {
-	p := &e.p
-	if c.Protocol != 0 && c.Protocol != p.Protocol {
-		return false
-	}
-	for _, side := range [...]struct {
-		addr netip.Addr
-		sets []SetID
-		nets []netip.Prefix
-	}{{p.Src, c.SrcSets, c.SrcNets}, {p.Dst, c.DstSets, c.DstNets}} {
-		for _, id := range side.sets {
-			if set := e.set(id, missing); set != nil && !set.HasAddr(side.addr) {
-				return false
-			}
-		}
-		if len(side.nets) > 0 && !contains(side.nets, side.addr) {
-			return false
-		}
-	}
-	for _, side := range e.ports(c) {
-		if side.constrain() && !e.inPorts(side, missing, true) {
-			return false
-		}
-	}
-	return (c.ICMPType == nil || *c.ICMPType == p.ICMPType) && (c.ICMPCode == nil || *c.ICMPCode == p.ICMPCode)
-}
-
-// holdsNone reports whether the packet meets none of the criteria, ICMP type
-// and code counting as one.
-func (e *evaluation) holdsNone(c *Criteria, missing *SetID) bool {
-	p := &e.p
-	if c.Protocol != 0 && c.Protocol == p.Protocol {
-		return false
-	}
-	for _, side := range [...]struct {
-		addr netip.Addr
-		sets []SetID
-		nets []netip.Prefix
-	}{{p.Src, c.SrcSets, c.SrcNets}, {p.Dst, c.DstSets, c.DstNets}} {
-		for _, id := range side.sets {
-			if set := e.set(id, missing); set != nil && set.HasAddr(side.addr) {
-				return false
-			}
-		}
-		if contains(side.nets, side.addr) {
-			return false
-		}
-	}
-	for _, side := range e.ports(c) {
-		if side.constrain() && e.inPorts(side, missing, false) {
-			return false
-		}
-	}
-	return c.ICMPType == nil || *c.ICMPType != p.ICMPType || c.ICMPCode != nil && *c.ICMPCode != p.ICMPCode
-}
-
-// portSide is one end of a packet and the ports that are asked of it.
-type portSide struct {
-	addr   netip.Addr
-	port   uint16
-	ranges []model.Port
-	sets   []SetID
-}
-
-func (s portSide) constrain() bool { return len(s.ranges) > 0 || len(s.sets) > 0 }
-
-func (e *evaluation) ports(c *Criteria) [2]portSide {
-	return [2]portSide{
-		{e.p.Src, e.p.SrcPort, c.SrcPorts, c.SrcPortSets},
-		{e.p.Dst, e.p.DstPort, c.DstPorts, c.DstPortSets},
-	}
-}
-
-// inPorts gives unknown where only a set that is not there could have decided.
-func (e *evaluation) inPorts(s portSide, missing *SetID, unknown bool) bool {
-	if slices.ContainsFunc(s.ranges, func(r model.Port) bool { return r.Min <= s.port && s.port <= r.Max }) {
-		return true
-	}
-	in := false
-	for _, id := range s.sets {
-		if set := e.set(id, missing); set == nil {
-			in = unknown
-		} else if set.HasPort(s.addr, e.p.Protocol, s.port) {
-			return true
-		}
-	}
-	return in
-}
-
-func (e *evaluation) set(id SetID, missing *SetID) *Set {
-	set := e.st.Sets[id]
-	if set == nil {
-		*missing = id
-	}
-	return set
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/calico-go/calico/pkg/model"
 )
@@ -19,85 +18,40 @@ import (
 // of. It keeps the labels and rules of what it is told, which must not change
 // afterwards. An Engine has one owner: it is not safe for concurrent use.
 type Engine struct {
-	host       string
-	prefixes   []string
-	interfaces []Interface // sorted by name
-	invalid    map[string]error
-	judged     map[string]error // what Invalid said; nil = to be worked out
-	spellings  spellings
-
-	endpoints    map[string]*endpoint // valid ones of all hosts, by path
-	owners       owners
-	profiles     map[string]*profile
-	missing      map[*profile]struct{} // that this host's endpoints name and that are not there
-	profileIndex profileIndex
-	policies     map[model.PolicyKey]*policy
-	selectors    map[string]*query // of policies, by canonical text
-	all, own     *matcher
-
-	locals map[string]*local // by path
-	claims map[claim][]*local
-	dirty  []*local // those that the next Flush looks at
-	place  bool     // host endpoints must find their interfaces
-	// hosts are the host endpoints of this host, by id, the invalid ones with them of which it
-	// is known what they are on; placeHosts keeps them.
-	hosts []*local
-	// unplaced says why host endpoints have none, by path.
-	unplaced map[string]error
-
-	rules      map[RulesID]*usedRules
-	dirtyRules map[RulesID]struct{}
-	sets       map[SetID]*set
-	touched    map[*set]struct{}
-
-	pools        map[netip.Prefix]bool
-	poolsChanged bool
-	toldPools    Pools
+	host      string
+	invalid   map[string]error // entries, by path
+	judged    map[string]error // what Invalid said; nil = to be worked out
+	spellings spellings
+	index     *index
+	policies  *policies
+	locals    *locals
+	rules     *rulebook
+	sets      *sets
+	pools     *pools
 }
 
 // NewEngine makes the engine of a host that knows of nothing yet.
 func NewEngine(host string) *Engine {
-	e := &Engine{
-		host: host, invalid: map[string]error{}, unplaced: map[string]error{}, spellings: newSpellings(),
-		endpoints: map[string]*endpoint{}, owners: owners{}, profiles: map[string]*profile{}, missing: map[*profile]struct{}{},
-		profileIndex: profileIndex{map[string]map[string]map[*profile]struct{}{}, map[string]map[*profile]struct{}{}},
-		policies:     map[model.PolicyKey]*policy{}, selectors: map[string]*query{},
-		locals: map[string]*local{}, claims: map[claim][]*local{},
-		rules: map[RulesID]*usedRules{}, dirtyRules: map[RulesID]struct{}{},
-		sets: map[SetID]*set{}, touched: map[*set]struct{}{}, pools: map[netip.Prefix]bool{},
+	x := newIndex()
+	ss := &sets{index: x, byID: map[SetID]*set{}, touched: map[*set]struct{}{}}
+	ls := &locals{index: x, byPath: map[string]*local{}, claims: map[claim][]*local{}, unplaced: map[string]error{}}
+	x.all.changed = ss.membership
+	x.own.changed = func(ep *endpoint, _ *query, _ bool) { ls.touch(ep.local, itsRules) }
+	return &Engine{
+		host: host, invalid: map[string]error{}, spellings: newSpellings(), index: x, locals: ls, sets: ss,
+		policies: &policies{own: x.own, byKey: map[model.PolicyKey]*policy{}, selectors: map[string]*query{}},
+		rules:    &rulebook{sets: ss, used: map[RulesID]*usedRules{}, dirty: map[RulesID]struct{}{}},
+		pools:    &pools{byCIDR: map[netip.Prefix]bool{}},
 	}
-	e.all = newMatcher(forAll, &e.profileIndex, e.membership)
-	e.own = newMatcher(forOwn, &e.profileIndex, func(ep *endpoint, _ *query, _ bool) { e.touch(ep.local, itsRules) })
-	return e
 }
 
 // SetInterfaces replaces the host's own interfaces, those that are no workload's.
-func (e *Engine) SetInterfaces(interfaces []Interface) {
-	interfaces = slices.Clone(interfaces)
-	slices.SortFunc(interfaces, func(a, b Interface) int { return strings.Compare(a.Name, b.Name) })
-	same := func(a, b Interface) bool { return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) }
-	if slices.EqualFunc(e.interfaces, interfaces, same) {
-		return
-	}
-	e.interfaces, e.place = interfaces, true
-}
+func (e *Engine) SetInterfaces(interfaces []Interface) { e.locals.setInterfaces(interfaces) }
 
 // SetPrefixes says what the names of workload interfaces begin with. A workload
 // endpoint of another name is Dropped, a host endpoint of such a name has no
 // interface. None: a workload's interface may have any name.
-func (e *Engine) SetPrefixes(prefixes []string) {
-	if slices.Equal(e.prefixes, prefixes) {
-		return
-	}
-	e.prefixes = slices.Clone(prefixes)
-	e.place = true
-	for _, l := range e.locals {
-		e.touch(l, anything)
-		if l.workload != nil {
-			e.claim(l, e.claimsOf(l.workload))
-		}
-	}
-}
+func (e *Engine) SetPrefixes(prefixes []string) { e.locals.setPrefixes(prefixes) }
 
 // Update takes in what became of some keys: what they hold now, or that they
 // are gone. Keys that have no bearing on policy only count for Invalid.
@@ -144,10 +98,16 @@ func (e *Engine) updateNamed(entry model.Entry) {
 	case model.ProfileLabelsKey:
 		e.updateProfile(key.Profile, entry)
 	case model.PolicyKey:
-		e.updatePolicy(key, entry)
+		e.policies.update(key, entry)
+		e.rules.touch(RulesID{KindPolicy, key.Policy})
 	case model.PoolKey:
-		e.updatePool(key, entry)
+		e.pools.update(key, entry)
 	}
+}
+
+func (e *Engine) updateProfile(name string, entry model.Entry) {
+	e.index.updateProfile(name, entry)
+	e.rules.touch(RulesID{KindProfile, name})
 }
 
 // checkType makes a value that is not its key's invalid. Of invalid entries those keep a
@@ -189,9 +149,9 @@ func checkType(entry model.Entry) model.Entry {
 func (e *Engine) updateWorkload(key model.WorkloadEndpointKey, entry model.Entry) {
 	w, ok := entry.Value.(model.WorkloadEndpoint)
 	if !ok {
-		e.removeEndpoint(entry.Path)
+		e.index.removeEndpoint(entry.Path)
 	} else {
-		e.putEndpoint(entry.Path, details{w.Labels, w.ProfileIDs, w.Addrs(), w.Ports})
+		e.index.putEndpoint(entry.Path, details{w.Labels, w.ProfileIDs, w.Addrs(), w.Ports})
 	}
 	if key.Host != e.host {
 		return
@@ -203,17 +163,17 @@ func (e *Engine) updateWorkload(key model.WorkloadEndpointKey, entry model.Entry
 	} else if entry.Exists() {
 		l.invalid = entry.Err
 	}
-	e.updateLocal(entry, l)
+	e.locals.update(entry, l)
 }
 
 func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
 	h, on := hostOf(entry)
 	ok := on && entry.Err == nil
 	if !ok {
-		e.removeEndpoint(entry.Path)
+		e.index.removeEndpoint(entry.Path)
 	} else {
 		addrs := append(slices.Clone(h.ExpectedIPv4Addrs), h.ExpectedIPv6Addrs...)
-		e.putEndpoint(entry.Path, details{h.Labels, h.ProfileIDs, addrs, nil})
+		e.index.putEndpoint(entry.Path, details{h.Labels, h.ProfileIDs, addrs, nil})
 	}
 	if key.Host != e.host {
 		return
@@ -225,7 +185,7 @@ func (e *Engine) updateHost(key model.HostEndpointKey, entry model.Entry) {
 	if entry.Exists() {
 		l.invalid = entry.Err
 	}
-	e.updateLocal(entry, l)
+	e.locals.update(entry, l)
 }
 
 // hostOf is a host endpoint; of an invalid one as much as says what it is on: what the
@@ -243,55 +203,30 @@ func hostOf(entry model.Entry) (h model.HostEndpoint, ok bool) {
 // untracked policies without effect here, and profiles that endpoints of this host name and that are not there.
 // The caller must not change it. It costs nothing between Updates.
 func (e *Engine) Invalid() map[string]error {
-	if e.place {
-		e.placeHosts()
+	if e.locals.placeHosts() {
+		e.judged = nil
 	}
 	if e.judged != nil {
 		return e.judged
 	}
-	e.judged = e.unheeded()
+	e.judged = e.locals.unheeded()
 	maps.Copy(e.judged, e.spellings.passedOver())
-	maps.Copy(e.judged, e.unplaced)
+	maps.Copy(e.judged, e.locals.unplaced)
 	for path, err := range e.invalid {
-		if l := e.locals[path]; l != nil && l.isHost {
-			err = e.untilCorrected(l)
-		}
-		e.judged[path] = err
+		e.judged[path] = e.locals.untilCorrected(path, err)
 	}
-	for p := range e.missing {
-		first := ""
-		p.endpoints[forOwn].each(func(ep *endpoint) {
-			if first == "" || ep.path < first {
-				first = ep.path
-			}
-		})
-		at := model.ProfileRulesKey{Profile: p.name}.Path()
-		e.judged[at] = fmt.Errorf("profile %s does not exist, so it denies: create it, or take it out of %s", p.name, first)
-	}
+	maps.Copy(e.judged, e.index.missingProfiles())
 	return e.judged
-}
-
-// untilCorrected is the error of an invalid host endpoint with what became of it.
-func (e *Engine) untilCorrected(l *local) error {
-	switch {
-	case l.host == nil:
-		return fmt.Errorf("%w; until it is corrected, it has no effect, as it isn't known what it is on", l.invalid)
-	case l.iface == "":
-		return fmt.Errorf("%w; %w", l.invalid, e.unplaced[l.path])
-	case l.iface == "*":
-		return fmt.Errorf("%w; until it is corrected, nothing is forwarded by interfaces that are no workloads'", l.invalid)
-	}
-	return fmt.Errorf("%w; until it is corrected, it lets pass nothing by %s but fail-safe ports", l.invalid, l.iface)
 }
 
 // Flush returns what changed for this host since the last Flush.
 func (e *Engine) Flush() Changes {
-	if e.place {
-		e.placeHosts()
+	if e.locals.placeHosts() {
+		e.judged = nil
 	}
-	c := Changes{Endpoints: e.flushEndpoints()}
-	c.Rules = e.flushRules()
-	c.Sets = e.flushSets()
-	c.Pools = e.flushPools()
+	c := Changes{Endpoints: e.locals.flush(e.rules)}
+	c.Rules = e.rules.flush(e.compile)
+	c.Sets = e.sets.flush()
+	c.Pools = e.pools.flush()
 	return c
 }

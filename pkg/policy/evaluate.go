@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/calico-go/calico/pkg/model"
@@ -105,7 +106,7 @@ import (
 // One that can't be expressed as it is (Rule.Reduced, or a set that isn't there)
 // drops all that the rest of it matches.
 func Evaluate(s Settings, st *State, p Packet) Result {
-	e := evaluation{s: s, st: st, p: p}
+	e := evaluation{view: view{s, st}, p: p}
 	e.r.Verdict = Drop
 	if e.evaluate() {
 		e.r.Verdict = Accept
@@ -114,12 +115,34 @@ func Evaluate(s Settings, st *State, p Packet) Result {
 	return e.r
 }
 
-// evaluation is the way of one packet.
+// evaluation is of one packet.
 type evaluation struct {
-	s  Settings
-	st *State
-	p  Packet
-	r  Result
+	view
+	p Packet
+	r Result
+}
+
+func (e *evaluation) isTunnel() bool { return e.st.Tunnels.isTunnel(&e.p) }
+
+// isClusterTunnel says whether it is a tunnel's whose other end is another host's.
+func (e *evaluation) isClusterTunnel(d model.Direction) bool {
+	other := e.p.Src
+	if d == model.Outbound {
+		other = e.p.Dst
+	}
+	return e.isTunnel() && e.st.Tunnels.isOtherHost(other)
+}
+
+func (e *evaluation) hasPort(list []ProtoPort, port uint16) bool {
+	return slices.Contains(list, ProtoPort{e.p.Protocol, port})
+}
+
+func (e *evaluation) note(format string, args ...any) {
+	e.r.Trail = append(e.r.Trail, Step{Rule: -1, What: fmt.Sprintf(format, args...)})
+}
+
+func (e *evaluation) of(ep *Endpoint, d model.Direction, format string, args ...any) {
+	e.r.Trail = append(e.r.Trail, Step{Endpoint: ep.Path, Direction: d, Rule: -1, What: fmt.Sprintf(format, args...)})
 }
 
 func (e *evaluation) evaluate() bool {
@@ -158,16 +181,16 @@ func (e *evaluation) evaluate() bool {
 func (e *evaluation) admit(ep *Endpoint) bool {
 	p := &e.p
 	switch {
-	case ep == nil && e.isUDP4(68, 67) && !e.isClosed(p.In):
+	case ep == nil && e.p.isUDP4(68, 67) && !e.isClosed(p.In):
 		e.r.Untracked = true
 		e.note("from workload interface %s, DHCP before it has an endpoint: go on", p.In)
 	case ep == nil:
 		return e.fromNone()
 	case slices.Contains(ep.Addrs, p.Src):
-	case e.isDHCP():
+	case e.p.isDHCP():
 		e.r.Untracked = true
 		e.of(ep, model.Outbound, "DHCP: not checked for spoofing")
-	case e.isNeighbour(true):
+	case e.p.isNeighbour(true):
 		e.of(ep, model.Outbound, "neighbour discovery: not checked for spoofing")
 	default:
 		return e.foreign(ep)
@@ -193,7 +216,7 @@ func (e *evaluation) fromNone() bool {
 
 // ownMAC is what 4(e) and 5(a) say of MAC addresses; false = dropped.
 func (e *evaluation) ownMAC(ep *Endpoint) bool {
-	if ep.MAC.IsZero() || e.p.MAC.IsZero() || ep.MAC == e.p.MAC || e.isDHCP() || e.isNeighbour(true) {
+	if ep.MAC.IsZero() || e.p.MAC.IsZero() || ep.MAC == e.p.MAC || e.p.isDHCP() || e.p.isNeighbour(true) {
 		return true
 	}
 	e.of(ep, model.Outbound, "source %s is not the MAC address of the endpoint: drop", e.p.MAC)
@@ -254,7 +277,7 @@ func (e *evaluation) input(host *Endpoint) bool {
 	if accepted, decided := e.tracked(); decided {
 		return accepted
 	}
-	if e.isDHCP() || e.isNeighbour(true) {
+	if e.p.isDHCP() || e.p.isNeighbour(true) {
 		e.note("from workload interface %s, DHCP or neighbour discovery to the host: accept", p.In)
 		return true
 	}
@@ -286,7 +309,7 @@ func (e *evaluation) output(host *Endpoint) bool {
 	if !e.isWorkload(e.p.Out) {
 		return e.hostEndpoint(host, model.Outbound)
 	}
-	if e.isUDP4(67, 68) && !e.isClosed(e.p.Out) {
+	if e.p.isUDP4(67, 68) && !e.isClosed(e.p.Out) {
 		e.note("to workload interface %s, DHCP's answer from the host: accept", e.p.Out)
 		return true
 	}

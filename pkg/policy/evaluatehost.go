@@ -22,7 +22,7 @@ func (e *evaluation) untracked(ep *Endpoint, d model.Direction) bool {
 	if d == model.Outbound {
 		ids, there, back = ep.UntrackedOutbound, back, there
 	}
-	if len(ids) == 0 || e.isClusterTunnel(d) || e.isNeighbour(false) || e.hasPort(there, e.p.DstPort) || e.hasPort(back, e.p.SrcPort) {
+	if len(ids) == 0 || e.isClusterTunnel(d) || e.p.isNeighbour(false) || e.hasPort(there, e.p.DstPort) || e.hasPort(back, e.p.SrcPort) {
 		return true
 	}
 	for _, id := range ids {
@@ -55,7 +55,7 @@ func (e *evaluation) hostEndpoint(ep *Endpoint, d model.Direction) bool {
 		return true
 	case e.r.Untracked:
 		return true
-	case e.isNeighbour(false):
+	case e.p.isNeighbour(false):
 		e.of(ep, d, "neighbour discovery: accept")
 		return true
 	}

@@ -27,7 +27,7 @@ func (e *evaluation) outer() (owner *Endpoint, inner netip.Addr) {
 // begins reports whether the packet is the first of a connection, which its
 // addresses may be translated for. Neighbour discovery is of none.
 func (e *evaluation) begins() bool {
-	return e.p.Conn == ConnNew && !e.r.Untracked && !e.isNeighbour(false)
+	return e.p.Conn == ConnNew && !e.r.Untracked && !e.p.isNeighbour(false)
 }
 
 // destinationNAT is step 3.

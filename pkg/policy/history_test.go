@@ -79,18 +79,18 @@ func (r *rig) empty() error {
 	if err := r.same(); err != nil {
 		return err
 	}
-	e := r.engine
+	e, x, ls := r.engine, r.engine.index, r.engine.locals
 	for what, n := range map[string]int{
-		"endpoints": len(e.endpoints), "owners": len(e.owners), "profiles": len(e.profiles), "missing profiles": len(e.missing), "policies": len(e.policies),
-		"selectors": len(e.selectors), "locals": len(e.locals), "claims": len(e.claims), "rules": len(e.rules), "sets": len(e.sets),
-		"pools": len(e.pools), "profile labels": len(e.profileIndex.labels), "profile tags": len(e.profileIndex.tags),
+		"endpoints": len(x.endpoints), "owners": len(x.owners), "profiles": len(x.profiles), "missing profiles": len(x.missing), "policies": len(e.policies.byKey),
+		"selectors": len(e.policies.selectors), "locals": len(ls.byPath), "claims": len(ls.claims), "rules": len(e.rules.used), "sets": len(e.sets.byID),
+		"pools": len(e.pools.byCIDR), "profile labels": len(x.profileIndex.labels), "profile tags": len(x.profileIndex.tags),
 		"entries": len(e.spellings.entries), "odd spellings": len(e.spellings.odd), "invalid": len(e.invalid),
 	} {
 		if n > 0 {
 			return fmt.Errorf("%d %s are left", n, what)
 		}
 	}
-	for _, m := range []*matcher{e.all, e.own} {
+	for _, m := range []*matcher{x.all, x.own} {
 		if n := len(m.endpoints) + len(m.labels) + len(m.ports) + len(m.byLabel) + len(m.anything) + len(m.byTag) + len(m.byPort) + m.queries; n > 0 {
 			return fmt.Errorf("%d are left in an index: %+v", n, m)
 		}

@@ -37,9 +37,49 @@ const (
 	anything
 )
 
-func (e *Engine) touch(l *local, what touched) {
+// locals keep the endpoints of this host, and which of them has what only one may have.
+type locals struct {
+	index      *index
+	prefixes   []string    // of workload interfaces
+	interfaces []Interface // the host's own, sorted by name
+	byPath     map[string]*local
+	claims     map[claim][]*local
+	dirty      []*local // those that the next Flush looks at
+	place      bool     // host endpoints must find their interfaces
+	// hosts are the host endpoints, by id, the invalid ones with them of which it
+	// is known what they are on; placeHosts keeps them.
+	hosts []*local
+	// unplaced says why host endpoints have no interface, by path.
+	unplaced map[string]error
+}
+
+// setPrefixes says what the names of workload interfaces begin with.
+func (ls *locals) setPrefixes(prefixes []string) {
+	if slices.Equal(ls.prefixes, prefixes) {
+		return
+	}
+	ls.prefixes, ls.place = slices.Clone(prefixes), true
+	for _, l := range ls.byPath {
+		ls.touch(l, anything)
+		if l.workload != nil {
+			ls.claim(l, ls.claimsOf(l.workload))
+		}
+	}
+}
+
+// setInterfaces replaces the host's own interfaces.
+func (ls *locals) setInterfaces(interfaces []Interface) {
+	interfaces = slices.Clone(interfaces)
+	slices.SortFunc(interfaces, func(a, b Interface) int { return strings.Compare(a.Name, b.Name) })
+	same := func(a, b Interface) bool { return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) }
+	if !slices.EqualFunc(ls.interfaces, interfaces, same) {
+		ls.interfaces, ls.place = interfaces, true
+	}
+}
+
+func (ls *locals) touch(l *local, what touched) {
 	if l.dirty == nothing {
-		e.dirty = append(e.dirty, l)
+		ls.dirty = append(ls.dirty, l)
 	}
 	l.dirty = max(l.dirty, what)
 }
@@ -76,33 +116,33 @@ func (l *local) is(c claim) bool {
 }
 
 // claim enters what a workload endpoint claims, instead of what it did.
-func (e *Engine) claim(l *local, claims []claim) {
+func (ls *locals) claim(l *local, claims []claim) {
 	for _, c := range l.claims {
-		rest := slices.DeleteFunc(e.claims[c], func(o *local) bool { return o == l })
+		rest := slices.DeleteFunc(ls.claims[c], func(o *local) bool { return o == l })
 		if len(rest) == 0 {
-			delete(e.claims, c)
+			delete(ls.claims, c)
 		} else {
-			e.claims[c] = rest
+			ls.claims[c] = rest
 		}
-		e.touchClaim(c)
+		ls.touchClaim(c)
 	}
 	l.claims = claims
 	for _, c := range claims {
-		e.touchClaim(c)
-		e.claims[c] = append(e.claims[c], l)
+		ls.touchClaim(c)
+		ls.claims[c] = append(ls.claims[c], l)
 	}
 }
 
-func (e *Engine) touchClaim(c claim) {
-	for _, o := range e.claims[c] {
-		e.touch(o, anything)
+func (ls *locals) touchClaim(c claim) {
+	for _, o := range ls.claims[c] {
+		ls.touch(o, anything)
 	}
 }
 
 // claimsOf lists what an endpoint claims: nothing where its name is none for
 // a workload's interface.
-func (e *Engine) claimsOf(w *model.WorkloadEndpoint) []claim {
-	if !e.isWorkload(w.Name) {
+func (ls *locals) claimsOf(w *model.WorkloadEndpoint) []claim {
+	if !ls.isWorkload(w.Name) {
 		return nil
 	}
 	addrs := slices.Clone(w.Addrs())
@@ -119,14 +159,14 @@ func (e *Engine) claimsOf(w *model.WorkloadEndpoint) []claim {
 	return claims
 }
 
-func (e *Engine) isWorkload(name string) bool {
-	return len(e.prefixes) == 0 || slices.ContainsFunc(e.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+func (ls *locals) isWorkload(name string) bool {
+	return len(ls.prefixes) == 0 || slices.ContainsFunc(ls.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// updateLocal takes in an endpoint of this host.
-func (e *Engine) updateLocal(entry model.Entry, l *local) {
-	if old := e.locals[entry.Path]; old != nil {
-		e.claim(old, nil)
+// update takes in an endpoint of this host.
+func (ls *locals) update(entry model.Entry, l *local) {
+	if old := ls.byPath[entry.Path]; old != nil {
+		ls.claim(old, nil)
 		l.dirty, l.told, l.applied = old.dirty, old.told, old.applied
 		if l.host != nil {
 			l.iface = old.iface
@@ -134,64 +174,68 @@ func (e *Engine) updateLocal(entry model.Entry, l *local) {
 		*old = *l
 		l = old
 	}
-	e.touch(l, anything)
-	e.place = e.place || l.isHost
-	e.locals[entry.Path] = l
-	if ep := e.endpoints[entry.Path]; ep != nil {
+	ls.touch(l, anything)
+	ls.place = ls.place || l.isHost
+	ls.byPath[entry.Path] = l
+	if ep := ls.index.endpoints[entry.Path]; ep != nil {
 		if ep.local == nil {
-			e.adopt(ep, l)
+			ls.index.adopt(ep, l)
 		}
 		ep.local = l
 	}
 	if l.workload != nil {
-		e.claim(l, e.claimsOf(l.workload))
+		ls.claim(l, ls.claimsOf(l.workload))
 	}
 }
 
-// placeHosts finds out which interface each host endpoint is. In the order of
+// placeHosts finds out which interface each host endpoint is, where that may have changed. In the order of
 // their ids, each takes the interface of its name, there or not, else the first
 // by name that has one of its addresses; one that is taken is not had again.
-func (e *Engine) placeHosts() {
-	e.place, e.judged = false, nil
-	clear(e.unplaced)
+func (ls *locals) placeHosts() (placed bool) {
+	if !ls.place {
+		return false
+	}
+	ls.place = false
+	clear(ls.unplaced)
 	var hosts []*local
-	for _, l := range e.locals {
+	for _, l := range ls.byPath {
 		if l.host != nil {
 			hosts = append(hosts, l)
 		}
 	}
 	slices.SortFunc(hosts, func(a, b *local) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.path, b.path)) })
-	e.hosts = hosts
+	ls.hosts = hosts
 	taken := map[string]string{} // paths by interface
 	for _, l := range hosts {
-		name, err := e.findInterface(l.host, taken)
+		name, err := ls.findInterface(l.host, taken)
 		if err != nil {
-			e.unplaced[l.path] = err
+			ls.unplaced[l.path] = err
 		} else {
 			taken[name] = l.path
 		}
 		if name != l.iface {
 			l.iface = name
-			e.touch(l, anything)
+			ls.touch(l, anything)
 		}
 	}
+	return true
 }
 
 // findInterface is the interface that a host endpoint is, or why it is none.
-func (e *Engine) findInterface(h *model.HostEndpoint, taken map[string]string) (string, error) {
+func (ls *locals) findInterface(h *model.HostEndpoint, taken map[string]string) (string, error) {
 	if name := h.Name; name != "" {
 		switch {
 		case name == Loopback:
 			return "", fmt.Errorf("name %s: what a host sends to itself is not policed, so it is not enforced: name the interface by which others reach the host, or delete it", name)
-		case len(e.prefixes) > 0 && e.isWorkload(name):
-			return "", fmt.Errorf("name %s: interfaces that begin with %s are workloads', so it is not enforced: name one of the host's own", name, strings.Join(e.prefixes, " or "))
+		case len(ls.prefixes) > 0 && ls.isWorkload(name):
+			return "", fmt.Errorf("name %s: interfaces that begin with %s are workloads', so it is not enforced: name one of the host's own", name, strings.Join(ls.prefixes, " or "))
 		case taken[name] != "":
 			return "", fmt.Errorf("interface %s is that of %s, so it is not enforced: delete one of the two", name, taken[name])
 		}
 		return name, nil
 	}
 	owner := ""
-	for _, i := range e.interfaces {
+	for _, i := range ls.interfaces {
 		if i.Name == Loopback || !slices.ContainsFunc(i.Addrs, func(a netip.Addr) bool {
 			return slices.Contains(h.ExpectedIPv4Addrs, a) || slices.Contains(h.ExpectedIPv6Addrs, a)
 		}) {
@@ -205,13 +249,13 @@ func (e *Engine) findInterface(h *model.HostEndpoint, taken map[string]string) (
 		return "", fmt.Errorf("the interface that has one of its addresses is that of %s, so it is not enforced: delete one of the two", owner)
 	}
 	return "", fmt.Errorf("none of its expected addresses is on an interface of this host other than %s, so it is not enforced: correct them, or give it the name of an interface; it expects %s, and the host has %s",
-		Loopback, listed(slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs), ""), cmp.Or(e.addresses(), "none at all"))
+		Loopback, listed(slices.Concat(h.ExpectedIPv4Addrs, h.ExpectedIPv6Addrs), ""), cmp.Or(ls.addresses(), "none at all"))
 }
 
 // addresses are those by which a host endpoint may have an interface, but for link-local ones, which tell little.
-func (e *Engine) addresses() string {
+func (ls *locals) addresses() string {
 	var all []string
-	for _, i := range e.interfaces {
+	for _, i := range ls.interfaces {
 		addrs := slices.DeleteFunc(slices.Clone(i.Addrs), netip.Addr.IsLinkLocalUnicast)
 		if i.Name != Loopback && len(addrs) > 0 {
 			all = append(all, listed(addrs, " on "+i.Name))
@@ -226,4 +270,20 @@ func listed(addrs []netip.Addr, suffix string) string {
 		all = append(all, a.String()+suffix)
 	}
 	return strings.Join(all, ", ")
+}
+
+// untilCorrected is the error of an invalid entry; of a host endpoint of this host with what became of it.
+func (ls *locals) untilCorrected(path string, err error) error {
+	l := ls.byPath[path]
+	switch {
+	case l == nil || !l.isHost:
+		return err
+	case l.host == nil:
+		return fmt.Errorf("%w; until it is corrected, it has no effect, as it isn't known what it is on", l.invalid)
+	case l.iface == "":
+		return fmt.Errorf("%w; %w", l.invalid, ls.unplaced[path])
+	case l.iface == "*":
+		return fmt.Errorf("%w; until it is corrected, nothing is forwarded by interfaces that are no workloads'", l.invalid)
+	}
+	return fmt.Errorf("%w; until it is corrected, it lets pass nothing by %s but fail-safe ports", l.invalid, l.iface)
 }

@@ -71,41 +71,46 @@ func parsePolicy(key model.PolicyKey, entry model.Entry) (*policy, string) {
 	return p, text
 }
 
-func (e *Engine) updatePolicy(key model.PolicyKey, entry model.Entry) {
-	old := e.policies[key]
+// policies keep those whose selector is known, and what they pick among this host's endpoints.
+type policies struct {
+	own       *matcher
+	byKey     map[model.PolicyKey]*policy
+	selectors map[string]*query // by canonical text
+}
+
+// update takes in a policy.
+func (ps *policies) update(key model.PolicyKey, entry model.Entry) {
+	old := ps.byKey[key]
 	p, text := parsePolicy(key, entry)
 	var q *query
 	if p != nil {
 		if sel, err := selector.Parse(text); err != nil {
 			p = nil // it picks nothing, and was never valid
 		} else {
-			q = e.policyQuery(sel)
+			q = ps.query(sel)
 			p.query = q
 		}
 	}
 	if old != nil && p != nil && old.query == q && old.id == p.id && old.order == p.order &&
 		old.untracked == p.untracked && old.in == p.in && old.out == p.out {
 		q.policies[slices.Index(q.policies, old)] = p
-		e.policies[key] = p
-		e.touchRules(p.id)
+		ps.byKey[key] = p
 		return
 	}
 	if p != nil {
-		e.policies[key] = p
+		ps.byKey[key] = p
 		q.policies = append(q.policies, p)
 		if len(q.policies) == 1 {
-			e.own.ask(q)
+			ps.own.ask(q)
 		} else {
-			e.touchAll(q)
+			ps.touchAll(q)
 		}
-		e.touchRules(p.id)
 	}
 	if old != nil {
 		if p == nil {
-			delete(e.policies, key)
-			e.touchRules(old.id)
+			delete(ps.byKey, key)
 		}
-		e.dropPolicy(old)
+		ps.drop(old)
 	}
 }
 
@@ -120,31 +125,32 @@ func checkPolicy(key model.PolicyKey, p model.Policy) error {
 	return nil
 }
 
-// policyQuery is the query of a selector; policies with equal ones share it.
-func (e *Engine) policyQuery(sel *selector.Selector) *query {
+// query is the query of a selector; policies with equal ones share it.
+func (ps *policies) query(sel *selector.Selector) *query {
 	text := sel.String()
-	q := e.selectors[text]
+	q := ps.selectors[text]
 	if q == nil {
 		q = &query{selector: sel, text: text}
-		e.selectors[text] = q
+		ps.selectors[text] = q
 	}
 	return q
 }
 
-func (e *Engine) dropPolicy(p *policy) {
+func (ps *policies) drop(p *policy) {
 	q := p.query
 	i := slices.Index(q.policies, p)
 	q.policies = slices.Delete(q.policies, i, i+1)
 	if len(q.policies) == 0 {
-		e.own.drop(q)
-		delete(e.selectors, q.text)
+		ps.own.drop(q)
+		delete(ps.selectors, q.text)
 		return
 	}
-	e.touchAll(q)
+	ps.touchAll(q)
 }
 
-func (e *Engine) touchAll(q *query) {
+// touchAll has what is applied to the endpoints that a query picks worked out again.
+func (ps *policies) touchAll(q *query) {
 	for _, ep := range q.endpoints {
-		e.touch(ep.local, itsRules)
+		ps.own.changed(ep, q, true)
 	}
 }

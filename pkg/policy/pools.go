@@ -11,36 +11,43 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// updatePool takes in a pool: true = it masquerades. Of an invalid one what it said before
+// pools keep which pools there are; true = it masquerades.
+type pools struct {
+	byCIDR  map[netip.Prefix]bool
+	changed bool
+	told    Pools // by the last Flush
+}
+
+// update takes in a pool. Of an invalid one what it said before
 // counts, if that is known; its addresses are those of a pool in any case.
-func (e *Engine) updatePool(key model.PoolKey, entry model.Entry) {
-	e.poolsChanged = true
+func (ps *pools) update(key model.PoolKey, entry model.Entry) {
+	ps.changed = true
 	if !entry.Exists() {
-		delete(e.pools, key.CIDR)
+		delete(ps.byCIDR, key.CIDR)
 		return
 	}
 	pool, _ := entry.Value.(model.Pool)
-	e.pools[key.CIDR] = pool.Masquerade
+	ps.byCIDR[key.CIDR] = pool.Masquerade
 }
 
-// flushPools gives nil where nothing changed.
-func (e *Engine) flushPools() *Pools {
-	if !e.poolsChanged {
+// flush gives nil where nothing changed.
+func (ps *pools) flush() *Pools {
+	if !ps.changed {
 		return nil
 	}
-	e.poolsChanged = false
-	now := Pools{All: outermost(slices.Collect(maps.Keys(e.pools)))}
+	ps.changed = false
+	now := Pools{All: outermost(slices.Collect(maps.Keys(ps.byCIDR)))}
 	var masquerade []netip.Prefix
-	for p, on := range e.pools {
+	for p, on := range ps.byCIDR {
 		if on {
 			masquerade = append(masquerade, p)
 		}
 	}
 	now.Masquerade = outermost(masquerade)
-	if slices.Equal(now.All, e.toldPools.All) && slices.Equal(now.Masquerade, e.toldPools.Masquerade) {
+	if slices.Equal(now.All, ps.told.All) && slices.Equal(now.Masquerade, ps.told.Masquerade) {
 		return nil
 	}
-	e.toldPools = now
+	ps.told = now
 	return &now
 }
 

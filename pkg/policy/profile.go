@@ -20,25 +20,41 @@ type profile struct {
 }
 
 // profile is the one of a name, made where it is not known.
-func (e *Engine) profile(name string) *profile {
-	p := e.profiles[name]
+func (x *index) profile(name string) *profile {
+	p := x.profiles[name]
 	if p == nil {
 		p = &profile{name: name}
-		e.profiles[name] = p
+		x.profiles[name] = p
 	}
 	return p
 }
 
 // settle notes whether the profile is missing, and drops one that is neither there nor referred to.
-func (e *Engine) settle(p *profile) {
+func (x *index) settle(p *profile) {
 	if len(p.parts) == 0 && p.endpoints[forOwn].len() > 0 {
-		e.missing[p] = struct{}{}
+		x.missing[p] = struct{}{}
 	} else {
-		delete(e.missing, p)
+		delete(x.missing, p)
 	}
 	if len(p.parts) == 0 && p.endpoints[forAll].len() == 0 {
-		delete(e.profiles, p.name)
+		delete(x.profiles, p.name)
 	}
+}
+
+// missingProfiles says, by path, which profiles are not there that endpoints of this host name.
+func (x *index) missingProfiles() map[string]error {
+	out := map[string]error{}
+	for p := range x.missing {
+		first := ""
+		p.endpoints[forOwn].each(func(ep *endpoint) {
+			if first == "" || ep.path < first {
+				first = ep.path
+			}
+		})
+		at := model.ProfileRulesKey{Profile: p.name}.Path()
+		out[at] = fmt.Errorf("profile %s does not exist, so it denies: create it, or take it out of %s", p.name, first)
+	}
+	return out
 }
 
 // problem says why the profile denies, "" = it doesn't.
@@ -55,8 +71,8 @@ func (p *profile) problem() string {
 }
 
 // updateProfile takes in one of the three parts of a profile.
-func (e *Engine) updateProfile(name string, entry model.Entry) {
-	p := e.profile(name)
+func (x *index) updateProfile(name string, entry model.Entry) {
+	p := x.profile(name)
 	if entry.Exists() {
 		if p.parts == nil {
 			p.parts = make(map[model.Key]error, 3)
@@ -65,15 +81,14 @@ func (e *Engine) updateProfile(name string, entry model.Entry) {
 	} else {
 		delete(p.parts, entry.Key)
 	}
-	e.touchRules(RulesID{KindProfile, name})
 	switch entry.Key.(type) {
 	case model.ProfileRulesKey:
 		p.rules, _ = entry.Value.(model.Rules)
 	case model.ProfileLabelsKey:
 		labels, _ := entry.Value.(model.Labels)
 		if !maps.Equal(p.labels, map[string]string(labels)) {
-			e.profileIndex.setLabels(p, labels)
-			e.rematchProfile(p)
+			x.profileIndex.setLabels(p, labels)
+			x.rematchProfile(p)
 		}
 	case model.ProfileTagsKey:
 		list, _ := entry.Value.(model.Tags)
@@ -85,20 +100,20 @@ func (e *Engine) updateProfile(name string, entry model.Entry) {
 			tags[t] = struct{}{}
 		}
 		if !maps.Equal(p.tags, tags) {
-			e.profileIndex.setTags(p, tags)
-			e.rematchProfile(p)
+			x.profileIndex.setTags(p, tags)
+			x.rematchProfile(p)
 		}
 	}
-	e.settle(p)
+	x.settle(p)
 }
 
 // rematchProfile tries its endpoints again once they have other labels or tags.
-func (e *Engine) rematchProfile(p *profile) {
-	if e.all.queries > 0 {
-		p.endpoints[forAll].each(e.all.rematch)
+func (x *index) rematchProfile(p *profile) {
+	if x.all.queries > 0 {
+		p.endpoints[forAll].each(x.all.rematch)
 	}
-	if e.own.queries > 0 {
-		p.endpoints[forOwn].each(e.own.rematch)
+	if x.own.queries > 0 {
+		p.endpoints[forOwn].each(x.own.rematch)
 	}
 }
 

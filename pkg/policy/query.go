@@ -73,9 +73,9 @@ type asked struct {
 	any    []*query
 }
 
-func newMatcher(which int, profiles *profileIndex, changed func(*endpoint, *query, bool)) *matcher {
+func newMatcher(which int, profiles *profileIndex) *matcher {
 	return &matcher{
-		which: which, profiles: profiles, changed: changed,
+		which: which, profiles: profiles,
 		endpoints: map[*endpoint]struct{}{}, labels: map[string]*labelled{}, ports: map[string]*bag{},
 		byLabel: map[string]*asked{}, byTag: map[string]*query{}, byPort: map[string]*query{},
 	}

@@ -30,43 +30,50 @@ func setID(kind string, of string) SetID {
 	return SetID(kind[:1] + "-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:20])
 }
 
+// sets keep those that rules refer to.
+type sets struct {
+	index   *index
+	byID    map[SetID]*set
+	touched map[*set]struct{} // that the next Flush looks at
+}
+
 // need is the set of a query, made where it is not known. Nothing refers to it yet.
-func (e *Engine) need(what, of string, kind SetKind, q query) *set {
+func (ss *sets) need(what, of string, kind SetKind, q query) *set {
 	id := setID(what, of)
-	s := e.sets[id]
+	s := ss.byID[id]
 	if s == nil {
 		s = &set{id: id, kind: kind, text: what + " " + of, query: &q}
 		q.set = s
-		e.sets[id] = s
-		e.touched[s] = struct{}{}
+		ss.byID[id] = s
+		ss.touched[s] = struct{}{}
 	}
 	return s
 }
 
-func (e *Engine) tagSet(tag string) *set { return e.need("tag", tag, KindAddrs, query{tag: tag}) }
+func (ss *sets) tag(tag string) *set { return ss.need("tag", tag, KindAddrs, query{tag: tag}) }
 
-func (e *Engine) portSet(name string) *set { return e.need("port", name, KindPorts, query{port: name}) }
+func (ss *sets) port(name string) *set { return ss.need("port", name, KindPorts, query{port: name}) }
 
-func (e *Engine) selectorSet(text string) (*set, error) {
+func (ss *sets) selector(text string) (*set, error) {
 	sel, err := selector.Parse(text)
 	if err != nil {
 		return nil, err
 	}
-	return e.need("selector", sel.String(), KindAddrs, query{selector: sel}), nil
+	return ss.need("selector", sel.String(), KindAddrs, query{selector: sel}), nil
 }
 
 // hold counts a use of sets, release ends one.
-func (e *Engine) hold(sets []*set) {
+func (ss *sets) hold(sets []*set) {
 	for _, s := range sets {
 		s.refs++
-		e.touched[s] = struct{}{}
+		ss.touched[s] = struct{}{}
 	}
 }
 
-func (e *Engine) release(sets []*set) {
+func (ss *sets) release(sets []*set) {
 	for _, s := range sets {
 		s.refs--
-		e.touched[s] = struct{}{}
+		ss.touched[s] = struct{}{}
 	}
 }
 
@@ -97,13 +104,13 @@ func (s *set) has(ep *endpoint, m Member) bool {
 
 // membership notes what a match that begins or ends does to a set: nothing
 // where another endpoint with the address is in it.
-func (e *Engine) membership(ep *endpoint, q *query, begins bool) {
+func (ss *sets) membership(ep *endpoint, q *query, begins bool) {
 	s := q.set
 	if !s.told {
 		return
 	}
 	s.contributes(ep, func(m Member) {
-		if e.owners.others(m.Addr, ep, func(o *endpoint) bool { return o.matchOf(forAll, q) >= 0 && s.has(o, m) }) {
+		if ss.index.owners.others(m.Addr, ep, func(o *endpoint) bool { return o.matchOf(forAll, q) >= 0 && s.has(o, m) }) {
 			return
 		}
 		if was, ok := s.pending[m]; ok && was != begins {
@@ -114,24 +121,24 @@ func (e *Engine) membership(ep *endpoint, q *query, begins bool) {
 			s.pending = map[Member]bool{}
 		}
 		s.pending[m] = begins
-		e.touched[s] = struct{}{}
+		ss.touched[s] = struct{}{}
 	})
 }
 
-// flushSets tells what became of sets that were touched.
-func (e *Engine) flushSets() map[SetID]*SetChange {
+// flush tells what became of sets that were touched.
+func (ss *sets) flush() map[SetID]*SetChange {
 	out := map[SetID]*SetChange{}
-	for s := range e.touched {
+	for s := range ss.touched {
 		switch {
 		case s.refs == 0:
-			delete(e.sets, s.id)
+			delete(ss.byID, s.id)
 			if s.told {
 				s.told = false
-				e.all.drop(s.query)
+				ss.index.all.drop(s.query)
 				out[s.id] = &SetChange{Kind: s.kind, Text: s.text, Gone: true}
 			}
 		case !s.told:
-			e.all.ask(s.query)
+			ss.index.all.ask(s.query)
 			s.told = true
 			out[s.id] = &SetChange{Kind: s.kind, Text: s.text, New: true, Added: s.members()}
 		case len(s.pending) > 0:
@@ -149,7 +156,7 @@ func (e *Engine) flushSets() map[SetID]*SetChange {
 			s.pending = nil
 		}
 	}
-	clear(e.touched)
+	clear(ss.touched)
 	return out
 }
 

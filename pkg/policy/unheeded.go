@@ -11,9 +11,9 @@ import (
 // unheeded says of untracked policies, by path, that they are without effect here:
 // those that pick "*" and no other host endpoint of this host. Where a forwarded
 // packet will leave is not known before connection tracking.
-func (e *Engine) unheeded() map[string]error {
+func (ls *locals) unheeded() map[string]error {
 	var wild, others []*local
-	for _, l := range e.hosts {
+	for _, l := range ls.hosts {
 		if l.host.Name == "*" {
 			wild = append(wild, l)
 		} else {
@@ -22,7 +22,7 @@ func (e *Engine) unheeded() map[string]error {
 	}
 	out := map[string]error{}
 	for _, l := range wild {
-		for _, path := range e.untrackedOf(l) {
+		for _, path := range ls.untrackedOf(l) {
 			if out[path] == nil {
 				out[path] = fmt.Errorf(`it is untracked, and picks no host endpoint of this host but %s, whose name is "*": on forwarded packets it has no effect. `+
 					`Take "untracked" out, or have it pick a host endpoint with the name or an address of an interface`, l.path)
@@ -30,7 +30,7 @@ func (e *Engine) unheeded() map[string]error {
 		}
 	}
 	for _, l := range others {
-		for _, path := range e.untrackedOf(l) {
+		for _, path := range ls.untrackedOf(l) {
 			delete(out, path)
 		}
 	}
@@ -38,8 +38,8 @@ func (e *Engine) unheeded() map[string]error {
 }
 
 // untrackedOf are the paths of the untracked policies that pick an endpoint.
-func (e *Engine) untrackedOf(l *local) []string {
-	ep := e.endpoints[l.path]
+func (ls *locals) untrackedOf(l *local) []string {
+	ep := ls.index.endpoints[l.path]
 	if ep == nil {
 		return nil
 	}

@@ -11,65 +11,43 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// flushEndpoints tells what became of local endpoints that were touched.
-func (e *Engine) flushEndpoints() map[string]*Endpoint {
-	out := make(map[string]*Endpoint, len(e.dirty))
-	r := newRuling()
-	for _, l := range e.dirty {
+// flush tells what became of endpoints that were touched.
+func (ls *locals) flush(rules *rulebook) map[string]*Endpoint {
+	out := make(map[string]*Endpoint, len(ls.dirty))
+	r := newRuling(ls.index)
+	for _, l := range ls.dirty {
 		if l.gone() {
 			if l.told != nil {
 				out[l.path] = nil
 			}
-			r.turn(l.applied, nil).endpoints++
-			delete(e.locals, l.path)
+			rules.apply(l, nil)
+			delete(ls.byPath, l.path)
 			continue
 		}
 		ep := l.told
 		if ep == nil || l.dirty == anything {
-			if ep = e.build(l); ep.sameBut(l.told) {
+			if ep = ls.build(l); ep.sameBut(l.told) {
 				ep = l.told
 			}
 		}
 		l.dirty = nothing
-		var a *applied
-		if ep.Dropped == "" && (ep.Interface != "" || ep.Wildcard) {
-			a = r.closed
-			if l.invalid == nil {
-				a = r.of(e.endpoints[l.path], !ep.Workload && !ep.Wildcard)
-			}
-		}
-		t := r.turn(l.applied, a)
+		a := r.of(l, ep)
 		if ep == l.told {
-			if t.same {
+			if a.equal(l.applied) {
 				continue
 			}
 			other := *ep // who was told has the one before
 			ep = &other
 		}
-		t.endpoints++
-		l.told, l.applied = ep, a
+		rules.apply(l, a)
+		l.told = ep
 		if a != nil {
 			ep.Inbound, ep.Outbound, ep.UntrackedInbound, ep.UntrackedOutbound = a.in, a.out, a.rawIn, a.rawOut
 		}
 		out[l.path] = ep
 	}
-	clear(e.dirty)
-	e.dirty = e.dirty[:0]
-	// First who comes: what one endpoint leaves and another comes to stays in use.
-	for pair, t := range r.turns {
-		before, after := pair.old.lists(), pair.now.lists()
-		for i := range before {
-			_, has := Trim(before[i], after[i])
-			e.useRules(has, t.endpoints)
-		}
-	}
-	for pair, t := range r.turns {
-		before, after := pair.old.lists(), pair.now.lists()
-		for i := range before {
-			had, _ := Trim(before[i], after[i])
-			e.useRules(had, -t.endpoints)
-		}
-	}
+	clear(ls.dirty)
+	ls.dirty = ls.dirty[:0]
 	return out
 }
 
@@ -77,13 +55,13 @@ func (e *Engine) flushEndpoints() map[string]*Endpoint {
 func (l *local) gone() bool { return l.workload == nil && l.host == nil && l.invalid == nil }
 
 // build makes what is told of an endpoint, but for its rules.
-func (e *Engine) build(l *local) *Endpoint {
+func (ls *locals) build(l *local) *Endpoint {
 	ep := &Endpoint{Path: l.path, Workload: !l.isHost}
 	switch {
 	case l.invalid != nil && l.iface == "":
 		ep.Dropped = "invalid: " + l.invalid.Error()
 	case l.workload != nil:
-		e.buildWorkload(l, ep)
+		ls.buildWorkload(l, ep)
 	default:
 		ep.Interface = l.iface
 		if l.iface == "*" {
@@ -93,17 +71,17 @@ func (e *Engine) build(l *local) *Endpoint {
 	return ep
 }
 
-func (e *Engine) buildWorkload(l *local, ep *Endpoint) {
+func (ls *locals) buildWorkload(l *local, ep *Endpoint) {
 	w := l.workload
 	ep.MAC = w.MAC
-	if !e.isWorkload(w.Name) {
+	if !ls.isWorkload(w.Name) {
 		ep.Interface = w.Name // which is shut
-		ep.Dropped = fmt.Sprintf("interface %s: the name of a workload's interface begins with %s here", w.Name, strings.Join(e.prefixes, " or "))
+		ep.Dropped = fmt.Sprintf("interface %s: the name of a workload's interface begins with %s here", w.Name, strings.Join(ls.prefixes, " or "))
 		return
 	}
 	var without []netip.Addr // the ext_ip that are another's
 	for _, c := range l.claims {
-		owner := slices.MinFunc(e.claims[c], c.compare)
+		owner := slices.MinFunc(ls.claims[c], c.compare)
 		switch {
 		case owner == l:
 		case !l.is(c):

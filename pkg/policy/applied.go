@@ -9,46 +9,56 @@ import (
 
 // applied are the rules that hold for an endpoint. Endpoints that the same
 // policies pick and that have the same profiles share one, which keeps a change
-// that concerns them all cheap. It does not change.
+// that concerns them all cheap.
 type applied struct {
 	in, out       Verdicts
 	rawIn, rawOut []RulesID
+	endpoints     int // that go by it
 }
 
-// lists are those of Endpoint.Lists. nil has none.
-func (a *applied) lists() [6][]RulesID {
-	if a == nil {
-		return [6][]RulesID{}
+// equal compares the rules; nil is like none.
+func (a *applied) equal(o *applied) bool {
+	return a == o || a != nil && o != nil && a.in.equal(o.in) && a.out.equal(o.out) && slices.Equal(a.rawIn, o.rawIn) && slices.Equal(a.rawOut, o.rawOut)
+}
+
+// apply has an endpoint go by a, nil = by nothing.
+func (b *rulebook) apply(l *local, a *applied) {
+	if a != nil {
+		if a.endpoints++; a.endpoints == 1 {
+			b.use(a, 1)
+		}
 	}
-	return [...][]RulesID{a.in.Policies, a.in.Profiles, a.out.Policies, a.out.Profiles, a.rawIn, a.rawOut}
+	if old := l.applied; old != nil {
+		if old.endpoints--; old.endpoints == 0 {
+			b.use(old, -1)
+		}
+	}
+	l.applied = a
 }
 
 // ruling makes what is applied to the endpoints of one Flush.
 type ruling struct {
+	index *index
 	made  map[string]*applied // by what it follows from
-	turns map[pair]*turn
 	// closed is for invalid host endpoints: nobody is asked, and nothing allowed.
 	closed *applied
 	key    []byte
 	ids    []uint64
 }
 
-// pair is what was applied, and what is now; nil = nothing.
-type pair struct{ old, now *applied }
-
-// turn is what is worked out of a pair once for all endpoints.
-type turn struct {
-	same      bool
-	endpoints int // that go by the new one, and went by the old one
+func newRuling(x *index) *ruling {
+	return &ruling{index: x, made: map[string]*applied{}, closed: &applied{}}
 }
 
-func newRuling() *ruling {
-	return &ruling{made: map[string]*applied{}, turns: map[pair]*turn{}, closed: &applied{}}
-}
-
-// of says what is applied to an endpoint. Only where untracked is set do
-// untracked policies count.
-func (r *ruling) of(ep *endpoint, untracked bool) *applied {
+// of says what is applied to an endpoint, nil = nothing.
+func (r *ruling) of(l *local, told *Endpoint) *applied {
+	switch {
+	case told.Dropped != "" || told.Interface == "" && !told.Wildcard:
+		return nil
+	case l.invalid != nil:
+		return r.closed
+	}
+	ep := r.index.endpoints[l.path]
 	r.ids, r.key = r.ids[:0], r.key[:0]
 	for _, m := range ep.matches[forOwn] {
 		r.ids = append(r.ids, m.query.id)
@@ -57,7 +67,7 @@ func (r *ruling) of(ep *endpoint, untracked bool) *applied {
 	for _, id := range r.ids {
 		r.key = binary.AppendUvarint(r.key, id)
 	}
-	kind := byte(0)
+	kind, untracked := byte(0), !told.Workload && !told.Wildcard // others have no untracked policies
 	if untracked {
 		kind = 1
 	}
@@ -114,19 +124,4 @@ func addOnce(ids []RulesID, id RulesID) []RulesID {
 		return ids
 	}
 	return append(ids, id)
-}
-
-// turn is that of a pair.
-func (r *ruling) turn(old, now *applied) *turn {
-	at := pair{old, now}
-	t := r.turns[at]
-	if t == nil {
-		t = &turn{same: (old == nil) == (now == nil)}
-		before, after := old.lists(), now.lists()
-		for i := range before {
-			t.same = t.same && slices.Equal(before[i], after[i])
-		}
-		r.turns[at] = t
-	}
-	return t
 }

@@ -11,37 +11,45 @@ import (
 
 // usedRules are Rules that an endpoint of this host goes by.
 type usedRules struct {
-	users int    // endpoints' lists that name them
+	users int    // lists that name them
 	told  *Rules // by the last Flush
 	sets  []*set // that they refer to, each once
 }
 
-// touchRules has rules looked at by the next Flush if they are in use.
-func (e *Engine) touchRules(id RulesID) {
-	if e.rules[id] != nil {
-		e.dirtyRules[id] = struct{}{}
+// rulebook keeps the rules of policies and profiles that are in use.
+type rulebook struct {
+	sets  *sets
+	used  map[RulesID]*usedRules
+	dirty map[RulesID]struct{} // that the next Flush looks at
+}
+
+// touch has rules looked at by the next Flush if they are in use.
+func (b *rulebook) touch(id RulesID) {
+	if b.used[id] != nil {
+		b.dirty[id] = struct{}{}
 	}
 }
 
-// useRules counts the lists of endpoints that name rules: n more of them, or less.
-func (e *Engine) useRules(ids []RulesID, n int) {
-	for _, id := range ids {
-		u := e.rules[id]
+// use counts what is applied to endpoints and names rules: n more of them, or less.
+func (b *rulebook) use(a *applied, n int) {
+	for _, id := range slices.Concat(a.in.Policies, a.in.Profiles, a.out.Policies, a.out.Profiles, a.rawIn, a.rawOut) {
+		u := b.used[id]
 		if u == nil {
 			u = &usedRules{}
-			e.rules[id] = u
+			b.used[id] = u
 		}
 		u.users += n
 		if u.users == 0 || u.told == nil {
-			e.dirtyRules[id] = struct{}{}
+			b.dirty[id] = struct{}{}
 		}
 	}
 }
 
-func (e *Engine) flushRules() map[RulesID]*Rules {
+// flush tells what became of rules that were touched. compile makes them, and says which sets they need.
+func (b *rulebook) flush(compile func(RulesID) (*Rules, []*set)) map[RulesID]*Rules {
 	out := map[RulesID]*Rules{}
-	for id := range e.dirtyRules {
-		u := e.rules[id]
+	for id := range b.dirty {
+		u := b.used[id]
 		if u == nil {
 			continue
 		}
@@ -49,36 +57,36 @@ func (e *Engine) flushRules() map[RulesID]*Rules {
 			if u.told != nil {
 				out[id] = nil
 			}
-			e.release(u.sets)
-			delete(e.rules, id)
+			b.sets.release(u.sets)
+			delete(b.used, id)
 			continue
 		}
-		rules, sets := e.compile(id)
+		rules, sets := compile(id)
 		if u.told != nil && rules.equal(u.told) {
 			continue
 		}
-		e.hold(sets)
-		e.release(u.sets)
+		b.sets.hold(sets)
+		b.sets.release(u.sets)
 		u.told, u.sets = rules, sets
 		out[id] = rules
 	}
-	clear(e.dirtyRules)
+	clear(b.dirty)
 	return out
 }
 
 // compile makes the rules of a policy or profile and says which sets they need.
 func (e *Engine) compile(id RulesID) (*Rules, []*set) {
-	c := compiler{engine: e, sets: map[*set]struct{}{}}
+	c := compiler{needs: e.sets, used: map[*set]struct{}{}}
 	rules := &Rules{ID: id}
 	if id.Kind == KindProfile {
-		p := e.profile(id.Name)
+		p := e.index.profile(id.Name)
 		if rules.Invalid = p.problem(); rules.Invalid == "" {
 			rules.Inbound, rules.Outbound = c.rules(p.rules.Inbound), c.rules(p.rules.Outbound)
 		}
 	} else if id == otherTier {
 		rules.Invalid = "it is in a tier other than " + defaultTier
 	} else {
-		p := e.policies[model.PolicyKey{Tier: defaultTier, Policy: id.Name}]
+		p := e.policies.byKey[model.PolicyKey{Tier: defaultTier, Policy: id.Name}]
 		if rules.Invalid = p.invalid; p.in {
 			rules.Inbound = c.rules(p.value.Inbound)
 		}
@@ -89,14 +97,14 @@ func (e *Engine) compile(id RulesID) (*Rules, []*set) {
 	if c.err != nil {
 		return &Rules{ID: id, Invalid: c.err.Error()}, nil
 	}
-	return rules, slices.Collect(maps.Keys(c.sets))
+	return rules, slices.Collect(maps.Keys(c.used))
 }
 
 // compiler collects the sets that rules need.
 type compiler struct {
-	engine *Engine
-	sets   map[*set]struct{}
-	err    error
+	needs *sets
+	used  map[*set]struct{}
+	err   error
 }
 
 func (c *compiler) rules(in []model.Rule) []Rule {
@@ -128,10 +136,10 @@ func (c *compiler) criteria(m model.Match) Criteria {
 func (c *compiler) addresses(tag, text string, has bool) []SetID {
 	var out []SetID
 	if tag != "" {
-		out = append(out, c.use(c.engine.tagSet(tag)))
+		out = append(out, c.use(c.needs.tag(tag)))
 	}
 	if has || text != "" {
-		s, err := c.engine.selectorSet(text)
+		s, err := c.needs.selector(text)
 		if err != nil {
 			c.err = err
 			return nil
@@ -145,7 +153,7 @@ func (c *compiler) ports(in []model.Port) (ranges []model.Port, sets []SetID) {
 	for _, p := range in {
 		if p.Name == "" {
 			ranges = append(ranges, p)
-		} else if id := c.use(c.engine.portSet(p.Name)); !slices.Contains(sets, id) {
+		} else if id := c.use(c.needs.port(p.Name)); !slices.Contains(sets, id) {
 			sets = append(sets, id)
 		}
 	}
@@ -153,7 +161,7 @@ func (c *compiler) ports(in []model.Port) (ranges []model.Port, sets []SetID) {
 }
 
 func (c *compiler) use(s *set) SetID {
-	c.sets[s] = struct{}{}
+	c.used[s] = struct{}{}
 	return s.id
 }
 

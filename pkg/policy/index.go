@@ -76,71 +76,91 @@ func uniqueAddrs(addrs []netip.Addr) []netip.Addr {
 	return addrs
 }
 
+// index keeps the valid endpoints and the profiles of all hosts, and which of them are picked: by the sets of rules, and
+// those of this host by policies.
+type index struct {
+	endpoints    map[string]*endpoint // by path
+	owners       owners
+	profiles     map[string]*profile
+	missing      map[*profile]struct{} // that this host's endpoints name and that are not there
+	profileIndex profileIndex
+	all, own     *matcher
+}
+
+func newIndex() *index {
+	x := &index{
+		endpoints: map[string]*endpoint{}, owners: owners{}, profiles: map[string]*profile{}, missing: map[*profile]struct{}{},
+		profileIndex: profileIndex{map[string]map[string]map[*profile]struct{}{}, map[string]map[*profile]struct{}{}},
+	}
+	x.all, x.own = newMatcher(forAll, &x.profileIndex), newMatcher(forOwn, &x.profileIndex)
+	return x
+}
+
 // putEndpoint makes or changes an endpoint.
-func (e *Engine) putEndpoint(path string, d details) *endpoint {
-	ep := e.endpoints[path]
+func (x *index) putEndpoint(path string, d details) *endpoint {
+	ep := x.endpoints[path]
 	if ep == nil {
 		ep = &endpoint{path: path}
-		e.endpoints[path] = ep
-		e.all.enter(ep)
+		x.endpoints[path] = ep
+		x.all.enter(ep)
 	}
 	d.addrs = uniqueAddrs(d.addrs)
 	if !slices.Equal(ep.addrs, d.addrs) || !slices.Equal(ep.ports, d.ports) {
 		// What it was a member with is not what it will be.
-		e.all.unmatch(ep)
+		x.all.unmatch(ep)
 		for _, a := range ep.addrs {
-			e.owners.remove(a, ep)
+			x.owners.remove(a, ep)
 		}
-		e.all.setPorts(ep, d.ports)
+		x.all.setPorts(ep, d.ports)
 		ep.addrs = d.addrs
 		for _, a := range ep.addrs {
-			e.owners.add(a, ep)
+			x.owners.add(a, ep)
 		}
 	}
 	if !maps.Equal(ep.labels, d.labels) {
-		e.all.setLabels(ep, d.labels)
+		x.all.setLabels(ep, d.labels)
 		if ep.local != nil {
-			e.own.setLabels(ep, d.labels)
+			x.own.setLabels(ep, d.labels)
 		}
 		ep.labels = d.labels
 	}
 	if !slices.EqualFunc(ep.profiles, d.profiles, func(p *profile, name string) bool { return p.name == name }) {
-		e.setProfiles(ep, d.profiles)
+		x.setProfiles(ep, d.profiles)
 	}
-	e.all.rematch(ep)
+	x.all.rematch(ep)
 	if ep.local != nil {
-		e.own.rematch(ep)
+		x.own.rematch(ep)
 	}
 	return ep
 }
 
-func (e *Engine) removeEndpoint(path string) {
-	ep := e.endpoints[path]
+func (x *index) removeEndpoint(path string) {
+	ep := x.endpoints[path]
 	if ep == nil {
 		return
 	}
-	e.all.unmatch(ep)
-	e.all.setLabels(ep, nil)
-	e.all.setPorts(ep, nil)
-	e.all.leave(ep)
+	x.all.unmatch(ep)
+	x.all.setLabels(ep, nil)
+	x.all.setPorts(ep, nil)
+	x.all.leave(ep)
 	for _, a := range ep.addrs {
-		e.owners.remove(a, ep)
+		x.owners.remove(a, ep)
 	}
-	e.disown(ep)
-	e.setProfiles(ep, nil)
-	delete(e.endpoints, path)
+	x.disown(ep)
+	x.setProfiles(ep, nil)
+	delete(x.endpoints, path)
 }
 
 // setProfiles makes the endpoint refer to profiles, which need not be there.
-func (e *Engine) setProfiles(ep *endpoint, names []string) {
+func (x *index) setProfiles(ep *endpoint, names []string) {
 	old := ep.profiles
 	ep.profiles = make([]*profile, len(names))
 	for i, name := range names {
-		p := e.profile(name)
+		p := x.profile(name)
 		p.endpoints[forAll].add(ep)
 		if ep.local != nil {
 			p.endpoints[forOwn].add(ep)
-			e.settle(p)
+			x.settle(p)
 		}
 		ep.profiles[i] = p
 	}
@@ -150,32 +170,32 @@ func (e *Engine) setProfiles(ep *endpoint, names []string) {
 		}
 		p.endpoints[forAll].remove(ep)
 		p.endpoints[forOwn].remove(ep)
-		e.settle(p)
+		x.settle(p)
 	}
 }
 
-// own makes a known endpoint one of this host's, matched against policies.
-func (e *Engine) adopt(ep *endpoint, l *local) {
+// adopt makes a known endpoint one of this host's, matched against policies.
+func (x *index) adopt(ep *endpoint, l *local) {
 	ep.local = l
-	e.own.enter(ep)
-	e.own.setLabelsFrom(ep, nil, ep.labels)
+	x.own.enter(ep)
+	x.own.setLabelsFrom(ep, nil, ep.labels)
 	for _, p := range ep.profiles {
 		p.endpoints[forOwn].add(ep)
-		e.settle(p)
+		x.settle(p)
 	}
-	e.own.rematch(ep)
+	x.own.rematch(ep)
 }
 
-func (e *Engine) disown(ep *endpoint) {
+func (x *index) disown(ep *endpoint) {
 	if ep.local == nil {
 		return
 	}
-	e.own.unmatch(ep)
-	e.own.setLabelsFrom(ep, ep.labels, nil)
-	e.own.leave(ep)
+	x.own.unmatch(ep)
+	x.own.setLabelsFrom(ep, ep.labels, nil)
+	x.own.leave(ep)
 	for _, p := range ep.profiles {
 		p.endpoints[forOwn].remove(ep)
-		e.settle(p)
+		x.settle(p)
 	}
 	ep.local = nil
 }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+// ruleMatch matches rules with a packet.
+type ruleMatch struct {
+	sets    map[SetID]*Set
+	p       *Packet
+	missing SetID // that a rule asks and that isn't there
+}
+
+// rule is what one rule does with the packet, "" = it does not match. why is set
+// where that isn't what the rule says.
+func (m *ruleMatch) rule(r *Rule) (action model.Action, why string) {
+	f, ok := r.Family(versionOf(m.p.Src))
+	if !ok {
+		return "", ""
+	}
+	f, err := f.Reduced()
+	if err != nil {
+		why = "cannot be expressed: " + err.Error()
+	}
+	m.missing = ""
+	if !m.holds(&f.Match) || !m.holdsNone(&f.Not) {
+		return "", ""
+	}
+	if m.missing != "" {
+		return model.ActionDeny, "cannot be expressed: set " + string(m.missing) + " is not there"
+	}
+	return f.Action, why
+}
+
+// holds reports whether the packet meets all criteria. A set that is not there
+// is left out and noted as missing.
+func (m *ruleMatch) holds(c *Criteria) bool {
+	p := m.p
+	if c.Protocol != 0 && c.Protocol != p.Protocol {
+		return false
+	}
+	for _, side := range [...]struct {
+		addr netip.Addr
+		sets []SetID
+		nets []netip.Prefix
+	}{{p.Src, c.SrcSets, c.SrcNets}, {p.Dst, c.DstSets, c.DstNets}} {
+		for _, id := range side.sets {
+			if set := m.set(id); set != nil && !set.HasAddr(side.addr) {
+				return false
+			}
+		}
+		if len(side.nets) > 0 && !contains(side.nets, side.addr) {
+			return false
+		}
+	}
+	for _, side := range m.ports(c) {
+		if side.constrain() && !m.inPorts(side, true) {
+			return false
+		}
+	}
+	return (c.ICMPType == nil || *c.ICMPType == p.ICMPType) && (c.ICMPCode == nil || *c.ICMPCode == p.ICMPCode)
+}
+
+// holdsNone reports whether the packet meets none of the criteria, ICMP type
+// and code counting as one.
+func (m *ruleMatch) holdsNone(c *Criteria) bool {
+	p := m.p
+	if c.Protocol != 0 && c.Protocol == p.Protocol {
+		return false
+	}
+	for _, side := range [...]struct {
+		addr netip.Addr
+		sets []SetID
+		nets []netip.Prefix
+	}{{p.Src, c.SrcSets, c.SrcNets}, {p.Dst, c.DstSets, c.DstNets}} {
+		for _, id := range side.sets {
+			if set := m.set(id); set != nil && set.HasAddr(side.addr) {
+				return false
+			}
+		}
+		if contains(side.nets, side.addr) {
+			return false
+		}
+	}
+	for _, side := range m.ports(c) {
+		if side.constrain() && m.inPorts(side, false) {
+			return false
+		}
+	}
+	return c.ICMPType == nil || *c.ICMPType != p.ICMPType || c.ICMPCode != nil && *c.ICMPCode != p.ICMPCode
+}
+
+// portSide is one end of a packet and the ports that are asked of it.
+type portSide struct {
+	addr   netip.Addr
+	port   uint16
+	ranges []model.Port
+	sets   []SetID
+}
+
+func (s portSide) constrain() bool { return len(s.ranges) > 0 || len(s.sets) > 0 }
+
+func (m *ruleMatch) ports(c *Criteria) [2]portSide {
+	return [2]portSide{
+		{m.p.Src, m.p.SrcPort, c.SrcPorts, c.SrcPortSets},
+		{m.p.Dst, m.p.DstPort, c.DstPorts, c.DstPortSets},
+	}
+}
+
+// inPorts gives unknown where only a set that is not there could have decided.
+func (m *ruleMatch) inPorts(s portSide, unknown bool) bool {
+	if slices.ContainsFunc(s.ranges, func(r model.Port) bool { return r.Min <= s.port && s.port <= r.Max }) {
+		return true
+	}
+	in := false
+	for _, id := range s.sets {
+		if set := m.set(id); set == nil {
+			in = unknown
+		} else if set.HasPort(s.addr, m.p.Protocol, s.port) {
+			return true
+		}
+	}
+	return in
+}
+
+func (m *ruleMatch) set(id SetID) *Set {
+	set := m.sets[id]
+	if set == nil {
+		m.missing = id
+	}
+	return set
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/calico-go/calico/pkg/model"
+)
+
+func (ep *Endpoint) enforcedWorkload() bool {
+	return ep.Workload && ep.Interface != "" && ep.Dropped == ""
+}
+
+// view finds which endpoint of a host has an interface.
+type view struct {
+	s  Settings
+	st *State
+}
+
+// isWorkload knows the settings' prefixes, and what is shut.
+func (v *view) isWorkload(name string) bool {
+	return v.hasPrefix(name) || name != "" && name != Loopback && v.isClosed(name)
+}
+
+func (v *view) hasPrefix(name string) bool {
+	return name != "" && slices.ContainsFunc(v.s.Prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// workload is the endpoint of a workload interface, nil where none is active.
+func (v *view) workload(name string) *Endpoint {
+	return v.find(func(ep *Endpoint) bool { return ep.enforcedWorkload() && ep.Interface == name })
+}
+
+// isClosed: a workload interface has an endpoint that is Dropped.
+func (v *view) isClosed(name string) bool {
+	return v.find(func(ep *Endpoint) bool { return ep.Workload && ep.Interface == name && ep.Dropped != "" }) != nil
+}
+
+func (v *view) host(name string) *Endpoint {
+	return v.find(func(ep *Endpoint) bool {
+		return !ep.Workload && ep.Dropped == "" && !ep.Wildcard && ep.Interface == name
+	})
+}
+
+func (v *view) wildcard() *Endpoint {
+	return v.find(func(ep *Endpoint) bool { return !ep.Workload && ep.Dropped == "" && ep.Wildcard })
+}
+
+// find is the endpoint of the lowest path that is wanted.
+func (v *view) find(wanted func(*Endpoint) bool) *Endpoint {
+	var found *Endpoint
+	for _, ep := range v.st.Endpoints {
+		if wanted(ep) && (found == nil || ep.Path < found.Path) {
+			found = ep
+		}
+	}
+	return found
+}
+
+// isHost reports whether In or Out is the host itself.
+func isHost(name string) bool { return name == "" || name == Loopback }
+
+// isTunnel says whether the packet is a tunnel's.
+func (t *Tunnels) isTunnel(p *Packet) bool {
+	return t.VXLANPort != 0 && p.Protocol == model.ProtocolUDP && p.DstPort == t.VXLANPort || t.IPIP && p.Protocol == protocolIPIP && p.Src.Is4()
+}
+
+const protocolIPIP model.Protocol = 4 // IP in IP, RFC 2003
+
+// isOtherHost says whether the address is one of another host's.
+func (t *Tunnels) isOtherHost(a netip.Addr) bool {
+	return slices.ContainsFunc(t.Hosts, func(h netip.Addr) bool { return h.Unmap().WithZone("") == a })
+}
+
+func (p *Packet) isDHCP() bool {
+	return p.isUDP4(68, 67) || !p.Src.Is4() && p.Protocol == model.ProtocolUDP && p.SrcPort == 546 && p.DstPort == 547
+}
+
+// isUDP4 says whether it is UDP over IPv4 between these ports.
+func (p *Packet) isUDP4(from, to uint16) bool {
+	return p.Protocol == model.ProtocolUDP && p.Src.Is4() && p.SrcPort == from && p.DstPort == to
+}
+
+// isNeighbour knows neighbour discovery and MLD. A workload is no router.
+func (p *Packet) isNeighbour(workload bool) bool {
+	if p.Protocol != model.ProtocolICMPv6 || p.Src.Is4() {
+		return false
+	}
+	return p.ICMPType >= 130 && p.ICMPType <= 136 && (p.ICMPType != 134 || !workload) || p.ICMPType == 143
+}
