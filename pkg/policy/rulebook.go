@@ -32,15 +32,17 @@ func (b *rulebook) touch(id RulesID) {
 
 // use counts what is applied to endpoints and names rules: n more of them, or less.
 func (b *rulebook) use(a *applied, n int) {
-	for _, id := range slices.Concat(a.in.Policies, a.in.Profiles, a.out.Policies, a.out.Profiles, a.rawIn, a.rawOut) {
-		u := b.used[id]
-		if u == nil {
-			u = &usedRules{}
-			b.used[id] = u
-		}
-		u.users += n
-		if u.users == 0 || u.told == nil {
-			b.dirty[id] = struct{}{}
+	for _, ids := range [...][]RulesID{a.in.Policies, a.in.Profiles, a.out.Policies, a.out.Profiles, a.rawIn, a.rawOut} {
+		for _, id := range ids {
+			u := b.used[id]
+			if u == nil {
+				u = &usedRules{}
+				b.used[id] = u
+			}
+			u.users += n
+			if u.users == 0 || u.told == nil {
+				b.dirty[id] = struct{}{}
+			}
 		}
 	}
 }
