@@ -66,11 +66,12 @@ func (in *interfaces) put(path string, ep *policy.Endpoint) {
 		in.groups.join(ep.Interface, &ep.Inbound, model.Inbound)
 		return
 	}
-	for _, ids := range hostLists(ep) {
-		in.rules.use(ids, 1) // first: what both ask stays
-	}
-	for _, ids := range hostLists(old) {
-		in.rules.use(ids, -1)
+	for n, e := range map[int]*policy.Endpoint{1: ep, -1: old} {
+		if e != nil && !e.Workload { // what workloads ask, their groups use
+			for _, ids := range e.Lists() {
+				in.rules.use(ids, n)
+			}
+		}
 	}
 	for _, list := range [...]map[string][]string{in.workloads, in.hosts} {
 		if old != nil && old.Interface != "" {
@@ -127,14 +128,6 @@ func (in *interfaces) asksOther(old, ep *policy.Endpoint) bool {
 		!ep.Wildcard && !old.Wildcard && old.Interface == ep.Interface && old.MAC == ep.MAC &&
 		slices.Equal(old.Addrs, ep.Addrs) && slices.Equal(old.NAT, ep.NAT) &&
 		in.isWorkload(ep.Interface) && len(in.workloads[ep.Interface]) == 1 && in.workloads[ep.Interface][0] == ep.Path
-}
-
-// hostLists are what an endpoint asks that is in no group.
-func hostLists(ep *policy.Endpoint) [][]policy.RulesID {
-	if ep == nil || ep.Workload {
-		return nil
-	}
-	return [][]policy.RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound}
 }
 
 func (in *interfaces) isWorkload(name string) bool {

@@ -103,6 +103,27 @@ type Endpoint struct {
 	UntrackedInbound, UntrackedOutbound []RulesID // host endpoints only
 }
 
+// Lists are what an endpoint asks, each list in its order: inbound and outbound
+// policies and profiles, and the untracked. nil asks nothing.
+func (ep *Endpoint) Lists() [6][]RulesID {
+	if ep == nil {
+		return [6][]RulesID{}
+	}
+	return [...][]RulesID{ep.Inbound.Policies, ep.Inbound.Profiles, ep.Outbound.Policies, ep.Outbound.Profiles, ep.UntrackedInbound, ep.UntrackedOutbound}
+}
+
+// Trim returns two lists without what both begin and end with: of a policy that comes
+// to an endpoint, nothing and that policy.
+func Trim(before, after []RulesID) (had, has []RulesID) {
+	for len(before) > 0 && len(after) > 0 && before[0] == after[0] {
+		before, after = before[1:], after[1:]
+	}
+	for len(before) > 0 && len(after) > 0 && before[len(before)-1] == after[len(after)-1] {
+		before, after = before[:len(before)-1], after[:len(after)-1]
+	}
+	return before, after
+}
+
 // Verdicts are the rules of one direction in the order in which they are asked.
 type Verdicts struct {
 	// Policies are those that apply. Where there is one and none decides, the
@@ -115,6 +136,25 @@ type Verdicts struct {
 
 func (v Verdicts) equal(o Verdicts) bool {
 	return slices.Equal(v.Policies, o.Policies) && slices.Equal(v.Profiles, o.Profiles)
+}
+
+// Place tells verdicts by where their lists are in memory: those of endpoints that ask
+// the same are at the same place, as an Engine tells of them in one Flush.
+type Place struct {
+	policies, profiles        *RulesID
+	policyCount, profileCount int
+}
+
+// Place is where they are.
+func (v Verdicts) Place() Place {
+	p := Place{policyCount: len(v.Policies), profileCount: len(v.Profiles)}
+	if p.policyCount > 0 {
+		p.policies = &v.Policies[0]
+	}
+	if p.profileCount > 0 {
+		p.profiles = &v.Profiles[0]
+	}
+	return p
 }
 
 // Pools are what masquerading goes by.
