@@ -32,7 +32,7 @@ const (
 
 // layers names the layer of every package; a new package must be given its place here.
 var layers = map[string]layer{
-	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/policy/scale": layerPure, "pkg/nft/table": layerPure, "pkg/nft/render": layerPure,
+	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/nft/table": layerPure, "pkg/nft/render": layerPure,
 	"netconf":   layerConf,
 	"pkg/store": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/bgp": layerEdge,
 	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,
@@ -43,7 +43,7 @@ var layers = map[string]layer{
 	"pkg/agent/params": layerShell, "pkg/agent/status": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/etcdway": layerShell, "pkg/agent/router": layerShell, "pkg/agent/statefile": layerShell, "pkg/agent/leftovers": layerShell,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-lab": layerMain,
 	"scripts/isolate": layerMain,
-	"test/lab/member": layerTest, "test/lab": layerTest, "test/netns": layerTest, "test/eventually": layerTest, "test/pods": layerTest, "test/etcd": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/vm": layerTest, "test/vm/guest": layerTest, "test/routing": layerTest,
+	"test/lab/member": layerTest, "test/lab": layerTest, "test/netns": layerTest, "test/eventually": layerTest, "test/pods": layerTest, "test/etcd": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/scale": layerTest, "test/vm": layerTest, "test/vm/guest": layerTest, "test/routing": layerTest,
 }
 
 // mayImport is the direction: what isn't here is forbidden. A daemon's package is what every program of ours that lives

@@ -7,8 +7,8 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
-	"github.com/calico-go/calico/pkg/policy/scale"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/scale"
 )
 
 // BenchmarkShared changes one thing beside 1,000 endpoints of 200 applications

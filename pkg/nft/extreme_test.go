@@ -15,8 +15,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/nft/nfnl"
 	"github.com/calico-go/calico/pkg/policy"
-	"github.com/calico-go/calico/pkg/policy/scale"
 	"github.com/calico-go/calico/test/netns"
+	"github.com/calico-go/calico/test/scale"
 )
 
 // extreme is a rule with much of all that there may be.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/policy"
-	"github.com/calico-go/calico/pkg/policy/scale"
+	"github.com/calico-go/calico/test/scale"
 )
 
 var sizes = []int{1_000, 10_000, 100_000}

@@ -4,7 +4,6 @@ package policy
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -68,10 +67,11 @@ func (e *Engine) update(entry model.Entry) {
 			entry.Key = key
 		}
 	}
-	entry = checkType(entry)
+	entry = withoutInvalid(entry)
 	problem := entry.Err
 	if key, ok := entry.Key.(model.PolicyKey); ok && problem == nil && entry.Exists() {
-		problem = checkPolicy(key, entry.Value.(model.Policy))
+		value, _ := entry.Value.(model.Policy)
+		problem = checkPolicy(key, value)
 	}
 	if entry.Exists() && problem != nil {
 		e.invalid[entry.Path] = problem
@@ -110,37 +110,15 @@ func (e *Engine) updateProfile(name string, entry model.Entry) {
 	e.rules.touch(RulesID{KindProfile, name})
 }
 
-// checkType makes a value that is not its key's invalid. Of invalid entries those keep a
-// value, that from before, which say whom policy is about.
-func checkType(entry model.Entry) model.Entry {
+// withoutInvalid takes the value from an entry that is gone, or invalid: of invalid ones those keep
+// one, that from before, which say whom policy is about.
+func withoutInvalid(entry model.Entry) model.Entry {
 	keeps := false
 	switch entry.Key.(type) {
 	case model.PoolKey, model.HostEndpointKey, model.PolicyKey, model.ProfileTagsKey, model.ProfileLabelsKey:
 		keeps = entry.Value != nil
 	}
 	if !entry.Exists() || entry.Err != nil && !keeps {
-		entry.Value = nil
-		return entry
-	}
-	ok := true
-	switch entry.Key.(type) {
-	case model.WorkloadEndpointKey:
-		_, ok = entry.Value.(model.WorkloadEndpoint)
-	case model.HostEndpointKey:
-		_, ok = entry.Value.(model.HostEndpoint)
-	case model.ProfileRulesKey:
-		_, ok = entry.Value.(model.Rules)
-	case model.ProfileTagsKey:
-		_, ok = entry.Value.(model.Tags)
-	case model.ProfileLabelsKey:
-		_, ok = entry.Value.(model.Labels)
-	case model.PolicyKey:
-		_, ok = entry.Value.(model.Policy)
-	case model.PoolKey:
-		_, ok = entry.Value.(model.Pool)
-	}
-	if !ok {
-		entry.Err = fmt.Errorf("the value is a %T, which the key does not hold", entry.Value)
 		entry.Value = nil
 	}
 	return entry

@@ -21,6 +21,27 @@ type endpoint struct {
 	local    *local     // nil = another host's
 }
 
+// bag is a set of endpoints. The zero value is empty.
+type bag struct{ all map[*endpoint]struct{} }
+
+func (b *bag) add(ep *endpoint) {
+	if b.all == nil {
+		b.all = map[*endpoint]struct{}{}
+	}
+	b.all[ep] = struct{}{}
+}
+
+func (b *bag) remove(ep *endpoint) { delete(b.all, ep) }
+
+func (b *bag) len() int { return len(b.all) }
+
+// each calls f with every endpoint; f must not change the bag.
+func (b *bag) each(f func(*endpoint)) {
+	for ep := range b.all {
+		f(ep)
+	}
+}
+
 // match is one query that an endpoint matches, and where it stands there.
 type match struct {
 	query *query

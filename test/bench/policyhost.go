@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
-	clusters "github.com/calico-go/calico/pkg/policy/scale"
+	clusters "github.com/calico-go/calico/test/scale"
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/lab"
 )

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"go4.org/netipx"
 )
 
 // Element is in bytes as the kernel has them, the parts of a concatenation
@@ -68,67 +70,30 @@ func (e Element) Last() string {
 // Ranges are the addresses of prefixes as ranges that are sorted and don't touch: the
 // kernel takes neighbours for an overlap of their ends.
 func Ranges(nets []netip.Prefix) []Element {
-	var out []Element
-	for _, p := range merge(nets) {
-		r := rangeOf(p)
-		if n := len(out); n > 0 && out[n-1].End == r.Key {
-			out[n-1].End = r.End
-			continue
-		}
-		out = append(out, r)
-	}
-	return out
-}
-
-// merge is the same addresses in prefixes that are sorted, none inside another.
-func merge(nets []netip.Prefix) []netip.Prefix {
-	masked := make([]netip.Prefix, 0, len(nets))
+	var b netipx.IPSetBuilder
 	for _, p := range nets {
-		masked = append(masked, p.Masked())
+		b.AddPrefix(p)
 	}
-	slices.SortFunc(masked, func(a, b netip.Prefix) int {
-		if c := a.Addr().Compare(b.Addr()); c != 0 {
-			return c
+	set, err := b.IPSet()
+	if err != nil {
+		panic(err) // a prefix is invalid
+	}
+	var out []Element
+	for _, r := range set.Ranges() {
+		e := Element{Key: AddrBytes(r.From())}
+		if end := r.To().Next(); end.IsValid() {
+			e.End = AddrBytes(end)
 		}
-		return a.Bits() - b.Bits()
-	})
-	out := masked[:0]
-	for _, p := range masked {
-		if len(out) == 0 || !out[len(out)-1].Contains(p.Addr()) {
-			out = append(out, p)
-		}
+		out = append(out, e)
 	}
 	return out
-}
-
-// rangeOf is the range of the addresses of a prefix.
-func rangeOf(p netip.Prefix) Element {
-	return Element{Key: AddrBytes(p.Masked().Addr()), End: endOf(p)}
-}
-
-// endOf is the first address after a prefix, "" after the last there is.
-func endOf(p netip.Prefix) string {
-	b := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	if a = a.Next(); a.IsValid() {
-		return AddrBytes(a)
-	}
-	return ""
 }
 
 // Prefix is the prefix that a range of addresses is, if it is one.
 func (e Element) Prefix() (netip.Prefix, bool) {
 	first, _ := netip.AddrFromSlice([]byte(e.Key))
-	for bits := range first.BitLen() + 1 {
-		p := netip.PrefixFrom(first, bits)
-		if p.Masked().Addr() == first && endOf(p) == e.End {
-			return p, true
-		}
-	}
-	return netip.Prefix{}, false
+	last, _ := netip.AddrFromSlice([]byte(e.Last()))
+	return netipx.IPRangeFrom(first, last).Prefix()
 }
 
 // sorted are the elements in order of their keys.

@@ -14,7 +14,7 @@ func TestPrefix(t *testing.T) {
 		"fd00::/8": "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::/0": "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "fd00::1/128": "fd00::1",
 	} {
 		p := netip.MustParsePrefix(prefix)
-		r := rangeOf(p)
+		r := Ranges([]netip.Prefix{p})[0]
 		if got, ok := r.Prefix(); !ok || got != p {
 			t.Errorf("%s becomes %s, %t", p, got, ok)
 		}
@@ -22,7 +22,7 @@ func TestPrefix(t *testing.T) {
 			t.Errorf("%s ends with %x", p, r.Last())
 		}
 	}
-	some := Element{Key: rangeOf(netip.MustParsePrefix("10.0.0.0/24")).Key, End: rangeOf(netip.MustParsePrefix("10.0.1.0/25")).End}
+	some := Ranges([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.1.0/25")})[0]
 	if p, ok := some.Prefix(); ok {
 		t.Errorf("%s is not all of it", p)
 	}
