@@ -161,15 +161,14 @@ var groupName = regexp.MustCompile("^(to|from)-[0-9a-f]{16}$")
 // meddle is somebody else who changes what leads to groups' chains, or what they ask.
 func meddle(t *testing.T, f *Firewall, r *rand.Rand) {
 	t.Helper()
-	var chains, keys []string
-	for at, g := range f.desired.interfaces.groups.joined {
-		if g.direction == model.Inbound && f.desired.ruleset.chains[g.chain].there && f.desired.ruleset.sets[at.set].was[at.key] == (held{}) {
-			chains, keys = append(chains, g.chain), append(keys, strings.TrimRight(at.key, "\x00"))
-		}
+	if !f.desired.ruleset.there {
+		return
 	}
-	slices.Sort(chains)
-	slices.Sort(keys)
-	if len(chains) == 0 || len(keys) == 0 || !strings.Contains(run(t, "nft", "list", "map", "inet", TableName, render.MapTo), keys[0]) {
+	var chains, keys []string
+	for _, led := range regexp.MustCompile(`"(cali\d+)" : jump ([^\s,]+)`).FindAllStringSubmatch(run(t, "nft", "list", "map", "inet", TableName, render.MapTo), -1) {
+		keys, chains = append(keys, led[1]), append(chains, led[2])
+	}
+	if len(keys) == 0 {
 		return
 	}
 	chain, key := chains[r.IntN(len(chains))], keys[r.IntN(len(keys))]
