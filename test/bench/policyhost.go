@@ -12,9 +12,9 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 	"github.com/calico-go/calico/pkg/kernel/pod"
 	"github.com/calico-go/calico/pkg/model"
-	clusters "github.com/calico-go/calico/test/scale"
 	"github.com/calico-go/calico/pkg/store"
 	"github.com/calico-go/calico/test/lab"
+	clusters "github.com/calico-go/calico/test/scale"
 )
 
 const (
