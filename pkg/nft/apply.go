@@ -226,7 +226,7 @@ func (f *Firewall) try(r *Report) error {
 }
 
 // portion is how many bytes are written in one transaction where more may be cut: beside 10,000
-// sets the kernel takes seconds for them, and lets nobody else change nftables meanwhile.
+// sets the kernel takes seconds for them, and holds up everybody else's changes meanwhile.
 const portion = 1 << 20
 
 // write sends what differs and reads it back. expected is the generation that

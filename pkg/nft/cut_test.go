@@ -51,7 +51,7 @@ func TestCut(t *testing.T) {
 		cut(time.Hour, flows...)
 		cut(time.Hour, flows...) // they are there already
 		wantWrites(t, f, 0, 0)
-		at, last := map[int]net.PacketConn{80: b.listen(80), 81: b.listen(81)}, b.listen(fencePort)
+		at, last := map[int]net.PacketConn{80: b.listen(80), 81: b.listen(81)}, b.listen(markerPort)
 		passes := func(name string, in func(func()), from netip.Addr, fromPort uint16, v int, port int, want bool) {
 			t.Helper()
 			if _, ok := probe(t, in, netip.AddrPortFrom(from, fromPort), netip.AddrPortFrom(b.ep.Addrs[v], uint16(port)), at[port], last, from, b.ep.Addrs[v], want); ok != want {

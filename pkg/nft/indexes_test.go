@@ -204,7 +204,7 @@ func TestPacketsByIndex(t *testing.T) {
 			s.ep.Inbound, s.ep.Outbound = policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}, policy.Verdicts{Profiles: []policy.RulesID{profileID("prod")}}
 		}
 		f := open(t)
-		at := sink.listen(fencePort)
+		at := sink.listen(markerPort)
 		seen := map[string]uint64{}
 		count1 := func(chain, comment string, more uint64) {
 			t.Helper()
@@ -216,7 +216,7 @@ func TestPacketsByIndex(t *testing.T) {
 			t.Helper()
 			t.Log(what)
 			for v := range a.ep.Addrs {
-				send(t, from, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(sink.ep.Addrs[v], fencePort))
+				send(t, from, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(sink.ep.Addrs[v], markerPort))
 				if byName == dropped {
 					count1("workload-source", slowly, 1)
 					continue

@@ -150,14 +150,14 @@ func listen(tb testing.TB, port int) net.PacketConn {
 	return c
 }
 
-// fencePort is open for all in these tests. What is sent to it after another
+// markerPort is open for all in these tests. What is sent to it after another
 // packet arrives after it.
-const fencePort = 9
+const markerPort = 9
 
-// probe sends a UDP packet, and one to the fence from another address; then the
-// first has arrived or never will: where it shall arrive it is waited for longer. It
+// probe sends a UDP packet, and one to the marker from another address; then the
+// first has arrived or never will: where it is expected, the test waits longer. It
 // gives the sender as the receiver sees it.
-func probe(tb testing.TB, in func(func()), from, to netip.AddrPort, at, fence net.PacketConn, fenceFrom, fenceTo netip.Addr, arrives bool) (netip.AddrPort, bool) {
+func probe(tb testing.TB, in func(func()), from, to netip.AddrPort, at, marker net.PacketConn, markerFrom, markerTo netip.Addr, arrives bool) (netip.AddrPort, bool) {
 	tb.Helper()
 	send := func(from, to netip.AddrPort) {
 		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(from), net.UDPAddrFromAddrPort(to))
@@ -171,11 +171,11 @@ func probe(tb testing.TB, in func(func()), from, to netip.AddrPort, at, fence ne
 	}
 	in(func() {
 		send(from, to)
-		send(netip.AddrPortFrom(fenceFrom, 0), netip.AddrPortFrom(fenceTo, fencePort))
+		send(netip.AddrPortFrom(markerFrom, 0), netip.AddrPortFrom(markerTo, markerPort))
 	})
 	buf := make([]byte, 10)
-	if _, _, err := readWithin(fence, buf); err != nil {
-		tb.Fatalf("the fence: %v", err)
+	if _, _, err := readWithin(marker, buf); err != nil {
+		tb.Fatalf("the marker: %v", err)
 	}
 	if !arrives && !waits(tb, at) {
 		return netip.AddrPort{}, false
@@ -221,9 +221,9 @@ func isPerm(err error) bool { return errors.Is(err, os.ErrPermission) }
 // here runs fn in the current namespace.
 func here(fn func()) { fn() }
 
-// withFence allows the fence, and what else is given.
-func withFence(rules ...policy.Rule) []policy.Rule {
-	return append([]policy.Rule{{Action: model.ActionAllow, Match: policy.Criteria{Protocol: model.ProtocolUDP, DstPorts: []model.Port{{Min: fencePort, Max: fencePort}}}}}, rules...)
+// withMarker allows the marker, and what else is given.
+func withMarker(rules ...policy.Rule) []policy.Rule {
+	return append([]policy.Rule{{Action: model.ActionAllow, Match: policy.Criteria{Protocol: model.ProtocolUDP, DstPorts: []model.Port{{Min: markerPort, Max: markerPort}}}}}, rules...)
 }
 
 func udpTo(action model.Action, port uint16) policy.Rule {
@@ -254,7 +254,7 @@ func testPackets(t *testing.T, tell func(*Firewall)) {
 		f.Update(policy.Changes{
 			Endpoints: endpoints(a.ep, b.ep, host),
 			Rules: rules(
-				policy.Rules{ID: policyID("web"), Inbound: withFence(
+				policy.Rules{ID: policyID("web"), Inbound: withMarker(
 					udpTo(model.ActionDeny, 81),
 					policy.Rule{Action: model.ActionAllow, Match: policy.Criteria{Protocol: model.ProtocolUDP, SrcSets: []policy.SetID{"friends"}, DstPorts: []model.Port{{Min: 80, Max: 89}}}},
 				)},
@@ -267,7 +267,7 @@ func testPackets(t *testing.T, tell func(*Firewall)) {
 		tell(f)
 		mustApply(t, f)
 		ports := map[string]map[int]net.PacketConn{"b": {}, "out": {}, "host": {}}
-		for _, port := range []int{fencePort, 80, 81, 200, 9000, 22} {
+		for _, port := range []int{markerPort, 80, 81, 200, 9000, 22} {
 			ports["b"][port], ports["out"][port], ports["host"][port] = b.listen(port), out.listen(port), listen(t, port)
 		}
 		for v := range own {
@@ -280,13 +280,13 @@ func testPackets(t *testing.T, tell func(*Firewall)) {
 				sport, dport int
 				at           string
 				to           netip.Addr
-				fenceFrom    netip.Addr
+				markerFrom   netip.Addr
 				want         netip.Addr // sender as seen, zero = dropped
 			}{
 				{"allowed by a set", a.do, src, 1000, 80, "b", b.ep.Addrs[v], src, src},
 				{"denied", a.do, src, 1000, 81, "b", b.ep.Addrs[v], src, netip.Addr{}},
 				{"no policy decides", a.do, src, 1000, 200, "b", b.ep.Addrs[v], src, netip.Addr{}},
-				{"spoofed source", a.do, bad, 1000, fencePort + 71, "b", b.ep.Addrs[v], src, netip.Addr{}},
+				{"spoofed source", a.do, bad, 1000, markerPort + 71, "b", b.ep.Addrs[v], src, netip.Addr{}},
 				{"1:1 NAT", a.do, src, 1001, 80, "b", b.ep.NAT[v].ExtIP, src, src},
 				{"an endpoint calls itself", b.do, b.ep.Addrs[v], 1002, 80, "b", b.ep.NAT[v].ExtIP, b.ep.Addrs[v], b.ep.NAT[v].ExtIP},
 				{"masqueraded", a.do, src, 1003, 80, "out", out.ep.Addrs[v], src, own[v]},
@@ -297,7 +297,7 @@ func testPackets(t *testing.T, tell func(*Firewall)) {
 				{"to the host, untracked", out.do, out.ep.Addrs[v], 1008, 9000, "host", own[v], out.ep.Addrs[v], out.ep.Addrs[v]},
 			} {
 				sender, ok := probe(t, c.in, netip.AddrPortFrom(c.from, uint16(c.sport)), netip.AddrPortFrom(c.to, uint16(c.dport)),
-					ports[c.at][c.dport], ports[c.at][fencePort], c.fenceFrom, c.to, c.want.IsValid())
+					ports[c.at][c.dport], ports[c.at][markerPort], c.markerFrom, c.to, c.want.IsValid())
 				if ok != c.want.IsValid() || ok && sender.Addr() != c.want {
 					t.Errorf("%s, IPv%d: received %t, from %s: want %s", c.name, []int{4, 6}[v], ok, sender, c.want)
 				}

@@ -95,15 +95,15 @@ func testGone(t *testing.T, f *Firewall, a, b space, at map[int]net.PacketConn) 
 		mustApply(t, f)
 		for v := range a.ep.Addrs {
 			before := count(t, f, "workload-source", "no endpoint has the interface")
-			send(t, a, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(b.ep.Addrs[v], fencePort))
+			send(t, a, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(b.ep.Addrs[v], markerPort))
 			waitCount(t, f, "workload-source", "no endpoint has the interface", before+1)
 		}
 	}
 	f.Update(policy.Changes{Endpoints: endpoints(a.ep)})
 	mustApply(t, f)
 	for v := range a.ep.Addrs {
-		send(t, a, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(b.ep.Addrs[v], fencePort))
-		if _, _, err := readWithin(at[fencePort], make([]byte, 10)); err != nil {
+		send(t, a, netip.AddrPortFrom(a.ep.Addrs[v], 0), netip.AddrPortFrom(b.ep.Addrs[v], markerPort))
+		if _, _, err := readWithin(at[markerPort], make([]byte, 10)); err != nil {
 			t.Errorf("back again: %v", err)
 		}
 	}

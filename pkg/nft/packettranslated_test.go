@@ -38,12 +38,12 @@ func TestTranslatedConnections(t *testing.T) {
 		}
 		f.Update(state("10.65.0.1/32", "fd00::1/128"))
 		mustApply(t, f)
-		fence, at := out.listen(fencePort), map[int]net.PacketConn{80: out.listen(80), 81: out.listen(81)}
+		marker, at := out.listen(markerPort), map[int]net.PacketConn{80: out.listen(80), 81: out.listen(81)}
 		want := func(what string, port int, addrs []netip.Addr) {
 			t.Helper()
 			for v, addr := range addrs {
 				from := a.ep.Addrs[v]
-				got, ok := probe(t, a.do, netip.AddrPortFrom(from, 1000), netip.AddrPortFrom(out.ep.Addrs[v], uint16(port)), at[port], fence, from, out.ep.Addrs[v], true)
+				got, ok := probe(t, a.do, netip.AddrPortFrom(from, 1000), netip.AddrPortFrom(out.ep.Addrs[v], uint16(port)), at[port], marker, from, out.ep.Addrs[v], true)
 				if !ok || got.Addr() != addr {
 					t.Errorf("%s, IPv%d: received %t, from %s: want %s", what, []int{4, 6}[v], ok, got, addr)
 				}

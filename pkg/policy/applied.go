@@ -40,7 +40,7 @@ func (b *rulebook) apply(l *local, a *applied) {
 type ruling struct {
 	index *index
 	made  map[string]*applied // by what it follows from
-	// closed is for invalid host endpoints: nobody is asked, and nothing allowed.
+	// closed is for invalid host endpoints: no policy is asked, and nothing allowed.
 	closed *applied
 	key    []byte
 	ids    []uint64

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Engine turns what etcd holds into what the firewall of one host shall be. It
+// Engine turns what etcd holds into what the firewall of one host is to be. It
 // is told of every change and works out only what that change touches. The
 // result depends on what etcd holds and not on the order in which it was heard
 // of. It keeps the labels and rules of what it is told, which must not change
@@ -176,8 +176,8 @@ func hostOf(entry model.Entry) (h model.HostEndpoint, ok bool) {
 	return h, ok
 }
 
-// Invalid says what is wrong, by path: objects that don't parse or can't be
-// heeded, what is another spelling of a key that is there, host endpoints of this host that are on no interface,
+// Invalid says what is wrong, by path: objects that don't parse or can't take
+// effect, what is another spelling of a key that is there, host endpoints of this host that are on no interface,
 // untracked policies without effect here, and profiles that endpoints of this host name and that are not there.
 // The caller must not change it. It costs nothing between Updates.
 func (e *Engine) Invalid() map[string]error {
@@ -187,7 +187,7 @@ func (e *Engine) Invalid() map[string]error {
 	if e.judged != nil {
 		return e.judged
 	}
-	e.judged = e.locals.unheeded()
+	e.judged = e.locals.ineffective()
 	maps.Copy(e.judged, e.spellings.passedOver())
 	maps.Copy(e.judged, e.locals.unplaced)
 	for path, err := range e.invalid {

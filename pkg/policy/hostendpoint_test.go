@@ -287,8 +287,8 @@ func TestUntracked(t *testing.T) {
 	}
 }
 
-// TestUnheeded: an untracked policy that picks "*" alone is told, and why.
-func TestUnheeded(t *testing.T) {
+// TestIneffective: an untracked policy that picks "*" alone is told, and why.
+func TestIneffective(t *testing.T) {
 	wild := `{"name": "*", "labels": {"any": "x"}}`
 	raw := `{"selector": "has(any)", "untracked": true, "inbound_rules": [{}]}`
 	for _, tt := range []struct {

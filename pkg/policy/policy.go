@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy works out what the firewall of one host shall be: from the
+// Package policy works out what the firewall of one host is to be: from the
 // endpoints, profiles, policies and pools of the whole cluster to the ordered
 // rules of each local endpoint and the address sets that they refer to.
 //

@@ -11,7 +11,7 @@ import (
 )
 
 // State is all Changes so far in one: the whole of what this host's firewall
-// shall be. The zero value is empty.
+// is to be. The zero value is empty.
 type State struct {
 	Endpoints map[string]*Endpoint // by path
 	Rules     map[RulesID]*Rules
@@ -21,7 +21,7 @@ type State struct {
 }
 
 // Tunnels are what the firewall must know of the tunnels between hosts. The zero
-// value is a host that uses none, whose packets pay nothing for them.
+// value is a host that uses none.
 type Tunnels struct {
 	VXLANPort uint16 // UDP port that a VXLAN device listens at, 0 = there is none
 	IPIP      bool   // there is an IPIP device

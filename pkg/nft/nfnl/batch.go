@@ -14,8 +14,8 @@ import (
 
 // Batch is a list of changes that the kernel makes all at once or not at all.
 type Batch struct {
-	// Writes is how many changes that is, as people count them. Elements that change, and what
-	// is flushed, are added by whoever knows.
+	// Writes is how many changes that is, as people count them. The caller adds elements that change,
+	// and rules that are flushed.
 	Writes int
 	// Portion is how many bytes a transaction has at most, where the batch may be cut; 0 =
 	// as many as the socket takes.

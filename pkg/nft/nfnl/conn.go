@@ -19,8 +19,8 @@ import (
 // ErrInterrupted says that some ruleset changed while it was read, and it isn't known what of it.
 var ErrInterrupted = errors.New("the ruleset changed while it was read")
 
-// Conn talks to the kernel of one table. It is good for one goroutine at a time, but for Listen. Of the
-// zero value there is nothing to be had but batches, which can't be sent.
+// Conn talks to the kernel of one table. It is good for one goroutine at a time, but for Listen. The zero
+// value only makes batches, which can't be sent.
 type Conn struct {
 	table string
 	sock  socket

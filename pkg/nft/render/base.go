@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package render makes the chains, rules and sets of the firewall of what policy says.
+// Package render turns what policy says into the chains, rules and sets of the firewall.
 package render
 
 import (
@@ -16,8 +16,8 @@ import (
 // needed costs nothing: an empty chain of a hook isn't free.
 type Uses struct {
 	Wildcard, Hosts, Untracked, NAT, Masquerade, Shut bool
-	// Translated is that there was NAT or Masquerade once: without any chain of kind nat the
-	// kernel translates no packet of the connections that run, and these leave by the workload's own address.
+	// Translated says that there was NAT or Masquerade once. Without any chain of type nat the kernel stops translating
+	// the connections that run, and their packets leave with the workload's own address.
 	Translated bool
 	Tunnels    Tunnels
 }
@@ -210,7 +210,7 @@ func exempt(asDHCP func(table.Rule) table.Rule) []table.Rule {
 }
 
 // notTracked keeps from the connection tracker what a rule lets pass: a forged address
-// would be given a connection, by which whoever has it comes past policy.
+// would be given a connection, by which its owner comes past policy.
 func notTracked(r table.Rule) table.Rule {
 	r.Do = slices.Insert(r.Do, len(r.Do)-1, table.Statement(table.NoTrack{}))
 	return r

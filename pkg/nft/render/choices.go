@@ -64,8 +64,8 @@ func (a Ask) Rule(d model.Direction) table.Rule {
 
 // Choices ask policies and profiles of an unmarked packet: one rule for each, but
 // those whose rules are all of the other direction. What none allows comes to their
-// end without the mark. Of those who are asked last a packet doesn't come back when
-// it is allowed.
+// end without the mark. Where they are asked last, a packet that they allow doesn't
+// come back.
 func Choices(v policy.Verdicts, last bool, effect func(policy.RulesID) Effect) []Ask {
 	undecided := markAllowed | markNextTier
 	if last {

@@ -35,9 +35,9 @@ func expand(match []table.Statement, limit int) [][]table.Statement {
 			}
 		case !s.(table.Among).Not && len(out)*len(singles) <= limit:
 			var more [][]table.Statement
-			for _, way := range out {
+			for _, match := range out {
 				for _, one := range singles {
-					more = append(more, append(way[:len(way):len(way)], one))
+					more = append(more, append(match[:len(match):len(match)], one))
 				}
 			}
 			out = more

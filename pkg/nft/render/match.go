@@ -115,27 +115,28 @@ func portRanges(ports []model.Port) []table.Element {
 // no packet matches two of them.
 func product(src, dst []alternative, apart bool) [][]table.Statement {
 	var out [][]table.Statement
-	for _, s := range ways(src, apart) {
-		for _, d := range ways(dst, apart) {
+	for _, s := range combinations(src, apart) {
+		for _, d := range combinations(dst, apart) {
 			out = append(out, slices.Concat(s, d))
 		}
 	}
 	return out
 }
 
-func ways(list []alternative, apart bool) [][]table.Statement {
+// combinations are the ways to match one of the alternatives.
+func combinations(list []alternative, apart bool) [][]table.Statement {
 	if len(list) == 0 {
 		return [][]table.Statement{nil}
 	}
 	var out [][]table.Statement
 	for i, a := range list {
-		var way []table.Statement
+		var one []table.Statement
 		for _, before := range list[:i] {
 			if apart {
-				way = append(way, before.out)
+				one = append(one, before.out)
 			}
 		}
-		out = append(out, append(way, a.in))
+		out = append(out, append(one, a.in))
 	}
 	return out
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// The sets and maps that there always are, and that whoever has endpoints, pools and
-// tunnels fills.
+// The sets and maps that there always are: the caller fills them from endpoints, pools and tunnels.
 const (
 	SetWorkloads  = "workloads"      // interfaces with an endpoint
 	SetClosed     = "closed"         // those whose endpoint is inactive

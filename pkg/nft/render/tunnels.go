@@ -14,7 +14,7 @@ type Tunnels struct {
 }
 
 // strangers drops what would come out of a tunnel and wasn't put in by a host of
-// the cluster: whoever could send that would have any source address, and pass as
+// the cluster: its sender could have any source address, and pass as
 // any endpoint. It is looked at where packets for the host itself come by, when
 // fragments have been put together and before the tunnel's device has them, so
 // that what is forwarded pays nothing.

@@ -8,10 +8,10 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// unheeded says of untracked policies, by path, that they are without effect here:
+// ineffective says of untracked policies, by path, that they are without effect here:
 // those that pick "*" and no other host endpoint of this host. Where a forwarded
 // packet will leave is not known before connection tracking.
-func (ls *locals) unheeded() map[string]error {
+func (ls *locals) ineffective() map[string]error {
 	var wild, others []*local
 	for _, l := range ls.hosts {
 		if l.host.Name == "*" {
