@@ -187,7 +187,7 @@ func TestCutStays(t *testing.T) {
 	elements := func() string {
 		return r.run(r.self, "nft", "list", "set", "inet", "calico", "cut4") + r.run(r.self, "nft", "list", "set", "inet", "calico", "cut6")
 	}
-	if n := strings.Count(elements(), "counter packets"); n != 6 {
+	if n := strings.Count(elements(), " expires "); n != 6 {
 		t.Errorf("the sets hold %d flows, want those of UDP and two of TCP for each IP version:\n%s", n, elements())
 	}
 	for _, command := range []string{"flush table inet calico", "delete table inet calico", "flush set inet calico cut4"} {
@@ -202,7 +202,7 @@ func TestCutStays(t *testing.T) {
 	}
 	r.del(policyPath("no"))
 	r.enforced()
-	if text := elements(); strings.Contains(text, "counter packets") {
+	if text := elements(); strings.Contains(text, " expires ") {
 		t.Errorf("once policy allows it, the gate opens while the sets hold flows:\n%s", text)
 	}
 	r.flows("allowed again", runs...)

@@ -7,29 +7,12 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// linkLocal is the link-local address of an interface at a place.
-func (r *rig) linkLocal(at *place, name string) (a netip.Addr) {
-	r.Helper()
-	r.until("a link-local address of "+name, func() bool {
-		for line := range strings.Lines(r.run(at, "ip", "-6", "-o", "addr", "show", "dev", name, "scope", "link", "-tentative")) {
-			if _, rest, ok := strings.Cut(line, " inet6 "); ok {
-				text, _, _ := strings.Cut(rest, "/")
-				a = netip.MustParseAddr(text)
-				return true
-			}
-		}
-		return false
-	})
-	return a
-}
 
 // tick has whoever connects get a byte each few milliseconds, and sends nothing back.
 func (r *rig) tick(at *place, port uint16) {
@@ -66,42 +49,6 @@ func ticks(c net.Conn, n int, within time.Duration) error {
 		}
 	}
 	return nil
-}
-
-// TestCutLinkLocal has connections over link-local addresses of two interfaces of
-// the host, of which one comes to be closed.
-func TestCutLinkLocal(t *testing.T) {
-	r := newRig(t)
-	r.pod("witness")
-	r.run(r.self, "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "lan1", "netns", r.outside.ns.Path())
-	r.run(r.self, "ip", "link", "set", "eth1", "up")
-	r.run(r.outside, "ip", "link", "set", "lan1", "up")
-	r.tick(r.self, 8080)
-	route := r.run(r.outside, "ip", "-6", "-o", "route", "get", r.self.addrs[1].String())
-	_, rest, _ := strings.Cut(route, " dev ")
-	conns := map[string]net.Conn{}
-	for name, far := range map[string]string{"eth0": strings.Fields(rest)[0], "eth1": "lan1"} {
-		r.linkLocal(r.outside, far)
-		c, err := connect(r.outside, netip.AddrPortFrom(r.linkLocal(r.self, name).WithZone(far), 8080), patience)
-		if err == nil {
-			defer c.Close()
-			err = ticks(c, 10, patience)
-		}
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		conns[name] = c
-	}
-	r.policy("closed", `{"selector": "kind == 'uplink'", "inbound_rules": [{"action": "deny"}], "outbound_rules": [{"action": "allow"}]}`)
-	r.put(hostPath("uplink"), `{"name": "eth0", "labels": {"kind": "uplink"}}`)
-	r.enforced()
-	r.until("a connection is cut", func() bool { return r.metric("calico_node_connections_cut_total") > 0 })
-	if err := ticks(conns["eth0"], 1000, time.Second); err == nil {
-		t.Error("over eth0, which is closed, it goes on")
-	}
-	if err := ticks(conns["eth1"], 1000, patience/4); err != nil {
-		t.Errorf("over eth1, which is not a host endpoint: %v", err)
-	}
 }
 
 // TestCutFailsafe has a connection cut that the host began from its port 22: the
