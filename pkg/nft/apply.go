@@ -6,13 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/calico-go/calico/pkg/nft/nfnl"
-	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -277,23 +274,4 @@ func (f *Firewall) write(r *Report, expected uint32) error {
 	rs.settled()
 	f.whole, f.started, f.remade = false, true, false
 	return nil
-}
-
-// Table is what is desired, for people.
-func (f *Firewall) Table() table.Table {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	rs := f.desired.ruleset
-	t := table.Table{Name: TableName}
-	for _, name := range slices.Sorted(maps.Keys(rs.sets)) {
-		if s := rs.sets[name]; s.wanted {
-			t.Sets = append(t.Sets, s.value())
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(rs.chains)) {
-		if c := rs.chains[name]; c.render != nil {
-			t.Chains = append(t.Chains, c.render())
-		}
-	}
-	return t
 }

@@ -209,7 +209,7 @@ func TestPacketsByIndex(t *testing.T) {
 		count1 := func(chain, comment string, more uint64) {
 			t.Helper()
 			seen[comment] += more
-			waitCount(t, f, chain, comment, seen[comment])
+			waitCount(t, chain, comment, seen[comment])
 		}
 		const dropped = 2 // neither by name nor by index
 		expect := func(what string, from space, byName uint64) {

@@ -303,8 +303,8 @@ func testPackets(t *testing.T, tell func(*Firewall)) {
 				}
 			}
 		}
-		waitCount(t, f, "workload-source", "spoofed source", 2)
-		waitCount(t, f, "accept-untracked", "", 2)
+		waitCount(t, "workload-source", "spoofed source", 2)
+		waitCount(t, "accept-untracked", "", 2)
 		testToHost(t, f, a, own, ports["host"])
 		testGone(t, f, a, b, ports["b"])
 	})

@@ -42,10 +42,10 @@ func testForged(t *testing.T, tell func(*Firewall)) {
 			atSink, atHost := sink.listen(int(ports[1])), listen(t, int(ports[1]))
 			from := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, ports[0]) }
 			toSink, toHost := netip.AddrPortFrom(sink.ep.Addrs[v], ports[1]), netip.AddrPortFrom(own[v], ports[1])
-			spoofed := count(t, f, "forward-calico", "spoofed source")
+			spoofed := count(t, "forward-calico", "spoofed source")
 
 			send(t, thief, from(victim.ep.Addrs[v]), toSink)
-			waitCount(t, f, "forward-calico", "spoofed source", spoofed+1)
+			waitCount(t, "forward-calico", "spoofed source", spoofed+1)
 			// Not even as part of a connection that the victim has.
 			send(t, victim, from(victim.ep.Addrs[v]), toSink)
 			if _, _, err := readWithin(atSink, buf); err != nil {
@@ -57,7 +57,7 @@ func testForged(t *testing.T, tell func(*Firewall)) {
 				}
 			})
 			send(t, thief, from(victim.ep.Addrs[v]), toSink)
-			waitCount(t, f, "forward-calico", "spoofed source", spoofed+2)
+			waitCount(t, "forward-calico", "spoofed source", spoofed+2)
 			if waits(t, atSink) {
 				t.Error("it came to another pod")
 			}
@@ -74,9 +74,9 @@ func testForged(t *testing.T, tell func(*Firewall)) {
 			if _, err := atHost.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(from(out.ep.Addrs[v]))); !isPerm(err) {
 				t.Errorf("an answer to whom it claims to be from: %v, want that policy denies it", err)
 			}
-			denied := count(t, f, "host-in-eth0", "no policy or profile allows it")
+			denied := count(t, "host-in-eth0", "no policy or profile allows it")
 			send(t, out, from(out.ep.Addrs[v]), toHost)
-			waitCount(t, f, "host-in-eth0", "no policy or profile allows it", denied+1)
+			waitCount(t, "host-in-eth0", "no policy or profile allows it", denied+1)
 			send(t, thief, from(thief.ep.Addrs[v]), toHost)
 			if _, _, err := readWithin(atHost, buf); err != nil {
 				t.Errorf("to the host from its own address: %v", err)

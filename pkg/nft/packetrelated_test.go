@@ -59,7 +59,7 @@ func TestErrors(t *testing.T) {
 			connect(here, o, out1, out1)
 			connect(here, o, third1, third1)
 			connect(out.do, out1, b.ep.NAT[v].ExtIP, b1)
-			denied := count(t, f, "related-packets", "about a connection of others")
+			denied := count(t, "related-packets", "about a connection of others")
 			for _, c := range []struct {
 				name     string
 				from     space
@@ -78,7 +78,7 @@ func TestErrors(t *testing.T) {
 				c.from.do(func() { sendError(t, v, c.from.ep.Addrs[v], c.src, c.dst) })
 				if c.at == "" {
 					denied++
-					waitCount(t, f, "related-packets", "about a connection of others", denied)
+					waitCount(t, "related-packets", "about a connection of others", denied)
 				} else if err := hearsError(hears[c.at], v); err != nil {
 					t.Errorf("IPv%d, from %s: %v", []int{4, 6}[v], c.name, err)
 				}

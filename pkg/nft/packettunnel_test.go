@@ -63,14 +63,14 @@ func TestTunnels(t *testing.T) {
 		} {
 			f.Tunnels(step.tunnels)
 			mustApply(t, f)
-			vxlans, ipips := count(t, f, "filter-input", noVXLAN), count(t, f, "filter-input", noIPIP)
+			vxlans, ipips := count(t, "filter-input", noVXLAN), count(t, "filter-input", noIPIP)
 			for v := range own {
 				step.from.do(func() { sendThrough(t, v, netip.AddrPortFrom(inner[v], 80)) })
 			}
 			step.from.do(func() { sendIPIP(t, step.from.ep.Addrs[0], own[0]) })
 			if !step.through {
-				waitCount(t, f, "filter-input", noVXLAN, vxlans+2)
-				waitCount(t, f, "filter-input", noIPIP, ipips+1)
+				waitCount(t, "filter-input", noVXLAN, vxlans+2)
+				waitCount(t, "filter-input", noIPIP, ipips+1)
 				continue
 			}
 			buf := make([]byte, 100)
@@ -145,14 +145,14 @@ func TestImitations(t *testing.T) {
 			mustApply(t, f)
 			run(t, "conntrack", "-F")
 			const noVXLAN, noIPIP = "VXLAN of a workload's own, to outside of all pools", "IPIP of a workload's own, to outside of all pools"
-			vxlans, ipips := count(t, f, "forward-calico", noVXLAN), count(t, f, "forward-calico", noIPIP)
+			vxlans, ipips := count(t, "forward-calico", noVXLAN), count(t, "forward-calico", noIPIP)
 			for v, a := range step.to.ep.Addrs {
 				send(t, pod, netip.AddrPortFrom(pod.ep.Addrs[v], uint16(2000+n)), netip.AddrPortFrom(a, vxlanPort))
 			}
 			pod.do(func() { sendIPIP(t, pod.ep.Addrs[0], step.to.ep.Addrs[0]) })
 			if !step.passes {
-				waitCount(t, f, "forward-calico", noVXLAN, vxlans+2)
-				waitCount(t, f, "forward-calico", noIPIP, ipips+1)
+				waitCount(t, "forward-calico", noVXLAN, vxlans+2)
+				waitCount(t, "forward-calico", noIPIP, ipips+1)
 				continue
 			}
 			from := own

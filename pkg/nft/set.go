@@ -103,19 +103,6 @@ func (s *set) all() []nfnl.Element {
 	return out
 }
 
-// value is the set with its elements.
-func (s *set) value() table.Set {
-	out := s.def
-	for _, e := range s.all() {
-		if e.End {
-			out.Elements[len(out.Elements)-1].End = e.Key
-		} else {
-			out.Elements = append(out.Elements, table.Element{Key: e.Key, Data: e.Data})
-		}
-	}
-	return out
-}
-
 // intervals are the ends of the ranges of prefixes of one IP version.
 func intervals(prefixes []netip.Prefix, version int) map[string]string {
 	var nets []netip.Prefix

@@ -4,14 +4,17 @@ package nft
 
 import (
 	"flag"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/nft/table"
 	"github.com/calico-go/calico/pkg/policy"
 )
 
@@ -66,4 +69,36 @@ func TestTables(t *testing.T) {
 			golden(t, name, f.Table().String())
 		})
 	}
+}
+
+// Table is what is desired.
+func (f *Firewall) Table() table.Table {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rs := f.desired.ruleset
+	t := table.Table{Name: TableName}
+	for _, name := range slices.Sorted(maps.Keys(rs.sets)) {
+		if s := rs.sets[name]; s.wanted {
+			t.Sets = append(t.Sets, s.value())
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(rs.chains)) {
+		if c := rs.chains[name]; c.render != nil {
+			t.Chains = append(t.Chains, c.render())
+		}
+	}
+	return t
+}
+
+// value is the set with its elements.
+func (s *set) value() table.Set {
+	out := s.def
+	for _, e := range s.all() {
+		if e.End {
+			out.Elements[len(out.Elements)-1].End = e.Key
+		} else {
+			out.Elements = append(out.Elements, table.Element{Key: e.Key, Data: e.Data})
+		}
+	}
+	return out
 }
