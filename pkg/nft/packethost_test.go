@@ -144,7 +144,7 @@ func waitCount(tb testing.TB, chain, comment string, want uint64) {
 	}
 }
 
-var counted = regexp.MustCompile(`counter packets (\d+) bytes .* comment "(.*)"`)
+var counted = regexp.MustCompile(`(?m)counter packets (\d+) bytes .*?(?: comment "([^"]*)")?$`)
 
 // count is how many packets the rules of a chain with the comment have counted.
 func count(tb testing.TB, chain, comment string) uint64 {
