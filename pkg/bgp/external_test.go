@@ -368,7 +368,7 @@ func TestWrongAS(t *testing.T) {
 	eventually(t, "the other side's error", true, func() bool {
 		return strings.Contains(sb.peer(a.v4).Error, "expect another AS number of us")
 	})
-	time.Sleep(20 * time.Second) // several tries of each side
+	time.Sleep((2*connectRetry + 1) * time.Second) // two more tries of each side
 	for _, s := range []*speaker{sa, sb} {
 		said := 0 // since it couldn't be connected to, or didn't answer, as where a process waits for its turn
 		for line := range strings.Lines(s.log.String()) {

@@ -19,7 +19,7 @@ import (
 
 // What gobgp does (4.7 and 4.8, fsmHandler.loop): for a new session it reads its table, says that the session is up, and only
 // then counts the session among those that changes are sent to. What changes in between goes to nobody.
-// To reproduce: let 60 clients of a reflector connect at once, each of which announces and withdraws some prefixes
+// To reproduce: let 40 clients of a reflector connect at once, each of which announces and withdraws some prefixes
 // (TestChangesWhileSessionsComeUp). What it costs: a route that came is missing at that neighbour, and one that went stays
 // there, for as long as the session lasts.
 // What is done here: what changed while a session came up is said again.

@@ -14,7 +14,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// Nobody but this host has its blocks, and a default route isn't BGP's to make. The library refuses them by policy without a
+// Only this host has its blocks, and a default route isn't BGP's to make. The library refuses them by policy without a
 // word, so updates are looked through here.
 
 // maxNoted is how many such prefixes of a neighbour are noted in a session.

@@ -49,7 +49,7 @@ type running struct {
 	flooded map[netip.Addr]flooded
 	// restarting tells neighbours of the first Apply that our routes have been kept.
 	restarting bool
-	// fresh is that nobody had of us what others say when this began, so that nobody need be waited for.
+	// fresh: no neighbour had routes of others by us when this began, so that none need be waited for.
 	fresh bool
 }
 

@@ -45,7 +45,7 @@ type sessions struct {
 	mu    sync.Mutex
 	table map[netip.Addr]*sessionState
 	us    us
-	// deadline is when nobody is waited for any longer.
+	// deadline is when no neighbour is waited for any longer.
 	deadline time.Time
 }
 
@@ -279,7 +279,7 @@ func (t *sessions) wait(deadline time.Time) {
 	t.deadline = deadline
 }
 
-// complete says whether nobody is to be waited for any longer.
+// complete says whether no neighbour is to be waited for any longer.
 func (t *sessions) complete(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

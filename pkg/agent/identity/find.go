@@ -122,8 +122,8 @@ func (i *Keeper) leaving(family int, m plan.Method, goes bool) time.Duration {
 	return max(0, departure-i.now().Sub(*since))
 }
 
-// refused says that the kernel refuses an address of this host, nil = none. Where no
-// address of the family is wished nobody asks.
+// refused says that the kernel refuses an address of this host, nil = none. It doesn't matter where the host is to have no
+// address of the family.
 func refused(links []plan.Link, m plan.Method, family int) error {
 	if m.Kind == plan.MethodNone {
 		return nil

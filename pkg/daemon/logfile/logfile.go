@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logfile is the log's second place, a file that is followed when it is rotated.
+// Package logfile writes the log to a file as well, and to a new one after the file was rotated.
 package logfile
 
 import (
@@ -94,7 +94,7 @@ func (l *File) Write(line []byte) (int, error) {
 	return l.file.Write(line)
 }
 
-// reopen follows a rotation; where that fails, the file that is open stays.
+// reopen opens the file anew after a rotation; where that fails, the one that is open stays.
 func (l *File) reopen() {
 	there, err := os.Stat(l.path)
 	mine, errMine := l.file.Stat()

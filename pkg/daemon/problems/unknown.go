@@ -4,9 +4,8 @@ package problems
 
 import "github.com/calico-go/calico/pkg/model"
 
-// Unknown shows the objects of etcd of which fields were passed over because nothing
-// is known of them, and such keys of BGP's. A newer version may have written them, so the object is acted upon all
-// the same; but if somebody mistyped one, what they asked for doesn't hold.
+// Unknown shows the objects of etcd with unknown fields, which were passed over, and unknown keys of BGP. A newer version
+// may have written them, so the object is acted upon all the same; but what a mistyped field asks for doesn't hold.
 type Unknown struct {
 	host     string
 	problems *Ledger
