@@ -40,7 +40,7 @@ var layers = map[string]layer{
 	"pkg/cni": layerShell, "pkg/cni/protocol": layerShell, "pkg/cni/attach": layerShell, "pkg/cni/addresses": layerShell, "pkg/cni/delegate": layerShell, "pkg/cni/gc": layerShell,
 	"pkg/agent":             layerShell,
 	"pkg/agent/connections": layerShell, "pkg/agent/workload": layerShell, "pkg/agent/firewall": layerShell, "pkg/agent/debugstate": layerShell,
-	"pkg/agent/params": layerShell, "pkg/agent/status": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/etcdway": layerShell, "pkg/agent/router": layerShell, "pkg/agent/statefile": layerShell, "pkg/agent/leftovers": layerShell,
+	"pkg/agent/params": layerShell, "pkg/agent/status": layerShell, "pkg/agent/identity": layerShell, "pkg/agent/etcdguard": layerShell, "pkg/agent/router": layerShell, "pkg/agent/statefile": layerShell, "pkg/agent/leftovers": layerShell,
 	"cmd/calico": layerMain, "cmd/calico-ipam": layerMain, "cmd/calico-node": layerMain, "cmd/calico-lab": layerMain,
 	"scripts/isolate": layerMain,
 	"test/lab/member": layerTest, "test/lab": layerTest, "test/netns": layerTest, "test/eventually": layerTest, "test/pods": layerTest, "test/etcd": layerTest, "test/bench": layerTest, "test/bench/peak": layerTest, "test/e2e": layerTest, "test/chaos": layerTest, "test/firewall": layerTest, "test/differential": layerTest, "test/scale": layerTest, "test/vm": layerTest, "test/vm/guest": layerTest, "test/routing": layerTest,

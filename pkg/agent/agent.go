@@ -25,7 +25,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/agent/debugstate"
-	"github.com/calico-go/calico/pkg/agent/etcdway"
+	"github.com/calico-go/calico/pkg/agent/etcdguard"
 	"github.com/calico-go/calico/pkg/agent/firewall"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/router"
@@ -148,9 +148,9 @@ func run(ctx context.Context, cfg Config) error {
 	l := newLoop(cfg, params, h, trouble, status.New(status.Config{
 		Node: cfg.Node, VarDir: cfg.VarDir, Place: cfg.place, Logger: cfg.Logger, Health: h, Problems: trouble,
 	}, client))
-	way := etcdway.New(cfg.Logger, client)
-	l.gate.expect, l.router.etcdAddrs = client.Expect, way.Needed
-	r, id, left := attach(cfg, client, l, way.All)
+	guard := etcdguard.New(cfg.Logger, client)
+	l.gate.expect, l.router.etcdAddrs = client.Expect, guard.Needed
+	r, id, left := attach(cfg, client, l, guard.Addrs)
 	l.adopt()
 	errHealth, errMetrics := l.serving.Move()
 	if err := errors.Join(fixed("-health (CALICO_HEALTH_ADDRESS)", cfg.Health, errHealth), fixed("-metrics (CALICO_METRICS_ADDRESS)", cfg.Metrics, errMetrics)); err != nil {
@@ -162,11 +162,11 @@ func run(ctx context.Context, cfg Config) error {
 	group.Go(func() error { return l.serving.Run(ctx) })
 	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, SocketName), gatekeeper{l}) })
 	group.Go(func() error { return l.report.Run(ctx) })
-	f := newFeed(l, way, r)
+	f := newFeed(l, guard, r)
 	group.Go(func() error {
 		return client.Watch(ctx, watched(), func(u model.Update) error { return f.Update(ctx, u) })
 	})
-	group.Go(func() error { return way.KeepClear(ctx) })
+	group.Go(func() error { return guard.Run(ctx) })
 	group.Go(func() error { return r.Talk(ctx) })
 	group.Go(func() error { return r.Run(ctx) })
 	group.Go(func() error { return id.Run(ctx) })
@@ -233,14 +233,14 @@ func writeNode(cfg Config) error {
 type feed struct {
 	readable readable
 	unknown  *problems.Unknown
-	way      *etcdway.Way
+	guard    *etcdguard.Guard
 	status   *status.Reporter
 	router   *router.Router
 	updates  chan<- model.Update
 }
 
-func newFeed(l *loop, way *etcdway.Way, r *router.Router) *feed {
-	return &feed{unknown: problems.NewUnknown(l.etcd.host, l.problems), way: way, status: l.report, router: r, updates: l.updates}
+func newFeed(l *loop, guard *etcdguard.Guard, r *router.Router) *feed {
+	return &feed{unknown: problems.NewUnknown(l.etcd.host, l.problems), guard: guard, status: l.report, router: r, updates: l.updates}
 }
 
 // Update hands on one update; nil even where the context ends, as the source does so by itself. The
@@ -248,7 +248,7 @@ func newFeed(l *loop, way *etcdway.Way, r *router.Router) *feed {
 func (f *feed) Update(ctx context.Context, u model.Update) error {
 	f.readable.fill(u)
 	f.unknown.Hear(u)
-	f.way.Hear()
+	f.guard.Hear()
 	f.status.Hear(u)
 	f.router.Hear(u)
 	u, ok := forLoop(u)

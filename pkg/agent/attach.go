@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/store"
 )
 
-// attach makes the router that works beside the loop, and what works beside that. etcd are etcdway.Way's addresses.
+// attach makes the router that works beside the loop, and what works beside that. etcd are etcdguard.Guard's addresses.
 func attach(cfg Config, client *store.Client, l *loop, etcd func() map[netip.Addr]bool) (*router.Router, *identity.Keeper, *leftovers.Keeper) {
 	m := router.NewMetrics()
 	n := router.HostNetwork(router.NetworkConfig{Node: cfg.Node, VarDir: cfg.VarDir, Boot: cfg.place, Etcd: etcd, Logger: cfg.Logger})

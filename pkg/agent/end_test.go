@@ -16,7 +16,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/calico-go/calico/pkg/agent/etcdway"
+	"github.com/calico-go/calico/pkg/agent/etcdguard"
 	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
@@ -57,7 +57,7 @@ func TestStopWhileTelling(t *testing.T) {
 	defer r.CloseGracefully(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	f := newFeed(l, etcdway.New(log, h.store), r)
+	f := newFeed(l, etcdguard.New(log, h.store), r)
 	go func() {
 		ended <- h.store.Watch(ctx, watched(), func(u model.Update) error { return f.Update(ctx, u) })
 	}()

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcdguard knows the addresses of etcd, and keeps the host's own routes from leading away from them.
+package etcdguard
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/calico-go/calico/pkg/kernel/fabric"
+	"github.com/calico-go/calico/pkg/store"
+)
+
+const (
+	// patience is how long etcd has, when the agent starts, until routes of a former run that
+	// lead away from it are removed.
+	patience = 5 * time.Second
+	// trial is how long they stay away where etcd doesn't answer then either: it may be a
+	// workload, which only such routes lead to.
+	trial = 30 * time.Second
+	// pause is the time between two trials.
+	pause = time.Minute
+)
+
+// Guard knows the addresses of etcd. Any goroutine may ask it.
+type Guard struct {
+	log   *slog.Logger
+	addrs func() []netip.Addr // store.Client's
+	names func() []string     // store.Client's
+	// led says whether a route to a workload leads to an address, and remove removes
+	// those of a former run that do: fabric's.
+	led     func(netip.Addr) (bool, error)
+	remove  func(...netip.Addr) (removed []netip.Prefix, restore func() error, err error)
+	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	heard   chan struct{} // closed when etcd has answered
+
+	mu       sync.Mutex
+	answered bool
+	byRoutes map[netip.Addr]bool // of those that were seen since
+}
+
+// New is of a client of etcd, of which nothing was heard yet.
+func New(log *slog.Logger, client *store.Client) *Guard {
+	return &Guard{
+		log: log, addrs: client.Addrs, names: client.Names, led: fabric.LedByRoute, remove: fabric.ClearWay,
+		resolve: net.DefaultResolver.LookupNetIP, heard: make(chan struct{}), byRoutes: map[netip.Addr]bool{},
+	}
+}
+
+// Hear notes that etcd has answered, before anything is made of what it said.
+func (g *Guard) Hear() {
+	g.mu.Lock()
+	first := !g.answered
+	g.answered = true
+	g.mu.Unlock()
+	if first {
+		close(g.heard)
+		g.Addrs()
+	}
+}
+
+// Addrs are the known addresses. Of each it says whether routes to workloads led there
+// when it was first seen and etcd answered: etcd is reached by such routes then.
+func (g *Guard) Addrs() map[netip.Addr]bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := map[netip.Addr]bool{}
+	for _, a := range g.addrs() {
+		if a.IsLoopback() {
+			continue // no route leads there
+		}
+		led, known := g.byRoutes[a]
+		if !known && g.answered {
+			var err error
+			if led, err = g.led(a); err != nil {
+				g.log.Warn("whether etcd is a workload could not be found out, it is taken for none", "address", a, "err", err)
+			}
+			g.byRoutes[a] = led
+		}
+		all[a] = led
+	}
+	return all
+}
+
+// Needed are those that no workload may have.
+func (g *Guard) Needed() (list []netip.Addr) {
+	for a, byRoutes := range g.Addrs() {
+		if !byRoutes {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// Run removes routes of a former run that cut the host off from etcd: the former agent may have
+// made them before it knew the address, and nothing but etcd tells that they are wrong. They come
+// back where etcd doesn't answer without them either. It ends when etcd has answered: from then
+// on the plan makes none. The error is always nil.
+func (g *Guard) Run(ctx context.Context) error {
+	for g.silent(ctx, patience) {
+		removed, restore, err := g.remove(g.configured(ctx)...)
+		if err != nil {
+			g.log.Error("routes that lead away from etcd could not be removed, trying again", "err", err)
+		}
+		if len(removed) == 0 {
+			continue
+		}
+		g.log.Warn("etcd doesn't answer, and routes of this host lead there: trying without them", "routes", removed)
+		if !g.silent(ctx, trial) && ctx.Err() == nil {
+			return nil // the router makes those that are right
+		}
+		// The next agent would not know of them.
+		if err := restore(); err != nil {
+			g.log.Error("routes that were removed could not all be made again", "err", err)
+		} else {
+			g.log.Info("etcd doesn't answer without these routes either: they are made again", "routes", removed)
+		}
+		g.silent(ctx, pause-patience)
+	}
+	return nil
+}
+
+// silent waits, and says whether etcd still has not answered.
+func (g *Guard) silent(ctx context.Context, wait time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-g.heard:
+		return false
+	case <-time.After(wait):
+		return true
+	}
+}
+
+// configured are the addresses that are known, and those that DNS gives.
+func (g *Guard) configured(ctx context.Context) []netip.Addr {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	list := g.addrs()
+	for _, name := range g.names() {
+		found, _ := g.resolve(ctx, "ip", name) // what has none now is asked for again
+		for _, a := range found {
+			list = append(list, a.Unmap().WithZone(""))
+		}
+	}
+	return list
+}
