@@ -177,7 +177,7 @@ type Surroundings struct {
 }
 
 // Choose finds the host's own address among its links', in their order: the kernel
-// lists IPv4's in that in which they came, IPv6's the other way round. The one that it
+// lists IPv4's in that in which they came, IPv6's in reverse. The one that it
 // had is kept while the method allows it, as all others know the host by that. What is
 // there for a while only comes after what stays. Where all links are looked through, an
 // address in a pool of pods' is the last choice: it may be a pod's gateway, or the pool

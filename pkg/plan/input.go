@@ -15,11 +15,11 @@ type Learned struct {
 	Paths []Path
 }
 
-// Path is one way to a learned prefix.
+// Path is one of the paths to a learned prefix.
 type Path struct {
 	NextHop netip.Addr // a link-local one has the link as its zone
 	Peer    netip.Addr // the neighbour that sent it
-	// Rank is how many ways are better: 0 of the best, and the same of those that are
+	// Rank is how many paths are better: 0 of the best, and the same of those that are
 	// equally good.
 	Rank int
 }
@@ -68,10 +68,10 @@ type Links struct {
 type Settings struct {
 	VXLANPort uint16 // 0 = 4789
 	VXLANVNI  uint32 // 0 = 4096
-	// MTU is that of the uplinks, where it shall not be the least of theirs. More
+	// MTU is that of the uplinks, 0 = the least of theirs. More
 	// than the greatest of theirs is a LargeMTU, and not used.
 	MTU int
-	// TunnelMTU is that of tunnels, where it shall not follow from the uplinks'. More
+	// TunnelMTU is that of tunnels, 0 = what follows from the uplinks'. More
 	// than the greatest of theirs leaves, or MTU where it is set, is a LargeMTU, and not used.
 	TunnelMTU     map[TunnelKind]int
 	Listen        []netip.Addr

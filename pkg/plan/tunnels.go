@@ -61,7 +61,7 @@ func isTunnelDevice(name string) bool {
 }
 
 // tunnelMAC is a VXLAN device's address. Every host works it out for every other
-// from the name alone, so that nobody must be asked or told.
+// from the name alone, so that no host has to ask another.
 func tunnelMAC(kind TunnelKind, host string) model.MAC {
 	if kind == VXLAN6 {
 		host += "-v6"

@@ -36,7 +36,7 @@ func changeModes(t *testing.T, others []netip.Prefix) {
 	}
 	r.setMode(model.EncapAlways, others...)
 	r.awaitTunnels(len(others))
-	r.spoken(model.EncapNever)
+	r.awaitBGP(model.EncapNever)
 	var streams []*stream
 	for _, a := range r.pods[1].Addrs() {
 		streams = append(streams, r.stream(r.pods[0], a))
@@ -60,7 +60,7 @@ func changeModes(t *testing.T, others []netip.Prefix) {
 			t.Logf("to %s, mode %s: %d of %d lost so far, %d in a row", s.to, nameOf(mode), lost, s.requests(), longest)
 		}
 		r.all()
-		r.spoken(mode)
+		r.awaitBGP(mode)
 		for i, l := range logs {
 			if l.check(begin, mode) && i < last {
 				late = true
@@ -149,8 +149,8 @@ func (r *trio) routed(host int, mode model.EncapMode) {
 	})
 }
 
-// spoken waits until BGP has told of all blocks, or has withdrawn them, as the mode has it.
-func (r *trio) spoken(mode model.EncapMode) {
+// awaitBGP waits until BGP has told of all blocks, or has withdrawn them, as the mode has it.
+func (r *trio) awaitBGP(mode model.EncapMode) {
 	r.Helper()
 	blocks := 0
 	if mode == model.EncapNever {

@@ -4,7 +4,7 @@
 // agents hold, say and count, and the traffic between pods; and it runs the
 // routing daemons that others use, as neighbours.
 //
-// Its own tests have pods of several hosts talk by each way, while modes, agents, hosts and
+// Its own tests have pods of several hosts talk by every encapsulation, while modes, agents, hosts and
 // etcd change, and are of the faults that hosts and etcd can have. Those of neighbours
 // are in test/e2e, which needs the daemons.
 package routing

@@ -39,7 +39,7 @@ type State struct {
 
 // State describes the router; what isn't known when the context ends is left out.
 func (r *Router) State(ctx context.Context) State {
-	s := State{Busy: true, BGPError: problems.Reason(r.talker.trouble())}
+	s := State{Busy: true, BGPError: problems.Reason(r.bgp.failure())}
 	peers, err := r.network.speaker.Status(ctx)
 	s.Peers, s.PeersError = peers, problems.Reason(err)
 	answered := make(chan struct{})

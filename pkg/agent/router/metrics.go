@@ -12,7 +12,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// Metrics are what the agent counts of the way to other hosts.
+// Metrics are what the agent counts of routes to other hosts.
 type Metrics struct {
 	routes, problems          *prometheus.GaugeVec
 	tunnels, remotes, hosts   prometheus.Gauge
@@ -32,12 +32,12 @@ func NewMetrics() Metrics {
 	}
 	m := Metrics{
 		routes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "calico_node_routes", Help: "Routes that this host shall have for others' workloads, by what they come from: a block of its own, etcd (host), BGP.",
+			Name: "calico_node_routes", Help: "Routes that this host should have for others' workloads, by what they come from: a block of its own, etcd (host), BGP.",
 		}, []string{"origin"}),
 		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "calico_node_route_problems", Help: "What is wrong on the way to other hosts, by kind: see /debug/invalid.",
 		}, []string{"kind"}),
-		tunnels:    gauge("tunnels", "Tunnel devices that this host shall have."),
+		tunnels:    gauge("tunnels", "Tunnel devices that this host should have."),
 		remotes:    gauge("remotes", "Other hosts that this host's VXLAN devices know."),
 		hosts:      gauge("hosts", "Addresses of other hosts."),
 		advertised: gauge("advertised", "Prefixes that this host advertises by BGP."),

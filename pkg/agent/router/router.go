@@ -57,11 +57,11 @@ type Router struct {
 	log          *slog.Logger
 	network      Network
 	handover     *Handover
-	talker       *talker
+	bgp          *bgpUpdater
 	kernel       *kernel
 	identity     *identity.Keeper // nil = others say who this host is
 	naming       *status.Naming   // nil = the name is the host's own
-	leftover     leftover         // nil = nobody deletes leftovers
+	leftover     leftover         // nil = leftovers stay
 	reports      *reports
 	disturbances *disturbances
 	metrics      Metrics
@@ -109,7 +109,7 @@ type Config struct {
 	Handover  *Handover
 	Identity  *identity.Keeper // nil = others say who this host is
 	Naming    *status.Naming   // nil = the name is the host's own
-	Leftovers leftover         // nil = nobody deletes leftovers
+	Leftovers leftover         // nil = leftovers stay
 	Problems  *problems.Ledger
 	Health    *health.Monitor
 	Metrics   Metrics
@@ -121,7 +121,7 @@ func New(cfg Config, n Network) *Router {
 	reports := newReports(cfg.Logger, cfg.Problems)
 	return &Router{
 		log: cfg.Logger, network: n, handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming, leftover: cfg.Leftovers,
-		talker: &talker{
+		bgp: &bgpUpdater{
 			log: cfg.Logger, speaker: n.speaker, state: n.state, problems: cfg.Problems, health: cfg.Health,
 			desired: mailbox.New[bgp.Desired](),
 		},
@@ -146,12 +146,12 @@ func (r *Router) Hear(u model.Update) {
 // Talk has BGP do what the router desires, until the context ends; then sessions end as for a restart. It runs
 // beside Run. The error is always nil.
 func (r *Router) Talk(ctx context.Context) error {
-	r.talker.run(ctx)
+	r.bgp.run(ctx)
 	return nil
 }
 
 // CloseGracefully ends BGP's sessions as for a restart, where Talk was never called.
-func (r *Router) CloseGracefully(ctx context.Context) { r.talker.close(ctx) }
+func (r *Router) CloseGracefully(ctx context.Context) { r.bgp.close(ctx) }
 
 // Run turns until the context ends. What is programmed stays. The error is always nil.
 func (r *Router) Run(ctx context.Context) error {
@@ -436,7 +436,7 @@ func (r *Router) speak() {
 	if state.Speaker.AS != 0 {
 		r.memory.routerID = state.Speaker.RouterID
 	}
-	r.talker.say(bgp.Desired{Speaker: state.Speaker, Neighbours: maps.Clone(state.Neighbours), Advertisements: maps.Clone(state.Advertisements)})
+	r.bgp.set(bgp.Desired{Speaker: state.Speaker, Neighbours: maps.Clone(state.Neighbours), Advertisements: maps.Clone(state.Advertisements)})
 }
 
 // recall has BGP say what it said last where etcd can't be read or isn't ready: neighbours
@@ -451,12 +451,12 @@ func (r *Router) recall() {
 	d, err := r.memory.desired, r.memory.err
 	if err == nil {
 		r.log.Warn("BGP says what it said before the agent was started anew", "waiting", waits, "neighbours", len(d.Neighbours), "advertisements", len(d.Advertisements))
-		r.talker.say(d)
+		r.bgp.set(d)
 		return
 	}
 	if former, readErr := r.network.routes(); readErr == nil && len(former) == 0 {
 		return // a first start
 	}
 	r.log.Error("BGP is silent: neighbours forget this host's routes when the restart time is over", "time", r.params.RestartTime, "waiting", waits, "reason", err)
-	r.talker.health.SetDegraded("BGP", fmt.Sprintf("BGP is silent, as what it said last can't be used (%v): neighbours forget this host's routes when BGPRestartTimeSecs are over", err))
+	r.bgp.health.SetDegraded("BGP", fmt.Sprintf("BGP is silent, as what it said last can't be used (%v): neighbours forget this host's routes when BGPRestartTimeSecs are over", err))
 }

@@ -780,14 +780,14 @@ func TestRouterNotesLeftovers(t *testing.T) {
 	})
 }
 
-// TestTalker has a speaker that fails, one that hangs, and the end.
-func TestTalker(t *testing.T) {
+// TestBGPUpdater has a speaker that fails, one that hangs, and the end.
+func TestBGPUpdater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrossroads(t, func(c *crossroads) { c.refuse = errors.New("no port") })
 		time.Sleep(8 * time.Second)
 		text := "as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26] "
 		c.expectSaid(t, "a speaker that fails", text+"0s", text+"1s", text+"3s", text+"7s")
-		if err := c.talker.trouble(); err == nil || err.Error() != "no port" {
+		if err := c.bgp.failure(); err == nil || err.Error() != "no port" {
 			t.Errorf("trouble: %v", err)
 		}
 		if all := c.reports.ledger.All(); len(all) != 1 || all[0].Kind != problems.Host || all[0].Path != "BGP" || all[0].Reason != "no port" {
@@ -805,7 +805,7 @@ func TestTalker(t *testing.T) {
 		c.expectSaid(t, "then it is told the latest",
 			"as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26 10.2.0.64/26] 8s",
 			"as 64512 neighbours [192.0.2.2] advertises [10.1.0.0/26 10.2.0.0/26 10.2.0.64/26 10.2.0.128/26] 8s")
-		if err := c.talker.trouble(); err != nil || len(c.reports.ledger.All()) != 0 {
+		if err := c.bgp.failure(); err != nil || len(c.reports.ledger.All()) != 0 {
 			t.Errorf("trouble: %v, shown: %v", err, c.reports.ledger.All())
 		}
 	})

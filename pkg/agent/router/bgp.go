@@ -40,10 +40,10 @@ const (
 	savePause, saveRetry = time.Second, 10 * time.Second
 )
 
-// talker has the speaker do what was desired last, beside the router: a neighbour
+// bgpUpdater has the speaker do what was desired last, beside the router: a neighbour
 // that sends without end, or that doesn't listen, holds up no route of others. It keeps on
 // disk what it has the speaker do.
-type talker struct {
+type bgpUpdater struct {
 	log      *slog.Logger
 	speaker  speaker
 	state    stateStore
@@ -58,11 +58,11 @@ type talker struct {
 	unsaved  error      // why it is not on disk
 }
 
-// say leaves what is desired. Its maps are not changed any more.
-func (t *talker) say(d bgp.Desired) { t.desired.Put(d) }
+// set leaves what is desired. Its maps are not changed any more.
+func (t *bgpUpdater) set(d bgp.Desired) { t.desired.Put(d) }
 
-// trouble is why the speaker doesn't do what is desired.
-func (t *talker) trouble() error {
+// failure is why the speaker doesn't do what is desired.
+func (t *bgpUpdater) failure() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
@@ -70,7 +70,7 @@ func (t *talker) trouble() error {
 
 // run applies until the context ends. Then sessions end as for a restart:
 // neighbours keep the routes to this host.
-func (t *talker) run(ctx context.Context) {
+func (t *bgpUpdater) run(ctx context.Context) {
 	defer t.close(ctx)
 	retry, save := time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	defer retry.Stop()
@@ -115,7 +115,7 @@ func (t *talker) run(ctx context.Context) {
 }
 
 // save writes what the speaker does, for the next agent.
-func (t *talker) save(d bgp.Desired) bool {
+func (t *bgpUpdater) save(d bgp.Desired) bool {
 	if d.Speaker.AS != 0 {
 		t.routerID = d.Speaker.RouterID
 	}
@@ -141,7 +141,7 @@ func unheard(d bgp.Desired, err error) string {
 }
 
 // note keeps how it went, and logs what is new.
-func (t *talker) note(err error) {
+func (t *bgpUpdater) note(err error) {
 	t.mu.Lock()
 	before := t.err
 	t.err = err
@@ -156,7 +156,7 @@ func (t *talker) note(err error) {
 	}
 }
 
-func (t *talker) close(ctx context.Context) {
+func (t *bgpUpdater) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
 	defer cancel()
 	if err := t.speaker.Close(ctx); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/calico-go/calico/test/lab"
 )
 
-// TestWays has pods of three hosts on one Ethernet talk: over BGP, and through
+// TestPodsTalk has pods of three hosts on one Ethernet talk: over BGP, and through
 // VXLAN always.
-func TestWays(t *testing.T) {
+func TestPodsTalk(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		mode   model.EncapMode
