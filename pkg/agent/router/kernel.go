@@ -75,8 +75,8 @@ func (k *kernel) close() {
 }
 
 // apply brings the kernel in line: all of it where that is due, else what changed. It says
-// whether the kernel holds all that it should; if not, all is due again.
-func (k *kernel) apply(ctx context.Context, state *plan.State, c plan.Changes) bool {
+// whether anything was due, and whether the kernel holds all that it should.
+func (k *kernel) apply(ctx context.Context, state *plan.State, c plan.Changes) (tried, ok bool) {
 	start := time.Now()
 	var report fabric.Report
 	var err error
@@ -88,17 +88,17 @@ func (k *kernel) apply(ctx context.Context, state *plan.State, c plan.Changes) b
 	case len(c.Routes) > 0 || len(c.Remotes) > 0 || c.Devices != nil:
 		report, err = k.fabric.ApplySome(ctx, c)
 	default:
-		return true
+		return false, true
 	}
 	k.metrics.applySeconds.WithLabelValues(scope).Observe(time.Since(start).Seconds())
 	if err != nil && ctx.Err() != nil {
-		return true // the agent stops
+		return false, true // the agent stops
 	}
 	k.whole = err != nil
 	if !k.reports.ok("the kernel's routes to other hosts could not be read, trying again", err) {
 		k.metrics.failures.Inc()
 		k.health.Set("routes", "routes to other hosts: "+err.Error())
-		return false
+		return true, false
 	}
 	k.metrics.writes.Add(float64(report.Writes))
 	k.metrics.repairs.Add(float64(report.Repairs))
@@ -108,7 +108,7 @@ func (k *kernel) apply(ctx context.Context, state *plan.State, c plan.Changes) b
 	}
 	k.health.Set("routes", "")
 	k.note(scope == "whole" || c.Devices != nil, c, report.Problems)
-	return len(k.lacks) == 0
+	return true, len(k.lacks) == 0
 }
 
 // problemKernel is the kind of what the kernel doesn't hold; the others are plan's.

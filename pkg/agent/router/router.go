@@ -209,12 +209,18 @@ func (r *Router) Run(ctx context.Context) error {
 // next is when there is something to do although nothing happens.
 func (r *Router) next(now, recall time.Time) time.Time {
 	next := now.Add(time.Hour)
-	times := []time.Time{r.plan.Next(), r.retry.at, r.reports.due, recall}
+	times := []time.Time{r.plan.Next(), r.retry.at, r.reports.due}
 	if r.look.due {
 		times = append(times, r.look.after)
 	}
+	if recall.After(now) {
+		times = append(times, recall)
+	}
 	for _, t := range times {
-		if t.After(now) && t.Before(next) {
+		if !t.IsZero() && !t.After(now) {
+			t = now.Add(leastPause) // it came while others were seen to, or can't be seen to yet
+		}
+		if !t.IsZero() && t.Before(next) {
 			next = t
 		}
 	}
@@ -280,10 +286,11 @@ func (r *Router) turn(ctx context.Context) {
 	if first || c.Speaker != nil || len(c.Neighbours) > 0 || len(c.Advertisements) > 0 {
 		r.speak()
 	}
-	if r.kernel.apply(ctx, r.plan.State(), c) {
-		r.retry = retrying{}
-	} else {
+	switch tried, ok := r.kernel.apply(ctx, r.plan.State(), c); {
+	case tried && !ok:
 		r.again()
+	case tried && !r.look.due:
+		r.retry = retrying{}
 	}
 	if r.kernel.applied {
 		r.plan.Programmed()
@@ -340,7 +347,8 @@ func (r *Router) readLinks(now time.Time) (looked bool) {
 	r.kernel.whole = true
 	if !r.reports.ok("the host's own links could not be read; what was known of them is used", err) {
 		r.again()
-		return true
+		r.look.after = r.retry.at
+		return false
 	}
 	r.look.due, r.links = false, links
 	r.plan.SetLinks(links)
