@@ -86,7 +86,7 @@ type place struct {
 	own    os.FileInfo // the socket that this process has put there
 }
 
-// keep makes the socket again where somebody has removed it, as those do who
+// keep makes the socket again where it was removed, as those do who
 // clean up below /run, until the context ends. The agent would go on without it,
 // and no pod could start.
 func (p *place) keep(ctx context.Context, server *http.Server) {

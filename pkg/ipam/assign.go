@@ -50,7 +50,7 @@ const (
 	fromOwn                  // a block with affinity to the host
 	fromNew                  // a block that is claimed now
 	fromEmpty                // another host's empty block, taken over
-	fromOther                // another host's block, or nobody's
+	fromOther                // another host's block, or one without a host
 )
 
 // pick is one address decided on.

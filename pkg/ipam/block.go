@@ -53,7 +53,7 @@ func take(b *model.Block, ordinal int, a model.Attributes) {
 }
 
 // put frees an ordinal that is allocated; it will be the last to be taken
-// again. Attributes of nobody are left behind: see compact.
+// again. Attributes that no address has any more stay: see compact.
 func put(b *model.Block, ordinal int) {
 	b.Allocations[ordinal] = model.Free
 	b.Unallocated = append(b.Unallocated, ordinal)

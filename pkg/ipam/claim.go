@@ -34,7 +34,7 @@ func newPick(c netip.Prefix, p *pool) *pick {
 }
 
 // orphan is a block that the host has affinity to and that doesn't exist:
-// somebody else made the affinity or deleted the block.
+// another program made the affinity or deleted the block.
 func (a *assignment) orphan(e *eligible) (c netip.Prefix, p *pool, known bool) {
 	for _, own := range a.own[a.Host] {
 		if isV6(own.cidr) != e.v6 || a.exists(own.cidr) || a.drafts[own.cidr] != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // A leftover is an empty block from which nothing may be allocated any more, see
-// Release: it was empty already when its pool went or was changed. To whoever
-// claims a block it is room, and its own host gives it back.
+// Release: it was empty already when its pool went or was changed. A host that
+// claims a block may take its place, and its own host gives it back.
 
 func (p *Plan) leftover(b *model.Block) bool { return isEmpty(b) && !p.wanted(b) }
 

@@ -151,9 +151,9 @@ func borrowable(b *model.Block, config model.IPAMConfig) bool {
 }
 
 // reclaimable reports whether the host may make the block its own: it is empty
-// and has been for a while, or nobody has it, or the host that has it left the
+// and has been for a while, or no host has it, or the host that has it left the
 // cluster. left is that host where it matters. A block without the time since
-// when it is empty was made by somebody who doesn't keep it: it may be taken. So may
+// when it is empty was made by a program that doesn't keep it: it may be taken. So may
 // one with a time that is still to come: the clock of its host was wrong.
 func (a *assignment) reclaimable(b *model.Block, config model.IPAMConfig) (take bool, left string, known bool) {
 	if !isEmpty(b) || !config.AutoAllocateBlocks || b.Affinity == a.Host {

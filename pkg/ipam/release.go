@@ -11,11 +11,11 @@ import (
 )
 
 // Release frees every address of the handle, and deletes the handle. Where blocks that were read, or those of also,
-// have addresses of it that it doesn't name, as somebody has deleted it or it isn't valid, those are freed too.
+// have addresses of it that it doesn't name, as where it was deleted or isn't valid, those are freed too.
 //
 // A block that becomes empty and has affinity to a host stays that host's, with
 // the time; another host may take it over later. It is given back, that is
-// deleted, if nobody has affinity to it, or if nothing may be allocated from it
+// deleted, if no host has affinity to it, or if nothing may be allocated from it
 // any more because its pool is gone, disabled or has another block size now.
 // Blocks that a person made (strict affinity, or auto_allocate_blocks is
 // false) are never deleted.
@@ -82,7 +82,7 @@ func (p *Plan) naming(handle string) (blocks []netip.Prefix) {
 	return blocks
 }
 
-// ReleaseAddr frees one address, whoever has it. It reports whether it was
+// ReleaseAddr frees one address, whichever handle has it. It reports whether it was
 // allocated, and to which handle. The caller answers for the endpoint that may
 // still have the address.
 //

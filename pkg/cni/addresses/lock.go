@@ -68,7 +68,7 @@ func (l Locks) takeFile(ctx context.Context, offset int64) (*os.File, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("lock %s: %w", l.path, err)
 	}
-	// The kernel queues those that wait, so that nobody starves; but it knows
+	// The kernel queues those that wait, so that none starves; but it knows
 	// no timeout. A wait that is given up ends with the process, or else drops
 	// the lock as soon as it has it.
 	locked := make(chan error, 1)
@@ -99,7 +99,7 @@ func (l Locks) open() (*os.File, error) {
 	return f, nil
 }
 
-// Try takes the lock only if nobody holds it, and never waits for it.
+// Try takes the lock only if it is free, and never waits for it.
 func (l Locks) Try(offset int64) (release func(), err error) {
 	f, err := l.open()
 	if err != nil {
@@ -128,7 +128,7 @@ const (
 
 // hints are the blocks that calls of this host took addresses from lately. The
 // lock file keeps them: that a call reads them together with what it must see
-// in any case saves it a round trip. They may be wrong, and then help nobody.
+// in any case saves it a round trip. They may be wrong, and then save nothing.
 func (l Locks) hints() []netip.Prefix {
 	f, err := os.Open(l.path)
 	if err != nil {

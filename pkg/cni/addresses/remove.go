@@ -187,7 +187,7 @@ func (s *Store) settleLost(v *model.View) (out model.Change) {
 }
 
 // owns reports whether the endpoint is still this container's. One that does
-// not parse is nobody's and goes; one without a container, written by other
+// not parse belongs to no container and goes; one without a container, written by other
 // software, is ours if its addresses are.
 func (r Removal) owns(entry model.Entry, freed []netip.Addr) bool {
 	endpoint, ok := entry.Value.(model.WorkloadEndpoint)

@@ -103,7 +103,7 @@ func hashedAliasPrefix(network string) string {
 	return aliasPrefix + "sha256:" + hex.EncodeToString(sum[:])[:16] + ":"
 }
 
-// AliasedHandle is the handle that an alias names, of a shortened one nobody's.
+// AliasedHandle is the handle that an alias names. A shortened alias names none.
 func AliasedHandle(alias string) string { return strings.TrimPrefix(alias, aliasPrefix) }
 
 // AliasOfNetwork reports whether the alias may be one of the network's links.
