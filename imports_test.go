@@ -32,7 +32,7 @@ const (
 
 // layers names the layer of every package; a new package must be given its place here.
 var layers = map[string]layer{
-	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/nft/table": layerPure, "pkg/nft/render": layerPure,
+	"pkg/model": layerPure, "pkg/selector": layerPure, "pkg/ipam": layerPure, "pkg/ipam/invariants": layerPure, "pkg/policy": layerPure, "pkg/plan": layerPure, "pkg/nft/table": layerPure, "pkg/nft/render": layerPure,
 	"netconf":   layerConf,
 	"pkg/store": layerEdge, "pkg/gate": layerEdge, "pkg/nft": layerEdge, "pkg/nft/nfnl": layerEdge, "pkg/bgp": layerEdge,
 	"pkg/kernel/rtnl": layerEdge, "pkg/kernel/link": layerEdge, "pkg/kernel/pod": layerEdge, "pkg/kernel/hostpath": layerEdge, "pkg/kernel/fabric": layerEdge, "pkg/kernel/hostnet": layerEdge, "pkg/kernel/conntrack": layerEdge, "pkg/kernel/killpoint": layerEdge,

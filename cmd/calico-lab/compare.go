@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/ipam"
+	ipam "github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"

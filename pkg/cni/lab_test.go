@@ -21,7 +21,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/lab"
 )
@@ -155,7 +155,7 @@ func (r *rig) sound() []model.Entry {
 	if err != nil {
 		r.Fatal(err)
 	}
-	for _, v := range ipam.Check(dump) {
+	for _, v := range invariants.Check(dump) {
 		r.Errorf("invariant %d: %s: %s", v.Invariant, v.Key.Path(), v.Text)
 	}
 	return dump

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -247,7 +248,7 @@ func TestAssign(t *testing.T) {
 
 func violations(s *etcd) []string {
 	var out []string
-	for _, v := range Check(s.dump()) {
+	for _, v := range invariants.Check(s.dump()) {
 		if !v.Note {
 			out = append(out, v.String())
 		}

@@ -3,7 +3,6 @@
 package ipam
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -107,34 +106,4 @@ func ordinalOf(b *model.Block, a netip.Addr) int {
 
 func addrOf(b *model.Block, ordinal int) netip.Addr {
 	return numberOf(b.CIDR.Addr()).add(number{lo: uint64(ordinal)}).addr(isV6(b.CIDR))
-}
-
-// checkOrdinals is invariant 4, and what keeps every index in range.
-func checkOrdinals(b *model.Block) error {
-	if len(b.Allocations) != b.Size() {
-		return fmt.Errorf("allocations has %d entries for %d addresses", len(b.Allocations), b.Size())
-	}
-	for o, a := range b.Allocations {
-		if a != model.Free && (a < 0 || a >= len(b.Attributes)) {
-			return fmt.Errorf("allocation %d names attributes %d, there are %d", o, a, len(b.Attributes))
-		}
-	}
-	seen := make([]bool, len(b.Allocations))
-	for _, o := range b.Unallocated {
-		switch {
-		case o < 0 || o >= len(seen):
-			return fmt.Errorf("unallocated has %d, the block has %d addresses", o, len(seen))
-		case b.Allocations[o] != model.Free:
-			return fmt.Errorf("unallocated has %d, which is allocated", o)
-		case seen[o]:
-			return fmt.Errorf("unallocated has %d twice", o)
-		}
-		seen[o] = true
-	}
-	for o, a := range b.Allocations {
-		if a == model.Free && !seen[o] {
-			return fmt.Errorf("unallocated lacks %d, which is free", o)
-		}
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -131,7 +132,7 @@ func TestNotCanonical(t *testing.T) {
 	if _, err := NewPlan(v).peek(cidr("fd00::4/126")); !errors.Is(err, errNotCanonical) {
 		t.Errorf("got %v", err)
 	}
-	if found := Check([]model.Entry{e}); len(found) == 0 || found[0].Invariant != 0 {
+	if found := invariants.Check([]model.Entry{e}); len(found) == 0 || found[0].Invariant != 0 {
 		t.Errorf("got %v", found)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -149,6 +150,6 @@ func BenchmarkCheck1000Blocks(b *testing.B) {
 	dump := s.dump()
 	b.ReportAllocs()
 	for b.Loop() {
-		Check(dump)
+		invariants.Check(dump)
 	}
 }

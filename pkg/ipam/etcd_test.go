@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -249,7 +250,7 @@ func (s *etcd) release(handle string, now time.Time) ([]netip.Addr, error) {
 // mustBeSound is what has to hold at every revision.
 func (s *etcd) mustBeSound() {
 	s.t.Helper()
-	for _, v := range Check(s.dump()) {
+	for _, v := range invariants.Check(s.dump()) {
 		if !v.Note {
 			s.t.Fatalf("revision %d: %s", s.revision, v)
 		}

@@ -168,9 +168,6 @@ func (x *index) block(c netip.Prefix) (*model.Block, error) {
 	if !ok || m.CIDR != c {
 		return nil, &InvalidError{Path: b.entry.Path, Err: fmt.Errorf("not block %s", c)}
 	}
-	if err := checkOrdinals(&m); err != nil {
-		return nil, &InvalidError{Path: b.entry.Path, Err: err}
-	}
 	return &m, nil
 }
 

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -24,7 +24,7 @@ func faults(state map[string]model.Entry, bare []string) []string {
 			out = append(out, fmt.Sprintf("%s: %v", path, e.Err))
 		}
 	}
-	for _, v := range ipam.Check(dump) {
+	for _, v := range invariants.Check(dump) {
 		out = append(out, v.String())
 	}
 	return append(out, newHoldings(dump).faults(bare)...)

@@ -24,7 +24,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
@@ -261,7 +261,7 @@ func (c *cluster) nothingLeft(ctx context.Context) {
 	c.t.Helper()
 	eventually.Nil(c.t, patience, "nothing to be left", func() error {
 		entries := c.dump(ctx)
-		for _, v := range ipam.Check(entries) {
+		for _, v := range invariants.Check(entries) {
 			c.t.Errorf("invariant %d: %s", v.Invariant, v.Text)
 		}
 		var left []error

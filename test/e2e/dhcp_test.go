@@ -21,7 +21,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/test/eventually"
 	"github.com/calico-go/calico/test/lab"
@@ -130,7 +130,7 @@ func (n *dhcpNode) nothingLeft(ctx context.Context) {
 			n.t.Errorf("etcd still has %s", e.Path)
 		}
 	}
-	for _, v := range ipam.Check(entries) {
+	for _, v := range invariants.Check(entries) {
 		n.t.Errorf("invariant %d: %s", v.Invariant, v.Text)
 	}
 	eventually.Nil(n.t, patience, "nothing is left on the host", n.host.CheckEmpty)

@@ -10,7 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/store"
 )
@@ -97,7 +97,7 @@ func (s *Server) Check() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	for _, v := range ipam.Check(snapshot.Entries()) {
+	for _, v := range invariants.Check(snapshot.Entries()) {
 		s.Errorf("revision %d: %s", snapshot.Revision, v)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/test/eventually"
 )
 
@@ -27,7 +27,7 @@ func noViolations(t *testing.T, l *Lab) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range ipam.Check(entries) {
+	for _, v := range invariants.Check(entries) {
 		t.Error(v)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/calico-go/calico/pkg/ipam"
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -235,7 +235,7 @@ func TestTunnelAddressRevisions(t *testing.T) {
 					delete(all, e.Path)
 				}
 			}
-			for _, v := range ipam.Check(slices.Collect(maps.Values(all))) {
+			for _, v := range invariants.Check(slices.Collect(maps.Values(all))) {
 				if !v.Note {
 					t.Errorf("revision %d: %s", u.Revision, v)
 				}

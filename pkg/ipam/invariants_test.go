@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/calico-go/calico/pkg/ipam/invariants"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -83,7 +84,7 @@ func TestCheck(t *testing.T) {
 			s.mustBeSound()
 			c.wrong(s)
 			var got []string
-			for _, v := range Check(s.dump()) {
+			for _, v := range invariants.Check(s.dump()) {
 				got = append(got, v.String())
 				if v.Note != (c.name == "no pool") {
 					t.Errorf("note: %v", v.Note)
@@ -114,8 +115,8 @@ func TestCheckOrdinals(t *testing.T) {
 	} {
 		b := clone(good)
 		spoil(&b)
-		found := Check([]model.Entry{{Key: model.BlockKey{CIDR: b.CIDR}, Value: b, Revision: 1}})
-		if !slices.ContainsFunc(found, func(v Violation) bool { return v.Invariant == 4 && v.Text == name }) {
+		found := invariants.Check([]model.Entry{{Key: model.BlockKey{CIDR: b.CIDR}, Value: b, Revision: 1}})
+		if !slices.ContainsFunc(found, func(v invariants.Violation) bool { return v.Invariant == 4 && v.Text == name }) {
 			t.Errorf("want %s, got %v", name, found)
 		}
 	}

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ipam
+// Package invariants finds where what etcd holds breaks an invariant of the data model.
+package invariants
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/calico-go/calico/pkg/model"
 )
+
+var errNotCanonical = errors.New("the key is not in its canonical form, so it can't be compared")
 
 // Violation is a place where a tree breaks an invariant of the data model.
 type Violation struct {
@@ -101,7 +105,10 @@ func (c *checker) add(e model.Entry) {
 	default:
 		return
 	}
-	if e = canonical(e); e.Err != nil {
+	if e.Err == nil && e.Path != "" && e.Path != e.Key.Path() {
+		e.Err = errNotCanonical
+	}
+	if e.Err != nil {
 		c.report(0, e.Key, "%v", e.Err)
 	}
 	switch k := e.Key.(type) {
@@ -210,7 +217,7 @@ func (c *checker) checkEndpoints() {
 				c.report(5, e.key, "its address %s is free in block %s", addr, b.CIDR)
 				continue
 			}
-			id := holder(b, o).HandleID
+			id := b.Attributes[b.Allocations[o]].HandleID
 			if own := "." + e.value.ContainerID + "." + e.key.Endpoint; e.value.ContainerID != "" && !strings.HasSuffix(id, own) {
 				c.report(5, e.key, "its address %s is allocated to handle %q, which does not end in %s", addr, id, own)
 			}
@@ -220,9 +227,48 @@ func (c *checker) checkEndpoints() {
 
 // blockWith is the valid block that has the address, nil if there is none.
 func (c *checker) blockWith(a netip.Addr) *model.Block {
-	for l := largestBlock(a.Is6()); l <= a.BitLen(); l++ {
+	for l := range a.BitLen() + 1 {
 		if b := c.blocks[netip.PrefixFrom(a, l).Masked()]; b != nil {
 			return b
+		}
+	}
+	return nil
+}
+
+// ordinalOf is the place of an address in its block, which has at most 2^12.
+func ordinalOf(b *model.Block, a netip.Addr) int {
+	low := func(a netip.Addr) int {
+		bytes := a.As16()
+		return int(bytes[14])<<8 | int(bytes[15])
+	}
+	return low(a) - low(b.CIDR.Addr())
+}
+
+// checkOrdinals is invariant 4, and what keeps every index in range.
+func checkOrdinals(b *model.Block) error {
+	if len(b.Allocations) != b.Size() {
+		return fmt.Errorf("allocations has %d entries for %d addresses", len(b.Allocations), b.Size())
+	}
+	for o, a := range b.Allocations {
+		if a != model.Free && (a < 0 || a >= len(b.Attributes)) {
+			return fmt.Errorf("allocation %d names attributes %d, there are %d", o, a, len(b.Attributes))
+		}
+	}
+	seen := make([]bool, len(b.Allocations))
+	for _, o := range b.Unallocated {
+		switch {
+		case o < 0 || o >= len(seen):
+			return fmt.Errorf("unallocated has %d, the block has %d addresses", o, len(seen))
+		case b.Allocations[o] != model.Free:
+			return fmt.Errorf("unallocated has %d, which is allocated", o)
+		case seen[o]:
+			return fmt.Errorf("unallocated has %d twice", o)
+		}
+		seen[o] = true
+	}
+	for o, a := range b.Allocations {
+		if a == model.Free && !seen[o] {
+			return fmt.Errorf("unallocated lacks %d, which is free", o)
 		}
 	}
 	return nil
