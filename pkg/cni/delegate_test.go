@@ -395,32 +395,6 @@ func TestRoundTripsInABurst(t *testing.T) {
 	r.sound()
 }
 
-// crowded makes a pool of 128 blocks that another node has, but for one if that is to be free. Each has room for a few.
-func (r *rig) crowded(cidr netip.Prefix, but bool) {
-	r.Helper()
-	pool := model.Pool{CIDR: cidr, BlockSize: cidr.Bits() + 7, IPAM: true}
-	puts := []model.Put{{Key: model.PoolKey{CIDR: cidr}, Value: pool}}
-	b := model.Block{Affinity: "other", Allocations: make([]int, 64), Attributes: []model.Attributes{{HandleID: "x"}}}
-	for _, free := range []int{0, 1, 62, 63} {
-		b.Allocations[free], b.Unallocated = model.Free, append(b.Unallocated, free)
-	}
-	at := cidr.Addr()
-	for n := range 128 {
-		b.CIDR = netip.PrefixFrom(at, pool.BlockSize)
-		if n != 77 || !but {
-			puts = append(puts, model.Put{Key: model.BlockKey{CIDR: b.CIDR}, Value: b})
-		}
-		for range b.Allocations {
-			at = at.Next()
-		}
-	}
-	for part := range slices.Chunk(puts, 100) {
-		if _, err := r.lab.Etcd().Commit(r.ctx(), model.Change{Puts: part}); err != nil {
-			r.Fatal(err)
-		}
-	}
-}
-
 // with is a configuration with one more field.
 func with(conf map[string]any, name string, value any) map[string]any {
 	out := maps.Clone(conf)

@@ -4,52 +4,13 @@ package firewall
 
 import (
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// tick has whoever connects get a byte each few milliseconds, and sends nothing back.
-func (r *rig) tick(at *place, port uint16) {
-	r.Helper()
-	listener, err := listenTCP(at, port)
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				for err == nil {
-					_, err = c.Write([]byte("x"))
-					time.Sleep(5 * time.Millisecond)
-				}
-			}()
-		}
-	}()
-}
-
-// ticks says whether so many bytes come, each within a time.
-func ticks(c net.Conn, n int, within time.Duration) error {
-	for range n {
-		if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
-			return err
-		}
-		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // TestCutFailsafe has a connection cut that the host began from its port 22: the
 // other side can still call that port from the one that it had.
