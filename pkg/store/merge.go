@@ -44,6 +44,17 @@ func (m *merger) arrived(watch int, revision int64) {
 	m.seen[watch] = max(m.seen[watch], revision)
 }
 
+// rewind has the entries that wait come again, from another stream. A member doesn't tell one that begins after the latest
+// revision how far it is: they would wait until something else is written.
+func (m *merger) rewind() {
+	for r := range m.pending {
+		for i, seen := range m.seen {
+			m.seen[i] = min(seen, r-1)
+		}
+	}
+	clear(m.pending)
+}
+
 // behind reports whether there are entries that can't be delivered yet, or a watch has not come to the revision.
 func (m *merger) behind(revision int64) bool { return len(m.pending) > 0 || m.least() < revision }
 

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -72,6 +73,28 @@ func TestWatchRolledBack(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// TestWatchResumed has a stream end while one prefix's entries wait for another prefix to reach their revision: on the
+// next stream they come at once, though nothing else happens.
+func TestWatchResumed(t *testing.T) {
+	t.Parallel()
+	s := startCluster(t, clusterOptions{}).open()
+	ctx, stop := context.WithCancel(within(t, patienceOfTests))
+	before := commit(t, s, model.Change{Puts: []model.Put{put("A", "1")}})
+	waiting := commit(t, s, model.Change{Puts: []model.Put{put("A", "2")}})
+	w := &watch{c: s, prefixes: []string{configs, hosts}, expected: make(chan int64, 1), merger: newMerger(2, before)}
+	w.merger.event(0, waiting, model.Entry{Path: configs + "A", Revision: waiting})
+	w.merger.arrived(0, waiting)
+	var got []int64
+	w.fn = func(u model.Update) error {
+		got = append(got, u.Revision)
+		stop()
+		return nil
+	}
+	if err := w.follow(ctx); len(got) != 1 || got[0] != waiting {
+		t.Errorf("revisions %v came, want %d: %v", got, waiting, err)
 	}
 }
 

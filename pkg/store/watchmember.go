@@ -80,6 +80,7 @@ func (w *watch) followMember(ctx context.Context, client *clientv3.Client) error
 	defer func() { _ = watcher.Close() }() // there is nothing to lose
 	defer cancel()
 
+	w.merger.rewind()
 	tooLate := time.AfterFunc(createTimeout, cancel)
 	channels := make([]clientv3.WatchChan, len(w.prefixes))
 	for i, p := range w.prefixes {
