@@ -48,14 +48,14 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 		Conf: c.conf, ID: id, MAC: veth.MAC, MTU: veth.MTU,
 		Request: addresses.Request(c.conf, id, c.wanted(), c.started),
 	}
-	var d addresses.Decision // the last one
-	var entered bool
+	var d addresses.Decision       // the last one
+	var newAddrs, newEndpoint bool // what was sent to etcd, or is about to be
 	// Undone last first: an address of ours is free only when the link is gone.
 	c.undo.Push("etcd", func(ctx context.Context) error {
-		if !entered || !d.NewAddrs && !d.NewEndpoint {
+		if !newAddrs && !newEndpoint {
 			return nil
 		}
-		return c.etcd.Remove(ctx, addresses.Removal{ID: id, Addresses: d.NewAddrs, Endpoint: true, Linked: true, Undo: true}, nil)
+		return c.etcd.Remove(ctx, addresses.Removal{ID: id, Addresses: newAddrs, Endpoint: true, Linked: true, Undo: true}, nil)
 	})
 	c.undo.Push("link "+id.HostIf, veth.Undo)
 	if err := veth.Start(etcd); err != nil {
@@ -79,7 +79,9 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 			return change, err
 		},
 		func(*model.View) error {
-			entered = true
+			// After a commit whose answer was lost, what it wrote isn't new any more.
+			lost := c.etcd.Lost()
+			newAddrs, newEndpoint = d.NewAddrs || lost && newAddrs, d.NewEndpoint || lost && newEndpoint
 			veth.Configure(attach.Net(c.conf, id.IfName, d.Addrs, answer.Routes))
 			return nil
 		})

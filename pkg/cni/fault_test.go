@@ -127,6 +127,28 @@ func TestAnswerLost(t *testing.T) {
 	r.empty()
 }
 
+// TestAnswerLostAndUndone has ADDs lose the answer to their first commit, which may take effect, and then wait for an
+// agent in vain: they take back what they wrote.
+func TestAnswerLostAndUndone(t *testing.T) {
+	r := newRig(t, small())
+	r.agentRan()
+	pod := r.pod("pod")
+	for range 3 {
+		var commits atomic.Int32
+		c := call(pod, r.conf(map[string]any{
+			"policy_setup_timeout_seconds": 1,
+			"etcd_endpoints": r.relay(func(client net.Conn, data []byte) (more bool) {
+				if bytes.Contains(data, []byte(`"allocations"`)) && commits.Add(1) == 1 {
+					_ = client.Close()
+				}
+				return false
+			}),
+		}))
+		r.failsLike(c, 11, "the agent didn't confirm within 1s that the pod's network is programmed: .*no agent listens")
+		r.empty()
+	}
+}
+
 func TestEtcdReadOnly(t *testing.T) {
 	r := newRig(t, small())
 	c := call(r.pod("pod"), r.conf(nil))

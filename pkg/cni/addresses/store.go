@@ -96,7 +96,9 @@ func (s *Store) Transact(ctx context.Context, ranges []model.Range, decide Decid
 		// What it writes depends on keys that the next attempt writes too: if the commit took effect that finds it, and if it
 		// didn't it never will once the next one has.
 		store.AfterUnknown(func(ctx context.Context, change model.Change) error {
-			s.lost = append(s.lost, change)
+			if s.Command == "ADD" { // a GC has many at once, and undoes nothing
+				s.lost = append(s.lost, change)
+			}
 			return ctx.Err()
 		}))
 	if err == nil {
@@ -104,6 +106,9 @@ func (s *Store) Transact(ctx context.Context, ranges []model.Range, decide Decid
 	}
 	return revision, err
 }
+
+// Lost reports whether the answer to a commit of an ADD was lost.
+func (s *Store) Lost() bool { return len(s.lost) > 0 }
 
 // Address is Transact where addresses are given out or given back. The host's lock keeps its calls from
 // fighting over its blocks, and the blocks of the last calls are read at once.
