@@ -187,14 +187,6 @@ func (b Block) check() error {
 	return nil
 }
 
-// FullBlock is how the text of a block without a free address begins. Texts of others come before it in the order of
-// bytes, by which etcd can sort: first those of empty ones, the longest empty one first, then those of blocks with free
-// addresses. So the ones that have room among thousands are read without the rest.
-const FullBlock = `{"unallocated":[]`
-
-// UsedBlock is what the texts of empty blocks come before in that order, and those of other ones that are written here don't.
-const UsedBlock = `{"unallocated"`
-
 func (b Block) format(w *writer) error {
 	w.b = make([]byte, 0, 256+8*len(b.Allocations)+128*len(b.Attributes))
 	w.open('{')

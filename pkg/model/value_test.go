@@ -308,46 +308,8 @@ func FuzzParseValue(f *testing.F) {
 		}
 		if b, ok := v.(model.Block); ok {
 			useBlock(t, b)
-			if full := string(canonical) > model.FullBlock; full == (len(b.Unallocated) > 0) {
-				t.Fatalf("%s sorts as full: %t", canonical, full)
-			}
-			if used := string(canonical) > model.UsedBlock; used == !b.EmptySince.IsZero() {
-				t.Fatalf("%s sorts as used: %t", canonical, used)
-			}
 		}
 	})
-}
-
-// TestBlocksInOrder sorts blocks by their texts.
-func TestBlocksInOrder(t *testing.T) {
-	at := func(since time.Time, unallocated ...int) model.Block {
-		b := model.Block{CIDR: cidr("10.0.0.0/30"), Affinity: "a", EmptySince: since, Unallocated: unallocated, Attributes: []model.Attributes{{HandleID: "h"}}}
-		b.Allocations = make([]int, 4)
-		for _, o := range unallocated {
-			b.Allocations[o] = model.Free
-		}
-		return b
-	}
-	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	var texts []string
-	for _, b := range []model.Block{
-		at(noon, 3, 2, 1, 0), at(noon.Add(time.Second), 0, 1, 2, 3), at(noon.AddDate(1, 0, 0), 1, 2, 3, 0),
-		at(time.Time{}, 0), at(time.Time{}, 2, 1, 0), at(time.Time{}, 3),
-	} {
-		text, err := model.FormatValue(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, string(text))
-	}
-	full, err := model.FormatValue(at(time.Time{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts = append(texts, model.FullBlock, string(full))
-	if !slices.IsSorted(texts) {
-		t.Errorf("not in order:\n%s", strings.Join(texts, "\n"))
-	}
 }
 
 // useBlock does what allocation does, without looking first.
