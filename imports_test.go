@@ -85,7 +85,7 @@ var bans = []ban{
 	{"github.com/osrg/gobgp/...", []string{"pkg/bgp"}, "one package knows the BGP library; the rest knows neighbours, prefixes and next hops"},
 	{"github.com/containernetworking/plugins/pkg/ns", []string{"pkg/kernel/...", "test/..."}, "namespaces are entered where the kernel is programmed"},
 	{"github.com/containernetworking/plugins/plugins/...", nil, "the reference plugins are programs that tests run, pinned in tools/go.mod"},
-	{"github.com/containernetworking/cni/...", []string{"pkg/cni/...", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "the CNI protocol is spoken by the plugins and by what calls them"},
+	{"github.com/containernetworking/cni/...", []string{"pkg/cni/...", "netconf", "test/...", "cmd/calico", "cmd/calico-ipam", "cmd/calico-lab"}, "only the plugins and what calls them need the CNI protocol"},
 	{"github.com/prometheus/...", []string{"pkg/daemon/metrics", "pkg/agent/..."}, "only a long-running process has metrics; a plugin would pay for the library at each start"},
 	{"github.com/spf13/cobra/...", []string{"cmd/calico-lab"}, "commands with subcommands are for people; the rest has flags"},
 	{"google.golang.org/grpc/...", []string{"pkg/store/...", "test/..."}, "etcd's status codes are turned into our errors in the store; the container runtime is called by tests only"},

@@ -18,19 +18,19 @@ import (
 
 // Defaults of fields that are absent.
 const (
-	DefaultEndpoint           = "http://127.0.0.1:2379"
-	DefaultNodenameFile       = "/var/lib/calico/nodename"
-	DefaultAgentSocket        = "/run/calico/agent.sock"
-	DefaultLogFile            = "/var/log/calico/cni/cni.log"
-	DefaultLogMaxSize         = 100 // MB
-	DefaultLogMaxAge          = 30  // days
-	DefaultLogMaxCount        = 10  // files
-	DefaultPolicySetupTimeout = 10 * time.Second
-	DefaultDatastoreTimeout   = 20 * time.Second
+	defaultEndpoint           = "http://127.0.0.1:2379"
+	defaultNodenameFile       = "/var/lib/calico/nodename"
+	defaultAgentSocket        = "/run/calico/agent.sock"
+	defaultLogFile            = "/var/log/calico/cni/cni.log"
+	defaultLogMaxSize         = 100 // MB
+	defaultLogMaxAge          = 30  // days
+	defaultLogMaxCount        = 10  // files
+	defaultPolicySetupTimeout = 10 * time.Second
+	defaultDatastoreTimeout   = 20 * time.Second
 	// CalicoIPAM is the ipam.type that is served in process.
 	CalicoIPAM = "calico-ipam"
-	// UsePodCIDR is what stands in ipam.subnet for the node's pod CIDR.
-	UsePodCIDR = "usePodCidr"
+	// usePodCIDR is what stands in ipam.subnet for the node's pod CIDR.
+	usePodCIDR = "usePodCidr"
 )
 
 // Config is one network configuration, defaults filled in.
@@ -110,7 +110,7 @@ type IPAM struct {
 	AssignIPv6 bool
 	IPv4Pools  []netip.Prefix
 	IPv6Pools  []netip.Prefix
-	// Subnet is host-local's; it may be UsePodCIDR.
+	// Subnet is host-local's; it may be usePodCIDR.
 	Subnet string
 	// PodCIDR reports that a subnet, at any depth, asks for the node's pod CIDR.
 	PodCIDR bool

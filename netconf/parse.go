@@ -22,10 +22,10 @@ func Parse(stdin []byte) (*Config, error) {
 		return nil, err
 	}
 	c := &Config{
-		Nodename:         Nodename{File: DefaultNodenameFile},
-		Log:              Log{File: DefaultLogFile, MaxSize: DefaultLogMaxSize, MaxAge: DefaultLogMaxAge, MaxCount: DefaultLogMaxCount},
-		Agent:            Agent{Socket: DefaultAgentSocket, Timeout: DefaultPolicySetupTimeout},
-		DatastoreTimeout: DefaultDatastoreTimeout,
+		Nodename:         Nodename{File: defaultNodenameFile},
+		Log:              Log{File: defaultLogFile, MaxSize: defaultLogMaxSize, MaxAge: defaultLogMaxAge, MaxCount: defaultLogMaxCount},
+		Agent:            Agent{Socket: defaultAgentSocket, Timeout: defaultPolicySetupTimeout},
+		DatastoreTimeout: defaultDatastoreTimeout,
 		Raw:              stdin,
 	}
 	o.str("cniVersion", &c.CNIVersion)
@@ -146,7 +146,7 @@ func (e *Etcd) parse(o object) {
 		return // the newer fields win
 	}
 	if authority == "" {
-		authority = strings.TrimPrefix(DefaultEndpoint, "http://")
+		authority = strings.TrimPrefix(defaultEndpoint, "http://")
 	}
 	if scheme == "" {
 		scheme = "http"
@@ -180,7 +180,7 @@ func (n *Nodename) parse(o object) {
 	o.str("hostname", &n.Hostname)
 	n.Name, n.Hostname = strings.TrimSpace(n.Name), strings.TrimSpace(n.Hostname)
 	if n.FileSet && n.File == "" {
-		n.File, n.FileSet = DefaultNodenameFile, false
+		n.File, n.FileSet = defaultNodenameFile, false
 	}
 	o.absolute("nodename_file", n.File)
 }

@@ -13,9 +13,9 @@ import (
 // invalid where it doesn't. Calico's users have it in either case.
 func podCIDR(subnet string) netip.Prefix {
 	switch {
-	case strings.EqualFold(subnet, UsePodCIDR):
+	case strings.EqualFold(subnet, usePodCIDR):
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	case strings.EqualFold(subnet, UsePodCIDR+"IPv6"):
+	case strings.EqualFold(subnet, usePodCIDR+"IPv6"):
 		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
 	return netip.Prefix{}

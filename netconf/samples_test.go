@@ -104,7 +104,7 @@ func TestSamples(t *testing.T) {
 			c.Name, c.CNIVersion = "pods", "0.4.0"
 			c.Nodename.Name = "worker-1"
 			c.IncludeDefaultRoutes = true
-			c.IPAM = IPAM{Type: "host-local", AssignIPv4: true, Subnet: UsePodCIDR, PodCIDR: true}
+			c.IPAM = IPAM{Type: "host-local", AssignIPv4: true, Subnet: usePodCIDR, PodCIDR: true}
 			c.Policy.Kubernetes = true
 		}),
 		"discovery.conf": base(func(c *Config) {

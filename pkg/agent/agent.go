@@ -50,9 +50,9 @@ import (
 
 // Names of files in the run and the var directory.
 const (
-	SocketName   = "agent.sock"
-	NodenameName = "nodename"
-	MTUName      = "mtu"
+	socketName   = "agent.sock"
+	nodenameName = "nodename"
+	mtuName      = "mtu"
 )
 
 // refusedTimeout is when the log says that nothing listens where etcd should be.
@@ -160,7 +160,7 @@ func run(ctx context.Context, cfg Config) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.serving.Run(ctx) })
-	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, SocketName), gatekeeper{l}) })
+	group.Go(func() error { return gate.Serve(ctx, filepath.Join(cfg.RunDir, socketName), gatekeeper{l}) })
 	group.Go(func() error { return l.report.Run(ctx) })
 	f := newFeed(l, guard, r)
 	group.Go(func() error {
@@ -219,14 +219,14 @@ func hostSystem(cfg Config) system {
 		roles:             hostnet.Roles,
 		writeNode:         func() error { return writeNode(cfg) },
 		writeMTU: func(mtu int) error {
-			return statefile.Write(filepath.Join(cfg.VarDir, MTUName), []byte(strconv.Itoa(mtu)+"\n"))
+			return statefile.Write(filepath.Join(cfg.VarDir, mtuName), []byte(strconv.Itoa(mtu)+"\n"))
 		},
 	}
 }
 
 // writeNode leaves the node's name for the plugin.
 func writeNode(cfg Config) error {
-	return statefile.Write(filepath.Join(cfg.VarDir, NodenameName), []byte(cfg.Node+"\n"))
+	return statefile.Write(filepath.Join(cfg.VarDir, nodenameName), []byte(cfg.Node+"\n"))
 }
 
 // feed is where what etcd holds enters the agent, whatever source it comes from.

@@ -85,8 +85,8 @@ func options() []option {
 		{"etcd-key-file", "ETCD_KEY_FILE", "", "key of this client's certificate", file(func(c *Config) *string { return &c.Store.KeyFile })},
 		{"etcd-username", "ETCD_USERNAME", "", "user of etcd", text(func(c *Config) *string { return &c.Store.Username })},
 		{"etcd-password-file", "ETCD_PASSWORD_FILE", "", "file with the user's password", file(func(c *Config) *string { return &c.Store.PasswordFile })},
-		{"run-dir", "CALICO_RUN_DIR", "/run/calico", "directory of the gate's socket, " + SocketName, absolute(func(c *Config) *string { return &c.RunDir })},
-		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + NodenameName + ", " + MTUName + ", " + status.LeasesName + " and " + router.BGPStateName, absolute(func(c *Config) *string { return &c.VarDir })},
+		{"run-dir", "CALICO_RUN_DIR", "/run/calico", "directory of the gate's socket, " + socketName, absolute(func(c *Config) *string { return &c.RunDir })},
+		{"var-dir", "CALICO_VAR_DIR", "/var/lib/calico", "directory of the files " + nodenameName + ", " + mtuName + ", " + status.LeasesName + " and " + router.BGPStateName, absolute(func(c *Config) *string { return &c.VarDir })},
 		{"config", "CALICO_CONFIG_FILE", params.DefaultFile, "file of parameters, [global] and lines Name = value; it need not be there", absolute(func(c *Config) *string { return &c.ConfigFile })},
 		{"health", "CALICO_HEALTH_ADDRESS", "", "host:port of /liveness, /readiness, /debug/state and /debug/invalid; 0 = off; default: as the Health parameters say, 127.0.0.1:9099", address(func(c *Config) *string { return &c.Health })},
 		{"ip", "IP", "", "how this host finds its IPv4 address: an address, first-found, can-reach=<address or name>, interface=<regular expressions>, skip-interface=<the same>, cidr=<list>, or none; default: first-found", method(0)},
@@ -115,16 +115,16 @@ func (e *UsageError) Error() string { return e.err.Error() }
 // Unwrap is the cause.
 func (e *UsageError) Unwrap() error { return e.err }
 
-// Invocation is what a command line asks for.
-type Invocation struct {
+// invocation is what a command line asks for.
+type invocation struct {
 	Config  Config
 	Version bool // only the version is asked for
 }
 
 // ParseConfig reads the command line and the environment: flags win. hostname
 // is the operating system's. Errors are *UsageError; help goes to out.
-func ParseConfig(args, environ []string, hostname string, out io.Writer) (Invocation, error) {
-	var in Invocation
+func ParseConfig(args, environ []string, hostname string, out io.Writer) (invocation, error) {
+	var in invocation
 	flags := flag.NewFlagSet("calico-node", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.BoolVar(&in.Version, "version", false, "print the version and exit")

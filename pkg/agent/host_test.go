@@ -107,7 +107,7 @@ func (h *host) startWith(change func(*Config)) (stop func()) {
 	}
 	h.Cleanup(stop)
 	h.until("the gate's socket is there", func() bool {
-		_, err := os.Stat(filepath.Join(h.dir, "run", SocketName))
+		_, err := os.Stat(filepath.Join(h.dir, "run", socketName))
 		return err == nil
 	})
 	return stop
@@ -171,10 +171,10 @@ func (h *host) get(key model.Key) any {
 func (h *host) ask(key model.WorkloadEndpointKey, revision int64, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return gate.Wait(ctx, filepath.Join(h.dir, "run", SocketName), gate.Request{Endpoint: key, Revision: revision})
+	return gate.Wait(ctx, filepath.Join(h.dir, "run", socketName), gate.Request{Endpoint: key, Revision: revision})
 }
 
-// mustPass waits at the gate.
+// mustPass waits until the gate passes the endpoint.
 func (h *host) mustPass(key model.WorkloadEndpointKey, revision int64) {
 	h.Helper()
 	if err := h.ask(key, revision, patience); err != nil {

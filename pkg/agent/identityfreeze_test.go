@@ -73,7 +73,7 @@ func TestRefused(t *testing.T) {
 			h.ready()
 			mine, theirs := h.addPod(1), h.newPod(2)
 			// All that comes of what etcd holds: the last is the block of the tunnel's address.
-			h.until("the way to host-2, and the block of the tunnel's own address", func() bool {
+			h.until("the route to host-2, and the block of the tunnel's own address", func() bool {
 				now := h.programmed()
 				for _, want := range []string{"10.65.2.0/26 via 172.18.0.2 dev vxlan.calico", "172.18.0.2 dev vxlan.calico lladdr", " dst 172.18.0.2 ", "elements = { 172.18.0.2 }", "\nblackhole "} {
 					if !strings.Contains(now, want) {

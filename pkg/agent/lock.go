@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LockName is the file in the run directory that an agent holds a lock on while
+// lockName is the file in the run directory that an agent holds a lock on while
 // it runs.
-const LockName = "agent.lock"
+const lockName = "agent.lock"
 
 // lock makes sure that no other agent serves the run directory: a second one
 // would take the gate's socket, and take it away when it ends. The kernel drops
@@ -21,7 +21,7 @@ func lock(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(filepath.Join(dir, LockName), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

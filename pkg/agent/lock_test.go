@@ -31,7 +31,7 @@ func TestSecondAgent(t *testing.T) {
 	if err := Run(ctx, cfg); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "var", NodenameName)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, "var", nodenameName)); err == nil {
 		t.Error("the second agent changed the node's name")
 	}
 	first()

@@ -53,7 +53,7 @@ type clockwork struct {
 	unshrunk error         // of giving workloads a smaller MTU
 	hold     time.Duration // of every call
 	tracked  time.Duration // how long it takes to delete connections
-	strays   []hostpath.Stray
+	stale    []hostpath.StaleLink
 	links    map[string]int // their indexes
 }
 
@@ -61,7 +61,7 @@ func (c *clockwork) call(what string, endpoints []hostpath.Endpoint) (hostpath.R
 	c.mu.Lock()
 	c.calls = append(c.calls, what+" "+time.Since(c.start).String())
 	refuse, fail, hold := c.refuse, c.fail, c.hold
-	r := hostpath.Report{Strays: c.strays}
+	r := hostpath.Report{Stale: c.stale}
 	c.mu.Unlock()
 	time.Sleep(hold)
 	for _, e := range endpoints {

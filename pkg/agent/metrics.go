@@ -59,7 +59,7 @@ func newMetrics(version string, invalid func() int) *metrics {
 	return m
 }
 
-// attach adds those of the way to other hosts.
+// attach adds those of the routes to other hosts.
 func (m *metrics) attach(routes router.Metrics, others ...prometheus.Collector) {
 	routes.Register(m.registry)
 	m.registry.MustRegister(others...)

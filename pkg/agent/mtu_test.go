@@ -66,7 +66,7 @@ func TestMTU(t *testing.T) {
 		live("false", 2)
 		c.router.handover.Tell(router.News{MTU: 1400})
 		time.Sleep(12 * time.Second)
-		c.expect(t, "workloads shall keep it", "whole 3m30s")
+		c.expect(t, "workloads keep it", "whole 3m30s")
 		live("true", 3)
 		c.expect(t, "they shan't any more", "shrink 1400 3m37s")
 		if got := fmt.Sprint(slices.Compact(written)); got != "[1500 1450 1500 1400]" {

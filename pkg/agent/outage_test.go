@@ -252,7 +252,7 @@ func TestBurst(t *testing.T) {
 			t.Errorf("%s: %v", p.spec.Name, err)
 		}
 	}
-	// Who waits at the gate is answered before endpoints are counted.
+	// A caller of the gate is answered before endpoints are counted.
 	h.until("all endpoints are up", func() bool { return h.metric(`calico_node_endpoints{status="up"}`) == n })
 	if got := h.metric("calico_node_drift_repaired_total"); got != 0 {
 		t.Errorf("repairs: %v", got)

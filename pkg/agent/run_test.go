@@ -74,7 +74,7 @@ func TestEndpointLife(t *testing.T) {
 	if got := h.get(model.LastStatusKey{Host: h.name}); got == nil {
 		t.Error("the host's last status is not in etcd")
 	}
-	if _, err := os.Stat(filepath.Join(h.dir, "run", SocketName)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(h.dir, "run", socketName)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket: %v", err)
 	}
 	http.DefaultClient.CloseIdleConnections()
@@ -109,12 +109,12 @@ func TestFiles(t *testing.T) {
 		}
 		return string(b)
 	}
-	h.until("nodename", func() bool { return read(NodenameName) == "host-1\n" })
-	h.until("MTU", func() bool { return read(MTUName) == "1400\n" })
+	h.until("nodename", func() bool { return read(nodenameName) == "host-1\n" })
+	h.until("MTU", func() bool { return read(mtuName) == "1400\n" })
 	h.ip("link", "set", "up0", "mtu", "1300")
-	h.until("MTU follows the link", func() bool { return read(MTUName) == "1300\n" })
+	h.until("MTU follows the link", func() bool { return read(mtuName) == "1300\n" })
 	h.ip("link", "set", "up0", "mtu", "1350")
-	h.until("MTU follows the link up", func() bool { return read(MTUName) == "1350\n" })
+	h.until("MTU follows the link up", func() bool { return read(mtuName) == "1350\n" })
 	h.ready()
 	p := h.newPod(1)
 	p.put()
@@ -144,7 +144,7 @@ func TestFilesComeBack(t *testing.T) {
 	h.put(model.ReadyKey{}, model.Ready(true))
 	h.start()
 	h.ready()
-	for _, file := range []string{filepath.Join("var", NodenameName), filepath.Join("run", SocketName)} {
+	for _, file := range []string{filepath.Join("var", nodenameName), filepath.Join("run", socketName)} {
 		path := filepath.Join(h.dir, file)
 		if err := os.Rename(filepath.Dir(path), filepath.Join(t.TempDir(), "away")); err != nil { // at once: the agent writes
 			t.Fatal(err)

@@ -20,7 +20,7 @@ func TestStaleReturns(t *testing.T) {
 		spec := testSpec("cali1", "10.0.0.1")
 		spec.ContainerID = "c1"
 		c := startClockwork(t, func(c *clockwork) {
-			c.strays = []hostpath.Stray{{Interface: "cali1", Alias: "calico net.c1.eth0"}}
+			c.stale = []hostpath.StaleLink{{Interface: "cali1", Alias: "calico net.c1.eth0"}}
 			c.first[1] = put(testKey("a"), errors.New("cut short"), 1)
 		})
 		said := func() bool {

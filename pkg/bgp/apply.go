@@ -54,7 +54,7 @@ func (s *Speaker) Apply(ctx context.Context, desired Desired) error {
 	if err == nil {
 		err = s.regroup(ctx)
 	}
-	s.nudge() // tend sets its alarm
+	s.signal() // tend sets its alarm
 	return errors.Join(busy, err)
 }
 

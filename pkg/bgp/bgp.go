@@ -75,13 +75,13 @@ func New(cfg Config) *Speaker {
 	if s.floodPause == 0 {
 		s.floodPause = 5 * time.Minute
 	}
-	s.sessions.log, s.sessions.wake = s.log, s.nudge
+	s.sessions.log, s.sessions.wake = s.log, s.signal
 	go s.tend(ctx)
 	return s
 }
 
-// nudge asks tend to look. It never blocks.
-func (s *Speaker) nudge() {
+// signal asks tend to look. It never blocks.
+func (s *Speaker) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default:

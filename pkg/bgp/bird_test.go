@@ -127,7 +127,7 @@ func TestBIRD(t *testing.T) {
 	b.mustLearn(all...)
 	eventually(t, "BIRD has sent all", true, func() bool { return s.look().Complete })
 
-	// We restart, in both ways: BIRD keeps what it has; what we don't have any more goes then.
+	// We restart, gracefully and not: BIRD keeps what it has; what we don't have any more goes then.
 	for i, end := range []func(*speaker){(*speaker).close, (*speaker).kill} {
 		end(s)
 		s = a.start(t)

@@ -211,7 +211,7 @@ func TestTwoReflectors(t *testing.T) {
 	}
 }
 
-// TestMultipath has two neighbours that know two ways to a prefix, equally good.
+// TestMultipath has two neighbours that know routes to a prefix, equally good.
 func TestMultipath(t *testing.T) {
 	t.Parallel()
 	f := newFabric(t)
@@ -242,7 +242,7 @@ func TestMultipath(t *testing.T) {
 	sa.mustLearn("10.1.9.0/24 via 10.0.0.2")
 }
 
-// TestSecond has two neighbours that know ways to a prefix of which one is better. What becomes of the
+// TestSecond has two neighbours that know routes to a prefix of which one is better. What becomes of the
 // other is told with the better one, and when it is asked for.
 func TestSecond(t *testing.T) {
 	t.Parallel()
@@ -381,7 +381,7 @@ func TestWrongAS(t *testing.T) {
 				}
 			}
 		}
-		eventually(t, "the trouble", TroubleAS, func() Trouble { return s.look().Status[0].Trouble })
+		eventually(t, "the trouble", troubleAS, func() Trouble { return s.look().Status[0].Trouble })
 	}
 	if strings.Contains(sa.log.String(), "session up") {
 		t.Errorf("a session with a wrong AS:\n%s", sa.log)

@@ -163,12 +163,12 @@ func TestMistakeInSettings(t *testing.T) {
 		s.judge(a, errors.New("password_file: open /missing: no such file"))
 		s.fail(a, "connect: i/o timeout")
 	}
-	if got := s.status()[0]; got.Trouble != TroublePassword || !strings.Contains(got.Error, "no such file") || strings.Count(log.String(), "\n") != 1 {
+	if got := s.status()[0]; got.Trouble != troublePassword || !strings.Contains(got.Error, "no such file") || strings.Count(log.String(), "\n") != 1 {
 		t.Errorf("trouble %q, error %q, log:\n%s", got.Trouble, got.Error, &log)
 	}
 	s.judge(a, nil)
 	s.fail(a, "connect: connection refused")
-	if got := s.status()[0]; got.Trouble != TroubleOther || got.Error != "connect: connection refused" {
+	if got := s.status()[0]; got.Trouble != troubleOther || got.Error != "connect: connection refused" {
 		t.Errorf("corrected: trouble %q, error %q", got.Trouble, got.Error)
 	}
 }
@@ -181,14 +181,14 @@ func TestFarNeighbour(t *testing.T) {
 		advice    bool
 		trouble   Trouble
 	}{
-		"of another AS":             {plan.Neighbour{AS: 65010}, "connect: no route to host", true, TroubleOther},
-		"in time":                   {plan.Neighbour{AS: 65010}, "connect: i/o timeout", true, TroubleOther},
-		"mute":                      {plan.Neighbour{AS: 65010}, noAnswer, true, TroubleNoAnswer},
-		"one hop":                   {plan.Neighbour{AS: 65010, Multihop: 1}, noAnswer, true, TroubleNoAnswer},
-		"two hops":                  {plan.Neighbour{AS: 65010, Multihop: 2}, noAnswer, false, TroubleNoAnswer},
-		"of the same AS":            {plan.Neighbour{AS: 64512}, "connect: no route to host", false, TroubleOther},
-		"nobody listens":            {plan.Neighbour{AS: 65010}, "connect: connection refused", false, TroubleOther},
-		"it is there, and its word": {plan.Neighbour{AS: 65010}, wrongAS, false, TroubleAS},
+		"of another AS":             {plan.Neighbour{AS: 65010}, "connect: no route to host", true, troubleOther},
+		"in time":                   {plan.Neighbour{AS: 65010}, "connect: i/o timeout", true, troubleOther},
+		"mute":                      {plan.Neighbour{AS: 65010}, noAnswer, true, troubleNoAnswer},
+		"one hop":                   {plan.Neighbour{AS: 65010, Multihop: 1}, noAnswer, true, troubleNoAnswer},
+		"two hops":                  {plan.Neighbour{AS: 65010, Multihop: 2}, noAnswer, false, troubleNoAnswer},
+		"of the same AS":            {plan.Neighbour{AS: 64512}, "connect: no route to host", false, troubleOther},
+		"nobody listens":            {plan.Neighbour{AS: 65010}, "connect: connection refused", false, troubleOther},
+		"it is there, and its word": {plan.Neighbour{AS: 65010}, wrongAS, false, troubleAS},
 	} {
 		s := &sessions{log: slog.New(slog.DiscardHandler), wake: func() {}, us: us{as: 64512}}
 		c.neighbour.Address = netip.MustParseAddr("10.0.0.2")

@@ -196,7 +196,7 @@ func TestCloses(t *testing.T) {
 			s.apply(da)
 			want := "it closes the connection: is 10.0.0.1 with AS 64512 set as its neighbour there?"
 			eventually(t, "the error", want, func() string { return s.peer(b.v4).Error })
-			if got := s.peer(b.v4).Trouble; got != TroubleOther {
+			if got := s.peer(b.v4).Trouble; got != troubleOther {
 				t.Errorf("trouble %q", got)
 			}
 			eventually(t, "the log", 1, func() int { return strings.Count(s.log.String(), want) })

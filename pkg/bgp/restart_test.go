@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// TestRestart ends a speaker in both ways, and what its neighbours learned of it stays all the
+// TestRestart ends a speaker, gracefully and not, and what its neighbours learned of it stays all the
 // time; what it doesn't have any more when it is back goes then.
 func TestRestart(t *testing.T) {
 	t.Parallel()
@@ -301,7 +301,7 @@ func TestReflectsBesidePassword(t *testing.T) {
 	}
 }
 
-// TestSettled has sessions that are up in all ways: nobody is waited for for ever.
+// TestSettled has sessions that are up in every respect: it waits for nobody for ever.
 func TestSettled(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -43,16 +43,16 @@ type PeerStatus struct {
 type Trouble string
 
 const (
-	TroubleAS       Trouble = "as-number" // one side expects another of the other
-	TroublePassword Trouble = "password"  // it isn't the neighbour's, or can't be read
-	TroubleNoAnswer Trouble = "no-answer" // it is connected, and says nothing
-	TroubleFlood    Trouble = "flood"     // it sent too many routes
-	TroubleOther    Trouble = "other"     // it isn't there, refuses the connection, ended the session, …
+	troubleAS       Trouble = "as-number" // one side expects another of the other
+	troublePassword Trouble = "password"  // it isn't the neighbour's, or can't be read
+	troubleNoAnswer Trouble = "no-answer" // it is connected, and says nothing
+	troubleFlood    Trouble = "flood"     // it sent too many routes
+	troubleOther    Trouble = "other"     // it isn't there, refuses the connection, ended the session, …
 )
 
 // Troubles are all kinds that there are.
 func Troubles() []Trouble {
-	return []Trouble{TroubleAS, TroublePassword, TroubleNoAnswer, TroubleFlood, TroubleOther}
+	return []Trouble{troubleAS, troublePassword, troubleNoAnswer, troubleFlood, troubleOther}
 }
 
 // trouble is the kind of the last error, while there is no session.
@@ -61,15 +61,15 @@ func (e *sessionState) trouble() Trouble {
 	case e.state == Established, e.err == "":
 		return ""
 	case e.state == Flooded:
-		return TroubleFlood
+		return troubleFlood
 	case strings.HasPrefix(e.err, wrongAS), e.err == refused:
-		return TroubleAS
+		return troubleAS
 	case strings.HasPrefix(e.err, noAnswer):
-		return TroubleNoAnswer
+		return troubleNoAnswer
 	case strings.Contains(e.err, "password"): // texts of ours, all of them
-		return TroublePassword
+		return troublePassword
 	}
-	return TroubleOther
+	return troubleOther
 }
 
 // Status is that of all neighbours, sorted by address.

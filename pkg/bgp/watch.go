@@ -57,13 +57,13 @@ func newWatch(srv *server.BgpServer, as model.ASNumber, sessions *sessions, lear
 					}
 				}
 			}
-			w.nudge()
+			w.signal()
 		},
 		OnPathEor: func(p *apiutil.Path, _ time.Time) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.done = append(w.done, p.PeerAddress)
-			w.nudge()
+			w.signal()
 		},
 		OnPeerUpdate: func(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 			if e.Type == apiutil.PEER_EVENT_STATE && ctx.Err() == nil {
@@ -87,7 +87,7 @@ func (w *watch) stop() {
 	<-w.ended
 }
 
-func (w *watch) nudge() {
+func (w *watch) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -101,7 +101,7 @@ func (w *watch) again(prefixes []netip.Prefix) {
 	for _, p := range prefixes {
 		w.dirty[p] = struct{}{}
 	}
-	w.nudge()
+	w.signal()
 }
 
 // read looks at what events named. What is said of a neighbour that has sent all comes

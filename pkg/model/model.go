@@ -258,11 +258,11 @@ type Subnet struct {
 	CIDR       netip.Prefix
 	GatewayIP  netip.Addr
 	DNSServers []netip.Addr
-	HostRoutes []HostRoute
+	HostRoutes []hostRoute
 }
 
-// HostRoute is a classless static route (RFC 3442).
-type HostRoute struct {
+// hostRoute is a classless static route (RFC 3442).
+type hostRoute struct {
 	Destination netip.Prefix
 	NextHop     netip.Addr
 }

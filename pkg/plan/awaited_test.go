@@ -15,7 +15,7 @@ import (
 func TestNoNeighbour(t *testing.T) {
 	e, w := tellGolden(t, "no-neighbour")
 	var st State
-	st.Apply(e.Compute())
+	st.Apply(e.compute())
 	pool, block := "/calico/v1/ipam/v6/pool/fd65::-64", "/calico/ipam/v2/assignment/ipv6/block/fd65::40-122"
 	links := w.links
 	put := func(line string) func() {
@@ -53,20 +53,20 @@ func TestNoNeighbour(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.mend()
-			st.Apply(e.Compute())
-			if left := st.subjects(NoNeighbour); left != nil {
+			st.Apply(e.compute())
+			if left := st.subjects(noNeighbour); left != nil {
 				t.Errorf("still named: %q\n%s", left, st)
 			}
 			c.unmend()
-			st.Apply(e.Compute())
-			if diff := cmp.Diff([]string{"IPv6"}, st.subjects(NoNeighbour)); diff != "" {
+			st.Apply(e.compute())
+			if diff := cmp.Diff([]string{"IPv6"}, st.subjects(noNeighbour)); diff != "" {
 				t.Errorf("named (-want +got):\n%s\n%s", diff, st)
 			}
 		})
 	}
 	route("::/0")()
-	st.Apply(e.Compute())
-	if diff := cmp.Diff([]string{"IPv6"}, st.subjects(NoNeighbour)); diff != "" {
+	st.Apply(e.compute())
+	if diff := cmp.Diff([]string{"IPv6"}, st.subjects(noNeighbour)); diff != "" {
 		t.Errorf("with a default route (-want +got):\n%s", diff)
 	}
 }

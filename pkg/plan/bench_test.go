@@ -84,10 +84,10 @@ func benchLinks() Links {
 }
 
 // loaded is an engine that has told everything of a cluster with that many routes.
-func loaded(b testing.TB, mode model.EncapMode, routes int) (*cluster, *Engine) {
+func loaded(b testing.TB, mode model.EncapMode, routes int) (*cluster, *engine) {
 	b.Helper()
 	c := &cluster{pool: model.Pool{VXLANMode: mode}}
-	e := NewEngine("h0", Settings{})
+	e := newEngine("h0", Settings{})
 	e.SetLinks(benchLinks())
 	hosts := routes / blocksPerHost
 	e.Update(c.entries(hosts)...)
@@ -96,14 +96,14 @@ func loaded(b testing.TB, mode model.EncapMode, routes int) (*cluster, *Engine) 
 			e.Learn(c.learned(h)...)
 		}
 	}
-	if n := len(e.Compute().Routes); n != routes {
+	if n := len(e.compute().Routes); n != routes {
 		b.Fatalf("%d routes, want %d", n, routes)
 	}
 	runtime.GC()
 	return c, e
 }
 
-func each(b *testing.B, mode model.EncapMode, steps func(c *cluster, e *Engine) []func()) {
+func each(b *testing.B, mode model.EncapMode, steps func(c *cluster, e *engine) []func()) {
 	for _, n := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprintf("routes=%d", n), func(b *testing.B) {
 			c, e := loaded(b, mode, n)
@@ -111,7 +111,7 @@ func each(b *testing.B, mode model.EncapMode, steps func(c *cluster, e *Engine) 
 			i := 0
 			for b.Loop() {
 				todo[i%len(todo)]()
-				if e.Compute().Empty() {
+				if e.compute().Empty() {
 					b.Fatal("nothing changed")
 				}
 				i++
@@ -120,7 +120,7 @@ func each(b *testing.B, mode model.EncapMode, steps func(c *cluster, e *Engine) 
 	}
 }
 
-func toggle(e *Engine, entries ...model.Entry) []func() {
+func toggle(e *engine, entries ...model.Entry) []func() {
 	var steps []func()
 	for _, entry := range entries {
 		steps = append(steps, func() { e.Update(entry) })
@@ -130,7 +130,7 @@ func toggle(e *Engine, entries ...model.Entry) []func() {
 
 // BenchmarkBlock is a block of another host that comes or goes.
 func BenchmarkBlock(b *testing.B) {
-	each(b, model.EncapAlways, func(c *cluster, e *Engine) []func() {
+	each(b, model.EncapAlways, func(c *cluster, e *engine) []func() {
 		block := c.block(5, 3)
 		gone := c.entry(block.Key, nil)
 		return toggle(e, gone, block)
@@ -140,7 +140,7 @@ func BenchmarkBlock(b *testing.B) {
 // BenchmarkBorrowed is an endpoint that comes or goes with an address of another
 // host's block.
 func BenchmarkBorrowed(b *testing.B) {
-	each(b, model.EncapAlways, func(c *cluster, e *Engine) []func() {
+	each(b, model.EncapAlways, func(c *cluster, e *engine) []func() {
 		key := model.WorkloadEndpointKey{Host: "h3", Orchestrator: "k8s", Workload: "w", Endpoint: "eth0"}
 		a := c.block(5, 3).Key.(model.BlockKey).CIDR.Addr()
 		w := model.WorkloadEndpoint{State: model.StateActive, IPv4Nets: []netip.Prefix{single(a)}}
@@ -150,17 +150,17 @@ func BenchmarkBorrowed(b *testing.B) {
 
 // BenchmarkHost is a host that dies or comes back, with its ten routes.
 func BenchmarkHost(b *testing.B) {
-	each(b, model.EncapAlways, func(c *cluster, e *Engine) []func() {
+	each(b, model.EncapAlways, func(c *cluster, e *engine) []func() {
 		status, last := model.StatusKey{Host: "h3"}, model.LastStatusKey{Host: "h3"}
 		e.Update(c.entry(last, model.Status{}))
-		e.Compute()
+		e.compute()
 		return toggle(e, c.entry(status, nil), c.entry(status, model.Status{}))
 	})
 }
 
 // BenchmarkLearned is a route that BGP learns or loses.
 func BenchmarkLearned(b *testing.B) {
-	each(b, model.EncapNever, func(c *cluster, e *Engine) []func() {
+	each(b, model.EncapNever, func(c *cluster, e *engine) []func() {
 		l := c.learned(5)[3]
 		return []func(){func() { e.Learn(Learned{Prefix: l.Prefix}) }, func() { e.Learn(l) }}
 	})
@@ -169,7 +169,7 @@ func BenchmarkLearned(b *testing.B) {
 // BenchmarkFlap is an uplink that goes down or comes up where nothing goes through
 // it directly.
 func BenchmarkFlap(b *testing.B) {
-	each(b, model.EncapAlways, func(c *cluster, e *Engine) []func() {
+	each(b, model.EncapAlways, func(c *cluster, e *engine) []func() {
 		up, down := benchLinks(), benchLinks()
 		down.Links[0].Up, down.Links[0].MTU = false, 1400
 		return []func(){func() { e.SetLinks(down) }, func() { e.SetLinks(up) }}
@@ -178,7 +178,7 @@ func BenchmarkFlap(b *testing.B) {
 
 // BenchmarkMode is a pool whose encapsulation changes: every route does.
 func BenchmarkMode(b *testing.B) {
-	each(b, model.EncapAlways, func(c *cluster, e *Engine) []func() {
+	each(b, model.EncapAlways, func(c *cluster, e *engine) []func() {
 		cross := c.pool
 		cross.VXLANMode = model.EncapCrossSubnet
 		return toggle(e, c.entry(model.PoolKey{CIDR: c.pool.CIDR}, cross), c.entry(model.PoolKey{CIDR: c.pool.CIDR}, c.pool))
@@ -194,12 +194,12 @@ func BenchmarkInitial(b *testing.B) {
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
-			var e *Engine
+			var e *engine
 			for b.Loop() {
-				e = NewEngine("h0", Settings{})
+				e = newEngine("h0", Settings{})
 				e.SetLinks(benchLinks())
 				e.Update(entries...)
-				e.Compute()
+				e.compute()
 			}
 			runtime.GC()
 			runtime.ReadMemStats(&after)

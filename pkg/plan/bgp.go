@@ -17,7 +17,7 @@ import (
 const meshMultihop = 255
 
 // setSpeaker works out how this host speaks BGP.
-func (v *view) setSpeaker(e *Engine) {
+func (v *view) setSpeaker(e *engine) {
 	me := v.hosts.byName[e.self]
 	s := Speaker{
 		Listen: e.settings.Listen, ListenPort: e.settings.ListenPort, HoldTime: e.settings.HoldTime,
@@ -63,12 +63,12 @@ func routerID(host string) netip.Addr {
 
 // asOf is a host's AS number. One that can't be read counts as not set: without any, one
 // that is mistyped for all hosts would end all sessions between them.
-func (e *Engine) asOf(h host) model.ASNumber {
-	return cmp.Or(h.as, valueOf[model.ASNumber](e.objects.byKey[model.BGPGlobalASKey{}]), DefaultAS)
+func (e *engine) asOf(h host) model.ASNumber {
+	return cmp.Or(h.as, valueOf[model.ASNumber](e.objects.byKey[model.BGPGlobalASKey{}]), defaultAS)
 }
 
 // isPeer reports whether this host has an explicit peer of this address.
-func (e *Engine) isPeer(a netip.Addr) bool {
+func (e *engine) isPeer(a netip.Addr) bool {
 	hosts := e.peers[a]
 	_, own := hosts[e.self]
 	_, all := hosts[""]
@@ -76,7 +76,7 @@ func (e *Engine) isPeer(a netip.Addr) bool {
 }
 
 // setNeighbours works out the sessions with other hosts and peers.
-func (v *view) setNeighbours(e *Engine) {
+func (v *view) setNeighbours(e *engine) {
 	for a := range e.peers {
 		v.addNeighbour(e, a)
 	}
@@ -87,7 +87,7 @@ func (v *view) setNeighbours(e *Engine) {
 	}
 }
 
-func (v *view) addNeighbour(e *Engine, a netip.Addr) {
+func (v *view) addNeighbour(e *engine, a netip.Addr) {
 	if n, ok := v.neighbour(e, a); ok {
 		v.neighbours[a] = n
 		v.sessions[familyOf(a)]++
@@ -97,13 +97,13 @@ func (v *view) addNeighbour(e *Engine, a netip.Addr) {
 // neighbour works out the session with an address, if there is one. An explicit peer comes
 // before what the mesh says, one of this host before one of all; one that cannot be read is
 // none, so that no session does without its filters.
-func (v *view) neighbour(e *Engine, a netip.Addr) (Neighbour, bool) {
+func (v *view) neighbour(e *engine, a netip.Addr) (Neighbour, bool) {
 	own, isOwn := e.objects.peer(model.BGPPeerKey{Host: e.self, IP: a})
 	global, isGlobal := e.objects.peer(model.BGPPeerKey{IP: a})
 	me, local := v.hosts.byName[e.self], v.hosts.me()[familyOf(a)]
 	if v.isSelf(a) {
 		if isOwn {
-			v.report(SelfPeer, own.path, fmt.Sprintf("peer %s of host %s is that host itself, so there is no session: delete it", a, e.self))
+			v.report(selfPeer, own.path, fmt.Sprintf("peer %s of host %s is that host itself, so there is no session: delete it", a, e.self))
 		}
 		return Neighbour{}, false
 	}
@@ -143,7 +143,7 @@ func (n *Neighbour) explicit(p model.BGPPeer) {
 
 // peerOf is the explicit peer by which another host has an address of ours, its own before
 // that of all; nil = it has none. Both ends sign with the password that it names.
-func (e *Engine) peerOf(name string, local netip.Addr) *object {
+func (e *engine) peerOf(name string, local netip.Addr) *object {
 	if own, ok := e.objects.peer(model.BGPPeerKey{Host: name, IP: local}); ok {
 		return own
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // follow has what depends on an object worked out anew: before and now differ.
-func (e *Engine) follow(key model.Key, before, now *object) {
+func (e *engine) follow(key model.Key, before, now *object) {
 	switch key := key.(type) {
 	case model.WorkloadEndpointKey:
 		e.followEndpoint(key.Host, valueOf[endpointFact](before), valueOf[endpointFact](now))
@@ -47,7 +47,7 @@ func (e *Engine) follow(key model.Key, before, now *object) {
 	e.changed = true
 }
 
-func (e *Engine) followHost(name string) {
+func (e *engine) followHost(name string) {
 	if h := e.objects.readHost(name, e.self); h.exists {
 		e.said[name] = h
 	} else {
@@ -55,7 +55,7 @@ func (e *Engine) followHost(name string) {
 	}
 }
 
-func (e *Engine) followEndpoint(host string, before, now endpointFact) {
+func (e *engine) followEndpoint(host string, before, now endpointFact) {
 	for _, a := range before {
 		if !slices.Contains(now, a) {
 			e.allocations.removeEnd(host, a)
@@ -71,15 +71,15 @@ func (e *Engine) followEndpoint(host string, before, now endpointFact) {
 }
 
 // touchEnd has looked at again what depends on endpoints with an address.
-func (e *Engine) touchEnd(a netip.Addr) {
+func (e *engine) touchEnd(a netip.Addr) {
 	e.touch(single(a))
 	_, etcd := e.etcd[a]
 	e.changed = e.changed || etcd || e.isPeer(a)
 }
 
-func (e *Engine) touch(p netip.Prefix) { e.touched[p] = struct{}{} }
+func (e *engine) touch(p netip.Prefix) { e.touched[p] = struct{}{} }
 
-func (e *Engine) followBlock(p netip.Prefix, before, now *blockFact) {
+func (e *engine) followBlock(p netip.Prefix, before, now *blockFact) {
 	var none blockFact
 	was, is := before, now
 	if was == nil {
@@ -115,7 +115,7 @@ func (e *Engine) followBlock(p netip.Prefix, before, now *blockFact) {
 
 // touchBlock has everything decided anew that may lie in a block: the block
 // was or is in the index. before may be nil.
-func (e *Engine) touchBlock(p netip.Prefix, before *blockFact) {
+func (e *engine) touchBlock(p netip.Prefix, before *blockFact) {
 	e.touch(p)
 	for inner := range e.learned.inside(p) {
 		e.touch(inner)
@@ -140,7 +140,7 @@ func (e *Engine) touchBlock(p netip.Prefix, before *blockFact) {
 }
 
 // absent lists what the engine knows and a whole new state of etcd doesn't have, as gone.
-func (e *Engine) absent(entries []model.Entry) []model.Entry {
+func (e *engine) absent(entries []model.Entry) []model.Entry {
 	there := make(map[string]struct{}, len(entries))
 	for _, entry := range entries {
 		there[entry.Path] = struct{}{}
@@ -162,7 +162,7 @@ func (e *Engine) absent(entries []model.Entry) []model.Entry {
 }
 
 // touchAll has everything decided anew of which something is said, or may be.
-func (e *Engine) touchAll() {
+func (e *engine) touchAll() {
 	for b, block := range e.allocations.blocks.all {
 		e.touch(b)
 		for a := range block.others {

@@ -61,7 +61,7 @@ func checkState(t *testing.T, w world, st State) {
 }
 
 // checkUsed counts what neighbours sent and was taken, by looking at what became of it.
-func checkUsed(t *testing.T, e *Engine, w world, told State) {
+func checkUsed(t *testing.T, e *engine, w world, told State) {
 	t.Helper()
 	most, least := map[netip.Addr]int{}, map[netip.Addr]int{}
 	for p, paths := range w.learned {
@@ -95,7 +95,7 @@ func checkUsed(t *testing.T, e *Engine, w world, told State) {
 }
 
 // checkLeftovers looks for this host's blocks that nothing may be allocated from, by looking through all.
-func checkLeftovers(t *testing.T, e *Engine, w world) {
+func checkLeftovers(t *testing.T, e *engine, w world) {
 	t.Helper()
 	s := &slow{world: w, objects: map[model.Key]model.Entry{}}
 	for path, entry := range w.entries {

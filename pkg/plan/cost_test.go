@@ -12,17 +12,17 @@ import (
 // What a change of a block, an endpoint or a learned route costs must not depend on how many
 // routes there are. Memory taken stands for the cost, as time is not the same twice.
 func TestCostOfOneChange(t *testing.T) {
-	steps := map[string]func(c *cluster, e *Engine) []func(){
-		"block": func(c *cluster, e *Engine) []func() {
+	steps := map[string]func(c *cluster, e *engine) []func(){
+		"block": func(c *cluster, e *engine) []func() {
 			b := c.block(5, 3)
 			return toggle(e, c.entry(b.Key, nil), b)
 		},
-		"endpoint": func(c *cluster, e *Engine) []func() {
+		"endpoint": func(c *cluster, e *engine) []func() {
 			key := model.WorkloadEndpointKey{Host: "h3", Orchestrator: "k8s", Workload: "w", Endpoint: "eth0"}
 			w := model.WorkloadEndpoint{State: model.StateActive, IPv4Nets: []netip.Prefix{netip.MustParsePrefix("10.65.12.1/32")}}
 			return toggle(e, c.entry(key, w), c.entry(key, nil))
 		},
-		"learned": func(c *cluster, e *Engine) []func() {
+		"learned": func(c *cluster, e *engine) []func() {
 			l := c.learned(5)[3]
 			return []func(){func() { e.Learn(Learned{Prefix: l.Prefix}) }, func() { e.Learn(l) }}
 		},
@@ -35,11 +35,11 @@ func TestCostOfOneChange(t *testing.T) {
 		cost := func(routes int) float64 {
 			c, e := loaded(t, mode, routes)
 			todo := step(c, e)
-			e.Compute()
+			e.compute()
 			return testing.AllocsPerRun(20, func() {
 				for _, do := range todo {
 					do()
-					if e.Compute().Empty() {
+					if e.compute().Empty() {
 						t.Fatal(name, "changed nothing")
 					}
 				}

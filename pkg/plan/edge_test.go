@@ -17,7 +17,7 @@ import (
 // What no reader of etcd, kernel or BGP should hand on does no harm.
 func TestOddInput(t *testing.T) {
 	c := &cluster{pool: model.Pool{}}
-	e := NewEngine("h0", Settings{RestartTime: -1})
+	e := newEngine("h0", Settings{RestartTime: -1})
 	e.SetLinks(Links{
 		Links: []Link{
 			{Name: "eth0", Up: true, Uplink: true, Addrs: []netip.Prefix{{}, netip.MustParsePrefix("172.18.0.1/16"), netip.MustParsePrefix("fd18::1/64")}},
@@ -55,7 +55,7 @@ func TestOddInput(t *testing.T) {
 	)
 	e.Retain(Route{}, Route{Destination: netip.MustParsePrefix("10.68.0.0/16"), Kind: Blackhole})
 	var st State
-	st.Apply(e.Compute())
+	st.Apply(e.compute())
 	for p, r := range st.Routes {
 		if r.Kind == Unicast && p != netip.MustParsePrefix("fd00:1::/80") {
 			t.Errorf("%s is routed", r)
@@ -69,7 +69,7 @@ func TestOddInput(t *testing.T) {
 			t.Errorf("nothing is said of %s:\n%s", subject, st)
 		}
 	}
-	if st.Speaker.RestartTime != 0 || st.MTU != (MTU{}) {
+	if st.Speaker.RestartTime != 0 || st.MTU != (mtu{}) {
 		t.Errorf("restart time %s, MTU %+v, want none", st.Speaker.RestartTime, st.MTU)
 	}
 }
@@ -77,13 +77,13 @@ func TestOddInput(t *testing.T) {
 // A route that BGP made before a restart stays while nothing better is known.
 func TestRetain(t *testing.T) {
 	c := &cluster{}
-	e := NewEngine("h0", Settings{})
+	e := newEngine("h0", Settings{})
 	e.SetLinks(benchLinks())
 	e.Update(c.entries(3)...)
 	l := c.learned(1)[0]
 	was := Route{Destination: l.Prefix, Kind: Unicast, Hops: []Hop{{hostAddrOf(7), "eth0", false}}}
 	hop := func() string {
-		e.told.Apply(e.Compute())
+		e.told.Apply(e.compute())
 		return e.told.Routes[l.Prefix].String()
 	}
 	e.Retain(was)
@@ -109,7 +109,7 @@ func TestRetain(t *testing.T) {
 func TestReflectorPassword(t *testing.T) {
 	e, w := tellGolden(t, "reflector")
 	var st State
-	st.Apply(e.Compute())
+	st.Apply(e.compute())
 	reflector := netip.MustParseAddr("172.18.203.125")
 	for _, step := range []struct{ host, file, want string }{
 		{"", "/etc/calico/new", "/etc/calico/three"},
@@ -126,7 +126,7 @@ func TestReflectorPassword(t *testing.T) {
 		}
 		w.put(entry)
 		e.Update(entry)
-		st.Apply(e.Compute())
+		st.Apply(e.compute())
 		check(t, w, Settings{}, st)
 		if got := st.Neighbours[netip.MustParseAddr("172.18.203.127")].PasswordFile; got != step.want {
 			t.Errorf("after %+v: %q", step, got)
@@ -142,7 +142,7 @@ func TestClusterID(t *testing.T) {
 		entry := model.Entry{Path: key.Path(), Key: key, Value: model.Text(id), Revision: int64(90 + i), Created: 9}
 		w.put(entry)
 		e.Update(entry)
-		e.told.Apply(e.Compute())
+		e.told.Apply(e.compute())
 		check(t, w, Settings{}, e.told)
 		if got := e.told.Speaker.ClusterID.String(); got != id {
 			t.Errorf("%s: host-1 reflects as %s", id, got)
@@ -158,11 +158,11 @@ func TestTimers(t *testing.T) {
 		"hold time 3; keepalive time 1; graceful restart time 120;":   {HoldTime: 3500 * time.Millisecond, KeepaliveTime: 1100 * time.Millisecond},
 		"hold time 90; keepalive time 30; graceful restart time 120;": {},
 	} {
-		e := NewEngine("h0", settings)
+		e := newEngine("h0", settings)
 		e.SetLinks(benchLinks())
 		e.Update(c.entries(2)...)
 		var st State
-		st.Apply(e.Compute())
+		st.Apply(e.compute())
 		if got := st.Speaker.String(); !strings.Contains(got, want) {
 			t.Errorf("%s: want %s", got, want)
 		}
@@ -172,7 +172,7 @@ func TestTimers(t *testing.T) {
 // Of what neighbours send, only what became a route is used.
 func TestUsed(t *testing.T) {
 	e, _ := tellGolden(t, "taken-over")
-	e.Compute()
+	e.compute()
 	want := map[netip.Addr]int{
 		netip.MustParseAddr("172.18.203.2"): 2, netip.MustParseAddr("172.18.203.126"): 1, netip.MustParseAddr("172.18.203.127"): 1,
 	}
@@ -186,14 +186,14 @@ func TestUsed(t *testing.T) {
 func TestPendingAddress(t *testing.T) {
 	e, w := tellGolden(t, "bgp")
 	var st State
-	st.Apply(e.Compute())
+	st.Apply(e.compute())
 	before := st.String()
 	theirs := netip.MustParsePrefix("172.18.203.126/24")
 	w.links = clone(w.links)
 	eth0 := &w.links.Links[len(w.links.Links)-1]
 	eth0.Addrs, eth0.Pending = append(eth0.Addrs, theirs), []netip.Addr{theirs.Addr()}
 	e.SetLinks(w.links)
-	st.Apply(e.Compute())
+	st.Apply(e.compute())
 	check(t, w, Settings{}, st)
 	if got := st.String(); got != before {
 		t.Errorf("pending: %s", got)
@@ -207,7 +207,7 @@ func TestPendingAddress(t *testing.T) {
 	for _, entry := range []model.Entry{{Path: key.Path(), Key: key}, says} {
 		w.put(entry)
 		e.Update(entry)
-		st.Apply(e.Compute())
+		st.Apply(e.compute())
 		check(t, w, Settings{}, st)
 	}
 	before = st.String()
@@ -215,7 +215,7 @@ func TestPendingAddress(t *testing.T) {
 	eth0 = &w.links.Links[len(w.links.Links)-1]
 	eth0.Addrs, eth0.Pending, eth0.Refused = eth0.Addrs[:1], nil, []netip.Prefix{theirs}
 	e.SetLinks(w.links)
-	st.Apply(e.Compute())
+	st.Apply(e.compute())
 	check(t, w, Settings{}, st)
 	if got := st.String(); got != before {
 		t.Errorf("refused: %s", got)
@@ -234,7 +234,7 @@ func TestPassedWithoutCarrier(t *testing.T) {
 			w.links.Links[i].NoCarrier = step.silent
 		}
 		e.SetLinks(w.links)
-		e.Compute()
+		e.compute()
 		if got := e.Passed(10); len(got) == 0 != (step.want == 0) {
 			t.Errorf("without carrier %t: %v", step.silent, got)
 		}

@@ -15,13 +15,13 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// Engine works out what a host must hold. It takes in changes with Update, SetSettings,
+// engine works out what a host must hold. It takes in changes with Update, SetSettings,
 // SetLinks, SetEtcd, Learn and Retain; Compute returns what follows from them.
 //
 // A change of a block, an endpoint or a learned route costs as much as the prefixes that it
 // bears on; any other change has everything worked out anew. What Compute returns depends on
 // what there is, never on how it came about.
-type Engine struct {
+type engine struct {
 	self     string
 	settings Settings
 	handles  map[string]TunnelKind // of this host's tunnels' addresses
@@ -45,9 +45,9 @@ type Engine struct {
 	out       Changes
 }
 
-// NewEngine makes the engine of the host of that name, which knows of nothing yet.
-func NewEngine(self string, settings Settings) *Engine {
-	e := &Engine{
+// newEngine makes the engine of the host of that name, which knows of nothing yet.
+func newEngine(self string, settings Settings) *engine {
+	e := &engine{
 		self: self, settings: settings.withDefaults(), handles: map[string]TunnelKind{},
 		objects: newObjects(), said: map[string]host{}, peers: groups[netip.Addr, string]{}, pools: newIndex[poolFact](),
 		allocations: newAllocations(self), learned: newIndex[learnedRoute](), links: newLinks(Links{}),
@@ -89,7 +89,7 @@ func (s Settings) withDefaults() Settings {
 }
 
 // SetSettings replaces the settings.
-func (e *Engine) SetSettings(settings Settings) {
+func (e *engine) SetSettings(settings Settings) {
 	if settings = settings.withDefaults(); !reflect.DeepEqual(settings, e.settings) {
 		e.settings, e.changed = settings, true
 	}
@@ -97,7 +97,7 @@ func (e *Engine) SetSettings(settings Settings) {
 
 // SetLinks replaces what is known of the host's own links and routes. Of routes
 // to one destination the first counts.
-func (e *Engine) SetLinks(given Links) {
+func (e *engine) SetLinks(given Links) {
 	if !reflect.DeepEqual(given, e.links.given) {
 		e.links, e.changed = newLinks(clone(given)), true
 	}
@@ -107,7 +107,7 @@ func (e *Engine) SetLinks(given Links) {
 // packets to it went by a route of ours while etcd answered: only then may etcd be a
 // workload of the cluster, at the address of an endpoint. That an endpoint has the
 // address is not enough: in a pool over the hosts' own network one gets it by mistake.
-func (e *Engine) SetEtcd(addrs map[netip.Addr]bool) {
+func (e *engine) SetEtcd(addrs map[netip.Addr]bool) {
 	if !maps.Equal(addrs, e.etcd) {
 		e.etcd, e.changed = maps.Clone(addrs), true
 	}
@@ -115,7 +115,7 @@ func (e *Engine) SetEtcd(addrs map[netip.Addr]bool) {
 
 // Learn takes in what BGP knows now of some prefixes. A prefix with host bits, or
 // of IPv4 written as IPv6, is ignored.
-func (e *Engine) Learn(routes ...Learned) {
+func (e *engine) Learn(routes ...Learned) {
 	for _, l := range routes {
 		if f := e.learned.all[l.Prefix]; isDestination(l.Prefix) && !slices.Equal(f.paths, l.Paths) {
 			f.paths = slices.Clone(l.Paths)
@@ -129,7 +129,7 @@ func (e *Engine) Learn(routes ...Learned) {
 // anew; they replace those that it said before. They stay as they are, unless they
 // must not be taken, until their prefix is learned again or they are no longer
 // retained: say so, with none, when the neighbours have told all that they know.
-func (e *Engine) Retain(routes ...Route) {
+func (e *engine) Retain(routes ...Route) {
 	for p, f := range e.learned.all {
 		if f.retained != nil {
 			f.retained = nil
@@ -149,7 +149,7 @@ func (e *Engine) Retain(routes ...Route) {
 
 func isDestination(p netip.Prefix) bool { return p.IsValid() && p == p.Masked() && !p.Addr().Is4In6() }
 
-func (e *Engine) setLearned(p netip.Prefix, f learnedRoute) {
+func (e *engine) setLearned(p netip.Prefix, f learnedRoute) {
 	if len(f.paths) == 0 && f.retained == nil {
 		e.learned.remove(p)
 	} else {
@@ -161,13 +161,13 @@ func (e *Engine) setLearned(p netip.Prefix, f learnedRoute) {
 // Update takes in what became of some keys: what they hold now, or that they are
 // gone. Keys that don't bear on routes are ignored, and so are paths that are not of the data model
 // at all.
-func (e *Engine) Update(entries ...model.Entry) {
+func (e *engine) Update(entries ...model.Entry) {
 	for _, entry := range entries {
 		e.update(entry)
 	}
 }
 
-func (e *Engine) update(entry model.Entry) {
+func (e *engine) update(entry model.Entry) {
 	if entry.Key == nil {
 		key, err := model.ParseKey(entry.Path)
 		if err != nil {
@@ -200,7 +200,7 @@ func (e *Engine) update(entry model.Entry) {
 }
 
 // reportValue says what is wrong with the value of a key, "" = nothing.
-func (e *Engine) reportValue(path, reason string) {
+func (e *engine) reportValue(path, reason string) {
 	id := ProblemID{BadValue, path}
 	var p *Problem
 	if reason != "" {
@@ -209,8 +209,8 @@ func (e *Engine) reportValue(path, reason string) {
 	tell(e.out.Problems, e.told.Problems, id, p)
 }
 
-// Compute returns what changed since the last time.
-func (e *Engine) Compute() Changes {
+// compute returns what changed since the last time.
+func (e *engine) compute() Changes {
 	if e.changed {
 		e.look()
 	}
@@ -225,7 +225,7 @@ func (e *Engine) Compute() Changes {
 }
 
 // look works out the view anew, and has everything that may be routed decided anew.
-func (e *Engine) look() {
+func (e *engine) look() {
 	was, now := e.view, e.newView()
 	e.view = now
 	for id := range was.problems {
@@ -261,7 +261,7 @@ func (e *Engine) look() {
 }
 
 // decide works out all that is said of one prefix.
-func (e *Engine) decide(p netip.Prefix) {
+func (e *engine) decide(p netip.Prefix) {
 	d := e.view.decide(p, &e.allocations, e.learned.all[p])
 	tellBy(e.out.Routes, e.told.Routes, p, d.route, Route.equal)
 	tell(e.out.Advertisements, e.told.Advertisements, p, d.advertisement)
@@ -311,7 +311,7 @@ func compare[K comparable, V any](out map[K]*V, told, now map[K]V, equal func(a,
 
 // Passed returns prefixes, so many at most, of which the best paths are not used, or none: BGP
 // tells by itself only of what becomes of the best ones.
-func (e *Engine) Passed(most int) []netip.Prefix {
+func (e *engine) Passed(most int) []netip.Prefix {
 	var list []netip.Prefix
 	for p, d := range e.decisions {
 		if d.passed && len(list) < most {
@@ -322,7 +322,7 @@ func (e *Engine) Passed(most int) []netip.Prefix {
 }
 
 // Used counts, by neighbour, the routes of the last Compute by paths that it sent.
-func (e *Engine) Used() map[netip.Addr]int {
+func (e *engine) Used() map[netip.Addr]int {
 	used := map[netip.Addr]int{}
 	for _, d := range e.decisions {
 		for _, a := range d.peers {
@@ -335,7 +335,7 @@ func (e *Engine) Used() map[netip.Addr]int {
 // Leftovers are this host's blocks that are empty and that no pool has, or one that gives no
 // addresses out or has blocks of another size. Whether somebody wants them is for
 // ipam.GiveBack to say.
-func (e *Engine) Leftovers() []netip.Prefix {
+func (e *engine) Leftovers() []netip.Prefix {
 	var all []netip.Prefix
 	for p, block := range e.allocations.blocks.all {
 		if block.affinity != e.self || !block.empty() {

@@ -125,7 +125,7 @@ func poolFacts(p model.Pool) poolFact {
 
 // fact makes of an entry what is kept; relevant is false for keys that don't
 // bear on routes.
-func (e *Engine) fact(entry model.Entry) (o object, relevant bool) {
+func (e *engine) fact(entry model.Entry) (o object, relevant bool) {
 	o = object{path: entry.Path, created: entry.Created, err: entry.Err}
 	var wrong error
 	ok := true

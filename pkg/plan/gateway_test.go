@@ -36,7 +36,7 @@ func TestGatewayComesAndGoes(t *testing.T) {
 		w.links = clone(w.links)
 		w.links.Links[len(w.links.Links)-1].Up = step.up
 		e.SetLinks(w.links)
-		st.Apply(e.Compute())
+		st.Apply(e.compute())
 		check(t, w, Settings{}, st)
 		if _, ok := st.Routes[mine]; ok != step.blackhole {
 			t.Errorf("block %q, link up %v: the host's block has a blackhole: %v", step.block, step.up, ok)
@@ -50,7 +50,7 @@ func TestGatewayComesAndGoes(t *testing.T) {
 // A workload that comes or goes beside a gateway has nothing to do with the host's configuration.
 func TestAllocationBesideGateway(t *testing.T) {
 	e, _ := tellGolden(t, "bridge")
-	e.Compute()
+	e.compute()
 	path := model.BlockKey{CIDR: netip.MustParsePrefix("10.65.0.0/26")}.Path()
 	e.Update(parseEntry(t, path+" = host-1 1::gateway.10.65.0.1 2:host-1 3:host-1", 99))
 	if e.changed {

@@ -45,7 +45,7 @@ func TestGolden(t *testing.T) {
 			}
 			e, w := tell1(t, given)
 			var st State
-			st.Apply(e.Compute())
+			st.Apply(e.compute())
 			check(t, w, Settings{}, st)
 			checkUsed(t, e, w, st)
 			if *update {
@@ -62,7 +62,7 @@ func TestGolden(t *testing.T) {
 }
 
 // tellGolden is tell1 with what the golden of that name gives.
-func tellGolden(t *testing.T, name string) (*Engine, world) {
+func tellGolden(t *testing.T, name string) (*engine, world) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/" + name + ".txt")
 	if err != nil {
@@ -73,9 +73,9 @@ func tellGolden(t *testing.T, name string) (*Engine, world) {
 }
 
 // tell1 makes the engine of host-1 and tells it what a golden gives.
-func tell1(t *testing.T, given string) (*Engine, world) {
+func tell1(t *testing.T, given string) (*engine, world) {
 	t.Helper()
-	e := NewEngine("host-1", Settings{})
+	e := newEngine("host-1", Settings{})
 	w := world{self: "host-1", entries: map[string]model.Entry{}, learned: map[netip.Prefix][]Path{}, etcd: map[netip.Addr]bool{}}
 	part := ""
 	for lines := bufio.NewScanner(strings.NewReader(given)); lines.Scan(); {
@@ -230,7 +230,7 @@ func TestCarriers(t *testing.T) {
 			w.links.Links[i].NoCarrier = silent[i]
 		}
 		e.SetLinks(w.links)
-		st.Apply(e.Compute())
+		st.Apply(e.compute())
 		check(t, w, Settings{}, st)
 		want := 1
 		if silent[0] == silent[1] {

@@ -263,7 +263,7 @@ func (h *history) retain() {
 }
 
 // happen changes the world and tells an engine, twice over at times.
-func (h *history) happen(e *Engine) {
+func (h *history) happen(e *engine) {
 	for again := true; again; again = h.r.IntN(3) == 0 {
 		switch h.r.IntN(12) {
 		case 11:
@@ -318,23 +318,23 @@ func (h *history) newSettings() Settings {
 func run(t *testing.T, seed uint64, steps int) {
 	t.Helper()
 	h := newHistory(rand.New(rand.NewPCG(seed, 1)))
-	e := NewEngine("a", Settings{})
+	e := newEngine("a", Settings{})
 	var told State
-	told.Apply(e.Compute())
+	told.Apply(e.compute())
 	for range steps {
 		h.happen(e)
-		told.Apply(e.Compute())
+		told.Apply(e.compute())
 		check(t, h.w, h.settings, told)
 		checkState(t, h.w, told)
 		checkUsed(t, e, h.w, told)
 		checkLeftovers(t, e, h.w)
 	}
-	if c := e.Compute(); !c.Empty() {
+	if c := e.compute(); !c.Empty() {
 		t.Fatalf("a second Compute tells changes where nothing changed: %+v", c)
 	}
 
 	// The same world in any order, told at once.
-	fresh := NewEngine("a", h.settings)
+	fresh := newEngine("a", h.settings)
 	entries := slices.Collect(maps.Values(h.w.entries))
 	h.r.Shuffle(len(entries), func(i, j int) { entries[i], entries[j] = entries[j], entries[i] })
 	fresh.Update(entries...)
@@ -345,7 +345,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	fresh.SetLinks(h.w.links)
 	fresh.SetEtcd(h.w.etcd)
 	var at State
-	at.Apply(fresh.Compute())
+	at.Apply(fresh.compute())
 	check(t, h.w, h.settings, at)
 
 	// And all of it gone again: nothing is left behind.
@@ -359,7 +359,7 @@ func run(t *testing.T, seed uint64, steps int) {
 	e.Retain()
 	e.SetLinks(Links{})
 	e.SetEtcd(nil)
-	told.Apply(e.Compute())
+	told.Apply(e.compute())
 	check(t, world{self: "a"}, h.settings, told)
 	if n := len(e.objects.byKey) + len(e.objects.spelled) + len(e.peers) + len(e.pools.all) + len(e.allocations.blocks.all) + len(e.allocations.ends) +
 		len(e.learned.all) + len(e.etcd) + len(e.decisions) + len(e.raised); n != 0 || len(e.said) > 1 {

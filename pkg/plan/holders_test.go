@@ -17,7 +17,7 @@ func TestHolders(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			h := newHistory(rand.New(rand.NewPCG(seed, 2)))
-			e := NewEngine("a", Settings{})
+			e := newEngine("a", Settings{})
 			put := func(k model.Key, v any) {
 				h.revision++
 				entry := model.Entry{Path: k.Path(), Key: k}
@@ -67,7 +67,7 @@ func TestHolders(t *testing.T) {
 						delete(h.w.learned, block)
 					}
 				}
-				told.Apply(e.Compute())
+				told.Apply(e.compute())
 				check(t, h.w, Settings{}, told)
 				checkUsed(t, e, h.w, told)
 			}

@@ -13,8 +13,8 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// DefaultAS is the AS number of hosts where nothing is set.
-const DefaultAS model.ASNumber = 64512
+// defaultAS is the AS number of hosts where nothing is set.
+const defaultAS model.ASNumber = 64512
 
 // hostAddr is what a host says is its address.
 type hostAddr struct {
@@ -142,7 +142,7 @@ func (h *hosts) shared() []Problem {
 		winner := h.at(a)
 		for _, name := range names {
 			if name != winner {
-				all = append(all, Problem{ProblemID{SameAddress, h.byName[name].addrs[familyOf(a)].path},
+				all = append(all, Problem{ProblemID{sameAddress, h.byName[name].addrs[familyOf(a)].path},
 					fmt.Sprintf("host %s says that it has %s, which is host %s's: packets for it go to %s; give one of them another address, or delete the host that is gone",
 						name, a, winner, winner)})
 			}
@@ -151,14 +151,14 @@ func (h *hosts) shared() []Problem {
 	return all
 }
 
-// ConflictError says that another live host has what this host would take.
-type ConflictError struct {
+// conflictError says that another live host has what this host would take.
+type conflictError struct {
 	Host string     // the other one
 	Addr netip.Addr // that both would have
 }
 
 // Error says what to do.
-func (e *ConflictError) Error() string {
+func (e *conflictError) Error() string {
 	return fmt.Sprintf("address %s is that of host %s, which lives: give one of them another address; if %s is a former name of this machine, its status in etcd ends ReportingTTLSecs after its agent",
 		e.Addr, e.Host, e.Host)
 }
@@ -166,8 +166,8 @@ func (e *ConflictError) Error() string {
 // Conflict says why this host must not take the addresses that it has found, own: one is
 // another live host's, whose agent's lease holds. said are the addresses that this very agent
 // has written since it started: of two hosts that took one at the same time, the first to
-// write it keeps it. It goes by the last Compute. Errors are *ConflictError.
-func (e *Engine) Conflict(own, said []netip.Addr) error {
+// write it keeps it. It goes by the last Compute. Errors are *conflictError.
+func (e *engine) Conflict(own, said []netip.Addr) error {
 	h := &e.view.hosts
 	for _, a := range own {
 		for _, name := range h.claims[a] {
@@ -175,7 +175,7 @@ func (e *Engine) Conflict(own, said []netip.Addr) error {
 			ours, theirs := h.byName[e.self].addrs[f], h.byName[name].addrs[f]
 			first := slices.Contains(said, a) && ours.addr == a && ours.created < theirs.created
 			if name != e.self && h.byName[name].reports && !first {
-				return &ConflictError{Host: name, Addr: a}
+				return &conflictError{Host: name, Addr: a}
 			}
 		}
 	}

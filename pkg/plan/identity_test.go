@@ -227,10 +227,10 @@ func TestConflict(t *testing.T) {
 		"own, of before a change":        {[]model.Entry{address("host-1", a2), lease("host-1")}, a1, []netip.Addr{a2}, ""},
 		"none of IPv6":                   {nil, netip.Addr{}, nil, ""},
 	} {
-		e := NewEngine("host-1", Settings{})
+		e := newEngine("host-1", Settings{})
 		e.SetLinks(Links{Links: []Link{{Name: "eth0", Up: true, Addrs: []netip.Prefix{netip.MustParsePrefix("172.18.203.125/24")}}}})
 		e.Update(tt.told...)
-		e.Compute()
+		e.compute()
 		err := e.Conflict([]netip.Addr{tt.own, {}}, tt.said)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)

@@ -69,10 +69,10 @@ type Settings struct {
 	VXLANPort uint16 // 0 = 4789
 	VXLANVNI  uint32 // 0 = 4096
 	// MTU is that of the uplinks, 0 = the least of theirs. More
-	// than the greatest of theirs is a LargeMTU, and not used.
+	// than the greatest of theirs is a largeMTU, and not used.
 	MTU int
 	// TunnelMTU is that of tunnels, 0 = what follows from the uplinks'. More
-	// than the greatest of theirs leaves, or MTU where it is set, is a LargeMTU, and not used.
+	// than the greatest of theirs leaves, or MTU where it is set, is a largeMTU, and not used.
 	TunnelMTU     map[TunnelKind]int
 	Listen        []netip.Addr
 	ListenPort    uint16        // 0 = 179

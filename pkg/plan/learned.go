@@ -105,8 +105,8 @@ func (r *decider) reportNextHop(a netip.Addr) {
 	if subnet, _, ok := r.links.subnets.longest(single(a)); ok && isBroadcast(a, subnet) {
 		reason = fmt.Sprintf("next hop %s is the broadcast address of %s: what BGP learned by way of it is left out; have the neighbour send another", a, subnet)
 	}
-	if !slices.ContainsFunc(r.decision.problems, func(p Problem) bool { return p.Kind == NoNextHop && p.Subject == a.String() }) {
-		r.report(NoNextHop, a.String(), reason)
+	if !slices.ContainsFunc(r.decision.problems, func(p Problem) bool { return p.Kind == noNextHop && p.Subject == a.String() }) {
+		r.report(noNextHop, a.String(), reason)
 	}
 }
 

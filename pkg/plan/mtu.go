@@ -36,7 +36,7 @@ func (v *view) setMTU(s Settings, uplinks []Link, used map[TunnelKind][]netip.Pr
 	if s.MTU > 0 && (most == 0 || uplink < most) {
 		limit = mtuLimit{uplink, "UplinkMTU leaves", "UplinkMTU"}
 	}
-	v.mtu = MTU{Uplink: uplink, Pods: uplink}
+	v.mtu = mtu{Uplink: uplink, Pods: uplink}
 	for i, t := range tunnelTypes() {
 		given := s.TunnelMTU[t.kind]
 		if len(used[t.kind]) == 0 {
@@ -50,7 +50,7 @@ func (v *view) setMTU(s Settings, uplinks []Link, used map[TunnelKind][]netip.Pr
 		}
 	}
 	if v6 := v.pools.lengths[1] != [129]int{}; v6 && v.mtu.Pods > 0 && v.mtu.Pods < minMTU6 {
-		v.report(SmallMTU, "mtu", fmt.Sprintf("workloads are left %d bytes of the uplink's %d, and IPv6 needs %d: none is started with IPv6, and a tunnel that has less takes none; raise the MTU of the uplinks, or take the encapsulation from the pools",
+		v.report(smallMTU, "mtu", fmt.Sprintf("workloads are left %d bytes of the uplink's %d, and IPv6 needs %d: none is started with IPv6, and a tunnel that has less takes none; raise the MTU of the uplinks, or take the encapsulation from the pools",
 			v.mtu.Pods, uplink, minMTU6))
 	}
 	return inside
@@ -63,7 +63,7 @@ func (v *view) mtuOf(setting string, given, follows int, limit mtuLimit) int {
 	case given == 0:
 		return follows
 	case most > 0 && given > most:
-		v.report(LargeMTU, setting, fmt.Sprintf("%s is %d, and %s %d: %d is used; set no more than that, or raise %s", setting, given, limit.says, most, most, limit.raise))
+		v.report(largeMTU, setting, fmt.Sprintf("%s is %d, and %s %d: %d is used; set no more than that, or raise %s", setting, given, limit.says, most, most, limit.raise))
 		return most
 	}
 	return given

@@ -118,8 +118,8 @@ type Remote struct {
 	MAC     model.MAC  `json:"mac,omitzero"`
 }
 
-// MTU is in bytes, 0 = not known: there is no uplink.
-type MTU struct {
+// mtu is in bytes, 0 = not known: there is no uplink.
+type mtu struct {
 	Uplink int `json:"uplink,omitempty"` // the smallest of the uplinks
 	Pods   int `json:"pods,omitempty"`   // what is left of it by the encapsulations in use; to be written for the plugins
 }
@@ -162,7 +162,7 @@ const (
 )
 
 // Neighbour is one BGP session. The family of its address is the only one that
-// is spoken over it.
+// it carries.
 type Neighbour struct {
 	Address netip.Addr     `json:"address,omitzero"`
 	AS      model.ASNumber `json:"as"`
@@ -177,7 +177,7 @@ type Neighbour struct {
 	Multihop int `json:"multihop,omitempty"`
 	// Client: we reflect to it (RFC 4456).
 	Client bool `json:"client,omitempty"`
-	// Reflector: it reflects as we do, so what our clients and its own say goes both ways, and
+	// Reflector: it reflects as we do, so what our clients and its own say goes in both directions, and
 	// nothing else that came by iBGP.
 	Reflector bool `json:"reflector,omitempty"`
 	// Import decides first about what it sends: the first filter that has the
@@ -206,45 +206,45 @@ type ProblemKind string
 const (
 	// BadValue is a key whose value cannot be read, or says what cannot be.
 	BadValue ProblemKind = "bad-value"
-	// SameAddress is a host that has the address of another.
-	SameAddress ProblemKind = "same-address"
-	// SameEndpointAddress is an address that active endpoints of several hosts have.
-	SameEndpointAddress ProblemKind = "same-endpoint-address"
-	// NoHostAddress is a host that holds blocks of a family and has no address of it.
-	NoHostAddress ProblemKind = "no-host-address"
-	// DeadHost is a host whose workloads are in a pool with an encapsulation, and whose agent
+	// sameAddress is a host that has the address of another.
+	sameAddress ProblemKind = "same-address"
+	// sameEndpointAddress is an address that active endpoints of several hosts have.
+	sameEndpointAddress ProblemKind = "same-endpoint-address"
+	// noHostAddress is a host that holds blocks of a family and has no address of it.
+	noHostAddress ProblemKind = "no-host-address"
+	// deadHost is a host whose workloads are in a pool with an encapsulation, and whose agent
 	// says no more that it lives.
-	DeadHost ProblemKind = "dead-host"
-	// PoolOverlap is a pool that overlaps a subnet of this host's links.
-	PoolOverlap ProblemKind = "pool-overlap"
+	deadHost ProblemKind = "dead-host"
+	// poolOverlap is a pool that overlaps a subnet of this host's links.
+	poolOverlap ProblemKind = "pool-overlap"
 	// HostInBlock is a block in which a host's own address, or its subnet, lies, or
 	// the address of etcd or of a BGP neighbour: the block is not routed.
 	HostInBlock ProblemKind = "host-in-block"
-	// NoPool is a block outside every pool.
-	NoPool ProblemKind = "no-pool"
-	// NoNeighbour is a family in which only BGP could bring the way to other hosts' blocks,
+	// noPool is a block outside every pool.
+	noPool ProblemKind = "no-pool"
+	// noNeighbour is a family in which only BGP could bring routes to other hosts' blocks,
 	// and this host has no neighbour.
-	NoNeighbour ProblemKind = "no-neighbour"
-	// SelfPeer is a peer of this host that is this host.
-	SelfPeer ProblemKind = "self-peer"
-	// NoNextHop is a next hop to which the host has no route, or which is a broadcast address.
-	NoNextHop ProblemKind = "no-next-hop"
-	// RefusedRoute is a learned route that must not be taken.
-	RefusedRoute ProblemKind = "refused-route"
-	// ForeignRoute is one of another program to what a route of ours leads to by etcd.
-	ForeignRoute ProblemKind = "foreign-route"
-	// SmallMTU is one that leaves too little for IPv6.
-	SmallMTU ProblemKind = "small-mtu"
-	// LargeMTU is one that is set and that no link to other hosts takes, or that of the uplinks
+	noNeighbour ProblemKind = "no-neighbour"
+	// selfPeer is a peer of this host that is this host.
+	selfPeer ProblemKind = "self-peer"
+	// noNextHop is a next hop to which the host has no route, or which is a broadcast address.
+	noNextHop ProblemKind = "no-next-hop"
+	// refusedRoute is a learned route that must not be taken.
+	refusedRoute ProblemKind = "refused-route"
+	// foreignRoute is one of another program to what a route of ours leads to by etcd.
+	foreignRoute ProblemKind = "foreign-route"
+	// smallMTU is one that leaves too little for IPv6.
+	smallMTU ProblemKind = "small-mtu"
+	// largeMTU is one that is set and that no link to other hosts takes, or that of the uplinks
 	// that is set has no room for.
-	LargeMTU ProblemKind = "large-mtu"
+	largeMTU ProblemKind = "large-mtu"
 )
 
 // ProblemKinds are all kinds that there are.
 func ProblemKinds() []ProblemKind {
 	return []ProblemKind{
-		BadValue, SameAddress, SameEndpointAddress, NoHostAddress, DeadHost, PoolOverlap, HostInBlock, NoPool,
-		NoNeighbour, SelfPeer, NoNextHop, RefusedRoute, ForeignRoute, SmallMTU, LargeMTU,
+		BadValue, sameAddress, sameEndpointAddress, noHostAddress, deadHost, poolOverlap, HostInBlock, noPool,
+		noNeighbour, selfPeer, noNextHop, refusedRoute, foreignRoute, smallMTU, largeMTU,
 	}
 }
 
@@ -272,8 +272,8 @@ type State struct {
 	// Hosts are the addresses of all other hosts, and their names: from these
 	// alone the packets of tunnels are accepted.
 	Hosts map[netip.Addr]string `json:"hosts"`
-	// MTU is to be written for the plugins, and applied.
-	MTU            MTU                            `json:"mtu"`
+	// mtu is to be written for the plugins, and applied.
+	MTU            mtu                            `json:"mtu"`
 	Speaker        Speaker                        `json:"speaker"`
 	Neighbours     map[netip.Addr]Neighbour       `json:"neighbours"`
 	Advertisements map[netip.Prefix]Advertisement `json:"advertisements"`
@@ -286,7 +286,7 @@ type Changes struct {
 	Devices        *Devices // nil = as before
 	Remotes        map[RemoteID]*Remote
 	Hosts          map[netip.Addr]string
-	MTU            *MTU
+	MTU            *mtu
 	Speaker        *Speaker
 	Neighbours     map[netip.Addr]*Neighbour
 	Advertisements map[netip.Prefix]*Advertisement

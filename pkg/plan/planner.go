@@ -32,10 +32,10 @@ const (
 	meshTime = 2 * time.Second
 )
 
-// Planner leads a host to what its Engine works out, step by step where a jump would lose
+// Planner leads a host to what its engine works out, step by step where a jump would lose
 // packets: where pools get or lose an encapsulation, no two hosts hear of it at the same time.
 type Planner struct {
-	*Engine
+	*engine
 	state      State // what is to be programmed: all that Plan returned
 	programmed bool
 
@@ -63,7 +63,7 @@ type direct struct {
 // NewPlanner makes the planner of the host of that name, which knows of nothing yet.
 func NewPlanner(self string, settings Settings) *Planner {
 	return &Planner{
-		Engine: NewEngine(self, settings), missing: map[model.StatusKey]time.Time{}, held: newChanges(),
+		engine: newEngine(self, settings), missing: map[model.StatusKey]time.Time{}, held: newChanges(),
 		lingering: map[TunnelKind]lingering{}, direct: map[netip.Prefix]direct{}, meshed: map[netip.Prefix]time.Time{},
 	}
 }
@@ -112,7 +112,7 @@ func (p *Planner) Plan(now time.Time) Changes {
 			p.Update(model.Entry{Path: key.Path(), Key: key})
 		}
 	}
-	c := p.Compute()
+	c := p.compute()
 	p.openTunnels(&c, now)
 	p.keepTunnels(&c, now)
 	p.leadDirectly(&c, now)

@@ -19,7 +19,7 @@ type fleet struct {
 	r       *rand.Rand
 	entries map[string]model.Entry
 	names   []string
-	engines map[string]*Engine
+	engines map[string]*engine
 	states  map[string]*State
 	ends    map[netip.Addr]string // hosts of endpoints by address
 	n       int64
@@ -41,7 +41,7 @@ func (f *fleet) addr(i int, v6 bool) netip.Addr {
 func newFleet(seed uint64) *fleet {
 	f := &fleet{
 		r: rand.New(rand.NewPCG(seed, 2)), entries: map[string]model.Entry{},
-		engines: map[string]*Engine{}, states: map[string]*State{}, ends: map[netip.Addr]string{},
+		engines: map[string]*engine{}, states: map[string]*State{}, ends: map[netip.Addr]string{},
 	}
 	for i := range 2 + f.r.IntN(4) {
 		name := fmt.Sprint("h", i)
@@ -63,7 +63,7 @@ func newFleet(seed uint64) *fleet {
 		f.fill(p.CIDR)
 	}
 	for i, name := range f.names {
-		e := NewEngine(name, Settings{})
+		e := newEngine(name, Settings{})
 		e.SetLinks(f.links(i))
 		f.engines[name], f.states[name] = e, &State{}
 	}
@@ -133,7 +133,7 @@ func (f *fleet) converge() {
 		for _, entry := range f.entries {
 			f.engines[name].Update(entry)
 		}
-		f.states[name].Apply(f.engines[name].Compute())
+		f.states[name].Apply(f.engines[name].compute())
 	}
 	for _, from := range f.names {
 		for p, ad := range f.states[from].Advertisements {
@@ -146,7 +146,7 @@ func (f *fleet) converge() {
 		}
 	}
 	for _, name := range f.names {
-		f.states[name].Apply(f.engines[name].Compute())
+		f.states[name].Apply(f.engines[name].compute())
 	}
 }
 

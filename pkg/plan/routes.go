@@ -67,9 +67,9 @@ func (v *view) decide(p netip.Prefix, allocated *allocations, known learnedRoute
 	}
 	r.reportForeign()
 	if refused != "" && len(paths) > 0 {
-		r.report(RefusedRoute, p.String(), fmt.Sprintf("neighbour %s sends %s, which is not taken: %s; correct its filters", paths[0].Peer, p, refused))
+		r.report(refusedRoute, p.String(), fmt.Sprintf("neighbour %s sends %s, which is not taken: %s; correct its filters", paths[0].Peer, p, refused))
 	} else if astray != "" {
-		r.report(RefusedRoute, p.String(), astray)
+		r.report(refusedRoute, p.String(), astray)
 	}
 	return r.decision
 }
@@ -91,14 +91,14 @@ func (r *decider) reportBlock(inPool bool, hit string) {
 	switch self := r.hosts.self; {
 	case block.affinity != self || inPool:
 	case block.empty():
-		r.report(NoPool, path(), fmt.Sprintf("block %s of this host is in no pool, and nobody has an address of it: the agent deletes it within minutes, but not where its affinity is strict or auto_allocate_blocks is false; delete it there, and %s",
+		r.report(noPool, path(), fmt.Sprintf("block %s of this host is in no pool, and nobody has an address of it: the agent deletes it within minutes, but not where its affinity is strict or auto_allocate_blocks is false; delete it there, and %s",
 			r.p, model.AffinityKey{Host: self, CIDR: r.p}.Path()))
 	default:
-		r.report(NoPool, path(), fmt.Sprintf("block %s of this host is in no pool, so other hosts are not told of it: make the pool again, or remove the workloads that have addresses of it", r.p))
+		r.report(noPool, path(), fmt.Sprintf("block %s of this host is in no pool, so other hosts are not told of it: make the pool again, or remove the workloads that have addresses of it", r.p))
 	}
 	f := familyOf(r.p.Addr())
 	if h := r.hosts.byName[block.affinity]; h.exists && !h.addrs[f].addr.IsValid() {
-		r.report(NoHostAddress, model.BGPHostKey{Host: block.affinity, Field: addrField(f)}.Path(),
+		r.report(noHostAddress, model.BGPHostKey{Host: block.affinity, Field: addrField(f)}.Path(),
 			fmt.Sprintf("host %s holds %s blocks but has no address that can be read: they are not routed until its agent has written one: its /debug/invalid says by %[3]s what keeps it from that; where it doesn't, start it with %[3]s, such as %[3]s=first-found",
 				block.affinity, familyName(f), addrSetting(f)))
 	}
@@ -120,7 +120,7 @@ func (r *decider) reportEndpoints() {
 			hosts[i], others = host+" (as ext_ip)", "the others, or their ext_ip"
 		}
 	}
-	r.report(SameEndpointAddress, a.String(), fmt.Sprintf("endpoints of hosts %s have %s: packets go to %s; delete %s",
+	r.report(sameEndpointAddress, a.String(), fmt.Sprintf("endpoints of hosts %s have %s: packets go to %s; delete %s",
 		strings.Join(hosts, ", "), a, r.allocated.owner(a), others))
 }
 
@@ -131,7 +131,7 @@ func (r *decider) reportNoNeighbour() {
 	if r.holder == "" || r.sessions[f] > 0 || !r.hosts.me()[f].IsValid() || !r.hosts.byName[r.holder].mine[f].IsValid() || r.links.hasOwnRoute(r.p) {
 		return
 	}
-	r.report(NoNeighbour, familyName(f), fmt.Sprintf("other hosts hold %s blocks in pools without encapsulation, and no BGP neighbour of that family tells this host the way to them: make one at /calico/bgp/v1/global/peer_v%d/<address>, switch the mesh on, or give the pools an encapsulation",
+	r.report(noNeighbour, familyName(f), fmt.Sprintf("other hosts hold %s blocks in pools without encapsulation, and no BGP neighbour of that family tells this host routes to them: make one at /calico/bgp/v1/global/peer_v%d/<address>, switch the mesh on, or give the pools an encapsulation",
 		familyName(f), 4+2*f))
 }
 
@@ -149,7 +149,7 @@ func (r *decider) reportForeign() {
 	if r.route.Origin == FromBlock {
 		ours = "that of this host's block"
 	}
-	r.report(ForeignRoute, r.p.String(), fmt.Sprintf("the host has another route to %s, %s, which may come before %s: delete it, or have the program that makes it leave out what lies in pools",
+	r.report(foreignRoute, r.p.String(), fmt.Sprintf("the host has another route to %s, %s, which may come before %s: delete it, or have the program that makes it leave out what lies in pools",
 		r.p, theirs, ours))
 }
 
@@ -181,7 +181,7 @@ func (r *decider) toHost(pool poolFact) *Route {
 	h := r.hosts.byName[r.holder]
 	outer := h.mine[familyOf(r.p.Addr())]
 	if h.exists && !h.alive {
-		r.report(DeadHost, model.StatusKey{Host: r.holder}.Path(),
+		r.report(deadHost, model.StatusKey{Host: r.holder}.Path(),
 			fmt.Sprintf("host %s is taken for dead, as its agent's status is not in etcd: nothing is sent to its workloads in pools with an encapsulation; see that calico-node runs there and reaches etcd, or, if the host is gone, delete what etcd has of it",
 				r.holder))
 	}

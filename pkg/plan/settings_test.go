@@ -39,11 +39,11 @@ func TestLargeMTU(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl := &cluster{pool: model.Pool{VXLANMode: c.mode}}
-			e := NewEngine("h0", c.settings)
+			e := newEngine("h0", c.settings)
 			e.SetLinks(links)
 			e.Update(cl.entries(2)...)
 			var st State
-			st.Apply(e.Compute())
+			st.Apply(e.compute())
 			if st.MTU.Uplink != c.uplink {
 				t.Errorf("the uplinks have %d, want %d", st.MTU.Uplink, c.uplink)
 			}
@@ -52,12 +52,12 @@ func TestLargeMTU(t *testing.T) {
 					t.Errorf("%s has %d, want %d", tunnel.Device, tunnel.MTU, c.inner)
 				}
 			}
-			if diff := cmp.Diff(c.named, st.subjects(LargeMTU)); diff != "" {
+			if diff := cmp.Diff(c.named, st.subjects(largeMTU)); diff != "" {
 				t.Errorf("named (-want +got):\n%s\n%s", diff, st)
 			}
 			e.SetSettings(Settings{})
-			st.Apply(e.Compute())
-			if left := st.subjects(LargeMTU); left != nil {
+			st.Apply(e.compute())
+			if left := st.subjects(largeMTU); left != nil {
 				t.Errorf("still named: %q", left)
 			}
 		})
@@ -93,15 +93,15 @@ func TestRouterIDStays(t *testing.T) {
 		{"no address, and another host has it", other, []model.Entry{c.entry(own, model.Text(""))}, routerID("h0")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			e := NewEngine("h0", Settings{})
+			e := newEngine("h0", Settings{})
 			e.SetLinks(benchLinks())
 			e.Update(c.entries(3)...)
 			e.Update(c.entry(model.BGPHostKey{Host: "h0", Field: model.BGPHostIPv6}, model.Text("fd18::1")))
 			var st State
-			st.Apply(e.Compute())
+			st.Apply(e.compute())
 			e.SetSettings(Settings{RouterID: test.inUse})
 			e.Update(test.entries...)
-			st.Apply(e.Compute())
+			st.Apply(e.compute())
 			if st.Speaker.RouterID != test.want || st.Speaker.AS == 0 {
 				t.Errorf("router id %s in AS %d, want %s", st.Speaker.RouterID, st.Speaker.AS, test.want)
 			}
@@ -122,18 +122,18 @@ func TestUnreadableAS(t *testing.T) {
 		want     model.ASNumber
 		problems int
 	}{
-		{"all", []model.Entry{bad(all)}, DefaultAS, 1},
+		{"all", []model.Entry{bad(all)}, defaultAS, 1},
 		{"one host", []model.Entry{bad(own), c.entry(all, model.ASNumber(65001))}, 65001, 1},
-		{"text of one host", []model.Entry{c.entry(own, model.Text("a lot"))}, DefaultAS, 0}, // which is not parsed so
-		{"both", []model.Entry{bad(own), bad(all)}, DefaultAS, 2},
+		{"text of one host", []model.Entry{c.entry(own, model.Text("a lot"))}, defaultAS, 0}, // which is not parsed so
+		{"both", []model.Entry{bad(own), bad(all)}, defaultAS, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			e := NewEngine("h0", Settings{})
+			e := newEngine("h0", Settings{})
 			e.SetLinks(benchLinks())
 			e.Update(c.entries(3)...)
 			e.Update(test.entries...)
 			var st State
-			st.Apply(e.Compute())
+			st.Apply(e.compute())
 			if st.Speaker.AS != test.want || len(st.Neighbours) != 2 || len(st.subjects(BadValue)) != test.problems {
 				t.Errorf("AS %d with %d neighbours, want %d with 2\n%s", st.Speaker.AS, len(st.Neighbours), test.want, st)
 			}

@@ -76,7 +76,7 @@ func (s *slow) config(settings Settings) {
 	}
 	less := map[TunnelKind]int{IPIP: 20, VXLAN4: 50, VXLAN6: 70}
 	if most > 0 && uplink > most {
-		s.problem(LargeMTU, "UplinkMTU")
+		s.problem(largeMTU, "UplinkMTU")
 		uplink = most
 	}
 	if settings.MTU > 0 {
@@ -88,12 +88,12 @@ func (s *slow) config(settings Settings) {
 		if room := slowMTU(most, less[kind], 0); most > 0 && tunnelMTU[kind] > room {
 			tunnelMTU[kind] = room
 			if slices.ContainsFunc(s.pools(), func(p slowPool) bool { return p.kind() == kind }) {
-				s.problem(LargeMTU, setting)
+				s.problem(largeMTU, setting)
 			}
 		}
 	}
 	settings.TunnelMTU = tunnelMTU
-	s.st.MTU = MTU{uplink, uplink}
+	s.st.MTU = mtu{uplink, uplink}
 	v6 := false
 	for _, p := range s.pools() {
 		if mtu := slowMTU(uplink, less[p.kind()], settings.TunnelMTU[p.kind()]); mtu > 0 && (s.st.MTU.Pods == 0 || mtu < s.st.MTU.Pods) {
@@ -103,13 +103,13 @@ func (s *slow) config(settings Settings) {
 		for _, l := range s.links.Links {
 			for _, subnet := range l.Addrs {
 				if subnet.Overlaps(p.cidr) && !s.isGateway(subnet.Addr()) {
-					s.problem(PoolOverlap, model.PoolKey{CIDR: p.cidr}.Path())
+					s.problem(poolOverlap, model.PoolKey{CIDR: p.cidr}.Path())
 				}
 			}
 		}
 	}
 	if v6 && s.st.MTU.Pods > 0 && s.st.MTU.Pods < 1280 {
-		s.problem(SmallMTU, "mtu")
+		s.problem(smallMTU, "mtu")
 	}
 	for _, t := range []Tunnel{
 		{Kind: IPIP, AddrConfig: "IpInIpTunnelAddr"},
@@ -215,12 +215,12 @@ func (s *slow) host(name string, f int) {
 	owns := slices.ContainsFunc(s.blocks(), func(b model.Block) bool { return b.Affinity == name && familyOf(b.CIDR.Addr()) == f })
 	if !a.IsValid() {
 		if owns {
-			s.problem(NoHostAddress, model.BGPHostKey{Host: name, Field: addrField(f)}.Path())
+			s.problem(noHostAddress, model.BGPHostKey{Host: name, Field: addrField(f)}.Path())
 		}
 		return
 	}
 	if s.at(a) != name {
-		s.problem(SameAddress, entry.Path)
+		s.problem(sameAddress, entry.Path)
 		return
 	}
 	if name == s.self {

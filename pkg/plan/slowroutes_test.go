@@ -46,7 +46,7 @@ func (s *slow) neighbours(settings Settings) {
 		local := s.mine(s.self, familyOf(a))
 		own, isOwn := s.explicit(s.self, a)
 		if isOwn && s.isSelf(a) {
-			s.problem(SelfPeer, own.Key.Path())
+			s.problem(selfPeer, own.Key.Path())
 		}
 		if !local.IsValid() || s.isSelf(a) || s.st.Speaker.AS == 0 {
 			continue
@@ -117,7 +117,7 @@ func (s *slow) routes() {
 		s.route(p)
 		foreign := slices.ContainsFunc(s.links.Routes, func(r HostRoute) bool { return r.Destination == p })
 		if r, ok := s.st.Routes[p]; ok && foreign && r.Origin != FromBGP {
-			s.problem(ForeignRoute, p.String())
+			s.problem(foreignRoute, p.String())
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (s *slow) awaited() {
 		})
 		sessions := slices.ContainsFunc(slices.Collect(maps.Keys(s.st.Neighbours)), func(a netip.Addr) bool { return familyOf(a) == f })
 		if !ownWay && !sessions {
-			s.problem(NoNeighbour, []string{"IPv4", "IPv6"}[f])
+			s.problem(noNeighbour, []string{"IPv4", "IPv6"}[f])
 		}
 	}
 }
@@ -222,7 +222,7 @@ func (s *slow) route(p netip.Prefix) {
 		s.problem(HostInBlock, model.BlockKey{CIDR: p}.Path())
 	}
 	if isBlock && block.Affinity == s.self && !inPool {
-		s.problem(NoPool, model.BlockKey{CIDR: p}.Path())
+		s.problem(noPool, model.BlockKey{CIDR: p}.Path())
 	}
 	holder, owner, here := "", "", false
 	if isBlock {
@@ -231,7 +231,7 @@ func (s *slow) route(p netip.Prefix) {
 	if p.IsSingleIP() {
 		ends := s.ends(p.Addr())
 		if len(ends) > 1 {
-			s.problem(SameEndpointAddress, p.Addr().String())
+			s.problem(sameEndpointAddress, p.Addr().String())
 		}
 		here = slices.Contains(ends, s.self)
 		if owner = s.owner(p.Addr()); owner != "" && owner != block.Affinity {
@@ -252,21 +252,21 @@ func (s *slow) route(p netip.Prefix) {
 		fallthrough
 	case holder == s.self, here, inBlock && block.Affinity == s.self && holder == "", hit && (holder != "" || inPool):
 		if len(paths) > 0 {
-			s.problem(RefusedRoute, p.String())
+			s.problem(refusedRoute, p.String())
 		}
 	case inBlock && !isBlock && block.Affinity != "" && holder == "":
 		if len(paths) > 0 {
-			s.problem(RefusedRoute, p.String())
+			s.problem(refusedRoute, p.String())
 		}
 	case encapsulated && holder != "":
 		s.toHost(p, holder, pool)
 	case encapsulated:
 		if len(paths) > 0 {
-			s.problem(RefusedRoute, p.String())
+			s.problem(refusedRoute, p.String())
 		}
 	case s.strange(p):
 		if len(paths) > 0 {
-			s.problem(RefusedRoute, p.String())
+			s.problem(refusedRoute, p.String())
 		}
 	case len(s.learned[p]) == 0:
 		if r, ok := s.retained[p]; ok && !slices.ContainsFunc(r.Hops, func(h Hop) bool { return s.astray(holder, h.Gateway, "") }) {
@@ -281,7 +281,7 @@ func (s *slow) route(p netip.Prefix) {
 			return !s.isSelf(path.NextHop) && s.astray(holder, path.NextHop, from)
 		})
 		if len(fit) < len(paths) {
-			s.problem(RefusedRoute, p.String())
+			s.problem(refusedRoute, p.String())
 		}
 		s.byBGP(p, fit)
 	}
@@ -399,7 +399,7 @@ func (s *slow) toHost(p netip.Prefix, name string, pool slowPool) {
 	kind := pool.kind()
 	outer := s.mine(name, familyOf(p.Addr()))
 	if slices.Contains(s.names, name) && !s.alive(name) {
-		s.problem(DeadHost, model.StatusKey{Host: name}.Path())
+		s.problem(deadHost, model.StatusKey{Host: name}.Path())
 	}
 	if !s.alive(name) || !outer.IsValid() {
 		return
@@ -431,7 +431,7 @@ func (s *slow) byBGP(p netip.Prefix, paths []Path) {
 			}
 			by, _ := s.hop(a)
 			if len(by) == 0 {
-				s.problem(NoNextHop, a.String())
+				s.problem(noNextHop, a.String())
 			}
 			maps.Copy(found, by)
 		}

@@ -87,7 +87,7 @@ func remote(kind TunnelKind, host string, outer netip.Addr) Remote {
 }
 
 // setTunnels works out the tunnel devices; inside are their MTUs, used their pools.
-func (v *view) setTunnels(e *Engine, inside [3]int, used map[TunnelKind][]netip.Prefix) {
+func (v *view) setTunnels(e *engine, inside [3]int, used map[TunnelKind][]netip.Prefix) {
 	held := e.allocations.tunnelAddrs()
 	for i, t := range tunnelTypes() {
 		pools, handle := used[t.kind], t.handle(e.self)

@@ -28,7 +28,7 @@ type view struct {
 	tunnels    map[TunnelKind]Tunnel
 	devices    Devices
 	remotes    map[RemoteID]Remote
-	mtu        MTU
+	mtu        mtu
 	speaker    Speaker
 	neighbours map[netip.Addr]Neighbour
 	sessions   [2]int // how many neighbours there are of each family
@@ -36,7 +36,7 @@ type view struct {
 }
 
 // newView works out all of it.
-func (e *Engine) newView() *view {
+func (e *engine) newView() *view {
 	v := &view{
 		hosts: newHosts(e.self, e.said), links: e.links, pools: &e.pools,
 		needed: map[netip.Addr]string{}, tunnels: map[TunnelKind]Tunnel{}, remotes: map[RemoteID]Remote{},
@@ -75,7 +75,7 @@ const etcdName = "etcd"
 
 // findNeeded finds the addresses of etcd and of the explicit peers of this host. What is a
 // workload of the cluster is reached by routes to workloads.
-func (v *view) findNeeded(e *Engine) {
+func (v *view) findNeeded(e *engine) {
 	for a := range e.peers {
 		if e.isPeer(a) && len(e.allocations.ends[a]) == 0 {
 			v.needed[a] = "a BGP neighbour"
@@ -167,7 +167,7 @@ func comparePrefixes(a, b netip.Prefix) int {
 func (v *view) reportOverlaps(allocated *allocations) {
 	for p := range v.pools.all {
 		if reason := v.overlapOf(p, allocated); reason != "" {
-			v.report(PoolOverlap, model.PoolKey{CIDR: p}.Path(), reason)
+			v.report(poolOverlap, model.PoolKey{CIDR: p}.Path(), reason)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (m *ruleMatch) holds(c *Criteria) bool {
 		nets []netip.Prefix
 	}{{p.Src, c.SrcSets, c.SrcNets}, {p.Dst, c.DstSets, c.DstNets}} {
 		for _, id := range side.sets {
-			if set := m.set(id); set != nil && !set.HasAddr(side.addr) {
+			if set := m.set(id); set != nil && !set.hasAddr(side.addr) {
 				return false
 			}
 		}
@@ -79,7 +79,7 @@ func (m *ruleMatch) holdsNone(c *Criteria) bool {
 		nets []netip.Prefix
 	}{{p.Src, c.SrcSets, c.SrcNets}, {p.Dst, c.DstSets, c.DstNets}} {
 		for _, id := range side.sets {
-			if set := m.set(id); set != nil && set.HasAddr(side.addr) {
+			if set := m.set(id); set != nil && set.hasAddr(side.addr) {
 				return false
 			}
 		}
@@ -121,7 +121,7 @@ func (m *ruleMatch) inPorts(s portSide, unknown bool) bool {
 	for _, id := range s.sets {
 		if set := m.set(id); set == nil {
 			in = unknown
-		} else if set.HasPort(s.addr, m.p.Protocol, s.port) {
+		} else if set.hasPort(s.addr, m.p.Protocol, s.port) {
 			return true
 		}
 	}

@@ -18,7 +18,7 @@ func TestHostEndpoints(t *testing.T) {
 		// Not matched: untouched.
 		{nil, webToHost, Accept, "no host endpoint there"},
 		{map[string]string{uplink: named}, strings.Replace(webToHost, "eth0", "eth1", 1), Accept, "no host endpoint there"},
-		// Matched: default deny both ways.
+		// Matched: default deny in both directions.
 		{map[string]string{uplink: named}, webToHost, Drop, "to endpoint " + uplink + ": no profile decides"},
 		{map[string]string{uplink: named}, "->eth0 192.0.2.10>203.0.113.5 tcp:1>443", Drop, "from endpoint " + uplink + ": no profile decides"},
 		// Fail-safe ports first.

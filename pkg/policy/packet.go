@@ -64,7 +64,7 @@ type Result struct {
 	Trail       []Step
 }
 
-// Step is one decision on the way to a verdict, or a rule that only logged.
+// Step is one decision that leads to a verdict, or a rule that only logged.
 type Step struct {
 	Endpoint  string          // path, "" = of no endpoint
 	Direction model.Direction // seen from the endpoint

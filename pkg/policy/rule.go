@@ -9,13 +9,13 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// MaxLogPrefix is how many bytes of a log prefix the kernel's log takes.
-const MaxLogPrefix = 27
+// maxLogPrefix is how many bytes of a log prefix the kernel's log takes.
+const maxLogPrefix = 27
 
-// LogPrefix makes any text a prefix that can be logged: at most MaxLogPrefix
+// LogPrefix makes any text a prefix that can be logged: at most maxLogPrefix
 // bytes, everything other than [A-Za-z0-9_:-] replaced by "_".
 func LogPrefix(s string) string {
-	b := []byte(s[:min(len(s), MaxLogPrefix)])
+	b := []byte(s[:min(len(s), maxLogPrefix)])
 	for i, c := range b {
 		switch {
 		case 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '_', c == ':', c == '-':

@@ -37,14 +37,14 @@ type Set struct {
 	Members map[Member]struct{}
 }
 
-// HasAddr reports whether a set of addresses holds a.
-func (s *Set) HasAddr(a netip.Addr) bool {
+// hasAddr reports whether a set of addresses holds a.
+func (s *Set) hasAddr(a netip.Addr) bool {
 	_, ok := s.Members[Member{Addr: a}]
 	return ok
 }
 
-// HasPort reports whether a set of ports holds a port of a.
-func (s *Set) HasPort(a netip.Addr, p model.Protocol, port uint16) bool {
+// hasPort reports whether a set of ports holds a port of a.
+func (s *Set) hasPort(a netip.Addr, p model.Protocol, port uint16) bool {
 	_, ok := s.Members[Member{a, p, port}]
 	return ok
 }

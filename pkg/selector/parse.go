@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// MaxLength bounds an expression, in bytes.
-	MaxLength = 64 << 10
-	// MaxLabel bounds a label's name, in bytes.
-	MaxLabel = 512
-	// MaxDepth bounds how deep parentheses nest.
-	MaxDepth = 64
+	// maxLength bounds an expression, in bytes.
+	maxLength = 64 << 10
+	// maxLabel bounds a label's name, in bytes.
+	maxLabel = 512
+	// maxDepth bounds how deep parentheses nest.
+	maxDepth = 64
 )
 
 // Error says where an expression is wrong, and why.
@@ -30,8 +30,8 @@ func (e *Error) Error() string { return fmt.Sprintf("at byte %d: %s", e.Pos, e.R
 
 // Parse reads an expression; the empty one is all(). An error is an *Error.
 func Parse(text string) (*Selector, error) {
-	if len(text) > MaxLength {
-		return nil, &Error{MaxLength, fmt.Sprintf("%d bytes long: at most %d", len(text), MaxLength)}
+	if len(text) > maxLength {
+		return nil, &Error{maxLength, fmt.Sprintf("%d bytes long: at most %d", len(text), maxLength)}
 	}
 	p := parser{text: text}
 	p.space()
@@ -48,8 +48,8 @@ func Parse(text string) (*Selector, error) {
 	s := &Selector{root}
 	// The canonical text has more white space, but is never twice as long. It
 	// must parse, too.
-	if len(text) > MaxLength/2 && len(s.String()) > MaxLength {
-		return nil, &Error{len(text), fmt.Sprintf("more than %d bytes long once in its canonical form", MaxLength)}
+	if len(text) > maxLength/2 && len(s.String()) > maxLength {
+		return nil, &Error{len(text), fmt.Sprintf("more than %d bytes long once in its canonical form", maxLength)}
 	}
 	return s, nil
 }
@@ -141,7 +141,7 @@ func (p *parser) not() (node, error) {
 		return n, err
 	case n.op == opNot: // !(!x)
 		return n.kids[0], nil
-	case p.depth == MaxDepth && n.grouped(): // String puts it in parentheses
+	case p.depth == maxDepth && n.grouped(): // String puts it in parentheses
 		return node{}, p.tooDeep()
 	}
 	return node{op: opNot, kids: []node{n}}, nil
@@ -150,7 +150,7 @@ func (p *parser) not() (node, error) {
 // primary := "(" or ")" | "all()" | "global()" | "has(" label ")" | comparison
 func (p *parser) primary() (node, error) {
 	if p.take("(") {
-		if p.depth == MaxDepth {
+		if p.depth == maxDepth {
 			return node{}, p.tooDeep()
 		}
 		p.depth++
@@ -180,7 +180,7 @@ func (p *parser) primary() (node, error) {
 }
 
 func (p *parser) tooDeep() error {
-	return &Error{p.pos, fmt.Sprintf("parentheses nest deeper than %d", MaxDepth)}
+	return &Error{p.pos, fmt.Sprintf("parentheses nest deeper than %d", maxDepth)}
 }
 
 func (p *parser) closing() error {
@@ -278,8 +278,8 @@ func (p *parser) label() (string, error) {
 	switch {
 	case label == "":
 		return "", p.want("a label, has(), all(), global(), ! or (")
-	case len(label) > MaxLabel:
-		return "", &Error{start, fmt.Sprintf("label of %d bytes: at most %d", len(label), MaxLabel)}
+	case len(label) > maxLabel:
+		return "", &Error{start, fmt.Sprintf("label of %d bytes: at most %d", len(label), maxLabel)}
 	}
 	return label, nil
 }

@@ -50,12 +50,12 @@ func TestParseErrors(t *testing.T) {
 		{"a:b == 'c'", 1, "want ==, !=, in, not in, contains, starts with or ends with, have ':'"},
 		{"\x00", 0, `want a label, has(), all(), global(), ! or (, have '\x00'`},
 		{"\xff", 0, "want a label, has(), all(), global(), ! or (, have '�'"},
-		{strings.Repeat("a", MaxLabel+1) + " == 'b'", 0, "label of 513 bytes: at most 512"},
-		{strings.Repeat("(", MaxDepth+1) + "has(a)" + strings.Repeat(")", MaxDepth+1), MaxDepth + 1, "parentheses nest deeper than 64"},
-		{strings.Repeat("!(", 1<<14), 2 * (MaxDepth + 1), "parentheses nest deeper than 64"},
-		{strings.Repeat("(", MaxDepth) + "!a == 'b'" + strings.Repeat(")", MaxDepth), MaxDepth + 9, "parentheses nest deeper than 64"},
-		{strings.Repeat("!a==''||", MaxLength/8-1) + "has(a)", MaxLength - 2, "more than 65536 bytes long once in its canonical form"},
-		{strings.Repeat(" ", 1<<20), MaxLength, "1048576 bytes long: at most 65536"},
+		{strings.Repeat("a", maxLabel+1) + " == 'b'", 0, "label of 513 bytes: at most 512"},
+		{strings.Repeat("(", maxDepth+1) + "has(a)" + strings.Repeat(")", maxDepth+1), maxDepth + 1, "parentheses nest deeper than 64"},
+		{strings.Repeat("!(", 1<<14), 2 * (maxDepth + 1), "parentheses nest deeper than 64"},
+		{strings.Repeat("(", maxDepth) + "!a == 'b'" + strings.Repeat(")", maxDepth), maxDepth + 9, "parentheses nest deeper than 64"},
+		{strings.Repeat("!a==''||", maxLength/8-1) + "has(a)", maxLength - 2, "more than 65536 bytes long once in its canonical form"},
+		{strings.Repeat(" ", 1<<20), maxLength, "1048576 bytes long: at most 65536"},
 	} {
 		_, err := Parse(tt.text)
 		var e *Error
@@ -71,12 +71,12 @@ func TestParseErrors(t *testing.T) {
 
 func TestParseBounds(t *testing.T) {
 	for _, text := range []string{
-		strings.Repeat("a", MaxLabel) + " == 'b'",
-		strings.Repeat("(", MaxDepth) + "has(a)" + strings.Repeat(")", MaxDepth),
-		strings.Repeat("!", MaxLength-6) + "has(a)",
-		strings.Repeat("(", MaxDepth) + "!has(a)" + strings.Repeat(")", MaxDepth),
-		strings.Repeat("has(a) || ", (MaxLength-6)/10) + "has(a)",
-		"a in {" + strings.Repeat("'x',", (MaxLength-7)/4) + "}",
+		strings.Repeat("a", maxLabel) + " == 'b'",
+		strings.Repeat("(", maxDepth) + "has(a)" + strings.Repeat(")", maxDepth),
+		strings.Repeat("!", maxLength-6) + "has(a)",
+		strings.Repeat("(", maxDepth) + "!has(a)" + strings.Repeat(")", maxDepth),
+		strings.Repeat("has(a) || ", (maxLength-6)/10) + "has(a)",
+		"a in {" + strings.Repeat("'x',", (maxLength-7)/4) + "}",
 	} {
 		mustParse(t, text)
 	}

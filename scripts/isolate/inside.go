@@ -49,7 +49,7 @@ func inside(args []string) error {
 
 // environment is the command's: isolate's own variables aside, and marked.
 func environment() []string {
-	env := []string{MarkEnv + "=1"}
+	env := []string{markEnv + "=1"}
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, stageEnv+"=") {
 			env = append(env, kv)

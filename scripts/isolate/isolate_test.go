@@ -54,7 +54,7 @@ func TestIsolate(t *testing.T) {
 	}
 	for name, credential := range users {
 		t.Run(name, func(t *testing.T) {
-			script := `readlink /proc/self/ns/net; id -u; ls /run; cat /proc/net/dev | grep -c :; cat /sys/class/net/lo/ifindex >/dev/null; echo $` + MarkEnv + `; [ -r /proc/$$/stat ] && echo proc; exit 7`
+			script := `readlink /proc/self/ns/net; id -u; ls /run; cat /proc/net/dev | grep -c :; cat /sys/class/net/lo/ifindex >/dev/null; echo $` + markEnv + `; [ -r /proc/$$/stat ] && echo proc; exit 7`
 			cmd := exec.Command(bin, "sh", "-c", script)
 			cmd.Dir = "/"
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}

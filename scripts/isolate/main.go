@@ -18,8 +18,8 @@ import (
 // stageEnv is set for the process that isolate starts inside the new namespaces.
 const stageEnv = "CALICO_ISOLATE_STAGE"
 
-// MarkEnv is set for the isolated command, so that tests that must not run on the bare machine can insist on it.
-const MarkEnv = "CALICO_ISOLATED"
+// markEnv is set for the isolated command, so that tests that must not run on the bare machine can insist on it.
+const markEnv = "CALICO_ISOLATED"
 
 const usage = "usage: isolate command [argument...]"
 

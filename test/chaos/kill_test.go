@@ -90,7 +90,7 @@ func (r *rig) everywhere(s scenario) (kills int64) {
 // through before: then that is what the runtime goes on from.
 func (r *rig) anytime(s scenario, took time.Duration) (kills int64) {
 	const times = 24
-	ways := leads()
+	continuations := leads()
 	for i := range times {
 		call := s.prepare(r)
 		ctx, cancel := context.WithTimeout(r.ctx(), took*time.Duration(i+1)/times)
@@ -100,7 +100,7 @@ func (r *rig) anytime(s scenario, took time.Duration) (kills int64) {
 		if signalOf(reply) == syscall.SIGKILL {
 			kills++
 		}
-		way := ways[i%len(ways)]
+		way := continuations[i%len(continuations)]
 		way.do(r)
 		r.cleaned(fmt.Sprintf("killed at %d/%d of its time, then %s", i+1, times, way.name))
 		if r.Failed() {

@@ -32,16 +32,16 @@ func whole(st *policy.State) policy.Changes {
 
 // begin makes a firewall of the current namespace that begins with the node's state.
 func (n *node) begin() (nft.Report, error) {
-	wall, err := nft.Open(nft.Config{Logger: slog.New(slog.DiscardHandler)})
+	firewall, err := nft.Open(nft.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nft.Report{}, err
 	}
-	wall.Configure(cloneSettings(n.now.Settings))
-	wall.Tunnels(n.now.Tunnels)
-	wall.Update(whole(&n.state))
-	wall.Links(n.links)
-	report, err := wall.Apply(context.Background())
-	return report, errors.Join(err, wall.Close())
+	firewall.Configure(cloneSettings(n.now.Settings))
+	firewall.Tunnels(n.now.Tunnels)
+	firewall.Update(whole(&n.state))
+	firewall.Links(n.links)
+	report, err := firewall.Apply(context.Background())
+	return report, errors.Join(err, firewall.Close())
 }
 
 // audit compares the table, which came about change by change, with that which

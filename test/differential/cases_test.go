@@ -82,7 +82,7 @@ func fareAs(w world, probes []probe, want policy.Verdict) error {
 	if err != nil {
 		return err
 	}
-	defer n.wall.Close()
+	defer n.firewall.Close()
 	if err := n.become(w); err != nil {
 		return err
 	}

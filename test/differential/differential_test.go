@@ -115,7 +115,7 @@ func (r *run) ruleset(n, packets int) error {
 // restart begins with a new engine and a new firewall beside the old table.
 func (r *run) restart() error {
 	if r.node != nil {
-		if err := r.node.wall.Close(); err != nil {
+		if err := r.node.firewall.Close(); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,7 @@ func (l *lab) try(before *world, w world, probes []probe) (*difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer n.wall.Close()
+	defer n.firewall.Close()
 	if before != nil {
 		if err := n.become(*before); err != nil {
 			return nil, err

@@ -51,20 +51,20 @@ func cloneSettings(s policy.Settings) policy.Settings {
 
 // node is what an agent is for policy: an engine and the firewall that it feeds.
 type node struct {
-	now    world // what it was told last
-	engine *policy.Engine
-	state  policy.State
-	wall   *nft.Firewall
-	links  map[string]int // their indexes, as the firewall was told
+	now      world // what it was told last
+	engine   *policy.Engine
+	state    policy.State
+	firewall *nft.Firewall
+	links    map[string]int // their indexes, as the firewall was told
 }
 
 // newNode makes a node that knows of nothing, in the current namespace.
 func newNode() (*node, error) {
-	wall, err := nft.Open(nft.Config{Logger: slog.New(slog.DiscardHandler)})
+	firewall, err := nft.Open(nft.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
-	return &node{now: world{Items: map[string]item{}}, engine: policy.NewEngine(host), wall: wall}, nil
+	return &node{now: world{Items: map[string]item{}}, engine: policy.NewEngine(host), firewall: firewall}, nil
 }
 
 // become makes the node's firewall that of another world, by telling it what changed.
@@ -89,13 +89,13 @@ func (n *node) become(w world) error {
 		return fmt.Errorf("apply changes to the state: %w", err)
 	}
 	n.state.Tunnels = w.Tunnels
-	n.wall.Configure(cloneSettings(w.Settings))
-	n.wall.Tunnels(w.Tunnels)
-	n.wall.Update(changes)
+	n.firewall.Configure(cloneSettings(w.Settings))
+	n.firewall.Tunnels(w.Tunnels)
+	n.firewall.Update(changes)
 	if err := n.tellLinks(); err != nil {
 		return err
 	}
-	return apply(n.wall)
+	return apply(n.firewall)
 }
 
 // tellLinks tells the firewall of the links that there are.
@@ -108,12 +108,12 @@ func (n *node) tellLinks() error {
 	for _, l := range links {
 		n.links[l.Name] = l.Index
 	}
-	n.wall.Links(n.links)
+	n.firewall.Links(n.links)
 	return nil
 }
 
-func apply(wall *nft.Firewall) error {
-	report, err := wall.Apply(context.Background())
+func apply(firewall *nft.Firewall) error {
+	report, err := firewall.Apply(context.Background())
 	var errs []error
 	for path, err := range report.Programmed {
 		if err != nil {

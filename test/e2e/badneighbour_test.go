@@ -89,7 +89,7 @@ func TestBadNeighbours(t *testing.T) {
 			r.Established(a, 3)
 			r.Counts(a, `calico_node_route_problems{kind="refused-route"}`, routing.AtLeast(1))
 			for _, prefix := range []string{"172.20.0.0/16", "172.20.1.0/24", b.IPv4().String() + "/32", "172.20.0.11/32"} {
-				r.Says(a, "the way to other hosts is not in order", "kind=refused-route", "subject="+prefix, "neighbour "+fabricV4)
+				r.Says(a, "routes to other hosts are not in order", "kind=refused-route", "subject="+prefix, "neighbour "+fabricV4)
 			}
 			for _, prefix := range []string{"0.0.0.0/0", blocks(a)[0]} {
 				r.Says(a, "BGP neighbour sends a route that is not taken", "neighbour="+fabricV4, "prefix="+prefix, "reason=")

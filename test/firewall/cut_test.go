@@ -259,7 +259,7 @@ func TestCutElsewhere(t *testing.T) {
 	}
 }
 
-// reaching are connections to addresses that may be translated on the way to a place.
+// reaching are connections to addresses that may be translated on their route.
 func (r *rig) reaching(from, to, inside *place) (all []*stream) {
 	for _, a := range to.addrs {
 		up, down := r.datagrams(from, inside, netip.AddrPortFrom(a, 8000))

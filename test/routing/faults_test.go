@@ -60,7 +60,7 @@ func (r *rig) well(kind string) {
 func (r *rig) wrong(kind string) {
 	r.Helper()
 	r.Counts(r.a, `calico_node_route_problems{kind="`+kind+`"}`, AtLeast(1))
-	r.Says(r.a, "the way to other hosts is not in order", "kind="+kind)
+	r.Says(r.a, "routes to other hosts are not in order", "kind="+kind)
 }
 
 // TestFaults does harm to a network, one after the other: docs/routing.md says what
@@ -86,7 +86,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A pool over the hosts' own subnet is reported; the way to the hosts stays, for
+// A pool over the hosts' own subnet is reported; the routes to the hosts stay, for
 // longer than an address that can't be used is waited for, and when an agent starts.
 func poolOverlaps(r *rig) {
 	across := r.across()

@@ -60,8 +60,8 @@ type Work struct {
 	Hole bool
 }
 
-// Empty says that there is nothing to do.
-func (w Work) Empty() bool {
+// empty says that there is nothing to do.
+func (w Work) empty() bool {
 	return !w.urgent() && len(w.Lost) == 0 && len(w.Moved) == 0 && len(w.Outer) == 0 && !w.Masquerades
 }
 
@@ -130,7 +130,7 @@ func New(cfg Config) *Cutter {
 
 // Add has Run look at more. It never blocks.
 func (c *Cutter) Add(w Work) {
-	if w.Empty() {
+	if w.empty() {
 		return
 	}
 	c.mu.Lock()

@@ -54,7 +54,7 @@ func TestAddrs(t *testing.T) {
 	}
 }
 
-// TestRemoves: routes in the way to an etcd that doesn't answer go, and come back where that was
+// TestRemoves: routes that lead away from an etcd that doesn't answer go, and come back where that was
 // not the reason.
 func TestRemoves(t *testing.T) {
 	for _, c := range []struct {

@@ -386,7 +386,7 @@ func TestSameAddressAtOnce(t *testing.T) {
 	c.Until("one has it", settled)
 }
 
-// TestCanReach asks the kernel of this process: the way to an address of its own.
+// TestCanReach asks the kernel of this process: the route to an address of its own.
 func TestCanReach(t *testing.T) {
 	for _, tt := range []struct{ target, want string }{
 		{"127.0.0.1", "127.0.0.1"},

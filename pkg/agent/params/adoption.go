@@ -91,7 +91,7 @@ func (c Sources) flagLayer() map[string]string {
 }
 
 // source names where a value comes from, for people.
-func (c Sources) source(from Choice) string {
+func (c Sources) source(from choice) string {
 	if from.Bad {
 		return "default"
 	}
@@ -134,7 +134,7 @@ func (c Sources) settingPath(layer int, given string) string {
 type Adoption struct {
 	cfg      Sources
 	problems *problems.Ledger
-	last     Resolution
+	last     resolution
 	wrong    map[string]struct{} // paths reported
 	told     map[string]struct{} // said of settings that are not used
 	listed   map[string]error    // of those what is most likely a mistake, by path
@@ -153,7 +153,7 @@ func NewAdoption(cfg Sources, p *problems.Ledger) *Adoption {
 // unread are settings in etcd that cannot be read, by path.
 func (a *Adoption) Adopt(s Stored, unread map[string]Unread) Params {
 	layers := a.cfg.Layers(s)
-	r := a.resolver(layers, unread).Resolve()
+	r := a.resolver(layers, unread).resolve()
 	a.prefixes.rest()
 	a.listens.rest()
 	// What changes the level, or is wrong with it, is said by the one that lets more through.
@@ -187,8 +187,8 @@ func (a *Adoption) Review() bool {
 
 // resolver works out of the layers. A value in etcd that cannot be read is there
 // all the same, and a bad one.
-func (a *Adoption) resolver(layers []map[string]string, unread map[string]Unread) Resolver {
-	x := Resolver{Layers: slices.Clone(layers), Unread: map[UnreadValue]error{}, Refuse: a.refuse}
+func (a *Adoption) resolver(layers []map[string]string, unread map[string]Unread) resolver {
+	x := resolver{Layers: slices.Clone(layers), Unread: map[unreadValue]error{}, Refuse: a.refuse}
 	for _, u := range unread {
 		if u.name == "" {
 			continue
@@ -196,7 +196,7 @@ func (a *Adoption) resolver(layers []map[string]string, unread map[string]Unread
 		layer := maps.Clone(x.Layers[u.layer])
 		layer[u.name] = ""
 		x.Layers[u.layer] = layer
-		x.Unread[UnreadValue{Layer: u.layer, Given: u.name}] = u.err
+		x.Unread[unreadValue{Layer: u.layer, Given: u.name}] = u.err
 	}
 	return x
 }

@@ -4,10 +4,10 @@ package params
 
 import "strings"
 
-// IsForeign reports whether a setting is one that Calico knows and this agent has
+// isForeign reports whether a setting is one that Calico knows and this agent has
 // no use for: it belongs to another program that keeps its settings in the same
 // place, or to a data path that is not ours.
-func IsForeign(name string) bool {
+func isForeign(name string) bool {
 	switch strings.ToLower(name) {
 	case
 		// of the cluster

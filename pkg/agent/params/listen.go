@@ -34,7 +34,7 @@ func listenKey(addrs []netip.Addr) string {
 // judgeListen looks at the host's addresses. Where they can't be read BGP says by itself
 // where it can't listen.
 func judgeListen(value string, roles LinkRoles) verdict {
-	addrs, err := ParseListenAddresses(value)
+	addrs, err := parseListenAddresses(value)
 	if err != nil {
 		return verdict{err: err}
 	}

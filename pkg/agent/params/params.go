@@ -73,23 +73,23 @@ func (p Params) Firewall() policy.Settings {
 	}
 }
 
-// Param is one setting: its name as users know it, what its values are, its
+// param is one setting: its name as users know it, what its values are, its
 // default, and what it does.
-type Param struct {
+type param struct {
 	Name string
 	// Aliases are names that it had; where both stand in one layer, Name wins.
 	Aliases []string
-	Values  Values
+	Values  values
 	Initial string // the default, as users spell it
 	Effect  string // when a change in etcd applies, in words
 	Does    string // what it does, in sentences of Markdown
 }
 
 // Names are all that users may call it.
-func (p Param) Names() []string { return append([]string{p.Name}, p.Aliases...) }
+func (p param) Names() []string { return append([]string{p.Name}, p.Aliases...) }
 
-// Mistake is a setting that makes no sense, and which one.
-type Mistake struct {
+// mistake is a setting that makes no sense, and which one.
+type mistake struct {
 	Name  string // of the parameter
 	Given string // how the layer spells it
 	Layer int    // index of the map it came from
@@ -97,67 +97,67 @@ type Mistake struct {
 	Err   error  // what is wrong with that
 }
 
-// LayerDefault is the layer of a value that no map decides.
-const LayerDefault = -1
+// layerDefault is the layer of a value that no map decides.
+const layerDefault = -1
 
-// Choice is the value of a parameter, and where it came from.
-type Choice struct {
-	Layer int    // index of the map that decided, or LayerDefault
+// choice is the value of a parameter, and where it came from.
+type choice struct {
+	Layer int    // index of the map that decided, or layerDefault
 	Given string // how that spells the name
 	Text  string
 	Bad   bool // what the layer says makes no sense: Text is the default
 }
 
-// Resolution is what follows from all layers.
-type Resolution struct {
+// resolution is what follows from all layers.
+type resolution struct {
 	Params  Params
-	Choices map[string]Choice // of each parameter, by its name in the table
-	Wrong   []Mistake         // in all layers, in the table's order
+	Choices map[string]choice // of each parameter, by its name in the table
+	Wrong   []mistake         // in all layers, in the table's order
 }
 
 // Resolve works the parameters out, wherever they are to be used. Layers have texts by name, in any case; the strongest
 // comes first, and without any there are the defaults.
-func Resolve(layers ...map[string]string) Resolution {
-	return Resolver{Layers: layers}.Resolve()
+func Resolve(layers ...map[string]string) resolution {
+	return resolver{Layers: layers}.resolve()
 }
 
-// Resolver has what parameters are worked out of.
-type Resolver struct {
+// resolver has what parameters are worked out of.
+type resolver struct {
 	Layers []map[string]string // the strongest first
 	// Unread says why the value of a name in a layer can't be read: it is a mistake then, whatever its text.
-	Unread map[UnreadValue]error
+	Unread map[unreadValue]error
 	// Refuse says why the parameter's value, which parses, can't be used here; nil
 	// function = it always can.
 	Refuse func(name string, p *Params) error
 }
 
-// UnreadValue names a value in a layer.
-type UnreadValue struct {
+// unreadValue names a value in a layer.
+type unreadValue struct {
 	Layer int    // index of the map
 	Given string // how the layer spells the name
 }
 
-// Resolve has the strongest layer that names a parameter, in any case, decide on
+// resolve has the strongest layer that names a parameter, in any case, decide on
 // it: by its value, and where that makes no sense by the default. To go on to the
 // next layer then would be a value that nobody chose for this host. What makes no
 // sense in weaker layers is found as well, and in spellings of the name that don't count.
-func (x Resolver) Resolve() Resolution {
-	r := Resolution{Choices: map[string]Choice{}}
+func (x resolver) resolve() resolution {
+	r := resolution{Choices: map[string]choice{}}
 	folded := make([]map[string][]string, len(x.Layers)) // lower-case name to its spellings
 	for i, layer := range x.Layers {
 		folded[i] = fold(layer)
 	}
 	for _, p := range Table() {
-		chosen := Choice{Layer: LayerDefault, Text: p.Initial}
+		chosen := choice{Layer: layerDefault, Text: p.Initial}
 		for i, layer := range x.Layers {
 			for _, given := range p.spellings(folded[i]) {
 				text := layer[given]
-				err := x.check(p, UnreadValue{i, given}, text)
+				err := x.check(p, unreadValue{i, given}, text)
 				if err != nil {
-					r.Wrong = append(r.Wrong, Mistake{p.Name, given, i, text, err})
+					r.Wrong = append(r.Wrong, mistake{p.Name, given, i, text, err})
 				}
 				switch {
-				case chosen.Layer != LayerDefault:
+				case chosen.Layer != layerDefault:
 				case err != nil:
 					chosen.Layer, chosen.Given, chosen.Bad = i, given, true
 				default:
@@ -174,7 +174,7 @@ func (x Resolver) Resolve() Resolution {
 }
 
 // check says what is wrong with a value.
-func (x Resolver) check(p Param, at UnreadValue, text string) error {
+func (x resolver) check(p param, at unreadValue, text string) error {
 	if err := x.Unread[at]; err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func fold(layer map[string]string) map[string][]string {
 
 // spellings are those of the parameter's names that a layer has, the one that counts first: its name before
 // what else it was called, and of several that differ in case alone the table's own, else the last.
-func (p Param) spellings(folded map[string][]string) []string {
+func (p param) spellings(folded map[string][]string) []string {
 	var all []string
 	for _, name := range p.Names() {
 		given := slices.Clone(folded[strings.ToLower(name)])
@@ -223,7 +223,7 @@ func Environ(environ []string) map[string]string {
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
 		param, ok := cutPrefixFold(name, "FELIX_")
-		if ok && value != "" && !IsForeign(param) { // a manifest written for Calico sets some
+		if ok && value != "" && !isForeign(param) { // a manifest written for Calico sets some
 			out[param] = value
 		}
 	}

@@ -322,15 +322,15 @@ func FuzzResolve(f *testing.F) {
 		if again := Resolve(map[string]string{p.Name: c.Text}); len(again.Wrong) != 0 || !cmp.Equal(again.Params, r.Params, sameParams()) {
 			t.Errorf("%s %q: %v, then %v", p.Name, c.Text, r.Params, again.Params)
 		}
-		want := Choice{0, p.Name, strong, false}
-		if slices.ContainsFunc(r.Wrong, func(w Mistake) bool { return w.Layer == 0 }) {
-			want = Choice{0, p.Name, p.Initial, true}
+		want := choice{0, p.Name, strong, false}
+		if slices.ContainsFunc(r.Wrong, func(w mistake) bool { return w.Layer == 0 }) {
+			want = choice{0, p.Name, p.Initial, true}
 		}
 		if c != want {
 			t.Errorf("%s %q, %q: %+v, want %+v", p.Name, strong, weak, c, want)
 		}
 		for _, prefix := range r.Params.InterfacePrefixes {
-			if err := CheckInterface(prefix); err != nil {
+			if err := checkInterface(prefix); err != nil {
 				t.Errorf("prefix: %v", err)
 			}
 		}
@@ -350,7 +350,7 @@ func TestParamTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range Table() {
 		for _, name := range p.Names() {
-			if lower := strings.ToLower(name); seen[lower] || IsForeign(lower) {
+			if lower := strings.ToLower(name); seen[lower] || isForeign(lower) {
 				t.Errorf("%s is there twice", name)
 			} else {
 				seen[lower] = true

@@ -60,8 +60,8 @@ func (p Params) Routing() plan.Settings {
 }
 
 // routingTable are the parameters of routes, tunnels and BGP.
-func routingTable() []Param {
-	return []Param{
+func routingTable() []param {
+	return []param{
 		{
 			Name: "VXLANPort", Initial: "4789", Effect: atOnce,
 			Values: number(1, 65535, func(p *Params) *uint16 { return &p.VXLANPort }),
@@ -137,7 +137,7 @@ func routingTable() []Param {
 }
 
 // number is a number of any size and type.
-func number[T ~int | ~uint16 | ~uint32](least, most int, field func(*Params) *T) Values {
+func number[T ~int | ~uint16 | ~uint32](least, most int, field func(*Params) *T) values {
 	allowed := fmt.Sprintf("%d to %d", least, most)
 	return read("number", allowed, field, func(text string) (T, error) {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
@@ -149,7 +149,7 @@ func number[T ~int | ~uint16 | ~uint32](least, most int, field func(*Params) *T)
 }
 
 // mtu is what a link may have: IPv4's least (RFC 791) and the kernel's most.
-func mtu(field func(*Params) *int) Values {
+func mtu(field func(*Params) *int) values {
 	return read("bytes", "0, or 68 to 65535", field, func(text string) (int, error) {
 		n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
 		if err != nil || n != 0 && n < 68 {
@@ -159,12 +159,12 @@ func mtu(field func(*Params) *int) Values {
 	})
 }
 
-func listenAddresses(field func(*Params) *[]netip.Addr) Values {
-	return read("addresses", "comma list of IP addresses of the host, or nothing for all", field, ParseListenAddresses)
+func listenAddresses(field func(*Params) *[]netip.Addr) values {
+	return read("addresses", "comma list of IP addresses of the host, or nothing for all", field, parseListenAddresses)
 }
 
-// ParseListenAddresses reads a comma list of addresses of a host, nothing = none. They come sorted, each once.
-func ParseListenAddresses(text string) ([]netip.Addr, error) {
+// parseListenAddresses reads a comma list of addresses of a host, nothing = none. They come sorted, each once.
+func parseListenAddresses(text string) ([]netip.Addr, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}

@@ -14,7 +14,7 @@ import (
 
 // reportWrong reports the settings that cannot be read or make no sense, and
 // those that are in order again.
-func (a *Adoption) reportWrong(r Resolution, unread map[string]Unread) {
+func (a *Adoption) reportWrong(r resolution, unread map[string]Unread) {
 	before := a.wrong
 	a.wrong = map[string]struct{}{}
 	for _, w := range r.Wrong {
@@ -55,7 +55,7 @@ func (a *Adoption) SayMisfit(err error) {
 }
 
 // sayChanges logs the values that are other than before; at first, than the defaults.
-func (a *Adoption) sayChanges(r Resolution) {
+func (a *Adoption) sayChanges(r resolution) {
 	for _, p := range Table() {
 		before, after := a.last.Choices[p.Name], r.Choices[p.Name]
 		if before.Text != after.Text {
@@ -68,7 +68,7 @@ func (a *Adoption) sayChanges(r Resolution) {
 // sayUnused logs which settings are without effect: a stronger one stands before those in the file and
 // in etcd, another spelling in the same place counts, or this agent has no such parameter. What is
 // most likely a mistake is listed as well.
-func (a *Adoption) sayUnused(r Resolution, layers []map[string]string) {
+func (a *Adoption) sayUnused(r resolution, layers []map[string]string) {
 	before, mistakes := a.told, map[string]error{}
 	a.told = map[string]struct{}{}
 	defer func() { a.list(mistakes) }()
@@ -84,7 +84,7 @@ func (a *Adoption) sayUnused(r Resolution, layers []map[string]string) {
 			twice := ours && used.Layer == layer && used.Given != given
 			if ours {
 				text := layers[layer][given]
-				if !twice && (used.Layer == LayerDefault || used.Layer >= min(layer, layerHost)) || text == used.Text {
+				if !twice && (used.Layer == layerDefault || used.Layer >= min(layer, layerHost)) || text == used.Text {
 					continue
 				}
 				thing += " " + text
@@ -92,7 +92,7 @@ func (a *Adoption) sayUnused(r Resolution, layers []map[string]string) {
 			switch {
 			case twice:
 				mistakes[path] = fmt.Errorf("it is without effect: %s is the same in another spelling, and counts", a.cfg.settingPath(layer, used.Given))
-			case !ours && !IsForeign(given):
+			case !ours && !isForeign(given):
 				mistakes[path] = errors.New("it names no parameter that is known, and is not used: correct the name, or delete it")
 			}
 			a.told[thing] = struct{}{}
@@ -106,7 +106,7 @@ func (a *Adoption) sayUnused(r Resolution, layers []map[string]string) {
 			case ours:
 				a.cfg.Logger.Info("setting is without effect: a stronger one stands before it until the agent is started without that",
 					"setting", path, "stronger", a.cfg.layerName(used.Layer), "value", used.Text)
-			case IsForeign(given):
+			case isForeign(given):
 				a.cfg.Logger.Debug("setting is not this agent's", "setting", path)
 			default:
 				a.cfg.Logger.Warn("setting names no parameter that is known, and is not used", "setting", path)

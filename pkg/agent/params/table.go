@@ -19,8 +19,8 @@ const (
 )
 
 // Table is every parameter of the agent. docs/configuration.md is made of it.
-func Table() []Param {
-	return append([]Param{
+func Table() []param {
+	return append([]param{
 		{
 			Name: "InterfacePrefix", Initial: "cali", Effect: atOnce,
 			Values: interfacePrefixes(func(p *Params) *[]string { return &p.InterfacePrefixes }),

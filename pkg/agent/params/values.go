@@ -21,22 +21,22 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// Values are what a parameter may be: the name of the type, what of it is
+// values are what a parameter may be: the name of the type, what of it is
 // allowed, and how one is read. After an error the field is anything.
-type Values struct {
+type values struct {
 	Name, Allowed string
 	set           func(*Params, string) error
 }
 
 // read makes values of a function that parses and a field to put the result in.
-func read[T any](name, allowed string, field func(*Params) *T, parse func(string) (T, error)) Values {
-	return Values{name, allowed, func(p *Params, text string) (err error) {
+func read[T any](name, allowed string, field func(*Params) *T, parse func(string) (T, error)) values {
+	return values{name, allowed, func(p *Params, text string) (err error) {
 		*field(p), err = parse(text)
 		return err
 	}}
 }
 
-func interfacePrefixes(field func(*Params) *[]string) Values {
+func interfacePrefixes(field func(*Params) *[]string) values {
 	return read("list", fmt.Sprintf("comma list of up to %d beginnings of interface names, up to 15 characters each", nft.MaxPrefixes), field, parsePrefixes)
 }
 
@@ -50,7 +50,7 @@ func parsePrefixes(text string) ([]string, error) {
 		if strings.ContainsAny(p, `*+"\`) {
 			return nil, fmt.Errorf("interface prefix %.64q: a beginning of names is without wildcards and quotes: want a comma list like cali,tap", p)
 		}
-		if err := CheckInterface(p); err != nil {
+		if err := checkInterface(p); err != nil {
 			return nil, err
 		}
 		if strings.HasPrefix(policy.Loopback, p) {
@@ -68,7 +68,7 @@ func parsePrefixes(text string) ([]string, error) {
 
 var errSeverity = errors.New("want one of DEBUG, INFO, WARNING, ERROR, CRITICAL, NONE")
 
-func severity(field func(*Params) *slog.Level) Values {
+func severity(field func(*Params) *slog.Level) values {
 	return read("severity", "DEBUG, INFO, WARNING, ERROR, CRITICAL or NONE, in any case", field, parseSeverity)
 }
 
@@ -90,13 +90,13 @@ func parseSeverity(text string) (slog.Level, error) {
 	return 0, fmt.Errorf("severity %.64q: %w", text, errSeverity)
 }
 
-func seconds(least, most time.Duration, field func(*Params) *time.Duration) Values {
+func seconds(least, most time.Duration, field func(*Params) *time.Duration) values {
 	return read("seconds", fmt.Sprintf("%v to %v; a unit may follow, as in 500ms or 2m", least.Seconds(), most.Seconds()), field,
 		func(text string) (time.Duration, error) { return parseSeconds(text, least, most) })
 }
 
 // secondsOrNever takes 0 as well.
-func secondsOrNever(least, most time.Duration, field func(*Params) *time.Duration) Values {
+func secondsOrNever(least, most time.Duration, field func(*Params) *time.Duration) values {
 	v := seconds(least, most, field)
 	set := v.set
 	v.Allowed = "0, or " + v.Allowed
@@ -133,7 +133,7 @@ func parseSeconds(text string, least, most time.Duration) (time.Duration, error)
 	return d, nil
 }
 
-func boolean(field func(*Params) *bool) Values {
+func boolean(field func(*Params) *bool) values {
 	return read("boolean", "true or false; also yes or no, 1 or 0", field, parseBool)
 }
 
@@ -147,7 +147,7 @@ func parseBool(text string) (bool, error) {
 	return false, fmt.Errorf("%.64q: want true or false", text)
 }
 
-func endpointToHost(field func(*Params) *policy.EndpointToHost) Values {
+func endpointToHost(field func(*Params) *policy.EndpointToHost) values {
 	return read("action", "DROP, RETURN or ACCEPT, in any case", field, func(text string) (policy.EndpointToHost, error) {
 		switch action := policy.EndpointToHost(strings.ToUpper(strings.TrimSpace(text))); action {
 		case policy.ToHostDrop, policy.ToHostReturn, policy.ToHostAccept:
@@ -157,7 +157,7 @@ func endpointToHost(field func(*Params) *policy.EndpointToHost) Values {
 	})
 }
 
-func protoPorts(field func(*Params) *[]policy.ProtoPort) Values {
+func protoPorts(field func(*Params) *[]policy.ProtoPort) values {
 	return read("ports", "`none`, or a comma list of `tcp:<port>` and `udp:<port>`; a port alone is TCP's", field, parseProtoPorts)
 }
 
@@ -199,7 +199,7 @@ func parseProtoPort(text string) (policy.ProtoPort, error) {
 // maxLogPrefix is what leaves room for what is added, in the kernel's log.
 const maxLogPrefix = 27
 
-func logPrefix(field func(*Params) *string) Values {
+func logPrefix(field func(*Params) *string) values {
 	return read("text", "1 to 27 of the characters A-Z a-z 0-9 _ : -", field, func(text string) (string, error) {
 		text = strings.TrimSpace(text)
 		odd := strings.IndexFunc(text, func(r rune) bool {
@@ -217,7 +217,7 @@ func logPrefix(field func(*Params) *string) Values {
 	})
 }
 
-func logFile(field func(*Params) *string) Values {
+func logFile(field func(*Params) *string) values {
 	return read("path", "`none`, or the absolute path of a file", field, func(text string) (string, error) {
 		text = strings.TrimSpace(text)
 		switch {
@@ -230,7 +230,7 @@ func logFile(field func(*Params) *string) Values {
 	})
 }
 
-func listenHost(field func(*Params) *string) Values {
+func listenHost(field func(*Params) *string) values {
 	return read("address", "an IP address of the host, `localhost`, or nothing for all addresses", field, func(text string) (string, error) {
 		text = strings.TrimSpace(text)
 		if text == "" || text == "localhost" {
@@ -249,9 +249,9 @@ func listenHost(field func(*Params) *string) Values {
 	})
 }
 
-// CheckInterface refuses what Linux would not take as an interface's name, and
+// checkInterface refuses what Linux would not take as an interface's name, and
 // what would lead out of a directory.
-func CheckInterface(name string) error {
+func checkInterface(name string) error {
 	if len(name) > 15 {
 		return fmt.Errorf("interface %.32q: at most 15 characters", name)
 	}

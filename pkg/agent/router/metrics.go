@@ -35,7 +35,7 @@ func NewMetrics() Metrics {
 			Name: "calico_node_routes", Help: "Routes that this host should have for others' workloads, by what they come from: a block of its own, etcd (host), BGP.",
 		}, []string{"origin"}),
 		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "calico_node_route_problems", Help: "What is wrong on the way to other hosts, by kind: see /debug/invalid.",
+			Name: "calico_node_route_problems", Help: "Problems with routes to other hosts, by kind: see /debug/invalid.",
 		}, []string{"kind"}),
 		tunnels:    gauge("tunnels", "Tunnel devices that this host should have."),
 		remotes:    gauge("remotes", "Other hosts that this host's VXLAN devices know."),
@@ -82,8 +82,8 @@ func (m Metrics) count(now *plan.State) {
 	m.advertised.Set(float64(len(now.Advertisements)))
 }
 
-// PeerMetrics asks the speaker when somebody wants to know.
-type PeerMetrics struct {
+// peerMetrics asks the speaker when somebody wants to know.
+type peerMetrics struct {
 	speaker                           speaker
 	peers, received, learned, refused *prometheus.Desc
 	troubles                          *prometheus.Desc
@@ -93,8 +93,8 @@ type PeerMetrics struct {
 const scrapePatience = 5 * time.Second
 
 // NewPeerMetrics are of the network's speaker.
-func NewPeerMetrics(n Network) *PeerMetrics {
-	return &PeerMetrics{
+func NewPeerMetrics(n network) *peerMetrics {
+	return &peerMetrics{
 		speaker:  n.speaker,
 		peers:    prometheus.NewDesc("calico_node_bgp_peers", "BGP neighbours, by the state of the session.", []string{"state"}, nil),
 		troubles: prometheus.NewDesc("calico_node_bgp_troubles", "BGP neighbours without a session, by what is wrong; those not tried yet aside.", []string{"kind"}, nil),
@@ -105,7 +105,7 @@ func NewPeerMetrics(n Network) *PeerMetrics {
 }
 
 // Describe is of prometheus.Collector.
-func (m *PeerMetrics) Describe(out chan<- *prometheus.Desc) {
+func (m *peerMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.peers
 	out <- m.troubles
 	out <- m.received
@@ -114,7 +114,7 @@ func (m *PeerMetrics) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect is of prometheus.Collector.
-func (m *PeerMetrics) Collect(out chan<- prometheus.Metric) {
+func (m *peerMetrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapePatience)
 	defer cancel()
 	peers, err := m.speaker.Status(ctx)

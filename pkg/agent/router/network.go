@@ -19,9 +19,9 @@ type learnedRoutes interface {
 	LookAgain([]netip.Prefix)
 }
 
-// Network is the host's part in the network as the router sees it; a test puts
+// network is the host's part in the network as the router sees it; a test puts
 // another in its place.
-type Network struct {
+type network struct {
 	open   func(prefixes []string) (programming, error)
 	links  func(prefixes []string) (plan.Links, error)
 	routes func() ([]plan.Route, error) // of a former run
@@ -43,9 +43,9 @@ type NetworkConfig struct {
 }
 
 // HostNetwork is that of the host which the process runs on. Its BGP speaks when the router has it.
-func HostNetwork(cfg NetworkConfig) Network {
+func HostNetwork(cfg NetworkConfig) network {
 	s, links := bgp.New(bgp.Config{Logger: cfg.Logger}), new(hostnet.Network)
-	return Network{
+	return network{
 		open: func(prefixes []string) (programming, error) {
 			return fabric.New(fabric.Config{Prefixes: prefixes, Logger: cfg.Logger})
 		},

@@ -113,16 +113,16 @@ func (s *reports) say(kind, subject string, err error) {
 		return
 	}
 	if after == "" {
-		s.log.Info("the way to other hosts: in order again", "kind", kind, "subject", subject)
+		s.log.Info("routes to other hosts are in order again", "kind", kind, "subject", subject)
 	} else {
-		s.log.Warn("the way to other hosts is not in order", "kind", kind, "subject", subject, "reason", after)
+		s.log.Warn("routes to other hosts are not in order", "kind", kind, "subject", subject, "reason", after)
 	}
 }
 
 // done ends what is said at once.
 func (s *reports) done() {
 	if s.more > 0 {
-		s.log.Warn("the way to other hosts: more changed than is logged, see /debug/invalid", "more", s.more, "last", s.last)
+		s.log.Warn("routes to other hosts: more changed than is logged, see /debug/invalid", "more", s.more, "last", s.last)
 	}
 	s.lines, s.more = 0, 0
 }

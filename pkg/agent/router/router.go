@@ -55,7 +55,7 @@ type leftover interface {
 // the firewall.
 type Router struct {
 	log          *slog.Logger
-	network      Network
+	network      network
 	handover     *Handover
 	bgp          *bgpUpdater
 	kernel       *kernel
@@ -117,7 +117,7 @@ type Config struct {
 }
 
 // New is of a router that has heard of nothing. Run, and Talk beside it, have it act.
-func New(cfg Config, n Network) *Router {
+func New(cfg Config, n network) *Router {
 	reports := newReports(cfg.Logger, cfg.Problems)
 	return &Router{
 		log: cfg.Logger, network: n, handover: cfg.Handover, identity: cfg.Identity, naming: cfg.Naming, leftover: cfg.Leftovers,

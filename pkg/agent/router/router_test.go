@@ -268,7 +268,7 @@ func startCrossroads(t *testing.T, prepare func(*crossroads)) *crossroads {
 	c := &crossroads{start: time.Now(), events: make(chan struct{}), ready: make(chan struct{}, 1)}
 	c.disk.c = c
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	n := Network{
+	n := network{
 		open: func([]string) (programming, error) { return c, nil },
 		links: func([]string) (plan.Links, error) {
 			return plan.Links{Links: []plan.Link{{Name: "eth0", Up: true, MTU: 1500, Uplink: true,

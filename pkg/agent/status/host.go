@@ -111,7 +111,7 @@ func (h *host) heard(e model.Entry, resync bool) {
 		return
 	}
 	if e.Exists() && h.naming.Waits() == "" {
-		h.naming.Set((&NameTakenError{Name: h.name}).Error())
+		h.naming.Set((&nameTakenError{Name: h.name}).Error())
 	}
 	h.wake.Send()
 }
@@ -165,7 +165,7 @@ func (h *host) report(ctx context.Context) (how params.Params, err error) {
 	} else {
 		err = h.write(ctx, how.ReportTTL, first)
 	}
-	taken, isTaken := errors.AsType[*NameTakenError](err)
+	taken, isTaken := errors.AsType[*nameTakenError](err)
 	switch {
 	case isTaken:
 		h.say(taken)
@@ -297,7 +297,7 @@ func (h *host) register(ctx context.Context, first bool) error {
 }
 
 // say tells whether the name is the host's own: once, and when that changes.
-func (h *host) say(taken *NameTakenError) {
+func (h *host) say(taken *nameTakenError) {
 	var err error
 	reason := ""
 	if taken != nil {

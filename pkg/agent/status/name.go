@@ -14,14 +14,14 @@ import (
 // problemName is what a person would change where another host has the name.
 const problemName = "NODENAME"
 
-// NameTakenError says that the status of the host's name hangs on another agent's lease.
-type NameTakenError struct {
+// nameTakenError says that the status of the host's name hangs on another agent's lease.
+type nameTakenError struct {
 	Name string
 	Addr netip.Addr // the other's, invalid = not known
 }
 
 // Error says what to do.
-func (e *NameTakenError) Error() string {
+func (e *nameTakenError) Error() string {
 	has := ""
 	if e.Addr.IsValid() {
 		has = " and has " + e.Addr.String()
@@ -35,7 +35,7 @@ func (h *host) ranges() []model.Range {
 	return []model.Range{model.KeyRange(model.StatusKey{Host: h.name}), model.KeyRange(keys[0]), model.KeyRange(keys[1]), model.KeyRange(subnetKey(h.name))}
 }
 
-// judge returns a *NameTakenError where the status in etcd is another host's. It is this host's where its lease was taken
+// judge returns a *nameTakenError where the status in etcd is another host's. It is this host's where its lease was taken
 // in the place where this agent runs or, as after a boot, is on this host's disk while the host has the addresses that
 // etcd says. Who has a copy of the disk has others.
 func (h *host) judge(v *model.View) error {
@@ -47,7 +47,7 @@ func (h *host) judge(v *model.View) error {
 	case h.leases.knows(stands.Lease) && len(stored) > 0 && len(h.staleAddresses(v)) == 0:
 		return nil
 	}
-	taken := &NameTakenError{Name: h.name}
+	taken := &nameTakenError{Name: h.name}
 	for _, a := range stored {
 		if !taken.Addr.IsValid() || a.Is4() {
 			taken.Addr = a

@@ -18,7 +18,7 @@ import (
 // what only one may have. They do no I/O.
 //
 // Everything is kept by path rather than by key: should one key be stored
-// twice, spelled in two ways, these are two endpoints that claim the same.
+// twice, in two spellings, these are two endpoints that claim the same.
 type claims struct {
 	host      string
 	prefixes  []string // what the names of workload interfaces begin with

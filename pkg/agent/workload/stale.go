@@ -22,15 +22,15 @@ const stalePatience = 15 * time.Second
 // stale are the interfaces that the plugin made and that no endpoint in etcd has: their
 // containers run and are cut off, as where etcd was restored from a backup.
 type stale struct {
-	found []hostpath.Stray // when all was read last
-	read  time.Time        // when they were last known to be there
+	found []hostpath.StaleLink // when all was read last
+	read  time.Time            // when they were last known to be there
 	since map[string]time.Time
 	said  map[string]string // what was said of which
 }
 
 // judge says what is to be said of which interface now, given those that endpoints name, and
 // whether an endpoint can't be read, whose it may be.
-func (x *stale) judge(named func(hostpath.Stray) bool, unread bool, now time.Time) map[string]string {
+func (x *stale) judge(named func(hostpath.StaleLink) bool, unread bool, now time.Time) map[string]string {
 	since, say := map[string]time.Time{}, map[string]string{}
 	what, todo := "no endpoint of this host in etcd has", "delete the container, for a new one to be made"
 	if unread {
@@ -73,7 +73,7 @@ func (r *Reconciler) ReportStale() {
 		return
 	}
 	containers, unread := r.claims.interfaces()
-	say := x.judge(func(f hostpath.Stray) bool {
+	say := x.judge(func(f hostpath.StaleLink) bool {
 		return slices.ContainsFunc(containers[f.Interface], func(c string) bool { return !link.IsAnothers(f.Alias, c) })
 	}, unread, time.Now())
 	if maps.Equal(say, x.said) {

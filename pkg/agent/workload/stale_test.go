@@ -16,11 +16,11 @@ import (
 func TestStale(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	named := map[string]bool{"cali1": true}
-	x := stale{found: []hostpath.Stray{{Interface: "cali1", Alias: "calico net.c1.eth0"}, {Interface: "cali2", Alias: "calico net.c2.eth0"}, {Interface: "cali3", Alias: "somebody's"}}}
+	x := stale{found: []hostpath.StaleLink{{Interface: "cali1", Alias: "calico net.c1.eth0"}, {Interface: "cali2", Alias: "calico net.c2.eth0"}, {Interface: "cali3", Alias: "somebody's"}}}
 	expect := func(after time.Duration, want ...string) map[string]string {
 		t.Helper()
 		x.read = noon.Add(after)
-		say := x.judge(func(f hostpath.Stray) bool { return named[f.Interface] }, false, x.read)
+		say := x.judge(func(f hostpath.StaleLink) bool { return named[f.Interface] }, false, x.read)
 		if got := slices.Sorted(maps.Keys(say)); !slices.Equal(got, want) {
 			t.Errorf("after %s: said of %v, want %v", after, got, want)
 		}
@@ -37,12 +37,12 @@ func TestStale(t *testing.T) {
 	expect(2*stalePatience+1, "cali1", "cali2")
 	named["cali2"] = true
 	expect(2*stalePatience+2, "cali1")
-	unread := x.judge(func(hostpath.Stray) bool { return false }, true, noon.Add(2*stalePatience+2))
+	unread := x.judge(func(hostpath.StaleLink) bool { return false }, true, noon.Add(2*stalePatience+2))
 	if reason := unread["cali1"]; !strings.Contains(reason, "that can be read has cali1") || !strings.Contains(reason, "correct those that can't be read") {
 		t.Error(reason)
 	}
 	x.found = nil // it was deleted
 	expect(2*stalePatience + 3)
-	x.found = []hostpath.Stray{{Interface: "cali1", Alias: "calico net.c9.eth0"}}
+	x.found = []hostpath.StaleLink{{Interface: "cali1", Alias: "calico net.c9.eth0"}}
 	expect(2*stalePatience + 4)
 }

@@ -192,8 +192,8 @@ func (r *Reconciler) Decide() Change {
 	return Change{Paths: paths, Lost: w.lost, work: w}
 }
 
-// Task is work for the kernel, which may be done beside others.
-type Task struct {
+// task is work for the kernel, which may be done beside others.
+type task struct {
 	// Fresh says that the firewall alone decides whether what changes is connected:
 	// interfaces that no endpoint had before are closed, and others keep the access they have.
 	Fresh bool
@@ -212,23 +212,23 @@ type Result struct {
 // Begin returns what is to be done to the kernel: all where that is due, else what changed and
 // what drifted; nil where there is nothing. Its Do is the only thing that may run
 // beside the Reconciler's methods.
-func (r *Reconciler) Begin(c Change) *Task {
+func (r *Reconciler) Begin(c Change) *task {
 	path, w := r.path, c.work
 	if r.whole || !r.applied {
 		all := r.desired.all()
-		return &Task{whole: true, do: func(ctx context.Context) (hostpath.Report, error) { return path.Apply(ctx, all) }}
+		return &task{whole: true, do: func(ctx context.Context) (hostpath.Report, error) { return path.Apply(ctx, all) }}
 	}
 	r.addDrift(&w, time.Now())
 	if w.empty() {
 		return nil
 	}
-	return &Task{Fresh: w.fresh, do: func(ctx context.Context) (hostpath.Report, error) {
+	return &task{Fresh: w.fresh, do: func(ctx context.Context) (hostpath.Report, error) {
 		return path.ApplySome(ctx, w.changed, w.removed)
 	}}
 }
 
 // Do does it.
-func (t *Task) Do(ctx context.Context) Result {
+func (t *task) Do(ctx context.Context) Result {
 	began := time.Now()
 	report, err := t.do(ctx)
 	return Result{t.whole, report, err, time.Since(began)}
@@ -275,7 +275,7 @@ func (r *Reconciler) End(ctx context.Context, done Result) (changed []*Target, l
 	if done.whole {
 		r.whole, r.unrouted = false, false
 		clear(r.drifted)
-		r.stale.found, r.stale.read = done.report.Strays, time.Now()
+		r.stale.found, r.stale.read = done.report.Stale, time.Now()
 	}
 	if !r.applied {
 		r.applied = true

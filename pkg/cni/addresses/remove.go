@@ -149,13 +149,13 @@ func (s *Store) anothers(r Removal, v *model.View, kept map[string]string) (why 
 	case !v.Get(status).Exists():
 		return nil, nil
 	case s.Guessed:
-		return nil, protocol.Failf(protocol.CodeTryAgain, StartAgent, "whether node %s, which has the container's addresses, is this one isn't known", node)
+		return nil, protocol.Failf(protocol.CodeTryAgain, startAgent, "whether node %s, which has the container's addresses, is this one isn't known", node)
 	}
 	return []any{"handle", r.ID.Handle, "node", node}, nil
 }
 
-// StartAgent says how a node whose name was guessed gets it.
-const StartAgent = "start calico-node, which writes the file with this node's name, or set nodename in the network configuration"
+// startAgent says how a node whose name was guessed gets it.
+const startAgent = "start calico-node, which writes the file with this node's name, or set nodename in the network configuration"
 
 // lostBlocks are the blocks that commits compared whose answer was lost.
 func (s *Store) lostBlocks() (ranges []model.Range) {

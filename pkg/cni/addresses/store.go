@@ -70,11 +70,11 @@ func (s *Store) Close() []any {
 	return []any{"round_trips", n.RoundTrips, "bytes_read", n.BytesRead, "conflicts", n.Conflicts}
 }
 
-// Decide makes a change from what was read. It has no effect but that.
-type Decide func(*model.View) (model.Change, error)
+// decide makes a change from what was read. It has no effect but that.
+type decide func(*model.View) (model.Change, error)
 
 // Transact is store.Transact. before runs when a change is decided, before it is committed.
-func (s *Store) Transact(ctx context.Context, ranges []model.Range, decide Decide, before func(*model.View) error) (int64, error) {
+func (s *Store) Transact(ctx context.Context, ranges []model.Range, decide decide, before func(*model.View) error) (int64, error) {
 	if err := s.open(ctx); err != nil {
 		return 0, err
 	}
@@ -112,7 +112,7 @@ func (s *Store) Lost() bool { return len(s.lost) > 0 }
 
 // Address is Transact where addresses are given out or given back. The host's lock keeps its calls from
 // fighting over its blocks, and the blocks of the last calls are read at once.
-func (s *Store) Address(ctx context.Context, ranges []model.Range, decide Decide, before func(*model.View) error) (int64, error) {
+func (s *Store) Address(ctx context.Context, ranges []model.Range, decide decide, before func(*model.View) error) (int64, error) {
 	if err := s.open(ctx); err != nil {
 		return 0, err
 	}

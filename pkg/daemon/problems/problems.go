@@ -35,7 +35,7 @@ type Ledger struct {
 
 // What a problem is of: the kinds that Report and its like use. Others may be noted as well.
 const (
-	Object  = "object"
+	object  = "object"
 	Setting = "setting"
 	Host    = "host"
 	Notice  = "notice" // of an object that is acted upon, a container's interface without one, or a setting without effect
@@ -65,7 +65,7 @@ const maxReason = 400
 
 // Report says how it stands with an object: nil is well.
 func (p *Ledger) Report(path string, err error) {
-	switch before, after := p.Note(Object, path, err); {
+	switch before, after := p.Note(object, path, err); {
 	case after == before:
 	case after == "":
 		p.log.Info("object in etcd is in order again", "key", path)
@@ -126,7 +126,7 @@ func (p *Ledger) Count() int {
 	defer p.mu.Unlock()
 	n := 0
 	for id := range p.open {
-		if id.kind == Object || id.kind == Setting {
+		if id.kind == object || id.kind == Setting {
 			n++
 		}
 	}

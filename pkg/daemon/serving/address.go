@@ -23,8 +23,8 @@ func (a Address) String() string {
 	return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
 }
 
-// Clashes says whether the two can't both be served: one port of one address is to serve each.
-func (a Address) Clashes(b Address) bool {
+// clashes says whether the two can't both be served: one port of one address is to serve each.
+func (a Address) clashes(b Address) bool {
 	return a.Enabled && b.Enabled && a.Port == b.Port && (a.covers(b) || b.covers(a))
 }
 

@@ -72,7 +72,7 @@ func (s *Servers) Move() (health, metrics error) {
 	s.mu.Lock()
 	want := s.want
 	s.mu.Unlock()
-	clash := want[0].Clashes(want[1])
+	clash := want[0].clashes(want[1])
 	if clash && s.metrics.samePort(want[1].String()) {
 		s.metrics.close(drainPause) // health comes first, however it came to that
 	}

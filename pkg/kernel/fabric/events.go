@@ -124,7 +124,7 @@ func (f *Fabric) wants(r rtnl.Route) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, wanted := f.routes[r.Dst]
-	return wanted && r.Metric == Metric
+	return wanted && r.Metric == metric
 }
 
 func (w *watcher) noteLink(m syscall.NetlinkMessage) bool {

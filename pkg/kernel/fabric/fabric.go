@@ -24,10 +24,10 @@ import (
 // hostpath.Path takes the other's routes for its own, and each reads its own alone.
 const Protocol = 81
 
-// Metric is the metric of a Fabric's routes, of both families. No other program uses it, so that a route can be replaced
+// metric is the metric of a Fabric's routes, of both families. No other program uses it, so that a route can be replaced
 // in one step without hitting a foreign one; and the route to an endpoint of this host, which has a smaller one, comes
 // first while an address moves from another host to this one.
-const Metric = 1100
+const metric = 1100
 
 // fewChanges are not more than those that it pays to make without reading all.
 const fewChanges = 24

@@ -61,10 +61,10 @@ func TestClearWay(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := fmt.Sprint(gone); got != a.gone {
-				t.Errorf("in the way to %s: %s, want %s", addr, got, a.gone)
+				t.Errorf("routes that lead away from %s: %s, want %s", addr, got, a.gone)
 			}
 			if again, _, err := ClearWay(addr); err != nil || len(again) > 0 {
-				t.Errorf("in the way to %s, when it is clear: %v, %v", addr, again, err)
+				t.Errorf("routes that lead away from %s, when there are none: %v, %v", addr, again, err)
 			}
 			for range 2 {
 				if err := restore(); err != nil {

@@ -123,7 +123,7 @@ func (p *pass) resolve(want plan.Route) (r route, ok bool, lacks, err error) {
 	if !want.Destination.IsValid() || want.Destination != want.Destination.Masked() || want.Destination.Addr().Is4In6() {
 		return r, false, fmt.Errorf("%s is not a prefix that can be routed", want.Destination), nil
 	}
-	r = route{dst: want.Destination, kind: unix.RTN_UNICAST, protocol: p.cfg.Protocol, metric: Metric}
+	r = route{dst: want.Destination, kind: unix.RTN_UNICAST, protocol: p.cfg.Protocol, metric: metric}
 	if want.Kind == plan.Blackhole {
 		r.kind = unix.RTN_BLACKHOLE
 		return r, true, nil, nil

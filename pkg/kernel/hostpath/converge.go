@@ -97,7 +97,7 @@ func (h *Path) settle(report *Report, st *state, plans []interfacePlan, failed m
 		}
 		l := st.links[p.name]
 		if (!wanted || link.IsAnothers(l.Alias, e.Container)) && l.Up && l.Alias != "" {
-			report.Strays = append(report.Strays, Stray{l.Name, l.Alias})
+			report.Stale = append(report.Stale, StaleLink{l.Name, l.Alias})
 		}
 		switch {
 		case !wanted && err != nil:

@@ -87,9 +87,9 @@ type Report struct {
 	// are over. Of the first Apply also those of interfaces to which no route led with them: whichever workload has them
 	// came since the former run, and connections of its predecessor may be tracked still.
 	Lost []netip.Addr
-	// Strays are the links with the workload prefix and an alias that are up and that no endpoint has, or that of another
+	// Stale are the links with the workload prefix and an alias that are up and that no endpoint has, or that of another
 	// container; of ApplySome, those that it was about.
-	Strays []Stray
+	Stale []StaleLink
 	// Problems of the host as a whole.
 	Problems []error
 	// Writes is how many changes were made, Repairs how many of them undid what another program had done to state that
@@ -97,8 +97,8 @@ type Report struct {
 	Writes, Repairs int
 }
 
-// Stray is a link with the workload prefix that no endpoint of its container has.
-type Stray struct {
+// StaleLink is a link with the workload prefix that no endpoint of its container has.
+type StaleLink struct {
 	Interface, Alias string
 }
 

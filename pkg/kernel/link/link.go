@@ -29,8 +29,8 @@ type Link struct {
 	Kind     string // "veth", "bridge", …; "" for hardware
 	Parent   int    // index of a veth's peer in the peer's namespace; 0 without
 	PeerNSID int    // the id that this namespace has for the peer's namespace; -1 without
-	Conf4    Settings
-	Conf6    Settings
+	Conf4    settings
+	Conf6    settings
 	AddrGen  int // IN6_ADDR_GEN_MODE_…
 	Loopback bool
 	Carrier  bool         // as Running, but true a moment too early, and for links that don't tell
@@ -42,11 +42,11 @@ type Link struct {
 	apart bool // the peer is in another namespace, also where that is ending and has no id any more
 }
 
-// Settings is a kernel array of an interface's sysctls.
-type Settings []byte
+// settings is a kernel array of an interface's sysctls.
+type settings []byte
 
 // At returns the value at a position, and false if this kernel has none.
-func (d Settings) At(i int) (int32, bool) {
+func (d settings) At(i int) (int32, bool) {
 	if i < 0 || 4*i+4 > len(d) {
 		return 0, false
 	}

@@ -43,9 +43,6 @@ func OpenNamespace(path string) (*Namespace, error) {
 	return &Namespace{path: path, net: n, conn: conn}, nil
 }
 
-// Path is what the namespace was opened with.
-func (n *Namespace) Path() string { return n.path }
-
 // Fd is the open file that refers to the namespace.
 func (n *Namespace) Fd() uintptr { return n.net.Fd() }
 

@@ -27,16 +27,6 @@ type State struct {
 	Astray    []netip.Addr   // from these packets leave by another interface, whose routes come first
 }
 
-// HasRoute says whether there is a route to the destination by the gateway.
-func (s State) HasRoute(dst netip.Prefix, gateway netip.Addr) bool {
-	for _, r := range s.Routes {
-		if r.Dst == dst.Masked() && r.Gateway == gateway {
-			return true
-		}
-	}
-	return false
-}
-
 // Read reads back what Configure set, routes in the main table and in those named. The error wraps os.ErrNotExist when
 // there is no such interface.
 func Read(n *Namespace, ifName string, tables ...uint32) (State, error) {

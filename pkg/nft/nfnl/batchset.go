@@ -51,15 +51,15 @@ func typeNumber(t table.Type) uint32 {
 	return 0
 }
 
-// Shape is all that makes a set what it is.
-type Shape struct {
+// shape is all that makes a set what it is.
+type shape struct {
 	flags, keyType, keySize, dataType, dataSize uint32
 	counts                                      bool
 }
 
 // ShapeOf is that of a set that is written.
-func ShapeOf(s *table.Set) Shape {
-	out := Shape{keySize: uint32(table.KeySize(s.Key)), counts: s.Count}
+func ShapeOf(s *table.Set) shape {
+	out := shape{keySize: uint32(table.KeySize(s.Key)), counts: s.Count}
 	for _, t := range s.Key {
 		out.keyType = out.keyType<<6 | typeNumber(t)
 	}

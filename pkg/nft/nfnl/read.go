@@ -16,7 +16,7 @@ type Contents struct {
 	There   bool
 	Chains  map[string]Hook        // by name
 	Rules   map[string][]Installed // by chain
-	Sets    map[string]Shape       // named ones
+	Sets    map[string]shape       // named ones
 	Foreign bool                   // it is dormant, or has what we don't make: named counters, flow tables and the like
 }
 
@@ -84,8 +84,8 @@ func (c *Conn) ReadTable() (Contents, error) {
 }
 
 // readSets reads what sets there are, without those that live and die with their rule.
-func (c *Conn) readSets() (map[string]Shape, error) {
-	sets := make(map[string]Shape)
+func (c *Conn) readSets() (map[string]shape, error) {
+	sets := make(map[string]shape)
 	err := c.ask(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, c.named(""), func(body []byte) {
 		kind := parseShape(body)
 		if text(attr(body, attrTable)) == c.table && kind.flags&unix.NFT_SET_ANONYMOUS == 0 {
@@ -111,8 +111,8 @@ func parseHook(chain []byte) Hook {
 	)
 }
 
-func parseShape(body []byte) Shape {
-	var s Shape
+func parseShape(body []byte) shape {
+	var s shape
 	for kind, data := range attrs(body) {
 		v := uint32(number(data))
 		switch kind {

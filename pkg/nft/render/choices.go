@@ -38,14 +38,14 @@ func EffectOf(r *policy.Rules, d model.Direction) Effect {
 	return decides
 }
 
-// Ask is a question to a policy or profile, put to packets with a mark, or to all.
-type Ask struct {
+// ask is a question to a policy or profile, put to packets with a mark, or to all.
+type ask struct {
 	ID   policy.RulesID
 	Mark table.MarkIs // zero = all
 }
 
 // Rule is the one that asks, in the direction.
-func (a Ask) Rule(d model.Direction) table.Rule {
+func (a ask) Rule(d model.Direction) table.Rule {
 	what := "policy "
 	if a.ID.Kind == policy.KindProfile {
 		what = "profile "
@@ -66,19 +66,19 @@ func (a Ask) Rule(d model.Direction) table.Rule {
 // those whose rules are all of the other direction. What none allows comes to their
 // end without the mark. Where they are asked last, a packet that they allow doesn't
 // come back.
-func Choices(v policy.Verdicts, last bool, effect func(policy.RulesID) Effect) []Ask {
+func Choices(v policy.Verdicts, last bool, effect func(policy.RulesID) Effect) []ask {
 	undecided := markAllowed | markNextTier
 	if last {
 		undecided = markNextTier
 	}
-	out := make([]Ask, 0, len(v.Policies)+len(v.Profiles))
+	out := make([]ask, 0, len(v.Policies)+len(v.Profiles))
 	passed := false
 	for _, id := range v.Policies {
 		does := effect(id)
 		if does == nothing {
 			continue
 		}
-		a := Ask{ID: id}
+		a := ask{ID: id}
 		if len(out) > 0 && (passed || !last) {
 			a.Mark = table.MarkIs{Mask: undecided}
 		}
@@ -92,7 +92,7 @@ func Choices(v policy.Verdicts, last bool, effect func(policy.RulesID) Effect) [
 		if effect(id) == nothing {
 			continue
 		}
-		a := Ask{ID: id}
+		a := ask{ID: id}
 		switch {
 		case len(v.Policies) > 0: // one must have said next-tier
 			a.Mark = table.MarkIs{Mask: undecided, Value: markNextTier}
@@ -104,7 +104,7 @@ func Choices(v policy.Verdicts, last bool, effect func(policy.RulesID) Effect) [
 	return out
 }
 
-func choiceRules(list []Ask, d model.Direction) []table.Rule {
+func choiceRules(list []ask, d model.Direction) []table.Rule {
 	out := make([]table.Rule, len(list))
 	for i, a := range list {
 		out[i] = a.Rule(d)

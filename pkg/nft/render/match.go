@@ -63,7 +63,7 @@ func (m *matcher) icmp(match, not policy.Criteria) {
 	}
 }
 
-// alternative is one of several ways to match a port.
+// alternative is one of several matches of a port.
 type alternative struct{ in, out table.Statement } // out is the opposite of in
 
 // ports are the alternatives for one end; none = any port.
@@ -123,7 +123,7 @@ func product(src, dst []alternative, apart bool) [][]table.Statement {
 	return out
 }
 
-// combinations are the ways to match one of the alternatives.
+// combinations are the matches of one of the alternatives.
 func combinations(list []alternative, apart bool) [][]table.Statement {
 	if len(list) == 0 {
 		return [][]table.Statement{nil}

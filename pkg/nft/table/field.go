@@ -14,18 +14,18 @@ const (
 type Field struct {
 	Text     string // what nft calls it
 	Type     Type
-	From     Source // where it comes from
+	From     source // where it comes from
 	Offset   uint32 // in the header
 	Family   byte   // the packet must be of it, 0 = any
 	Protocol byte   // the packet must be of it, 0 = any
 }
 
-// Source is where a field comes from.
-type Source byte
+// source is where a field comes from.
+type source byte
 
 // The sources of fields.
 const (
-	FromInName Source = iota
+	FromInName source = iota
 	FromInIndex
 	FromOutName
 	FromNFProto

@@ -22,16 +22,16 @@ func TestStrays(t *testing.T) {
 		netns.IP(t, "link", "add", "cali4", "type", "veth", "peer", "name", "other")
 		netns.IP(t, "link", "set", "cali4", "alias", "net.c4.eth0") // down
 		report, err := h.Apply(context.Background(), []Endpoint{a.endpoint, b.endpoint})
-		if err != nil || len(report.Strays) > 0 {
-			t.Fatalf("Apply: %v, %v", report.Strays, err)
+		if err != nil || len(report.Stale) > 0 {
+			t.Fatalf("Apply: %v, %v", report.Stale, err)
 		}
-		want := []Stray{{"cali2", "net.c2.eth0"}}
+		want := []StaleLink{{"cali2", "net.c2.eth0"}}
 		report, err = h.ApplySome(context.Background(), nil, []Endpoint{b.endpoint})
-		if diff := cmp.Diff(want, report.Strays); diff != "" || err != nil {
+		if diff := cmp.Diff(want, report.Stale); diff != "" || err != nil {
 			t.Errorf("ApplySome, %v (-want +got):\n%s", err, diff)
 		}
 		report, err = h.Apply(context.Background(), []Endpoint{a.endpoint})
-		if diff := cmp.Diff(want, report.Strays); diff != "" || err != nil {
+		if diff := cmp.Diff(want, report.Stale); diff != "" || err != nil {
 			t.Errorf("Apply, %v (-want +got):\n%s", err, diff)
 		}
 	})
@@ -62,8 +62,8 @@ func TestAnothersInterface(t *testing.T) {
 		if diff := cmp.Diff(want, errorsOf(report)); diff != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
-		if diff := cmp.Diff([]Stray{{"cali1", "calico net.c2.eth0"}}, report.Strays); diff != "" {
-			t.Errorf("strays (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]StaleLink{{"cali1", "calico net.c2.eth0"}}, report.Stale); diff != "" {
+			t.Errorf("stale links (-want +got):\n%s", diff)
 		}
 		mustLead("cali2")
 		for _, what := range []string{"route", "neigh"} {
