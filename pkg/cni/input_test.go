@@ -70,7 +70,7 @@ func TestBadInput(t *testing.T) {
 		{"two wrong fields", stdin(`{"name": "n", "mtu": "x", "ipam": []}`), 7, "ipam: want an object, got list; mtu: want a whole number, got string"},
 		{"bad arguments", with(func(c *lab.Call) { c.Args = "A=1" }), 4, "CNI_ARGS: unknown A: correct the name, or add IgnoreUnknown=1"},
 		{"netns gone", with(func(c *lab.Call) { c.Netns = "/run/netns/gone" }), 4,
-			"CNI_NETNS: open network namespace: open /run/netns/gone: no such file or directory"},
+			"CNI_NETNS: open network namespace /run/netns/gone: file does not exist"},
 		{"own netns", with(func(c *lab.Call) { c.Netns = r.host.Namespace().Path() }), 4,
 			"CNI_NETNS " + r.host.Namespace().Path() + " is the host's own network namespace"},
 	} {
@@ -103,7 +103,7 @@ func TestBadInput(t *testing.T) {
 	r.must(verb("STATUS", longest))
 	r.must(longest)
 	r.must(verb("DEL", longest))
-	r.failsLike(with(func(c *lab.Call) { c.Netns = "/etc/hostname" }), 4, `CNI_NETNS: .*it is not a namespace.*`)
+	r.failsLike(with(func(c *lab.Call) { c.Netns = "/etc/hostname" }), 4, `CNI_NETNS: open network namespace: .*/etc/hostname.*: want a path like /run/netns/NAME.*`)
 	r.empty()
 }
 
