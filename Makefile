@@ -31,7 +31,7 @@ test: programs build isolate modules tools
 ifeq ($(RACE),)
 	@echo 'test: no C compiler ($(shell $(GO) env CC)): running without the race detector'
 endif
-	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$(CURDIR)/bin/tools:$$PATH:/usr/sbin:/sbin" GORACE='suppressions="$(CURDIR)/scripts/race-suppressions.txt"' \
+	CALICO_BIN_DIR="$(CURDIR)/bin" PATH="$$PATH:/usr/sbin:/sbin:$(CURDIR)/bin/tools" GORACE='suppressions="$(CURDIR)/scripts/race-suppressions.txt"' \
 		CGO_ENABLED=$(if $(RACE),1,0) $(ISOLATE) $(GO) test $(RACE) -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(PKG)
 
 e2e: build isolate modules tools
