@@ -8,12 +8,16 @@ import (
 	"fmt"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
+
+// reopenPause is after what time a Watch that lost notices and could not begin anew tries again.
+const reopenPause = time.Second
 
 // noticeBuffer holds what the kernel tells while nobody reads, in bytes.
 const noticeBuffer = 4 << 20
@@ -42,6 +46,7 @@ func (w Watch) Start(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, closer.close)
 	go func() {
 		defer stop()
+		defer closer.close()
 		w.End(w.run(ctx, closer))
 	}()
 	return nil
@@ -73,8 +78,13 @@ func (w Watch) run(ctx context.Context, c *closer) error {
 			return nil
 		case errors.Is(err, unix.ENOBUFS):
 			socket, err := w.open(true)
-			if err != nil {
-				return err
+			for err != nil { // what makes the kernel drop notices may keep links from being read, too
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(reopenPause):
+				}
+				socket, err = w.open(true)
 			}
 			c.replace(socket)
 		case err != nil:

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWatchLost: when the kernel drops notices because nobody read them, Begin is told so, and notices go on.
+// TestWatchLost: when the kernel drops notices because nobody read them, Begin is told so, until it can read the links, and
+// notices go on.
 func TestWatchLost(t *testing.T) {
 	netns.Host(t, func() {
 		here, err := ns.GetCurrentNS()
@@ -29,8 +30,13 @@ func TestWatchLost(t *testing.T) {
 		}
 		defer conn.Close()
 		begun, noted, ended, reads := make(chan bool, 10), make(chan netip.Prefix, 1000), make(chan error), make(chan struct{})
+		refused := false
 		w := Watch{Namespace: here, Groups: []uint{unix.RTNLGRP_IPV4_ROUTE}, End: func(err error) { ended <- err },
 			Begin: func(lost bool) error {
+				if lost && !refused {
+					refused = true
+					return errors.New("the links can't be read")
+				}
 				begun <- lost
 				return nil
 			},
