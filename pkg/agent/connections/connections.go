@@ -259,9 +259,8 @@ func (c *Cutter) turn() error {
 func (c *Cutter) walk(work set) error {
 	routes := c.cfg.Routes()
 	defer routes.Close()
-	var at *paths
 	var untranslated translations
-	c.cfg.Policy(func(p Policy) { at, untranslated = newPaths(p, routes), work.untranslated(p.State) })
+	c.cfg.Policy(func(p Policy) { untranslated = work.untranslated(p.State) })
 	found, err := c.cfg.List(func(t conntrack.Connection) bool {
 		return involves(t, work.lost) || work.suspect(t) || untranslated.may(t)
 	})
@@ -270,10 +269,10 @@ func (c *Cutter) walk(work set) error {
 	}
 	var over, denied []conntrack.Tracked
 	var cuts []nft.Cut
-	for _, t := range found {
+	judge(c, found, routes, func(at *paths, t conntrack.Tracked) {
 		is, cut := false, (*nft.Cut)(nil)
 		if work.suspect(t.Connection) && !involves(t.Connection, work.lost) {
-			c.cfg.Policy(func(Policy) { is, cut = at.judge(t) })
+			is, cut = at.judge(t)
 		}
 		switch {
 		case is:
@@ -284,7 +283,7 @@ func (c *Cutter) walk(work set) error {
 		if cut != nil {
 			cuts = append(cuts, *cut)
 		}
-	}
+	})
 	var errs []error
 	n, err := c.cfg.Delete(over)
 	errs = append(errs, err)
@@ -296,11 +295,27 @@ func (c *Cutter) walk(work set) error {
 	if m > 0 {
 		c.cfg.Logger.Info("cut connections that policy denies now", "connections", m)
 	}
-	return errors.Join(append(errs, err, c.allowAgain(work, at))...)
+	return errors.Join(append(errs, err, c.allowAgain(work, routes))...)
+}
+
+// judgedAtOnce is how many connections are judged before policy may change.
+const judgedAtOnce = 256
+
+// judge calls f with each of a list, and with the paths of the policy that is enforced then. Paths that are
+// older than the rules would have endpoints ask for policies that are gone, and those deny.
+func judge[T any](c *Cutter, list []T, routes Routes, f func(*paths, T)) {
+	for some := range slices.Chunk(list, judgedAtOnce) {
+		c.cfg.Policy(func(p Policy) {
+			at := newPaths(p, routes)
+			for _, t := range some {
+				f(at, t)
+			}
+		})
+	}
 }
 
 // allowAgain lets the flows go on that policy denied when they were cut, and allows now.
-func (c *Cutter) allowAgain(work set, at *paths) error {
+func (c *Cutter) allowAgain(work set, routes Routes) error {
 	if !work.all && len(work.suspects) == 0 {
 		return nil
 	}
@@ -308,16 +323,18 @@ func (c *Cutter) allowAgain(work set, at *paths) error {
 	if err != nil {
 		return err
 	}
-	flows = slices.DeleteFunc(flows, func(f nft.Flow) (keep bool) {
+	flows = slices.DeleteFunc(flows, func(f nft.Flow) bool {
 		_, src := work.suspects[f.Src]
 		_, dst := work.suspects[f.Dst]
-		if !work.all && !src && !dst {
-			return true
-		}
-		c.cfg.Policy(func(Policy) { keep = at.denies(answers(f), query{}) })
-		return keep
+		return !work.all && !src && !dst
 	})
-	return c.cfg.Firewall.Uncut(flows)
+	var allowed []nft.Flow
+	judge(c, flows, routes, func(at *paths, f nft.Flow) {
+		if !at.denies(answers(f), query{}) {
+			allowed = append(allowed, f)
+		}
+	})
+	return c.cfg.Firewall.Uncut(allowed)
 }
 
 func (s *set) suspect(c conntrack.Connection) bool { return s.all || involves(c, s.suspects) }

@@ -220,6 +220,25 @@ func TestCut(t *testing.T) {
 	})
 }
 
+// TestPolicyChanges has a policy leave while the tracker's table is walked: what the others allow goes on.
+func TestPolicyChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newCutting(t)
+		x.write(Work{}, deny("no-81", to(81)), deny("no-82", to(82)))
+		x.set(tcp("10.0.0.1", 1000, "10.0.0.2", 80))
+		list := x.cfg.List
+		x.cfg.List = func(keep func(conntrack.Connection) bool) ([]conntrack.Tracked, error) {
+			x.engine.Update(model.Entry{Path: model.PolicyKey{Tier: "default", Policy: "no-81"}.Path(), Key: model.PolicyKey{Tier: "default", Policy: "no-81"}})
+			if err := x.policy.State.Apply(x.engine.Flush()); err != nil {
+				t.Error(err)
+			}
+			return list(keep)
+		}
+		x.write(Work{All: true})
+		x.expect("allowed", []uint16{1000})
+	})
+}
+
 // TestPickedUp has connections that began while the tracker was off, and of which it
 // heard who answers first: their ports tell.
 func TestPickedUp(t *testing.T) {
