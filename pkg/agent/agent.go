@@ -196,10 +196,13 @@ func newLoop(cfg Config, start params.Params, h *health.Monitor, trouble *proble
 	return l
 }
 
-// runToEnd is run, and what that began beside itself.
+// runToEnd is run, and what that began beside itself, which ends with it and may use the kernel until then.
 func (l *loop) runToEnd(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer l.close()
 	defer l.mtu.Wait()
 	defer l.beside.Wait()
+	defer cancel() // run may end by itself, with an error
 	return l.run(ctx)
 }
 

@@ -5,6 +5,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/calico-go/calico/pkg/agent/etcdguard"
 	"github.com/calico-go/calico/pkg/agent/params"
+	"github.com/calico-go/calico/pkg/agent/workload"
 	"github.com/calico-go/calico/pkg/daemon/health"
 	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
@@ -43,6 +45,19 @@ func TestStopWhileFlushing(t *testing.T) {
 		if took := time.Since(began); took > time.Minute || took < 59*time.Second {
 			t.Errorf("connections were deleted after %v", took)
 		}
+	})
+}
+
+// TestEndsByItself has the kernel not be opened again: the loop ends, and so does what runs beside it.
+func TestEndsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startClockwork(t, func(c *clockwork) {
+			c.system.open = func([]string) (workload.Path, error) { return c, c.end }
+		})
+		c.end = errors.New("no socket")
+		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("tap"), 2)}}
+		<-c.stopped
+		c.beside.Wait()
 	})
 }
 

@@ -111,18 +111,23 @@ func (l *loop) start(ctx context.Context) error {
 	return nil
 }
 
+// close lets go of the kernel, where start opened it.
+func (l *loop) close() {
+	if l.connections == nil {
+		return
+	}
+	l.workload.Close()
+	if err := l.firewall.Close(); err != nil {
+		l.log.Warn("the firewall's socket was not closed", "err", err)
+	}
+}
+
 // run turns until the context ends. What is programmed stays.
 func (l *loop) run(ctx context.Context) error {
 	defer close(l.stopped)
 	if err := l.start(ctx); err != nil {
 		return err
 	}
-	defer func() {
-		if err := l.firewall.Close(); err != nil {
-			l.log.Warn("the firewall's socket was not closed", "err", err)
-		}
-	}()
-	defer func() { l.workload.Close() }()
 	l.beside.Go(func() { l.connections.Run(ctx) })
 	l.readInterfaces()
 	l.unsettled = l.adoption.Review() // links may have come since prefixes were judged, and before they were watched
@@ -294,6 +299,7 @@ func (l *loop) turn(ctx context.Context) error {
 	if (reason == "" || l.workload.Applied()) && !l.awaitsTunnels() {
 		l.enforce(ctx, c)
 	}
+	l.lose(c.Lost) // once nothing leads there any more: what is sent would be tracked again
 	if reason == "" {
 		l.workload.ReportStale()
 	}
@@ -308,7 +314,6 @@ func (l *loop) turn(ctx context.Context) error {
 // decide has the reconcilers work out what follows from etcd.
 func (l *loop) decide() workload.Change {
 	c := l.workload.Decide()
-	l.lose(c.Lost)
 	verdicts := make(map[string]firewall.Verdict, len(c.Paths))
 	for path := range c.Paths {
 		v := firewall.Verdict{Outside: l.workload.Outside(path)}
