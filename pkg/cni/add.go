@@ -50,9 +50,10 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 	}
 	var d addresses.Decision       // the last one
 	var newAddrs, newEndpoint bool // what was sent to etcd, or is about to be
+	var regiven bool               // another plugin has taken back what the endpoint of an earlier ADD has
 	// Undone last first: an address of ours is free only when the link is gone.
 	c.undo.Push("etcd", func(ctx context.Context) error {
-		if !newAddrs && !newEndpoint {
+		if !newAddrs && !newEndpoint && !regiven {
 			return nil
 		}
 		return c.etcd.Remove(ctx, addresses.Removal{ID: id, Addresses: newAddrs, Endpoint: true, Linked: true, Undo: true}, nil)
@@ -64,7 +65,7 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 	answer := delegate.Answer{DNS: protocol.DNS(c.conf.DNS)}
 	transact := c.etcd.Address
 	if c.delegates() {
-		if answer, err = c.askDelegate(ctx, veth); err != nil {
+		if answer, regiven, err = c.askDelegate(ctx, veth); err != nil {
 			return nil, err
 		}
 		a.Addrs, transact = answer.Addrs, c.etcd.Transact
@@ -105,34 +106,33 @@ func (c *call) add(ctx context.Context) (types.Result, error) {
 
 // askDelegate has another plugin give the addresses. It is asked when the link is there, over which some plugins ask
 // on: so the link of a call that died tells that the plugin may hold addresses. Then these are given back first, since few
-// plugins give the same again; the pod may be using them, so its link is made anew.
-func (c *call) askDelegate(ctx context.Context, veth *attach.Veth) (delegate.Answer, error) {
-	again, err := veth.Made()
-	if err != nil {
-		return delegate.Answer{}, err
+// plugins give the same again; the pod may be using them, so its link is made anew. again reports that they were given back.
+func (c *call) askDelegate(ctx context.Context, veth *attach.Veth) (answer delegate.Answer, again bool, err error) {
+	if again, err = veth.Made(); err != nil {
+		return answer, false, err
 	}
 	plugin := c.delegate()
 	if again {
 		if err := plugin.Del(ctx, veth.ID); err != nil {
-			return delegate.Answer{}, err
+			return answer, false, err
 		}
 		if err := veth.Replace(); err != nil {
-			return delegate.Answer{}, err
+			return answer, again, err
 		}
 	}
 	// What the pod's former sandbox was given goes with its link: the endpoint, which moves, will not tell of it any more.
 	if container, ifName, ok := protocol.SplitHandle(c.conf.Name, protocol.AliasedHandle(veth.Replaced)); ok {
 		if err := plugin.Del(ctx, protocol.Identity{Container: container, IfName: ifName}); err != nil {
-			return delegate.Answer{}, err
+			return answer, again, err
 		}
 	}
 	// A plugin that fails may have done half of its work.
 	c.undo.Push("ipam "+c.conf.IPAM.Type, func(ctx context.Context) error { return plugin.Del(ctx, veth.ID) })
-	answer, err := plugin.Add(ctx)
+	answer, err = plugin.Add(ctx)
 	if err == nil && slices.ContainsFunc(answer.Addrs, netip.Addr.Is6) {
 		err = c.checkMAC()
 	}
-	return answer, err
+	return answer, again, err
 }
 
 // checkAdd finds what can't work before anything is done.

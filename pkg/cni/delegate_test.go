@@ -105,6 +105,21 @@ func TestHostLocal(t *testing.T) {
 	r.empty()
 }
 
+// TestHostLocalAgainUndone has an ADD that is repeated fail: the addresses of the first are given back by then, so that the
+// endpoint goes as well.
+func TestHostLocalAgainUndone(t *testing.T) {
+	r := newRig(t, lab.Config{CNIPath: []string{reference(t)}, Pools: []netip.Prefix{}})
+	conf, dir := r.hostLocal(map[string]any{"policy_setup_timeout_seconds": 1})
+	c := call(r.pod("pod"), conf)
+	r.add(c)
+	r.agentRan()
+	r.failsLike(c, 11, "the agent didn't confirm within 1s that the pod's network is programmed: .*no agent listens")
+	if got := leases(t, dir); len(got) != 0 {
+		t.Errorf("host-local still has %v", got)
+	}
+	r.empty()
+}
+
 // TestDelOfAPodCIDR deletes what other software has made with a configuration
 // that an ADD here refuses.
 func TestDelOfAPodCIDR(t *testing.T) {

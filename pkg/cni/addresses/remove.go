@@ -40,9 +40,6 @@ type Removed struct {
 
 // Remove takes it away. before runs when it is decided what that is.
 func (s *Store) Remove(ctx context.Context, r Removal, before func(*model.View, Removed) error) error {
-	if r.Undo && s.client == nil {
-		return nil
-	}
 	ranges := []model.Range{model.KeyRange(model.ReadyKey{})}
 	if r.ID.Key != (model.WorkloadEndpointKey{}) {
 		ranges = append(ranges, model.KeyRange(r.ID.Key))
