@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package agent is the node agent: it watches etcd, works out what follows for
-// this host, brings the kernel in line, and says at the gate when an endpoint is
-// programmed.
+// this host, brings the kernel in line, and tells callers of the gate when an
+// endpoint is programmed.
 //
 // loop.go drives the reconcilers of workloads and the firewall; what cuts connections, the
 // router, identity and status run beside it. Each is a package below this one and knows none of

@@ -10,7 +10,7 @@ import (
 )
 
 // forLoop is what of an update is for the loop, false where nothing is. That the
-// loop doesn't hear of the revision then doesn't matter: at the gate one waits for
+// loop doesn't hear of the revision then doesn't matter: callers of the gate wait for
 // the revision of an endpoint.
 func forLoop(u model.Update) (model.Update, bool) {
 	others := func(e model.Entry) bool { return router.OnlyRouter(e.Path) }

@@ -14,17 +14,17 @@ import (
 	"github.com/calico-go/calico/pkg/gate"
 )
 
-// lateAfter is how long a caller waits at the gate for a revision of etcd before the
+// lateAfter is how long a caller of the gate waits for a revision of etcd before the
 // watch is told that there is one. It has been written then, and its event takes milliseconds.
 const lateAfter = time.Second
 
-// wait is one question at the gate.
+// wait is one request to the gate.
 type wait struct {
 	request gate.Request
 	reply   chan error // takes one without blocking
 }
 
-// waiters are the callers at the gate.
+// waiters are the callers that wait for an answer of the gate.
 type waiters struct {
 	waits   chan *wait
 	leaves  chan *wait
@@ -115,7 +115,7 @@ func waitResult(err error) string {
 	return "left"
 }
 
-// answer answers the callers at the gate that can be answered now.
+// answer answers the waiting callers that can be answered now.
 func (l *loop) answer() {
 	for w := range l.gate.waiting {
 		if done, err := l.verdict(w.request); done {
@@ -125,7 +125,7 @@ func (l *loop) answer() {
 	}
 }
 
-// verdict decides a question at the gate: it is done and the endpoint is
+// verdict decides a request to the gate: it is done and the endpoint is
 // programmed (nil) or never will be (a *gate.RejectedError), or it has to wait.
 func (l *loop) verdict(r gate.Request) (done bool, err error) {
 	if err := l.etcd.checkHost(r.Endpoint.Host); err != nil {

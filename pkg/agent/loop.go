@@ -307,7 +307,7 @@ func (l *loop) turn(ctx context.Context) error {
 	l.reports.tell(c.Paths)
 	l.reports.tellHealth(reason)
 	l.mtu.Begin(ctx, l.workload.Path())
-	l.connections.Add(l.firewall.TakeWork()) // last: it competes for the processor with those who wait at the gate
+	l.connections.Add(l.firewall.TakeWork()) // last: it competes for CPU with pods that wait for the gate
 	return nil
 }
 

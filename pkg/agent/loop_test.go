@@ -433,7 +433,7 @@ func TestGateRestored(t *testing.T) {
 	})
 }
 
-// TestGateBack has etcd be back as it was: who waits for an endpoint that is gone is told soon, though nothing else happens.
+// TestGateBack restores etcd as it was: a caller that waits for a deleted endpoint is answered soon, although nothing else happens.
 func TestGateBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var back atomic.Bool
@@ -457,7 +457,7 @@ func TestGateBack(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		default:
-			t.Error("who waits is told nothing")
+			t.Error("a waiting caller gets no answer")
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/calico-go/calico/pkg/plan"
 )
 
-// learned are the routes, and who wants to hear of them. The zero value is empty.
+// learned are the learned routes and the subscriptions to them. The zero value is empty.
 type learned struct {
 	mu       sync.Mutex
 	routes   map[netip.Prefix]plan.Learned

@@ -29,8 +29,8 @@ const (
 	nobody = api.OriginType_ORIGIN_TYPE_EGP        // it is for nobody
 )
 
-// unreflected marks what came by iBGP from who is no client of ours, which others that are none aren't
-// told of (RFC 4456, section 6). Its AS number is nobody's (RFC 7300), and it never leaves.
+// unreflected marks what came by iBGP from a neighbour that isn't our client: other non-clients aren't
+// told of it (RFC 4456, section 6). Its AS number is nobody's (RFC 7300), and it never leaves.
 const unreflected = "4294967295:0:1"
 
 // filters is what the policies are made of: they are made anew when it changes.

@@ -130,7 +130,7 @@ func TestGate(t *testing.T) {
 	stop()
 
 	c.Stdin = r.conf(map[string]any{"policy_setup_timeout_seconds": 0})
-	r.add(c) // who waits where nobody answers fails
+	r.add(c) // an ADD that waits for an agent that doesn't answer fails
 	r.must(verb("DEL", c))
 	r.empty()
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gate is the protocol by which the CNI plugin asks the node agent to
-// say when a workload endpoint is programmed: HTTP/1.1 over a unix socket.
+// Package gate is the protocol by which the CNI plugin asks the node agent
+// whether a workload endpoint is programmed: HTTP/1.1 over a unix socket.
 //
 //	GET /v1/programmed?host=&orchestrator=&workload=&endpoint=&revision=[&within=9s]
 //	GET /v1/ready[?host=]

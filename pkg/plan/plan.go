@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan works out what one host must hold so that packets find every
+// Package plan works out what one host needs so that packets reach every
 // workload of the cluster: routes, tunnels, a BGP speaker's configuration, MTU.
 //
-// Engine does so from what etcd holds, the host's own links and what BGP has learned.
-// Planner leads there step by step, where a jump would lose packets. State is all that
-// they said in one.
+// A Planner does so from what etcd holds, the host's own links and what BGP has learned, and
+// goes step by step where a jump would lose packets. A State is all of its changes together.
 package plan
 
 import (
@@ -213,7 +212,7 @@ const (
 	// noHostAddress is a host that holds blocks of a family and has no address of it.
 	noHostAddress ProblemKind = "no-host-address"
 	// deadHost is a host whose workloads are in a pool with an encapsulation, and whose agent
-	// says no more that it lives.
+	// no longer reports.
 	deadHost ProblemKind = "dead-host"
 	// poolOverlap is a pool that overlaps a subnet of this host's links.
 	poolOverlap ProblemKind = "pool-overlap"

@@ -28,7 +28,7 @@ const (
 	directTime = 30 * time.Second
 	// meshTime is how long BGP still tells the mesh of a prefix whose pool has come to be
 	// encapsulated: a host that hears of the withdrawal before it hears from etcd would have no
-	// route. Who has heard from etcd doesn't take it any more.
+	// route. A host that has heard from etcd no longer takes it.
 	meshTime = 2 * time.Second
 )
 

@@ -12,7 +12,7 @@ import (
 )
 
 // discover asks DNS for the members. Records of the TLS service take precedence. With TLS files the plain
-// service is not even asked for, so that whoever controls DNS can't make the client speak plaintext.
+// service is not even asked for, so that someone who controls DNS can't make the client speak plaintext.
 func discover(ctx context.Context, lookup lookupSRV, domain string, files *tlsFiles) ([]*member, error) {
 	var errs []error
 	for _, s := range []struct {

@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// Config says where etcd is and who asks. The zero value of a field is its default; Endpoints or DiscoverySRV is
-// required, and not both.
+// Config says where etcd is and with which credentials to connect. The zero value of a field is its default; Endpoints or
+// DiscoverySRV is required, and not both.
 type Config struct {
 	// Endpoints are URLs (http, https, unix, unixs) or host:port, which is https where a TLS file is given.
 	Endpoints []string

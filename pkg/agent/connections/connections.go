@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connections ends the tracked connections that may not go on: those of
-// addresses that left, those that policy came to deny, and those that lack a
-// translation which they would get now.
+// Package connections ends tracked connections that must not continue: those of
+// addresses that are gone, those that policy denies now, and those that lack a
+// translation that a new connection would get.
 //
 // A Cutter is told what changed once the firewall stands with the change. It then
 // walks the kernel's table of connections once, judges those that the change is

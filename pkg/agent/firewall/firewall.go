@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package firewall keeps the host's firewall as policy says: it computes policy for
-// the endpoints of this host, has the kernel's table brought in line, and knows which
-// endpoint's firewall stands.
+// Package firewall reconciles the host's firewall: it computes policy for the endpoints
+// of this host, applies it to the kernel's table, and knows which endpoints' rules are
+// in place.
 package firewall
 
 import (

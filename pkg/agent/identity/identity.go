@@ -73,7 +73,7 @@ type Wish struct {
 	Revision int64
 	Links    plan.Links // never changed, only replaced
 	Devices  plan.Devices
-	// Conflict is plan.Engine's, of what was flushed. It is called by Want alone.
+	// Conflict is plan.Planner's, of what was flushed. It is called by Want alone.
 	Conflict func(own, said []netip.Addr) error
 }
 

@@ -43,7 +43,7 @@ func New(log *slog.Logger, client *store.Client, host string) *Keeper {
 	return &Keeper{log: log, store: client, host: host, wake: mailbox.NewSignal()}
 }
 
-// Note takes in all that plan.Engine finds. It is to be called again and again; where it isn't
+// Note takes in all that plan.Planner finds. It is to be called again and again; where it isn't
 // known what there is, or the host's name isn't its own, without blocks.
 func (k *Keeper) Note(now time.Time, blocks []netip.Prefix) {
 	k.mu.Lock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package params has the agent's parameters: the table of what they are called and may be, what follows from the places
-// where they are set, and the taking of them into use, which says what changes and what is of no effect.
+// Package params holds the agent's parameters: a table of their names and values, the resolution of what the environment,
+// the file, the flags and etcd say, and their adoption, which logs what changes and what has no effect.
 package params
 
 import (

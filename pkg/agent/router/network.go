@@ -27,7 +27,7 @@ type network struct {
 	routes func() ([]plan.Route, error) // of a former run
 	// carriers is how often links have lost their carrier.
 	carriers func(names []string) (map[string]uint32, error)
-	etcd     func() map[netip.Addr]bool // etcd's addresses, as plan.Engine.SetEtcd has them
+	etcd     func() map[netip.Addr]bool // etcd's addresses, as plan.Planner.SetEtcd has them
 	speaker  speaker
 	learned  learnedRoutes
 	state    stateStore
@@ -38,7 +38,7 @@ type NetworkConfig struct {
 	Node   string                     // the host's name in the data model
 	VarDir string                     // where BGPStateName is kept
 	Boot   string                     // of identity.Place, "" = it isn't known
-	Etcd   func() map[netip.Addr]bool // of plan.Engine.SetEtcd, asked at each turn
+	Etcd   func() map[netip.Addr]bool // of plan.Planner.SetEtcd, asked at each turn
 	Logger *slog.Logger
 }
 

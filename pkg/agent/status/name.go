@@ -14,7 +14,7 @@ import (
 // problemName is what a person would change where another host has the name.
 const problemName = "NODENAME"
 
-// nameTakenError says that the status of the host's name hangs on another agent's lease.
+// nameTakenError says that another agent's lease holds the host's name.
 type nameTakenError struct {
 	Name string
 	Addr netip.Addr // the other's, invalid = not known
@@ -37,7 +37,7 @@ func (h *host) ranges() []model.Range {
 
 // judge returns a *nameTakenError where the status in etcd is another host's. It is this host's where its lease was taken
 // in the place where this agent runs or, as after a boot, is on this host's disk while the host has the addresses that
-// etcd says. Who has a copy of the disk has others.
+// etcd says. A copy of the disk has others.
 func (h *host) judge(v *model.View) error {
 	stands := v.Get(model.StatusKey{Host: h.name})
 	stored := storedAddresses(h.name, v)

@@ -52,7 +52,7 @@ func (n *Naming) Set(reason string) {
 	}
 }
 
-// Waits says why nothing may be done in the name; "" = nothing is in the way.
+// Waits says why nothing may be done in the name; "" = everything may be.
 func (n *Naming) Waits() string {
 	if n == nil {
 		return ""

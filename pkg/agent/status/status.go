@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status writes to etcd what an agent says of its host: that it lives, which is also how it holds the host's name,
-// and how each endpoint is.
+// Package status reports to etcd: that the host's agent is alive, by a lease that also holds the host's name, and the
+// status of each endpoint.
 package status
 
 import (

@@ -124,7 +124,7 @@ func lastHint(code uint) string {
 	return LookAtIPAM
 }
 
-// LookAtIPAM is what to do about an error of an IPAM plugin that says no more.
+// LookAtIPAM is what to do about an error of an IPAM plugin that says only that.
 const LookAtIPAM = "look at the ipam section of the network configuration, and at what its plugin keeps"
 
 func classify(err error) *Error {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health knows whether a daemon lives and whether it serves, and has the pages that tell.
+// Package health tracks whether a daemon is alive and ready, and serves the pages that say so.
 package health
 
 import (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logfile writes the log to a file as well, and to a new one after the file was rotated.
+// Package logfile copies the log to a file, and opens it anew after a rotation.
 package logfile
 
 import (

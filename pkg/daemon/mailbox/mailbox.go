@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mailbox passes values between goroutines of which each works at its own pace: the sender never waits, and
-// the receiver takes the latest when it comes to it.
+// Package mailbox passes values between goroutines that work at their own pace: the sender never waits, and the
+// receiver takes the latest value when it is ready.
 package mailbox
 
 import "sync"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics has what the metrics of all our daemons have in common: a registry of the daemon's own, what tells
-// of the process and its version, and the page that Prometheus reads.
+// Package metrics has what the metrics of all daemons share: a registry, the metrics of the process and its version, and
+// the page that Prometheus reads.
 package metrics
 
 import (

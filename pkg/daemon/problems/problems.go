@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package problems is the ledger of what is wrong: objects of etcd and settings that are not acted upon, and what ails
-// the host.
+// Package problems is the ledger of what is wrong: objects in etcd and settings that the agent can't use, and problems
+// of the host itself.
 package problems
 
 import (
@@ -150,7 +150,7 @@ func (p *Ledger) All() []Problem {
 	return all
 }
 
-// ServeHTTP shows all problems: to people as text, to who asks for
+// ServeHTTP shows all problems: as text, or, to a client that asks for
 // application/json, or format=json, as that.
 func (p *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	all := p.All()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serving has the HTTP servers of a daemon, for health and for metrics. They move while the daemon runs, where
-// its settings say.
+// Package serving has the HTTP servers of a daemon, for health and for metrics. They move to other addresses
+// while the daemon runs, as its settings say.
 package serving
 
 import (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fabric keeps what leads to other hosts as plan.Engine decides it: routes, and tunnels with their addresses,
+// Package fabric keeps the kernel's routes to other hosts, as package plan works them out: routes, and tunnels with their addresses,
 // neighbours and forwarding entries.
 package fabric
 

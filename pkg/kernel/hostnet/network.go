@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostnet reads the host's own part in the network: its links, their addresses and roles, and the links by which
-// its routes and rules lead.
+// Package hostnet reads the host's own network: its links, their addresses and roles, and the links that its routes and
+// rules use.
 package hostnet
 
 import (

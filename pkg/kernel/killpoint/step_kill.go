@@ -2,7 +2,7 @@
 
 //go:build killpoints
 
-// Package killpoint is where a process can be told to die, built with the tag killpoints, so that tests see what is left.
+// Package killpoint ends the process at a chosen step, in binaries built with the tag killpoints, so that tests see what is left.
 package killpoint
 
 import (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package link is network interfaces: a Link as the kernel has it, and what both ends of a workload's agree on,
-// its gateways first.
+// Package link describes network interfaces: a Link as the kernel has it, and what both ends of a workload's veth agree on,
+// such as its gateways.
 package link
 
 import (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package render turns what policy says into the chains, rules and sets of the firewall.
+// Package render turns policy into the chains, rules and sets of the firewall.
 package render
 
 import (

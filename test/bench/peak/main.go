@@ -2,7 +2,7 @@
 
 // Command peak runs a command and says how much memory it used at most. It is
 // small: the kernel counts what a process had before exec as its own, which is
-// the memory of who starts it (setmax_mm_hiwater_rss in exec_mmap), and a
+// the memory of its parent (setmax_mm_hiwater_rss in exec_mmap), and a
 // benchmark that holds an etcd is larger than any plugin.
 //
 // The largest resident set of the command and its children, in KiB, goes to
