@@ -4,24 +4,14 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/calico-go/calico/pkg/agent/etcdguard"
-	"github.com/calico-go/calico/pkg/agent/params"
 	"github.com/calico-go/calico/pkg/agent/workload"
-	"github.com/calico-go/calico/pkg/daemon/health"
-	"github.com/calico-go/calico/pkg/daemon/problems"
 	"github.com/calico-go/calico/pkg/model"
 )
 
@@ -61,171 +51,45 @@ func TestEndsByItself(t *testing.T) {
 	})
 }
 
-// TestStopWhileTelling stops an agent whose loop is busy while etcd has something to
-// tell it: that is a clean end.
-func TestStopWhileTelling(t *testing.T) {
-	h := newHost(t)
-	cfg, health, log := h.config(), health.New(), slog.New(slog.DiscardHandler)
-	l := newLoop(cfg, params.Resolve().Params, health, problems.New(log), named(h.name, health, log))
-	l.updates = make(chan model.Update) // the loop takes none but the first
-	r, _, _ := attach(cfg, h.store, l, nil)
-	defer r.CloseGracefully(t.Context())
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	f := newFeed(l, etcdguard.New(log, h.store), r)
-	go func() {
-		ended <- h.store.Watch(ctx, watched(), func(u model.Update) error { return f.Update(ctx, u) })
-	}()
-	await(t, "what etcd holds", l.updates)
-	h.put(model.ReadyKey{}, model.Ready(true))
-	go func() { _ = r.Run(ctx) }()
-	h.until("the router is told, and so the loop is next", func() bool {
-		return !strings.Contains(r.State(t.Context()).Waiting, "etcd has not been read")
-	})
-	cancel()
-	if err := await(t, "the end of the watch", ended); err != nil {
-		t.Errorf("watch: %v", err)
-	}
-}
-
 // TestStatusLeaseLost revokes the lease of the host's status: the agent takes
 // another, and writes the status again.
 func TestStatusLeaseLost(t *testing.T) {
-	for name, felix := range map[string]map[string]string{
-		"found by the keepalive": {"reportingttlsecs": "5", "reportingintervalsecs": "3600"},
-		"found by a report":      {"reportingttlsecs": "5", "reportingintervalsecs": "1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newHost(t)
-			h.put(model.ReadyKey{}, model.Ready(true))
-			h.felix = felix
-			h.start()
-			h.ready()
-			key := model.StatusKey{Host: h.name}
-			var first int64
-			another := func() bool { // a lease so short may end by itself
-				lease := h.leaseOf(key)
-				if lease == 0 || lease == first {
-					return false
-				}
-				first = lease
-				return true
-			}
-			h.until("status under a lease", another)
-			if err := h.store.Revoke(context.Background(), first); err != nil {
-				t.Fatal(err)
-			}
-			h.until("status under another lease", another)
-			h.ready()
-		})
+	h := newHost(t)
+	h.put(model.ReadyKey{}, model.Ready(true))
+	h.felix = map[string]string{"reportingttlsecs": "5", "reportingintervalsecs": "1"}
+	h.start()
+	h.ready()
+	key := model.StatusKey{Host: h.name}
+	first := h.leaseOf(key)
+	if err := h.store.Revoke(t.Context(), first); err != nil {
+		t.Fatal(err)
 	}
+	h.until("status under another lease", func() bool { lease := h.leaseOf(key); return lease != 0 && lease != first })
+	h.ready()
 }
 
 // TestStatusOutlivesAgent: an agent that is stopped leaves the host's status to
-// its lease, which ends by itself, and the next agent takes it over.
+// its lease, and the next agent takes it over.
 func TestStatusOutlivesAgent(t *testing.T) {
 	h := newHost(t)
 	h.put(model.ReadyKey{}, model.Ready(true))
-	h.felix = map[string]string{"reportingttlsecs": "300"} // longer than anything here takes
 	key := model.StatusKey{Host: h.name}
 	stop := h.start()
 	h.until("status", func() bool { return h.get(key) != nil })
-	first, written := h.leaseOf(key), h.revision(key)
+	first := h.leaseOf(key)
 	stop()
 	if h.get(key) == nil || h.leaseOf(key) != first {
 		t.Fatal("the status did not stay under its lease")
 	}
-	h.felix = map[string]string{"reportingttlsecs": "5"}
-	stop = h.start()
-	h.untilChanged("status under another lease", key, written, func(e *clientv3.Event) bool {
-		if e.Type == clientv3.EventTypeDelete {
+	h.start()
+	h.until("status under another lease", func() bool {
+		lease := h.leaseOf(key)
+		if lease == 0 {
 			t.Error("the status was gone for a while")
 		}
-		return e.Kv.Lease != first
+		return lease != first
 	})
-	last := model.LastStatusKey{Host: h.name}
-	h.until("the last status, which is written after it", func() bool { return h.get(last) != nil })
-	stop()
-	h.until("status is gone", func() bool { return h.get(key) == nil })
-	if h.get(last) == nil {
-		t.Error("the last status is gone as well")
-	}
-}
-
-// untilChanged looks at each change of a key after a revision, in order, until one is what is waited for.
-func (h *host) untilChanged(what string, key model.Key, after int64, is func(*clientv3.Event) bool) {
-	h.Helper()
-	h.client(func(ctx context.Context, c *clientv3.Client) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		for r := range c.Watch(ctx, key.Path(), clientv3.WithRev(after+1)) {
-			if slices.ContainsFunc(r.Events, is) {
-				return nil
-			}
-		}
-		return fmt.Errorf("waited for %s: the watch of %s has ended", what, key.Path())
-	})
-}
-
-// TestStatusTurnedOff: a host that doesn't report is not one that is dead, which
-// would be the last status without the live one.
-func TestStatusTurnedOff(t *testing.T) {
-	h := newHost(t)
-	h.put(model.ReadyKey{}, model.Ready(true))
-	live, last := model.StatusKey{Host: h.name}, model.LastStatusKey{Host: h.name}
-	stop := h.start()
-	h.until("status", func() bool { return h.get(live) != nil && h.get(last) != nil })
-	together := h.deletion(live, last)
-	setting := model.HostConfigKey{Host: h.name, Name: "ReportingIntervalSecs"}
-	h.put(setting, model.Text("0"))
-	h.until("no status", func() bool { return h.get(live) == nil && h.get(last) == nil })
-	if n := await(t, "their deletion", together); n != 2 {
-		t.Errorf("%d of the two were deleted at once", n)
-	}
-	h.put(setting, model.Text("30"))
-	h.until("status", func() bool { return h.get(live) != nil && h.get(last) != nil })
-	stop()
-	// What an agent that reported has left is cleared by one that doesn't.
-	h.felix = map[string]string{"reportingintervalsecs": "0"}
-	h.start()
-	h.until("no status", func() bool { return h.get(live) == nil && h.get(last) == nil })
-}
-
-// deletion tells how many of the keys the first transaction deletes that deletes any.
-func (h *host) deletion(keys ...model.Key) <-chan int {
-	h.Helper()
-	counts, watching := make(chan int, 1), make(chan struct{})
-	ctx, cancel := context.WithCancel(context.Background())
-	var prefixes []string
-	for _, key := range keys {
-		prefixes = append(prefixes, key.Path())
-	}
-	ended := make(chan error, 1)
-	go func() {
-		ended <- h.store.Watch(ctx, prefixes, func(u model.Update) error {
-			if u.Resync {
-				close(watching)
-				return nil
-			}
-			n := 0
-			for _, e := range u.Entries {
-				if !e.Exists() {
-					n++
-				}
-			}
-			if n > 0 {
-				counts <- n
-				cancel()
-			}
-			return nil
-		})
-	}()
-	h.Cleanup(func() {
-		cancel()
-		<-ended
-	})
-	await(h, "what etcd holds", watching)
-	return counts
+	h.until("the last status", func() bool { return h.get(model.LastStatusKey{Host: h.name}) != nil })
 }
 
 // TestHangup: SIGHUP ends no agent, however often it comes, and SIGTERM still does.

@@ -3,18 +3,13 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/calico-go/calico/pkg/agent/connections"
 	"github.com/calico-go/calico/pkg/gate"
@@ -194,74 +189,6 @@ func TestTampering(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		if n := audits(); n != 3 {
 			t.Errorf("%d audits in 30 s, want 3", n)
-		}
-	})
-}
-
-// TestRepairsAreSaid: those of a fight once a minute.
-func TestRepairsAreSaid(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		c := startClockwork(t, func(c *clockwork) { c.log = slog.New(slog.NewTextHandler(&log, nil)) })
-		said := func() (lines []string) {
-			synctest.Wait()
-			for line := range strings.Lines(log.String()) {
-				if _, text, is := strings.Cut(line, `msg="repaired the firewall, which was not as it was left;`); is {
-					lines = append(lines, text[strings.LastIndex(text, " "):])
-				}
-			}
-			log.Reset()
-			return lines
-		}
-		time.Sleep(time.Second)
-		if got := said(); got != nil {
-			t.Errorf("before anything was repaired: %q", got)
-		}
-		tamper := func(n int) {
-			for range n {
-				c.kernelTable.set(func() { c.kernelTable.repairs = 2 })
-				c.kernelTable.tampered <- nft.Event{}
-				time.Sleep(time.Second)
-			}
-		}
-		tamper(1)
-		if diff := cmp.Diff([]string{" changes=2\n"}, said()); diff != "" {
-			t.Errorf("one repair: %s", diff)
-		}
-		tamper(59)
-		if got := said(); got != nil {
-			t.Errorf("within a minute: %q", got)
-		}
-		tamper(1)
-		if diff := cmp.Diff([]string{" changes=120\n"}, said()); diff != "" {
-			t.Errorf("a minute later: %s", diff)
-		}
-		tamper(5)
-		time.Sleep(time.Hour)
-		tamper(1)
-		if diff := cmp.Diff([]string{" changes=2\n"}, said()); diff != "" {
-			t.Errorf("an hour after a fight that ended: %s", diff)
-		}
-	})
-}
-
-// TestFirewallComesBack names no endpoint as not programmed without a reason.
-func TestFirewallComesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		c := startClockwork(t, func(c *clockwork) {
-			c.log = slog.New(slog.NewTextHandler(&log, nil))
-			c.kernelTable.refuse = map[string]error{testKey("a").Path(): errors.New("no nftables")}
-			c.fail = errors.New("no netlink")
-		})
-		time.Sleep(time.Second)
-		c.kernelTable.set(func() { clear(c.kernelTable.refuse) })
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		for line := range strings.Lines(log.String()) {
-			if strings.Contains(line, "endpoint is not programmed") && !strings.Contains(line, "no nftables") {
-				t.Error(line)
-			}
 		}
 	})
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/calico-go/calico/pkg/model"
 )
 
-// TestInvalidHostEndpoint: what became of it is listed, and follows the interfaces.
+// TestInvalidHostEndpoint: its state is listed, and changes with the interfaces.
 func TestInvalidHostEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -111,15 +111,6 @@ func TestIndexesLive(t *testing.T) {
 	h.ip("link", "set", "cali77", "name", name)
 	becomes("and the former again", name)
 
-	h.put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("tap"))
-	becomes("no prefix covers its interface", "")
-	h.put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("tap,cali"))
-	becomes("one does again", name)
-	h.ip("link", "set", name, "name", "cali77")
-	becomes("its link has another name, where prefixes have changed", "")
-	h.ip("link", "set", "cali77", "name", name)
-	becomes("and the former again", name)
-
 	stop()
 	becomes("the agent has stopped", name)
 	former = index()

@@ -522,32 +522,6 @@ func TestFrozen(t *testing.T) {
 	})
 }
 
-// TestLinkBetweenWatches has a link of the host's own come after new prefixes were judged, and before what
-// the kernel does is watched by them: nobody tells of it, and it is found all the same.
-func TestLinkBetweenWatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		opened := 0
-		c := startClockwork(t, func(c *clockwork) {
-			c.system.open = func([]string) (workload.Path, error) {
-				opened++
-				return c, nil
-			}
-			c.system.roles = func([]string) ([]hostnet.Role, error) {
-				if opened < 2 {
-					return nil, nil
-				}
-				return []hostnet.Role{{Name: "side0", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}, nil
-			}
-		})
-		c.updates <- model.Update{Revision: 2, Entries: []model.Entry{put(model.GlobalConfigKey{Name: "InterfacePrefix"}, model.Text("cali,side"), 2)}}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if diff := cmp.Diff([]string{"cali"}, c.params.InterfacePrefixes); diff != "" || opened != 3 {
-			t.Errorf("opened %d times, with (-want +got):\n%s", opened, diff)
-		}
-	})
-}
-
 // reply is why the agent isn't well as a page of its health has it, "" = it is.
 func reply(h *health.Monitor, page string) string {
 	w := httptest.NewRecorder()

@@ -117,20 +117,3 @@ func TestMetricsPage(t *testing.T) {
 		t.Errorf("docs/metrics.md is not what the agent registers: go test ./pkg/agent -run TestMetricsPage -update (-want +got):\n%s", diff)
 	}
 }
-
-// TestMetricTypes holds the types that names tell to those that are served.
-func TestMetricTypes(t *testing.T) {
-	m := allMetrics(t)
-	for _, vec := range []*prometheus.HistogramVec{m.workload.Seconds, m.firewall.Seconds} {
-		vec.WithLabelValues("whole")
-	}
-	families, err := m.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if name, served := f.GetName(), strings.ToLower(f.GetType().String()); strings.HasPrefix(name, "calico_node_") && typeOf(name) != served {
-			t.Errorf("%s is a %s, its name is that of a %s", name, served, typeOf(name))
-		}
-	}
-}

@@ -71,7 +71,7 @@ func TestEtcdOutage(t *testing.T) {
 
 	h.stopEtcd()
 	h.ip("route", "del", "10.65.0.1")
-	h.until("who asks for what etcd has not told is told why", func() bool {
+	h.until("a request ahead of etcd is told why it waits", func() bool {
 		err := h.ask(p.key, reported+1000, time.Second)
 		return err != nil && strings.Contains(err.Error(), "has not come yet") && strings.Contains(err.Error(), ": no change in etcd is heard of since ")
 	})
@@ -217,44 +217,5 @@ func TestWithoutEtcd(t *testing.T) {
 	stop()
 	if err := p.ping(); err != nil {
 		t.Errorf("with neither agent nor etcd: %v", err)
-	}
-}
-
-// TestBurst writes many endpoints at once, each awaited at the gate.
-func TestBurst(t *testing.T) {
-	h := newHost(t)
-	h.put(model.ReadyKey{}, model.Ready(true))
-	h.start()
-	h.ready()
-	const n = 50
-	pods := make([]*testPod, n)
-	for i := range pods {
-		pods[i] = h.newPod(i + 1)
-		pods[i].wire()
-	}
-	passed := make(chan error, n)
-	for _, p := range pods {
-		go func() {
-			revision, err := h.store.Commit(context.Background(), model.Change{Puts: []model.Put{{Key: p.key, Value: p.spec}}})
-			if err == nil {
-				err = h.ask(p.key, revision, patience)
-			}
-			passed <- err
-		}()
-	}
-	for range pods {
-		if err := <-passed; err != nil {
-			t.Errorf("gate: %v", err)
-		}
-	}
-	for _, p := range pods {
-		if err := p.ping(); err != nil {
-			t.Errorf("%s: %v", p.spec.Name, err)
-		}
-	}
-	// A caller of the gate is answered before endpoints are counted.
-	h.until("all endpoints are up", func() bool { return h.metric(`calico_node_endpoints{status="up"}`) == n })
-	if got := h.metric("calico_node_drift_repaired_total"); got != 0 {
-		t.Errorf("repairs: %v", got)
 	}
 }

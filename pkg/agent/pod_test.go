@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -23,8 +22,6 @@ type testPod struct {
 	key  model.WorkloadEndpointKey
 	spec model.WorkloadEndpoint
 	echo *net.UDPConn // answers what it gets, in the pod
-	// heard is how much that was.
-	heard atomic.Int64
 }
 
 // newPod makes a namespace and an endpoint for it, neither the veth nor the key in etcd.
@@ -83,7 +80,6 @@ func (p *testPod) make() error {
 			if err != nil {
 				return
 			}
-			p.heard.Add(1)
 			_, _ = p.echo.WriteToUDPAddrPort(buf[:n], from) // a loss is found by who asked
 		}
 	}()

@@ -35,31 +35,13 @@ func TestUnknownFieldsShown(t *testing.T) {
 	h.until("notice of a key", func() bool {
 		return strings.Contains(shown(), "notice "+slip+"\n") && strings.Contains(shown(), "nothing is known of this key")
 	})
+	// Plugins alone read the settings of addresses, and what is wrong with them must not come out only when the last block is full.
+	path := model.IPAMConfigKey{}.Path()
+	h.raw(clientv3.OpPut(path, `{"strict_affinity":"true"}`))
+	h.until("report of settings", func() bool { return strings.Contains(shown(), "object "+path+"\n") })
+	h.put(model.IPAMConfigKey{}, model.IPAMConfig{StrictAffinity: true})
+	h.until("its end", func() bool { return !strings.Contains(shown(), path) })
 	h.raw(clientv3.OpDelete(slip))
 	h.put(pool, model.Pool{CIDR: pool.CIDR, IPAM: true})
 	h.until("its end", func() bool { return !strings.Contains(shown(), "notice") })
-}
-
-// TestAddressSettingsShown: plugins alone read them, and what is wrong with them must not come out only when the last block is full.
-func TestAddressSettingsShown(t *testing.T) {
-	h := newHost(t)
-	h.put(model.ReadyKey{}, model.Ready(true))
-	h.start()
-	h.ready()
-	path := model.IPAMConfigKey{}.Path()
-	for value, want := range map[string]string{
-		`{"strict_affinity":"true"}`: "object " + path + "\n",
-		`{"strictAffinity":true}`:    "notice " + path + "\n",
-	} {
-		h.raw(clientv3.OpPut(path, value))
-		h.until(want, func() bool {
-			_, body := h.fetch(h.health, "/debug/invalid")
-			return strings.Contains(body, want) && strings.Contains(strings.ToLower(body), "affinity: ")
-		})
-	}
-	h.put(model.IPAMConfigKey{}, model.IPAMConfig{StrictAffinity: true})
-	h.until("its end", func() bool {
-		_, body := h.fetch(h.health, "/debug/invalid")
-		return !strings.Contains(body, path)
-	})
 }

@@ -40,6 +40,8 @@ type Server struct {
 	etcd    *embed.Etcd
 	serving sync.RWMutex // held by requests to etcd
 	stopped bool         // etcd is, or is about to be
+	runs    context.Context
+	end     context.CancelFunc // of runs
 }
 
 // New starts one. It ends with the test.
@@ -56,7 +58,7 @@ func New(tb testing.TB) *Server {
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = cfg.Name + "=" + peer.String()
-	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.serve)}
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(s.serve), grpc.ChainStreamInterceptor(s.stream)}
 	s.cfg = cfg
 	s.Start()
 	tb.Cleanup(s.Stop)
@@ -78,9 +80,35 @@ func (s *Server) serve(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 	s.serving.RLock()
 	defer s.serving.RUnlock()
 	if s.stopped {
-		return nil, status.Error(codes.Unavailable, "etcd is stopped")
+		return nil, errStopped
 	}
 	return handler(ctx, req)
+}
+
+var errStopped = status.Error(codes.Unavailable, "etcd is stopped")
+
+// boundStream is a stream with a context of its own.
+type boundStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (b boundStream) Context() context.Context { return b.ctx }
+
+// stream ends watches and keepalives when etcd is stopped, which otherwise waits several seconds for them.
+func (s *Server) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	s.serving.RLock()
+	runs := s.runs
+	s.serving.RUnlock()
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(runs, cancel)()
+	err := handler(srv, boundStream{stream, ctx})
+	if runs.Err() != nil {
+		return errStopped
+	}
+	return err
 }
 
 // Start starts etcd again after Stop, with its content.
@@ -88,6 +116,7 @@ func (s *Server) Start() {
 	s.Helper()
 	s.serving.Lock()
 	s.stopped = false
+	s.runs, s.end = context.WithCancel(context.Background())
 	s.serving.Unlock()
 	e, err := embed.StartEtcd(s.cfg)
 	if err != nil {
@@ -107,6 +136,7 @@ func (s *Server) Stop() {
 		s.serving.Lock()
 		s.stopped = true
 		s.serving.Unlock()
+		s.end()
 		s.etcd.Server.HardStop()
 		s.etcd.Close()
 		s.etcd = nil

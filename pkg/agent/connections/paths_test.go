@@ -16,7 +16,7 @@ import (
 	"github.com/calico-go/calico/pkg/policy"
 )
 
-// randomState has pods, some with outer addresses, and host endpoints, that ask a
+// randomState has pods, some with outer addresses, and host endpoints, with a
 // few policies. The addresses are 10.0.0.0 to 15, the outer ones from 192.0.2.0.
 func randomState(random *rand.Rand) *policy.State {
 	st := &policy.State{Endpoints: map[string]*policy.Endpoint{}, Rules: map[policy.RulesID]*policy.Rules{}}
@@ -29,11 +29,11 @@ func randomState(random *rand.Rand) *policy.State {
 		}
 		ids, st.Rules[r.ID] = append(ids, r.ID), &r
 	}
-	asks := func() policy.Verdicts {
+	chosen := func() policy.Verdicts {
 		return policy.Verdicts{Policies: ids[random.IntN(len(ids)):][:1]}
 	}
 	add := func(ep policy.Endpoint) {
-		ep.Path, ep.Inbound, ep.Outbound = fmt.Sprint("/", len(st.Endpoints)), asks(), asks()
+		ep.Path, ep.Inbound, ep.Outbound = fmt.Sprint("/", len(st.Endpoints)), chosen(), chosen()
 		st.Endpoints[ep.Path] = &ep
 	}
 	for i := range byte(random.IntN(8)) {

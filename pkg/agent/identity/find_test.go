@@ -5,7 +5,6 @@ package identity
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/agent/status"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -100,15 +98,6 @@ func TestFindPatience(t *testing.T) {
 			{10 * time.Second, plan.Links{}, "finds no IPv4 address"},
 			{0, eth0("172.18.0.2/24"), "172.18.0.2/24"},
 		}},
-		"after a boot, when the first link has no carrier": {"", "172.18.0.1/24", []step{
-			{0, unplugged(asked(both(true))), "keep 10s"},
-			{10 * time.Second, unplugged(asked(both(true))), "172.19.0.1/24"},
-		}},
-		"is another": {"", "", []step{
-			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
-			{0, eth0("172.18.0.2/24"), "172.18.0.2/24"},
-			{0, eth0("172.18.0.2/16"), "172.18.0.2/16"},
-		}},
 		"another link takes over when the first stays down": {"", "", []step{
 			{0, both(true), "172.18.0.1/24"},
 			{0, both(false), "172.18.0.1/24 keep 10s"},
@@ -117,50 +106,11 @@ func TestFindPatience(t *testing.T) {
 			{10 * time.Second, both(true), "172.19.0.1/24"},
 			{0, down(both(true)), "172.19.0.1/24"},
 		}},
-		"its address goes, and another link has one": {"", "", []step{
-			{0, both(true), "172.18.0.1/24"},
-			{0, bare(both(true)), "172.18.0.1/24 keep 10s"},
-			{time.Second, both(true), "172.18.0.1/24"},
-			{0, bare(both(true)), "172.18.0.1/24 keep 10s"},
-			{10 * time.Second, bare(both(true)), "172.19.0.1/24"},
-			{0, both(true), "172.19.0.1/24"},
-		}},
-		"another link's address was not written when the first came back": {"", "172.18.0.1", []step{
-			{0, both(true), "172.18.0.1/24"},
-			{0, both(false), "172.18.0.1/24 keep 10s"},
-			{10 * time.Second, both(false), "172.19.0.1/24"},
-			{time.Second, both(false), "172.19.0.1/24"},
-			{0, both(true), "172.19.0.1/24"},
-		}},
-		"an address is added before it": {"", "", []step{
-			{0, eth0("172.18.0.1/24"), "172.18.0.1/24"},
-			{0, eth0("172.18.0.9/24", "172.18.0.1/24"), "172.18.0.1/24"},
-			{10 * time.Second, eth0("172.18.0.9/24", "172.18.0.1/24"), "172.18.0.1/24"},
-			{0, eth0("172.18.0.9/24"), "172.18.0.9/24"},
-		}},
-		"after a restart": {"", "172.18.0.1", []step{
-			{0, both(false), "keep 10s"},
-			{10 * time.Second, both(false), "172.19.0.1/24"},
-		}},
-		"after a restart, when the address is gone": {"", "172.18.0.9", []step{{0, both(false), "keep 10s"}}},
 		"after a boot, when the first link has none yet": {"", "172.18.0.1/24", []step{
 			{0, bare(both(true)), "keep 10s"},
 			{time.Second, both(true), "172.18.0.1/24"},
 		}},
-		"after a boot, when the first link has none": {"", "172.18.0.1/24", []step{
-			{0, bare(both(true)), "keep 10s"},
-			{10 * time.Second, bare(both(true)), "172.19.0.1/24"},
-		}},
 		"after a restart with another interface": {"interface=eth1", "172.18.0.1/24", []step{
-			{0, both(true), "keep 10s"},
-			{10 * time.Second, both(true), "172.19.0.1/24"},
-		}},
-		"after a restart with a CIDR, when its is down": {"cidr=172.19.0.0/16", "172.18.0.1/24", []step{{0, both(false), "keep 10s"}}},
-		"after a restart with what finds nothing": {"interface=nope", "172.18.0.1/24", []step{
-			{0, both(true), "keep 10s"},
-			{10 * time.Second, both(true), "interface=nope finds no IPv4 address"},
-		}},
-		"after a restart with a target that is reached otherwise": {"can-reach=192.0.2.1", "172.18.0.1/24", []step{
 			{0, both(true), "keep 10s"},
 			{10 * time.Second, both(true), "172.19.0.1/24"},
 		}},
@@ -205,59 +155,6 @@ func TestFindPatience(t *testing.T) {
 	}
 }
 
-// TestFindStays: an address that the host uses stays when etcd says another one that the host has, by somebody's hand or
-// out of a backup.
-func TestFindStays(t *testing.T) {
-	v4, v6 := model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}, model.BGPHostKey{Host: "a", Field: model.BGPHostIPv6}
-	says := func(revision int64, addr4, addr6 string) []model.Entry {
-		return []model.Entry{
-			{Path: v4.Path(), Key: v4, Value: model.Text(addr4), Revision: revision},
-			{Path: v6.Path(), Key: v6, Value: model.Text(addr6), Revision: revision},
-		}
-	}
-	links := both(true)
-	links.Links[0].Addrs = append(links.Links[0].Addrs, netip.MustParsePrefix("fd18::1/64"))
-	links.Links[1].Addrs = append(links.Links[1].Addrs, netip.MustParsePrefix("fd19::1/64"))
-	for name, tt := range map[string]struct {
-		updates []model.Update // after each of them the host looks twice
-		want    string
-	}{
-		"somebody's hand": {[]model.Update{
-			{Revision: 5, Resync: true, Entries: says(4, "172.18.0.1", "fd18::1")},
-			{Revision: 6, Entries: says(6, "172.19.0.1", "fd19::1")},
-			{Revision: 7, Entries: says(7, "172.19.0.1", "fd19::1")},
-		}, "172.18.0.1/24 fd18::1/64"},
-		"a backup": {[]model.Update{
-			{Revision: 5, Resync: true, Entries: says(4, "172.18.0.1", "fd18::1")},
-			{Revision: 3, Resync: true, Entries: says(2, "172.19.0.1", "fd19::1")},
-		}, "172.18.0.1/24 fd18::1/64"},
-		"one family's": {[]model.Update{
-			{Revision: 5, Resync: true, Entries: says(4, "172.18.0.1", "fd19::1")},
-			{Revision: 6, Entries: says(6, "172.19.0.1", "fd18::1")},
-		}, "172.18.0.1/24 fd19::1/64"},
-		"a start": {[]model.Update{
-			{Revision: 5, Resync: true, Entries: says(4, "172.19.0.1", "fd19::1")},
-		}, "172.19.0.1/24 fd19::1/64"},
-	} {
-		log := slog.New(slog.DiscardHandler)
-		cfg := Config{Node: "a", Naming: status.NewNaming(), Logger: log}
-		dualStack(t)(&cfg, nil)
-		k := New(cfg, nil)
-		k.note.links = links
-		var got finding
-		for _, u := range tt.updates {
-			k.Hear(u)
-			for range 2 {
-				got = k.find(t.Context(), k.notes())
-				k.adopt(got.own, conflicts{})
-			}
-		}
-		if text := got.own[0].Addr.String() + " " + got.own[1].Addr.String(); text != tt.want || got.keep != [2]bool{} {
-			t.Errorf("%s: %s, %+v, want %s", name, text, got, tt.want)
-		}
-	}
-}
-
 // TestFindRefused: an address that the kernel doesn't use moves nothing and is reported;
 // of the host's own, another takes its place.
 func TestFindRefused(t *testing.T) {
@@ -287,85 +184,6 @@ func TestFindRefused(t *testing.T) {
 			got.errs[1] != nil && !strings.Contains(got.errs[1].Error(), tt.problem) {
 			t.Errorf("%s: %+v, want %s and %q", name, got, tt.want, tt.problem)
 		}
-	}
-}
-
-// TestFindAmongPools: a pool made over the hosts' subnet leaves the host where it
-// is, for all other hosts know it so; also one that starts anew, or for the first time.
-func TestFindAmongPools(t *testing.T) {
-	links, pool := both(true), netip.MustParsePrefix("172.18.0.0/16")
-	pools := map[string]netip.Prefix{"pool": pool}
-	stored := func(addr string) map[string]model.Entry {
-		key := model.BGPHostKey{Host: "a", Field: model.BGPHostIPv4}
-		return map[string]model.Entry{key.Path(): {Path: key.Path(), Key: key, Value: model.Text(addr), Revision: 1}}
-	}
-	for name, tt := range map[string]struct {
-		links  plan.Links
-		stored string
-		pools  map[string]netip.Prefix // from the second look on
-		want   [2]string
-	}{
-		"it runs":         {links, "", pools, [2]string{"172.18.0.1/24", "172.18.0.1/24"}},
-		"it starts anew":  {links, "172.18.0.1", pools, [2]string{"172.18.0.1/24", "172.18.0.1/24"}},
-		"it has no other": {eth0("172.18.0.1/24"), "", pools, [2]string{"172.18.0.1/24", "172.18.0.1/24"}},
-	} {
-		f := newFinder(t, "")
-		if tt.stored != "" {
-			f.note.stored, f.note.pools = stored(tt.stored), tt.pools
-		}
-		for n, want := range tt.want {
-			for range 2 { // what is waited for has come then
-				got := f.see(departure, tt.links)
-				if got.own[0].Addr.String() != want || got.keep[0] || got.errs[0] != nil {
-					t.Errorf("%s, look %d: %+v, want %s", name, n+1, got, want)
-				}
-			}
-			f.note.pools = tt.pools
-		}
-	}
-	// The first time, one that no pool has comes first.
-	f := newFinder(t, "")
-	f.note.pools = pools
-	if got := f.see(0, links); got.own[0].Addr.String() != "172.19.0.1/24" {
-		t.Errorf("%+v", got)
-	}
-}
-
-// TestFindByName: a resolver that is away moves nothing, and is asked again.
-func TestFindByName(t *testing.T) {
-	f := newFinder(t, "can-reach=tor.example")
-	answer, fails, asked := netip.MustParseAddr("172.18.0.1"), error(nil), 0
-	f.reach = func(_ context.Context, target string, v6 bool) (netip.Addr, error) {
-		asked++
-		if target != "tor.example" || v6 {
-			t.Errorf("asked for %s, %v", target, v6)
-		}
-		return answer, fails
-	}
-	links := eth0("172.18.0.1/24", "172.18.1.1/24")
-	if got := f.see(0, links); got.own[0].Addr.String() != "172.18.0.1/24" || got.again != 0 {
-		t.Errorf("%+v", got)
-	}
-	// With the same links it isn't asked again.
-	f.find(context.Background(), f.note)
-	if asked != 1 {
-		t.Errorf("asked %d times", asked)
-	}
-	answer, fails = netip.Addr{}, errors.New("no such host")
-	for range 5 {
-		got := f.see(time.Minute, links)
-		if got.own[0].Addr.String() != "172.18.0.1/24" || !got.keep[0] || got.again != mostPause || got.errs[0] == nil {
-			t.Errorf("%+v", got)
-		}
-	}
-	answer, fails = netip.MustParseAddr("172.18.1.1"), nil
-	f.clock = f.clock.Add(mostPause)
-	got := f.find(context.Background(), f.note)
-	if got.own[0].Addr.String() != "172.18.0.1/24" || got.again != departure {
-		t.Errorf("%+v", got)
-	}
-	if got = f.see(departure, links); got.own[0].Addr.String() != "172.18.1.1/24" || got.errs[0] != nil {
-		t.Errorf("%+v", got)
 	}
 }
 

@@ -4,7 +4,6 @@ package identity
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -12,9 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/calico-go/calico/pkg/daemon/mailbox"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -203,53 +200,6 @@ func TestIdentityOutage(t *testing.T) {
 	c.Until("well", func() bool { return p.problem(problemKeys) == "" })
 }
 
-// TestIdentityBack: a host whose link is back says nothing of its loss, though it was about to when etcd was away.
-func TestIdentityBack(t *testing.T) {
-	c := newFleet(t)
-	var later atomic.Int64
-	start := time.Now()
-	p := c.person("a", eth0("172.18.0.1/24"), func(_ *Config, i *Keeper) {
-		if i != nil {
-			i.now = func() time.Time { return start.Add(time.Duration(later.Load())) }
-		}
-	})
-	c.Until("address", func() bool { return c.Field("a", model.BGPHostIPv4) == "172.18.0.1" })
-	p.move(plan.Links{})
-	c.Until("it is waited for", func() bool { return len(p.id.notes().links.Links) == 0 })
-	first := c.revisions("a")
-	c.Stop()
-	hang, err := net.Listen("tcp", c.Addr()) // etcd takes connections, and doesn't answer
-	if err != nil {
-		t.Fatal(err)
-	}
-	asked := mailbox.NewSignal()
-	go func() {
-		for {
-			conn, err := hang.Accept()
-			if err != nil {
-				return
-			}
-			defer conn.Close()
-			asked.Send()
-		}
-	}()
-	later.Store(int64(departure))
-	p.move(plan.Links{Links: []plan.Link{{Name: "eth1"}}})
-	c.Until("it is missed", func() bool { return p.problem("IP") != "" })
-	<-asked
-	p.move(eth0("172.18.0.1/24"))
-	c.Until("it is back", func() bool { return len(p.id.notes().links.Links[0].Addrs) > 0 })
-	hang.Close()
-	c.Start()
-	known := c.Put(model.PoolKey{CIDR: netip.MustParsePrefix("10.65.0.0/16")}, model.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/16"), IPAM: true})
-	c.Until("well", func() bool {
-		return p.id.notes().revision >= known && p.problem("IP") == "" && p.problem(problemKeys) == ""
-	})
-	if diff := cmp.Diff(first, c.revisions("a")); diff != "" {
-		t.Errorf("written (-before +after):\n%s", diff)
-	}
-}
-
 // TestSameAddress: the second of two hosts with one address refuses it, names the
 // other, and takes it when the other is gone.
 func TestSameAddress(t *testing.T) {
@@ -285,108 +235,7 @@ func TestSameAddress(t *testing.T) {
 	})
 }
 
-// TestFormerAddressTaken: a host that returns with another address doesn't live at its former one for a moment, where
-// another host has that by now: all others would take it from that one.
-func TestFormerAddressTaken(t *testing.T) {
-	c := newFleet(t)
-	lives := func(name, v4, v6 string) {
-		t.Helper()
-		c.Until(name+" has "+v4+" and "+v6, func() bool {
-			// The others know a host by its metadata, which comes last.
-			return c.Get(model.StatusKey{Host: name}) != nil && c.Get(model.HostMetadataKey{Host: name}) != nil &&
-				c.Field(name, model.BGPHostIPv4) == v4 && c.Field(name, model.BGPHostIPv6) == v6
-		})
-	}
-	a := c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), dualStack(t))
-	lives("a", "172.18.0.1", "fd18::1")
-	a.stop()
-	c.Remove(model.StatusKey{Host: "a"})
-	c.person("b", eth0("172.18.0.1/24", "fd18::2/64"), dualStack(t))
-	lives("b", "172.18.0.1", "fd18::2")
-	first := c.revisions("b")
-	c.person("a", eth0("172.18.0.3/24", "fd18::1/64"), dualStack(t))
-	lives("a", "172.18.0.3", "fd18::1")
-	c.Client(func(ctx context.Context, client *clientv3.Client) error {
-		status, err := client.Get(ctx, model.StatusKey{Host: "a"}.Path())
-		if err != nil {
-			return err
-		}
-		began := status.Kvs[0].CreateRevision
-		for key, want := range map[model.BGPHostField]string{model.BGPHostIPv4: "", model.BGPHostIPv6: ""} {
-			then, err := client.Get(ctx, model.BGPHostKey{Host: "a", Field: key}.Path(), clientv3.WithRev(began))
-			if err != nil {
-				return err
-			}
-			got := ""
-			for _, kv := range then.Kvs {
-				got = string(kv.Value)
-			}
-			if got != want {
-				t.Errorf("when it lives again %s is %q: want %q", key, got, want)
-			}
-		}
-		return nil
-	})
-	if diff := cmp.Diff(first, c.revisions("b")); diff != "" {
-		t.Errorf("the other host wrote its addresses again (-first +then):\n%s", diff)
-	}
-}
-
-// TestSameAddressOfOneFamily: what another host has of one family costs no address of the
-// other.
-func TestSameAddressOfOneFamily(t *testing.T) {
-	c := newFleet(t)
-	c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), dualStack(t))
-	c.Until("status of a", func() bool {
-		return c.Get(model.StatusKey{Host: "a"}) != nil && c.Field("a", model.BGPHostIPv6) != ""
-	})
-	c.Put(model.BGPHostKey{Host: "b", Field: model.BGPHostIPv6}, model.Text("fd18::1"))
-	b := c.person("b", eth0("172.18.0.2/24", "fd18::1/64"), func(cfg *Config, _ *Keeper) {
-		dualStack(t)(cfg, nil)
-		cfg.AS = 65546
-	})
-	c.Until("one is written, the other is not", func() bool {
-		return c.Field("b", model.BGPHostIPv4) == "172.18.0.2" && c.Field("b", model.BGPHostIPv6) == "" && c.Field("b", model.BGPHostAS) == "65546" &&
-			c.Get(model.StatusKey{Host: "b"}) != nil
-	})
-	want := "address fd18::1 is that of host a, which lives"
-	c.Until("refused", func() bool {
-		return strings.Contains(b.unready(), want) && strings.Contains(b.problem("IP6"), want) && b.problem("IP") == ""
-	})
-	b.move(eth0("172.18.0.2/24", "fd18::2/64"))
-	c.Until("another is taken", func() bool { return c.Field("b", model.BGPHostIPv6) == "fd18::2" && b.unready() == "" })
-	if got := c.Field("b", model.BGPHostIPv4); got != "172.18.0.2" {
-		t.Errorf("IPv4 is %s", got)
-	}
-}
-
-// TestSameAddressAtOnce: of many that start at the same time one has it in the end.
-func TestSameAddressAtOnce(t *testing.T) {
-	c := newFleet(t)
-	names := []string{"a", "b", "c", "d"}
-	var all []*person
-	for _, name := range names {
-		all = append(all, c.person(name, eth0("172.18.0.1/24"), nil))
-	}
-	settled := func() bool {
-		have, ready := 0, 0
-		for _, p := range all {
-			if c.Field(p.name, model.BGPHostIPv4) != "" {
-				have++
-			}
-			if p.unready() == "" && p.named() {
-				ready++
-			}
-			if c.Get(model.StatusKey{Host: p.name}) == nil {
-				return false
-			}
-		}
-		return have == 1 && ready == 1
-	}
-	c.Until("one has it", settled)
-}
-
-// TestCanReach asks the kernel of this process: the route to an address of its own.
+// TestCanReach looks up the route to an address of this process.
 func TestCanReach(t *testing.T) {
 	for _, tt := range []struct{ target, want string }{
 		{"127.0.0.1", "127.0.0.1"},

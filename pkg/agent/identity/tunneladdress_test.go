@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/calico-go/calico/pkg/ipam/invariants"
@@ -127,46 +126,6 @@ func TestTunnelAddressesAtOnce(t *testing.T) {
 	c.Until("there is none left", func() bool { return strings.Contains(late.problem(what), "10.65.0.0/29") })
 	c.setPool(vxlanPool("10.66.0.0/24"))
 	c.Until("there is another pool", func() bool { return c.Setting("late", vxlanConfig) != "" && late.problem(what) == "" })
-	c.Check()
-}
-
-// TestTunnelAddressNowhere: a pool that is for other hosts gives none, and that is
-// no fault; a person may have the pool corrected at any time.
-func TestTunnelAddressNowhere(t *testing.T) {
-	pool := vxlanPool("10.65.0.0/24")
-	pool.NodeSelector = "rack == 'r1'"
-	c := newFleet(t, pool)
-	var asked atomic.Int64
-	p := c.person("a", eth0("172.18.0.1/24"), func(_ *Config, i *Keeper) {
-		if i != nil {
-			i.step = func(string) { asked.Add(1) }
-		}
-	})
-	c.Until("etcd was read for it", func() bool { return asked.Load() > 0 })
-	c.Until("the tunnel is there", func() bool { return p.tunnel(plan.VXLAN4) != nil })
-	if all := p.problems.All(); len(all) > 0 {
-		t.Errorf("problems: %v", all)
-	}
-	pool.NodeSelector = ""
-	c.setPool(pool)
-	// That looks the same to the plan: it is tried again after a while, or with the next change.
-	c.setPool(vxlanPool("10.66.0.0/24"))
-	c.Until("address", func() bool { return c.Setting("a", vxlanConfig) != "" })
-	c.Check()
-
-	// What is held of a pool that is no tunnel's any more goes, though no other is to be had.
-	from := c.Held(handleOf(plan.VXLAN4, "a"))[0]
-	in, other := vxlanPool("10.65.0.0/24"), vxlanPool("10.66.0.0/24")
-	if other.CIDR.Contains(from) {
-		in, other = other, in
-	}
-	other.NodeSelector = "rack == 'r1'"
-	c.setPool(other) // first, or an address would be taken from it
-	in.VXLANMode = ""
-	c.setPool(in)
-	c.Until("released", func() bool {
-		return c.Setting("a", vxlanConfig) == "" && len(c.Held(handleOf(plan.VXLAN4, "a"))) == 0
-	})
 	c.Check()
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
 
@@ -36,28 +35,6 @@ address    as     kind  host  state        for  received  used  refused  sent  l
 `
 		if diff := cmp.Diff(want, b.String()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
-		}
-	})
-}
-
-// TestPictureWithdraws: what BGP is to withdraw later it tells until then, and that is shown.
-func TestPictureWithdraws(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCrossroads(t, func(*crossroads) {})
-		told := func() string {
-			_, rest, _ := strings.Cut(c.State(t.Context()).Text(time.Now()), "route 10.2.0.0/26 next hop 192.0.2.1")
-			line, _, _ := strings.Cut(rest, "\n")
-			return line
-		}
-		time.Sleep(time.Minute)
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{testPool("10.2.0.0/16", model.EncapAlways, 2)}})
-		time.Sleep(time.Second)
-		if got := told(); got != "" {
-			t.Errorf("while BGP tells the mesh of it: %q", got)
-		}
-		time.Sleep(2 * time.Second)
-		if got := told(); got != ", not to the mesh" {
-			t.Errorf("afterwards: %q", got)
 		}
 	})
 }

@@ -5,14 +5,12 @@ package router
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/calico-go/calico/pkg/agent/params"
-	"github.com/calico-go/calico/pkg/bgp"
 	"github.com/calico-go/calico/pkg/model"
 	"github.com/calico-go/calico/pkg/plan"
 )
@@ -115,20 +113,5 @@ func TestRemembers(t *testing.T) {
 				t.Errorf("%d writes, %v is kept", c.disk.writes, c.disk.kept)
 			}
 		})
-	})
-}
-
-// TestRemembersTheLast: what is told as the agent ends is written.
-func TestRemembersTheLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var kept *bgp.Desired
-		var c *crossroads
-		t.Cleanup(func() {
-			if kept = c.disk.kept; kept == nil || !kept.Neighbours[netip.MustParseAddr("192.0.2.2")].Address.IsValid() {
-				t.Errorf("%v is kept", kept)
-			}
-		})
-		c = newCrossroads(t, func(*crossroads) {})
-		synctest.Wait()
 	})
 }

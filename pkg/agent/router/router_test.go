@@ -536,27 +536,6 @@ func TestRouterOpens(t *testing.T) {
 	})
 }
 
-// TestRouterOpensBesides has a tunnel of one kind follow one of another: this keeps its address, with which the
-// kernel would drop the routes that go by it, and the hosts at its other end until they go by the new one.
-func TestRouterOpensBesides(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCrossroads(t, func(*crossroads) {})
-		entry := testBlock("10.1.0.0/26", "h", 2)
-		block := entry.Value.(model.Block)
-		block.Allocations[0], block.Unallocated = 0, block.Unallocated[1:]
-		block.Attributes = []model.Attributes{{HandleID: "vxlan-tunnel-addr-h"}}
-		entry.Value = block
-		c.Hear(model.Update{Revision: 2, Entries: []model.Entry{entry}})
-		time.Sleep(time.Minute - time.Second)
-		c.with(func() { c.calls = nil })
-		pool := model.Pool{CIDR: prefix("10.1.0.0/16"), IPIP: "tunl0", IPIPMode: model.EncapAlways, IPAM: true, BlockSize: 26}
-		c.Hear(model.Update{Revision: 3, Entries: []model.Entry{put(model.PoolKey{CIDR: pool.CIDR}, pool, 3)}})
-		time.Sleep(time.Second)
-		c.expect(t, "IPIP after VXLAN", "some [tunl0, vxlan.calico 10.1.0.0] 59s",
-			"some [10.1.1.0/26 via 192.0.2.2 dev tunl0 onlink, nobody at 192.0.2.2, tunl0, vxlan.calico] 59.25s")
-	})
-}
-
 // TestRouterWithdrawsLater has pools come to be encapsulated whose tunnel is there already: routes follow at once, and
 // BGP tells the mesh of this host's blocks until the others have had time to hear of it from etcd.
 func TestRouterWithdrawsLater(t *testing.T) {
@@ -632,43 +611,6 @@ func TestRouterRepairs(t *testing.T) {
 		if got := c.reports.ledger.All(); len(got) != 0 {
 			t.Errorf("problems: %v", got)
 		}
-	})
-}
-
-// TestRouterSeesFlaps: a link that loses its carrier again and again is named, until
-// it no longer does.
-func TestRouterSeesFlaps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCrossroads(t, func(*crossroads) {})
-		named := func() (all []string) {
-			for _, p := range c.reports.ledger.All() {
-				all = append(all, p.Kind+" "+p.Path)
-			}
-			return all
-		}
-		const interval = 10 * time.Second // of looks
-		lose := func(n uint32, want ...string) {
-			t.Helper()
-			c.with(func() { c.losses += n })
-			time.Sleep(interval)
-			synctest.Wait()
-			if diff := cmp.Diff(want, named()); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		}
-		lose(1)
-		lose(1)
-		time.Sleep(2 * flapWindow)
-		lose(2)
-		lose(0)
-		lose(1, "flapping-link eth0")
-		lose(5, "flapping-link eth0")
-		time.Sleep(flapWindow - 2*interval)
-		lose(0, "flapping-link eth0")
-		time.Sleep(interval)
-		lose(0)
-		c.with(func() { c.losses = 0 }) // made anew
-		lose(2)
 	})
 }
 

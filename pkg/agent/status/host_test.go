@@ -3,7 +3,6 @@
 package status
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/netip"
@@ -208,37 +207,6 @@ func TestHostReports(t *testing.T) {
 	}
 }
 
-// TestEndedLease: that the lease has ended is said once, in one line and for all of an outage.
-func TestEndedLease(t *testing.T) {
-	e := etcd.New(t)
-	var log bytes.Buffer
-	r := machine{disk: t.TempDir()}.start(e, slog.New(slog.NewTextHandler(&log, nil)))
-	r.report(t)
-	if err := e.Store.Revoke(t.Context(), r.host.lease.ID()); err != nil {
-		t.Fatal(err)
-	}
-	task := newTask(r.host.log, 0)
-	report := func(want string, patience time.Duration) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		_, err := r.host.report(ctx)
-		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), "lease of the host's status") != 1 {
-			t.Errorf("reported: %v, want %s", err, want)
-		}
-		task.done(t.Context(), err)
-	}
-	const ended = "the lease of the host's status has ended, so that others may take this host for dead"
-	report(ended, etcd.Patience)
-	e.Stop()
-	for range 2 {
-		report(ended+": write the host's status: grant lease: ", time.Second)
-	}
-	if got := strings.Count(log.String(), "lease of the host's status"); got != 1 {
-		t.Errorf("said %d times:\n%s", got, &log)
-	}
-}
-
 // TestLeasesFile: what the file may hold, and what nobody wrote.
 func TestLeasesFile(t *testing.T) {
 	all := []heldLease{{0x7f, "boot/1"}, {1, ""}}
@@ -265,14 +233,5 @@ func TestLeasesFile(t *testing.T) {
 	}
 	if l, err = openLeases(dir, "boot/1"); err != nil || !l.owns(maxLeases+3) || l.owns(3) || l.owns(99) {
 		t.Errorf("read again: %v, %v", l.all, err)
-	}
-}
-
-// TestPlace: it is the same for whoever is in this network namespace.
-func TestPlace(t *testing.T) {
-	one, err := Place()
-	two, err2 := Place()
-	if err != nil || err2 != nil || one != two || one == "" || strings.Contains(one, " ") {
-		t.Errorf("%q, %q: %v, %v", one, two, err, err2)
 	}
 }
