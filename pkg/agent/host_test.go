@@ -61,7 +61,7 @@ func newHost(tb testing.TB) *host {
 func (h *host) config() Config {
 	return Config{
 		Node:    h.name,
-		Store:   store.Config{Endpoints: []string{"http://" + h.etcd.Addr()}},
+		Store:   store.Config{Endpoints: []string{"http://" + h.etcd.Addr()}, RefusedTimeout: time.Second},
 		RunDir:  filepath.Join(h.dir, "run"),
 		VarDir:  filepath.Join(h.dir, "var"),
 		Health:  h.health,

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"errors"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"

@@ -307,41 +307,6 @@ func TestFlushBeforeAnswer(t *testing.T) {
 	})
 }
 
-// TestLook has links come and go: not each time is everything read, and the last time is.
-func TestLook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		reads, last := 0, time.Time{}
-		c := startClockwork(t, func(c *clockwork) {
-			c.system.interfaces = func([]string) ([]hostnet.Interface, error) {
-				mu.Lock()
-				reads, last = reads+1, time.Now()
-				mu.Unlock()
-				time.Sleep(10 * time.Millisecond) // so each 100 ms
-				return nil, nil
-			}
-		})
-		synctest.Wait()
-		mu.Lock()
-		reads = 0
-		mu.Unlock()
-		for range 100 {
-			c.events <- hostpath.Event{Host: true}
-			time.Sleep(5 * time.Millisecond)
-		}
-		end := time.Now()
-		time.Sleep(time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		if reads < 4 || reads > 8 {
-			t.Errorf("%d reads in %v of changes", reads, end.Sub(c.start))
-		}
-		if !last.After(end.Add(-5 * time.Millisecond)) {
-			t.Errorf("the last change, %v after the start, was not read: the last read was after %v", end.Sub(c.start), last.Sub(c.start))
-		}
-	})
-}
-
 // TestHostEndpointStatus: one on an interface that isn't there is down.
 func TestHostEndpointStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

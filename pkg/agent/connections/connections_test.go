@@ -315,19 +315,6 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestLostAtEnd has the agent stop before the connections of an address that left are deleted.
-func TestLostAtEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := newCutting(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		x.set(tcp("192.0.2.1", 1000, "10.0.0.1", 80))
-		x.queued.lost[netip.MustParseAddr("10.0.0.1")] = struct{}{}
-		x.Cutter.Run(ctx)
-		x.expect("deleted", nil)
-	})
-}
-
 // TestFailsafe has a host endpoint close a host. Connections that ran before the tracker
 // did, and those of fail-safe ports, go on: the tracker may have heard first who answers.
 func TestFailsafe(t *testing.T) {

@@ -58,20 +58,6 @@ func bare(l plan.Links) plan.Links {
 	return l
 }
 
-// asked has the kernel not know yet whether another host has the first link's addresses.
-func asked(l plan.Links) plan.Links {
-	for _, p := range l.Links[0].Addrs {
-		l.Links[0].Pending = append(l.Links[0].Pending, p.Addr())
-	}
-	return l
-}
-
-// unplugged has nothing at the first link's other end.
-func unplugged(l plan.Links) plan.Links {
-	l.Links[0].NoCarrier = true
-	return l
-}
-
 // TestFindPatience: a link or an address that goes for a moment moves nothing; one that
 // stays away does, and one that has another in its place isn't waited for.
 func TestFindPatience(t *testing.T) {

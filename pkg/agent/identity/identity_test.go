@@ -130,36 +130,6 @@ func TestIdentityNone(t *testing.T) {
 	c.Until("IPv4", func() bool { return c.Field("a", model.BGPHostIPv4) == "172.18.0.1" && p.problem("IP") == "" })
 }
 
-// TestIdentityGone: a host that has lost its address for good says so.
-func TestIdentityGone(t *testing.T) {
-	c := newFleet(t)
-	var later, asked atomic.Int64
-	start := time.Now()
-	p := c.person("a", eth0("172.18.0.1/24"), func(_ *Config, i *Keeper) {
-		if i != nil {
-			i.now = func() time.Time { // it stands still, however long the test takes
-				defer asked.Add(1)
-				return start.Add(time.Duration(later.Load()))
-			}
-		}
-	})
-	c.Until("address", func() bool { return c.Field("a", model.BGPHostIPv4) == "172.18.0.1" })
-	p.move(plan.Links{})
-	c.Until("it is waited for", func() bool { return asked.Load() > 0 })
-	first := c.revisions("a")
-	later.Store(int64(departure))
-	p.move(plan.Links{Links: []plan.Link{{Name: "eth1"}}})
-	c.Until("nothing is said of it", func() bool {
-		return c.Field("a", model.BGPHostIPv4) == "" && c.Field("a", model.BGPHostNetworkV4) == ""
-	})
-	if len(first) != 2 {
-		t.Errorf("it was not waited for: %v", first)
-	}
-	c.Until("it is missed", func() bool { return p.problem("IP") != "" })
-	p.move(eth0("172.18.0.1/24"))
-	c.Until("address", func() bool { return c.Field("a", model.BGPHostIPv4) == "172.18.0.1" && p.problem("IP") == "" })
-}
-
 // TestIdentityWaits: nothing is written while the data isn't ready.
 func TestIdentityWaits(t *testing.T) {
 	c := newFleet(t)

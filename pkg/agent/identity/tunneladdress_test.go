@@ -89,17 +89,6 @@ func TestTunnelAddress(t *testing.T) {
 	}
 }
 
-// TestTunnelAddressIPv6: both families, each from its own pool.
-func TestTunnelAddressIPv6(t *testing.T) {
-	c := newFleet(t, vxlanPool("10.65.0.0/24"), vxlanPool("fd65::/112"))
-	c.person("a", eth0("172.18.0.1/24", "fd18::1/64"), dualStack(t))
-	c.Until("addresses", func() bool {
-		v4, v6 := c.Held(handleOf(plan.VXLAN4, "a")), c.Held(handleOf(plan.VXLAN6, "a"))
-		return len(v4) == 1 && len(v6) == 1 && c.Setting("a", vxlanConfig) == v4[0].String() && c.Setting("a", "IPv6VXLANTunnelAddr") == v6[0].String()
-	})
-	c.Check()
-}
-
 // TestTunnelAddressesAtOnce: many hosts take addresses from a few blocks at the
 // same time.
 func TestTunnelAddressesAtOnce(t *testing.T) {

@@ -50,22 +50,6 @@ func TestRouterIDOutlivesAddress(t *testing.T) {
 	})
 }
 
-// TestRouterIDOutlivesAgent: neighbours that keep the routes of an agent that restarts know it again, though the
-// host's address is another. Not so where another host has the former by now.
-func TestRouterIDOutlivesAgent(t *testing.T) {
-	for former, want := range map[string]string{"192.0.2.9": "192.0.2.9", "192.0.2.2": "192.0.2.1"} {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCrossroads(t, func(c *crossroads) { c.disk.formerID = netip.MustParseAddr(former) })
-			synctest.Wait()
-			c.with(func() {
-				if c.routerID != netip.MustParseAddr(want) {
-					t.Errorf("after %s: the router id is %s, want %s", former, c.routerID, want)
-				}
-			})
-		})
-	}
-}
-
 // TestUnheard: an agent whose BGP can't listen isn't ready where pods need that, and takes pods all the same.
 func TestUnheard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
