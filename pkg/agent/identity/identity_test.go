@@ -6,9 +6,7 @@ import (
 	"context"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
