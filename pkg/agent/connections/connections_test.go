@@ -63,6 +63,8 @@ func (x *cutting) delete(list []conntrack.Tracked) (int, error) {
 
 // Cut is of Firewall.
 func (x *cutting) Cut(cuts []nft.Cut) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	for _, c := range cuts {
 		x.cut[c.Flow] = c.Lasts
 	}
@@ -71,6 +73,8 @@ func (x *cutting) Cut(cuts []nft.Cut) error {
 
 // Uncut is of Firewall.
 func (x *cutting) Uncut(flows []nft.Flow) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	for _, f := range flows {
 		delete(x.cut, f)
 	}
@@ -146,12 +150,21 @@ func (x *cutting) write(w Work, entries ...model.Entry) {
 	synctest.Wait()
 }
 
-func (x *cutting) set(table ...conntrack.Tracked) { x.table = table }
+func (x *cutting) set(table ...conntrack.Tracked) { x.with(func() { x.table = table }) }
+
+// with changes what the kernel does, or looks at it.
+func (x *cutting) with(change func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	change()
+}
 
 // expect says which connections are left, by the client's port, and what the firewall drops.
 func (x *cutting) expect(name string, left []uint16, cut ...nft.Flow) {
 	x.t.Helper()
 	synctest.Wait()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	var ports []uint16
 	for _, t := range x.table {
 		ports = append(ports, max(t.SrcPort, t.DstPort))
@@ -280,10 +293,10 @@ func TestRefused(t *testing.T) {
 		x := newCutting(t)
 		denied := tcp("10.0.0.1", 1001, "10.0.0.2", 81)
 		x.set(denied)
-		x.refuse = errors.New("no")
+		x.with(func() { x.refuse = errors.New("no") })
 		x.write(Work{All: true}, deny("no-81", to(81)))
 		x.expect("refused", []uint16{1001}, backOf(denied))
-		x.refuse = nil
+		x.with(func() { x.refuse = nil })
 		time.Sleep(retryPause)
 		x.expect("taken", nil, backOf(denied))
 	})
@@ -295,7 +308,7 @@ func TestLost(t *testing.T) {
 		x := newCutting(t)
 		a := netip.MustParseAddr("10.0.0.1")
 		x.set(tcp("192.0.2.1", 1000, "10.0.0.1", 80), tcp("192.0.2.1", 1001, "10.0.0.2", 80))
-		x.fail = errors.New("no")
+		x.with(func() { x.fail = errors.New("no") })
 		x.Add(Work{Lost: []netip.Addr{a}})
 		if synctest.Wait(); x.walks != 0 {
 			t.Error("it walks at once, for what is in no hurry")
@@ -306,7 +319,7 @@ func TestLost(t *testing.T) {
 		if synctest.Wait(); x.walks != 1 || !x.Deleting([]netip.Addr{a}) {
 			t.Errorf("asked for it, it walked %d times, and is still deleting: %t", x.walks, x.Deleting([]netip.Addr{a}))
 		}
-		x.fail = nil
+		x.with(func() { x.fail = nil })
 		time.Sleep(retryPause)
 		x.expect("deleted", []uint16{1001})
 		if x.freed != 1 || x.Deleting([]netip.Addr{a}) {

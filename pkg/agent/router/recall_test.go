@@ -46,15 +46,6 @@ func TestRecalls(t *testing.T) {
 	}
 }
 
-// TestRecallsNothing: of a start that finds etcd in order.
-func TestRecallsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCrossroads(t, func(c *crossroads) { d := everything(); c.disk.former = &d })
-		time.Sleep(time.Minute)
-		c.expectSaid(t, "etcd is in order", saysNow+" 0s")
-	})
-}
-
 // TestSilent says of a restarted agent that it can't speak, until it does.
 func TestSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
