@@ -166,7 +166,7 @@ func TestCommit(t *testing.T) {
 	if snap.Revision != second {
 		t.Errorf("a conflict wrote: revision %d after %d", snap.Revision, second)
 	}
-	want := counters{RoundTrips: 6, Commits: 2, Conflicts: 3}
+	want := Counters{RoundTrips: 6, Commits: 2, Conflicts: 3}
 	got := s.Counters()
 	want.BytesRead = got.BytesRead
 	if d := cmp.Diff(want, got); d != "" {

@@ -169,8 +169,8 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// counters are totals since Open.
-type counters struct {
+// Counters are totals since Open.
+type Counters struct {
 	// RoundTrips are requests to etcd, including those of leases and of authentication, those with a token that etcd no
 	// longer knows and those that found no connection; a watch's stream is not one.
 	RoundTrips int64
@@ -180,9 +180,9 @@ type counters struct {
 	Commits, Conflicts int64
 }
 
-// counters returns the totals so far.
-func (c *Client) Counters() counters {
-	return counters{
+// Counters returns the totals so far.
+func (c *Client) Counters() Counters {
+	return Counters{
 		RoundTrips: c.roundTrips.Load(),
 		BytesRead:  c.bytesRead.Load(),
 		Commits:    c.commits.Load(),
